@@ -6,6 +6,7 @@ PYTHON ?= $(or $(firstword $(foreach each,python3 python3.14 python3.13 python3.
 VENV   := .venv
 BIN    := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
+unexport PYTHONDONTWRITEBYTECODE     # rewriting and compiling the tests again costs each run seconds
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test check quick fix lint types layers fast unit sim nightly mutants e2e bench stubs reference docs lock clean
@@ -37,16 +38,17 @@ types: install
 layers: install
 	lint-imports --no-cache | tail -8
 quick: install       ## the pure parts alone: names and layers, model, scheduler, controllers; half a minute
-	pytest -q -m "not slow" -n auto --dist worksteal tests/architecture tests/protos \
+	LOCKSTEP_FAST=1 pytest -q -m "not slow" -n auto --dist worksteal tests/architecture tests/protos \
 	    tests/central/model tests/central/scheduler tests/central/controllers
 fast: install        # unit and scenario tests, one simulated day
-	pytest -q -m "not e2e and not slow" -n auto --dist worksteal
+	LOCKSTEP_FAST=1 pytest -q -m "not e2e and not slow" -n auto --dist worksteal
 unit: install        ## unit, scenario and simulation tests, slow ones too
 	pytest -q -m "not e2e" -n auto --dist worksteal
 sim: install         ## fifty seeded days that break and heal
 	LOCKSTEP_DAYS=50 pytest -q tests/simulation -n auto
-nightly: install     ## 10,000 seeded days, 100,000 stories; fewer: LOCKSTEP_DAYS=, LOCKSTEP_STORIES=
-	pytest -q tests/simulation/nightly.py -n auto --dist worksteal -o console_output_style=count
+nightly: install     ## 10,000 days, 100,000 stories, 1,000 nemeses, 10^6 hostile objects; fewer: LOCKSTEP_DAYS=, _STORIES=, _NEMESIS=, _OBJECTS=
+	pytest -q tests/simulation/nightly.py tests/central/poison/nightly.py -n auto --dist worksteal -o console_output_style=count
+	LOCKSTEP_LONG=1 pytest -q tests/central/server/test_strangers.py
 mutants: install     ## change the deciding modules one by one; tests should fail (MUTANTS=number, SEED=)
 	python -m tests.mutation.run --mutants $(or $(MUTANTS),20) --seed $(or $(SEED),1)
 e2e: install         ## the shipped manifests on a real Kubernetes (root, Debian-like; builds and caches it)

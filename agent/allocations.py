@@ -12,15 +12,17 @@ Design: docs/design/0030-gpu-shares.md
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from protos import slicing
 from protos.names import GPU, GPU_SHARE
 from protos.nearest import device_of
 from protos.topology import Gpu, Grant, NodeTopology, Slice
 
-KEPT_S = 10.0  # an allocation that pod-resources has not listed by then was not admitted
+KEPT_S = 10.0  # a pod that pod-resources does not list so long after Allocate was not admitted
+Device = TypeVar("Device", Gpu, Slice)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,16 @@ class Allocation:
     resource: str
     device_ids: tuple[str, ...]  # sorted
     at: float = 0.0  # monotonic time of the answer to Allocate
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """Devices that a running pod uses although the kubelet does not know it any more."""
+
+    resource: str
+    device_ids: tuple[str, ...]  # sorted
+    why: str  # why they are held back, for people
+    grant: Grant | None = None  # as pod-resources listed it last
 
 
 MigAddress = tuple[str, int, int]  # of a slice: UUID of its GPU, GPU instance, compute instance
@@ -94,7 +106,7 @@ class Allocated:
 
 
 def allocated(
-    grants: Iterable[Grant], allocations: Iterable[Allocation], addresses: MigAddresses
+    grants: Iterable[Grant], allocations: Iterable[Allocation | Forgotten], addresses: MigAddresses
 ) -> Allocated:
     """addresses: of the slices that exist and of those that are gone."""
     held = {(grant.resource, grant.device_ids) for grant in grants}
@@ -113,29 +125,48 @@ def allocated(
     )
 
 
-def uses_gpus(resource: str) -> bool:
-    """Whether the resource's devices are GPUs or parts of GPUs."""
-    return resource in (GPU, GPU_SHARE) or slicing.is_slice(resource)
+def held_back(topology: NodeTopology, forgotten: Iterable[Forgotten]) -> NodeTopology:
+    """The topology with the GPUs and slices of running pods that the kubelet has forgotten as
+    unhealthy."""
+    whys = {each: one.why for one in forgotten for each in one.device_ids}
+    if not whys:
+        return topology
+    gpus = tuple(
+        replace(_held_back(gpu, whys), slices=tuple(_held_back(part, whys) for part in gpu.slices))
+        for gpu in topology.gpus
+    )
+    return replace(topology, gpus=gpus)
+
+
+def _held_back(device: Device, whys: Mapping[str, str]) -> Device:
+    if not device.healthy or device.uuid not in whys:
+        return device
+    return replace(device, healthy=False, why=f"held back: {whys[device.uuid]}")
 
 
 def addresses(topology: NodeTopology) -> dict[str, MigAddress]:
     return {part.uuid: (gpu.uuid, part.gi, part.ci) for gpu, part in slicing.of(topology)}
 
 
-def slices_held(held: Iterable[Grant | Allocation]) -> set[str]:
+def slices_held(held: Iterable[Grant | Allocation | Forgotten]) -> set[str]:
     return {each for one in held if slicing.is_slice(one.resource) for each in one.device_ids}
 
 
 def unconfirmed(
-    allocations: Iterable[Allocation], listed: Iterable[Grant], began: float
+    allocations: Iterable[Allocation],
+    listed: Iterable[Grant],
+    began: float,
+    given_up: Callable[[Allocation], bool] = lambda _: False,
 ) -> tuple[Allocation, ...]:
     """The allocations that are still open after a List call that began at that monotonic time: not
-    listed, and younger than KEPT_S."""
+    listed, not given up by the kubelet, and younger than KEPT_S."""
     shown = {(grant.resource, grant.device_ids) for grant in listed}
     return tuple(
         each
         for each in allocations
-        if (each.resource, each.device_ids) not in shown and began - each.at < KEPT_S
+        if (each.resource, each.device_ids) not in shown
+        and began - each.at < KEPT_S
+        and not given_up(each)
     )
 
 

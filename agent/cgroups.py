@@ -1,6 +1,7 @@
 """Finds the cgroup of a pod: cgroup v1 and v2, the kubelet's layouts for cgroupfs and systemd,
 below any root."""
 
+import contextlib
 import errno
 import os
 import re
@@ -10,6 +11,8 @@ from agent.resources.device_resource import Refused
 
 CONTROLLER = "rdma"
 QOS = ("", "burstable", "besteffort")  # guaranteed pods are directly below the kubelet's cgroup
+# The last part of a cgroup path that names a pod. systemd's cgroup driver writes _ for -.
+POD = re.compile(r"pod([0-9a-fA-F]{8}[-_0-9a-zA-Z]{0,56})")
 UID = re.compile(r"[0-9A-Za-z-]{1,64}")
 KUBE = re.compile("kubepods|kubelet")
 # In cgroup v1 the kubelet creates pods' folders for these controllers, but not for rdma.
@@ -111,13 +114,33 @@ def enable(root: Path, pod: Path, controller: str, files: CgroupFiles | None = N
             files.write(control, f"+{controller}")
 
 
-def pod_exists(root: Path, uid: str) -> bool:
-    """Whether the pod has a cgroup of any controller. The kubelet removes them after the last
-    process."""
+def pod_runs(root: Path, uid: str) -> bool:
+    """Whether the pod has a cgroup of any controller with a process in it."""
     if not UID.fullmatch(uid):
         return False
     bases = [root, *(root / name for name in KUBELET_CONTROLLERS)]
-    return any(base.is_dir() and _search(base, uid) is not None for base in bases)
+    found = [_search(base, uid) for base in bases if base.is_dir()]
+    return any(folder is not None and _populated(folder) for folder in found)
+
+
+def _populated(folder: Path) -> bool:
+    """True also if the cgroup does not say."""
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        return "populated 0" not in (folder / "cgroup.events").read_text(encoding="ascii")
+    with contextlib.suppress(OSError, UnicodeDecodeError):  # cgroup v1 says it for each level alone
+        lists = [file.read_text(encoding="ascii") for file in folder.rglob("cgroup.procs")]
+        return any(lists) or not lists
+    return True
+
+
+def pod_of(proc_root: Path, pid: int) -> str:
+    """UID of the process's pod; empty if it is in none, or gone."""
+    try:
+        text = (proc_root / str(pid) / "cgroup").read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""
+    found = POD.findall(text)
+    return str(found[-1]).replace("_", "-") if found else ""
 
 
 def _search(base: Path, uid: str) -> Path | None:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from queue import Empty, SimpleQueue
 
-from agent import commands, nvml
+from agent import cgroups, commands, nvml
 from agent.backoff import StateLogger
 from agent.health import gpu_health, nic_health
 from agent.health.gpu_health import DeviceHealth, XidEvent
@@ -26,7 +26,7 @@ from agent.nvml.usage import read as read_usage
 from agent.settings import Settings
 from agent.sharing.sharing import Sharing
 from agent.timeout_call import TimedOut, WithTimeout
-from protos import matrix
+from protos import matrix, slicing
 from protos.topology import NodeTopology, RdmaLimit
 
 log = logging.getLogger(__name__)
@@ -48,6 +48,7 @@ class DeviceMonitor:
         self._meter = WithTimeout("the NVIDIA driver")
         self._usage: tuple[float, tuple[Usage, ...]] = (-USAGE_S, ())
         self.sharing = Sharing(settings, node, self.processes)
+        self.users: dict[str, dict[int, str]] = {}  # pod UIDs by pid, by UUID of GPU or slice
         self.facts: tuple[GpuFacts, ...] = ()
         self.gpus: dict[str, DeviceHealth] = {}  # by UUID
         self.nics: dict[str, DeviceHealth] = {}  # by name
@@ -96,7 +97,7 @@ class DeviceMonitor:
     def refresh(self, events: Sequence[XidEvent] = (), *, first: bool = False) -> None:
         """Surveys the hardware and updates the node. Raises CaptureError if first: an unreadable
         capture stays unreadable."""
-        known = self._node.state.topology
+        known = self._node.surveyed
         self._log_xids(events, known)
         try:
             seen = self._seen(known)
@@ -121,6 +122,7 @@ class DeviceMonitor:
         )
         self.nics, topology = nic_health.step(self.nics, topology, now=now, hold_down=hold_down)
         self._log_changes(known, topology, first)
+        self._read_users(topology)
         self._node.set_topology(self._with_shares(topology))
         self.refreshed_at = time.monotonic()
         if self.events and _listed(before) != _listed(self.gpus):
@@ -154,6 +156,24 @@ class DeviceMonitor:
     def processes(self, uuids: Sequence[str]) -> Mapping[str, MemoryByPid | None]:
         """Raises NvmlError or TimedOut."""
         return self._meter.call(lambda: read_processes(self._settings.driver_root, uuids), METER_S)
+
+    def _read_users(self, topology: NodeTopology) -> None:
+        """Which pods have processes on which GPUs, as far as the driver shows processes."""
+        if self._settings.capture:
+            return
+        uuids = [gpu.uuid for gpu in topology.gpus if gpu.healthy and not gpu.mig]
+        uuids += [part.uuid for gpu, part in slicing.of(topology) if gpu.healthy]
+        try:
+            found = self.processes(uuids)
+        except (Unusable, TimedOut) as error:
+            log.debug("no processes: %s", error)
+            return
+        proc = self._settings.proc_root
+        self.users = {
+            uuid: {pid: pod for pid in pids if (pod := cgroups.pod_of(proc, pid))}
+            for uuid, pids in found.items()
+            if pids
+        }
 
     def _log_xids(self, events: Sequence[XidEvent], known: NodeTopology) -> None:
         """One log line for each XID of each GPU, with its count."""

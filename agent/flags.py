@@ -4,6 +4,8 @@ import argparse
 import os
 import re
 import socket
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -12,7 +14,7 @@ from agent.gpu_setup.command import add_arguments as add_setup_arguments
 from agent.health.gpu_health import HoldDown
 from agent.nics import selector
 from agent.settings import version
-from agent.sharing.share_flags import add_arguments as add_sharing_arguments
+from agent.sharing import sharing_mode
 from protos.common import logs
 
 
@@ -58,196 +60,217 @@ def parser() -> Parser:
 
 
 def _add_run_arguments(run: argparse.ArgumentParser) -> None:
-    run.add_argument(
-        "--node",
-        type=_node,
-        default=os.environ.get("NODE_NAME") or socket.gethostname().lower(),  # as the kubelet does
-        metavar="NAME",
-        help="the node's name in Kubernetes (default: NODE_NAME, else the host name)",
+    flag = partial(_add, run)
+    node = os.environ.get("NODE_NAME") or socket.gethostname().lower()  # as the kubelet does
+    flag(
+        "--node NAME",
+        "the node's name in Kubernetes (default: NODE_NAME, else the host name)",
+        _node,
+        node,
     )
-    run.add_argument(
-        "--server",
-        type=_server,
-        default=os.environ.get("LOCKSTEP_SERVER", ""),
-        metavar="HOST:PORT",
-        help="address of the scheduler (default: LOCKSTEP_SERVER; empty: serve the kubelet only)",
+    flag(
+        "--server HOST:PORT",
+        "address of the scheduler (default: LOCKSTEP_SERVER; empty: serve the kubelet only)",
+        _server,
+        os.environ.get("LOCKSTEP_SERVER", ""),
     )
-    run.add_argument(
-        "--ca-file",
-        type=Path,
-        metavar="FILE",
-        help="CA certificate for the scheduler's certificate (default: the system's)",
+    flag("--ca-file FILE", "CA certificate for the scheduler's certificate (default: the system's)")
+    flag("--token-file FILE", "the agent's ServiceAccount token")
+    flag(
+        "--server-name NAME",
+        "name to expect in the scheduler's certificate (default: the host of --server)",
+        str,
+        "",
     )
-    run.add_argument(
-        "--token-file", type=Path, metavar="FILE", help="the agent's ServiceAccount token"
-    )
-    run.add_argument(
-        "--server-name",
-        default="",
-        metavar="NAME",
-        help="name to expect in the scheduler's certificate (default: the host of --server)",
-    )
-    run.add_argument(
-        "--kubelet-dir",
-        type=Path,
+    flag(
+        "--kubelet-dir DIR",
+        "directory with device-plugins/ and pod-resources/ (default: %(default)s)",
         default=Path("/var/lib/kubelet"),
-        metavar="DIR",
-        help="directory with device-plugins/ and pod-resources/ (default: %(default)s)",
     )
-    run.add_argument(
-        "--dev-root",
-        type=Path,
-        default=Path("/dev"),
-        metavar="DIR",
-        help="the host's /dev (default: %(default)s)",
-    )
-    run.add_argument(
+    flag("--dev-root DIR", "the host's /dev (default: %(default)s)", default=Path("/dev"))
+    flag(
         "--pass-device-nodes",
-        choices=("auto", "always", "never"),
-        default="auto",
-        help="device files to pass to containers: auto: those that exist; always: all, and refuse "
+        "device files to pass to containers: auto: those that exist; always: all, and refuse "
         "the container if one is missing; never: none (default: %(default)s)",
+        ("auto", "always", "never"),
+        "auto",
     )
-    add_sharing_arguments(run)
-    run.add_argument(
-        "--gpu-memory-grace",
-        type=_seconds,
-        default=10.0,
-        metavar="SECONDS",
-        help="how long a pod may exceed its memory cap on a GPU with watch enforcement (default: "
-        "%(default)g)",
-    )
+    _add_sharing_arguments(run)
     _add_cdi_arguments(run)
     _add_rdma_arguments(run)
-    run.add_argument(
-        "--report-every",
-        type=_seconds,
-        default=5.0,
-        metavar="SECONDS",
-        help="heartbeat interval in seconds (default: %(default)g)",
+    flag(
+        "--report-every SECONDS",
+        "heartbeat interval in seconds (default: %(default)g)",
+        _seconds,
+        5.0,
     )
-    run.add_argument(
-        "--survey-every",
-        type=_seconds,
-        default=30.0,
-        metavar="SECONDS",
-        help="interval of hardware surveys in seconds (default: %(default)g); driver events "
+    flag(
+        "--survey-every SECONDS",
+        "interval of hardware surveys in seconds (default: %(default)g); driver events "
         "trigger one at once",
+        _seconds,
+        30.0,
     )
-    run.add_argument(
-        "--driver-wait",
-        type=_seconds,
-        default=20.0,
-        metavar="SECONDS",
-        help="timeout of driver calls in seconds (default: %(default)g)",
+    flag(
+        "--driver-wait SECONDS",
+        "timeout of driver calls in seconds (default: %(default)g)",
+        _seconds,
+        20.0,
     )
     held = HoldDown()
-    run.add_argument(
-        "--hold",
-        type=_seconds,
-        default=held.hold_s,
-        metavar="SECONDS",
-        help="seconds without errors before a GPU is healthy again; doubled on each relapse "
+    flag(
+        "--hold SECONDS",
+        "seconds without errors before a GPU is healthy again; doubled on each relapse "
         "(default: %(default)g)",
+        _seconds,
+        held.hold_s,
     )
-    run.add_argument(
-        "--hold-most",
-        type=_seconds,
-        default=held.max_hold_s,
-        metavar="SECONDS",
-        help="upper bound of the hold time in seconds (default: %(default)g)",
+    flag(
+        "--hold-most SECONDS",
+        "upper bound of the hold time in seconds (default: %(default)g)",
+        _seconds,
+        held.max_hold_s,
     )
-    run.add_argument(
-        "--hold-xid",
-        type=_seconds,
-        default=held.xid_s,
-        metavar="SECONDS",
-        help="seconds for which a GPU is unhealthy after an XID that needs a reset, unless the "
+    flag(
+        "--hold-xid SECONDS",
+        "seconds for which a GPU is unhealthy after an XID that needs a reset, unless the "
         "driver reports the recovery or a reset is observed (default: %(default)g)",
+        _seconds,
+        held.xid_s,
     )
-    run.add_argument(
-        "--settled",
-        type=_seconds,
-        default=held.settled_s,
-        metavar="SECONDS",
-        help="seconds in good health after which a GPU's earlier failures no longer count "
+    flag(
+        "--settled SECONDS",
+        "seconds in good health after which a GPU's earlier failures no longer count "
         "(default: %(default)g)",
+        _seconds,
+        held.settled_s,
     )
-    run.add_argument(
-        "--metrics-listen",
-        type=_server,
-        default="",
-        metavar="HOST:PORT",
-        help="address for /metrics, /healthz and /readyz (default: none; the shipped manifests set "
+    flag(
+        "--metrics-listen HOST:PORT",
+        "address for /metrics, /healthz and /readyz (default: none; the shipped manifests set "
         "0.0.0.0:9400)",
+        _server,
+        "",
     )
     logs.add_arguments(run)
 
 
+def _add(
+    parser: argparse.ArgumentParser,
+    typed: str,
+    about: str,
+    kind: Callable[[str], object] | tuple[str, ...] = Path,
+    default: object = None,
+) -> None:
+    """typed: the flag and its value's name, such as "--node NAME". kind: the value's type, or the
+    words to choose from."""
+    name, _, value = typed.partition(" ")
+    if isinstance(kind, tuple):
+        parser.add_argument(name, choices=kind, default=default, help=about)
+    else:
+        parser.add_argument(name, type=kind, default=default, metavar=value, help=about)
+
+
+def _add_sharing_arguments(run: argparse.ArgumentParser) -> None:
+    flag = partial(_add, run)
+    flag(
+        "--share-gpus GPUS",
+        "GPUs that pods may share (lockstep.dev/gpu-share), and how memory caps are enforced: "
+        "all; none; indices; or '0-3: mps; 4: watch timeslice=long; 5: whole' with one of "
+        "whole, auto, kernel, mps, watch, none (default: all)",
+        _shared_gpus,
+        "all",
+    )
+    flag(
+        "--share-config DIR",
+        "directory that replaces --share-gpus and is read at each survey: the file named "
+        "after the node, else the file default, in the syntax of --share-gpus; changes do not "
+        "affect running pods",
+    )
+    flag(
+        "--sharing-dir DIR",
+        "directory shared with `lockstep-agent gpu-setup`, which sets GPUs up for MPS and "
+        "time slices (default: neither is available)",
+    )
+    flag(
+        "--gpu-memory",
+        "enforcement of memory caps (lockstep.dev/gpu-memory) on GPUs that are shared by "
+        "auto: auto: by the kernel if driver and kernel support it, else by watch if the "
+        "driver reports memory by process (default); watch: pods that exceed their cap are "
+        "evicted; none: not enforced",
+        ("auto", "watch", "none"),
+        "auto",
+    )
+    flag(
+        "--gpu-memory-grace SECONDS",
+        "how long a pod may exceed its memory cap on a GPU with watch enforcement (default: "
+        "%(default)g)",
+        _seconds,
+        10.0,
+    )
+
+
 def _add_cdi_arguments(run: argparse.ArgumentParser) -> None:
-    run.add_argument(
+    flag = partial(_add, run)
+    flag(
         "--device-mode",
-        choices=("auto", "env", "cdi", "both"),
-        default="auto",
-        help="how devices get into containers: env: environment variables and device files; cdi: "
+        "how devices get into containers: env: environment variables and device files; cdi: "
         "CDI device names (Kubernetes 1.29 and newer); both; auto: both if --cdi-dir is set, "
         "else env (default: %(default)s)",
+        ("auto", "env", "cdi", "both"),
+        "auto",
     )
-    run.add_argument(
-        "--cdi-dir",
-        type=Path,
-        metavar="DIR",
-        help="directory for CDI specs; container runtimes read /var/run/cdi (default: none are "
-        "written)",
+    flag(
+        "--cdi-dir DIR",
+        "directory for CDI specs; container runtimes read /var/run/cdi (default: none are written)",
     )
-    run.add_argument(
+    flag(
         "--cdi-kind",
-        choices=("lockstep.dev/gpu", "nvidia.com/gpu"),
-        default="lockstep.dev/gpu",
-        help="CDI kind of GPUs: lockstep.dev/gpu: the agent's own specs, with device files only; "
+        "CDI kind of GPUs: lockstep.dev/gpu: the agent's own specs, with device files only; "
         "nvidia.com/gpu: the specs of NVIDIA's toolkit, with driver libraries (default: "
         "%(default)s)",
+        ("lockstep.dev/gpu", "nvidia.com/gpu"),
+        "lockstep.dev/gpu",
     )
 
 
 def _add_rdma_arguments(run: argparse.ArgumentParser) -> None:
-    run.add_argument(
-        "--rdma-devices",
-        type=_nics,
-        default=("auto",),
-        metavar="NICS",
-        help="RDMA NICs to serve, comma separated: names with * and ?; all; none; auto: those that "
+    flag = partial(_add, run)
+    flag(
+        "--rdma-devices NICS",
+        "RDMA NICs to serve, comma separated: names with * and ?; all; none; auto: those that "
         "share a PCIe switch with a GPU, else the fastest (default); properties joined by +, "
         "such as vendor=15b3+link=InfiniBand (vendor, device, driver, link, net, pci); vf: "
         "virtual functions (vf+pf=mlx5_0: of this NIC)",
+        _nics,
+        ("auto",),
     )
-    run.add_argument(
-        "--rdma-shares",
-        type=_count,
-        default=0,
-        metavar="N",
-        help="shares per RDMA NIC, each for one pod; auto: as many pods with the default limit as "
+    flag(
+        "--rdma-shares N",
+        "shares per RDMA NIC, each for one pod; auto: as many pods with the default limit as "
         "fit in the limit of the cgroup of all pods, 16 if there is no limit (default: auto)",
+        _count,
+        0,
     )
-
-    run.add_argument(
-        "--cgroup-root",
-        type=Path,
-        metavar="DIR",
-        help="the host's /sys/fs/cgroup, writable; pods' RDMA and GPU memory limits are written "
+    flag(
+        "--cgroup-root DIR",
+        "the host's /sys/fs/cgroup, writable; pods' RDMA and GPU memory limits are written "
         "there (default: none are written)",
     )
     for name, what in (
         ("handles", "RDMA contexts"),
         ("objects", "RDMA objects (queue pairs, memory regions, ...)"),
     ):
-        run.add_argument(
-            f"--rdma-hca-{name}",
-            type=_limit,
-            default=-1,
-            metavar="N",
-            help=f"default limit of {what} for a pod on each of its RDMA NICs (default: max)",
-        )
+        about = f"default limit of {what} for a pod on each of its RDMA NICs (default: max)"
+        flag(f"--rdma-hca-{name} N", about, _limit, -1)
+
+
+def _shared_gpus(text: str) -> str:
+    try:
+        sharing_mode.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
 
 
 def _limit(text: str) -> int:

@@ -1,6 +1,6 @@
 """Prometheus metrics of the node, collected from the agent's state at each scrape."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.metrics_core import (
@@ -13,15 +13,19 @@ from prometheus_client.registry import Collector
 
 from agent.device_monitor import DeviceMonitor
 from agent.kubelet.registration import PluginRegistration
-from agent.mig import slice_metrics
 from agent.node import AgentNode
+from agent.node_state import NodeState
 from agent.nvml.usage import Usage
 from agent.reporter import Reporter
-from agent.sharing import share_metrics as shares
-from protos.names import GPU
+from agent.sharing.responses import ShareSettings
+from protos import slicing
+from protos.gpu_sharing import key_of
+from protos.names import GPU, GPU_SHARE
+from protos.nearest import device_of
 
 GPU_LABELS = ("gpu", "uuid")
 GRANT_LABELS = ("namespace", "pod", "container")
+SLICE_LABELS = ("gpu", "uuid", "slice", "profile")
 Rows = Iterable[tuple[Sequence[str], float | int | None]]
 
 
@@ -48,9 +52,9 @@ class Metrics(Collector):
         yield from self._gpus(usage)
         yield from self._errors()
         yield from self._grants(usage)
-        yield from slice_metrics.families(self._node.state, usage)
+        yield from self._slices(usage)
         sharing = self._monitor.sharing
-        yield from shares.families(self._node.state, sharing.settings(), sharing.used)
+        yield from share_families(self._node.state, sharing.settings(), sharing.used)
         yield from self._nics()
         yield from self._rdma()
         yield from self._self()
@@ -59,32 +63,32 @@ class Metrics(Collector):
         gpus = self._node.state.topology.gpus
         names = {gpu.uuid: (str(gpu.index), gpu.uuid) for gpu in gpus}
         devices = self._monitor.gpus
-        info = GaugeMetricFamily(
-            "lockstep_gpu_info", "1 for each GPU", labels=(*GPU_LABELS, "model")
-        )
-        for gpu in gpus:
-            info.add_metric((*names[gpu.uuid], gpu.model), 1)
-        yield info
+        models = (((*names[gpu.uuid], gpu.model), 1) for gpu in gpus)
+        yield _gauge("lockstep_gpu_info", "1 for each GPU", (*GPU_LABELS, "model"), models)
         yield _gauge(
             "lockstep_gpu_healthy",
             "1 if the GPU is healthy",
             GPU_LABELS,
             ((names[gpu.uuid], int(gpu.healthy)) for gpu in gpus),
         )
-        unfit = GaugeMetricFamily(
-            "lockstep_gpu_unfit", "Unhealthy GPUs by cause", labels=(*GPU_LABELS, "class")
-        )
-        for gpu in gpus:
-            health = devices.get(gpu.uuid)
-            if health is not None and health.cause is not None:
-                held = "held" if health.clear_since is not None else health.cause.kind
-                unfit.add_metric((*names[gpu.uuid], held), 1)
-        yield unfit
+        unfit = [
+            ((*names[gpu.uuid], "held" if health.clear_since is not None else health.cause.kind), 1)
+            for gpu in gpus
+            if (health := devices.get(gpu.uuid)) and health.cause
+        ]
+        yield _gauge("lockstep_gpu_unfit", "Unhealthy GPUs by cause", (*GPU_LABELS, "class"), unfit)
         yield _gauge(
             "lockstep_gpu_memory_bytes",
             "Memory of the GPU",
             GPU_LABELS,
             ((names[gpu.uuid], gpu.memory_bytes) for gpu in gpus),
+        )
+        back = set(map(device_of, self._node.state.held_back()))
+        yield _gauge(
+            "lockstep_gpu_held_back",
+            "1 if a running pod that the kubelet has forgotten uses the GPU",
+            GPU_LABELS,
+            ((names[uuid], 1) for uuid in names if uuid in back),
         )
         used = [(names[uuid], each) for uuid, each in usage.items() if uuid in names]
         for name, what, rows in (
@@ -114,19 +118,20 @@ class Metrics(Collector):
             GPU_LABELS,
             ((names[g.uuid], sum(link.active for link in g.nvlinks)) for g in facts if g.nvlinks),
         )
-        ecc = GaugeMetricFamily(
+        yield _gauge(
             "lockstep_gpu_ecc_uncorrectable",
             "Uncorrectable ECC errors: volatile (since the last reset) and aggregate",
-            labels=(*GPU_LABELS, "since"),
+            (*GPU_LABELS, "since"),
+            (
+                ((*names[gpu.uuid], since), count)
+                for gpu in facts
+                for since, count in (
+                    ("volatile", gpu.wear.ecc_volatile),
+                    ("aggregate", gpu.wear.ecc_aggregate),
+                )
+                if count >= 0
+            ),
         )
-        for gpu in facts:
-            for since, count in (
-                ("volatile", gpu.wear.ecc_volatile),
-                ("aggregate", gpu.wear.ecc_aggregate),
-            ):
-                if count >= 0:
-                    ecc.add_metric((*names[gpu.uuid], since), count)
-        yield ecc
         yield _counter(
             "lockstep_gpu_xid",
             "XIDs that the driver reported",
@@ -156,6 +161,36 @@ class Metrics(Collector):
                 if g.resource == GPU
                 for uuid in g.device_ids
                 if uuid in usage and uuid in index
+            ),
+        )
+
+    def _slices(self, usage: Mapping[str, Usage]) -> Iterator[Metric]:
+        """MIG slices, and their use by containers. usage: of GPUs and slices, by uuid."""
+        state = self._node.state
+        parts = {part.uuid: (gpu, part) for gpu, part in slicing.of(state.topology)}
+        if not parts:
+            return
+        names = {u: (str(gpu.index), gpu.uuid, u, part.profile) for u, (gpu, part) in parts.items()}
+        used = {uuid: each.memory_used for uuid, each in usage.items() if uuid in parts}
+        sizes = {uuid: part.memory_bytes for uuid, (_, part) in parts.items()}
+        healthy = {uuid: int(part.healthy) for uuid, (_, part) in parts.items()}
+        for name, what, values in (
+            ("healthy", "1 if the slice is healthy", healthy),
+            ("memory_bytes", "Memory of the slice in bytes", sizes),
+            ("memory_used_bytes", "Memory in use in bytes", used),
+        ):
+            rows = [(names[uuid], value) for uuid, value in values.items()]
+            yield _gauge(f"lockstep_slice_{name}", what, SLICE_LABELS, rows)
+        yield _gauge(
+            "lockstep_grant_slice_memory_used_bytes",
+            "Memory in use of a slice allocated to a container, in bytes",
+            (*GRANT_LABELS, *SLICE_LABELS, "enforcement"),
+            (
+                ((*key_of(grant), *names[uuid], slicing.enforcement(names[uuid][3])), used[uuid])
+                for grant in state.grants
+                if slicing.is_slice(grant.resource)
+                for uuid in grant.device_ids
+                if uuid in used
             ),
         )
 
@@ -251,16 +286,55 @@ class Metrics(Collector):
             yield _counter("lockstep_agent_reports", "Reports to the scheduler", ("outcome",), rows)
 
 
+def share_families(
+    state: NodeState,
+    settings: Mapping[tuple[str, ...], ShareSettings],
+    used: Mapping[tuple[str, ...], int],
+) -> Iterator[Metric]:
+    """Shared GPUs, and the containers' shares. settings: of the holders; used: bytes, if the kernel
+    counts them; both by share ids."""
+    gpus = {gpu.uuid: gpu for gpu in state.topology.gpus if not gpu.mig}
+    yield _gauge(
+        "lockstep_gpu_shares",
+        "Shares of the GPU that are advertised, in hundredths",
+        (*GPU_LABELS, "enforcement"),
+        (((str(gpu.index), gpu.uuid, gpu.enforcement), gpu.shares) for gpu in gpus.values()),
+    )
+    held: list[tuple[tuple[str, ...], float]] = []
+    memory: list[tuple[tuple[str, ...], float]] = []
+    for grant in state.grants:
+        ids = grant.device_ids
+        if grant.resource == GPU:
+            whole = [str(gpus[uuid].index) for uuid in ids if uuid in gpus]
+            held += [((*key_of(grant), index, "whole"), 100) for index in whole]
+        elif grant.resource == GPU_SHARE and (gpu := gpus.get(device_of(ids[0]))):
+            level = settings[ids].level if ids in settings else ""
+            labels = (*key_of(grant), str(gpu.index), level or "unknown")
+            held.append((labels, len(ids)))
+            memory += [(labels, used[ids])] if ids in used else []
+    yield _gauge(
+        "lockstep_grant_gpu_hundredths",
+        "GPU shares of the container in hundredths, and the enforcement of its memory cap",
+        (*GRANT_LABELS, "gpu", "enforcement"),
+        held,
+    )
+    yield _gauge(
+        "lockstep_grant_gpu_share_memory_used_bytes",
+        "Memory in use by the pod on the shared GPU, if the kernel counts it",
+        (*GRANT_LABELS, "gpu", "enforcement"),
+        memory,
+    )
+
+
 def _gauge(name: str, what: str, labels: Sequence[str], rows: Rows) -> Metric:
-    family = GaugeMetricFamily(name, what, labels=labels)
-    for values, value in rows:
-        if value is not None:
-            family.add_metric(values, value)
-    return family
+    return _filled(GaugeMetricFamily(name, what, labels=labels), rows)
 
 
 def _counter(name: str, what: str, labels: Sequence[str], rows: Rows) -> Metric:
-    family = CounterMetricFamily(name, what, labels=labels)
+    return _filled(CounterMetricFamily(name, what, labels=labels), rows)
+
+
+def _filled(family: GaugeMetricFamily | CounterMetricFamily, rows: Rows) -> Metric:
     for values, value in rows:
         if value is not None:
             family.add_metric(values, value)

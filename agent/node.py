@@ -3,12 +3,12 @@ one."""
 
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import replace
 from math import inf
 
 from agent import allocations
-from agent.allocations import Allocation, MigAddresses
+from agent.allocations import Allocation, Forgotten, MigAddresses
 from agent.node_state import NodeState
 from protos.topology import Grant, MemoryOver, NodeTopology, RdmaUse
 
@@ -19,6 +19,7 @@ class AgentNode:
         self.boot_id = uuid.uuid4().hex  # of this run of the agent
         self._changed = threading.Condition()
         self._state = NodeState()
+        self.surveyed = NodeTopology()  # without regard to devices that are held back
 
     @property
     def state(self) -> NodeState:
@@ -26,10 +27,12 @@ class AgentNode:
 
     def set_topology(self, topology: NodeTopology) -> None:
         with self._changed:
-            if topology != self._state.topology:
+            if topology != self.surveyed:
                 here = allocations.addresses(topology)
                 known = {**self._state.orphaned, **allocations.addresses(self._state.topology)}
                 orphaned = {uuid: at for uuid, at in known.items() if uuid not in here}
+                self.surveyed = topology
+                topology = allocations.held_back(topology, self._state.forgotten)
                 self._become(replace(self._next(), topology=topology, orphaned=orphaned))
 
     def set_grants(
@@ -37,17 +40,21 @@ class AgentNode:
         grants: tuple[Grant, ...],
         unlisted: tuple[Allocation, ...] = (),
         began: float = inf,
+        *,
         orphaned: MigAddresses | None = None,
+        forgotten: tuple[Forgotten, ...] = (),
+        given_up: Callable[[Allocation], bool] = lambda _: False,
     ) -> None:
         """grants come from a List call that began at that monotonic time; unlisted and orphaned
-        from the kubelet's checkpoint."""
+        from the kubelet's checkpoint. given_up: whether the kubelet has given an allocation up."""
         with self._changed:
+            self._set_forgotten(forgotten)
             old = self._state
             grants = tuple(sorted(grants))
             if grants != old.grants or not old.grants_known:
                 self._become(replace(self._next(), grants=grants, grants_known=True))
-            kept = allocations.unconfirmed(old.allocations, grants, began)
-            held = allocations.slices_held((*grants, *kept, *unlisted))
+            kept = allocations.unconfirmed(old.allocations, grants, began, given_up)
+            held = allocations.slices_held((*grants, *kept, *unlisted, *forgotten))
             known = {**(orphaned or {}), **old.orphaned}
             left = {uuid: at for uuid, at in known.items() if uuid in held}
             if (kept, unlisted, left) != (old.allocations, old.unlisted, old.orphaned):
@@ -55,16 +62,30 @@ class AgentNode:
                     replace(self._state, allocations=kept, unlisted=unlisted, orphaned=left)
                 )
 
-    def set_unlisted(self, unlisted: tuple[Allocation, ...]) -> None:
+    def set_unlisted(
+        self, unlisted: tuple[Allocation, ...], forgotten: tuple[Forgotten, ...] = ()
+    ) -> None:
+        """From the checkpoint, while pod-resources does not answer."""
         with self._changed:
+            self._set_forgotten(forgotten)
             self._become(replace(self._state, unlisted=unlisted))
 
-    def record_allocation(self, resource: str, ids: tuple[str, ...], now: float) -> None:
-        """Call before Allocate is answered. Raises ValueError if a GPU would be allocated twice."""
-        if not allocations.uses_gpus(resource):
-            return
+    def _set_forgotten(self, forgotten: tuple[Forgotten, ...]) -> None:
+        if forgotten != self._state.forgotten:
+            topology = allocations.held_back(self.surveyed, forgotten)
+            self._become(replace(self._next(), topology=topology, forgotten=forgotten))
+
+    def record_allocation(
+        self, resource: str, ids: tuple[str, ...], now: float, reused: Container[str] = ()
+    ) -> None:
+        """Call before Allocate is answered. reused: devices of an init container of the same pod.
+        Raises ValueError if a device would be allocated twice."""
         with self._changed:
             state = self._state
+            listed = {each for grant in state.grants for each in grant.device_ids}
+            for each, holder in state.taken(resource).items():
+                if each in ids and (each in listed or each not in reused):
+                    raise ValueError(f"{resource} {each} is taken: {holder}")
             if refusal := state.allocated().refusal(resource, ids, state.topology):
                 raise ValueError(refusal)
             new = Allocation(resource, tuple(sorted(ids)), now)

@@ -4,8 +4,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from agent import allocations
-from agent.allocations import Allocated, Allocation, MigAddresses
+from agent.allocations import Allocated, Allocation, Forgotten, MigAddresses
 from protos.topology import Grant, MemoryOver, NodeTopology, RdmaUse
+
+Held = tuple[Allocation | Forgotten, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,8 +16,9 @@ class NodeState:
     topology: NodeTopology = field(default_factory=NodeTopology)
     grants: tuple[Grant, ...] = ()  # observed: devices of containers as pod-resources lists them
     grants_known: bool = False
-    allocations: tuple[Allocation, ...] = ()  # GPUs of answered Allocates, not in grants yet
-    unlisted: tuple[Allocation, ...] = ()  # GPUs of pods that only the kubelet's checkpoint has
+    allocations: tuple[Allocation, ...] = ()  # of answered Allocates, not in grants yet
+    unlisted: tuple[Allocation, ...] = ()  # of running pods that only the kubelet's checkpoint has
+    forgotten: tuple[Forgotten, ...] = ()  # of running pods that the kubelet does not know any more
     orphaned: MigAddresses = field(default_factory=dict)  # of slices that are gone but still held
     intents: tuple[Grant, ...] = ()  # planned: devices as the scheduler chose them
     intents_version: int = 0
@@ -23,9 +26,33 @@ class NodeState:
     memory_over: tuple[MemoryOver, ...] = ()
 
     def allocated(self) -> Allocated:
-        held = (*self.allocations, *self.unlisted)
+        held: Held = (*self.allocations, *self.unlisted, *self.forgotten)
         addresses = {**self.orphaned, **allocations.addresses(self.topology)}
         return allocations.allocated(self.grants, held, addresses)
+
+    def held_back(self) -> dict[str, str]:
+        """The devices of running pods that the kubelet has forgotten, and why they are held back."""
+        return {each: one.why for one in self.forgotten for each in one.device_ids}
+
+    def taken(self, resource: str) -> dict[str, str]:
+        """The resource's devices that must not be allocated again, and who has them."""
+        held = {
+            each: "a pod that was just admitted or is about to end"
+            for one in (*self.allocations, *self.unlisted)
+            if one.resource == resource
+            for each in one.device_ids
+        }
+        listed = {
+            each: f"pod {grant.namespace}/{grant.pod}"
+            for grant in self.grants
+            if grant.resource == resource
+            for each in grant.device_ids
+        }
+        return {**held, **listed, **self.held_back()}
+
+    def reported_grants(self) -> tuple[Grant, ...]:
+        """What containers hold: as pod-resources lists it, or listed it before the kubelet forgot."""
+        return (*self.grants, *(one.grant for one in self.forgotten if one.grant))
 
     def unplaced(self, grants: Iterable[Grant]) -> set[str]:
         """UUIDs of allocated MIG slices whose address is unknown."""

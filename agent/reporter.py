@@ -229,7 +229,7 @@ class Reporter:
                 report.topology_of = topology_of
             else:
                 report.topology.CopyFrom(wire.to_topology(state.topology))
-            report.grants.extend(wire.to_grants(gpu_sharing.fold_shares(state.grants)))
+            report.grants.extend(wire.to_grants(gpu_sharing.fold_shares(state.reported_grants())))
             report.agent_version = self._version
         return report
 

@@ -12,7 +12,7 @@ from agent.cgroups import Cgroups
 from agent.device_monitor import DeviceMonitor
 from agent.kubelet.directory_watch import DirectoryWatch
 from agent.kubelet.plugin import DevicePlugin
-from agent.kubelet.pod_resources import AdmissionGate, ObservedGrants, PodResourcesClient
+from agent.kubelet.pod_resources import ObservedGrants, PodResourcesClient
 from agent.kubelet.registration import PluginRegistration
 from agent.kubelet.unlisted_pods import UnlistedPods
 from agent.machine.facts import Unusable
@@ -50,9 +50,13 @@ class Agent:
         self._pod_resources = PodResourcesClient(
             settings.kubelet_dir / "pod-resources" / "kubelet.sock"
         )
-        self._admissions = AdmissionGate()
-        unlisted = UnlistedPods(plugins, settings.sysfs_root / "fs" / "cgroup")
-        self._grants = ObservedGrants(self.node, self._pod_resources, self._admissions, unlisted)
+        unlisted = UnlistedPods(
+            plugins,
+            settings.sysfs_root / "fs" / "cgroup",
+            settings.proc_root,
+            lambda: self._monitor.users,
+        )
+        self._grants = ObservedGrants(self.node, self._pod_resources, unlisted)
         self._limits = RdmaLimitWriter(
             self.node,
             Cgroups(settings.cgroup_root) if settings.cgroup_root else None,
@@ -96,9 +100,7 @@ class Agent:
 
     def _registration(self, name: str) -> PluginRegistration:
         resource = table.make(name, self._services)
-        plugin = DevicePlugin(
-            resource, self.node, self._pod_resources, self._admissions, self._grants
-        )
+        plugin = DevicePlugin(resource, self.node, self._grants)
         return PluginRegistration(self._plugins, self.node, plugin)
 
     def start(self) -> None:
@@ -261,6 +263,7 @@ class Agent:
             or state.grants_known != old.grants_known
             or state.allocations is not old.allocations
             or state.unlisted is not old.unlisted
+            or state.forgotten is not old.forgotten
             or state.intents is not old.intents
             or self._stop.is_set()
         )

@@ -1,5 +1,7 @@
 """Constants and helpers for the gRPC sockets of the kubelet and the scheduler."""
 
+from pathlib import Path
+
 import grpc
 
 PATH_BYTES = 107  # longest path of a unix socket, without the closing zero
@@ -11,6 +13,17 @@ CHANNEL = (
     ("grpc.use_local_subchannel_pool", 1),  # connect at once to a restarted kubelet
 )
 
+Identity = tuple[int, int, int] | None
+
 
 def details(error: Exception) -> str:
     return str(error.details() if isinstance(error, grpc.Call) else error)
+
+
+def identity(path: Path) -> Identity:
+    """Identifies the file. Includes the modification time because inode numbers are reused."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns

@@ -5,6 +5,7 @@ GPU = "nvidia.com/gpu"
 MIG = "nvidia.com/mig-"  # prefix of MIG resources: nvidia.com/mig-1g.10gb
 
 DOMAIN = "lockstep.dev"
+AGENT = f"{DOMAIN}/agent"  # node label: true, or false, to run the agent there
 GPU_SHARE = f"{DOMAIN}/gpu-share"  # a hundredth of one GPU
 GPU_MEMORY = f"{DOMAIN}/gpu-memory"  # annotation: cap on GPU memory
 GPU_MEMORY_LEVEL = f"{DOMAIN}/gpu-memory-enforcement"  # annotation: lowest acceptable enforcement
@@ -34,6 +35,9 @@ TASK_NEAR = "volcano.sh/task-topology-affinity"
 TASK_APART = "volcano.sh/task-topology-anti-affinity"
 # On pods, and on a namespace as the default for its gangs.
 QUEUE_NAME = "scheduling.volcano.sh/queue-name"
+QUEUE_POLICY = (
+    f"{DOMAIN}/queue-policy"  # on a Queue: what the CRD of Volcano has no fields for, as JSON
+)
 COMMAND = f"{DOMAIN}/command"  # on a Queue: uid of the last executed Command
 
 ZONE = "topology.kubernetes.io/zone"

@@ -114,6 +114,8 @@ class NodeTopology:
             islands=tuple(mask_of(island) for island in self.islands),
             numa=numa if len(set(numa)) > 1 else (),
         )
+        if len(_KNOWN) >= _KNOWN_MOST:  # an agent's reports may be all different
+            _KNOWN.clear()
         return _KNOWN.setdefault(shape, shape)
 
     def healthy_mask(self) -> int:
@@ -187,6 +189,7 @@ class Shape:
 
 # Equal machines share one Shape, so that cache look-ups compare by identity.
 _KNOWN: dict[Shape, Shape] = {}
+_KNOWN_MOST = 1024
 
 
 def mask_of(indices: Iterable[int]) -> int:

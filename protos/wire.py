@@ -1,6 +1,10 @@
-"""Converts topologies, grants and usage to and from the messages of fleet.proto."""
+"""Converts topologies, grants and usage to and from the messages of fleet.proto. A value and its message
+have fields of the same names; only those whose types differ are named here."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import fields
+from functools import cache
+from typing import Any, TypeVar
 
 from protos.gpu_sharing import RANKS
 from protos.stubs import fleet_pb2 as pb
@@ -17,168 +21,86 @@ from protos.topology import (
     Weak,
 )
 
+T = TypeVar("T")
+
+
+_names: Callable[[Any], tuple[str, ...]] = cache(lambda kind: tuple(f.name for f in fields(kind)))
+
+
+def _message(kind: type[T], value: Any, **converted: Any) -> T:
+    """converted: the fields that are not copied as they are."""
+    copied = {n: getattr(value, n) for n in _names(type(value)) if n not in converted}
+    return kind(**copied, **converted)
+
+
+def _messages(kind: type[T], values: Iterable[Any]) -> list[T]:
+    return [_message(kind, value) for value in values]
+
+
+def _value(kind: type[T], message: Any, **converted: Any) -> T:
+    copied = {n: getattr(message, n) for n in _names(kind) if n not in converted}
+    return kind(**copied, **converted)
+
+
+def _values(kind: type[T], messages: Iterable[Any]) -> tuple[T, ...]:
+    return tuple(_value(kind, message) for message in messages)
+
 
 def to_topology(topology: NodeTopology) -> pb.Topology:
     message = pb.Topology(
-        gpus=[
-            pb.Gpu(
-                index=gpu.index,
-                uuid=gpu.uuid,
-                model=gpu.model,
-                memory_bytes=gpu.memory_bytes,
-                pci=gpu.pci,
-                numa=gpu.numa,
-                healthy=gpu.healthy,
-                why=gpu.why,
-                cpu_affinity=gpu.cpu_affinity,
-                gpu_numa=gpu.gpu_numa,
-                numa_affinity=gpu.numa_affinity,
-                shares=gpu.shares,
-                mig=gpu.mig,
-                mig_change=gpu.mig_change,
-                slices=_to_slices(gpu.slices),
-                enforcement=gpu.enforcement,
-                share_why=gpu.share_why,
-                clique=gpu.clique,
-                chassis=gpu.chassis,
-                slot=gpu.slot,
-                tray=gpu.tray,
-            )
-            for gpu in topology.gpus
-        ],
-        hcas=[
-            pb.Hca(
-                name=hca.name,
-                pci=hca.pci,
-                numa=hca.numa,
-                link_layer=hca.link_layer,
-                rate_gbps=hca.rate_gbps,
-                port=hca.port,
-                uverbs=hca.uverbs,
-                why=hca.why,
-                shares=hca.shares,
-                vendor=hca.vendor,
-                device=hca.device,
-                driver=hca.driver,
-                net=hca.net,
-                physical=hca.physical,
-            )
-            for hca in topology.hcas
-        ],
+        gpus=[_message(pb.Gpu, g, slices=_messages(pb.Slice, g.slices)) for g in topology.gpus],
+        hcas=_messages(pb.Hca, topology.hcas),
         links=[pb.LinkRow(cells=row) for row in topology.links],
         islands=[pb.Island(gpus=island) for island in topology.islands],
-        numa_nodes=[pb.NumaNode(id=numa.id, cpus=numa.cpus) for numa in topology.numa_nodes],
+        numa_nodes=_messages(pb.NumaNode, topology.numa_nodes),
         rdma_exclusive=topology.rdma_exclusive,
         memlock=topology.memlock,
         driver_version=topology.driver_version,
         bandwidth=[pb.PairRow(gb_per_s=row) for row in topology.bandwidth],
-        weak=[pb.Weak(a=pair.a, b=pair.b, why=pair.why) for pair in topology.weak],
+        weak=_messages(pb.Weak, topology.weak),
     )
     if topology.rdma_cgroup is not None:
         message.rdma_cgroup.available = True
         message.rdma_cgroup.settable = topology.rdma_settable
-        message.rdma_cgroup.default.CopyFrom(_to_limit(topology.rdma_default))
+        message.rdma_cgroup.default.CopyFrom(_message(pb.RdmaLimit, topology.rdma_default))
         for name, limit in topology.rdma_cgroup:
-            message.rdma_cgroup.devices[name].hca_handle = limit.hca_handle
-            message.rdma_cgroup.devices[name].hca_object = limit.hca_object
+            message.rdma_cgroup.devices[name].CopyFrom(_message(pb.RdmaLimit, limit))
     return message
 
 
 def from_topology(message: pb.Topology) -> NodeTopology:
     """Raises ValueError if the message is inconsistent."""
+    rdma = message.rdma_cgroup
     topology = NodeTopology(
         gpus=tuple(
-            Gpu(
-                index=gpu.index,
-                uuid=gpu.uuid,
-                model=gpu.model,
-                memory_bytes=gpu.memory_bytes,
-                pci=gpu.pci,
-                numa=gpu.numa,
-                healthy=gpu.healthy,
-                why=gpu.why,
-                cpu_affinity=gpu.cpu_affinity,
-                gpu_numa=gpu.gpu_numa,
-                numa_affinity=gpu.numa_affinity,
-                shares=gpu.shares,
-                mig=gpu.mig,
-                mig_change=gpu.mig_change,
-                slices=_from_slices(gpu.slices),
+            _value(
+                Gpu,
+                gpu,
+                slices=_values(Slice, gpu.slices),
                 # An unknown level of a newer agent counts as none.
                 enforcement=gpu.enforcement if gpu.enforcement in RANKS else "none",
-                share_why=gpu.share_why,
-                clique=gpu.clique,
-                chassis=gpu.chassis,
-                slot=gpu.slot,
-                tray=gpu.tray,
             )
             for gpu in message.gpus
         ),
-        hcas=tuple(
-            Hca(
-                name=hca.name,
-                pci=hca.pci,
-                numa=hca.numa,
-                link_layer=hca.link_layer,
-                rate_gbps=hca.rate_gbps,
-                port=hca.port,
-                uverbs=hca.uverbs,
-                why=hca.why,
-                shares=hca.shares,
-                vendor=hca.vendor,
-                device=hca.device,
-                driver=hca.driver,
-                net=hca.net,
-                physical=hca.physical,
-            )
-            for hca in message.hcas
-        ),
+        hcas=_values(Hca, message.hcas),
         links=tuple(tuple(row.cells) for row in message.links),
         islands=tuple(tuple(island.gpus) for island in message.islands),
-        numa_nodes=tuple(NumaNode(id=numa.id, cpus=numa.cpus) for numa in message.numa_nodes),
+        numa_nodes=_values(NumaNode, message.numa_nodes),
         rdma_cgroup=(
-            tuple(
-                (name, RdmaLimit(limit.hca_handle, limit.hca_object))
-                for name, limit in sorted(message.rdma_cgroup.devices.items())
-            )
-            if message.HasField("rdma_cgroup") and message.rdma_cgroup.available
+            tuple((name, _value(RdmaLimit, each)) for name, each in sorted(rdma.devices.items()))
+            if message.HasField("rdma_cgroup") and rdma.available
             else None
         ),
-        rdma_settable=message.rdma_cgroup.settable,
-        rdma_default=(
-            _from_limit(message.rdma_cgroup.default)
-            if message.rdma_cgroup.HasField("default")
-            else RdmaLimit()
-        ),
+        rdma_settable=rdma.settable,
+        rdma_default=_value(RdmaLimit, rdma.default) if rdma.HasField("default") else RdmaLimit(),
         rdma_exclusive=message.rdma_exclusive,
         memlock=message.memlock,
         driver_version=message.driver_version,
         bandwidth=tuple(tuple(row.gb_per_s) for row in message.bandwidth),
-        weak=tuple(Weak(pair.a, pair.b, pair.why) for pair in message.weak),
+        weak=_values(Weak, message.weak),
     )
     _check(topology)
     return topology
-
-
-def _to_slices(slices: Iterable[Slice]) -> list[pb.Slice]:
-    return [
-        pb.Slice(
-            uuid=part.uuid,
-            profile=part.profile,
-            gi=part.gi,
-            ci=part.ci,
-            memory_bytes=part.memory_bytes,
-            healthy=part.healthy,
-            why=part.why,
-        )
-        for part in slices
-    ]
-
-
-def _from_slices(messages: Iterable[pb.Slice]) -> tuple[Slice, ...]:
-    return tuple(
-        Slice(m.uuid, m.profile, m.gi, m.ci, m.memory_bytes, m.healthy, m.why) for m in messages
-    )
 
 
 def _check(topology: NodeTopology) -> None:
@@ -200,63 +122,31 @@ def _check(topology: NodeTopology) -> None:
 
 
 def to_grants(grants: Iterable[Grant]) -> list[pb.Grant]:
-    return [
-        pb.Grant(
-            namespace=grant.namespace,
-            pod=grant.pod,
-            container=grant.container,
-            resource=grant.resource,
-            device_ids=grant.device_ids,
-            limits=dict(grant.limits),
-        )
-        for grant in grants
-    ]
+    return [_message(pb.Grant, grant, limits=dict(grant.limits)) for grant in grants]
 
 
 def from_grants(messages: Iterable[pb.Grant]) -> tuple[Grant, ...]:
     return tuple(
-        Grant(
-            m.namespace,
-            m.pod,
-            m.container,
-            m.resource,
-            tuple(m.device_ids),
-            tuple(sorted(m.limits.items())),
-        )
+        _value(Grant, m, device_ids=tuple(m.device_ids), limits=tuple(sorted(m.limits.items())))
         for m in messages
     )
 
 
 def to_memory_over(found: Iterable[MemoryOver]) -> list[pb.MemoryOver]:
-    return [
-        pb.MemoryOver(
-            namespace=over.namespace,
-            pod=over.pod,
-            uid=over.uid,
-            gpu=over.gpu,
-            used=over.used,
-            cap=over.cap,
-            final=over.final,
-        )
-        for over in found
-    ]
+    return _messages(pb.MemoryOver, found)
 
 
 def from_memory_over(messages: Iterable[pb.MemoryOver]) -> tuple[MemoryOver, ...]:
-    return tuple(
-        MemoryOver(m.namespace, m.pod, m.uid, m.gpu, m.used, m.cap, m.final) for m in messages
-    )
+    return _values(MemoryOver, messages)
 
 
 def to_rdma_use(used: Iterable[RdmaUse]) -> list[pb.RdmaUse]:
     return [
-        pb.RdmaUse(
-            namespace=use.namespace,
-            pod=use.pod,
-            card=use.card,
-            current=_to_limit(use.current),
-            limit=_to_limit(use.limit),
-            failures=use.failures,
+        _message(
+            pb.RdmaUse,
+            use,
+            current=_message(pb.RdmaLimit, use.current),
+            limit=_message(pb.RdmaLimit, use.limit),
         )
         for use in used
     ]
@@ -264,16 +154,6 @@ def to_rdma_use(used: Iterable[RdmaUse]) -> list[pb.RdmaUse]:
 
 def from_rdma_use(messages: Iterable[pb.RdmaUse]) -> tuple[RdmaUse, ...]:
     return tuple(
-        RdmaUse(
-            m.namespace, m.pod, m.card, _from_limit(m.current), _from_limit(m.limit), m.failures
-        )
+        _value(RdmaUse, m, current=_value(RdmaLimit, m.current), limit=_value(RdmaLimit, m.limit))
         for m in messages
     )
-
-
-def _from_limit(limit: pb.RdmaLimit) -> RdmaLimit:
-    return RdmaLimit(limit.hca_handle, limit.hca_object)
-
-
-def _to_limit(limit: RdmaLimit) -> pb.RdmaLimit:
-    return pb.RdmaLimit(hca_handle=limit.hca_handle, hca_object=limit.hca_object)

@@ -54,11 +54,6 @@ def read(directory: Path) -> tuple[Entry, ...]:
         raise OSError(f"{file} is not a device checkpoint") from None
 
 
-def annotations(directory: Path) -> tuple[Mapping[str, str], ...]:
-    """Annotations of all answers to Allocate. Raises OSError with a sentence."""
-    return tuple(entry.annotations() for entry in read(directory))
-
-
 def _entry(raw: Mapping[str, Any]) -> Entry:
     ids = raw["DeviceIDs"]
     # By NUMA node since Kubernetes 1.20, before that a plain list.

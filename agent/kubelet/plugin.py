@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 import grpc
 
 from agent.kubelet.latency import Latency
-from agent.kubelet.pod_resources import AdmissionGate, ObservedGrants, PodResourcesClient
+from agent.kubelet.pod_resources import ObservedGrants
 from agent.node import AgentNode
 from agent.node_state import NodeState
 from agent.resources.device_resource import (
-    ContainerDevices,
     ContainerKey,
     Device,
     DeviceRequest,
@@ -37,17 +36,10 @@ OPTIONS = pb.DevicePluginOptions(pre_start_required=True, get_preferred_allocati
 
 
 class DevicePlugin(rpc.DevicePluginServicer):
-    def __init__(
-        self,
-        resource: DeviceResource,
-        node: AgentNode,
-        pod_resources: PodResourcesClient,
-        admissions: AdmissionGate,
-        grants: ObservedGrants,
-    ) -> None:
+    def __init__(self, resource: DeviceResource, node: AgentNode, grants: ObservedGrants) -> None:
         self.resource = resource
-        self._node, self._pod_resources = node, pod_resources
-        self._admissions, self._grants = admissions, grants
+        self._node, self.grants = node, grants
+        self._reused: frozenset[str] = frozenset()  # devices that the pod in admission may have
         self._asked: frozenset[ContainerKey] = frozenset()
         self._count = threading.Lock()
         self.streams = 0  # open ListAndWatch calls
@@ -89,24 +81,25 @@ class DevicePlugin(rpc.DevicePluginServicer):
     def GetPreferredAllocation(
         self, request: pb.PreferredAllocationRequest, context: grpc.ServicerContext
     ) -> pb.PreferredAllocationResponse:
-        self._admissions.begin()
-        listed: tuple[ContainerDevices, ...] | None
-        try:
-            listed = self._pod_resources.list(LIST_S)
-        except OSError as error:
-            log.warning(
-                "pod-resources unavailable (%s); choosing devices without pod identity", error
-            )
-            listed = None
+        asked = request.container_requests
+        must = {each for one in asked for each in one.must_include_deviceIDs}
+        offered = {each for one in asked for each in one.available_deviceIDs} - must
+        listed = self.grants.list_now(LIST_S, offered)
+        self._reused = frozenset(must)
+        if listed is None:
+            log.warning("pod-resources unavailable; choosing devices without pod identity")
         state = self._node.state
+        taken = state.taken(self.resource.name).keys() - must
         answer = pb.PreferredAllocationResponse()
-        for each in request.container_requests:
+        for each in asked:
             wanted = DeviceRequest(
-                tuple(each.available_deviceIDs),
+                tuple(one for one in each.available_deviceIDs if one not in taken),
                 tuple(each.must_include_deviceIDs),
                 each.allocation_size,
+                listed,
+                self._asked,
             )
-            choice = self.resource.preferred(wanted, state, listed, self._asked)
+            choice = self.resource.preferred(wanted, state)
             self._asked = choice.asked
             log.info(
                 "prefer %d of %d: %s (%s)",
@@ -123,19 +116,21 @@ class DevicePlugin(rpc.DevicePluginServicer):
     ) -> pb.AllocateResponse:
         began = time.monotonic()
         answer = pb.AllocateResponse()
-        with self._admissions.allocating():
-            try:
-                for container in request.container_requests:
-                    answer.container_responses.append(self._response(container.devices_ids))
-            except ValueError as error:
-                log.warning("refused Allocate: %s", error)
-                context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        self._grants.stale()
+        try:
+            for container in request.container_requests:
+                answer.container_responses.append(self._response(container.devices_ids))
+        except ValueError as error:
+            log.warning("refused Allocate: %s", error)
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        self.grants.stale()
         self.took.add(time.monotonic() - began)
         return answer
 
     def _response(self, ids: Sequence[str]) -> pb.ContainerAllocateResponse:
-        self._node.record_allocation(self.resource.name, tuple(ids), time.monotonic())
+        if not (self._node.state.taken(self.resource.name).keys() - self._reused).isdisjoint(ids):
+            self.grants.list_now(LIST_S)  # the pod that had them may have ended
+        self._node.record_allocation(self.resource.name, tuple(ids), time.monotonic(), self._reused)
+        self._reused |= set(ids)
         state = self._node.state
         given = self.resource.response(ids, state)
         log.info("allocate %s", self.resource.describe(ids, state))
@@ -157,7 +152,7 @@ class DevicePlugin(rpc.DevicePluginServicer):
         self, request: pb.PreStartContainerRequest, context: grpc.ServicerContext
     ) -> pb.PreStartContainerResponse:
         ids = tuple(request.devices_ids)
-        holder = self._grants.holder(self.resource.name, ids, HOLDER_S)
+        holder = self.grants.holder(self.resource.name, ids, HOLDER_S)
         held = self.resource.describe(ids, self._node.state)
         if holder is None:
             log.warning("a container starts with %s; pod-resources does not list it yet", held)
@@ -178,6 +173,7 @@ def same_devices(state: NodeState, old: NodeState) -> bool:
         and state.grants is old.grants
         and state.allocations is old.allocations
         and state.unlisted is old.unlisted
+        and state.forgotten is old.forgotten
         and state.orphaned is old.orphaned
     )
 

@@ -1,19 +1,27 @@
 """The kubelet's pod-resources API: which container holds which devices.
 
-A kubelet that prunes ended pods while it answers List forgets the devices of an Allocate in
-progress, which it records only after the answer, and would allocate them twice. So List and
-Allocate exclude each other here: from GetPreferredAllocation until shortly after Allocate nothing
-calls List, except GetPreferredAllocation itself, when no devices are pending yet."""
+A kubelet that prunes ended pods while it answers List forgets the devices of an Allocate that it has
+not recorded yet, and offers them again. So after an Allocate nothing calls List until the kubelet's
+checkpoint has it, for a while; and whatever the kubelet offers, devices are not allocated again that
+pod-resources lists, that the checkpoint has for a running pod, or that were just allocated.
+
+An allocation that is not listed yet ends when pod-resources lists it, or when the kubelet has given
+it up: it offers the devices again although it admits one pod at a time, and neither pod-resources
+nor the checkpoint has them, or the pod of the checkpoint's entry has no process.
+
+Design: docs/design/0050-kubelet-records.md
+"""
 
 import logging
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 
 import grpc
 
+from agent.allocations import Allocation, Forgotten
 from agent.backoff import StateLogger
 from agent.kubelet.unlisted_pods import UnlistedPods
 from agent.node import AgentNode
@@ -21,69 +29,17 @@ from agent.resources import table
 from agent.resources.device_resource import ContainerDevices, ContainerKey
 from agent.sockets import CHANNEL, details
 from protos.names import GPU, GPU_SHARE
+from protos.nearest import device_of
 from protos.stubs import podresources_pb2 as pb
 from protos.stubs import podresources_pb2_grpc as rpc
 from protos.topology import Grant
 
 log = logging.getLogger(__name__)
 
-RECORD_S = 0.05  # from the answer to Allocate until the kubelet has recorded it
 CALM = 6  # List calls without a change, after which the interval grows
 SELDOM = 6  # factor of the longer interval
-ALLOCATE_S = (
-    1.0  # longest time from GetPreferredAllocation to Allocate; later, the pod was not admitted
-)
-
-
-class AdmissionGate:
-    """Keeps List and Allocate apart."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._listing = 0
-        self._allocating = 0
-        self._busy_until = 0.0
-
-    def begin(self) -> None:
-        """Call on GetPreferredAllocation: the admission of a pod has begun."""
-        with self._changed:
-            self._busy_until = time.monotonic() + ALLOCATE_S
-            self._changed.wait_for(lambda: not self._listing, timeout=ALLOCATE_S)
-
-    @contextmanager
-    def allocating(self) -> Iterator[None]:
-        with self._changed:
-            self._allocating += 1
-            self._changed.wait_for(lambda: not self._listing, timeout=ALLOCATE_S)
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._allocating -= 1
-                self._busy_until = time.monotonic() + RECORD_S
-                self._changed.notify_all()
-
-    @contextmanager
-    def quiet(self, timeout_s: float) -> Iterator[bool]:
-        """Yields True if no admission is in progress within the timeout; then none starts inside
-        the block."""
-        deadline = time.monotonic() + timeout_s
-        with self._changed:
-            while self._allocating or time.monotonic() < self._busy_until:
-                if time.monotonic() >= deadline:
-                    break
-                self._changed.wait(min(deadline, self._wake_at()) - time.monotonic())
-            ready = not self._allocating and time.monotonic() >= self._busy_until
-            self._listing += ready
-        try:
-            yield ready
-        finally:
-            with self._changed:
-                self._listing -= ready
-                self._changed.notify_all()
-
-    def _wake_at(self) -> float:
-        return float("inf") if self._allocating else self._busy_until
+POLL_S = 0.01
+SETTLE_S = 0.5  # longest wait for the kubelet's record; nothing relies on it
 
 
 class PodResourcesClient:
@@ -147,16 +103,9 @@ def _why_not(socket: Path, error: Exception) -> str:
 class ObservedGrants:
     """Keeps the node's grants as pod-resources lists them."""
 
-    def __init__(
-        self,
-        node: AgentNode,
-        client: PodResourcesClient,
-        admissions: AdmissionGate,
-        unlisted: UnlistedPods | None = None,
-    ) -> None:
-        self._node, self._client, self._admissions = node, client, admissions
-        self._unlisted = unlisted
-        self._log = StateLogger(log)
+    def __init__(self, node: AgentNode, client: PodResourcesClient, unlisted: UnlistedPods) -> None:
+        self._node, self._client, self._unlisted = node, client, unlisted
+        self._log, self._held_back = StateLogger(log), StateLogger(log)
         self._refreshing = threading.Lock()
         self._wake = threading.Event()
         self._allocated = 0  # Allocate calls so far
@@ -173,18 +122,40 @@ class ObservedGrants:
         with self._refreshing:
             if 0 < target <= self._confirmed:
                 return True
-            with self._admissions.quiet(timeout_s) as ready:
-                return ready and self._list()
+            self._settle(min(timeout_s, SETTLE_S))
+            return self._list() is not None
 
-    def _list(self) -> bool:
+    def list_now(
+        self, timeout_s: float, offered: Collection[str] = ()
+    ) -> tuple[ContainerDevices, ...] | None:
+        """The containers as pod-resources lists them at this moment; None if it does not answer.
+        offered: devices that the kubelet takes for free."""
+        with self._refreshing:
+            return self._list(timeout_s, offered)
+
+    def _settle(self, timeout_s: float) -> None:
+        """Waits until the kubelet has recorded what was allocated."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline and not all(
+            self._unlisted.recorded(each) for each in self._node.state.allocations
+        ):
+            time.sleep(POLL_S)
+
+    def _list(
+        self, timeout_s: float = 1.0, offered: Collection[str] = ()
+    ) -> tuple[ContainerDevices, ...] | None:
         seen, began = self._allocated, time.monotonic()
+        state = self._node.state
         try:
-            listed = self._client.list(timeout_s=1.0)
+            listed = self._client.list(timeout_s)
         except OSError as error:
             self._log.failed(f"pod-resources unavailable: {error}")
-            if self._unlisted and not self._node.state.grants_known:
-                self._node.set_unlisted(self._unlisted.allocations(None))
-            return False
+            unlisted = self._unlisted.allocations(None)
+            forgotten = self._unlisted.forgotten(None)
+            kept = state.unlisted if state.grants_known else unlisted
+            self._node.set_unlisted(kept, forgotten)
+            self._tell(forgotten)
+            return None
         self._log.ok(f"connected to pod-resources at {self._client.socket}")
         self._confirmed = seen
         grants = tuple(
@@ -192,11 +163,33 @@ class ObservedGrants:
             for row in listed
             for resource, ids in row.devices
         )
-        unlisted = self._unlisted.allocations(grants) if self._unlisted else ()
-        unplaced = self._node.state.unplaced(grants)
-        orphaned = self._unlisted.addresses(unplaced) if self._unlisted and unplaced else {}
-        self._node.set_grants(grants, unlisted, began, orphaned)
-        return True
+        unlisted = self._unlisted.allocations(grants)
+        forgotten = self._unlisted.forgotten(grants)
+        unplaced = state.unplaced(grants)
+        orphaned = self._unlisted.addresses(unplaced) if unplaced else {}
+        given_up = partial(self._given_up, offered)
+        self._node.set_grants(
+            grants, unlisted, began, orphaned=orphaned, forgotten=forgotten, given_up=given_up
+        )
+        self._tell(forgotten)
+        return listed
+
+    def _given_up(self, offered: Collection[str], allocation: Allocation) -> bool:
+        if set(offered).isdisjoint(allocation.device_ids):
+            return False
+        entry = self._unlisted.recorded(allocation)
+        return entry is None or not self._unlisted.runs(entry)
+
+    def _tell(self, forgotten: tuple[Forgotten, ...]) -> None:
+        index = {gpu.uuid: gpu.index for gpu in self._node.state.topology.gpus}
+        parts = []
+        for one in forgotten:
+            gpus = sorted({str(index.get(uuid, uuid)) for uuid in map(device_of, one.device_ids)})
+            parts.append(f"GPU {','.join(gpus)}: {one.why}")
+        if parts:
+            self._held_back.failed(f"held back: {'; '.join(parts)}")
+        else:
+            self._held_back.ok("no GPU is held back")
 
     def look_for(self, plans: tuple[Grant, ...]) -> None:
         """Call when plans arrive. Lists at once if a plan needs a GPU that is allocated in another
@@ -230,8 +223,9 @@ class ObservedGrants:
         while not stop.is_set():
             self._wake.clear()
             before = self._node.state.grants
-            with self._refreshing, self._admissions.quiet(0.5) as ready:
-                done = ready and self._list()
+            with self._refreshing:
+                self._settle(SETTLE_S)
+                done = self._list() is not None
             same = same + 1 if done and self._node.state.grants == before else 0
             pause_s = every_s * (SELDOM if same > CALM and not self._must_return_soon() else 1)
             if self._wake.wait(pause_s if done else min(every_s, 0.5)):

@@ -17,7 +17,7 @@ from agent.kubelet.directory_watch import DirectoryWatch
 from agent.kubelet.latency import Latency
 from agent.kubelet.plugin import OPTIONS, DevicePlugin
 from agent.node import AgentNode
-from agent.sockets import CHANNEL, PATH_BYTES, details
+from agent.sockets import CHANNEL, PATH_BYTES, Identity, details, identity
 from protos.stubs import deviceplugin_pb2 as pb
 from protos.stubs import deviceplugin_pb2_grpc as rpc
 
@@ -31,8 +31,6 @@ GRANTS_S = 3.0  # wait for pod-resources; after it the checkpoint counts
 SILENT_S = 10.0  # without a ListAndWatch call: the kubelet has dropped the plugin
 EMPTY_S = 1.0  # time to send the empty device list before the socket closes
 THREADS = 32  # calls of PreStartContainer can take long and must not block the others
-
-Identity = tuple[int, int, int] | None
 
 
 class KubeletUnavailable(Exception):
@@ -100,6 +98,7 @@ class PluginRegistration:
                 ) from None
             server.start()
             ours, kubelet = identity(self.own), identity(self.socket)
+            self._plugin.grants.list_now(GRANTS_S)  # a new kubelet may have forgotten pods
             self._register()
             self._log.ok(f"registered {self._resource.name} with the kubelet at {self.socket}")
             self.registered = True
@@ -201,12 +200,3 @@ def _why(path: Path) -> str:
             return error.strerror or str(error)
     path.unlink(missing_ok=True)
     return ""
-
-
-def identity(path: Path) -> Identity:
-    """Identifies the file. Includes the modification time because inode numbers are reused."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino, found.st_mtime_ns

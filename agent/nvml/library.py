@@ -20,6 +20,8 @@ FOLDERS = (
     "usr/lib64",
     "usr/lib/aarch64-linux-gnu",
     "usr/lib",
+    "usr/lib/x86_64-linux-gnu/nvidia/current",  # Debian; its links lead through /etc/alternatives
+    "usr/lib/aarch64-linux-gnu/nvidia/current",
     "run/nvidia/driver/usr/lib/x86_64-linux-gnu",
     "run/nvidia/driver/usr/lib/aarch64-linux-gnu",
     "run/nvidia/driver/usr/lib64",

@@ -8,8 +8,8 @@ from typing import Any
 
 import pynvml
 
-from agent.machine.facts import Fabric, GpuFacts, NvLink, NvmlFacts, Platform
-from agent.nvml import mig_devices, wear
+from agent.machine.facts import Fabric, GpuFacts, NvLink, NvmlFacts, Platform, Wear
+from agent.nvml import mig_devices
 from agent.nvml.library import UNSUPPORTED, opened, query, try_query
 
 P2P_NVLINK = pynvml.NVML_P2P_CAPS_INDEX_NVLINK
@@ -18,6 +18,8 @@ REMOTE = {
     pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH: "switch",
     pynvml.NVML_NVLINK_DEVICE_TYPE_IBMNPU: "npu",
 }
+UNCORRECTED = pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED
+RECOVERY_ACTION = 230  # NVML_FI_DEV_GET_GPU_RECOVERY_ACTION
 WORD_BITS = 64  # of one element of an affinity mask
 SET_WORDS = 32
 
@@ -100,7 +102,7 @@ def _healthy_gpu(index: int, handle: Any, handles: list[Any]) -> GpuFacts:
         pcie_width=query(pynvml.nvmlDeviceGetMaxPcieLinkWidth, handle) or 0,
         fabric=_fabric(handle),
         platform=_platform(handle),
-        wear=wear.read(handle),
+        wear=_wear(handle),
     )
 
 
@@ -187,3 +189,25 @@ def _mask(words: Any) -> str:
         ranges.append(str(start) if length == 1 else f"{start}-{start + length - 1}")
         start += length
     return ",".join(ranges)
+
+
+def _wear(handle: Any) -> Wear:
+    rows = query(pynvml.nvmlDeviceGetRemappedRows, handle)
+    return Wear(
+        ecc_volatile=_or(query(_ecc, handle, pynvml.NVML_VOLATILE_ECC), -1),
+        ecc_aggregate=_or(query(_ecc, handle, pynvml.NVML_AGGREGATE_ECC), -1),
+        rows_remapped=rows[1] if rows else 0,
+        rows_pending=bool(rows and rows[2]),
+        rows_failed=bool(rows and rows[3]),
+        pages_pending=bool(query(pynvml.nvmlDeviceGetRetiredPagesPendingStatus, handle)),
+        recovery=_or(query(_recovery, handle), -1),
+    )
+
+
+def _ecc(handle: Any, counter: int) -> int:
+    return int(pynvml.nvmlDeviceGetTotalEccErrors(handle, UNCORRECTED, counter))
+
+
+def _recovery(handle: Any) -> int | None:
+    value = pynvml.nvmlDeviceGetFieldValues(handle, [RECOVERY_ACTION])[0]
+    return None if value.nvmlReturn else int(value.value.uiVal)

@@ -1,9 +1,9 @@
 """What a kind of device must implement so that the kubelet can allocate it, and the values that
 pass between the device plugin and the kinds. kubelet/plugin.py translates them from and to gRPC."""
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from agent.node_state import NodeState
 
@@ -18,6 +18,23 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
+class ContainerDevices:
+    """A container in pod-resources with the devices that it holds."""
+
+    namespace: str
+    pod: str
+    container: str
+    devices: tuple[tuple[str, tuple[str, ...]], ...] = ()  # resource, sorted ids
+
+    @property
+    def key(self) -> ContainerKey:
+        return self.namespace, self.pod, self.container
+
+    def ids(self, resource: str) -> tuple[str, ...]:
+        return dict(self.devices).get(resource, ())
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceRequest:
     """One container's part of GetPreferredAllocation: `size` of the available devices, among them
     all of `must`."""
@@ -25,6 +42,23 @@ class DeviceRequest:
     available: tuple[str, ...]
     must: tuple[str, ...]
     size: int
+    listed: tuple[ContainerDevices, ...] | None = None  # None: pod-resources did not answer
+    asked_before: frozenset[ContainerKey] = frozenset()  # candidates of earlier calls
+
+    def candidates(
+        self, planned: Container[ContainerKey]
+    ) -> tuple[frozenset[ContainerKey], ContainerKey | None]:
+        """The containers with a plan that the request may be for, and the one that it is for, if
+        that is certain. It is the first planned container of its pod, because the kubelet allocates
+        a pod's containers in order. One that an earlier call was made for and that still has no
+        devices was not admitted."""
+        first: dict[tuple[str, str], ContainerKey] = {}
+        for row in self.listed or ():
+            if row.key in planned:
+                first.setdefault(row.key[:2], row.key)
+        found = frozenset(first.values())
+        meant = found if len(found) == 1 else found - self.asked_before
+        return found, next(iter(meant)) if len(meant) == 1 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,75 +79,33 @@ class ContainerResponse:
     cdi_devices: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerDevices:
-    """A container in pod-resources with the devices that it holds."""
-
-    namespace: str
-    pod: str
-    container: str
-    devices: tuple[tuple[str, tuple[str, ...]], ...] = ()  # resource, sorted ids
-
-    @property
-    def key(self) -> ContainerKey:
-        return self.namespace, self.pod, self.container
-
-    def ids(self, resource: str) -> tuple[str, ...]:
-        return dict(self.devices).get(resource, ())
-
-
 class Refused(Exception):
     """A container must not start; the message is a sentence for its user."""
 
 
-class DeviceResource(Protocol):
+class DeviceResource(ABC):
     """One extended resource and its devices."""
 
-    @property
-    def name(self) -> str:
-        """The resource's name, such as nvidia.com/gpu."""
-        ...
+    name: str  # of the resource, such as nvidia.com/gpu
+    endpoint: str  # file name of the device plugin's socket
 
-    @property
-    def endpoint(self) -> str:
-        """File name of the device plugin's socket."""
-        ...
-
+    @abstractmethod
     def devices(self, state: NodeState) -> tuple[Device, ...]:
         """What ListAndWatch sends."""
-        ...
 
-    def preferred(
-        self,
-        request: DeviceRequest,
-        state: NodeState,
-        listed: Sequence[ContainerDevices] | None,
-        asked: frozenset[ContainerKey],
-    ) -> Choice:
+    @abstractmethod
+    def preferred(self, request: DeviceRequest, state: NodeState) -> Choice:
         """The answer to GetPreferredAllocation; see gpu_allocation.preferred."""
-        ...
 
+    @abstractmethod
     def response(self, ids: Sequence[str], state: NodeState) -> ContainerResponse:
         """The answer to Allocate. Raises ValueError if a device is not on this node."""
-        ...
 
+    @abstractmethod
     def describe(self, ids: Sequence[str], state: NodeState) -> str:
         """The devices in words for a log line: GPUs 0,1"""
-        ...
 
     def pre_start(self, ids: Sequence[str], holder: ContainerKey | None) -> None:
         """Runs before the container's first process. holder is None if pod-resources does not name
         the container. Raises Refused."""
-        ...
-
-
-def next_in_admission(
-    listed: Iterable[ContainerKey], planned: Container[ContainerKey]
-) -> frozenset[ContainerKey]:
-    """The first planned container of each pod: the kubelet allocates a pod's containers in
-    order."""
-    first: dict[tuple[str, str], ContainerKey] = {}
-    for key in listed:
-        if key in planned:
-            first.setdefault(key[:2], key)
-    return frozenset(first.values())
+        return

@@ -9,35 +9,19 @@ cases the choice avoids the GPUs planned for others, and takes the closest set o
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from agent.resources.device_resource import (
-    Choice,
-    ContainerDevices,
-    ContainerKey,
-    ContainerResponse,
-    DeviceRequest,
-    next_in_admission,
-)
+from agent.resources.device_resource import Choice, ContainerKey, ContainerResponse, DeviceRequest
 from protos.closest import closest
+from protos.gpu_sharing import key_of
 from protos.names import DOMAIN, GPU
 from protos.nearest import adjacent_nics
 from protos.topology import LEVELS, Grant, NodeTopology, Shape, indices_of, mask_of
 
 
-def preferred(
-    request: DeviceRequest,
-    topology: NodeTopology,
-    intents: Iterable[Grant],
-    listed: Iterable[ContainerDevices] | None,
-    asked_before: frozenset[ContainerKey] = frozenset(),
-) -> Choice:
-    """listed is None if pod-resources did not answer. asked_before: candidates of earlier calls;
-    one that still has no devices was not admitted, so the request is not for it."""
-    rows = tuple(listed or ())
-    masked = _MaskedRequest.of(request, topology, intents, rows)
-    candidates = masked.candidates(rows)
-    meant = candidates if len(candidates) == 1 else candidates - asked_before
-    if len(meant) == 1:
-        chosen, why = _for_container(masked, next(iter(meant)))
+def preferred(request: DeviceRequest, topology: NodeTopology, intents: Iterable[Grant]) -> Choice:
+    masked = _MaskedRequest.of(request, topology, intents)
+    candidates, key = request.candidates(masked.plans.keys())
+    if key is not None:
+        chosen, why = _for_container(masked, key)
     else:
         chosen, why = _for_unknown(masked, candidates)
     ids = tuple(gpu.uuid for gpu in topology.gpus if chosen >> gpu.index & 1)
@@ -59,19 +43,15 @@ class _MaskedRequest:
 
     @classmethod
     def of(
-        cls,
-        request: DeviceRequest,
-        topology: NodeTopology,
-        intents: Iterable[Grant],
-        listed: Iterable[ContainerDevices],
+        cls, request: DeviceRequest, topology: NodeTopology, intents: Iterable[Grant]
     ) -> "_MaskedRequest":
         index = {gpu.uuid: gpu.index for gpu in topology.gpus}
 
         def mask(ids: Iterable[str]) -> int:
             return mask_of(index[i] for i in ids if i in index)
 
-        served = {row.key for row in listed if row.ids(GPU)}
-        grants = {(plan.namespace, plan.pod, plan.container): plan for plan in intents}
+        served = {row.key for row in request.listed or () if row.ids(GPU)}
+        grants = {key_of(plan): plan for plan in intents}
         waiting = {key: plan.device_ids for key, plan in grants.items() if key not in served}
         return cls(
             topology.shape(),
@@ -81,9 +61,6 @@ class _MaskedRequest:
             {k: mask(ids) if index.keys() >= set(ids) else 0 for k, ids in waiting.items()},
             {k: len(ids) for k, ids in waiting.items()},
         )
-
-    def candidates(self, listed: Iterable[ContainerDevices]) -> frozenset[ContainerKey]:
-        return next_in_admission((row.key for row in listed), self.plans.keys())
 
     def fits(self, wanted: int) -> bool:
         return (

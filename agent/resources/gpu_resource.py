@@ -2,12 +2,12 @@
 
 import threading
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 
 from agent.node_state import NodeState
 from agent.resources.cdi import Injection
-from agent.resources.device_resource import ContainerKey, ContainerResponse
+from agent.resources.device_resource import ContainerResponse, DeviceResource
 
 RECENT_S = 1.0  # the kubelet allocates a pod's resources in quick succession
 
@@ -34,7 +34,7 @@ class RecentAllocation:
         return ids if time.monotonic() - at < RECENT_S else ()
 
 
-class GpuResource(ABC):
+class GpuResource(DeviceResource):
     """A DeviceResource without devices(), preferred() and describe()."""
 
     def __init__(
@@ -60,7 +60,3 @@ class GpuResource(ABC):
         self, ids: Sequence[str], state: NodeState, files: tuple[str, ...]
     ) -> ContainerResponse:
         """The answer to Allocate before CDI. Raises ValueError if a device is not on this node."""
-
-    def pre_start(self, ids: Sequence[str], holder: ContainerKey | None) -> None:
-        """Nothing to do for whole GPUs and MIG slices."""
-        return

@@ -15,7 +15,6 @@ from agent.resources.device_resource import (
     ContainerResponse,
     Device,
     DeviceRequest,
-    next_in_admission,
 )
 from agent.resources.gpu_allocation import response
 from agent.resources.gpu_resource import FindFiles, GpuResource
@@ -46,28 +45,26 @@ class GpuShareResource(GpuResource):
 
     def devices(self, state: NodeState) -> tuple[Device, ...]:
         allocated = state.allocated()
-        taken = allocated.whole | allocated.sliced
+        taken = allocated.whole | allocated.sliced | state.held_back().keys()
         return tuple(
-            Device(each, bool(gpu.shares) and gpu.healthy and gpu.uuid not in taken, gpu.numa)
+            Device(
+                each,
+                bool(gpu.shares) and gpu.healthy and taken.isdisjoint((gpu.uuid, each)),
+                gpu.numa,
+            )
             for gpu in state.topology.gpus
             if gpu.shares or gpu.uuid in allocated.shared
             for each in _ids(gpu.uuid)
         )
 
-    def preferred(
-        self,
-        request: DeviceRequest,
-        state: NodeState,
-        listed: Sequence[ContainerDevices] | None,
-        asked: frozenset[ContainerKey],
-    ) -> Choice:
+    def preferred(self, request: DeviceRequest, state: NodeState) -> Choice:
         allocated = state.allocated()
         taken = allocated.whole | allocated.sliced
         free = tuple(each for each in request.available if device_of(each) not in taken)
         request = replace(request, available=free)
-        choice = preferred(request, state.topology, state.intents, listed, asked)
+        choice = preferred(request, state.topology, state.intents)
         # Allocate comes next and does not name the container either.
-        meant = choice.asked if len(choice.asked) == 1 else choice.asked - asked
+        meant = choice.asked if len(choice.asked) == 1 else choice.asked - request.asked_before
         self._meant = tuple(sorted(choice.device_ids)), meant
         return choice
 
@@ -103,26 +100,18 @@ def _ids(uuid: str) -> tuple[str, ...]:
     return tuple(share_id(uuid, number) for number in range(WHOLE))
 
 
-def preferred(
-    request: DeviceRequest,
-    topology: NodeTopology,
-    plans: Sequence[Grant],
-    listed: Sequence[ContainerDevices] | None,
-    asked_before: frozenset[ContainerKey] = frozenset(),
-) -> Choice:
+def preferred(request: DeviceRequest, topology: NodeTopology, plans: Sequence[Grant]) -> Choice:
     """All shares come from one GPU: that of the required shares, else the planned one, else the one
     that the pod's other containers share, else the best for a pod without a plan. The choice is
     empty if no GPU has enough left; Allocate then refuses what the kubelet picks."""
-    rows = tuple(listed or ())
+    rows = request.listed or ()
     served = {row.key for row in rows if row.ids(GPU_SHARE)}
     ours = {
         key_of(plan): plan
         for plan in plans
         if plan.resource == GPU_SHARE and key_of(plan) not in served
     }
-    candidates = next_in_admission((row.key for row in rows), ours.keys())
-    meant = candidates if len(candidates) == 1 else candidates - asked_before
-    key = next(iter(meant)) if len(meant) == 1 else None
+    candidates, key = request.candidates(ours.keys())
     free: dict[str, list[str]] = {gpu.uuid: [] for gpu in topology.gpus}
     for each in sorted(set(request.available) - set(request.must)):
         free.setdefault(device_of(each), []).append(each)

@@ -11,14 +11,7 @@ from agent.mig import orphans
 from agent.node_state import NodeState
 from agent.resources import gpu_allocation, slice_allocation
 from agent.resources.cdi import Injection
-from agent.resources.device_resource import (
-    Choice,
-    ContainerDevices,
-    ContainerKey,
-    ContainerResponse,
-    Device,
-    DeviceRequest,
-)
+from agent.resources.device_resource import Choice, ContainerResponse, Device, DeviceRequest
 from agent.resources.gpu_resource import FindFiles, GpuResource, RecentAllocation
 from protos import slicing
 from protos.names import RDMA
@@ -59,23 +52,17 @@ class MigSliceResource(GpuResource):
             if slicing.resource(part.profile) == self.name
         )
 
-    def preferred(
-        self,
-        request: DeviceRequest,
-        state: NodeState,
-        listed: Sequence[ContainerDevices] | None,
-        asked: frozenset[ContainerKey],
-    ) -> Choice:
+    def preferred(self, request: DeviceRequest, state: NodeState) -> Choice:
         held = slices_held((*state.grants, *state.allocations, *state.unlisted))
-        nics = self._nics(listed)
+        nics = self._nics(request)
         why = f"near {','.join(sorted(nics))}" if nics else "packed"
         return Choice(slice_allocation.preferred(request, state.topology, held, nics), why)
 
-    def _nics(self, listed: Sequence[ContainerDevices] | None) -> frozenset[str]:
+    def _nics(self, request: DeviceRequest) -> frozenset[str]:
         """NICs of the container in admission: the only one that holds exactly the NIC shares of the
         last Allocate, if it has no slices yet."""
         given = self._recent_nics.ids()
-        fresh = [row for row in listed or () if given and row.ids(RDMA) == given]
+        fresh = [row for row in request.listed or () if given and row.ids(RDMA) == given]
         mine = len(fresh) == 1 and not fresh[0].ids(self.name)
         return frozenset(map(device_of, given)) if mine else frozenset()
 

@@ -13,9 +13,9 @@ from agent.resources.device_resource import (
     ContainerKey,
     ContainerResponse,
     DeviceRequest,
-    next_in_admission,
 )
 from protos import slicing
+from protos.gpu_sharing import key_of
 from protos.names import DOMAIN, GPU, RDMA
 from protos.nearest import BETWEEN, device_of, nearest
 from protos.topology import Grant, NodeTopology, mask_of
@@ -25,29 +25,22 @@ def preferred(
     request: DeviceRequest,
     topology: NodeTopology,
     plans: Iterable[Grant],
-    listed: Sequence[ContainerDevices] | None,
     *,
     just_given: Sequence[str] = (),
-    asked_before: frozenset[ContainerKey] = frozenset(),
 ) -> Choice:
     """just_given: the GPUs of an Allocate a moment ago. A container that holds exactly these and no
     NIC share yet is the one in admission, with or without a plan."""
-    rows = tuple(listed or ())
-    unserved = [row.key for row in rows if not row.ids(RDMA)]
-    ours = {
-        (plan.namespace, plan.pod, plan.container): plan for plan in plans if plan.resource == RDMA
-    }
-    candidates = next_in_admission(unserved, ours.keys())
-    meant = candidates if len(candidates) == 1 else candidates - asked_before
-    held = {row.key: _gpus(row) for row in rows}
-    if len(meant) == 1:
-        key = next(iter(meant))
+    held = {row.key: _gpus(row) for row in request.listed or ()}
+    unserved = {row.key for row in request.listed or () if not row.ids(RDMA)}
+    ours = {key_of(plan): plan for plan in plans if plan.resource == RDMA}
+    candidates, key = request.candidates(unserved & ours.keys())
+    if key is not None:
         nics: Sequence[str] = ours[key].device_ids
         gpus = held.get(key) or _planned(plans, key)
         who = f"{key[0]}/{key[1]}, container {key[2]}"
     else:
         fresh = {key for key in unserved if just_given and held[key] == tuple(sorted(just_given))}
-        gpus = tuple(just_given) if len(fresh) == 1 or listed is None else ()
+        gpus = tuple(just_given) if len(fresh) == 1 or request.listed is None else ()
         nics, who = (
             (),
             "closest to the GPUs just allocated" if gpus else "a pod without GPUs or plan",
@@ -63,7 +56,7 @@ def _gpus(row: ContainerDevices) -> tuple[str, ...]:
 
 def _planned(plans: Iterable[Grant], key: ContainerKey) -> tuple[str, ...]:
     for plan in plans:
-        if plan.resource == GPU and (plan.namespace, plan.pod, plan.container) == key:
+        if plan.resource == GPU and key_of(plan) == key:
             return plan.device_ids
     return ()
 

@@ -7,11 +7,11 @@ from agent.resources import nic_allocation
 from agent.resources.cdi import Injection
 from agent.resources.device_resource import (
     Choice,
-    ContainerDevices,
     ContainerKey,
     ContainerResponse,
     Device,
     DeviceRequest,
+    DeviceResource,
 )
 from agent.resources.gpu_resource import RecentAllocation
 from protos.names import RDMA
@@ -19,7 +19,7 @@ from protos.nearest import device_of, share_id
 from protos.topology import Hca
 
 
-class RdmaNicResource:
+class RdmaNicResource(DeviceResource):
     name = RDMA
     endpoint = "lockstep-rdma.sock"
 
@@ -42,21 +42,9 @@ class RdmaNicResource:
             for number in range(hca.shares)
         )
 
-    def preferred(
-        self,
-        request: DeviceRequest,
-        state: NodeState,
-        listed: Sequence[ContainerDevices] | None,
-        asked: frozenset[ContainerKey],
-    ) -> Choice:
-        return nic_allocation.preferred(
-            request,
-            state.topology,
-            state.intents,
-            listed,
-            just_given=self._recent_gpus.ids(),
-            asked_before=asked,
-        )
+    def preferred(self, request: DeviceRequest, state: NodeState) -> Choice:
+        given = self._recent_gpus.ids()
+        return nic_allocation.preferred(request, state.topology, state.intents, just_given=given)
 
     def response(self, ids: Sequence[str], state: NodeState) -> ContainerResponse:
         nics = _nics(ids, state)

@@ -5,14 +5,7 @@ from dataclasses import replace
 
 from agent.node_state import NodeState
 from agent.resources import gpu_allocation
-from agent.resources.device_resource import (
-    Choice,
-    ContainerDevices,
-    ContainerKey,
-    ContainerResponse,
-    Device,
-    DeviceRequest,
-)
+from agent.resources.device_resource import Choice, ContainerResponse, Device, DeviceRequest
 from agent.resources.gpu_resource import GpuResource
 from protos.names import GPU, GPU_SHARE
 
@@ -29,13 +22,7 @@ class WholeGpuResource(GpuResource):
             if not gpu.mig
         )
 
-    def preferred(
-        self,
-        request: DeviceRequest,
-        state: NodeState,
-        listed: Sequence[ContainerDevices] | None,
-        asked: frozenset[ContainerKey],
-    ) -> Choice:
+    def preferred(self, request: DeviceRequest, state: NodeState) -> Choice:
         plans = tuple(plan for plan in state.intents if plan.resource == GPU)
         taken = _in_parts(state)
         planned = {uuid for p in state.intents if p.resource == GPU_SHARE for uuid in p.device_ids}
@@ -44,7 +31,7 @@ class WholeGpuResource(GpuResource):
             if len(free) >= request.size:
                 request = replace(request, available=free)
                 break
-        return gpu_allocation.preferred(request, state.topology, plans, listed, asked)
+        return gpu_allocation.preferred(request, state.topology, plans)
 
     def runtime_ids(self, ids: Sequence[str]) -> list[str]:
         return sorted(ids)

@@ -3,10 +3,10 @@ it, summed by pod (from the processes' cgroups) and compared with the caps of th
 The agent only reports; the scheduler evicts."""
 
 import logging
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from agent import cgroups
 from agent.backoff import StateLogger
 from agent.kubelet import checkpoint
 from agent.node import AgentNode
@@ -19,8 +19,6 @@ from protos.topology import MemoryOver
 
 log = logging.getLogger(__name__)
 
-# The last part of a cgroup path that names a pod. systemd's cgroup driver writes _ for -.
-POD = re.compile(r"pod([0-9a-fA-F]{8}[-_0-9a-zA-Z]{0,56})")
 Read = Callable[[Sequence[str]], Mapping[str, MemoryByPid | None]]
 Name = tuple[str, str]
 
@@ -73,7 +71,7 @@ class MemoryWatch:
         used: dict[str, int] = {}
         for gpu in gpus:
             for pid, size in (usage.get(gpu) or {}).items():
-                uid = self._uid(pid)
+                uid = cgroups.pod_of(self._proc, pid)
                 if uid in pods and pods[uid][1] == gpu:
                     used[uid] = used.get(uid, 0) + size
         over = {uid: size for uid, size in used.items() if size > caps[pods[uid][0]] > 0}
@@ -107,12 +105,3 @@ class MemoryWatch:
             for entry in entries
             if (entry.container, entry.device_ids) in holders
         }
-
-    def _uid(self, pid: int) -> str:
-        """UID of the process's pod; empty if it is in none."""
-        try:
-            text = (self._proc / str(pid) / "cgroup").read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError):
-            return ""
-        found = POD.findall(text)
-        return found[-1].replace("_", "-") if found else ""

@@ -16,6 +16,8 @@ from protos.stubs import fleet_pb2 as pb
 def topology_table(reply: pb.TopologyReply) -> str:
     """One line per node. A single node is followed by its RDMA NICs and its matrix."""
     text = _rendered(_nodes(reply))
+    if hidden := sum(node.hidden_holders for node in reply.nodes):
+        text += f"\n{hidden} pod{'s' if hidden > 1 else ''} of other namespaces not shown\n"
     text += "".join(f"\n{problem}\n" for problem in reply.troubles)
     if skew := _skew(reply):
         text += f"\n{skew}\n"
@@ -206,6 +208,7 @@ def _node_json(node: pb.NodeView, levels: list[str]) -> Any:
             }
             for holder in node.holders
         ],
+        "hidden_holders": node.hidden_holders,
         "cards": _cards_json(node.cards),
         "trouble": node.trouble,
         "agent_version": node.agent_version or None,

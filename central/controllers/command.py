@@ -9,10 +9,13 @@ Design: docs/design/0041-commands-cronjobs-jobflows.md
 """
 
 from central.controllers.job.job_store import JobStore
-from central.controllers.pending_calls import PendingCalls, build_event
+from central.controllers.object_fence import ObjectFence
+from central.controllers.pending_calls import PendingCalls
 from central.model.decisions import Decision, Delete, Patch
+from central.model.event_objects import about, build_event
 from central.model.event_reasons import COMMAND_ISSUED, COMMAND_REFUSED
 from central.model.facts import Answered, CommandSeen
+from central.model.jobspec import API
 from central.scheduler.queues.queue_tree import Queues
 from protos.names import COMMAND
 
@@ -20,7 +23,7 @@ Key = tuple[str, str]  # namespace and name
 OPEN, CLOSE = "OpenQueue", "CloseQueue"
 STATES = {OPEN: "Open", CLOSE: "Closed"}
 RECHECK_S = 0.5  # a Job that has nothing to change finishes a Command without an API call
-_VERSIONS = {"Job": "batch.volcano.sh/v1alpha1", "Queue": "scheduling.volcano.sh/v1beta1"}
+_VERSIONS = {"Job": API, "Queue": "scheduling.volcano.sh/v1beta1"}
 
 
 class CommandController:
@@ -60,20 +63,41 @@ class CommandController:
             self.gone(key)
         return True
 
-    def decide(self, jobs: JobStore, queues: Queues, now: float) -> list[Decision]:
-        """Advances the oldest Command of each target."""
+    def decide(
+        self, jobs: JobStore, queues: Queues, fence: ObjectFence, now: float
+    ) -> list[Decision]:
+        """Advances the oldest Command of each target. One that raises is set aside, and the next one of
+        its target follows unless the target has it already."""
         decisions: list[Decision] = []
+        fence.retried(self.by_name)
         if not self.by_name:
             return decisions
-        targets = set()
+        targets = {_target(self.by_name[key]) for key in self._issued - self._handled}
         for key, command in sorted(
             self.by_name.items(), key=lambda item: (item[1].created, item[0])
         ):
-            target = _target(command)
-            if target not in targets and _is_known(jobs, queues, command):
-                targets.add(target)
-                decisions += self._advance(jobs, queues, key, command, now)
+            if fence.blocks(key, command):
+                continue
+            self._calls.begin()
+            try:
+                target = _target(command)
+                if target in targets and key not in self._issued:
+                    continue
+                if _is_known(jobs, queues, command):
+                    decisions += self._advance(jobs, queues, key, command, now)
+                    targets.add(target)
+            except Exception as error:  # noqa: BLE001  a bug; the Command is set aside
+                fence.failed(key, command, error)
+                self._drop_calls(key)
+                if key in self._issued:
+                    targets.add(_target(command))
+            else:
+                fence.passed(key)
         return decisions
+
+    def _drop_calls(self, key: Key) -> None:
+        if any(isinstance(call, Patch) for call in self._calls.drop()):
+            self._issued.discard(key)  # the Queue does not get it
 
     def due(self, now: float) -> list[float]:
         if not self.by_name:
@@ -126,15 +150,9 @@ class CommandController:
                 return []
             refusal, done = self._patch_queue(jobs, queues, command)
         (self._handled if refusal else self._issued).add(key)
-        about = {
-            "apiVersion": _VERSIONS[command.kind],
-            "kind": command.kind,
-            "namespace": command.namespace if command.kind == "Job" else "",
-            "name": command.target,
-            "uid": command.target_uid,
-        }
+        it = about(_VERSIONS[command.kind], *_target(command), command.target_uid)
         reason = COMMAND_REFUSED if refusal else COMMAND_ISSUED
-        return [*done, build_event(about, reason, refusal or why, now, warning=bool(refusal))]
+        return [*done, build_event(it, reason, refusal or why, now, warning=bool(refusal))]
 
     def _patch_queue(
         self, jobs: JobStore, queues: Queues, command: CommandSeen

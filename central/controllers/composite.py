@@ -4,9 +4,10 @@ from collections.abc import Collection
 
 from central.controllers.command import CommandController
 from central.controllers.cronjob import CronJobController
-from central.controllers.job import job_invariants, reconcile
+from central.controllers.job import job_invariants, job_watch, reconcile
 from central.controllers.job.job_store import JobStore
 from central.controllers.jobflow import JobFlowController
+from central.controllers.object_fence import ObjectFence
 from central.model.decisions import Decision
 from central.model.facts import (
     Answered,
@@ -23,11 +24,15 @@ from central.model.facts import (
     TemplateGone,
     TemplateSeen,
 )
+from central.scheduler.preemption.preemption_request import ACROSS_NAMESPACES
+from central.scheduler.quarantine import Quarantine
 from central.scheduler.queues.min_resources import MinResources
 from central.scheduler.queues.queue_tree import Queues
 from central.scheduler.scheduler import PATIENCE_S, Policy, Scheduler
 from central.scheduler.state.cluster_state import ClusterState
 from protos.names import PACK
+
+JOB = "Job"
 
 
 class BatchControllers:
@@ -65,6 +70,24 @@ class BatchControllers:
             case TemplateGone():
                 self.flows.template_gone((fact.namespace, fact.name))
 
+    def discard(self, fact: BatchFact | JobSeen | JobGone) -> None:
+        """The fact could not be applied: forgets its object, whose later facts start anew."""
+        if isinstance(fact, JobSeen):
+            self.jobs.gone((fact.spec.namespace, fact.spec.name))
+            return
+        key = (fact.namespace, fact.name)
+        match fact:
+            case JobGone():
+                self.jobs.gone(key)
+            case CommandSeen() | CommandGone():
+                self.commands.gone(key)
+            case CronSeen() | CronGone():
+                self.crons.gone(key)
+            case FlowSeen() | FlowGone():
+                self.flows.gone(key)
+            case TemplateSeen() | TemplateGone():
+                self.flows.template_gone(key)
+
     def _job_changed(self, namespace: str, name: str, owner: str) -> None:
         self.crons.job_changed(namespace, name, owner)
         self.flows.job_changed(namespace, name, owner)
@@ -78,27 +101,35 @@ class BatchControllers:
         self.jobs.answered(fact, now)
         return True
 
-    def pod_seen(self, pod: PodSeen, now: float, *, evicting: bool) -> None:
-        self.jobs.pod_seen(pod, now, by_scheduler=evicting)
+    def pod_seen(self, pod: PodSeen, quarantine: Quarantine, now: float, *, evicting: bool) -> None:
+        fence = ObjectFence(quarantine, JOB, now)
+        job_watch.pod_seen(self.jobs, fence, pod, now, by_scheduler=evicting)
 
-    def pod_gone(self, pod: PodSeen, now: float, *, evicting: bool) -> None:
-        self.jobs.pod_gone(pod, now, by_scheduler=evicting)
+    def pod_gone(self, pod: PodSeen, quarantine: Quarantine, now: float, *, evicting: bool) -> None:
+        fence = ObjectFence(quarantine, JOB, now)
+        job_watch.pod_gone(self.jobs, fence, pod, now, by_scheduler=evicting)
 
     def owned_groups(self) -> Collection[tuple[str, str]]:
         """The PodGroups that the Job controller admits itself, by namespace and name."""
         return self.jobs.by_group
 
     def decide(
-        self, state: ClusterState, queues: Queues, min_resources: MinResources, now: float
+        self,
+        state: ClusterState,
+        queues: Queues,
+        min_resources: MinResources,
+        quarantine: Quarantine,
+        now: float,
     ) -> list[Decision]:
         """Commands, CronJobs and JobFlows first: what they ask of Jobs counts in the same cycle."""
         jobs = self.jobs
-        decisions = self.commands.decide(jobs, queues, now)
-        decisions += self.crons.decide(jobs, now)
+        decisions = self.commands.decide(jobs, queues, ObjectFence(quarantine, "Command", now), now)
+        decisions += self.crons.decide(jobs, ObjectFence(quarantine, "CronJob", now), now)
         if self.flows.by_name:
             self.flows.jobs_changed(jobs.by_name[key] for key in jobs.changed)
-        decisions += self.flows.decide(jobs, now)
-        context = reconcile.JobContext(jobs, state, queues, min_resources)
+        decisions += self.flows.decide(jobs, ObjectFence(quarantine, "JobFlow", now), now)
+        fence = ObjectFence(quarantine, JOB, now)
+        context = reconcile.JobContext(jobs, state, queues, min_resources, fence)
         return decisions + reconcile.decide(context, now)
 
     def due(self, now: float) -> list[float]:
@@ -118,9 +149,12 @@ def new_scheduler(
     patience_s: float = PATIENCE_S,
     half_life_s: float = 0.0,
     placement: str = PACK,
+    preempt_across: str = ACROSS_NAMESPACES,
 ) -> Scheduler:
     """A scheduler with all controllers; see Scheduler and Policy for the parameters."""
-    return Scheduler(BatchControllers(), levels, Policy(patience_s, placement), half_life_s)
+    return Scheduler(
+        BatchControllers(), levels, Policy(patience_s, placement, preempt_across), half_life_s
+    )
 
 
 def jobs_of(scheduler: Scheduler) -> JobStore:

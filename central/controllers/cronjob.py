@@ -8,20 +8,22 @@ from typing import Any
 from central.controllers.job.job import Job
 from central.controllers.job.job_store import JobStore
 from central.controllers.owner import JobOwners
-from central.controllers.pending_calls import RETRY_AFTER_S, Key, build_event
+from central.controllers.pending_calls import RETRY_AFTER_S, Call, Key
 from central.model.decisions import Create, Decision, Delete, SetStatus
+from central.model.event_objects import about, build_event
 from central.model.event_reasons import FORBID_CONCURRENT
-from central.model.facts import Answered, CronSeen
-from central.model.jobspec import COMPLETED, FINISHED, controller
+from central.model.facts import CronSeen
+from central.model.jobspec import API, COMPLETED, FINISHED, controller
 from central.model.json_types import ReadOnlyJson
 from central.model.timestamps import stamp
 
-API = "batch.volcano.sh/v1alpha1"
 ALLOW, FORBID, REPLACE = "Allow", "Forbid", "Replace"
 MOMENT = "volcano.sh/cronjob-scheduled-timestamp"
 
 
 class CronJobController(JobOwners[CronSeen]):
+    KIND = "CronJob"
+
     def __init__(self) -> None:
         super().__init__()
         # The latest scheduled time that has a Job, and the Job's name; ahead of the API's status.
@@ -43,21 +45,18 @@ class CronJobController(JobOwners[CronSeen]):
         self._written.pop(key, None)
         self._skipped.pop(key, None)
 
-    def answered(self, fact: Answered, now: float) -> bool:
-        found = self._calls.answered(fact, now)
-        if found is None:
-            return False
-        call, key = found
-        if key in self.by_name:
-            self._changed[key] = None
+    def _note_answer(self, call: Call, key: Key, why: str) -> None:
         if isinstance(call, Create):
             self._refused.pop(key, None)
-        if fact.why:
+        if why:
             self._written.pop(key, None)
             if isinstance(call, Create):
                 self._started.pop(key, None)
-                self._refused[key] = f"could not create Job {call.name}: {fact.why}"
-        return True
+                self._refused[key] = f"could not create Job {call.name}: {why}"
+
+    def _status_of_set_aside(self, maker: CronSeen, why: str) -> ReadOnlyJson:
+        self._skipped.pop((maker.namespace, maker.name), None)  # its Event was dropped
+        return {**maker.status, "message": why}
 
     # --- one CronJob -----------------------------------------------------------------
 
@@ -97,8 +96,9 @@ class CronJobController(JobOwners[CronSeen]):
         if not self._calls.may_call(("Job", cron.namespace, name), now):
             self._alarms[key] = now + RETRY_AFTER_S
             return decisions
+        decisions.append(self._calls.track(_job(cron, name, at), key))
         self._started[key] = (at, name)
-        return [*decisions, self._calls.track(_job(cron, name, at), key)]
+        return decisions
 
     def _forbidden(
         self, key: Key, cron: CronSeen, running: Job, at: float, now: float
@@ -108,7 +108,8 @@ class CronJobController(JobOwners[CronSeen]):
             return []
         self._skipped[key] = at
         why = f"Job {running.spec.name} is still running and concurrencyPolicy is {FORBID}"
-        return [build_event(_about(cron), FORBID_CONCURRENT, why, now, warning=False)]
+        it = about(API, "CronJob", *key, cron.uid)
+        return [build_event(it, FORBID_CONCURRENT, why, now, warning=False)]
 
     def _prune_history(
         self, key: Key, cron: CronSeen, children: list[Job], now: float
@@ -136,16 +137,7 @@ class CronJobController(JobOwners[CronSeen]):
         active = sorted(job.spec.name for job in children if job.status.phase not in FINISHED)
         if active:
             uids = {job.spec.name: job.spec.uid for job in children}
-            status["active"] = [
-                {
-                    "apiVersion": API,
-                    "kind": "Job",
-                    "namespace": cron.namespace,
-                    "name": name,
-                    "uid": uids[name],
-                }
-                for name in active
-            ]
+            status["active"] = [about(API, "Job", key[0], name, uids[name]) for name in active]
         began, name = self._started.get(key, (0.0, ""))
         made = ("Job", cron.namespace, name) not in self._calls.in_flight
         if served := max(cron.last or 0.0, began if made else 0.0):
@@ -182,16 +174,6 @@ def _job(cron: CronSeen, name: str, at: float) -> Create:
         "spec": cron.template.get("spec") or {},
     }
     return Create("Job", cron.namespace, name, body)
-
-
-def _about(cron: CronSeen) -> dict[str, str]:
-    return {
-        "apiVersion": API,
-        "kind": "CronJob",
-        "namespace": cron.namespace,
-        "name": cron.name,
-        "uid": cron.uid,
-    }
 
 
 def _age(job: Job) -> tuple[float, str]:

@@ -9,11 +9,11 @@ from central.controllers import jobflow_status, step_probes
 from central.controllers.job.job import Job
 from central.controllers.job.job_store import JobStore
 from central.controllers.owner import JobOwners
-from central.controllers.pending_calls import Key
+from central.controllers.pending_calls import Call, Key
 from central.model.decisions import Create, Decision, Delete, SetStatus
-from central.model.facts import Answered, FlowSeen, FlowStep, TemplateSeen
+from central.model.facts import FlowSeen, FlowStep, TemplateSeen
 from central.model.jobspec import COMPLETED, controller
-from central.model.json_types import ReadOnlyJson
+from central.model.json_types import ReadOnlyJson, json_merge
 
 API = "flow.volcano.sh/v1alpha1"
 OF_TEMPLATE, OF_FLOW = "volcano.sh/createdByJobTemplate", "volcano.sh/createdByJobFlow"
@@ -22,6 +22,8 @@ _APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 class JobFlowController(JobOwners[FlowSeen]):
+    KIND = "JobFlow"
+
     def __init__(self) -> None:
         super().__init__()
         self.templates: dict[Key, TemplateSeen] = {}
@@ -55,20 +57,17 @@ class JobFlowController(JobOwners[FlowSeen]):
             if place[0] == key[0] and any(step.name == key[1] for step in flow.steps):
                 self._changed[place] = None
 
-    def answered(self, fact: Answered, now: float) -> bool:
-        found = self._calls.answered(fact, now)
-        if found is None:
-            return False
-        call, key = found
-        if key in self.by_name:
-            self._changed[key] = None
+    def _note_answer(self, call: Call, key: Key, why: str) -> None:
         if isinstance(call, Create):
             self._refused.pop((key, call.name), None)
-            if fact.why:
-                self._refused[key, call.name] = f"could not create Job {call.name}: {fact.why}"
-        elif fact.why:
+            if why:
+                self._refused[key, call.name] = f"could not create Job {call.name}: {why}"
+        elif why:
             self._written.pop((call.kind, (call.namespace, call.name)), None)
-        return True
+
+    def _status_of_set_aside(self, maker: FlowSeen, why: str) -> ReadOnlyJson:
+        state = {"phase": jobflow_status.PENDING, **(maker.status.get("state") or {})}
+        return {**maker.status, "state": {**state, "message": why}}
 
     def jobs_changed(self, jobs: Iterable[Job]) -> None:
         """Marks the flows of these Jobs: a dependency's probe may depend on the Jobs' pods."""
@@ -107,8 +106,11 @@ class JobFlowController(JobOwners[FlowSeen]):
             return f"JobTemplate {step.name} does not exist", []
         if not self._calls.may_call(("Job", flow.namespace, name), now):
             return self._refused.get((key, name), ""), []
-        spec = json_merge(template.spec, step.patch)
-        spec, why = step_probes.with_probes(spec, step_probes.checks_on(flow, step))
+        spec: ReadOnlyJson = json_merge(template.spec, step.patch)
+        try:
+            spec, why = step_probes.with_probes(spec, step_probes.checks_on(flow, step))
+        except (AttributeError, TypeError, KeyError) as error:  # a template may hold anything
+            why = f"JobTemplate {step.name}: a field has the wrong type: {error}"
         if why:
             return why, []
         call = self._calls.track(_job(flow, step, template, name, spec), key)
@@ -193,17 +195,3 @@ def _job(
         "spec": spec,
     }
     return Create("Job", flow.namespace, name, body)
-
-
-def json_merge(whole: ReadOnlyJson, patch: ReadOnlyJson) -> ReadOnlyJson:
-    """A JSON merge patch (RFC 7386): null deletes, objects are merged, everything else is replaced."""
-    result = dict(whole)
-    for key, value in patch.items():
-        if value is None:
-            result.pop(key, None)
-        elif isinstance(value, dict):
-            inside = result.get(key)
-            result[key] = json_merge(inside if isinstance(inside, dict) else {}, value)
-        else:
-            result[key] = value
-    return result

@@ -1,29 +1,23 @@
 """Base class of the controllers whose objects own Jobs (CronJobs, JobFlows): which objects to reconcile, and
 when. Subclasses decide what one object needs."""
 
+from dataclasses import replace
 from math import inf
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from central.controllers.job.job_store import JobStore
-from central.controllers.pending_calls import Key, PendingCalls
-from central.model.decisions import Decision
+from central.controllers.object_fence import ObjectFence
+from central.controllers.pending_calls import Call, Key, PendingCalls
+from central.model.decisions import Decision, SetStatus
+from central.model.facts import Answered, CronSeen, FlowSeen
+from central.model.json_types import ReadOnlyJson
 
-
-class _JobOwner(Protocol):
-    @property
-    def namespace(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def uid(self) -> str: ...
-    @property
-    def deleting(self) -> bool: ...
-
-
-Owner = TypeVar("Owner", bound=_JobOwner)
+Owner = TypeVar("Owner", bound=CronSeen | FlowSeen)
 
 
 class JobOwners(Generic[Owner]):
+    KIND = ""
+
     def __init__(self) -> None:
         self.by_name: dict[Key, Owner] = {}
         self._by_uid: dict[str, Key] = {}
@@ -51,21 +45,66 @@ class JobOwners(Generic[Owner]):
         if (key := self._by_uid.get(owner)) is not None:
             self._changed[key] = None
 
-    def decide(self, jobs: JobStore, now: float) -> list[Decision]:
-        if not self._changed and not self._alarms:
+    def answered(self, fact: Answered, now: float) -> bool:
+        """Whether it answers one of this controller's calls."""
+        if (found := self._calls.answered(fact, now)) is None:
+            return False
+        call, key = found
+        if key in self.by_name:
+            self._changed[key] = None
+        self._note_answer(call, key, fact.why)
+        return True
+
+    def _note_answer(self, call: Call, key: Key, why: str) -> None:
+        """why: why the API server refused the call; empty: it did not."""
+        raise NotImplementedError
+
+    def decide(self, jobs: JobStore, fence: ObjectFence, now: float) -> list[Decision]:
+        """An object whose decision raises is set aside; the others get theirs."""
+        due = fence.retried(self.by_name)
+        if not self._changed and not self._alarms and not due:
             return []
-        due = [key for key, at in self._alarms.items() if at <= now]
+        due += [key for key, at in self._alarms.items() if at <= now]
         decisions: list[Decision] = []
         for key in dict.fromkeys((*self._changed, *due)):
             self._alarms.pop(key, None)
             if (maker := self.by_name.get(key)) is not None and not maker.deleting:
-                decisions += self._decide(jobs, key, maker, now)
+                decisions += self._contained(jobs, fence, key, maker, now)
                 if backoff_until := self._calls.due(now):  # refused calls are retried then
                     self._alarms[key] = min([*backoff_until, self._alarms.get(key, inf)])
         self._changed.clear()
         return decisions
 
+    def _contained(
+        self, jobs: JobStore, fence: ObjectFence, key: Key, maker: Owner, now: float
+    ) -> list[Decision]:
+        content = replace(maker, status={})
+        if fence.blocks(key, content):
+            return []
+        self._calls.begin()
+        try:
+            decisions = self._decide(jobs, key, maker, now)
+        except Exception as error:  # noqa: BLE001  a bug; the object is set aside
+            why = fence.failed(key, content, error).why
+            for call in self._calls.drop():
+                self._note_answer(call, key, why)
+            return self._write_set_aside(key, maker, why, now)
+        fence.passed(key)
+        return decisions
+
+    def _write_set_aside(self, key: Key, maker: Owner, why: str, now: float) -> list[Decision]:
+        """Writes into the status why the object is set aside."""
+        kind = self.KIND
+        if not self._calls.may_call((kind, *key), now):
+            return []
+        status = self._status_of_set_aside(maker, why)
+        return [self._calls.track(SetStatus(kind, *key, maker.uid, status), key)]
+
     def _decide(self, jobs: JobStore, key: Key, maker: Owner, now: float) -> list[Decision]:
+        raise NotImplementedError
+
+    def _status_of_set_aside(self, maker: Owner, why: str) -> ReadOnlyJson:
+        """The last status, with this message."""
         raise NotImplementedError
 
     def due(self) -> list[float]:

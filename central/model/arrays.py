@@ -9,4 +9,7 @@ Ints = npt.NDArray[np.int64]
 UNLIMITED = 2**40
 
 
+Floats = npt.NDArray[np.float64]
+
+
 Bools = npt.NDArray[np.bool_]

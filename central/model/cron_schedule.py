@@ -43,24 +43,28 @@ class CronSchedule:
         return found.timestamp() if found is not None else None
 
     def last(self, since: float, now: float) -> float | None:
-        """The last scheduled time in (since, now]. Searches windows before now that grow fourfold, so that
-        the cost does not depend on how long ago since is."""
+        """The last scheduled time in (since, now]. Searches windows before now that grow fourfold until one has
+        a scheduled time, and halves that one: the cost depends neither on how long ago since is nor on how
+        many scheduled times a window has."""
         if since >= now:
             return None
         if self.every_s:
             at = self.born + self.every_s * int((now - self.born) // self.every_s)
             return at if at > max(since, self.born) else None
         window = _WINDOW_S
-        while True:
-            begin = max(since, now - window)
-            found = None
-            for each in _sim(self.fields, self.zone, begin):
-                if each.timestamp() > now:
-                    break
-                found = each.timestamp()
-            if found is not None or begin <= since:
-                return found
+        while (found := self.after(begin := max(since, now - window))) is None or found > now:
+            if begin <= since:
+                return None
             window *= 4
+        begin, end = found, now  # one is at begin, and none in (end, now]
+        while end - begin >= 1.0:
+            middle = (begin + end) / 2
+            later = self.after(middle)
+            if later is None or later > now:
+                end = middle
+            else:
+                begin = found = later
+        return found
 
 
 def parse_schedule(schedule: str, zone: str) -> CronSchedule:

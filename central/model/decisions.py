@@ -59,6 +59,7 @@ class EmitWarning:
     name: str
     why: str
     reason: str = GPU_UNHEALTHY  # of the Event
+    kind: str = "Pod"  # of the object called name, if it is not a pod
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from typing import NamedTuple
 FAILED_SCHEDULING, STATUS_CHANGED, EVICTED = "FailedScheduling", "StatusChanged", "Evicted"
 GPU_UNHEALTHY, NIC_UNHEALTHY = "GpuUnhealthy", "NicUnhealthy"
 GPU_MEMORY_EXCEEDED, RDMA_LIMIT_REACHED = "GpuMemoryExceeded", "RdmaLimitReached"
+SET_ASIDE = "SetAside"
 FORBID_CONCURRENT = "ForbidConcurrent"
 COMMAND_ISSUED, COMMAND_REFUSED = "CommandIssued", "CommandRefused"
 
@@ -21,7 +22,7 @@ _GANG, _HOLDER = "PodGroup, else Pod", "Pod and its PodGroup"
 EVENT_REASONS = [
     EventReason(*row)
     for row in (
-        (FAILED_SCHEDULING, _GANG, "Warning", "The gang is pending; the message says why."),
+        (FAILED_SCHEDULING, "PodGroup, Pod", "Warning", "Pending; the message says why."),
         ("Running", _GANG, "Normal", "The gang has its minimum of pods bound."),
         ("Completed", _GANG, "Normal", "All pods of the gang have ended."),
         (STATUS_CHANGED, _GANG, "Warning", "Something else about a gang changed."),
@@ -30,6 +31,12 @@ EVENT_REASONS = [
         (NIC_UNHEALTHY, _HOLDER, "Warning", "An RDMA NIC that the pod holds has no active port."),
         (GPU_MEMORY_EXCEEDED, _HOLDER, "Warning", "Above its GPU memory cap; eviction follows."),
         (RDMA_LIMIT_REACHED, _HOLDER, "Warning", "The pod is at its RDMA limit on a NIC."),
+        (
+            SET_ASIDE,
+            "Any",
+            "Warning",
+            "The scheduler failed on the object (a bug) and leaves it out.",
+        ),
         (FORBID_CONCURRENT, "CronJob", "Normal", "A start was skipped: the previous Job runs."),
         (COMMAND_ISSUED, "Job, Queue", "Normal", "A Command was executed."),
         (COMMAND_REFUSED, "Job, Queue", "Warning", "A Command cannot be executed."),

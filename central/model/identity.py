@@ -2,14 +2,23 @@
 
 central.kube.transport.token_review authenticates, central.server.grpc.auth authorizes."""
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal, Protocol
+
+Role = Literal["agent", "user"]
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
     user: str  # system:serviceaccount:NS:NAME, or a user's name
     node: str = ""  # of the agent's pod; "" for callers that are no agent
+    # As the API server knows the user, for its answer on what the user may do.
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    expires: float = math.inf  # of the token, in seconds since 1970; inf: it does not say
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,10 +26,17 @@ class AuthFailure:
     why: str  # without the token
     authenticated: bool = False  # the token is valid, but not for this role
     transient: bool = False  # the API server could not be asked; try again
+    busy: bool = False  # too many unknown tokens; try again later
 
 
-# Blocks during the request to the API server, so it is called off the event loop.
-ReviewToken = Callable[[str], Identity | AuthFailure]
+class TokenReview(Protocol):
+    def implausible(self, token: str, role: Role) -> str:
+        """Why the API server would surely reject the token, found without asking it; "" if it may accept
+        it."""
+
+    def review(self, token: str, role: Role) -> Identity | AuthFailure:
+        """Asks the API server, and blocks meanwhile."""
+
 
 NO_TOKEN = AuthFailure("the call has no bearer token")
 

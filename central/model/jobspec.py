@@ -4,10 +4,11 @@ central.kube.decode.job_decoder. Pod templates stay raw JSON, shared and read-on
 from dataclasses import dataclass
 from typing import Any
 
+from central.model.amounts import Amounts
 from central.model.json_types import ReadOnlyJson
 from central.model.pod_rules import Labels
 
-Amounts = tuple[tuple[str, int], ...]
+API = "batch.volcano.sh/v1alpha1"
 
 # Events that a lifecycle policy may match.
 POD_FAILED, POD_EVICTED, POD_PENDING = "PodFailed", "PodEvicted", "PodPending"
@@ -139,7 +140,7 @@ def group_name(job: JobSpec) -> str:
 
 
 def owner(job: JobSpec) -> dict[str, Any]:
-    return controller("batch.volcano.sh/v1alpha1", "Job", job.name, job.uid)
+    return controller(API, "Job", job.name, job.uid)
 
 
 def controller(api_version: str, kind: str, name: str, uid: str) -> dict[str, Any]:

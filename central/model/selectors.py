@@ -51,13 +51,13 @@ def matches(requirement: Requirement, node: NodeSeen) -> bool:
 
 
 def _compares(requirement: Requirement, value: str) -> bool:
-    try:
-        mine, bound = int(value), int(requirement.values[0])
-    except (ValueError, IndexError):
+    bound = requirement.values[0] if requirement.values else ""
+    if not (_INTEGER.fullmatch(value) and _INTEGER.fullmatch(bound)):
         return False
-    return mine > bound if requirement.operator == "Gt" else mine < bound
+    return int(value) > int(bound) if requirement.operator == "Gt" else int(value) < int(bound)
 
 
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")  # of 64 bits, as Go's ParseInt reads them
 _VENDOR = re.compile(r"(nvidia-|tesla-)+")
 
 

@@ -1,8 +1,13 @@
 """Resources, amounts and durations as text for users."""
 
+from collections.abc import Iterable
+
 from central.model.facts import PodSpec
 from protos.names import GPU, MIG
 from protos.slicing import is_slice
+
+# Before a reason that only a change of the nodes, the queue or the request can end.
+NEVER = "can never start"
 
 _UNITS = ((2**40, "Ti"), (2**30, "Gi"), (2**20, "Mi"))
 
@@ -15,7 +20,7 @@ def resource(name: str) -> str:
 
 
 def nics(spec: PodSpec) -> str:
-    """NICs with the pod's limits left."""
+    """The NICs that the pod needs, for a refusal: with its RDMA limits still free."""
     limits = [f"{limit} {resource(key)}" for key, limit in spec.rdma_limits if limit > 0]
     return f"RDMA NICs with {' and '.join(limits) or 'the default limits'} left"
 
@@ -40,3 +45,10 @@ def format_duration(span_s: float) -> str:
         return f"{minutes} min"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
+
+
+def some(names: Iterable[str], most: int = 3) -> str:
+    """The first names in order, and how many more there are."""
+    ordered = sorted(names)
+    more = len(ordered) - most
+    return ", ".join(ordered[:most]) + (f" and {more} more" if more > 0 else "")

@@ -39,7 +39,7 @@ from central.model.facts import (
 )
 from central.model.volumes import StorageFact
 from central.scheduler.scheduler import Scheduler
-from central.scheduler.state import on_node, on_pod
+from central.scheduler.state import handlers
 from central.scheduler.status import hypernode_status, queue_status
 
 Handler = Callable[[Scheduler, Any], None]
@@ -49,20 +49,8 @@ def apply(scheduler: Scheduler, fact: Fact) -> None:
     HANDLERS[type(fact)](scheduler, fact)
 
 
-def _node_silent(scheduler: Scheduler, fact: NodeSilent) -> None:
-    on_pod.node_of(scheduler.state, fact.node).silent = True
-
-
-def _gang_seen(scheduler: Scheduler, fact: GangSeen) -> None:
-    on_pod.get_or_create_gang(scheduler.state, (fact.namespace, fact.name, True)).object = fact
-
-
-def _gang_gone(scheduler: Scheduler, fact: GangGone) -> None:
-    on_pod.delete_group(scheduler.state, (fact.namespace, fact.name, True))
-
-
 def _namespace(scheduler: Scheduler, fact: NamespaceSeen | NamespaceGone) -> None:
-    on_pod.namespace_changed(scheduler.state, fact)
+    handlers.namespace_changed(scheduler.state, fact)
     _queue_rule(scheduler, fact)
 
 
@@ -89,29 +77,27 @@ def _answered(scheduler: Scheduler, fact: Answered) -> None:
 
 
 HANDLERS: dict[type, Handler] = {
-    PodSeen: lambda scheduler, fact: on_pod.admit_pod(scheduler.state, fact),
-    PodGone: lambda scheduler, fact: on_pod.delete_pod(scheduler.state, fact.uid),
-    OwnerSeen: lambda scheduler, fact: on_pod.update_owner(scheduler.state, fact),
+    PodSeen: lambda scheduler, fact: handlers.admit_pod(scheduler.state, fact),
+    PodGone: lambda scheduler, fact: handlers.delete_pod(scheduler.state, fact.uid),
+    BindFailed: lambda scheduler, fact: handlers.bind_failed(scheduler.state, fact),
+    EvictDone: lambda scheduler, fact: handlers.evict_done(scheduler.state, fact),
+    OwnerSeen: lambda scheduler, fact: handlers.update_owner(scheduler.state, fact),
+    NodeSeen: lambda scheduler, fact: handlers.update_node(scheduler.state, fact),
+    NodeGone: lambda scheduler, fact: handlers.delete_node(scheduler.state, fact.name),
+    NodeReported: lambda scheduler, fact: handlers.apply_report(scheduler.state, fact),
+    NodeSilent: lambda scheduler, fact: handlers.node_silent(scheduler.state, fact),
+    GangSeen: lambda scheduler, fact: handlers.update_group(scheduler.state, fact),
+    GangGone: lambda scheduler, fact: handlers.delete_group(scheduler.state, fact),
+    **dict.fromkeys(get_args(StorageFact), lambda s, fact: handlers.storage_changed(s.state, fact)),
+    **dict.fromkeys((NamespaceSeen, NamespaceGone), _namespace),
+    **dict.fromkeys((QueueSeen, QueueGone, PrioritySeen, PriorityGone), _queue_rule),
+    **dict.fromkeys((BudgetSeen, BudgetGone), _budget),
+    Answered: _answered,
+    BindDone: lambda scheduler, fact: None,  # assumed before; the watch delivers the pod's node
     OwnerGone: lambda scheduler, fact: scheduler.state.owners.forget_owner(fact.uid),
-    NodeSeen: lambda scheduler, fact: on_node.update_node(scheduler.state, fact),
-    NodeGone: lambda scheduler, fact: on_node.delete_node(scheduler.state, fact.name),
-    NodeReported: lambda scheduler, fact: on_node.apply_report(scheduler.state, fact),
-    NodeSilent: _node_silent,
     MemoryExceeded: lambda scheduler, fact: scheduler.gpu_memory.apply(scheduler.state, fact),
     RdmaUsed: lambda scheduler, fact: scheduler.rdma_usage.apply(scheduler.state, fact),
-    GangSeen: _gang_seen,
-    GangGone: _gang_gone,
-    BindDone: lambda scheduler, fact: (
-        None
-    ),  # assumed before; the watch delivers the pod with its node
-    BindFailed: lambda scheduler, fact: on_pod.bind_failed(scheduler.state, fact),
-    EvictDone: lambda scheduler, fact: on_pod.evict_done(scheduler.state, fact),
-    Answered: _answered,
     **dict.fromkeys((HyperNodeSeen, HyperNodeGone), lambda s, fact: s.state.network.apply(fact)),
-    **dict.fromkeys((NamespaceSeen, NamespaceGone), _namespace),
-    **dict.fromkeys((BudgetSeen, BudgetGone), _budget),
-    **dict.fromkeys((QueueSeen, QueueGone, PrioritySeen, PriorityGone), _queue_rule),
-    **dict.fromkeys(get_args(StorageFact), lambda s, fact: on_pod.storage_changed(s.state, fact)),
     **dict.fromkeys(
         (JobSeen, JobGone, *get_args(BatchFact)), lambda s, fact: s.controllers.apply(fact)
     ),

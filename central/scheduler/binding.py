@@ -10,11 +10,11 @@ from typing import cast
 
 from central.model.decisions import Bind
 from central.model.facts import PodSpec
-from central.scheduler.inventory.domains import Pairs
+from central.scheduler.inventory.domains import Annotations
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.snapshot.draft import Assignment
 from central.scheduler.snapshot.snapshot import Snapshot
-from central.scheduler.state import on_pod
+from central.scheduler.state import handlers
 from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang
 from protos.closest import closest
@@ -26,7 +26,7 @@ def binds(
     """Assumes the pods on their nodes and returns the Bind decisions. pods: in rank order."""
     nodes: list[str] = []
     gpus: list[int] = []
-    domains: list[Pairs] = []
+    domains: list[Annotations] = []
     names, annotations = state.snapshot.columns.names, state.snapshot.columns.domains.annotations
     for assignment in assignments:
         row, _, count, mask = assignment
@@ -39,8 +39,8 @@ def binds(
             gpus += _gpus_by_pod(state.snapshot, assignment)
             domains += [annotations(row)] * count
     ordered = _in_order_of(pods, assignments)
-    on_pod.assume(state, gang, ordered, nodes, gpus)
-    on_pod.on_assigned(state, ordered)
+    handlers.assume(state, gang, ordered, nodes, gpus)
+    handlers.on_assigned(state, ordered)
     seen = [pod.seen for pod in ordered]
     unbound = state.podclasses.storage.unbound
     claims = [unbound(pod) if pod.claims else () for pod in seen]

@@ -2,6 +2,7 @@
 `lockstep replay --check` check them. The live scheduler does not: a check costs more than a cycle."""
 
 from collections import Counter
+from typing import cast
 
 import numpy as np
 
@@ -9,20 +10,27 @@ from central.model.volumes import Volumes
 from central.scheduler.inventory.cluster_node import ClusterNode
 from central.scheduler.inventory.nic_limits import NicCapacity
 from central.scheduler.inventory.pods import ASSUMED, BOUND
+from central.scheduler.quarantine import ACCOUNT, SetAsideKey
 from central.scheduler.queues.min_resources import outstanding
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.scoring.preferences import PreferenceScore
 from central.scheduler.state.cluster_state import ClusterState
+from central.scheduler.state.gangs import GangKey
 from central.scheduler.status.gang_status import phase
 from protos.gpu_sharing import RANKS, WHOLE
 from protos.names import DOMAINS, GPU
 from protos.topology import RdmaLimit, mask_of
 
 NONE = NicCapacity({}, RdmaLimit())
+ALL = slice(None)
 
 
-def check_invariants(scheduler: Scheduler) -> None:
-    """Raises AssertionError with the invariant that does not hold."""
+def check_invariants(scheduler: Scheduler, classes: slice = ALL) -> None:
+    """Raises AssertionError with the invariant that does not hold.
+
+    `classes` selects the pod classes whose cached capacities are recounted, most of a check's cost.
+    A wrong count stays wrong until its row changes, so that a few classes each cycle find it too.
+    """
     state = scheduler.state
     for node in state.nodes.values():
         _free_capacity(state, node)
@@ -36,7 +44,7 @@ def check_invariants(scheduler: Scheduler) -> None:
     _volumes(state)
     _queues(scheduler)
     _min_resources(scheduler)
-    _cached_capacities(state)
+    _cached_capacities(state, classes)
     scheduler.controllers.check(state)
 
 
@@ -48,8 +56,10 @@ def _min_resources(scheduler: Scheduler) -> None:
         for gang in scheduler.state.gangs.values()
         if gang.key not in scheduler.state.pending.changed_gangs and (sums := outstanding(gang))
     }
-    for key in scheduler.state.pending.changed_gangs:
-        kept.pop(key, None)
+    set_aside = [key.identity for key in scheduler.quarantine.set_asides if key.kind == ACCOUNT]
+    for key in (*scheduler.state.pending.changed_gangs, *set_aside):
+        kept.pop(cast("GangKey", key), None)
+        owes.pop(cast("GangKey", key), None)
     assert kept == owes, f"reserved for minResources: {kept}, should be {owes}"
 
 
@@ -75,7 +85,7 @@ def _unhealthy_nodes(state: ClusterState) -> None:
         node = state.nodes[name]
         for pod in node.pods.values():
             planned = pod.gpus if not pod.observed else 0
-            assert not planned & ~node.healthy(), (
+            assert not planned & ~node.reported.healthy, (
                 f"{pod.seen.name} has a planned GPU that is unhealthy"
             )
 
@@ -121,7 +131,8 @@ def _gpus(state: ClusterState, node: ClusterNode) -> None:
             assert pod.gpus.bit_count() <= 1, f"{pod.seen.name} has shares of two GPUs"
             if pod.gpus:
                 parts[pod.gpus.bit_length() - 1] += pod.share
-            sure = pod.observed or not pod.gpus & ~node.offered()[RANKS[pod.spec.memory_level]]
+            offered = node.reported.offered[RANKS[pod.spec.memory_level]]
+            sure = pod.observed or node.report is None or not pod.gpus & ~offered
             assert sure, f"{pod.seen.name}: its GPU is not shared at its enforcement level"
             continue
         assert pod.gpus.bit_count() <= pod.spec.request(GPU) or pod.observed, (
@@ -250,6 +261,8 @@ def _queues(scheduler: Scheduler) -> None:
     used: dict[str, Counter[str]] = {name: Counter() for name in queues.by_name}
     phases: dict[str, Counter[str]] = {}
     for gang in scheduler.state.gangs.values():
+        if SetAsideKey(ACCOUNT, gang.key) in scheduler.quarantine.set_asides:
+            continue
         current = gang.key not in scheduler.state.pending.changed_gangs  # else updated next cycle
         if current:
             taken: dict[str, int] = {}
@@ -259,7 +272,9 @@ def _queues(scheduler: Scheduler) -> None:
             assert (gang.account is not None) == queues.enabled, f"{gang.name} has no account"
             if gang.account is not None:
                 assert gang.account.used == taken, f"{gang.name}: another use in its account"
-                assert gang.account.queue == queues.name_of(gang), (
+                name = queues.name_of(gang)
+                moved = bool(taken) and queues.refusing_queue(gang, name) is not None
+                assert gang.account.queue == name or moved, (
                     f"{gang.name}: another queue in its account"
                 )
         if gang.account is not None:
@@ -270,7 +285,8 @@ def _queues(scheduler: Scheduler) -> None:
         if queues.enabled and current and gang.account is not None:
             phases.setdefault(gang.account.queue, Counter())[phase(gang).lower()] += 1
     for queue in queues.by_name.values():
-        if not scheduler.state.pending.changed_gangs and queues.enabled:
+        counted = not scheduler.queue_statuses.stale and queues.enabled
+        if counted and not scheduler.state.pending.changed_gangs:
             counts = scheduler.queue_statuses.counts(queue.name)
             assert counts == phases.get(queue.name, Counter()), f"queue {queue.name}: {counts}"
         assert queue.used == used[queue.name], (
@@ -284,9 +300,9 @@ def _queues(scheduler: Scheduler) -> None:
         assert not in_tree or queue is queues.root or queue in queue.path[1].children
 
 
-def _cached_capacities(state: ClusterState) -> None:
+def _cached_capacities(state: ClusterState, classes: slice) -> None:
     """What is cached and updated equals what is computed from scratch."""
-    for view in state.snapshot.views():
+    for view in state.snapshot.views()[classes]:
         kept_cap = view.refresh().by_row.copy()
         kept_sums = [sums.copy() for sums in view.by_domain]
         view.reset()

@@ -4,7 +4,7 @@ pods.
 """
 
 from central.model.decisions import Decision, Evict
-from central.scheduler.inventory.pods import EVICTED
+from central.scheduler.inventory.pods import start_leaving
 from central.scheduler.state.gangs import Gang
 
 UNDO_AFTER_S = 30.0  # how long a gang may stay partially bound
@@ -15,16 +15,15 @@ def undo_partial(gang: Gang, now: float) -> list[Decision]:
         gang.attempt.partial_since = now
     if now - gang.attempt.partial_since < UNDO_AFTER_S:
         return []
-    gang.attempt.partial_since = now  # refused evictions are retried after the same time
-    placed = gang.placed()
+    placed = gang.counts.placed
     why = (
         f"gang {gang.display_name} is incomplete: {len(placed)} of {gang.minimum} pods were bound, "
         f"and the rest did not follow within {UNDO_AFTER_S:.0f} s"
     )
-    evictions: list[Decision] = []
-    for pod in placed:
-        if pod.alive and not pod.evicting and not pod.assumed:
-            pod.advance(EVICTED)
-            seen = pod.seen
-            evictions.append(Evict(seen.uid, seen.namespace, seen.name, pod.node, why))
+    leaving = [pod for pod in placed if pod.alive and not pod.evicting and not pod.assumed]
+    evictions: list[Decision] = [
+        Evict(pod.seen.uid, pod.seen.namespace, pod.seen.name, pod.node, why) for pod in leaving
+    ]
+    start_leaving(leaving)
+    gang.attempt.partial_since = now  # refused evictions are retried after the same time
     return evictions

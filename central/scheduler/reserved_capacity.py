@@ -7,23 +7,43 @@ nothing of reservations, and gangs bound by the same reservations share refusals
 Design: docs/design/0018-reservations.md
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from math import inf
+from typing import NamedTuple
 
 import numpy as np
 
+from central.model import wording
 from central.model.arrays import Ints
-from central.model.decisions import Evict
-from central.scheduler.placement import PlacementRequest
+from central.model.decisions import Decision, Evict
+from central.scheduler.fence import search
+from central.scheduler.inventory.pods import EVICTION_ENDED
+from central.scheduler.placement import PlacementRequest, explain
 from central.scheduler.preemption import defragment, reclaim
 from central.scheduler.preemption.preemption_request import PreemptionRequest
 from central.scheduler.reservation.reservation import Reservation, plan_reservation
+from central.scheduler.reservation.withholding import WithheldCapacity
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import Gang, GangKey
 
 REPLAN_S = 10.0  # how often a better place for a reservation is looked for
 PREEMPTION_RETRY_S = 2.0  # after a search without victims, which reads every gang
 MAX_HEADS = 8  # queues whose first gang has a reservation
+
+# Requests without possible victims, by queue and priority, with the budgets that block.
+NoVictims = dict[tuple[str, int, PlacementRequest], str]
+
+
+class PassMemory(NamedTuple):
+    """What one pass over the pending gangs remembers, if it is cut into slices."""
+
+    tried: set[GangKey]
+    no_victims: NoVictims
+    broken: set[GangKey]  # reservations that cannot be met as planned
+
+    @classmethod
+    def empty(cls) -> "PassMemory":
+        return cls(set(), {}, set())
 
 
 class ReservedCapacity:
@@ -35,7 +55,18 @@ class ReservedCapacity:
     reserved.close()                        # at the end: the snapshot is whole again
     """
 
-    def __init__(self, scheduler: Scheduler, now: float) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        now: float,
+        memory: "PassMemory",
+        decisions: list[Decision],
+        *,
+        resumed: bool = False,
+    ) -> None:
+        """decisions: evictions whose dry runs succeeded are appended as the state changes.
+        memory: of the earlier slices of the pass; it is continued. resumed: only this pass has
+        changed free capacity since they ended, so their findings hold."""
         self._scheduler = scheduler
         self._state = scheduler.state
         self._pending = scheduler.state.pending
@@ -44,22 +75,18 @@ class ReservedCapacity:
         self._patience_s = scheduler.policy.patience_s
         self._now = now
         self.dropped = False  # a reservation ended, so others may fit
-        self.evictions: list[Evict] = []  # whose dry runs succeeded
-        self._tried: set[GangKey] = set()
-        # Requests without possible victims, by queue and priority, with the budgets that block.
-        self._no_victims: dict[tuple[str, int, PlacementRequest], str] = {}
-        self._withheld_volumes: frozenset[str] = frozenset()
-        self._withheld: dict[GangKey, tuple[Reservation, list[int]]] = {}
-        self._volumes_only: list[Reservation] = []  # of these only volumes are withheld
-        self._broken: set[GangKey] = set()  # reservations that cannot be met as planned
+        self._tried, self._no_victims, self._broken = memory
+        self._withheld = WithheldCapacity(scheduler.state.snapshot)
         self._pending.end_preemption_backoff(now)
         for key, held in list(self._reservations.items()):
             if self._pending.waiting.get(key) is not held.gang:
                 self.drop(key)
                 continue
+            if resumed:
+                continue
             held.strict = held.by_eviction or now - held.head_since >= self._patience_s
             if held.refresh(self._state, now):
-                self.evictions += reclaim.continue_evictions(self._context, held)
+                decisions += reclaim.continue_evictions(self._context, held)
             else:
                 self._broken.add(key)
                 reclaim.cancel(self._context, held)
@@ -81,13 +108,13 @@ class ReservedCapacity:
         time, with the reserved capacity that it gives back before the reservation starts (EASY
         backfill). Volumes stay withheld even then: a bound volume does not come back."""
         binding = [held for held in self._reservations.values() if self._binds(held, gang)]
-        self._withhold(binding)
+        self._withheld.set(binding)
         yield frozenset(binding)
         end = self._now + _run_time_s(gang)
         delayed = [held for held in binding if held.strict or held.start == inf or end > held.start]
         if len(delayed) < len(binding):
             rest = [held for held in binding if held not in delayed]
-            self._withhold(delayed, rest)
+            self._withheld.set(delayed, rest)
             yield frozenset(
                 (*delayed, *((held, "volumes") for held in rest if held.withheld_volumes))
             )
@@ -133,17 +160,16 @@ class ReservedCapacity:
             self._reserve(gang, request, instead=own, before=own.start)
         return []
 
+    def withheld(self) -> tuple[tuple[Reservation, ...], tuple[Reservation, ...]]:
+        """The reservations that are out of the snapshot now, and those of which only volumes are."""
+        return tuple(self._withheld.reservations()), tuple(self._withheld.volumes_only)
+
     def annotate(self, gang: Gang) -> None:
         """Adds to the gang's reason what reservations and disruption budgets mean for it."""
-        if own := self._reservations.get(gang.key):
-            gang.attempt.reason += f"; {own.describe(self._now)}"
-        elif self._withheld or self._volumes_only:
-            names = sorted(
-                {held.gang.display_name for held in (*self._volumes_only, *self._withheld_now())}
-            )
-            gang.attempt.reason += f"; excluding capacity reserved for {', '.join(names)}"
-        if gang.preemption.blocked_by:
-            gang.attempt.reason += f"; {gang.preemption.blocked_by}"
+        base = gang.attempt.reason
+        gang.attempt.reason = base + remarks(
+            base, self._reservations, gang, self._withheld, self._now
+        )
 
     def must_retry(self, gang: Gang) -> bool:
         """Whether the gang is tried even if no capacity was freed."""
@@ -163,7 +189,7 @@ class ReservedCapacity:
         self._pending.capacity_freed("reservation dropped")
 
     def close(self) -> None:
-        self._withhold([])
+        self._withheld.set([])
 
     def _binds(self, held: Reservation, gang: Gang) -> bool:
         """Whether the gang must leave the reserved capacity free. The first rule that applies
@@ -194,26 +220,6 @@ class ReservedCapacity:
             return True
         return held.gang.key in self._tried and gang.priority <= held.gang.priority
 
-    def _withhold(
-        self, binding: list[Reservation], volumes_only: Sequence[Reservation] = ()
-    ) -> None:
-        """Withholds these reservations, and no others. What was withheld is given back first,
-        because reservations may overlap."""
-        snapshot = self._state.snapshot
-        free = snapshot.pod_counts.volumes.free
-        free.release_all(self._withheld_volumes)
-        self._volumes_only = [held for held in volumes_only if held.withheld_volumes]
-        names = [held.withheld_volumes for held in (*binding, *volumes_only)]
-        self._withheld_volumes = free.reserve_available(frozenset().union(*names))
-        if self._withheld_now() == binding:
-            return
-        for held, masks in reversed(self._withheld.values()):
-            held.give_back(snapshot, masks)
-        self._withheld = {held.gang.key: (held, held.withhold(snapshot)) for held in binding}
-
-    def _withheld_now(self) -> list[Reservation]:
-        return [held for held, _ in self._withheld.values()]
-
     def _head(self, gang: Gang) -> Reservation | None:
         queue = gang.queue
         return next(
@@ -233,7 +239,7 @@ class ReservedCapacity:
         preempts = gang.priority > self._pending.lowest_priority or self._scheduler.queues.enabled
         if not preempts and not self._state.any_movable:
             return None
-        if not all(pod.seen.preempts for pod in gang.waiting()):
+        if not all(pod.seen.preempts for pod in gang.counts.waiting):
             return None
         if searched in self._no_victims:
             gang.preemption.blocked_by = self._no_victims[searched]
@@ -245,7 +251,7 @@ class ReservedCapacity:
         own = self._reservations.get(key)
         if own is not None:
             reclaim.cancel(self._context, own)
-            self._withhold([held for held, _ in self._withheld.values() if held is not own])
+            self._withheld.without(own)
         others = [
             held.place.rows
             for held in self._reservations.values()
@@ -253,15 +259,15 @@ class ReservedCapacity:
         ]
         excluded: Ints = np.concatenate([np.zeros(0, dtype=np.int64), *others])
         preemption = PreemptionRequest(gang, request, self._now, excluded)
-        plan = reclaim.plan(self._context, preemption) if preempts else None
+        plan = search(reclaim.plan, self._context, preemption) if preempts else None
         if plan is None and self._state.any_movable:
-            plan = defragment.plan(self._context, preemption)
+            plan = search(defragment.plan, self._context, preemption)
             self._pending.preemption_retry_at.update(
                 defragment.next_settled(self._context, self._now) if plan is None else ()
             )
         if plan is None:
-            self._no_victims[searched] = gang.preemption.blocked_by = reclaim.blocking_budgets(
-                self._context, gang, request, self._now, excluded
+            self._no_victims[searched] = gang.preemption.blocked_by = search(
+                reclaim.blocking_budgets, self._context, gang, request, self._now, excluded
             )
             gang.preemption.not_before = self._now + PREEMPTION_RETRY_S
             return None
@@ -269,10 +275,15 @@ class ReservedCapacity:
         if own is not None:
             self.drop(key)
         self._broken.discard(key)
-        self._reservations[key] = held = reclaim.start_evictions(
-            self._context, gang, request, plan, self._now
-        )
-        return reclaim.continue_evictions(self._context, held)
+        try:
+            self._reservations[key] = held = reclaim.start_evictions(
+                self._context, gang, request, plan, self._now
+            )
+            return reclaim.continue_evictions(self._context, held)
+        except Exception:
+            for pod in plan.victims:
+                pod.advance(EVICTION_ENDED)
+            raise
 
     def _reserve(
         self,
@@ -282,12 +293,14 @@ class ReservedCapacity:
         before: float | None = None,
     ) -> None:
         if instead is not None:
-            self._withhold([held for held, _ in self._withheld.values() if held is not instead])
+            self._withheld.without(instead)
         others = [held.place.rows for held in self._reservations.values() if held is not instead]
         excluded: Ints = np.concatenate([np.zeros(0, dtype=np.int64), *others])
-        found = plan_reservation(self._state, gang, request, self._now, excluded)
+        found = search(plan_reservation, self._state, gang, request, self._now, excluded)
         if before is not None and (found is None or found.start >= before):
             return
+        if found is None and instead is not None and instead.gang is not gang:
+            return  # else the two would take turns, and each drop has all gangs tried again
         if instead is not None:
             self.drop(instead.gang.key)
         self._broken.discard(gang.key)
@@ -301,11 +314,42 @@ class ReservedCapacity:
         self._reservations[gang.key] = found
 
 
+def remarks(
+    base: str,
+    reservations: Mapping[GangKey, Reservation],
+    gang: Gang,
+    withheld: WithheldCapacity,
+    now: float,
+) -> str:
+    """What reservations and disruption budgets mean for a gang that was refused with the reason
+    `base`, as clauses after it. withheld: what the gang was refused without."""
+    if wording.NEVER in base:
+        return ""
+    clauses = []
+    if own := reservations.get(gang.key):
+        clauses.append(own.describe(now))
+    if ahead := withheld.with_capacity():
+        names = _names(ahead)
+        if not explain.names_holders(base, names):
+            clauses.append(f"excluding capacity reserved for {names}")
+        known = all(not held.strict and held.start < inf for held in ahead)
+        if known and _run_time_s(gang) == inf:
+            clauses.append("with lockstep.dev/runs-for it may use that until then")
+    if volumes := withheld.with_volumes():
+        clauses.append(f"excluding volumes reserved for {_names(volumes)}")
+    clauses.append(gang.preemption.blocked_by)
+    return "".join(f"; {clause}" for clause in clauses if clause)
+
+
+def _names(held: Iterable[Reservation]) -> str:
+    return wording.some({each.gang.qualified_name for each in held})
+
+
 def _gives_way(held: Reservation, own: Reservation) -> bool:
     return held.queue != own.queue or held.gang.priority <= own.gang.priority
 
 
 def _run_time_s(gang: Gang) -> float:
     """How long the gang's pending pods run at most; inf: unknown."""
-    times = [pod.seen.runs_for_s for pod in gang.waiting()]
+    times = [pod.seen.runs_for_s for pod in gang.counts.waiting]
     return max((inf if one is None else one for one in times), default=inf)

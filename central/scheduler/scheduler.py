@@ -6,8 +6,10 @@ from typing import Any, Protocol
 
 from central.model.decisions import Decision
 from central.model.facts import Answered, PodSeen
+from central.scheduler.placement import PlacementRequest
 from central.scheduler.preemption.disruption_budgets import DisruptionBudgets
-from central.scheduler.preemption.preemption_request import PreemptionContext
+from central.scheduler.preemption.preemption_request import ACROSS_NAMESPACES, PreemptionContext
+from central.scheduler.quarantine import Quarantine
 from central.scheduler.queues.group_admission import GroupAdmission
 from central.scheduler.queues.min_resources import MinResources
 from central.scheduler.queues.queue_tree import Queues
@@ -29,6 +31,21 @@ class Policy:
 
     patience_s: float = PATIENCE_S
     placement: str = PACK  # pack or spread, for gangs that set neither
+    preempt_across: str = ACROSS_NAMESPACES  # whom a higher priority may evict
+
+
+@dataclass(slots=True, eq=False)
+class GangRefusal:
+    """What a pending gang was refused, so that its reason can be computed again. Gangs that were
+    refused alike share it, and so its reason."""
+
+    gang: Gang  # that was tried
+    request: PlacementRequest  # for its minimum
+    base: str  # the reason, without what reservations mean for the gang
+    binding: tuple[Reservation, ...] = ()  # reservations of other gangs that it must leave free
+    volumes_only: tuple[Reservation, ...] = ()  # of these only the volumes
+    reason: str = ""
+    stamp: tuple[object, ...] | None = None  # of the capacity that the reason counts
 
 
 class JobControllers(Protocol):
@@ -36,15 +53,63 @@ class JobControllers(Protocol):
     (central.controllers.composite)."""
 
     def apply(self, fact: Any) -> None: ...
+    def discard(self, fact: Any) -> None: ...
     def answered(self, fact: Answered, now: float) -> bool: ...
-    def pod_seen(self, pod: PodSeen, now: float, *, evicting: bool) -> None: ...
-    def pod_gone(self, pod: PodSeen, now: float, *, evicting: bool) -> None: ...
+    def pod_seen(
+        self, pod: PodSeen, quarantine: Quarantine, now: float, *, evicting: bool
+    ) -> None: ...
+    def pod_gone(
+        self, pod: PodSeen, quarantine: Quarantine, now: float, *, evicting: bool
+    ) -> None: ...
     def owned_groups(self) -> Collection[tuple[str, str]]: ...
     def decide(
-        self, state: ClusterState, queues: Queues, min_resources: MinResources, now: float
+        self,
+        state: ClusterState,
+        queues: Queues,
+        min_resources: MinResources,
+        quarantine: Quarantine,
+        now: float,
     ) -> list[Decision]: ...
     def due(self, now: float) -> list[float]: ...
     def check(self, state: ClusterState) -> None: ...
+
+
+class NoControllers:
+    """JobControllers without any object."""
+
+    def apply(self, fact: Any) -> None:
+        pass
+
+    def discard(self, fact: Any) -> None:
+        pass
+
+    def answered(self, fact: Answered, now: float) -> bool:
+        return False
+
+    def pod_seen(self, pod: PodSeen, quarantine: Quarantine, now: float, *, evicting: bool) -> None:
+        pass
+
+    def pod_gone(self, pod: PodSeen, quarantine: Quarantine, now: float, *, evicting: bool) -> None:
+        pass
+
+    def owned_groups(self) -> Collection[tuple[str, str]]:
+        return ()
+
+    def decide(
+        self,
+        state: ClusterState,
+        queues: Queues,
+        min_resources: MinResources,
+        quarantine: Quarantine,
+        now: float,
+    ) -> list[Decision]:
+        return []
+
+    def due(self, now: float) -> list[float]:
+        return []
+
+    def check(self, state: ClusterState) -> None:
+        pass
 
 
 class Scheduler:
@@ -58,29 +123,47 @@ class Scheduler:
         """levels: label keys of the network tree, widest first. half_life_s: half-life of past usage
         in queue ordering; 0: only present usage counts."""
         self.policy = policy
-        self.levels = levels
+        self._levels = levels
         self.state = ClusterState(levels, self)
         self.queues = Queues(half_life_s)
         self.min_resources = MinResources()
         self.admission = GroupAdmission()
         self.budgets = DisruptionBudgets()
         self.reservations: dict[GangKey, Reservation] = {}
+        self.refused: dict[GangKey, GangRefusal] = {}  # pending gangs that do not fit
         self.preemption = PreemptionContext(
-            self.state, self.queues, self.budgets, self.reservations
+            self.state, self.queues, self.budgets, self.reservations, policy.preempt_across
         )
         self.queue_statuses = QueueStatuses()
         self.hypernode_statuses = HyperNodeStatuses()
         self.gpu_memory = GpuMemoryOveruse()
         self.rdma_usage = RdmaUsage()
         self.controllers = controllers
+        self.quarantine = Quarantine()
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        return self._levels
+
+    def emptied(self) -> "Scheduler":
+        """A scheduler without state, with the same settings. Its controllers see nothing."""
+        return Scheduler(NoControllers(), self.levels, self.policy, self.queues.half_life_s)
+
+    def adopt(self, fresh: "Scheduler") -> None:
+        """Takes over the state of a scheduler that emptied() made. The controllers and the quarantine
+        stay."""
+        controllers, quarantine = self.controllers, self.quarantine
+        self.__dict__.update(fresh.__dict__)
+        self.controllers, self.quarantine = controllers, quarantine
+        self.state.observer = self
 
     # --- Observer of the state ---------------------------------------------------
 
     def pod_seen(self, pod: PodSeen, *, evicting: bool) -> None:
-        self.controllers.pod_seen(pod, self.state.now, evicting=evicting)
+        self.controllers.pod_seen(pod, self.quarantine, self.state.now, evicting=evicting)
 
     def pod_gone(self, pod: PodSeen, *, evicting: bool) -> None:
-        self.controllers.pod_gone(pod, self.state.now, evicting=evicting)
+        self.controllers.pod_gone(pod, self.quarantine, self.state.now, evicting=evicting)
 
     def gang_forgotten(self, gang: Gang) -> None:
         self.queues.forget(gang)

@@ -5,7 +5,6 @@ import contextlib
 import logging
 import os
 import signal
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -16,26 +15,26 @@ from queue import Empty, SimpleQueue
 from central.controllers.composite import new_scheduler
 from central.kube.decode import api_kinds
 from central.kube.decode.decoder import Decoder
-from central.kube.transport import watch
+from central.kube.transport.access_review import AccessReviewer
 from central.kube.transport.http_client import Client, StatusError, Unreachable, connect
 from central.kube.transport.token_review import TokenReviewer
 from central.kube.write import default_queue
-from central.kube.write.executor import DecisionExecutor
 from central.model.facts import Fact, NodeGone
 from central.scheduler.scheduler import Scheduler
 from central.server import tls, tls_secret
 from central.server.grpc.agent_service import AgentService
-from central.server.grpc.grpc_server import CannotStart, serve
+from central.server.grpc.auth import Authenticator
+from central.server.grpc.grpc_server import CannotStart, Server, serve
 from central.server.grpc.plans import PlannedDevices
 from central.server.grpc.query_service import QueryService
 from central.server.journal import Journal
 from central.server.leader_election import LeaderElection
+from central.server.leader_parts import LeaderParts, Ready
 from central.server.loop import Loop
 from central.server.metrics import Metrics
 from central.server.queries import ClusterQueries
 from central.server.settings import Settings
 from protos.common.probes import Probes, Unservable
-from protos.names import GPU
 
 log = logging.getLogger(__name__)
 
@@ -48,11 +47,15 @@ def run(settings: Settings) -> int:
     stopping: SimpleQueue[None] = SimpleQueue()
     client = connect(settings.kubeconfig)
     scheduler = new_scheduler(
-        settings.topology_levels, settings.patience_s, settings.half_life_s, settings.placement
+        settings.topology_levels,
+        settings.patience_s,
+        settings.half_life_s,
+        settings.placement,
+        settings.preempt_across,
     )
     with ExitStack() as stack:
         stack.callback(client.close)
-        ready = _Ready(scheduler, settings.agents_wait_s)
+        ready = Ready(scheduler, settings.agents_wait_s)
         metrics = Metrics(client.counts)
         _serve_probes(settings, metrics, stack)
         journal = _open_journal(settings, scheduler, stack)
@@ -67,17 +70,23 @@ def run(settings: Settings) -> int:
             return 0
         if settings.default_queue:
             default_queue.create_default_queue(client)
-        agents, plans = _serve_grpc(settings, client, credentials, loop, stack)
+        agents, plans, server = _serve_grpc(settings, client, credentials, loop, stack)
+        metrics.watch_connections(server.front)
         reader = Decoder(settings.scheduler_names, settings.topology_levels)
-        watches = watch.start(api_kinds.kinds(reader), client, partial(_observe, loop, agents))
-        stack.callback(watches.stop)
-        ready.listed = lambda: watches.wait_synced(0.0)
-        effects = DecisionExecutor(
-            client, loop.put, plans, settings.workers, may_act=election.may_act
+        parts = LeaderParts(
+            client,
+            loop,
+            api_kinds.kinds(reader, settings.namespaces),
+            plans,
+            observe=partial(_observe, loop, agents),
+            may_act=election.may_act,
+            workers=settings.workers,
         )
-        stack.callback(effects.stop)
+        stack.callback(parts.stop)
+        ready.listed = parts.listed
+        metrics.watch_api(parts.watches, parts.executor.tickets, parts.audit)
         election.start(loop.stop)
-        loop.run(effects.submit, plans.publish)
+        loop.run(parts.executor.submit, plans.publish)
         log.info("stopping; running pods keep running")
     return 1 if election.lost else 0
 
@@ -96,21 +105,22 @@ def _election(
 
 def _serve_grpc(
     settings: Settings, client: Client, credentials: tls.Credentials, loop: Loop, stack: ExitStack
-) -> tuple[AgentService, PlannedDevices]:
+) -> tuple[AgentService, PlannedDevices, Server]:
     plans = PlannedDevices()
-    reviewer = TokenReviewer(client, settings.namespace)
-    agents = AgentService(loop.put, reviewer.review_agent, plans, settings.silent_after_s)
+    authenticator = Authenticator(TokenReviewer(client, settings.namespace))
+    agents = AgentService(loop.put, authenticator, plans, settings.silent_after_s)
     loop.add_source(agents.silent)
-    queries = QueryService(ClusterQueries(loop), reviewer.review_user)
+    queries = QueryService(ClusterQueries(loop), authenticator, AccessReviewer(client))
     server = serve(
         settings.listen,
         credentials,
         [agents.add_to, queries.add_to],
+        authenticator,
         renew=lambda: _credentials(settings, client),
     )
     stack.callback(server.stop)
     log.info("serving gRPC on port %d; the API server is %s", server.port, client.server)
-    return agents, plans
+    return agents, plans, server
 
 
 def _observe(loop: Loop, agents: AgentService, fact: Fact) -> None:
@@ -147,29 +157,6 @@ def _open_journal(settings: Settings, scheduler: Scheduler, stack: ExitStack) ->
         raise CannotStart(f"--journal {settings.journal}: {error.strerror}") from error
     stack.callback(journal.close)
     return journal
-
-
-class _Ready:
-    """True once every kind is listed, and every GPU node's agent has reported or agents_wait_s are
-    over: the scheduler decides only on what it has seen."""
-
-    def __init__(self, scheduler: Scheduler, agents_wait_s: float) -> None:
-        self.listed: Callable[[], bool] = lambda: False
-        self._scheduler = scheduler
-        self._wait_s = agents_wait_s
-        self._listed_at: float | None = None
-
-    def __call__(self) -> bool:
-        if not self.listed():
-            return False
-        now = time.monotonic()
-        if self._listed_at is None:
-            self._listed_at = now
-        return now - self._listed_at >= self._wait_s or all(
-            node.report is not None
-            for node in self._scheduler.state.nodes.values()
-            if node.seen is not None and node.seen.allocatable.get(GPU)
-        )
 
 
 def _first_credentials(

@@ -3,6 +3,7 @@
     {"journal": 2, "version": "0.1.0", "settings": {...}}    how the cluster state was created
     {"learn": [now, [fact, ...]]}                            applied before the initial sync was complete
     {"turn": [now, [fact, ...]]}                             written before the scheduling cycle
+    {"cut": attempts}                                        the cycle ended after so many more than one, if others are left
     {"decided": [decision, ...]}                             its decisions, if there were any
 
 A journal above its size is rotated to FILE.1. The new file continues with the whole cluster state, pickled,
@@ -57,6 +58,10 @@ class Journal:
             self._rotate()
         self._write({"turn": [now, codec.tagged(facts)]})
 
+    def cut(self, more: int) -> None:
+        """The cycle is a slice: gangs are left to the next one. more: attempts after the first."""
+        self._write({"cut": more})
+
     def decided(self, decisions: Sequence[Decision]) -> None:
         if decisions:
             self._write({"decided": codec.tagged(decisions)})
@@ -108,6 +113,7 @@ def settings(scheduler: Scheduler) -> dict[str, Any]:
         "patience_s": scheduler.policy.patience_s,
         "half_life_s": scheduler.queues.half_life_s,
         "placement": scheduler.policy.placement,
+        "preempt_across": scheduler.policy.preempt_across,
     }
 
 

@@ -9,12 +9,12 @@ has read nothing else. The new leader lists everything, so it builds on what the
 
 import logging
 import socket
-import threading
 import uuid
 from collections.abc import Callable
 
 from central.kube.transport.http_client import Client, StatusError, Unreachable
 from central.kube.transport.lease import Lease
+from central.kube.transport.runtime import RUNTIME, Runtime
 from central.kube.write import leader_label
 
 log = logging.getLogger(__name__)
@@ -22,7 +22,14 @@ log = logging.getLogger(__name__)
 
 class LeaderElection:
     def __init__(
-        self, client: Client, namespace: str, pod: str, *, elect: bool, lease_s: int
+        self,
+        client: Client,
+        namespace: str,
+        pod: str,
+        *,
+        elect: bool,
+        lease_s: int,
+        runtime: Runtime = RUNTIME,
     ) -> None:
         """pod: the name of our own pod, empty outside of a cluster."""
         self.is_leader = False
@@ -31,11 +38,11 @@ class LeaderElection:
         self._client, self._namespace, self._pod = client, namespace, pod
         self._elect, self._every_s = elect, lease_s / 8
         holder = f"{pod or socket.gethostname()}_{uuid.uuid4().hex[:8]}"
-        self._lease = Lease(client, namespace, holder, lease_s, pod=pod)
+        self._lease = Lease(client, namespace, holder, lease_s, pod=pod, clock=runtime.monotonic)
         self._labelled = not pod
         self._on_lost: Callable[[], None] = lambda: None
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
+        self._ending = runtime.flag()
+        self._thread = runtime.thread(self._run, "lease")
 
     def may_act(self) -> bool:
         return self._lease.held or not self._elect
@@ -87,10 +94,14 @@ class LeaderElection:
     def _take(self) -> bool:
         try:
             taken = self._lease.acquire()
-        except (Unreachable, StatusError) as error:
-            if str(error) != self.problem:
+        except (
+            Exception
+        ) as error:  # whatever it is, this thread must go on: the lease depends on it
+            if not isinstance(error, Unreachable | StatusError):
+                log.exception("unhandled exception in the leader election (bug)")
+            elif str(error) != self.problem:
                 log.warning("could not take or renew the lease: %s", error)
-            self.problem = str(error)
+            self.problem = str(error) or type(error).__name__
             return False
         self.problem = ""
         return taken

@@ -1,26 +1,30 @@
 """The loop that owns the cluster state: inbox -> scheduling cycle -> decisions. Other threads put facts
-into its inbox, or ask questions that it answers between two cycles, so the state needs no lock."""
+into its inbox, or ask questions that it answers between two cycles, so the state needs no lock.
+
+A cycle with much to decide is cut into slices of SLICE_S, so that facts and questions wait no longer."""
 
 import gc
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass
-from queue import Empty, SimpleQueue
+from dataclasses import dataclass, field
+from queue import Empty
 from typing import Any, TypeVar
 
+from central.kube.transport.runtime import RUNTIME, Flag, Runtime
 from central.model.decisions import Bind, Decision, Evict
 from central.model.facts import Fact
 from central.scheduler import cycle
 from central.scheduler.scheduler import Scheduler
 from central.server.journal import Journal
+from central.server.throttled_log import ThrottledLog
 from protos.topology import Grant
 
 log = logging.getLogger(__name__)
 
 TICK_S = 0.5  # the longest time between two cycles: retries and grace periods end without a fact
 BATCH_WINDOW_S = 0.01  # collects facts after a cycle: a gang's pods arrive one by one
+SLICE_S = 0.25  # after which a cycle leaves further gangs to the next one
 BATCH = 20_000  # facts per cycle, so that the initial list does not delay questions
 
 Submit = Callable[[Iterable[Decision]], None]
@@ -29,10 +33,26 @@ OnCycle = Callable[[Sequence[Fact], Sequence[Decision], float], None]  # ... and
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class _Question:
     ask: Callable[[Scheduler], Any]
-    answer: "Future[Any]"
+    answered: Flag
+    answer: Any = None
+    error: Exception | None = field(default=None)
+
+
+class SliceBudget:
+    """Is spent after SLICE_S. Counts the attempts, so that a replay cuts the cycle at the same place."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock, self._end = clock, clock() + SLICE_S
+        self.more = 0  # attempts after the first
+
+    def __call__(self) -> bool:
+        if self._clock() >= self._end:
+            return True
+        self.more += 1
+        return False
 
 
 class Loop:
@@ -44,22 +64,25 @@ class Loop:
         scheduler: Scheduler,
         *,
         ready: Callable[[], bool],
-        clock: Callable[[], float] = time.monotonic,
+        runtime: Runtime = RUNTIME,
         journal: Journal | None = None,
         on_cycle: OnCycle | None = None,
     ) -> None:
         self._scheduler = scheduler
         self._ready = ready
         self._sources: list[Callable[[float], Iterable[Fact]]] = []
-        self._clock = clock
+        self._runtime, self._clock = runtime, runtime.monotonic
         self._journal = journal
-        self._epoch = time.time() - clock()  # the clock's zero in Unix time
-        self._inbox: SimpleQueue[Fact | _Question | None] = SimpleQueue()
+        self._epoch = runtime.time() - runtime.monotonic()  # the clock's zero in Unix time
+        self._inbox = runtime.mailbox()  # of facts, questions, and None, which wakes it up
         self._stopping = False
         self._cycles = 0
         self._tree_problems: Mapping[str, str] = {}
         self._on_cycle = on_cycle
-        self.last_cycle_at: float | None = None  # time.monotonic() when it last read its inbox
+        self._faults = ThrottledLog(log)
+        self.last_cycle_at: float | None = (
+            None  # by the monotonic clock, when it last read its inbox
+        )
         self.synced = False
         self._ended_at = 0.0  # of the last cycle
 
@@ -78,9 +101,14 @@ class Loop:
 
     def ask(self, question: Callable[[Scheduler], Result], timeout_s: float = 10.0) -> Result:
         """From any other thread: question(cluster), called between two cycles. Raises TimeoutError."""
-        answer: Future[Result] = Future()
-        self._inbox.put(_Question(question, answer))
-        return answer.result(timeout_s)
+        asked = _Question(question, self._runtime.flag())
+        self._inbox.put(asked)
+        if not asked.answered.wait(timeout_s):
+            raise TimeoutError
+        if asked.error is not None:
+            raise asked.error
+        answer: Result = asked.answer
+        return answer
 
     def stop(self) -> None:
         """From any thread and from a signal handler: it takes no lock."""
@@ -88,17 +116,19 @@ class Loop:
         self._inbox.put(None)
 
     def run(self, submit: Submit, publish: Publish) -> None:
-        """Until stop(). An exception is a bug and ends the process: a restart lists everything
-        again. publish takes the planned devices by node."""
+        """Until stop(). publish takes the planned devices by node. An exception is a bug. It stops the
+        object that triggered it (central.scheduler.fence); one that no object is found for, and that
+        building the state again does not end, ends the process: a restart lists everything again."""
         while not self._stopping:
             # Asked before the inbox is read: the inbox holds everything that was listed by then.
             listed = not self.synced and self._ready()
-            facts, questions = self._drain_inbox(0.0 if listed else TICK_S)
+            wait_s = 0.0 if listed or self._scheduler.state.pending.round is not None else TICK_S
+            facts, questions = self._drain_inbox(wait_s)
             began = time.perf_counter()
-            self.last_cycle_at = time.monotonic()
+            self.last_cycle_at = self._runtime.monotonic()
             now = self._clock()
             for source in self._sources:
-                facts += source(now)
+                facts += _facts_of(source, now)
             if not self.synced:
                 self._apply(facts, self._epoch + now)
                 if listed and len(facts) < BATCH:
@@ -113,15 +143,15 @@ class Loop:
                     self._on_cycle(facts, decisions, took_s)
             for question in questions:
                 _answer(question, self._scheduler)
-            self._ended_at = time.monotonic()
+            self._ended_at = self._runtime.monotonic()
 
     def _drain_inbox(self, wait_s: float) -> tuple[list[Fact], list[_Question]]:
         facts: list[Fact] = []
         questions: list[_Question] = []
         try:
             item = self._inbox.get(timeout=wait_s) if wait_s else self._inbox.get_nowait()
-            if (rest_s := self._ended_at + BATCH_WINDOW_S - time.monotonic()) > 0:
-                time.sleep(rest_s)
+            if (rest_s := self._ended_at + BATCH_WINDOW_S - self._runtime.monotonic()) > 0:
+                self._runtime.sleep(rest_s)
             while True:
                 if isinstance(item, _Question):
                     questions.append(item)
@@ -149,21 +179,34 @@ class Loop:
     def _decide(self, facts: Sequence[Fact], now: float) -> Sequence[Decision]:
         if self._journal:
             self._journal.turn(now, facts)
-        decisions = cycle.schedule_once(self._scheduler, facts, now)
+        budget = SliceBudget(self._runtime.monotonic)
+        decisions = cycle.schedule_once(self._scheduler, facts, now, budget)
         if self._journal:
+            if self._scheduler.state.pending.round is not None:
+                self._journal.cut(budget.more)
             self._journal.decided(decisions)
+        self._log_faults()
         return decisions
+
+    def _log_faults(self) -> None:
+        for fault in self._scheduler.quarantine.take_failures():
+            name = f"{fault.namespace}/{fault.name}" if fault.namespace else fault.name
+            cause = f"{fault.key.kind} {type(fault.error).__name__}"
+            self._faults.error(
+                cause, fault.error, "a bug in the scheduler, set aside: %s %s", fault.key.kind, name
+            )
 
     def _hand_over(self, decisions: Sequence[Decision], submit: Submit, publish: Publish) -> None:
         """Agents get their plans before the pods are bound: the kubelet asks for devices soon after."""
         scheduler = self._scheduler
         if scheduler.state.nodes_to_notify:
-            publish(
-                {
-                    name: scheduler.state.planned_devices(name)
-                    for name in scheduler.state.nodes_to_notify
-                }
-            )
+            plans: dict[str, tuple[Grant, ...]] = {}
+            for name in scheduler.state.nodes_to_notify:
+                try:
+                    plans[name] = scheduler.state.planned_devices(name)
+                except Exception as error:  # noqa: BLE001  a bug; its kubelet chooses devices itself
+                    self._faults.error("plan", error, "a bug in the plan of node %s", name)
+            publish(plans)
             scheduler.state.nodes_to_notify.clear()
         if decisions:
             submit(decisions)
@@ -209,8 +252,17 @@ def freeze_gc() -> None:
     gc.set_threshold(200_000, 20, 20)
 
 
+def _facts_of(source: Callable[[float], Iterable[Fact]], now: float) -> list[Fact]:
+    try:
+        return [*source(now)]
+    except Exception:
+        log.exception("a source of facts failed (bug)")
+        return []
+
+
 def _answer(question: _Question, scheduler: Scheduler) -> None:
     try:
-        question.answer.set_result(question.ask(scheduler))
+        question.answer = question.ask(scheduler)
     except Exception as error:  # noqa: BLE001  a question must not end the loop; its asker gets the error
-        question.answer.set_exception(error)
+        question.error = error
+    question.answered.set()

@@ -65,6 +65,36 @@ class LeaderStatus(Protocol):
     def problem(self) -> str: ...
 
 
+class WatchStatus(Protocol):
+    """What metrics need of kube.transport.watch.Watches."""
+
+    def out_of_sync(self) -> Mapping[str, tuple[float, str]]: ...
+    def problem(self) -> str: ...
+
+
+class OpenTickets(Protocol):
+    """What metrics need of kube.write.tickets.Tickets."""
+
+    def open_count(self) -> int: ...
+    def oldest_s(self) -> float: ...
+
+
+class AuditStatus(Protocol):
+    """What metrics need of server.assumption_audit.AssumptionAudit."""
+
+    @property
+    def old(self) -> int: ...
+    @property
+    def outcomes(self) -> Mapping[str, int]: ...
+
+
+class ConnectionStatus(Protocol):
+    """What metrics need of server.grpc.front.Front."""
+
+    def counts(self) -> Mapping[str, int]: ...
+    def closed(self) -> Mapping[str, int]: ...
+
+
 class Metrics(Collector):
     """api_calls: requests to the API server so far, by verb and outcome."""
 
@@ -72,6 +102,8 @@ class Metrics(Collector):
         self._api_calls = api_calls
         self._loop: ObservedLoop | None = None
         self._election: LeaderStatus | None = None
+        self._connections: ConnectionStatus | None = None
+        self._api: tuple[WatchStatus, OpenTickets, AuditStatus] | None = None
         self._facts: Counter[str] = Counter()
         self._decisions: Counter[str] = Counter()
         self._cycles = Histogram(
@@ -90,6 +122,13 @@ class Metrics(Collector):
     def watch_election(self, election: LeaderStatus) -> None:
         """A replica that stands by is ready: it is able to take over."""
         self._election = election
+
+    def watch_api(self, watches: WatchStatus, tickets: OpenTickets, audit: AuditStatus) -> None:
+        self._api = (watches, tickets, audit)
+
+    def watch_connections(self, connections: ConnectionStatus) -> None:
+        """Of the gRPC port."""
+        self._connections = connections
 
     def observe_cycle(
         self, facts: Sequence[Fact], decisions: Sequence[Decision], seconds: float
@@ -110,7 +149,9 @@ class Metrics(Collector):
             return self._election.problem
         if self._loop is None or self._loop.last_cycle_at is None:
             return "starting: no certificate yet, or the API server does not answer"
-        return "" if self._loop.synced else "the initial sync is not complete"
+        if not self._loop.synced:
+            return "the initial sync is not complete"
+        return self._api[0].problem() if self._api is not None else ""
 
     def collect(self) -> Iterator[Metric]:
         for family in self._families():
@@ -130,6 +171,7 @@ class Metrics(Collector):
         for labels, count in sorted(self._api_calls().items()):
             calls.add_metric(labels, count)
         yield calls
+        yield from self._connection_families()
         if self._loop is None:
             return
         election = self._election
@@ -138,21 +180,74 @@ class Metrics(Collector):
         )
         yield _gauge("inbox_length", "Facts and questions in the inbox", self._loop.inbox_length)
         yield _gauge("synced", "1 after the initial sync", self._loop.synced)
+        yield from self._api_families()
         if not self._loop.synced:
             return
         try:
-            totals, wakeups = self._loop.ask(lambda it: (totals_of(it), wakeups_of(it)), ASK_S)
+            totals, wakeups, (set_aside, failures) = self._loop.ask(
+                lambda it: (totals_of(it), wakeups_of(it), quarantine_of(it)), ASK_S
+            )
         except TimeoutError:
             return
         yield _by("reason", "wakeups", "Changes that let refused gangs be tried again", wakeups)
+        yield _by("kind", "failures", "Bugs that stopped one object or step, by kind", failures)
+        objects = GaugeMetricFamily(
+            "lockstep_quarantined_objects",
+            "Objects that are set aside after a bug, by kind",
+            labels=("kind",),
+        )
+        for kind, count in set_aside.items():
+            objects.add_metric((kind,), count)
+        yield objects
         for name, about in TOTALS.items():
             yield GaugeMetricFamily(f"lockstep_{name}", about, totals[name])
+
+    def _connection_families(self) -> Iterator[Metric]:
+        if self._connections is None:
+            return
+        about = "Connections to the gRPC port: unknown until one has shown a valid token"
+        open_now = GaugeMetricFamily("lockstep_grpc_connections", about, labels=("state",))
+        for state, count in sorted(self._connections.counts().items()):
+            open_now.add_metric((state,), count)
+        yield open_now
+        about = "Connections to the gRPC port that were closed for a limit, by cause"
+        closed = CounterMetricFamily("lockstep_grpc_connections_closed", about, labels=("cause",))
+        for cause, count in sorted(self._connections.closed().items()):
+            closed.add_metric((cause,), count)
+        yield closed
+
+    def _api_families(self) -> Iterator[Metric]:
+        if self._api is None:
+            return
+        watches, tickets, audit = self._api
+        late = GaugeMetricFamily(
+            "lockstep_scheduler_out_of_sync_seconds",
+            "Seconds for which a kind has had no watch that works, by kind; none while all have",
+            labels=("kind",),
+        )
+        for kind, (seconds, _) in sorted(watches.out_of_sync().items()):
+            late.add_metric((kind,), seconds)
+        yield late
+        about = "Decisions that the API server has not answered yet"
+        yield _gauge("decisions_open", about, tickets.open_count())
+        about = "Age in seconds of the oldest decision without an answer"
+        yield _gauge("decisions_open_oldest_seconds", about, tickets.oldest_s())
+        about = "Bindings and evictions that the watch does not show after 30 s"
+        yield _gauge("assumptions_old", about, audit.old)
+        about = "Old bindings and evictions compared with the API server, by outcome"
+        yield _by("outcome", "assumptions_audited", about, audit.outcomes)
 
 
 def wakeups_of(scheduler: Scheduler) -> dict[str, int]:
     """By reason; the sum is the capacity epoch (central.scheduler.state.pending_gangs)."""
     state = scheduler.state
     return {"node capacity freed": state.snapshot.freed, **state.pending.wakeups}
+
+
+def quarantine_of(scheduler: Scheduler) -> tuple[dict[str, int], dict[str, int]]:
+    """Objects that are set aside now, and failures so far; both by kind."""
+    quarantine = scheduler.quarantine
+    return quarantine.counts(), dict(quarantine.total)
 
 
 def totals_of(scheduler: Scheduler) -> dict[str, int]:
@@ -177,7 +272,7 @@ def totals_of(scheduler: Scheduler) -> dict[str, int]:
     }
 
 
-def _gauge(name: str, about: str, value: int) -> Metric:
+def _gauge(name: str, about: str, value: float) -> Metric:
     return GaugeMetricFamily(f"lockstep_scheduler_{name}", about, value)
 
 

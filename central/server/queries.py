@@ -7,11 +7,14 @@ from typing import Protocol
 
 from central.model import wording
 from central.model.facts import PodSpec
+from central.model.phases import UNKNOWN
 from central.model.resources import DEFAULT
+from central.scheduler import quarantine, refusal_reasons
 from central.scheduler.filters import node_filters
 from central.scheduler.inventory import gpu_shares, mig, nics
 from central.scheduler.inventory.cluster_node import ClusterNode
 from central.scheduler.inventory.pods import Pod
+from central.scheduler.quarantine import SetAsideKey
 from central.scheduler.queues import quota
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import Gang
@@ -60,10 +63,27 @@ def node_views(scheduler: Scheduler, name: str = "") -> list[NodeView]:
     """One node (empty if it is unknown), or every node by name if the name is empty."""
     names = [name] if name else sorted(scheduler.state.snapshot.columns.row)
     return [
-        _node_view(scheduler, scheduler.state.nodes[n])
+        _contained_node_view(scheduler, scheduler.state.nodes[n])
         for n in names
         if n in scheduler.state.snapshot.columns.row
     ]
+
+
+def _contained_node_view(scheduler: Scheduler, node: ClusterNode) -> NodeView:
+    """A node that can't be shown does not hide the others."""
+    try:
+        return _node_view(scheduler, node)
+    except Exception as error:  # noqa: BLE001  any bug
+        _note(scheduler, node.name, error)
+        return NodeView(node.name, (), None, (), 0, 0, _failed(error), 0, 0, 0)
+
+
+def _note(scheduler: Scheduler, name: str, error: Exception) -> None:
+    scheduler.quarantine.note(SetAsideKey("query", name), ("", name), error)
+
+
+def _failed(error: Exception) -> str:
+    return f"can't be shown (a bug of the scheduler): {quarantine.describe(error)}"
 
 
 def _node_view(scheduler: Scheduler, node: ClusterNode) -> NodeView:
@@ -141,7 +161,7 @@ def _problems(node: ClusterNode, allocatable: int) -> str:
     else:
         healthy = node.report.topology.healthy_mask().bit_count()
         # The kubelet counts GPUs out and in some seconds late when they become shared or whole.
-        shared = (node.healthy() & mask_of(node.free_shares())).bit_count()
+        shared = (node.reported.healthy & mask_of(node.free_shares())).bit_count()
         if allocatable in (healthy, healthy - shared):
             return "; ".join(problems)
         problems.append(
@@ -163,9 +183,13 @@ def explain(scheduler: Scheduler, namespace: str, name: str) -> Explanation | No
         if gang is not None and gang.owner:
             return replace(_explanation(scheduler, gang), name=gang.owner.rpartition("/")[2])
     if gang is not None:
-        return _explanation(scheduler, gang)
-    if pod is None:
-        return None
+        try:
+            return _explanation(scheduler, gang)
+        except Exception as error:  # noqa: BLE001  any bug
+            _note(scheduler, name, error)
+            return Explanation(namespace, name, UNKNOWN, _failed(error), ())
+    if pod is None or scheduler.quarantine.find(namespace, name):
+        return _set_aside(scheduler, namespace, name)
     return Explanation(
         namespace,
         name,
@@ -174,6 +198,12 @@ def explain(scheduler: Scheduler, namespace: str, name: str) -> Explanation | No
         (_pod_view(scheduler, pod),),
         cards=tuple(_cards(scheduler, pod)),
     )
+
+
+def _set_aside(scheduler: Scheduler, namespace: str, name: str) -> Explanation | None:
+    """Of an object that the scheduler does not know, because a bug keeps it out."""
+    found = scheduler.quarantine.find(namespace, name)
+    return Explanation(namespace, name, UNKNOWN, found.why, ()) if found is not None else None
 
 
 def _of_controller(scheduler: Scheduler, namespace: str, name: str) -> Gang | None:
@@ -187,8 +217,9 @@ def _of_controller(scheduler: Scheduler, namespace: str, name: str) -> Gang | No
 
 
 def _explanation(scheduler: Scheduler, gang: Gang) -> Explanation:
+    refusal_reasons.refresh_one(scheduler, gang)
     members = sorted(gang.members.values(), key=lambda pod: pod.seen.order)
-    placed = [pod for pod in gang.placed() if pod.alive]
+    placed = [pod for pod in gang.counts.placed if pod.alive]
     return Explanation(
         gang.namespace,
         gang.name,
@@ -199,6 +230,7 @@ def _explanation(scheduler: Scheduler, gang: Gang) -> Explanation:
         _queue(scheduler, gang),
         gang_status.closeness(scheduler.state, gang) if placed else "",
         tuple(use for pod in members for use in _cards(scheduler, pod)),
+        frozenset(namespace for namespace, *_ in scheduler.state.gangs),
     )
 
 

@@ -14,6 +14,7 @@ from central.model.facts import Fact
 from central.scheduler import cycle
 from central.scheduler.invariants import check_invariants
 from central.scheduler.scheduler import Scheduler
+from central.scheduler.scheduling_round import Budget
 from central.server import codec, journal
 from central.server.version import version
 
@@ -39,6 +40,13 @@ class _Cycle:
     line: int
     now: float
     facts: list[Fact]
+    more: int | None = None  # attempts after the first, if it was cut
+
+    def budget(self) -> Budget | None:
+        if self.more is None:
+            return None
+        left = iter(range(self.more))
+        return lambda: next(left, None) is None
 
 
 def replay(path: str, *, check: bool = False) -> Replayed:
@@ -60,6 +68,9 @@ class _Replay:
         pending: _Cycle | None = None
         for number, line in self._lines():
             kind, content = next(iter(line.items()))
+            if kind == "cut" and pending is not None and isinstance(content, int):
+                pending.more = content
+                continue
             if pending is not None:
                 self._play(pending, self._read(number, content) if kind == "decided" else [])
                 pending = None
@@ -139,7 +150,9 @@ class _Replay:
         """expected: None if unknown, because the writer ended before it recorded them."""
         self._cycles += 1
         self._facts += len(pending.facts)
-        decisions = cycle.schedule_once(self._scheduler, pending.facts, pending.now)
+        decisions = cycle.schedule_once(
+            self._scheduler, pending.facts, pending.now, pending.budget()
+        )
         self._scheduler.state.nodes_to_notify.clear()
         if self._check:
             check_invariants(self._scheduler)

@@ -5,6 +5,7 @@ import argparse
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from central.scheduler.preemption.preemption_request import ACROSS, ACROSS_NAMESPACES
 from central.scheduler.scheduler import PATIENCE_S
 from central.server import argtypes
 from protos.common import logs
@@ -107,6 +108,22 @@ class Settings:
         "use the fewest nodes of the closest domain, or spread over many; for gangs and pods "
         "without the annotation lockstep.dev/placement",
         choices=(PACK, SPREAD),
+        scheduling=True,
+    )
+    namespaces: tuple[str, ...] = _flag(
+        "--namespaces NAME,...",
+        (),
+        "namespaces in which Jobs, CronJobs, JobFlows and Commands are served; gangs of other pods "
+        "are scheduled in all of them",
+        type=argtypes.some_names,
+        shown="all",
+    )
+    preempt_across: str = _flag(
+        "--preempt-across",
+        ACROSS_NAMESPACES,
+        "whose pods a higher priority may evict: of its own namespace and queue (none), of all namespaces in its "
+        "queue, or of all queues down to their guarantees; reclaim by fair shares does not depend on it",
+        choices=ACROSS,
         scheduling=True,
     )
     workers: int = _flag("--workers N", 32, "concurrent API calls", type=argtypes.whole)

@@ -1,5 +1,8 @@
 """Kubernetes' own controllers, as far as placement is concerned: batch Jobs, ReplicaSets (also of Deployments)
-and StatefulSets. They say how many pods should exist and which one comes next; world creates and deletes them."""
+and StatefulSets. They say how many pods should exist and which one comes next; world creates and deletes them.
+
+Design: docs/design/0040-simulated-controllers.md
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field

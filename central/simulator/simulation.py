@@ -4,7 +4,7 @@ effects are further cycles at the same time, until there are none."""
 import random
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from functools import partial
 
 from central.controllers.composite import jobs_of
 from central.model import phases
@@ -23,27 +23,7 @@ MAX_CYCLES = 10_000  # at one time; decisions that undo each other would never e
 MAX_IDLE = 200  # consecutive wake-ups without any effect
 
 
-@dataclass(frozen=True, slots=True)
-class _Arrival:
-    fact: Fact
-
-
-@dataclass(frozen=True, slots=True)
-class _Departure:
-    fact: Fact
-
-
-@dataclass(frozen=True, slots=True)
-class _PodEnd:
-    uid: str
-
-
-@dataclass(frozen=True, slots=True)
-class _WakeUp:
-    """Only time has passed."""
-
-
-_Event = _Arrival | _Departure | _PodEnd | _WakeUp
+Event = Callable[[float], Iterable[Fact]]  # what happens at a time, and the facts that it makes
 
 
 class Simulation:
@@ -62,16 +42,16 @@ class Simulation:
         self._until_s = until_s
         self._journal = journal
         self._world = World(scenario, self.result)
-        self._agenda: Agenda[_Event] = Agenda()
+        self._agenda: Agenda[Event] = Agenda()
         self._random = random.Random(seed) if seed else None
         self._idle = 0
         self._happened_at = 0.0
         self._wake_at: float | None = None
         self._ended_gangs: set[tuple[str, str]] = set()
         for at, fact in scenario.arrivals:
-            self._agenda.note(at, _Arrival(fact))
+            self._agenda.note(at, partial(self._world.arrive, fact))
         for at, fact in scenario.departures:
-            self._agenda.note(at, _Departure(fact))
+            self._agenda.note(at, partial(self._world.leave, fact))
 
     def run(self, progress: Callable[["Simulation"], None] = lambda _: None) -> SimulationResult:
         result = self.result
@@ -83,7 +63,7 @@ class Simulation:
                 break
             self._advance_to(at)
             events = self._agenda.take(at)
-            facts = [fact for event in events for fact in self._facts_of(event)]
+            facts = [fact for event in events for fact in event(at)]
             self._idle = 0 if facts else self._idle + 1
             if facts:
                 self._happened_at = at
@@ -105,17 +85,10 @@ class Simulation:
         self.result.gpu_seconds_there += self._world.gpus_there * (at - self.now)
         self.now = at
 
-    def _facts_of(self, event: _Event) -> Iterable[Fact]:
-        match event:
-            case _Arrival(fact):
-                return self._world.arrive(fact, self.now)
-            case _Departure(fact):
-                return self._world.leave(fact, self.now)
-            case _PodEnd(uid):
-                return self._world.end(uid, self.now)
-            case _WakeUp():
-                self._wake_at = None
-                return ()
+    def _wake_up(self, now: float) -> Iterable[Fact]:
+        """Only time has passed."""
+        self._wake_at = None
+        return ()
 
     def _run_cycles(self, facts: list[Fact]) -> None:
         """Runs cycles at this time until they have no more effects."""
@@ -164,7 +137,7 @@ class Simulation:
 
     def _note_endings(self) -> None:
         for at, uid in self._world.endings:
-            self._agenda.note(at, _PodEnd(uid))
+            self._agenda.note(at, partial(self._world.end, uid))
         self._world.endings.clear()
 
     def _note_wake(self) -> None:
@@ -172,7 +145,7 @@ class Simulation:
         due = cycle.due(self.scheduler, self.now)
         if due is not None and (self._wake_at is None or due < self._wake_at):
             self._wake_at = due
-            self._agenda.note(due, _WakeUp())
+            self._agenda.note(due, self._wake_up)
 
     def _note_load(self) -> None:
         world = self._world

@@ -28,10 +28,15 @@ class ApiError(Exception):
         }
 
 
+def _of(kind: str, group: str, name: str) -> tuple[str, Json]:
+    """The object in words, and as details."""
+    what = f"{kind}.{group}" if group else kind
+    return f'{what} "{name}"', {"name": name, "group": group, "kind": kind}
+
+
 def not_found(plural: str, group: str, name: str) -> ApiError:
-    what = f"{plural}.{group}" if group else plural
-    details = {"name": name, "group": group, "kind": plural}
-    return ApiError(404, "NotFound", f'{what} "{name}" not found', details)
+    what, details = _of(plural, group, name)
+    return ApiError(404, "NotFound", f"{what} not found", details)
 
 
 def no_such_path() -> ApiError:
@@ -39,16 +44,13 @@ def no_such_path() -> ApiError:
 
 
 def exists(plural: str, group: str, name: str) -> ApiError:
-    what = f"{plural}.{group}" if group else plural
-    details = {"name": name, "group": group, "kind": plural}
-    return ApiError(409, "AlreadyExists", f'{what} "{name}" already exists', details)
+    what, details = _of(plural, group, name)
+    return ApiError(409, "AlreadyExists", f"{what} already exists", details)
 
 
 def conflict(plural: str, group: str, name: str, why: str) -> ApiError:
-    what = f"{plural}.{group}" if group else plural
-    details = {"name": name, "group": group, "kind": plural}
-    message = f'Operation cannot be fulfilled on {what} "{name}": {why}'
-    return ApiError(409, "Conflict", message, details)
+    what, details = _of(plural, group, name)
+    return ApiError(409, "Conflict", f"Operation cannot be fulfilled on {what}: {why}", details)
 
 
 def gone(message: str) -> ApiError:
@@ -65,6 +67,5 @@ def invalid(kind: str, group: str, name: str, causes: Iterable[tuple[str, str]])
         {"reason": "FieldValueInvalid", "field": field, "message": why} for field, why in causes
     ]
     listed = ", ".join(f"{cause['field']}: {cause['message']}" for cause in found)
-    what = f"{kind}.{group}" if group else kind
-    details = {"name": name, "group": group, "kind": kind, "causes": found}
-    return ApiError(422, "Invalid", f'{what} "{name}" is invalid: {listed}', details)
+    what, details = _of(kind, group, name)
+    return ApiError(422, "Invalid", f"{what} is invalid: {listed}", {**details, "causes": found})

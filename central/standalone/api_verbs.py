@@ -32,16 +32,19 @@ NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 
 
 class Service:
+    """clock: Unix time in seconds. uid: a new one."""
+
     def __init__(
-        self, *, history: int = 10_000, on_event: Callable[[Key], None] = lambda key: None
+        self,
+        *,
+        history: int = 10_000,
+        on_event: Callable[[Key], None] = lambda key: None,
+        clock: Callable[[], float] = time.time,
+        uid: Callable[[], str] = lambda: str(uuid.uuid4()),
     ) -> None:
+        self._clock = clock
         self.registry = Registry(shipped())
-        self.store = Store(
-            lambda: stamp(time.time()),
-            lambda: str(uuid.uuid4()),
-            history=history,
-            on_event=on_event,
-        )
+        self.store = Store(lambda: stamp(clock()), uid, history=history, on_event=on_event)
         self._secret = secrets.token_bytes(32)
         self._pages = Pages(lambda: secrets.token_urlsafe(16))
         self._pod = self._core("pods")
@@ -212,7 +215,7 @@ class Service:
 
     def _bind(self, call: Call) -> Response:
         old = self._get(call)
-        new = pod_verbs.bound(old.obj, call.json(), stamp(time.time()))
+        new = pod_verbs.bound(old.obj, call.json(), stamp(self._clock()))
         if not call.dry:
             self.store.put(call.resource, call.namespace, call.name, new)
         return 201, _success()
@@ -273,7 +276,7 @@ class Service:
             metadata.get("namespace", ""),
             metadata["name"],
             grace_s=grace_s,
-            ends_at=stamp(time.time() + grace_s),
+            ends_at=stamp(self._clock() + grace_s),
             preconditions=options.get("preconditions"),
         )
         if gone:

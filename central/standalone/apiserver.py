@@ -18,14 +18,15 @@ from aiohttp import web
 
 from central.standalone import api_errors, api_request, discovery, scale_subresource, watch_stream
 from central.standalone.api_verbs import Service
+from central.standalone.faults import Faults, no_faults
 from central.standalone.served_kinds import Key
 
 HEALTH = ("/healthz", "/readyz", "/livez")
 
 
 class StandaloneApi:
-    """port 0: any free port. history: how many events per resource a watch can go back. start() raises OSError if
-    the port is in use."""
+    """port 0: any free port. history: how many events per resource a watch can go back. faults: asked for each
+    request. start() raises OSError if the port is in use."""
 
     def __init__(
         self,
@@ -34,7 +35,9 @@ class StandaloneApi:
         port: int = 0,
         history: int = 10_000,
         bookmark_s: float = 10.0,
+        faults: Faults = no_faults,
     ) -> None:
+        self._faults = faults
         self._host = host
         self._port = port
         self._bookmark_s = bookmark_s
@@ -130,8 +133,15 @@ class StandaloneApi:
             await runner.cleanup()
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        fault = self._faults(request.method, request.path)
         try:
-            return await self._answer(request)
+            if fault is None:
+                return await self._answer(request)
+            if fault.executed:
+                await self._answer(request)
+            if not fault.status and request.transport is not None:
+                request.transport.abort()
+            return _json(fault.status or 500, fault.body)
         except api_errors.ApiError as refused:
             return _json(refused.code, orjson.dumps(refused.status()))
         except web.HTTPRequestEntityTooLarge:

@@ -60,7 +60,9 @@ class DeviceState:
         registered = {name: sorted(ids) for name, ids in sorted(self.healthy.items())}
         data = {"PodDeviceEntries": entries, "RegisteredDevices": registered}
         checksum = zlib.crc32(json.dumps(data).encode())
-        file.write_text(json.dumps({"Data": data, "Checksum": checksum}))
+        new = file.with_name(f".{file.name}")  # atomically, as the real one
+        new.write_text(json.dumps({"Data": data, "Checksum": checksum}))
+        new.replace(file)
 
     @classmethod
     def load(cls, file: Path) -> Self:

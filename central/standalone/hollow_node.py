@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 import orjson
 
@@ -19,7 +18,7 @@ from central.model.json_types import Json
 from central.model.timestamps import stamp
 from central.standalone import pod_status
 from central.standalone.device_manager import DeviceCounts
-from central.standalone.hollow_kubelet import Admission
+from central.standalone.hollow_kubelet import Admission, HollowKubelet
 
 log = logging.getLogger(__name__)
 
@@ -50,17 +49,8 @@ class HollowNode:
         }
 
 
-class Kubelet(Protocol):
-    """What a worker needs of one; HollowKubelet is."""
-
-    def add_pod(self, pod: Json, *, start: bool) -> Admission: ...
-    def start_pod(self, uid: str) -> Admission: ...
-    def end_pod(self, uid: str) -> None: ...
-    def remove_pod(self, uid: str) -> None: ...
-
-
 class NoKubelet:
-    """Of bare nodes: every pod runs."""
+    """Of bare nodes: every pod runs. What a worker needs of a HollowKubelet."""
 
     def add_pod(self, pod: Json, *, start: bool) -> Admission:
         return Admission()
@@ -78,7 +68,7 @@ class NoKubelet:
 class Worker:
     """A thread with a queue of tasks, some of them delayed. Tasks are retried until the API answers."""
 
-    def __init__(self, number: int, client: Client, kubelet: Kubelet) -> None:
+    def __init__(self, number: int, client: Client, kubelet: HollowKubelet | NoKubelet) -> None:
         self._number = number
         self._client = client
         self._kubelet = kubelet

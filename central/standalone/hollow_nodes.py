@@ -8,27 +8,23 @@ node with a kubelet has a thread, and the bare ones share a few.
 Design: docs/design/0001-in-memory-api.md
 """
 
-import logging
-import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import orjson
 
-from central.kube.transport.http_client import Client, StatusError, Stream, Unreachable
+from central.kube.decode.api_kinds import Kind
+from central.kube.resource_paths import BY_KIND
+from central.kube.transport import watch
+from central.kube.transport.http_client import Client
 from central.model.json_types import Json
 from central.standalone.agent_process import AgentProcess, agent_pod, own_capture, token
 from central.standalone.device_manager import DeviceCounts
 from central.standalone.hollow_kubelet import HollowKubelet
 from central.standalone.hollow_node import HollowNode, NoKubelet, Worker
 from protos.names import AGENT_ACCOUNT, NAMESPACE
-
-log = logging.getLogger(__name__)
-
-WATCH_S = 300
-BOUND = "/api/v1/pods?fieldSelector=spec.nodeName!%3D"
 
 
 class HollowNodes:
@@ -56,7 +52,8 @@ class HollowNodes:
         self._shared = shared if bare else []
         for at, name in enumerate(bare):
             self._workers[name] = shared[at % bare_workers]
-        self._watch = _PodWatch(client, self._seen, self._gone)
+        self._bound: dict[str, str] = {}  # nodes of pods, by uid
+        self._watches: watch.Watches | None = None
 
     def __enter__(self) -> Self:
         self.start()
@@ -78,7 +75,7 @@ class HollowNodes:
         for kubelet in self.kubelets.values():
             kubelet.start()
         if self._workers:
-            self._watch.start()
+            self._watches = watch.start([PODS], self._client, self._heard)
 
     def start_agents(self, server: str = "", ca_file: Path | None = None) -> None:
         """Starts a real agent on each node with a capture; without a server they serve only their kubelets."""
@@ -107,7 +104,8 @@ class HollowNodes:
             agent.interrupt()
         for agent in self.agents.values():
             agent.stop()
-        self._watch.stop()
+        if self._watches:
+            self._watches.stop()
         for worker in self._all_workers():
             worker.stop()
         for kubelet in self.kubelets.values():
@@ -142,86 +140,22 @@ class HollowNodes:
         created: Json = reply.json()
         return created
 
-    def _seen(self, pod: Json) -> None:
-        worker = self._workers.get(pod["spec"].get("nodeName", ""))
-        if worker is not None:
+    def _heard(self, pod: Any) -> None:
+        """A pod, or the uid of one that is gone."""
+        if isinstance(pod, str):
+            if worker := self._workers.get(self._bound.pop(pod, "")):
+                worker.pod_gone(pod)
+        elif worker := self._workers.get(node := pod["spec"].get("nodeName", "")):
+            self._bound[pod["metadata"]["uid"]] = node
             worker.pod_seen(pod)
 
-    def _gone(self, uid: str, node: str) -> None:
-        if (worker := self._workers.get(node)) is not None:
-            worker.pod_gone(uid)
+
+def _bound(pod: Json) -> Any:
+    return pod
 
 
-class _PodWatch:
-    """Watches all bound pods: lists, watches, and lists again after 410."""
+def _uid(pod: Json) -> Any:
+    return pod["metadata"]["uid"]
 
-    def __init__(
-        self, client: Client, seen: Callable[[Json], None], gone: Callable[[str, str], None]
-    ) -> None:
-        self._client = client
-        self._seen = seen
-        self._gone = gone
-        self._nodes: dict[str, str] = {}  # node by uid, of reported pods
-        self._ending = threading.Event()
-        self._stream: Stream | None = None
-        self._thread = threading.Thread(target=self._run, name="hollow-watch", daemon=True)
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._ending.set()
-        if (stream := self._stream) is not None:
-            stream.close()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    def _run(self) -> None:
-        version = ""
-        while not self._ending.is_set():
-            try:
-                version = self._follow(version or self._list())
-            except (Unreachable, StatusError) as error:
-                if self._ending.is_set():
-                    return
-                log.info("pods: %s; again", error)
-                version = ""
-                self._ending.wait(0.5)
-
-    def _list(self) -> str:
-        listed = self._client.get(BOUND)
-        for pod in listed["items"]:
-            self._on_pod(pod)
-        uids = {pod["metadata"]["uid"] for pod in listed["items"]}
-        self._on_pods_gone(uid for uid in list(self._nodes) if uid not in uids)
-        return str(listed["metadata"]["resourceVersion"])
-
-    def _follow(self, version: str) -> str:
-        """Watches from a version; returns the last version seen, or "" to list again."""
-        path = f"{BOUND}&watch=1&allowWatchBookmarks=true&resourceVersion={version}"
-        with self._client.stream(f"{path}&timeoutSeconds={WATCH_S}", WATCH_S + 30.0) as stream:
-            self._stream = stream
-            if self._ending.is_set():
-                return version
-            for line in stream:
-                event = orjson.loads(line)
-                pod = event["object"]
-                if event["type"] == "ERROR":
-                    return ""
-                version = pod["metadata"]["resourceVersion"]
-                if event["type"] in ("ADDED", "MODIFIED"):
-                    self._on_pod(pod)
-                elif event["type"] == "DELETED":
-                    self._on_pods_gone([pod["metadata"]["uid"]])
-        self._stream = None
-        return version
-
-    def _on_pod(self, pod: Json) -> None:
-        self._nodes[pod["metadata"]["uid"]] = pod["spec"]["nodeName"]
-        self._seen(pod)
-
-    def _on_pods_gone(self, uids: Iterable[str]) -> None:
-        for uid in uids:
-            node = self._nodes.pop(uid, None)
-            if node is not None:
-                self._gone(uid, node)
+PODS = Kind(BY_KIND["Pod"], seen=_bound, gone=_uid)

@@ -48,7 +48,7 @@ class Interrupted(Exception):
 class LocalCluster:
     """with LocalCluster(nodes) as cluster: cluster.start_api(); cluster.start_scheduler(); ...
 
-    interrupted is polled by every wait, which then raises Interrupted. A signal handler that raises could do so
+    flags are for the scheduler. interrupted is polled by every wait, which then raises Interrupted. A signal handler that raises could do so
     between the start of a process and its registration for cleanup."""
 
     def __init__(
@@ -56,11 +56,13 @@ class LocalCluster:
         nodes: Sequence[HollowNode],
         *,
         port: int = 0,
+        flags: Sequence[str] = (),
         interrupted: Callable[[], bool] = lambda: False,
     ) -> None:
         self._nodes = nodes
         self._interrupted = interrupted
         self._port = port
+        self._flags = flags
         self._stack = ExitStack()
         self._scheduler: subprocess.Popen[bytes] | None = None
         self.directory = Path()
@@ -99,7 +101,7 @@ class LocalCluster:
         """Starts the scheduler, at the same address each time."""
         self.server = self.server or f"127.0.0.1:{_free_port()}"
         command = [sys.executable, "-m", "central", "central", "--kubeconfig", str(self.kubeconfig)]
-        command += ["--tls-dir", str(self.tls), "--listen", self.server]
+        command += ["--tls-dir", str(self.tls), "--listen", self.server, *self._flags]
         with self.scheduler_log.open("ab") as output:
             self._scheduler = subprocess.Popen(
                 command,
@@ -142,18 +144,10 @@ class LocalCluster:
     # --- requests
 
     def topology(self, node: str = "") -> pb.TopologyReply | None:
-        try:
-            return query_client.topology(self.door, node)
-        except query_client.CannotAsk as error:
-            log.debug("%s", error)
-            return None
+        return _answer(lambda: query_client.topology(self.door, node))
 
     def explain(self, name: str, namespace: str = "default") -> pb.ExplainReply | None:
-        try:
-            return query_client.explain(self.door, namespace, name)
-        except query_client.CannotAsk as error:
-            log.debug("%s", error)
-            return None
+        return _answer(lambda: query_client.explain(self.door, namespace, name))
 
     def apply(self, manifest: Path) -> list[Json]:
         """Creates the objects of the file, in its order."""
@@ -229,6 +223,14 @@ class LocalCluster:
     @property
     def door(self) -> query_client.SchedulerAddress:
         return query_client.SchedulerAddress(self.server, str(self.ca_file), str(self.token_file))
+
+
+def _answer(ask: Callable[[], Found]) -> Found | None:
+    try:
+        return ask()
+    except query_client.CannotAsk as error:
+        log.debug("%s", error)
+        return None
 
 
 def _short_base() -> str:

@@ -1,9 +1,9 @@
-"""The three patches of the Kubernetes API on plain JSON: merge, strategic merge and JSON patch. Arguments are not
+"""Strategic merge and JSON patches of the Kubernetes API on plain JSON. Arguments are not
 modified; the result shares what is unchanged. Pure."""
 
 from typing import Any
 
-from central.model.json_types import Json
+from central.model.json_types import Json, json_merge
 from central.standalone import api_errors
 from central.standalone.api_errors import ApiError, bad_request
 from central.standalone.served_kinds import Resource
@@ -26,19 +26,6 @@ MERGE_KEYS = {
     "podIPs": "ip",
 }
 UNION = ("finalizers",)  # lists of plain values that are merged
-
-
-def merge(target: Any, patch: Any) -> Any:
-    """RFC 7386: null deletes, objects are merged, everything else is replaced."""
-    if not isinstance(patch, dict):
-        return patch
-    result = dict(target) if isinstance(target, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            result.pop(key, None)
-        else:
-            result[key] = merge(result.get(key), value)
-    return result
 
 
 def strategic(target: Any, patch: Any) -> Any:
@@ -201,7 +188,7 @@ def changed(method: str, kind: str, resource: Resource, old: Json, body: Any) ->
             raise api_errors.ApiError(415, "UnsupportedMediaType", message)
         return dict(strategic(old, body))
     if "merge-patch+json" in kind:
-        return dict(merge(old, body))
+        return json_merge(old, body)
     raise api_errors.ApiError(
         415, "UnsupportedMediaType", f"{kind or 'no content type'} is not a patch"
     )

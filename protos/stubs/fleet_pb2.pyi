@@ -827,6 +827,7 @@ class NodeView(_message.Message):
     SLICES_USED_FIELD_NUMBER: _builtins.int
     CARDS_FIELD_NUMBER: _builtins.int
     AGENT_VERSION_FIELD_NUMBER: _builtins.int
+    HIDDEN_HOLDERS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     gpus_allocatable: _builtins.int
     """from the API server"""
@@ -841,6 +842,8 @@ class NodeView(_message.Message):
     """MIG slices in use"""
     agent_version: _builtins.str
     """empty: unknown"""
+    hidden_holders: _builtins.int
+    """pods that the asker may not see, left out of holders and cards"""
     @_builtins.property
     def domains(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """values of the levels' labels, widest first; empty: no label"""
@@ -870,10 +873,11 @@ class NodeView(_message.Message):
         slices_used: _builtins.int = ...,
         cards: _abc.Iterable[Global___RdmaUse] | None = ...,
         agent_version: _builtins.str = ...,
+        hidden_holders: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["topology", b"topology"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "cards", b"cards", "domains", b"domains", "gpus_allocatable", b"gpus_allocatable", "gpus_shared", b"gpus_shared", "gpus_used", b"gpus_used", "holders", b"holders", "name", b"name", "shares_used", b"shares_used", "slices_used", b"slices_used", "topology", b"topology", "trouble", b"trouble"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "cards", b"cards", "domains", b"domains", "gpus_allocatable", b"gpus_allocatable", "gpus_shared", b"gpus_shared", "gpus_used", b"gpus_used", "hidden_holders", b"hidden_holders", "holders", b"holders", "name", b"name", "shares_used", b"shares_used", "slices_used", b"slices_used", "topology", b"topology", "trouble", b"trouble"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -83,16 +83,7 @@ class Killer:
 ACTS = {"open", "os.rename", "os.remove", "os.mkdir", "os.chmod"}
 ANSWERS = {"GetPreferredAllocation", "Allocate", "_response", "PreStartContainer"}
 PARTS = {
-    *(
-        "begin",
-        "list",
-        "preferred",
-        "allocating",
-        "_response",
-        "record_allocation",
-        "response",
-        "helper",
-    ),
+    *("list_now", "taken", "preferred", "_response", "record_allocation", "response", "helper"),
     *("__exit__", "stale", "add", "holder", "starting"),
 }
 KILLER = Killer()

@@ -173,6 +173,7 @@ def test_a_certificate_of_another_name(tmp_path: Path, caplog: pytest.LogCapture
     fleet.stop()
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_is_away_for_an_hour_costs_nothing_but_attempts(
     fleet: FakeScheduler, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -214,6 +215,7 @@ def test_a_scheduler_that_is_away_for_an_hour_costs_nothing_but_attempts(
     assert len(away) <= 4
 
 
+@pytest.mark.slow
 def test_a_scheduler_whose_machine_is_gone_without_a_word(tmp_path: Path) -> None:
     """Its connections stay open without answers. Plans come by long polls, which would notice
     last."""

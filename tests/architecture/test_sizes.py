@@ -47,10 +47,11 @@ def parameter_types() -> set[str]:
 
 def test_parameters_have_few_attributes() -> None:
     """Public ones: those are what a function that takes the object may come to depend on."""
+    parameters = parameter_types()
     counts = {
         name: sum(not each.startswith("_") for each in held)
         for name, held in scheduler_classes().items()
-        if name in parameter_types()
+        if name in parameters
     }
     larger = {name: count for name, count in counts.items() if count > MOST_ATTRIBUTES}
     assert larger == {}, "split it, or let the function take the attributes that it uses"

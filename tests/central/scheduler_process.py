@@ -9,12 +9,15 @@ import grpc
 import grpc.aio
 
 from central.model.facts import Fact
-from central.model.identity import AuthFailure, Identity
+from central.model.identity import AuthFailure, Identity, Role, TokenReview
 from central.server import tls
 from central.server.grpc import grpc_server
 from central.server.grpc.agent_service import AgentService
+from central.server.grpc.auth import Authenticator
+from central.server.grpc.connection_limits import Limits
 from central.server.grpc.plans import PlannedDevices
 from central.server.grpc.query_service import Queries, QueryService
+from central.server.grpc.visibility import Access
 from protos import wire
 from protos.stubs import fleet_pb2 as pb
 from protos.topology import Gpu, NodeTopology
@@ -28,11 +31,27 @@ TOKENS: dict[str, Identity | AuthFailure] = {
 }
 
 
-def review(token: str) -> Identity | AuthFailure:
+class TokenTable:
     """The token "agent-NODE" is that of the node's agent."""
-    if token.startswith("agent-"):
-        return Identity(AGENT, token.removeprefix("agent-"))
-    return TOKENS.get(token, AuthFailure("the API server rejects the token"))
+
+    def implausible(self, token: str, role: Role) -> str:
+        return ""
+
+    def review(self, token: str, role: Role) -> Identity | AuthFailure:
+        rejected = AuthFailure("the API server rejects the token")
+        if token.startswith("agent-"):
+            return Identity(AGENT, token.removeprefix("agent-"))
+        found = TOKENS.get(token, rejected)
+        if role == "agent" and isinstance(found, Identity):
+            return AuthFailure("only an agent may call this", authenticated=True)
+        return found
+
+
+class EveryRight:
+    """Everybody may do everything."""
+
+    def may(self, identity: Identity, verb: str, resource: str, namespace: str = "") -> bool:
+        return True
 
 
 @cache
@@ -41,14 +60,22 @@ def credentials() -> tls.Credentials:
 
 
 class SchedulerServer:
-    def __init__(self, queries: Queries | None = None, silent_after_s: float = 30.0) -> None:
+    def __init__(
+        self,
+        queries: Queries | None = None,
+        silent_after_s: float = 30.0,
+        access: Access | None = None,
+        reviewer: TokenReview | None = None,
+        limits: Limits | None = None,
+    ) -> None:
         self.facts: list[Fact] = []
         self.plans = PlannedDevices()
-        self.agents = AgentService(self.facts.append, review, self.plans, silent_after_s)
+        auth = Authenticator(reviewer or TokenTable())
+        self.agents = AgentService(self.facts.append, auth, self.plans, silent_after_s)
         services: list[Callable[[grpc.aio.Server], None]] = [self.agents.add_to]
         if queries is not None:
-            services.append(QueryService(queries, review).add_to)
-        self.server = grpc_server.serve("127.0.0.1:0", credentials(), services)
+            services.append(QueryService(queries, auth, access or EveryRight()).add_to)
+        self.server = grpc_server.serve("127.0.0.1:0", credentials(), services, auth, limits=limits)
         self.address = f"127.0.0.1:{self.server.port}"
 
     def channel(self) -> grpc.Channel:

@@ -15,6 +15,9 @@ from prometheus_client.registry import Collector
 from agent import flags as agent_flags
 from central.cli import main as cli
 from central.controllers.composite import new_scheduler
+from central.kube.transport.watch import Watches
+from central.kube.write.tickets import Tickets
+from central.model import limits
 from central.model.event_reasons import EVENT_REASONS
 from central.model.jobspec import ANY, EVENTS
 from central.scheduler.scheduler import Scheduler
@@ -111,6 +114,14 @@ def metrics() -> str:
     return text
 
 
+class _Connections:
+    def counts(self) -> dict[str, int]:
+        return {"unknown": 0}
+
+    def closed(self) -> dict[str, int]:
+        return {"no token": 0}
+
+
 class _Loop:
     """Of a scheduler that is at work and has nothing."""
 
@@ -120,9 +131,17 @@ class _Loop:
         return question(new_scheduler())
 
 
+class _Audit:
+    """Of a scheduler that had nothing to compare yet."""
+
+    old, outcomes = 0, {"holds": 0}
+
+
 def _of_scheduler() -> list[Metric]:
     metrics = Metrics(dict)
     metrics.watch_loop(_Loop())
+    metrics.watch_connections(_Connections())
+    metrics.watch_api(Watches([]), Tickets(lambda fact: None), _Audit())
     return _collected(metrics.registry)
 
 
@@ -248,6 +267,13 @@ def prose(text: str) -> str:
     return "".join(f"\\{each}" if each in "*<[" else each for each in text)
 
 
+def limit_rows() -> str:
+    text = "# Limits\n\nWhat exceeds a limit is refused with a sentence that names the field and the limit"
+    text += " (for an amount: it counts as\nthe limit). The CRDs have the same limits.\n\n"
+    rows = ((prose(each.what), f"{each.most:,}", prose(each.why)) for each in limits.TABLE)
+    return text + table(("of", "at most", "reason"), rows)
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "cli.md": command_line,
     "scheduler-flags.md": scheduler_flags,
@@ -255,6 +281,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "metrics.md": metrics,
     "crds.md": kinds,
     "events.md": events,
+    "limits.md": limit_rows,
 }
 
 

@@ -35,12 +35,13 @@ def test_every_page_is_reachable_from_the_index() -> None:
     assert set(DOCS.rglob("*.md")) - reached == set()
 
 
+def test_every_design_page_has_a_number_of_its_own() -> None:
+    numbers = [page.name.partition("-")[0] for page in (DOCS / "design").glob("[0-9]*.md")]
+    assert len(numbers) == len(set(numbers)), sorted(numbers)
+
+
 def test_the_readme_is_short() -> None:
     assert len(re.findall(r"\S+", (ROOT / "README.md").read_text())) <= 1000
-
-
-# Pages whose modules don't name them yet. The list only gets shorter.
-NOT_NAMED_YET = {"0040-simulated-controllers.md", "0043-command-line.md"}
 
 
 def test_design_pages_and_code_name_each_other() -> None:
@@ -52,4 +53,4 @@ def test_design_pages_and_code_name_each_other() -> None:
         named = f"docs/design/{page.name}"
         if not any(file.is_file() and named in file.read_text() for file in files):
             nameless.add(page.name)
-    assert nameless == NOT_NAMED_YET
+    assert nameless == set()

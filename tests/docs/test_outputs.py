@@ -63,6 +63,7 @@ def test_reasons(
     assert found in normal((DOCS / page).read_text())
 
 
+@pytest.mark.slow
 def test_the_demo() -> None:
     """In the README and on the demo's page."""
     done = subprocess.run(

@@ -25,7 +25,7 @@ def node(name: str, capture: str, folder: Path, labels: dict[str, str]) -> dict[
     _make("tests.fakes.sysfs", str(tree), str(path))
     return {
         "name": name,
-        "labels": labels,
+        "labels": {"nvidia.com/gpu.present": "true", **labels},
         "sysfs": str(tree),
         "files": {DRIVER: str(library), PROGRAMS: str(programs)},
         "cpu": 64,

@@ -75,9 +75,9 @@ def test_none_and_more_than_there_is_of_each_resource(cluster: World, namespace:
     for reason, part in zip(
         reasons,
         (
-            "needs 1 pod x 1000000 GPUs",
-            "1000000",
-            "short of lockstep.dev/rdma: enough for 0",
+            "needs 1 pod x 1000000 GPUs; can never start: no node has 1000000 GPUs",
+            "lockstep.dev/gpu-share: 1000000",
+            "lockstep.dev/rdma, the most is",
             "there are no 1g.5gb slices",
         ),
         strict=True,

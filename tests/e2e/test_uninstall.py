@@ -8,8 +8,8 @@ from tests.e2e.world import NAMESPACE, World, disjoint, pod, podgroup, until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 REST = (
-    ("clusterrole", "lockstep-central"),
-    ("clusterrolebinding", "lockstep-central"),
+    *(("clusterrole", f"lockstep-{name}") for name in ("central", "jobs", "view", "edit", "admin")),
+    *(("clusterrolebinding", f"lockstep-{name}") for name in ("central", "jobs")),
     ("priorityclass", "lockstep-critical"),
 )
 

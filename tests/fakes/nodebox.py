@@ -49,7 +49,7 @@ class NodeBox:
         self.agent = Agent(self.settings)
 
     def wait_for(self, allocatable: int) -> None:
-        eventually(lambda: self.kubelet.allocatable.get(GPU, 0) == allocatable)
+        eventually(lambda: self.kubelet.allocatable.get(GPU, 0) == allocatable, 60)
 
     def plan(self, *plans: Grant) -> None:
         self.agent.node.set_intents(tuple(plans), self.agent.node.state.intents_version + 1)

@@ -130,12 +130,12 @@ class ShareBox:
 
     def gpu(self, index: int) -> pb.Gpu:
         """The GPU as last reported."""
-        eventually(lambda: any(each.HasField("topology") for each in self.fleet.reports), 20)
+        eventually(lambda: any(each.HasField("topology") for each in self.fleet.reports), 120)
         told = [each.topology for each in self.fleet.reports if each.HasField("topology")]
         return told[-1].gpus[index]
 
     def assert_shares(self, hundredths: int) -> None:
-        eventually(lambda: self.kubelet.allocatable.get(GPU_SHARE) == hundredths, 30)
+        eventually(lambda: self.kubelet.allocatable.get(GPU_SHARE) == hundredths, 120)
 
     def close(self) -> None:
         for process in reversed(self._running):

@@ -12,7 +12,7 @@ from agent import flags as agent_flags
 from agent import settings as agent_settings
 from central.cli import main
 from central.controllers.job.plugins import PLUGINS
-from central.kube.decode.api_kinds import kinds
+from central.kube.decode.api_kinds import job_kinds, kinds
 from central.kube.decode.decoder import Decoder
 from central.kube.resource_paths import BY_KIND
 from central.kube.write.leader_label import LABEL
@@ -90,7 +90,8 @@ def test_the_agents_arguments_are_accepted() -> None:
     assert ca.name == "ca.crt"
     roots = (chosen.sysfs_root, chosen.proc_root, chosen.dev_root, chosen.driver_root)
     assert [str(root) for root in roots] == ["/host/sys", "/host/proc", "/host/dev", "/host"]
-    assert volumes[mounts["/host"]]["hostPath"]["path"] == "/"
+    for folder in ("sys", "proc", "dev"):
+        assert volumes[mounts[f"/host/{folder}"]]["hostPath"]["path"] == f"/{folder}"
 
 
 def _add(document: Any, path: str, value: Any) -> None:
@@ -196,9 +197,9 @@ def test_the_agent_has_no_rights() -> None:
     assert names.AGENT_ACCOUNT not in subjects
 
 
-def granted(kind: str) -> set[tuple[str, str, str]]:
+def granted(kind: str, name: str = "lockstep-central") -> set[tuple[str, str, str]]:
     """(group, resource, verb) of a role, without those for named objects only."""
-    rules: list[dict[str, Any]] = one(kind, "lockstep-central")["rules"]
+    rules: list[dict[str, Any]] = one(kind, name)["rules"]
     return {
         (group, resource, verb)
         for rule in rules
@@ -209,55 +210,102 @@ def granted(kind: str) -> set[tuple[str, str, str]]:
     }
 
 
-def test_the_centre_is_granted_what_it_calls_and_nothing_else() -> None:
-    watched = {kind.resource for kind in kinds(Decoder((), ()))}
+def of_kinds(verbs: str, *kinds: str, sub: str = "") -> set[tuple[str, str, str]]:
+    paths = [BY_KIND[kind] for kind in kinds]
+    return {(path.group, path.plural + sub, verb) for path in paths for verb in verbs.split()}
+
+
+def test_the_scheduler_is_granted_what_it_calls_and_nothing_else() -> None:
+    jobs = {kind.resource for kind in job_kinds(Decoder((), ()))}
+    watched = {kind.resource for kind in kinds(Decoder((), ()))} - jobs
     lists = {(place.group, place.plural, verb) for place in watched for verb in ("list", "watch")}
-    made = ("Pod", "PodGroup", "Job", "PersistentVolumeClaim", "Service", "ConfigMap")
-    makes = {
-        (BY_KIND[kind].group, BY_KIND[kind].plural, verb)
-        for kind in (*made, "NetworkPolicy")
-        for verb in ("get", "create")  # one that is there already is looked at
-    }
-    owners = ("Job", "CronJob", "JobFlow")
-    volcano = "scheduling.volcano.sh"
     calls = {
-        *(
-            (BY_KIND[kind].group, BY_KIND[kind].plural, "delete")
-            for kind in ("Pod", "Job", "Command")
-        ),
-        # What Jobs' plugins made follows the Job.
-        *((BY_KIND[k].group, BY_KIND[k].plural, "patch") for k in ("Service", "ConfigMap")),
-        ("networking.k8s.io", "networkpolicies", "patch"),
-        *((BY_KIND[k].group, f"{BY_KIND[k].plural}/finalizers", "update") for k in owners),
-        *(
-            (BY_KIND[k].group, f"{BY_KIND[k].plural}/status", "patch")
-            for k in (*owners, "JobTemplate")
-        ),
-        *((volcano, kind, "patch") for kind in ("podgroups", "podgroups/status")),
-        *((volcano, kind, "patch") for kind in ("queues", "queues/status")),
-        ("topology.volcano.sh", "hypernodes/status", "patch"),
-        ("", "secrets", "create"),
+        *of_kinds("get", "Pod", "Node", "PersistentVolumeClaim", "PersistentVolume"),
+        *of_kinds("patch", "PodGroup", "Queue", "PersistentVolumeClaim", "PersistentVolume"),
+        *of_kinds("patch", "PodGroup", "Queue", "HyperNode", "Pod", sub="/status"),
         ("", "pods/binding", "create"),
         ("", "pods/eviction", "create"),
-        ("", "pods/status", "patch"),
-        ("", "persistentvolumeclaims", "patch"),
-        ("", "nodes", "get"),
-        ("", "persistentvolumes", "get"),
-        ("", "persistentvolumes", "patch"),
         ("", "events", "create"),
         ("", "events", "patch"),
         ("authentication.k8s.io", "tokenreviews", "create"),
+        ("authorization.k8s.io", "subjectaccessreviews", "create"),
     }
-    assert granted("ClusterRole") == lists | makes | calls
+    assert granted("ClusterRole") == lists | calls
     own = {("", "secrets", "create"), ("", "configmaps", "create"), ("", "pods", "patch")}
     assert granted("Role") == {*own, ("coordination.k8s.io", "leases", "create")}
 
 
+def test_the_job_controller_is_granted_what_it_calls_and_nothing_else() -> None:
+    watched = [kind.resource.kind for kind in job_kinds(Decoder((), ()))]
+    made = ("Pod", "PodGroup", "Job", "PersistentVolumeClaim", "Service", "ConfigMap")
+    owners = ("Job", "CronJob", "JobFlow")
+    assert granted("ClusterRole", "lockstep-jobs") == {
+        *of_kinds("list watch", *watched),
+        *of_kinds("get create", *made, "NetworkPolicy"),  # one that is there already is looked at
+        *of_kinds("create", "Secret"),
+        *of_kinds("delete", "Pod", "Job", "Command"),
+        # What Jobs' plugins made follows the Job.
+        *of_kinds("patch", "Service", "ConfigMap", "NetworkPolicy"),
+        *of_kinds("update", *owners, sub="/finalizers"),
+        *of_kinds("patch", *owners, "JobTemplate", sub="/status"),
+    }
+
+
+def test_the_job_controllers_rights_can_be_bound_in_a_namespace() -> None:
+    """Nothing in its role is without a namespace."""
+    plurals = {(path.group, path.plural): path for path in BY_KIND.values()}
+    for group, resource, _ in granted("ClusterRole", "lockstep-jobs"):
+        assert plurals[group, resource.partition("/")[0]].namespaced
+    bound = {d["metadata"]["name"]: d for d in shipped() if d["kind"] == "ClusterRoleBinding"}
+    assert set(bound) == {"lockstep-central", "lockstep-jobs"}
+    for name, binding in bound.items():
+        assert binding["roleRef"]["name"] == name
+        assert [each["name"] for each in binding["subjects"]] == ["lockstep-central"]
+
+
+def test_the_component_for_namespaces() -> None:
+    folder = FOLDER / "components/namespaces"
+    (component,) = documents(folder / "kustomization.yaml")
+    args, removed = component["patches"]
+    (added,) = yaml.safe_load(args["patch"])
+    flag, _, listed = added["value"].partition("=")
+    assert flag == "--namespaces"
+    assert settings.settings(main.parser().parse_args(["central", added["value"]])).namespaces
+    assert yaml.safe_load(removed["patch"])["$patch"] == "delete"
+    assert removed["target"] == {"kind": "ClusterRoleBinding", "name": "lockstep-jobs"}
+    bindings = documents(folder / "rolebindings.yaml")
+    assert [each["metadata"]["namespace"] for each in bindings] == listed.split(",")
+    whole = one("ClusterRoleBinding", "lockstep-jobs")
+    for each in bindings:
+        assert each["kind"] == "RoleBinding"
+        assert (each["roleRef"], each["subjects"]) == (whole["roleRef"], whole["subjects"])
+
+
 def test_the_centre_reads_no_secret_but_its_own() -> None:
     """It makes those of its Jobs."""
-    verbs = {verb for _, resource, verb in granted("ClusterRole") if resource == "secrets"}
-    assert verbs == {"create"}
-    assert {verb for _, resource, verb in granted("Role") if resource == "secrets"} == {"create"}
+    for kind, name in (("ClusterRole", "lockstep-jobs"), ("Role", "lockstep-central")):
+        verbs = {verb for _, resource, verb in granted(kind, name) if resource == "secrets"}
+        assert verbs == {"create"}
+    assert not any(resource == "secrets" for _, resource, _ in granted("ClusterRole"))
+
+
+def test_users_rights_aggregate_to_the_roles_of_every_cluster() -> None:
+    roles = {name: one("ClusterRole", f"lockstep-{name}") for name in ("view", "edit", "admin")}
+    prefix = "rbac.authorization.k8s.io/aggregate-to-"
+    order = ["view", "edit", "admin"]
+    for number, (name, role) in enumerate(roles.items()):
+        to = {key.removeprefix(prefix) for key, value in role["metadata"]["labels"].items()}
+        assert to == set(order[number:]), name
+    own = {path for path in BY_KIND.values() if path.group.endswith("volcano.sh")}
+    reads = granted("ClusterRole", "lockstep-view")
+    assert {verb for *_, verb in reads} == {"get", "list", "watch"}
+    assert {(path.group, path.plural) for path in own} <= {(g, r) for g, r, _ in reads}
+    for name in ("edit", "admin"):
+        written = {
+            (g, r.partition("/")[0]) for g, r, _ in granted("ClusterRole", f"lockstep-{name}")
+        }
+        spaced = name == "edit"
+        assert written == {(p.group, p.plural) for p in own if p.namespaced == spaced}
 
 
 def test_the_podgroups_schema() -> None:

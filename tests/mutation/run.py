@@ -1,174 +1,174 @@
 """Mutation testing of the pure modules that decide, for a person to run now and then: `make mutants`.
 
-Changes one operator or number at a time in a copy of the repository and runs the module's own tests,
-then those of the scheduler and its simulation. A mutant that all of them pass is a survivor: either
-it changes nothing, or a test is missing. The same seed draws the same mutants from the same source."""
+One process collects and runs the tests once and notes which of them reach which line. For each
+mutant it forks: the child replaces the code of the mutated functions and runs the tests that reach
+the changed line, the quick ones first, until one fails. A mutant that all of them pass is a
+survivor: either it changes nothing, or a test is missing. What stands at the top of a module, and
+is not in a function, is not mutated. The same seed draws the same mutants from the same source."""
 
 import argparse
-import ast
-import copy
+import functools
+import gc
+import os
 import random
-import shutil
-import subprocess
+import signal
 import sys
-import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any
+
+import coverage
+import pytest
+from _pytest.runner import runtestprotocol
+
+from tests.mutation.mutants import Mutant, mutants
 
 ROOT = Path(__file__).parents[2]
-SCHEDULER = "central/scheduler"
-WIDER = ("tests/central/scheduler", "tests/simulation/test_stories.py")
-OWN_TESTS = {
-    "queues/fair_share.py": ("queues/test_fair_share.py",),
-    "queues/quota.py": ("queues/test_quota.py",),
-    "queues/order.py": ("queues/test_quota.py", "queues/test_fifo.py"),
-    "preemption/least_harm.py": ("preemption/test_least_harm.py",),
-    "preemption/exact_search.py": (
-        "preemption/test_least_harm.py",
-        "preemption/test_preemption.py",
-    ),
-    "preemption/victims.py": ("preemption",),
-    "placement/domain_choice.py": ("placement",),
-    "placement/packing.py": ("placement/test_packing.py",),
-    "placement/fewest.py": ("placement/test_fewest.py", "placement/test_preferred_level.py"),
-    "placement/search.py": ("placement",),
-    "reserved_capacity.py": ("reservation",),
-    "reservation/reservation.py": ("reservation",),
-    "inventory/gpu_shares.py": (
-        "inventory/test_gpu_shares.py",
-        "placement/test_shares_placement.py",
-    ),
-    "inventory/nic_limits.py": ("inventory/test_nic_limits.py",),
-    "inventory/cluster_node.py": ("inventory",),
-}
-COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
-    ast.Lt: ast.LtE,
-    ast.LtE: ast.Lt,
-    ast.Gt: ast.GtE,
-    ast.GtE: ast.Gt,
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.In: ast.NotIn,
-    ast.NotIn: ast.In,
-    ast.Is: ast.IsNot,
-    ast.IsNot: ast.Is,
-}
-ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
-    ast.Add: ast.Sub,
-    ast.Sub: ast.Add,
-    ast.Mult: ast.FloorDiv,
-    ast.FloorDiv: ast.Mult,
-    ast.BitAnd: ast.BitOr,
-    ast.BitOr: ast.BitAnd,
-}
+SCHEDULER = ROOT / "central/scheduler"
+FOLDERS = ("filters", "placement", "preemption", "queues", "reservation", "state")
+FILES = ("cycle.py", "reserved_capacity.py", "binding.py", "partial_gangs.py", "inventory")
+TESTS = ("tests/central/scheduler", "tests/simulation/test_stories.py")
+PATIENCE = 10  # times as long as without the mutation: a loop without end
+CACHE = functools._lru_cache_wrapper
+Live = list[Any]  # functions and caches
 
 
-@dataclass(frozen=True)
-class Mutant:
-    module: str  # below central/scheduler
-    line: int
-    old: str
-    new: str
-    start: int  # in the source, as UTF-8
-    end: int
+@dataclass
+class Mutation:
+    """A plugin of pytest that runs in place of the tests."""
 
-    def __str__(self) -> str:
-        return f"{SCHEDULER}/{self.module}:{self.line}: {self.old} -> {self.new}"
+    chosen: list[Mutant]
+    report: Path | None = None
+    reached: dict[tuple[str, int], list[pytest.Item]] = field(default_factory=dict)
+    took_s: dict[pytest.Item, float] = field(default_factory=dict)
+    survivors: list[Mutant] = field(default_factory=list)
+
+    def pytest_configure(self) -> None:
+        from hypothesis import settings
+
+        settings.register_profile("mutation", derandomize=True, database=None)
+        settings.load_profile("mutation")
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        self._baseline(session.items)
+        live = [each for each in gc.get_objects() if isinstance(each, (FunctionType, CACHE))]
+        gc.freeze()
+        for number, mutant in enumerate(self.chosen, 1):
+            verdict = self._verdict(mutant, live)
+            line = f"{number}/{len(self.chosen)} {verdict:8} {mutant}"
+            print(line.replace(f"{ROOT}/", ""), file=sys.__stderr__, flush=True)
+            if verdict == "SURVIVED":
+                self.survivors.append(mutant)
+                if self.report:
+                    with self.report.open("a") as file:
+                        file.write(f"{mutant}\n".replace(f"{ROOT}/", ""))
+        return True
+
+    def _baseline(self, items: list[pytest.Item]) -> None:
+        cover = coverage.Coverage(data_file=None, include=[f"{ROOT}/central/*"], config_file=False)
+        cover.start()
+        for index, item in enumerate(items):
+            cover.switch_context(str(index))
+            begun = time.perf_counter()
+            if not passes(item):
+                raise pytest.UsageError(f"{item.nodeid} fails without any mutation")
+            self.took_s[item] = time.perf_counter() - begun
+        cover.stop()
+        data = cover.get_data()
+        for file in data.measured_files():
+            for line, contexts in data.contexts_by_lineno(file).items():
+                tests = [items[int(each)] for each in contexts if each]
+                self.reached[file, line] = sorted(tests, key=self.took_s.__getitem__)
+
+    def _verdict(self, mutant: Mutant, live: Live) -> str:
+        found = {
+            item for line in mutant.lines for item in self.reached.get((str(mutant.file), line), ())
+        }
+        tests = sorted(found, key=lambda item: (self.took_s[item], item.nodeid))
+        if not tests:
+            return "SURVIVED"
+        if not (child := os.fork()):
+            signal.setitimer(
+                signal.ITIMER_REAL, PATIENCE * sum(self.took_s[each] for each in tests) + 10
+            )
+            try:
+                os._exit(_outcome(mutant, tests, live))
+            finally:
+                os._exit(3)
+        _, status = os.waitpid(child, 0)
+        names = {0: "SURVIVED", 3: "skipped"}
+        return names.get(os.waitstatus_to_exitcode(status), "killed")
 
 
-def changed(node: ast.AST) -> ast.AST | None:
-    """The expression with one operator or constant changed; None: nothing to change."""
-    new = copy.deepcopy(node)
-    match new:
-        case ast.Compare(ops=[op, *_]) if type(op) in COMPARISONS:
-            new.ops[0] = COMPARISONS[type(op)]()
-        case ast.BinOp(op=op) if type(op) in ARITHMETIC:
-            new.op = ARITHMETIC[type(op)]()
-        case ast.BoolOp(op=op):
-            new.op = ast.Or() if isinstance(op, ast.And) else ast.And()
-        case ast.UnaryOp(op=ast.Not(), operand=operand):
-            return operand
-        case ast.Constant(value=bool(value)):
-            new.value = not value
-        case ast.Constant(value=int(value)):
-            new.value = value + 1
-        case ast.Call(func=ast.Name(id="min" | "max" as name) as function):
-            function.id = "max" if name == "min" else "min"
-        case _:
-            return None
-    return new
+def passes(item: pytest.Item) -> bool:
+    return all(report.outcome != "failed" for report in runtestprotocol(item, log=False))
 
 
-def mutants(module: str) -> Iterator[Mutant]:
-    source = (ROOT / SCHEDULER / module).read_text()
-    starts = [0]
-    for line in source.encode().splitlines(keepends=True):
-        starts.append(starts[-1] + len(line))
-    inert: set[int] = set()
-    tree = ast.parse(source)
-    for node in ast.walk(tree):  # annotations decide nothing
-        for name in ("annotation", "returns"):
-            if (annotation := getattr(node, name, None)) is not None:
-                inert |= {id(each) for each in ast.walk(annotation)}
-    for node in ast.walk(tree):
-        new = None if id(node) in inert else changed(node)
-        if new is not None and isinstance(node, ast.expr) and node.end_lineno is not None:
-            start = starts[node.lineno - 1] + node.col_offset
-            end = starts[node.end_lineno - 1] + (node.end_col_offset or 0)
-            old = " ".join((ast.get_source_segment(source, node) or "").split())
-            yield Mutant(module, node.lineno, old, f"({ast.unparse(new)})", start, end)
+def _outcome(mutant: Mutant, tests: Iterable[pytest.Item], live: Live) -> int:
+    """In the child: 0 if all tests pass, 1 if one fails, 3 if no function is changed."""
+    if not replace_code(mutant, live):
+        return 3
+    return int(not all(passes(item) for item in tests))
 
 
-def killed(mutant: Mutant, repository: Path, timeout_s: float) -> bool:
-    file = repository / SCHEDULER / mutant.module
-    original = file.read_bytes()
-    new = mutant.new.encode()
-    file.write_bytes(original[: mutant.start] + new + original[mutant.end :])
-    own = [f"tests/{SCHEDULER}/{each}" for each in OWN_TESTS[mutant.module]]
-    try:
-        return not (passes(repository, own, timeout_s) and passes(repository, WIDER, timeout_s))
-    finally:
-        file.write_bytes(original)
+def replace_code(mutant: Mutant, live: Live) -> int:
+    """Gives the live functions of a module the code of the mutant; how many changed."""
+    name = str(mutant.file)
+    old = compile(mutant.file.read_text(), name, "exec", dont_inherit=True)
+    new = compile(mutant.tree, name, "exec", dont_inherit=True)
+    changed = {a: b for a, b in zip(_codes(old), _codes(new), strict=True) if a != b}
+    count = 0
+    for each in live:
+        if isinstance(each, CACHE):
+            each.cache_clear()
+        elif each.__code__.co_filename == name and (code := changed.get(each.__code__)):
+            each.__code__ = code
+            count += 1
+    return count
 
 
-def passes(repository: Path, tests: list[str] | tuple[str, ...], timeout_s: float) -> bool:
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-m", "not slow", "-n", "2", *tests]
-    command += ["-p", "no:cacheprovider", "--maxfail=1"]
-    try:
-        done = subprocess.run(
-            command, cwd=repository, capture_output=True, timeout=timeout_s, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return False  # a loop without end is noticed, too
-    return done.returncode == 0
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            yield each
+            yield from _codes(each)
+
+
+def modules(names: list[str]) -> Iterator[Path]:
+    for name in names or (*FOLDERS, *FILES):
+        path = SCHEDULER / name
+        yield from sorted(path.rglob("*.py")) if path.is_dir() else (path,)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--mutants", type=int, default=20, help="how many to draw")
+    parser.add_argument("--mutants", type=int, default=20, help="how many to draw; 0: all")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument(
-        "--timeout", type=float, default=300.0, help="seconds for each run of tests"
-    )
-    parser.add_argument("modules", nargs="*", default=sorted(OWN_TESTS), help="below " + SCHEDULER)
+    parser.add_argument("--line", type=int, default=0, help="only those that begin on this line")
+    parser.add_argument("--report", type=Path, help="append survivors to this file")
+    parser.add_argument("--tests", nargs="*", default=TESTS)
+    parser.add_argument("modules", nargs="*", help="files or folders below central/scheduler")
     args = parser.parse_args()
-    every = [mutant for module in args.modules for mutant in mutants(module)]
-    drawn = random.Random(args.seed).sample(every, min(args.mutants, len(every)))
-    survivors = []
-    with tempfile.TemporaryDirectory() as folder:
-        repository = Path(folder)
-        for name in ("agent", "central", "protos", "tests", "daemonset", "docs"):
-            shutil.copytree(ROOT / name, repository / name)
-        shutil.copy(ROOT / "pyproject.toml", repository)
-        for number, mutant in enumerate(drawn, 1):
-            dead = killed(mutant, repository, args.timeout)
-            print(
-                f"{number}/{len(drawn)} {'killed  ' if dead else 'SURVIVED'} {mutant}", flush=True
-            )
-            survivors += [] if dead else [mutant]
-    print(f"{len(survivors)} of {len(drawn)} survived (seed {args.seed}, of {len(every)}):")
-    print("\n".join(map(str, survivors)))
+    every = [
+        mutant
+        for file in modules(args.modules)
+        for mutant in mutants(file)
+        if args.line in (0, mutant.lines.start)
+    ]
+    count = min(args.mutants, len(every)) if args.mutants else len(every)
+    chosen = random.Random(args.seed).sample(every, count)
+    mutation = Mutation(chosen, args.report)
+    options = ["-m", "not slow", "-p", "no:cacheprovider", "-p", "no:terminal", "--timeout=0"]
+    os.chdir(ROOT)
+    code = pytest.main([*options, "-o", "addopts=--import-mode=importlib", *args.tests], [mutation])
+    if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        raise SystemExit(code)
+    survivors, drawn = mutation.survivors, len(chosen)
+    print(f"{len(survivors)} of {drawn} survived (seed {args.seed}, of {len(every)}):")
+    print("\n".join(str(each).replace(f"{ROOT}/", "") for each in survivors))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import random
 from collections import Counter
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 from central.controllers.composite import new_scheduler
 from central.model.decisions import (
@@ -41,8 +42,10 @@ from protos.names import GPU, GPU_SHARE, RACK, RDMA
 from tests.central import factories
 from tests.simulation.local_disks import LocalDisks
 from tests.simulation.placement_oracle import assert_sound, assert_within_budgets
+from tests.simulation.reason_checker import assert_reasons_true
 
-FAULTS_END, LATEST = 200, 1500
+LATEST = 1500
+VIEWS_CHECKED = 8  # one of so many pod classes has its cached capacities recounted in each cycle
 HEALING_STEP = 3  # without faults fewer steps exercise as much
 TF = Roles(near=(("ps", "worker"),), apart=(("ps", "ps"),))
 CARD, OWN = 40, 6  # handles of a network card, and of a pod that wishes none
@@ -51,13 +54,27 @@ SLICES = 7  # of a ninth GPU of each node
 SURE = ("mps",) * 4 + ("watch",) * 4  # how caps of memory hold, by GPU
 
 
+class Size(NamedTuple):
+    """A day's nodes, and the seconds until which gangs arrive and things break."""
+
+    nodes: int
+    arrivals_end: int
+    faults_end: int
+
+
+LONG = Size(nodes=8, arrivals_end=150, faults_end=200)
+SHORT = Size(nodes=6, arrivals_end=60, faults_end=90)  # a fifth of the work
+
+
 class Day:
     """The world around one cluster: what it asks for comes to pass, or does not."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, size: Size = LONG) -> None:
         self.dice = random.Random(seed)
+        self.size = size
+        self.cycles = 0
         self.cluster = new_scheduler(factories.LEVELS)
-        self.names = [f"n{i}" for i in range(8)]
+        self.names = [f"n{i}" for i in range(size.nodes)]
         self.up: set[str] = set()
         self.pods: dict[str, PodSeen] = {}
         self.held: dict[str, tuple[int, ...]] = {}  # GPUs by pod uid: the kubelets' truth
@@ -86,8 +103,11 @@ class Day:
             facts += self._reports()
         facts = self._interleaved(facts)
         while True:
-            decisions = schedule_once(self.cluster, facts, float(now))
-            check_invariants(self.cluster)
+            decisions = self.schedule(facts, float(now))
+            self.cycles += 1
+            views = slice(self.cycles % VIEWS_CHECKED, None, VIEWS_CHECKED)
+            check_invariants(self.cluster, views)
+            assert_reasons_true(self.cluster)
             assert_sound(self.cluster, decisions)
             self.seen["reserved"] += len(self.cluster.reservations)
             self.seen["made room"] += sum(
@@ -100,6 +120,10 @@ class Day:
             self._limits_kept()
             if not facts:
                 return
+
+    def schedule(self, facts: list[Fact], now: float) -> list[Decision]:
+        """One cycle; other days do it otherwise."""
+        return schedule_once(self.cluster, facts, now)
 
     def _interleaved(self, facts: list[Fact]) -> list[Fact]:
         """Each kind comes in its own order, as from its own watch; the kinds in any."""
@@ -116,7 +140,7 @@ class Day:
         for pod in [pod for at in sorted(self.remade) if at <= now for pod in self.remade.pop(at)]:
             self.pods[pod.uid] = pod
             facts.append(pod)
-        if now < 150 and self.dice.random() < 0.35:
+        if now < self.size.arrivals_end and self.dice.random() < 0.35:
             self.gangs += 1
             name, size = f"g{self.gangs}", self.dice.choice((1, 2, 4, 6, 12))
             gpus = self.dice.choice((1, 2, 4, 8) if size < 6 else (1, 2, 4))
@@ -220,7 +244,7 @@ class Day:
 
     def _queues(self, now: int, faults: bool) -> list[Fact]:
         """The first come after a while, people change them, and in the end all may run."""
-        if now == FAULTS_END:
+        if now == self.size.faults_end:
             return [QueueSeen("org"), *(QueueSeen(n, parent="org") for n in ("a", "b", "later"))]
         if now < 20 or not faults or self.dice.random() > 0.1:
             return []
@@ -471,18 +495,18 @@ class Day:
         assert not [place for place, count in holders.items() if count > 100]
 
 
-def broken(seed: int) -> Day:
+def broken(seed: int, size: Size = LONG) -> Day:
     """The first half of a day."""
-    day = Day(seed)
-    for now in range(FAULTS_END):
+    day = Day(seed, size)
+    for now in range(size.faults_end):
         day.step(now, faults=True)
     return day
 
 
-def live(seed: int) -> Day:
+def live(seed: int, size: Size = LONG) -> Day:
     """A day that breaks, and heals until every gang had its turn."""
-    day = broken(seed)
-    for now in range(FAULTS_END, LATEST, HEALING_STEP):
+    day = broken(seed, size)
+    for now in range(size.faults_end, LATEST, HEALING_STEP):
         day.step(now, faults=False)
         if not day.cluster.state.pending.waiting and not day.ends:
             break

@@ -1,7 +1,9 @@
-"""Ten thousand days and a hundred thousand stories, spread over all processors: `make nightly`.
+"""Ten thousand days, a hundred thousand stories, and a thousand runs of the whole program under a nemesis, spread
+over all processors: `make nightly`.
 
-Smaller runs set LOCKSTEP_DAYS, LOCKSTEP_STORIES and the seeds to begin with, LOCKSTEP_FIRST_DAY and
-LOCKSTEP_FIRST_STORIES. Each failure ends with the command that repeats it."""
+Smaller runs set LOCKSTEP_DAYS, LOCKSTEP_STORIES, LOCKSTEP_NEMESIS and the seeds to begin with,
+LOCKSTEP_FIRST_DAY, LOCKSTEP_FIRST_STORIES and LOCKSTEP_FIRST_NEMESIS. Each failure ends with the command that
+repeats it."""
 
 import os
 from collections.abc import Callable
@@ -11,8 +13,9 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from central.model.facts import Fact
-from tests.simulation.busy_day import live
+from tests.simulation.busy_day import SHORT, live
 from tests.simulation.fact_strategies import FACTS, OF_SHARES, OF_VOLUMES
+from tests.simulation.nemesis.story import Story
 from tests.simulation.test_busy_days import assert_healed
 from tests.simulation.test_stories import assert_story_is_safe
 
@@ -20,6 +23,8 @@ DAYS = int(os.environ.get("LOCKSTEP_DAYS", "10000"))
 FIRST_DAY = int(os.environ.get("LOCKSTEP_FIRST_DAY", "0"))
 STORIES = int(os.environ.get("LOCKSTEP_STORIES", "100000"))
 FIRST_STORIES = int(os.environ.get("LOCKSTEP_FIRST_STORIES", "0"))
+NEMESES = int(os.environ.get("LOCKSTEP_NEMESIS", "1000"))
+FIRST_NEMESIS = int(os.environ.get("LOCKSTEP_FIRST_NEMESIS", "100"))
 SHARD = 500  # stories that one seed of Hypothesis makes
 SHARDS = -(-STORIES // SHARD)
 SOURCES = (FACTS, OF_SHARES, OF_VOLUMES)
@@ -31,7 +36,7 @@ def repeat(record_property: Record, *, day: int | None = None, shard: int | None
     stories = (0, 0) if shard is None else (shard, SHARD)
     command = (
         f"LOCKSTEP_FIRST_DAY={days[0]} LOCKSTEP_DAYS={days[1]} "
-        f"LOCKSTEP_FIRST_STORIES={stories[0]} LOCKSTEP_STORIES={stories[1]} "
+        f"LOCKSTEP_FIRST_STORIES={stories[0]} LOCKSTEP_STORIES={stories[1]} LOCKSTEP_NEMESIS=0 "
         "pytest -q tests/simulation/nightly.py"
     )
     record_property("repeat", command)
@@ -41,7 +46,14 @@ def repeat(record_property: Record, *, day: int | None = None, shard: int | None
 @pytest.mark.parametrize("day", range(FIRST_DAY, FIRST_DAY + DAYS))
 def test_day(day: int, record_property: Record) -> None:
     repeat(record_property, day=day)
-    assert_healed(live(day))
+    assert_healed(live(day, SHORT))
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("number", range(FIRST_NEMESIS, FIRST_NEMESIS + NEMESES))
+def test_nemesis(number: int, record_property: Record) -> None:
+    record_property("repeat", f"python -m tests.simulation.nemesis.story {number}")
+    Story(number).run()
 
 
 @pytest.mark.timeout(3600)

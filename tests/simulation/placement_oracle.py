@@ -30,8 +30,8 @@ def assert_sound(scheduler: Scheduler, decisions: Sequence[Decision]) -> None:
         gangs[gang.key] = gang
     for gang in gangs.values():
         assert not gang.missing(), f"{gang.name} is bound in part"
-        fresh = [pod for pod in gang.placed() if pod.seen.uid in bound]
-        if len(fresh) == len(gang.placed()):
+        fresh = [pod for pod in gang.counts.placed if pod.seen.uid in bound]
+        if len(fresh) == len(gang.counts.placed):
             tier = gang.object.required_tier if gang.object is not None else None
             _assert_close(scheduler, gang.name, fresh, gang.required, tier)
         for policy, pods in _groups(gang).values():
@@ -50,7 +50,7 @@ def _assert_nics_suffice(scheduler: Scheduler, bound: set[str]) -> None:
     for uid in bound:
         pod = scheduler.state.pods[uid]
         node = scheduler.state.nodes[pod.node] if pod.node else None
-        if node is None or not node.reported.nics_limited or not pod.spec.rdma_containers:
+        if node is None or node.reported.nics is None or not pod.spec.rdma_containers:
             continue
         if pod.charged_spec is None:
             continue
@@ -201,7 +201,7 @@ def _expressions(every: Iterable[Expression]) -> list[Json]:
 def _groups(gang: Gang) -> dict[tuple[str, ...], tuple[SubGroups, list[Pod]]]:
     """The placed members by the first policy that selects them, and the values of its labels."""
     found: dict[tuple[str, ...], tuple[SubGroups, list[Pod]]] = {}
-    for pod in gang.placed():
+    for pod in gang.counts.placed:
         labels = dict(pod.seen.labels)
         for policy in gang.object.subgroups if gang.object is not None else ():
             values = tuple(labels.get(key, "") for key in policy.keys)

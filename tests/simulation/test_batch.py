@@ -8,6 +8,7 @@ from central.model.decisions import Create, Decision, Delete, SetStatus
 from tests.central.controllers.job.job_api import Api, job
 from tests.central.controllers.test_cronjob import cron
 from tests.central.controllers.test_jobflow import flow, step, template
+from tests.effort import examples
 
 POLICIES = st.sampled_from(["Allow", "Forbid", "Replace"])
 ACTS = st.one_of(
@@ -68,7 +69,7 @@ class SimulationResult:
         api.step(0.5)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.lists(ACTS, max_size=14))
 def test_no_story_breaks_a_promise(story: list[tuple[object, ...]]) -> None:
     told = SimulationResult()

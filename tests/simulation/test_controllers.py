@@ -12,6 +12,7 @@ from central.scheduler.cycle import schedule_once
 from central.scheduler.invariants import check_invariants
 from central.scheduler.state.owner_gangs import HOLD_S
 from tests.central import factories
+from tests.effort import examples
 
 OWNERS = st.sampled_from(["", "a", "a", "b"])
 PODS = st.builds(
@@ -48,7 +49,7 @@ FACTS = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.tuples(st.lists(FACTS, max_size=4), st.sampled_from([0.1, 2.0])), max_size=8))
 def test_no_story_breaks_a_promise(story: list[tuple[list[Fact], float]]) -> None:
     scheduler = new_scheduler(factories.LEVELS)
@@ -60,7 +61,7 @@ def test_no_story_breaks_a_promise(story: list[tuple[list[Fact], float]]) -> Non
         check_invariants(scheduler)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     st.dictionaries(st.sampled_from(["p-0", "p-1"]), PODS, min_size=1),
     st.lists(WORDS, max_size=3, unique_by=lambda said: said.uid),

@@ -11,6 +11,7 @@ from central.scheduler.invariants import check_invariants
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import Gang
 from tests.central import factories
+from tests.effort import examples
 from tests.simulation.fact_strategies import FACTS, OF_SHARES, OF_VOLUMES
 from tests.simulation.placement_oracle import assert_sound, assert_within_budgets
 
@@ -28,20 +29,20 @@ def assert_story_is_safe(story: Story) -> None:
         assert_within_budgets(cluster, decisions)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(st.lists(st.lists(FACTS, max_size=6), max_size=8))
 def test_no_story_breaks_an_invariant(story: Story) -> None:
     assert_story_is_safe(story)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.lists(OF_SHARES, max_size=6), max_size=8))
 def test_no_story_of_shares_breaks_an_invariant(story: Story) -> None:
     """Whole GPUs and shares on three small machines: what is rare among all facts is common here."""
     assert_story_is_safe(story)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(st.lists(OF_VOLUMES, max_size=6), max_size=10))
 def test_no_story_of_volumes_breaks_an_invariant(story: Story) -> None:
     """Volumes that exist, and claims that ask for them."""
@@ -68,7 +69,7 @@ def assert_within_queue(cluster: Scheduler, gang: Gang) -> None:
                     assert above.used[resource] <= most, f"queue {above.name} is over {resource}"
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(FACTS, max_size=12), st.integers(0, 3))
 def test_the_same_story_twice_changes_nothing(story: list[Fact], at: int) -> None:
     """A watch that breaks lists everything again."""

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from central.cli.jobs.api import JOBS, Api, CannotDo
+from central.cli.jobs.job_warnings import warnings
 from central.kube.decode import job_decoder
 from central.kube.decode.fields import MalformedObject
 from central.model.json_types import Json
@@ -21,6 +22,9 @@ def run(api: Api, args: argparse.Namespace) -> int:
     objects = objects_of(api.namespace, args)
     kinds = [api.kind_of(obj) for obj in objects]  # fails before anything is created
     for kind, obj in zip(kinds, objects, strict=True):
+        if kind.kind == JOBS.kind and kind.api_version == JOBS.api_version:
+            for warning in warnings(api, obj):
+                print(f"lockstep: warning: {warning}", file=sys.stderr)
         made = api.create(kind, obj)
         word = "run" if kind.api_version == JOBS.api_version else "create"
         print(f"{word} {kind.singular} {made['metadata']['name']} successfully")

@@ -12,9 +12,9 @@ from central.controllers.job.job_events import JobView
 from central.controllers.job.pod_tally import PodTally
 from central.controllers.job.rate_limit import StatusRateLimiter
 from central.controllers.job.state_machine import ACTIVE, Cause
-from central.model.decisions import Create, Decision, SetStatus
-from central.model.jobspec import PENDING, JobStatus
-from central.model.timestamps import stamp
+from central.model.decisions import Decision, SetStatus
+from central.model.event_objects import about, build_event
+from central.model.jobspec import API, PENDING, JobStatus
 from central.scheduler.state.gangs import Gang
 
 MAX_TRANSITIONS = 4  # phases that may be passed through in one cycle
@@ -36,6 +36,17 @@ def decide(
         return _write_transition(job, status, counts, now)
     decisions = list(desired.reconcile_objects(job, gang, counts, now))
     return decisions + _update_counts(job, counts, status_limiter, now)
+
+
+def report_set_aside(job: Job, now: float) -> list[Decision]:
+    """Writes into the status why the Job is set aside, if it can be written."""
+    place = ("Job", job.spec.name)
+    if job.seen.deleting or job.writing is not None or not job.may_call("SetStatus", place, now):
+        return []
+    status = job.status
+    if not status.phase:
+        status = state_machine.enter_phase(status, PENDING, now, "Created", "")
+    return [_set_status(job, status, PodTally.of(job.spec, status, job.pods.values()), now)]
 
 
 def _tally(job: Job) -> PodTally:
@@ -141,27 +152,16 @@ def _set_status(job: Job, status: JobStatus, counts: PodTally, now: float) -> De
 
 
 def _event(job: Job, status: JobStatus, now: float) -> Decision:
-    spec = job.spec
-    name = f"{spec.name[:200]}.{int(now * 1000):x}"
+    reason = status.phase if status.phase != job.status.phase else status.reason
     bad = status.phase not in ("Completing", "Completed")
-    body = {
-        "metadata": {"name": name, "namespace": spec.namespace},
-        "involvedObject": {
-            "apiVersion": "batch.volcano.sh/v1alpha1",
-            "kind": "Job",
-            "namespace": spec.namespace,
-            "name": spec.name,
-            "uid": spec.uid,
-        },
-        "reason": status.phase if status.phase != job.status.phase else status.reason,
-        "message": status.message[:1000],
-        "type": "Warning" if bad else "Normal",
-        "source": {"component": "lockstep"},
-        "firstTimestamp": stamp(now),
-        "lastTimestamp": stamp(now),
-        "count": 1,
-    }
-    return Create("Event", spec.namespace, name, body)
+    return build_event(
+        about(API, "Job", *job.key, job.spec.uid),
+        reason,
+        status.message,
+        now,
+        warning=bad,
+        of_now=True,
+    )
 
 
 def _update_counts(

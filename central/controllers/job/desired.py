@@ -7,6 +7,7 @@ from central.controllers.job import job_podgroup, plugins, pod_manifest
 from central.controllers.job.job import Job, ObjectRef
 from central.controllers.job.pod_tally import ENDED, PodTally
 from central.controllers.job.state_machine import ACTIVE
+from central.model import limits
 from central.model.decisions import Create, Decision, Delete, Patch
 from central.model.facts import PodSeen
 from central.model.jobspec import FINISHED, RESTARTING, TaskSpec
@@ -71,10 +72,16 @@ def _reconcile_active(
     if not job.admitted or not _has_objects(job):
         return
     there, free = job.names(), {task.name for task in tasks}
+    left = limits.CREATES - sum(place[0] == "Pod" for _, place in job.in_flight)
     for name, (task, index) in job.desired_pods.items():
         if name not in there and task.name in free:
+            if left <= 0:  # the answers continue
+                job.requeue(now + 1.0)
+                return
             body = partial(pod_manifest.manifest, job.spec, job.status, task, index)
-            yield from _create(job, ("Pod", name), body, now)
+            for created in _create(job, ("Pod", name), body, now):
+                left -= 1
+                yield created
 
 
 def _unwanted_pods(job: Job) -> list[PodSeen]:

@@ -1,6 +1,7 @@
 """One Job as the controller knows it: the observed objects, the calls in flight and their outcomes."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from central.controllers.job.state_machine import ACTIVE
 from central.model.facts import Answered, JobSeen, PodSeen
@@ -10,6 +11,7 @@ WATCH_TIMEOUT_S = 30.0  # a call whose effect the watch has not shown by then is
 RETRY_S = (1.0, 60.0)  # first, longest
 
 ObjectRef = tuple[str, str]  # kind and name
+_OBSERVED = ("seen", "pods", "_desired_pods", "_desired_by")  # no decision changes them
 _SEEN_LATER = ("Pod", "PodGroup", "PersistentVolumeClaim")
 
 
@@ -50,6 +52,7 @@ class Job:
         "refused",
         "requeue_at",
         "seen",
+        "set_aside",
         "spec_changed",
         "status",
         "status_due_at",
@@ -85,6 +88,7 @@ class Job:
         self.spec_changed = False
         self.admitted = False  # pods may be created
         self.pending_reason = ""  # why it is not admitted, or why its gang is pending
+        self.set_aside = ""  # the bug of the scheduler that keeps it from being reconciled
         self.requeue_at: float | None = None  # when to reconcile it again
         self.queued_at: float | None = None  # the requeue_at that JobStore's heap has
         self.is_new = True  # not reconciled yet
@@ -220,9 +224,14 @@ class Job:
                 }
         else:
             self.refused.pop(place, None)
-            unseen = fact.kind != "Pod" or fact.name not in self.names()
-            if fact.verb == "Create" and fact.kind in _SEEN_LATER and unseen:
+            if fact.verb == "Create" and fact.kind in _SEEN_LATER and not self._has_seen(fact):
                 self.unobserved[place] = now
+
+    def _has_seen(self, fact: Answered) -> bool:
+        """Whether the watch has delivered the created pod already."""
+        if fact.kind != "Pod":
+            return False
+        return fact.uid in self.pods if fact.uid else fact.name in self.names()
 
     def _is(self, uid: str, name: str) -> bool:
         pod = self.pods.get(uid)
@@ -280,11 +289,23 @@ class Job:
             or now - self.unobserved.get(place, -WATCH_TIMEOUT_S) >= WATCH_TIMEOUT_S
         )
 
+    def saved(self) -> dict[str, Any]:
+        """What a decision may change, for restore()."""
+        fields = {name: getattr(self, name) for name in self.__slots__ if name not in _OBSERVED}
+        return {
+            name: value.copy() if isinstance(value, dict | set | list) else value
+            for name, value in fields.items()
+        }
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        for name, value in saved.items():
+            setattr(self, name, value)
+
     def why_pending(self) -> str:
         """Why the Job has no pods; empty: it has some, or needs none."""
         if self.status.phase not in ACTIVE:
             return ""
-        return self.seen.error or self.refused_call() or self.pending_reason
+        return self.seen.error or self.set_aside or self.refused_call() or self.pending_reason
 
     def refused_call(self) -> str:
         """The first call that the API server refused, and why; empty: none."""

@@ -5,7 +5,7 @@ Design: docs/design/0042-no-webhook.md
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from central.controllers.job import job_podgroup
 from central.controllers.job.job import Job
@@ -14,36 +14,46 @@ from central.model.facts import PodSpec
 from central.model.resources import Sums, add, requested
 from central.scheduler.queues import quota
 from central.scheduler.queues.min_resources import MinResources
-from central.scheduler.queues.queue_tree import Queue, Queues
+from central.scheduler.queues.queue_tree import Queues
+from central.scheduler.queues.queue_tree_node import Queue
 from central.scheduler.state.gangs import Gang
 
 Groups = tuple[tuple[PodSpec, int], ...]
 
 
 def admit(
-    queues: Queues, min_resources: MinResources, waiting: Iterable[tuple[Job, Gang]]
+    queues: Queues,
+    min_resources: MinResources,
+    waiting: Iterable[tuple[Job, Gang]],
+    failed: Callable[[Job, Exception], None],
 ) -> list[Job]:
     """The Jobs that are admitted now, or refused for another reason than before. Jobs are checked in queue
-    order: a Job leaves quota for the Jobs ahead of it."""
+    order: a Job leaves quota for the Jobs ahead of it. failed: of Jobs whose check raises."""
     changed: list[Job] = []
     lines: dict[str, _Line] = {}
-    refused: dict[tuple[str, Groups], str] = {}
-    for job, gang in sorted(waiting, key=lambda pair: pair[1].attempt.rank):
+    refused: dict[tuple[object, ...], str] = {}
+
+    def check(job: Job, gang: Gang) -> None:
         groups = _groups(job, gang)
         name = gang.account.queue if gang.account is not None else ""
         path = queues.by_name[name].path if name else ()
-        bounds = [
-            lines.setdefault(above.name, _Line(above)) for above in path if above.seen.capability
-        ]
-        why = refused.get((name, groups)) or _refusal(queues, min_resources, gang, groups, bounds)
+        bounds = [lines.setdefault(above.name, _Line(above)) for above in path if above.capability]
+        alike = (name, groups, quota.tenant(queues, gang))
+        why = refused.get(alike) or _refusal(queues, min_resources, gang, groups, bounds)
         if why:
-            refused[name, groups] = why
+            refused[alike] = why
         else:
             for line in bounds:
                 add(line.in_flight, requested(groups), 1)
         if job.pending_reason != why or not why:
             job.pending_reason, job.admitted = why, not why
             changed.append(job)
+
+    for job, gang in sorted(waiting, key=lambda pair: pair[1].attempt.rank):
+        try:
+            check(job, gang)
+        except Exception as error:  # noqa: BLE001  a bug; the Job is set aside
+            failed(job, error)
     return changed
 
 
@@ -70,7 +80,7 @@ class _Line:
 
     def refusal(self, wanted: Sums) -> str:
         used = self.queue.used
-        for resource, most in self.queue.seen.capability:
+        for resource, most in self.queue.capability.items():
             amount = wanted.get(resource, 0)
             if amount and used.get(resource, 0) + self.in_flight.get(resource, 0) + amount > most:
                 return (

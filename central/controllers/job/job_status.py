@@ -5,6 +5,7 @@ from typing import Any
 from central.controllers.job.job import Job
 from central.controllers.job.pod_tally import PodTally
 from central.controllers.job.rate_limit import StatusRateLimiter
+from central.model.event_reasons import SET_ASIDE
 from central.model.jobspec import FINISHED, PENDING, JobSpec, JobStatus
 from central.model.json_types import ReadOnlyJson
 from central.model.timestamps import duration, stamp
@@ -70,6 +71,8 @@ def _reason_and_message(job: Job, status: JobStatus) -> tuple[str, str]:
         return "InvalidSpec", job.seen.error
     if status.phase in FINISHED:
         return status.reason, status.message
+    if job.set_aside:
+        return SET_ASIDE, job.set_aside
     if trouble := job.refused_call():
         return "ApiRefuses", trouble
     if status.phase == PENDING and job.pending_reason:

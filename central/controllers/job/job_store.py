@@ -72,7 +72,7 @@ class JobStore:
         part = pod.part
         if part is None:
             return
-        job = self._job_of(pod)
+        job = self.job_of(pod)
         if job is not None:
             job.on_pod_seen(pod, now, by_scheduler=by_scheduler)
             self.changed[job.key] = None
@@ -83,7 +83,7 @@ class JobStore:
         part = pod.part
         if part is None:
             return
-        job = self._job_of(pod)
+        job = self.job_of(pod)
         if job is not None:
             job.on_pod_gone(pod, now, by_scheduler=by_scheduler)
             self.changed[job.key] = None
@@ -92,8 +92,22 @@ class JobStore:
             if not others:
                 del self._pods[part.job_uid]
 
-    def _job_of(self, pod: PodSeen) -> Job | None:
-        assert pod.part is not None
+    def record_pod(self, job: Job, pod: PodSeen) -> None:
+        """Of a Job that is set aside: what the pod means for it is found out later."""
+        job.pods[pod.uid] = pod
+        job.is_new = True
+        self.changed[job.key] = None
+
+    def forget_pod(self, job: Job, pod: PodSeen) -> None:
+        """As record_pod."""
+        job.pods.pop(pod.uid, None)
+        job.is_new = True
+        self.changed[job.key] = None
+
+    def job_of(self, pod: PodSeen) -> Job | None:
+        """The Job of the pod, if it is known."""
+        if pod.part is None:
+            return None
         job = self.by_name.get((pod.namespace, pod.part.job))
         return job if job is not None and job.spec.uid == pod.part.job_uid else None
 

@@ -3,10 +3,11 @@ the status of gangs whose Jobs have no pods."""
 
 from dataclasses import dataclass
 
-from central.controllers.job import control, job_admission
+from central.controllers.job import control, job_admission, job_watch
 from central.controllers.job.job import Job
 from central.controllers.job.job_store import JobStore
 from central.controllers.job.state_machine import ACTIVE
+from central.controllers.object_fence import ObjectFence
 from central.model import phases
 from central.model.decisions import Decision
 from central.model.jobspec import ABORTED, ABORTING, COMPLETING, FINISHED, RESTARTING, TERMINATING
@@ -26,6 +27,7 @@ class JobContext:
     state: ClusterState
     queues: Queues
     min_resources: MinResources
+    fence: ObjectFence
 
 
 def decide(context: JobContext, now: float) -> list[Decision]:
@@ -33,7 +35,7 @@ def decide(context: JobContext, now: float) -> list[Decision]:
     jobs = context.jobs
     if not jobs.by_name:
         return []
-    for key in jobs.pop_due(now):
+    for key in (*jobs.pop_due(now), *context.fence.retried(jobs.by_name)):
         jobs.changed[key] = None
     for namespace, name, has_object in context.state.pending.changed_gangs:
         if has_object and (job := jobs.by_group.get((namespace, name))) is not None:
@@ -44,16 +46,57 @@ def decide(context: JobContext, now: float) -> list[Decision]:
     jobs.changed.clear()
     decisions: list[Decision] = []
     for job in looked_at:
-        gang = _gang_of(context, job)
-        if job.admitted and gang is not None:
-            job.pending_reason = (
-                gang.attempt.reason if gang.members and not job.is_making_pods else ""
-            )
-        found = control.decide(job, gang, jobs.status_limiter, now)
-        jobs.record_calls(job, found)
-        decisions += found
-        if gang is not None:
+        decisions += _contained(context, job, now)
+    return decisions
+
+
+def _contained(context: JobContext, job: Job, now: float) -> list[Decision]:
+    """A Job whose reconciliation raises is set aside as it was before."""
+    fence, content = context.fence, job_watch.content_of(job)
+    if fence.blocks(job.key, content):
+        return _report_set_aside(context, job, now)
+    if job.set_aside and job.writing is not None:
+        fence.postpone(job.key, 1.0)  # its answer marks it as changed
+        return []
+    saved = job.saved()
+    try:
+        job.set_aside = ""
+        decisions = _reconcile(context, job, now)
+    except Exception as error:  # noqa: BLE001  any bug
+        job.restore(saved)
+        fence.failed(job.key, content, error)
+        return _report_set_aside(context, job, now)
+    fence.passed(job.key)
+    return decisions
+
+
+def _reconcile(context: JobContext, job: Job, now: float) -> list[Decision]:
+    gang = _gang_of(context, job)
+    if job.admitted and gang is not None:
+        job.pending_reason = gang.attempt.reason if gang.members and not job.is_making_pods else ""
+    decisions = control.decide(job, gang, context.jobs.status_limiter, now)
+    if gang is not None:
+        _override_gang_status(context, job, gang)
+    context.jobs.record_calls(job, decisions)
+    return decisions
+
+
+def _report_set_aside(context: JobContext, job: Job, now: float) -> list[Decision]:
+    """Once for each failure; the Event tells it too."""
+    why = context.fence.why(job.key)
+    if job.set_aside == why:
+        return []
+    saved = job.saved()
+    try:
+        job.set_aside = why
+        decisions = control.report_set_aside(job, now)
+        if (gang := _gang_of(context, job)) is not None:
             _override_gang_status(context, job, gang)
+    except Exception:  # noqa: BLE001  not even that can be computed
+        job.restore(saved)
+        job.set_aside = why
+        return []
+    context.jobs.record_calls(job, decisions)
     return decisions
 
 
@@ -98,10 +141,21 @@ def _admit_jobs(context: JobContext, fresh: list[Job], now: float) -> None:
     if everybody:
         jobs.admission_checked_at, jobs.admission_stale = now, False
     pairs = [(job, gang) for job in asking if (gang := _gang_of(context, job)) is not None]
-    for job in job_admission.admit(context.queues, context.min_resources, pairs):
+
+    def failed(job: Job, error: Exception) -> None:
+        context.fence.failed(job.key, job_watch.content_of(job), error)
+        jobs.unadmitted.pop(job.key, None)
+        jobs.changed[job.key] = None
+
+    free = [(job, gang) for job, gang in pairs if not _is_blocked(context, job)]
+    for job in job_admission.admit(context.queues, context.min_resources, free, failed):
         if job.admitted:
             jobs.unadmitted.pop(job.key, None)
         jobs.changed[job.key] = None
+
+
+def _is_blocked(context: JobContext, job: Job) -> bool:
+    return context.fence.blocks(job.key, job_watch.content_of(job))
 
 
 def _override_gang_status(context: JobContext, job: Job, gang: Gang) -> None:
@@ -115,6 +169,8 @@ def _override_gang_status(context: JobContext, job: Job, gang: Gang) -> None:
         word = (phases.PENDING, f"job {name} is {phase}; resume it to continue")
     elif phase in (COMPLETING, TERMINATING):
         word = (phases.RUNNING, f"job {name} is {phase}; its pods are being deleted")
+    elif phase in ACTIVE and job.set_aside and not gang.members:
+        word = (phases.PENDING, job.set_aside)
     elif phase in ACTIVE and job.pods and not gang.members:
         word = (phases.RUNNING, f"the pods of job {name} are placed by another scheduler")
     elif phase in ACTIVE and job.admitted and not gang.members:

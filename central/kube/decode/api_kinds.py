@@ -1,13 +1,14 @@
 """The kinds that are watched, what decodes their objects, and the fact that one is gone. Kinds that refer
 to others come after them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from central.kube import resource_paths
 from central.kube.decode import batch_decoder, policy_decoder, storage_decoder
 from central.kube.decode.decoder import Decoder
+from central.kube.decode.fields import identifying
 from central.kube.resource_paths import ResourcePath
 from central.model import facts, volumes
 from central.model.facts import Fact
@@ -22,9 +23,22 @@ class Kind:
     optional: bool = False  # the API server may not serve it, as with CRDs
     fallback: "Kind | None" = None  # an older version of the kind
     metadata_only: bool = False  # only the metadata is fetched
+    namespace: str = ""  # only the objects of this one; "": of all
+
+    @property
+    def full_name(self) -> str:
+        """For messages: pods, jobs.batch.volcano.sh in team-a."""
+        inside = f" in {self.namespace}" if self.namespace else ""
+        return f"{self.resource.full_name}{inside}"
+
+    @property
+    def path(self) -> str:
+        """Of its list."""
+        return self.resource.path(self.namespace)
 
 
-def kinds(decoder: Decoder) -> tuple[Kind, ...]:
+def kinds(decoder: Decoder, namespaces: Sequence[str] = ()) -> tuple[Kind, ...]:
+    """namespaces: those in which the Job controller works; none: in all."""
     return (
         _kind("Namespace", decoder.namespace, _by_name(facts.NamespaceGone)),
         _kind("Node", decoder.node, _by_name(facts.NodeGone)),
@@ -39,6 +53,19 @@ def kinds(decoder: Decoder) -> tuple[Kind, ...]:
             policy_decoder.decode_v1beta1_budget,
             _in_namespace(facts.BudgetGone),
         ),
+        *(
+            replace(kind, namespace=namespace)
+            for kind in job_kinds(decoder)
+            for namespace in namespaces or ("",)
+        ),
+        *_owners(decoder),
+        _kind("Pod", decoder.pod, _by_uid(facts.PodGone)),
+    )
+
+
+def job_kinds(decoder: Decoder) -> tuple[Kind, ...]:
+    """Those of the Job controller."""
+    return (
         _optional("Job", decoder.job, _in_namespace(facts.JobGone)),
         _optional("Command", batch_decoder.decode_command, _in_namespace(facts.CommandGone)),
         _optional("CronJob", batch_decoder.decode_cronjob, _in_namespace(facts.CronGone)),
@@ -46,8 +73,6 @@ def kinds(decoder: Decoder) -> tuple[Kind, ...]:
         _optional(
             "JobTemplate", batch_decoder.decode_job_template, _in_namespace(facts.TemplateGone)
         ),
-        *_owners(decoder),
-        _kind("Pod", decoder.pod, _by_uid(facts.PodGone)),
     )
 
 
@@ -60,21 +85,33 @@ def kinds_by_name(decoder: Decoder) -> dict[str, Kind]:
 
 def _storage() -> tuple[Kind, ...]:
     """For the volumes of pods."""
-    capacity = storage_decoder.decode_capacity
+    decoders: dict[str, tuple[Callable[[Json], Fact], Callable[[Json], Fact]]] = {
+        "PersistentVolumeClaim": (storage_decoder.decode_claim, _in_namespace(volumes.ClaimGone)),
+        "PersistentVolume": (storage_decoder.decode_volume, _by_name(volumes.VolumeGone)),
+        "StorageClass": (storage_decoder.decode_storage_class, _by_name(volumes.StorageClassGone)),
+        "CSINode": (storage_decoder.decode_csi_node, _by_name(volumes.AttachLimits)),
+        "CSIDriver": (storage_decoder.decode_csi_driver, _by_name(volumes.DriverGone)),
+    }
+    capacity = _identified("CSIStorageCapacity", storage_decoder.decode_capacity)
     return (
-        _optional(
-            "PersistentVolumeClaim", storage_decoder.decode_claim, _in_namespace(volumes.ClaimGone)
+        *(
+            _optional(word, _identified(word, seen), gone)
+            for word, (seen, gone) in decoders.items()
         ),
-        _optional("PersistentVolume", storage_decoder.decode_volume, _by_name(volumes.VolumeGone)),
-        _optional(
-            "StorageClass", storage_decoder.decode_storage_class, _by_name(volumes.StorageClassGone)
-        ),
-        _optional("CSINode", storage_decoder.decode_csi_node, _by_name(volumes.AttachLimits)),
-        _optional("CSIDriver", storage_decoder.decode_csi_driver, _by_name(volumes.DriverGone)),
         _with_v1beta1(
             "CSIStorageCapacity", capacity, capacity, _in_namespace(volumes.CapacityGone)
         ),
     )
+
+
+def _identified(word: str, seen: Callable[[Json], Fact]) -> Callable[[Json], Fact]:
+    """The decoder, whose errors are MalformedObject: these facts have no field for errors."""
+
+    def decode(raw: Json) -> Fact:
+        with identifying(word, raw):
+            return seen(raw)
+
+    return decode
 
 
 def _owners(decoder: Decoder) -> tuple[Kind, ...]:

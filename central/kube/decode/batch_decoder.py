@@ -6,12 +6,19 @@ from central.controllers.cronjob import ALLOW, FORBID, REPLACE
 from central.kube.decode.fields import (
     FieldError,
     check_acyclic,
+    check_nesting,
     identifying,
+    identity,
     int_field,
+    labels_field,
+    list_field,
+    map_field,
     or_error,
+    strings_field,
     text_field,
 )
 from central.kube.decode.quantities import InvalidQuantity, parse_duration, parse_time
+from central.model import limits
 from central.model.cron_schedule import BadSchedule, CronSchedule, parse_schedule
 from central.model.facts import (
     CommandSeen,
@@ -37,13 +44,11 @@ def decode_command(raw: Json) -> CommandSeen:
         group = _KINDS.get(kind)
         ours = group is not None and text_field(target, "apiVersion").startswith(group)
         return CommandSeen(
-            meta["namespace"],
-            meta["name"],
-            meta["uid"],
+            *identity(meta),
             text_field(raw, "action"),
             kind if ours else "",
-            text_field(target, "name"),
-            text_field(target, "uid"),
+            text_field(target, "name", limits.NAME),
+            text_field(target, "uid", limits.NAME),
             text_field(raw, "reason"),
             text_field(raw, "message"),
             parse_time(meta.get("creationTimestamp")),
@@ -54,12 +59,12 @@ def decode_command(raw: Json) -> CommandSeen:
 def decode_cronjob(raw: Json) -> CronSeen:
     with identifying("CronJob", raw):
         meta = raw["metadata"]
+        status = map_field(raw, "status", "", limits.LABELS)
+        check_nesting(status)
         seen = CronSeen(
-            meta["namespace"],
-            meta["name"],
-            meta["uid"],
+            *identity(meta),
             created=parse_time(meta.get("creationTimestamp")),
-            status=raw.get("status") or {},
+            status=status,
             deleting="deletionTimestamp" in meta,
         )
     return or_error(seen, _cron, raw, seen)
@@ -67,6 +72,7 @@ def decode_cronjob(raw: Json) -> CronSeen:
 
 def _cron(raw: Json, seen: CronSeen) -> CronSeen:
     spec, status = raw["spec"], raw.get("status") or {}
+    check_nesting(spec)
     policy = text_field(spec, "concurrencyPolicy") or ALLOW
     if policy not in (ALLOW, FORBID, REPLACE):
         raise FieldError(
@@ -99,7 +105,8 @@ def _limit(spec: Json, key: str, default: int) -> int:
 
 
 def _schedule(spec: Json, created: float) -> CronSchedule:
-    schedule, zone = text_field(spec, "schedule").strip(), text_field(spec, "timeZone")
+    schedule = text_field(spec, "schedule", limits.SCHEDULE).strip()
+    zone = text_field(spec, "timeZone", limits.SCHEDULE)
     try:
         if not schedule.startswith(EVERY):
             return parse_schedule(schedule, zone)
@@ -114,24 +121,22 @@ def _schedule(spec: Json, created: float) -> CronSchedule:
 def decode_job_template(raw: Json) -> TemplateSeen:
     with identifying("JobTemplate", raw):
         meta = raw["metadata"]
+        check_nesting(raw)
         return TemplateSeen(
-            meta["namespace"],
-            meta["name"],
-            meta["uid"],
-            raw.get("spec") or {},
-            meta.get("labels") or {},
+            *identity(meta),
+            map_field(raw, "spec", "", limits.LABELS),
+            labels_field(meta, "labels", "metadata", limits.LABELS),
             meta.get("annotations") or {},
-            raw.get("status") or {},
+            map_field(raw, "status", "", limits.LABELS),
         )
 
 
 def decode_jobflow(raw: Json) -> FlowSeen:
     with identifying("JobFlow", raw):
         meta, status = raw["metadata"], raw.get("status") or {}
+        check_nesting(status)
         seen = FlowSeen(
-            meta["namespace"],
-            meta["name"],
-            meta["uid"],
+            *identity(meta),
             phase=text_field(status.get("state") or {}, "phase"),
             status=status,
             deleting="deletionTimestamp" in meta,
@@ -141,10 +146,12 @@ def decode_jobflow(raw: Json) -> FlowSeen:
 
 def _flow(raw: Json, seen: FlowSeen) -> FlowSeen:
     spec = raw["spec"]
+    check_nesting(spec)
     policy = text_field(spec, "jobRetainPolicy") or "retain"
     if policy not in ("retain", "delete"):
         raise FieldError(f'spec.jobRetainPolicy: "{policy}" is neither retain nor delete')
-    steps = tuple(_step(index, one) for index, one in enumerate(spec.get("flows") or ()))
+    flows = enumerate(list_field(spec, "flows", "spec", limits.STEPS))
+    steps = tuple(_step(index, one) for index, one in flows)
     _check_order(steps)
     return replace(seen, steps=steps, retain=policy == "retain")
 
@@ -153,23 +160,23 @@ def _step(index: int, raw: Json) -> FlowStep:
     field = f"spec.flows[{index}]"
     depends = raw.get("dependsOn") or {}
     probe = depends.get("probe") or {}
+    where = f"{field}.dependsOn.probe"
     checks = []
     for kind in ("httpGetList", "tcpSocketList"):
-        for number, one in enumerate(probe.get(kind) or ()):
-            checks.append(_check(f"{field}.dependsOn.probe.{kind}[{number}]", one, kind))
+        for number, one in enumerate(list_field(probe, kind, where, limits.STEPS)):
+            checks.append(_check(f"{where}.{kind}[{number}]", one, kind))
     probes = []
-    for one in probe.get("taskStatusList") or ():
+    for one in list_field(probe, "taskStatusList", where, limits.STEPS):
         task, phase = text_field(one, "taskName"), text_field(one, "phase")
         if phase not in _PHASES:
-            raise FieldError(f'{field}.dependsOn.probe.taskStatusList: "{phase}" is not a phase')
+            raise FieldError(f'{where}.taskStatusList: "{phase}" is not a phase')
         probes.append((task, phase))
-    name = text_field(raw, "name")
+    name = text_field(raw, "name", limits.NAME)
     if not name:
         raise FieldError(f"{field}.name: it must name a JobTemplate")
-    patch = (raw.get("patch") or {}).get("jobSpec") or {}
-    return FlowStep(
-        name, tuple(depends.get("targets") or ()), tuple(probes), tuple(checks), patch=patch
-    )
+    patch = map_field(raw.get("patch") or {}, "jobSpec", f"{field}.patch", limits.LABELS)
+    targets = strings_field(depends, "targets", f"{field}.dependsOn", limits.STEPS)
+    return FlowStep(name, targets, tuple(probes), tuple(checks), patch=patch)
 
 
 def _check(field: str, raw: Json, kind: str) -> ReadinessCheck:
@@ -189,10 +196,12 @@ def _check(field: str, raw: Json, kind: str) -> ReadinessCheck:
 
 def _check_order(steps: tuple[FlowStep, ...]) -> None:
     """Names are unique, and every dependency exists and is part of no cycle."""
-    names = [step.name for step in steps]
+    names: set[str] = set()
     for index, step in enumerate(steps):
-        if step.name in names[:index]:
+        if step.name in names:
             raise FieldError(f"spec.flows[{index}].name: {step.name} is used twice")
+        names.add(step.name)
+    for index, step in enumerate(steps):
         for target in step.after:
             if target not in names:
                 field = f"spec.flows[{index}].dependsOn.targets"

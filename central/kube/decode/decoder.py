@@ -7,22 +7,23 @@ PodSpec.unsupported or in the fact's `error`.
 
 from collections.abc import Sequence
 
-from central.kube.decode import (
-    gang_annotations,
-    hypernode_decoder,
-    job_decoder,
-    podgroup_decoder,
-    podspec,
-)
+from central.kube.decode import gang_annotations, hypernode_decoder, job_decoder, podgroup_decoder
+from central.kube.decode.effective_requests import bounded, resource_amounts
 from central.kube.decode.fields import (
     DECODE_ERRORS,
     MalformedObject,
     error_text,
     identifying,
+    identity,
+    labels_field,
+    list_field,
+    map_field,
     object_name,
+    text_field,
 )
 from central.kube.decode.pod_decoder import PodDecoder
 from central.kube.decode.topology_constraints import TopologyConstraints
+from central.model import limits
 from central.model.facts import (
     GangSeen,
     HyperNodeSeen,
@@ -57,9 +58,12 @@ class Decoder:
     def namespace(self, raw: Json) -> NamespaceSeen:
         with identifying("namespace", raw):
             meta = raw["metadata"]
-            labels = self._pods.labels(meta.get("labels") or {})
+            _, name, _ = identity(meta, namespaced=False)
+            labels = self._pods.labels(labels_field(meta, "labels", "metadata", limits.LABELS))
             queue = (meta.get("annotations") or {}).get(names.QUEUE_NAME)
-            return NamespaceSeen(meta["name"], labels, queue if isinstance(queue, str) else "")
+            if not isinstance(queue, str) or len(queue) > limits.NAME:
+                queue = ""
+            return NamespaceSeen(name, labels, queue)
 
     def gang(self, raw: Json) -> GangSeen:
         return podgroup_decoder.decode_podgroup(raw, self._topology)
@@ -76,13 +80,16 @@ class Decoder:
 
 def _node(raw: Json) -> NodeSeen:
     meta, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
+    _, name, _ = identity(meta, namespaced=False)
+    allocatable = map_field(status, "allocatable", "status", limits.RESOURCES)
+    amounts = resource_amounts(allocatable, "status.allocatable")
     return NodeSeen(
-        name=meta["name"],
-        labels=meta.get("labels") or {},
-        allocatable=podspec.resource_amounts(status.get("allocatable"), "status.allocatable"),
+        name=name,
+        labels=labels_field(meta, "labels", "metadata", limits.LABELS),
+        allocatable={resource: bounded(resource, amounts[resource]) for resource in amounts},
         taints=tuple(
-            Taint(taint["key"], taint.get("value") or "", taint["effect"])
-            for taint in spec.get("taints") or ()
+            Taint(text_field(taint, "key"), text_field(taint, "value"), text_field(taint, "effect"))
+            for taint in list_field(spec, "taints", "spec", limits.TOLERATIONS)
         ),
         unschedulable=bool(spec.get("unschedulable")),
         ready=any(

@@ -5,28 +5,61 @@ MalformedObject, and the watch skips it. If only a field is wrong, the object be
 the FieldError's sentence, which begins with the field and is shown to the user.
 """
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from central.kube.decode.quantities import InvalidQuantity, parse_duration
+from central.model import limits
 from central.model.json_types import Json
 
 Value = TypeVar("Value")
 Default = TypeVar("Default")
 
 # What reading an object of unexpected shape may raise.
-DECODE_ERRORS = (AttributeError, TypeError, KeyError, ValueError, IndexError)
+DECODE_ERRORS = (
+    AttributeError,
+    TypeError,
+    KeyError,
+    ValueError,
+    IndexError,
+    ArithmeticError,
+    RecursionError,
+)
 INT32_MAX = 2**31 - 1
+_LONGEST_SENTENCE = 600  # characters; it is shown in conditions, Events and logs
 
 
 class MalformedObject(ValueError):
     """The object has no usable name or uid."""
 
+    def __init__(self, sentence: str) -> None:
+        super().__init__(shortened(sentence))
+
 
 class FieldError(ValueError):
     """A sentence that begins with the field."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(shortened(sentence))
+
+
+def shown(value: Any) -> str:
+    """The value as sentences show it. Never raises."""
+    if isinstance(value, str):
+        return repr(value[:80])
+    if isinstance(value, int | float | None):
+        return str(value) if not isinstance(value, int) or abs(value) < 10**40 else "a huge number"
+    return f"{{{len(value)} fields}}" if isinstance(value, dict) else f"[{len(value)} entries]"
+
+
+def shortened(sentence: str) -> str:
+    """The sentence, cut where a value in it is too long to be shown."""
+    if len(sentence) <= _LONGEST_SENTENCE:
+        return sentence
+    return f"{sentence[:_LONGEST_SENTENCE]}..."
 
 
 class FirstError:
@@ -66,12 +99,70 @@ def or_error(seen: Value, read: Callable[..., Value], *arguments: Any) -> Value:
         return replace(seen, error=error_text(error))  # type: ignore[type-var]
 
 
-def text_field(part: Json, key: str) -> str:
+def text_field(part: Json, key: str, most: int = limits.TEXT) -> str:
     """Empty if the field is missing. Raises FieldError."""
     value = part.get(key) or ""
     if type(value) is not str:
-        raise FieldError(f"{key}: {value!r} is not a string")
+        raise FieldError(f"{key}: {shown(value)} is not a string")
+    if len(value) > most:
+        raise FieldError(too_long(key, value, most))
     return value
+
+
+def too_long(field: str, value: Collection[Any], most: int) -> str:
+    """The sentence for a text, list or mapping with more than `most` elements."""
+    what = "characters" if isinstance(value, str) else "entries"
+    return f"{field}: {len(value)} {what}; at most {most} are accepted"
+
+
+def list_field(part: Json, key: str, prefix: str, most: int) -> list[Any]:
+    """Empty if the field is missing. Raises FieldError."""
+    value = part.get(key)
+    if not value:
+        return []
+    field = f"{prefix}.{key}" if prefix else key
+    if type(value) is not list:
+        raise FieldError(f"{field}: {shown(value)} is not a list")
+    if len(value) > most:
+        raise FieldError(too_long(field, value, most))
+    return value
+
+
+def map_field(part: Json, key: str, prefix: str, most: int) -> Json:
+    """Empty if the field is missing. Raises FieldError."""
+    value = part.get(key)
+    if not value:
+        return {}
+    field = f"{prefix}.{key}" if prefix else key
+    if type(value) is not dict:
+        raise FieldError(f"{field}: {shown(value)} is not an object")
+    if len(value) > most:
+        raise FieldError(too_long(field, value, most))
+    return value
+
+
+def labels_field(part: Json, key: str, prefix: str, most: int) -> dict[str, str]:
+    """A map of texts; empty if the field is missing. Raises FieldError."""
+    found = map_field(part, key, prefix, most)
+    for name, value in found.items():
+        if type(value) is not str or len(value) > limits.TEXT or len(name) > limits.TEXT:
+            field = f"{prefix}.{key}.{name:.80}" if prefix else f"{key}.{name:.80}"
+            raise FieldError(f"{field}: {shown(value)} is not the value of a label")
+    return found
+
+
+def strings_field(part: Json, key: str, prefix: str, most: int) -> tuple[str, ...]:
+    """Empty if the field is missing. Raises FieldError."""
+    found = list_field(part, key, prefix, most)
+    for index, value in enumerate(found):
+        if type(value) is not str or len(value) > limits.TEXT:
+            field = f"{prefix}.{key}[{index}]" if prefix else f"{key}[{index}]"
+            raise FieldError(
+                too_long(field, value, limits.TEXT)
+                if type(value) is str
+                else f"{field}: {shown(value)} is not a string"
+            )
+    return tuple(found)
 
 
 def int_field(part: Json, key: str, prefix: str, least: int, most: int | None = None) -> int:
@@ -82,8 +173,47 @@ def int_field(part: Json, key: str, prefix: str, least: int, most: int | None = 
         return max(least, 0)
     if type(value) is not int or not least <= value <= (most or INT32_MAX):
         upper = f" to {most}" if most else ""
-        raise FieldError(f"{prefix}.{key}: {value!r} is not a whole number from {least}{upper}")
+        raise FieldError(
+            f"{prefix}.{key}: {shown(value)} is not a whole number from {least}{upper}"
+        )
     return value
+
+
+def whole(value: Any) -> int:
+    """A number of a status or of metadata, which controllers write; 0 if it is missing. Raises
+    FieldError."""
+    if not value:
+        return 0
+    if type(value) is not int or abs(value) >= 2**63:
+        raise FieldError(f"{shown(value)} is not a whole number of 64 bits")
+    return value
+
+
+def identity(meta: Json, *, namespaced: bool = True) -> tuple[str, str, str]:
+    """Namespace ("" if it has none), name and uid ("" if it has none). Raises DECODE_ERRORS."""
+    name, uid = meta["name"], meta.get("uid") or ""
+    namespace = meta["namespace"] if namespaced else ""
+    for field, value in (("name", name), ("namespace", namespace), ("uid", uid)):
+        if type(value) is not str or len(value) > limits.NAME:
+            raise FieldError(f"metadata.{field}: {shown(value)} is not a name")
+    if not name:
+        raise FieldError("metadata.name: empty")
+    return namespace, name, uid
+
+
+def check_nesting(raw: Any) -> None:
+    """Of an object whose parts are kept, compared and written as they are. Raises FieldError."""
+    level = [raw]
+    for _ in range(limits.NESTING):
+        level = [
+            inner
+            for part in level
+            for inner in (part.values() if type(part) is dict else part)
+            if type(inner) is dict or type(inner) is list
+        ]
+        if not level:
+            return
+    raise FieldError(f"the object is nested more than {limits.NESTING} levels deep")
 
 
 def duration_field(part: Json, key: str, prefix: str) -> float | None:
@@ -92,20 +222,26 @@ def duration_field(part: Json, key: str, prefix: str) -> float | None:
     if value is None:
         return None
     try:
-        return parse_duration(str(value))
+        return parse_duration(value)
     except InvalidQuantity as error:
         raise FieldError(f"{prefix}.{key}: {error}") from None
 
 
 def check_acyclic(field: str, depends: Mapping[str, Collection[str]]) -> None:
-    """Each name with the names it depends on, all of which are keys. Raises FieldError."""
-    left, done = set(depends), set[str]()
-    while ready := {name for name in left if done.issuperset(depends[name])}:
-        done |= ready
-        left -= ready
-    if left:
-        cycle = ", ".join(name for name in depends if name in left)
-        raise FieldError(f"{field}: dependsOn has a cycle: {cycle}")
+    """Each name with the names it depends on, all of which are keys. Linear. Raises FieldError."""
+    waits_for = {name: len(set(names)) for name, names in depends.items()}
+    needed_by: dict[str, list[str]] = {name: [] for name in depends}
+    for name, names in depends.items():
+        for each in set(names):
+            needed_by[each].append(name)
+    ready = deque(name for name, count in waits_for.items() if not count)
+    while ready:
+        for name in needed_by[ready.popleft()]:
+            waits_for[name] -= 1
+            if not waits_for[name]:
+                ready.append(name)
+    if left := [name for name, count in waits_for.items() if count]:
+        raise FieldError(f"{field}: dependsOn has a cycle: {', '.join(left)}")
 
 
 def object_name(raw: Any) -> str:
@@ -114,13 +250,14 @@ def object_name(raw: Any) -> str:
     if not isinstance(meta, dict):
         return "without metadata"
     parts = (meta.get("namespace"), meta.get("name"))
-    return "/".join(str(part) for part in parts if part) or "without a name"
+    named = [part[:253] for part in parts if isinstance(part, str) and part]
+    return "/".join(named) or "without a name"
 
 
 def error_text(error: Exception) -> str:
     """A sentence for one of DECODE_ERRORS."""
     if isinstance(error, KeyError):
-        return f"the field {error.args[0]} is missing"
+        return shortened(f"the field {error.args[0]} is missing")
     if isinstance(error, FieldError):
         return str(error)
-    return f"a field has the wrong type: {error}"
+    return shortened(f"a field has the wrong type: {error}")

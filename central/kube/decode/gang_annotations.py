@@ -3,13 +3,16 @@ which controller a pod belongs to."""
 
 from central.kube.decode.fields import (
     DECODE_ERRORS,
-    INT32_MAX,
     FieldError,
+    FirstError,
     error_text,
     identifying,
+    identity,
+    list_field,
     text_field,
 )
 from central.kube.decode.topology_constraints import highest_tier
+from central.model import limits
 from central.model.facts import OwnerSeen
 from central.model.json_types import Json
 from protos import names
@@ -20,24 +23,26 @@ from protos import names
 INTERMEDIATE = {"ReplicaSet": (), "Job": ("CronJob",)}
 
 
-def gang_of(labels: Json, annotations: Json, meta: Json) -> tuple[str, int | None, str, str, str]:
+def gang_of(
+    labels: Json, annotations: Json, meta: Json, errors: FirstError
+) -> tuple[str, int | None, str, str]:
     """The gang's name and minimum, as far as the pod itself gives them; the uid and name of the
-    controller that may give the rest; and the first error."""
+    controller that may give the rest."""
     for key in names.GROUP_NAMES:
-        if group := text_field(annotations, key):
-            return group, None, "", "", ""
-    gang, least, error = text_field(labels, names.GANG_LABEL), None, ""
-    try:
-        least = min_member(labels, annotations)
-    except FieldError as unread:
-        error = str(unread)
+        if key in annotations and (
+            group := errors.read("", text_field, annotations, key, limits.NAME)
+        ):
+            return group, None, "", ""
+    gang = errors.read("", text_field, labels, names.GANG_LABEL, limits.NAME)
+    least = errors.read(None, min_member, labels, annotations)
     if gang:
-        return gang, least, "", "", error
+        return gang, least, "", ""
     uid, name = controller_of(meta)
     if least is not None and not uid:
-        error = f"annotation {names.GANG_MIN}: the pod has no controller, and no label {names.GANG_LABEL}"
+        why = f"the pod has no controller, and no label {names.GANG_LABEL}"
+        errors.add(FieldError(f"annotation {names.GANG_MIN}: {why}"))
         least = None
-    return "", least, uid, name, error
+    return "", least, uid, name
 
 
 def min_member(labels: Json, annotations: Json) -> int | None:
@@ -48,18 +53,21 @@ def min_member(labels: Json, annotations: Json) -> int | None:
     ):
         if value is not None:
             digits = str(value)
-            if digits.isascii() and digits.isdigit() and 0 < int(digits[:11]) <= INT32_MAX:
+            digits = digits.lstrip("0") if len(digits) <= limits.AMOUNT_TEXT else "?"
+            if digits.isascii() and digits.isdigit() and int(digits[:11]) <= limits.REPLICAS:
                 return int(digits)
-            raise FieldError(f'annotation {key}: "{digits}" is not a positive whole number')
+            raise FieldError(
+                f'annotation {key}: "{value!s:.32}" is not a whole number from 1 to {limits.REPLICAS}'
+            )
     return None
 
 
 def controller_of(meta: Json) -> tuple[str, str]:
     """The controller's uid, and its name as job/train; both empty if there is none."""
-    for owner in meta.get("ownerReferences") or ():
+    for owner in list_field(meta, "ownerReferences", "metadata", limits.OWNERS):
         if owner.get("controller"):
-            kind, name = text_field(owner, "kind"), text_field(owner, "name")
-            return text_field(owner, "uid"), f"{kind.lower()}/{name}"
+            kind, name = (text_field(owner, key, limits.NAME) for key in ("kind", "name"))
+            return text_field(owner, "uid", limits.NAME), f"{kind.lower()}/{name}"
     return "", ""
 
 
@@ -67,7 +75,10 @@ def decode_owner(kind: str, raw: Json, levels: frozenset[str]) -> OwnerSeen:
     """levels: what topology-required may name."""
     with identifying(kind, raw):
         meta = raw["metadata"]
-        uid, name = meta["uid"], f"{kind.lower()}/{meta['name']}"
+        _, name, uid = identity(meta, namespaced=False)
+        if not uid:
+            raise KeyError("uid")
+        name = f"{kind.lower()}/{name}"
     try:
         annotations = meta.get("annotations") or {}
         required = text_field(annotations, names.TOPOLOGY_REQUIRED)
@@ -79,7 +90,7 @@ def decode_owner(kind: str, raw: Json, levels: frozenset[str]) -> OwnerSeen:
             name,
             _above(kind, meta),
             min_member(meta.get("labels") or {}, annotations),
-            text_field(annotations, names.QUEUE_NAME),
+            text_field(annotations, names.QUEUE_NAME, limits.NAME),
             required,
             highest_tier(annotations),
         )

@@ -7,21 +7,26 @@ from central.kube.decode.fields import (
     FieldError,
     error_text,
     identifying,
+    identity,
+    labels_field,
+    list_field,
     text_field,
 )
+from central.model import limits
 from central.model.facts import HyperNodeSeen, Member
 from central.model.json_types import Json
 
 
 def decode_hypernode(raw: Json) -> HyperNodeSeen:
     with identifying("HyperNode", raw):
-        seen = HyperNodeSeen(raw["metadata"]["name"], 0, uid=str(raw["metadata"].get("uid") or ""))
+        _, name, uid = identity(raw["metadata"], namespaced=False)
+        seen = HyperNodeSeen(name, 0, uid=uid)
     try:
         tier = raw["spec"].get("tier")
-        if type(tier) is not int or tier < 0:
-            raise FieldError(f"spec.tier: {tier!r} is not a whole number")
+        if type(tier) is not int or not 0 <= tier <= limits.TIER:
+            raise FieldError(f"spec.tier: {tier!r} is not a whole number from 0 to {limits.TIER}")
         seen = replace(seen, tier=tier)
-        members = enumerate(raw["spec"].get("members") or ())
+        members = enumerate(list_field(raw["spec"], "members", "spec", limits.MEMBERS))
         return replace(
             seen, members=tuple(_member(f"spec.members[{i}]", one) for i, one in members)
         )
@@ -31,12 +36,13 @@ def decode_hypernode(raw: Json) -> HyperNodeSeen:
 
 def _member(field: str, raw: Json) -> Member:
     kind, selector = raw.get("type"), raw.get("selector") or {}
-    if kind not in {"Node", "HyperNode"}:
+    if kind not in ("Node", "HyperNode"):
         raise FieldError(f'{field}.type: "{kind}" is neither Node nor HyperNode')
     exact = text_field(selector.get("exactMatch") or {}, "name")
-    pattern = text_field(selector.get("regexMatch") or {}, "pattern")
+    pattern = text_field(selector.get("regexMatch") or {}, "pattern", limits.PATTERN)
     label_match = selector.get("labelMatch") or {}
-    labels = tuple(sorted((label_match.get("matchLabels") or {}).items()))
+    where = f"{field}.selector.labelMatch"
+    labels = tuple(sorted(labels_field(label_match, "matchLabels", where, limits.SELECTOR).items()))
     if label_match.get("matchExpressions") or (labels and kind != "Node"):
         raise FieldError(f"{field}.selector.labelMatch: only matchLabels, and only of nodes")
     if sum(map(bool, (exact, pattern, labels))) != 1:

@@ -5,19 +5,28 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from central.controllers.job import plugins
+from central.controllers.job import plugins, pod_manifest
 from central.kube.decode import job_tasks
 from central.kube.decode.fields import (
     DECODE_ERRORS,
     FieldError,
+    check_nesting,
     duration_field,
     error_text,
     identifying,
+    identity,
     int_field,
+    labels_field,
+    list_field,
+    map_field,
+    shortened,
+    strings_field,
     text_field,
+    whole,
 )
 from central.kube.decode.job_tasks import network_topology
 from central.kube.decode.quantities import parse_time
+from central.model import limits
 from central.model.facts import JobSeen
 from central.model.jobspec import JobMember, JobSpec, JobStatus, VolumeSpec
 from central.model.json_types import Json
@@ -38,29 +47,39 @@ def decode_job(raw: Json, scheduler: str = SCHEDULER) -> JobSeen:
     with identifying("Job", raw):
         meta = raw["metadata"]
         spec = JobSpec(
-            meta["namespace"],
-            meta["name"],
-            meta.get("uid") or "",
-            labels=_pairs(meta.get("labels")),
+            *identity(meta),
+            labels=_pairs(labels_field(meta, "labels", "metadata", limits.LABELS)),
             annotations=_pairs(meta.get("annotations")),
             scheduler_name=scheduler,
         )
         seen = JobSeen(
             spec,
-            _status(raw.get("status") or {}),
             created=parse_time(meta.get("creationTimestamp")),
             deleting="deletionTimestamp" in meta,
             owner=_controller(meta),
         )
     try:
+        seen = replace(seen, status=_status(raw.get("status") or {}))
+        check_nesting(raw)
         spec = _spec(raw.get("spec") or {}, spec)
-        return replace(seen, spec=spec, error=plugins.check(spec))
+        error = shortened(plugins.check(spec)) or _manifest_error(spec, seen.status)
+        return replace(seen, spec=spec, error=error)
     except DECODE_ERRORS as error:
         return replace(seen, error=error_text(error))
 
 
+def _manifest_error(spec: JobSpec, status: JobStatus) -> str:
+    """Templates may hold anything, so each is tried once before the controller makes pods of it."""
+    for index, task in enumerate(spec.tasks):
+        try:
+            pod_manifest.manifest(spec, status, task, 0)
+        except DECODE_ERRORS as error:
+            return f"spec.tasks[{index}].template: {error_text(error)}"
+    return ""
+
+
 def _controller(meta: Json) -> str:
-    owners = meta.get("ownerReferences") or ()
+    owners = list_field(meta, "ownerReferences", "metadata", limits.OWNERS)
     return next((text_field(one, "uid") for one in owners if one.get("controller")), "")
 
 
@@ -68,6 +87,8 @@ def _spec(raw: Json, spec: JobSpec) -> JobSpec:
     tasks = job_tasks.decode_tasks(_scaled(raw))
     least = int_field(raw, "minAvailable", "spec", 0) or sum(task.minimum for task in tasks)
     replicas = sum(task.replicas for task in tasks)
+    if replicas > limits.REPLICAS:
+        raise FieldError(f"spec.tasks: {replicas} pods; at most {limits.REPLICAS} are accepted")
     if least > replicas:
         raise FieldError(f"spec.minAvailable: {least} exceeds the {replicas} pods of all tasks")
     ttl = raw.get("ttlSecondsAfterFinished")
@@ -77,14 +98,14 @@ def _spec(raw: Json, spec: JobSpec) -> JobSpec:
         tasks=tasks,
         min_available=least,
         scheduler_name=text_field(raw, "schedulerName") or spec.scheduler_name,
-        queue=text_field(raw, "queue") or "default",
-        policies=job_tasks.decode_policies(raw.get("policies"), "spec.policies"),
-        plugins=_plugins(raw.get("plugins") or {}),
-        volumes=_volumes(raw.get("volumes") or []),
+        queue=text_field(raw, "queue", limits.NAME) or "default",
+        policies=job_tasks.decode_policies(raw, "spec"),
+        plugins=_plugins(map_field(raw, "plugins", "spec", limits.PLUGINS)),
+        volumes=_volumes(list_field(raw, "volumes", "spec", limits.VOLUMES)),
         max_retry=int_field(raw, "maxRetry", "spec", 0) or DEFAULT_RETRY,
         ttl_s=None if ttl is None else int_field(raw, "ttlSecondsAfterFinished", "spec", 0),
         min_success=None if success is None else _min_success(raw, replicas),
-        priority_class=text_field(raw, "priorityClassName"),
+        priority_class=text_field(raw, "priorityClassName", limits.NAME),
         topology=network_topology(raw.get("networkTopology"), "spec.networkTopology"),
         estimate_s=duration_field(raw, "runningEstimate", "spec"),
     )
@@ -92,10 +113,14 @@ def _spec(raw: Json, spec: JobSpec) -> JobSpec:
 
 def _scaled(raw: Json) -> Any:
     """The tasks. spec.replicas, which `kubectl scale` writes, overrides the replicas of the last one."""
-    tasks = raw.get("tasks")
-    if raw.get("replicas") is None or not isinstance(tasks, list) or not tasks:
+    tasks = list_field(raw, "tasks", "spec", limits.TASKS)
+    if raw.get("replicas") is None or not tasks:
         return tasks
-    return [*tasks[:-1], {**tasks[-1], "replicas": int_field(raw, "replicas", "spec", 0)}]
+    return [*tasks[:-1], {**tasks[-1], "replicas": _replicas(raw)}]
+
+
+def _replicas(raw: Json) -> int:
+    return int_field(raw, "replicas", "spec", 0, limits.REPLICAS)
 
 
 def _min_success(raw: Json, replicas: int) -> int:
@@ -108,31 +133,27 @@ def _min_success(raw: Json, replicas: int) -> int:
 
 
 def _plugins(raw: Json) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    found = []
-    for name, arguments in sorted(raw.items()):
-        values = arguments or ()
-        if not isinstance(values, list | tuple) or not all(isinstance(one, str) for one in values):
-            raise FieldError(f"spec.plugins.{name}: {values!r} is not a list of strings")
-        found.append((name, tuple(values)))
-    return tuple(found)
+    return tuple(
+        (name, strings_field(raw, name, "spec.plugins", limits.ARGUMENTS)) for name in sorted(raw)
+    )
 
 
 def _volumes(raw: list[Json]) -> tuple[VolumeSpec, ...]:
-    found: list[VolumeSpec] = []
+    found: dict[str, VolumeSpec] = {}
     for index, volume in enumerate(raw):
         field = f"spec.volumes[{index}]"
         path, name = text_field(volume, "mountPath"), text_field(volume, "volumeClaimName")
         claim = volume.get("volumeClaim")
         if not path or ":" in path:
             raise FieldError(f'{field}.mountPath: "{path}" is not a mount path')
-        if path in {other.mount_path for other in found}:
+        if path in found:
             raise FieldError(f"{field}.mountPath: {path} is used twice")
         if bool(name) == bool(claim):
             raise FieldError(f"{field}: needs one of volumeClaimName and volumeClaim")
         if claim is not None and not isinstance(claim, dict):
             raise FieldError(f"{field}.volumeClaim: not an object")
-        found.append(VolumeSpec(path, name, claim))
-    return tuple(found)
+        found[path] = VolumeSpec(path, name, claim)
+    return tuple(found.values())
 
 
 def _status(raw: Json) -> JobStatus:
@@ -143,15 +164,17 @@ def _status(raw: Json) -> JobStatus:
         reason=text_field(state, "reason"),
         message=text_field(state, "message"),
         since=parse_time(state.get("lastTransitionTime")),
-        version=int(raw.get("version") or 0),
-        retries=int(raw.get("retryCount") or 0),
-        restarts=tuple(sorted((raw.get("podRestarts") or {}).items())),
+        version=whole(raw.get("version")),
+        retries=whole(raw.get("retryCount")),
+        restarts=_numbers(raw, "podRestarts", limits.REPLICAS),
         counts=tuple(
-            (task, tuple(sorted((counts.get("phase") or {}).items())))
-            for task, counts in sorted((raw.get("taskStatusCount") or {}).items())
+            (task, _numbers(counts, "phase", limits.TASKS))
+            for task, counts in sorted(
+                map_field(raw, "taskStatusCount", "status", limits.TASKS).items()
+            )
         ),
-        terminating=int(raw.get("terminating") or 0),
-        resources=_pairs(raw.get("controlledResources")),
+        terminating=whole(raw.get("terminating")),
+        resources=_pairs(labels_field(raw, "controlledResources", "status", limits.REPLICAS)),
         conditions=tuple(
             (text_field(one, "status"), parse_time(one.get("lastTransitionTime")))
             for one in raw.get("conditions") or ()
@@ -174,7 +197,7 @@ def decode_job_member(meta: Json, status: Json) -> JobMember | None:
 
 def _part(owner: Json, meta: Json, status: Json) -> JobMember:
     annotations = meta.get("annotations") or {}
-    match = _INDEX.search(annotations.get(INDEX) or meta["name"])
+    match = _INDEX.search((annotations.get(INDEX) or meta["name"])[-9:])
     containers = [
         *(status.get("initContainerStatuses") or ()),
         *(status.get("containerStatuses") or ()),
@@ -182,21 +205,30 @@ def _part(owner: Json, meta: Json, status: Json) -> JobMember:
     ends = [(one.get("state") or {}).get("terminated") or {} for one in containers]
     conditions = status.get("conditions") or ()
     return JobMember(
-        job=owner["name"],
-        job_uid=owner["uid"],
-        task=annotations.get(TASK) or "",
+        job=_name(owner.get("name")),
+        job_uid=_name(owner.get("uid")),
+        task=_name(annotations.get(TASK)),
         index=int(match[1]) if match else 0,
         version=_count(annotations.get(VERSION)),
         turn=_count(annotations.get(TURN)),
-        restarts=sum(one.get("restartCount") or 0 for one in containers),
-        exit_codes=tuple(sorted({end["exitCode"] for end in ends if end.get("exitCode")})),
+        restarts=sum(whole(one.get("restartCount")) for one in containers),
+        exit_codes=tuple(sorted({whole(end["exitCode"]) for end in ends if end.get("exitCode")})),
         ready=any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions),
         ended=max((parse_time(end.get("finishedAt")) for end in ends), default=0.0) or None,
     )
 
 
+def _name(value: Any) -> str:
+    return value if isinstance(value, str) and len(value) <= limits.NAME else ""
+
+
 def _count(value: Any) -> int:
     return int(value[:9]) if isinstance(value, str) and value.isascii() and value.isdigit() else 0
+
+
+def _numbers(part: Json, key: str, most: int) -> tuple[tuple[str, int], ...]:
+    counts = map_field(part, key, "status", most)
+    return tuple(sorted((name, whole(count)) for name, count in counts.items()))
 
 
 def _pairs(found: Json | None) -> tuple[tuple[str, str], ...]:

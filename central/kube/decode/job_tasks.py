@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from central.kube.decode import podspec
+from central.kube.decode.effective_requests import resource_amounts
 from central.kube.decode.fields import (
     DECODE_ERRORS,
     INT32_MAX,
@@ -13,8 +14,11 @@ from central.kube.decode.fields import (
     duration_field,
     error_text,
     int_field,
+    list_field,
+    strings_field,
     text_field,
 )
+from central.model import limits
 from central.model.jobspec import (
     ACTIONS,
     ANY,
@@ -40,22 +44,22 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 def decode_tasks(raw: Any) -> tuple[TaskSpec, ...]:
     if not isinstance(raw, list) or not raw:
         raise FieldError("spec.tasks: a Job needs at least one task")
-    tasks: list[TaskSpec] = []
+    tasks: dict[str, TaskSpec] = {}
     for index, one in enumerate(raw):
         field = f"spec.tasks[{index}]"
         task = _task(one, f"default{index}", field)
-        if any(task.name == other.name for other in tasks):
+        if task.name in tasks:
             raise FieldError(f"{field}.name: {task.name} is used twice")
-        tasks.append(task)
+        tasks[task.name] = task
     _check_order(tasks)
-    return tuple(tasks)
+    return tuple(tasks.values())
 
 
 def _task(raw: Json, default_name: str, field: str) -> TaskSpec:
     name = text_field(raw, "name") or default_name
     if not _NAME.fullmatch(name):
         raise FieldError(f'{field}.name: "{name}" must be lower case letters, digits and hyphens')
-    replicas = int_field(raw, "replicas", field, 0)
+    replicas = int_field(raw, "replicas", field, 0, limits.REPLICAS)
     partition = _partition(raw.get("partitionPolicy"), replicas, f"{field}.partitionPolicy")
     least = replicas
     if raw.get("minAvailable") is not None:
@@ -75,9 +79,9 @@ def _task(raw: Json, default_name: str, field: str) -> TaskSpec:
     after = raw.get("dependsOn") or {}
     return replace(
         _template(raw.get("template"), TaskSpec(name, replicas, least, {}), f"{field}.template"),
-        policies=decode_policies(raw.get("policies"), f"{field}.policies"),
+        policies=decode_policies(raw, field),
         max_retry=int_field(raw, "maxRetry", field, NO_LIMIT) or DEFAULT_RETRY,
-        after=_strings(after.get("name"), f"{field}.dependsOn.name"),
+        after=strings_field(after, "name", f"{field}.dependsOn", limits.TASKS),
         after_any=_is_any(after, f"{field}.dependsOn.iteration"),
         partition=partition,
         topology_policy=topology,
@@ -95,9 +99,7 @@ def _template(raw: Any, task: TaskSpec, field: str) -> TaskSpec:
         limits: dict[str, int] = {}
         for container in spec["containers"]:
             resources = container.get("resources") or {}
-            for resource, amount in podspec.resource_amounts(
-                resources.get("limits"), "limits"
-            ).items():
+            for resource, amount in resource_amounts(resources.get("limits"), "limits").items():
                 limits[resource] = limits.get(resource, 0) + amount
     except FieldError as error:
         raise FieldError(f"{field}.{error}") from None
@@ -127,11 +129,12 @@ def network_topology(raw: Json | None, field: str) -> Json | None:
     return raw or None
 
 
-def decode_policies(raw: Any, field: str) -> tuple[LifecyclePolicy, ...]:
+def decode_policies(raw: Json, prefix: str) -> tuple[LifecyclePolicy, ...]:
+    field = f"{prefix}.policies"
     found: list[LifecyclePolicy] = []
     events: set[str] = set()
     codes: set[int] = set()
-    for index, one in enumerate(raw or ()):
+    for index, one in enumerate(list_field(raw, "policies", prefix, limits.POLICIES)):
         policy = _policy(one, f"{field}[{index}]")
         twice = events & set(policy.events) or codes & {policy.exit_code}
         if twice:
@@ -148,7 +151,7 @@ def _policy(raw: Json, field: str) -> LifecyclePolicy:
     action = text_field(raw, "action")
     if action not in ACTIONS:
         raise FieldError(f'{field}.action: "{action}" is not one of {", ".join(ACTIONS)}')
-    events = _strings(raw.get("events"), f"{field}.events")
+    events = strings_field(raw, "events", field, limits.POLICIES)
     if event := text_field(raw, "event"):
         events = (event, *events)
     for event in events:
@@ -165,14 +168,13 @@ def _policy(raw: Json, field: str) -> LifecyclePolicy:
     return LifecyclePolicy(action, tuple(dict.fromkeys(events)), code, timeout_s)
 
 
-def _check_order(tasks: list[TaskSpec]) -> None:
+def _check_order(tasks: dict[str, TaskSpec]) -> None:
     """Every dependency exists and is part of no cycle."""
-    by_name = {task.name: task for task in tasks}
-    for index, task in enumerate(tasks):
+    for index, task in enumerate(tasks.values()):
         for name in task.after:
-            if name not in by_name:
+            if name not in tasks:
                 raise FieldError(f"spec.tasks[{index}].dependsOn.name: there is no task {name}")
-    check_acyclic("spec.tasks", {task.name: task.after for task in tasks})
+    check_acyclic("spec.tasks", {task.name: task.after for task in tasks.values()})
 
 
 def _is_any(raw: Json, field: str) -> bool:
@@ -180,11 +182,3 @@ def _is_any(raw: Json, field: str) -> bool:
     if iteration not in ("", "any", "all"):
         raise FieldError(f'{field}: "{iteration}" is neither any nor all')
     return iteration == "any"
-
-
-def _strings(raw: Any, field: str) -> tuple[str, ...]:
-    if raw is None:
-        return ()
-    if not isinstance(raw, list) or not all(isinstance(one, str) for one in raw):
-        raise FieldError(f"{field}: {raw!r} is not a list of strings")
-    return tuple(raw)

@@ -7,7 +7,15 @@ from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 from central.kube.decode import podspec
-from central.kube.decode.fields import FieldError
+from central.kube.decode.fields import (
+    INT32_MAX,
+    FieldError,
+    labels_field,
+    list_field,
+    strings_field,
+    text_field,
+)
+from central.model import limits
 from central.model.json_types import Json
 from central.model.pod_rules import (
     Apart,
@@ -50,7 +58,7 @@ def rule_sources(spec: Json, ours: bool) -> list[Json]:
 def _spreads(spec: Json, namespace: str, labels: Json, *, hard: bool) -> tuple[Spread, ...]:
     return tuple(
         _spread(part, namespace, labels)
-        for part in spec.get("topologySpreadConstraints") or ()
+        for part in list_field(spec, "topologySpreadConstraints", "spec", limits.TERMS)
         if (part.get("whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule") == hard
     )
 
@@ -85,7 +93,7 @@ def decode_pod_rules(spec: Json, ours: bool, namespace: str, labels: Json) -> Ru
 
 def _preferred_nodes(affinity: Json) -> tuple[tuple[int, tuple[Requirement, ...]], ...]:
     found = []
-    for index, term in enumerate((affinity.get("nodeAffinity") or {}).get(PREFERRED) or ()):
+    for index, term in enumerate(_affinity_terms(affinity, "nodeAffinity", PREFERRED)):
         field = f"spec.affinity.nodeAffinity.{PREFERRED}[{index}]"
         weight = _weight(term, field)
         selected = podspec.node_terms({"nodeSelectorTerms": [term["preference"]]})
@@ -96,7 +104,7 @@ def _preferred_nodes(affinity: Json) -> tuple[tuple[int, tuple[Requirement, ...]
 def _nearer(affinity: Json, namespace: str, labels: Json) -> tuple[Nearer, ...]:
     found = []
     for kind, sign in (("podAffinity", 1), ("podAntiAffinity", -1)):
-        for index, term in enumerate((affinity.get(kind) or {}).get(PREFERRED) or ()):
+        for index, term in enumerate(_affinity_terms(affinity, kind, PREFERRED)):
             field = f"spec.affinity.{kind}.{PREFERRED}[{index}]"
             selector, key = _term(term["podAffinityTerm"], namespace, labels, field)
             found.append(Nearer(Peers((selector,)), key, sign * _weight(term, field)))
@@ -105,9 +113,14 @@ def _nearer(affinity: Json, namespace: str, labels: Json) -> tuple[Nearer, ...]:
 
 def _weight(term: Json, field: str) -> int:
     weight = term.get("weight")
-    if type(weight) is not int:
-        raise FieldError(f"{field}.weight: {weight!r} is not a whole number")
+    if type(weight) is not int or not 1 <= weight <= 100:
+        raise FieldError(f"{field}.weight: {weight!r} is not a whole number from 1 to 100")
     return weight
+
+
+def _affinity_terms(affinity: Json, kind: str, when: str) -> list[Json]:
+    part = affinity.get(kind) or {}
+    return list_field(part, when, f"spec.affinity.{kind}", limits.TERMS)
 
 
 def _unique(values: Iterable[Some]) -> tuple[Some, ...]:
@@ -117,12 +130,12 @@ def _unique(values: Iterable[Some]) -> tuple[Some, ...]:
 def _terms(affinity: Json, kind: str, namespace: str, labels: Json) -> list[tuple[Selector, str]]:
     return [
         _term(term, namespace, labels, f"spec.affinity.{kind}.{REQUIRED}[{index}]")
-        for index, term in enumerate((affinity.get(kind) or {}).get(REQUIRED) or ())
+        for index, term in enumerate(_affinity_terms(affinity, kind, REQUIRED))
     ]
 
 
 def _term(term: Json, namespace: str, labels: Json, field: str) -> tuple[Selector, str]:
-    named = tuple(sorted(term.get("namespaces") or ()))
+    named = tuple(sorted(strings_field(term, "namespaces", field, limits.VALUES)))
     chosen = term.get("namespaceSelector")
     if not named and chosen is None:
         named = (namespace,)
@@ -137,8 +150,8 @@ def _term(term: Json, namespace: str, labels: Json, field: str) -> tuple[Selecto
 def _spread(part: Json, namespace: str, labels: Json) -> Spread:
     field = "spec.topologySpreadConstraints"
     skew, domains = part.get("maxSkew", 1), part.get("minDomains") or 1
-    if type(skew) is not int or type(domains) is not int:
-        raise FieldError(f"{field}: maxSkew and minDomains must be whole numbers")
+    if not all(type(one) is int and 1 <= one <= INT32_MAX for one in (skew, domains)):
+        raise FieldError(f"{field}: maxSkew and minDomains must be whole numbers from 1")
     selector = Selector((namespace,), _labels(part, labels, field))
     return Spread(
         Peers((selector,), leaving=False),
@@ -152,7 +165,7 @@ def _spread(part: Json, namespace: str, labels: Json) -> Spread:
 
 def _key(part: Json, field: str) -> str:
     key = part.get("topologyKey")
-    if type(key) is not str or not key:
+    if type(key) is not str or not 0 < len(key) <= limits.TEXT:
         raise FieldError(f"{field}.topologyKey: {key!r} is not a label key")
     return key
 
@@ -164,7 +177,7 @@ def _labels(part: Json, labels: Json, field: str) -> tuple[Expression, ...] | No
     own = [
         Expression(key, operator, (labels[key],))
         for keys, operator in (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn"))
-        for key in part.get(keys) or ()
+        for key in list_field(part, keys, field, limits.EXPRESSIONS)
         if key in labels
     ]
     return _unique((*label_expressions(part["labelSelector"], f"{field}.labelSelector"), *own))
@@ -173,13 +186,15 @@ def _labels(part: Json, labels: Json, field: str) -> tuple[Expression, ...] | No
 def label_expressions(selector: Json, field: str) -> tuple[Expression, ...]:
     found = [
         Expression(key, "In", (value,))
-        for key, value in sorted((selector.get("matchLabels") or {}).items())
+        for key, value in sorted(
+            labels_field(selector, "matchLabels", field, limits.SELECTOR).items()
+        )
     ]
-    for expression in selector.get("matchExpressions") or ():
-        if expression.get("operator") not in _OPERATORS:
+    for expression in list_field(selector, "matchExpressions", field, limits.EXPRESSIONS):
+        if text_field(expression, "operator") not in _OPERATORS:
             raise FieldError(f'{field}: "{expression.get("operator")}" is not an operator')
-        values = tuple(expression.get("values") or ())
-        found.append(Expression(expression["key"], expression["operator"], values))
+        values = strings_field(expression, "values", field, limits.VALUES)
+        found.append(Expression(text_field(expression, "key"), expression["operator"], values))
     return tuple(found)
 
 
@@ -200,13 +215,18 @@ def _containers_with_ports(spec: Json) -> list[Json]:
 
 
 def _ports(spec: Json) -> Iterator[Port]:
-    for container in _containers_with_ports(spec):
+    containers = _containers_with_ports(spec)
+    if (count := sum(len(container["ports"]) for container in containers)) > limits.PORTS:
+        raise FieldError(f"spec.containers: {count} ports; at most {limits.PORTS} are accepted")
+    for container in containers:
         for port in container["ports"]:
             number = port.get("hostPort") or (spec.get("hostNetwork") and port["containerPort"])
             if number:
                 address = port.get("hostIP") or ""
+                if type(number) is not int or not 0 < number < 65536:
+                    raise FieldError(f"spec.containers.ports: {number!r} is not a port")
                 yield Port(
                     port.get("protocol") or "TCP",
-                    int(number),
+                    number,
                     "" if address in _ANY_ADDRESS else address,
                 )

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from central.kube.decode.fields import FieldError, FirstError
+from central.kube.decode.fields import FieldError, FirstError, text_field
 from central.kube.decode.quantities import InvalidQuantity, parse_duration, parse_quantity
 from central.kube.decode.topology_constraints import (
     TopologyConstraints,
@@ -24,6 +24,7 @@ from protos.names import GPU_LEAST, GPU_MEMORY, GPU_MEMORY_LEVEL, GPU_MODEL, GPU
 # The annotations that a reader looks at, the reader, and the field of PodSeen that it sets.
 FieldRow = tuple[frozenset[str], Callable[[Json], Any], str]
 
+_MOST = 2**31 - 1
 _LIMIT = re.compile(r"0|[1-9]\d{0,9}|max", re.ASCII)  # not 010, which is 8 to the kernel
 
 
@@ -71,7 +72,7 @@ def _runs_for(annotations: Json) -> float | None:
     if not (value := annotations[names.RUNS_FOR]):
         return None
     try:
-        return parse_duration(str(value))
+        return parse_duration(value)
     except InvalidQuantity as error:
         raise FieldError(f"annotation {names.RUNS_FOR}: {error}") from None
 
@@ -90,7 +91,8 @@ def _rdma_limits(annotations: Json, spec: PodSpec) -> PodSpec:
     for limit, key in (("hca_handle", names.RDMA_HANDLES), ("hca_object", names.RDMA_OBJECTS)):
         if (value := annotations.get(key)) is None:
             continue
-        if not _LIMIT.fullmatch(str(value)) or (value != "max" and int(value) >= 2**31 - 1):
+        text = str(value)
+        if len(text) > 10 or not _LIMIT.fullmatch(text) or (text != "max" and int(text) >= _MOST):
             raise FieldError(f'annotation {key}: "{value}" is neither a whole number nor max')
         limits.append((limit, -1 if value == "max" else int(value)))
     if limits and not spec.rdma_containers:
@@ -146,7 +148,8 @@ def _gpu_model(annotations: Json, spec: PodSpec) -> PodSpec:
     gpus = (names.GPU, GPU_SHARE)
     if not any(name in gpus or name.startswith(names.MIG) for name, _ in spec.requests):
         raise FieldError(f"annotation {key}: no container asks for GPUs")
-    patterns = tuple(sorted({folded_model(part) for part in str(models or "").split(",")} - {""}))
+    text = text_field(annotations, GPU_MODEL) if models is not None else ""
+    patterns = tuple(sorted({folded_model(part) for part in text.split(",")} - {""}))
     if models is not None and not patterns:
         example = "write it like H100,H200 or *80GB*"
         raise FieldError(f"annotation {GPU_MODEL}: it names no model; {example}")

@@ -20,9 +20,20 @@ from central.kube.decode import (
     podspec,
     storage_decoder,
 )
-from central.kube.decode.fields import DECODE_ERRORS, FieldError, FirstError, error_text, text_field
+from central.kube.decode.effective_requests import pod_status_content
+from central.kube.decode.fields import (
+    DECODE_ERRORS,
+    FieldError,
+    FirstError,
+    error_text,
+    identity,
+    labels_field,
+    text_field,
+    whole,
+)
 from central.kube.decode.quantities import parse_time
 from central.kube.decode.topology_constraints import TopologyConstraints
+from central.model import limits
 from central.model.facts import PodSeen, PodSpec
 from central.model.json_types import Json
 from central.model.pod_rules import Labels
@@ -35,7 +46,7 @@ _INDEX_KEYS = (
     "apps.kubernetes.io/pod-index",
 )
 _CACHED_MOST = 50_000
-_NO_GANG = ("", None, "", "", "")
+_NO_GANG = ("", None, "", "")
 
 
 class PodDecoder:
@@ -49,38 +60,49 @@ class PodDecoder:
     def decode(self, raw: Json) -> PodSeen:
         """Raises DECODE_ERRORS."""
         meta, spec, status = raw["metadata"], raw["spec"], raw.get("status") or {}
-        labels, annotations = meta.get("labels") or {}, meta.get("annotations") or {}
+        labels = meta.get("labels") or {}
+        annotations = meta.get("annotations") or {}
         ours = spec.get("schedulerName") in self._ours
-        namespace, name = meta["namespace"], meta["name"]
+        namespace, name, uid = identity(meta)
+        if not uid:
+            raise KeyError("uid")
         errors = FirstError()
-        gang, least, owner, owner_name, errors.message = (
-            gang_annotations.gang_of(labels, annotations, meta) if ours else _NO_GANG
+        if len(labels) > limits.LABELS or not all(type(each) is str for each in labels.values()):
+            errors.read({}, labels_field, meta, "labels", "metadata", limits.LABELS)
+            labels = {}
+        gang, least, owner, owner_name = (
+            gang_annotations.gang_of(labels, annotations, meta, errors) if ours else _NO_GANG
         )
         fields = self._annotations.fields(annotations, ours, errors)
-        decoded = self._spec(spec, ours, namespace, labels)
+        decoded = self._spec(spec, status, ours, namespace, labels)
+        task = _text(annotations, names.TASK, errors) or _text(labels, names.TASK, errors)
+        queue = _text(annotations, names.QUEUE_NAME, errors) if ours and annotations else ""
+        volumes = spec.get("volumes")
+        claims = errors.read((), storage_decoder.claim_names, name, spec) if volumes else ()
         return PodSeen(
-            uid=meta["uid"],
+            uid=uid,
             namespace=namespace,
             name=name,
             spec=self._annotated(decoded, annotations, ours, errors),
-            node=text_field(spec, "nodeName"),
+            node=text_field(spec, "nodeName", limits.NAME),
             phase=text_field(status, "phase") or "Pending",
             ours=ours,
             gang=gang,
             gang_min=least,
             gated=bool(spec.get("schedulingGates")),
             deleting="deletionTimestamp" in meta,
-            priority=int(spec.get("priority") or 0),
+            priority=whole(spec.get("priority")),
             created=parse_time(meta.get("creationTimestamp")),
             order=(_index(name, labels, annotations), name),
-            task=text_field(annotations, names.TASK) or text_field(labels, names.TASK),
+            task=task,
             started=parse_time(status.get("startTime")) or None,
             checkpoint=_lenient_time(annotations.get(names.CHECKPOINT)),
             preempts=spec.get("preemptionPolicy") != "Never",
             labels=self.labels(labels),
-            queue=text_field(annotations, names.QUEUE_NAME) if ours and annotations else "",
-            claims=storage_decoder.claim_names(name, spec) if spec.get("volumes") else (),
+            queue=queue,
+            claims=claims,
             part=job_decoder.decode_job_member(meta, status),
+            service_account=text_field(spec, "serviceAccountName", limits.NAME) if ours else "",
             owner=owner,
             owner_name=owner_name,
             **fields,
@@ -95,10 +117,10 @@ class PodDecoder:
             changed = replace(changed, unsupported=errors.message)
         return spec if changed is spec else self._shared(changed)
 
-    def _spec(self, spec: Json, ours: bool, namespace: str, labels: Json) -> PodSpec:
+    def _spec(self, spec: Json, status: Json, ours: bool, namespace: str, labels: Json) -> PodSpec:
         """The spec without its annotations. Never raises: errors are its `unsupported`."""
         try:
-            content = _scheduling_content(spec, ours)
+            content = _scheduling_content(spec, status, ours)
             if rule_parts := pod_affinity.rule_sources(spec, ours):
                 own_labels = [labels.get(key) for key in pod_affinity.label_keys(rule_parts)]
                 content += (rule_parts, namespace, own_labels, bool(spec.get("hostNetwork")))
@@ -115,12 +137,13 @@ class PodDecoder:
                         pod_affinity.decode_pod_rules(spec, ours, namespace, labels)
                         if rule_parts
                         else None,
+                        status,
                     )
                 )
         except FieldError as error:
-            known = PodSpec(requests=(("pods", 1),), unsupported=str(error))
+            known = _refused(spec, status, str(error))
         except DECODE_ERRORS as error:
-            known = PodSpec(requests=(("pods", 1),), unsupported=f"spec: {error_text(error)}")
+            known = _refused(spec, status, f"spec: {error_text(error)}")
         return known
 
     def _shared(self, spec: PodSpec) -> PodSpec:
@@ -134,12 +157,23 @@ class PodDecoder:
         return self._shared_labels.setdefault(found, found)
 
 
-def _scheduling_content(spec: Json, ours: bool) -> list[Any]:
+def _refused(spec: Json, status: Json, why: str) -> PodSpec:
+    """Another scheduler, or a user, may have bound it all the same: what it takes is counted."""
+    try:
+        requests = podspec.requests(spec, status)
+    except DECODE_ERRORS:
+        requests = (("pods", 1),)
+    return PodSpec(requests=requests, unsupported=why)
+
+
+def _scheduling_content(spec: Json, status: Json, ours: bool) -> list[Any]:
     get = spec.get
     content: list[Any] = [ours, [_container_content(c) for c in get("containers") or ()]]
     if inits := get("initContainers"):
         content.append([_container_content(c) for c in inits])
-    content += ("overhead", get("overhead"))
+    content += ("overhead", get("overhead"), get("resources"))
+    if status.get("containerStatuses") and (resized := pod_status_content(spec, status)):
+        content.append(resized)
     if ours:
         content += (
             get("nodeSelector"),
@@ -157,6 +191,11 @@ def _container_content(container: Json) -> list[Any]:
     return [get("name"), get("resources"), get("ports"), get("restartPolicy")]
 
 
+def _text(part: Json, key: str, errors: FirstError) -> str:
+    """A name that a label or annotation gives; empty, with an error, if it is none."""
+    return errors.read("", text_field, part, key, limits.NAME) if key in part else ""
+
+
 def _lenient_time(value: Any) -> float | None:
     """A time that people write; None if it can't be read."""
     try:
@@ -169,7 +208,7 @@ def _index(name: str, labels: Json, annotations: Json) -> int:
     """The pod's index in its gang: from its controller, else the number at the end of its name."""
     for key in _INDEX_KEYS:
         index = annotations.get(key) or labels.get(key)
-        if index and index.isascii() and index.isdigit():
+        if index and index[:18].isascii() and index[:18].isdigit():
             return int(index[:18])
     match = _TRAILING_NUMBER.search(name)
     return int(match[1]) if match else 0

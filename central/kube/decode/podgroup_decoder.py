@@ -6,10 +6,24 @@ from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
-from central.kube.decode import gang_annotations, pod_affinity, podspec
-from central.kube.decode.fields import FieldError, FirstError, identifying, or_error, text_field
+from central.kube.decode import gang_annotations, pod_affinity
+from central.kube.decode.effective_requests import resource_amounts
+from central.kube.decode.fields import (
+    FieldError,
+    FirstError,
+    identifying,
+    identity,
+    int_field,
+    list_field,
+    map_field,
+    or_error,
+    strings_field,
+    text_field,
+    too_long,
+)
 from central.kube.decode.quantities import parse_time
 from central.kube.decode.topology_constraints import TopologyConstraints, placement_policy
+from central.model import limits
 from central.model.facts import Amounts, GangSeen, Roles, SubGroups
 from central.model.json_types import Json
 from protos import names
@@ -17,8 +31,8 @@ from protos import names
 
 def decode_podgroup(raw: Json, topology: TopologyConstraints) -> GangSeen:
     with identifying("PodGroup", raw):
-        meta = raw["metadata"]
-        seen = GangSeen(meta["namespace"], meta["name"], 1, uid=meta.get("uid", ""))
+        namespace, name, uid = identity(raw["metadata"])
+        seen = GangSeen(namespace, name, 1, uid=uid)
     return or_error(seen, _gang, raw, seen, topology)
 
 
@@ -27,7 +41,7 @@ def _gang(raw: Json, seen: GangSeen, topology: TopologyConstraints) -> GangSeen:
     annotations = meta.get("annotations") or {}
     errors = FirstError()
     least = errors.read(1, _count, "spec.minMember", spec.get("minMember", 1))
-    tasks = errors.read((), _task_minimums, spec.get("minTaskMember") or {})
+    tasks = errors.read((), _task_minimums, spec)
     constraint = spec.get("networkTopology") or {}
     level, tier = errors.read(
         ("", None), topology.from_network_topology, constraint, "spec.networkTopology"
@@ -35,16 +49,18 @@ def _gang(raw: Json, seen: GangSeen, topology: TopologyConstraints) -> GangSeen:
     soft_level, soft_tier = "", None
     if constraint.get("mode") == "soft":
         soft_level, soft_tier, level, tier = level, tier, "", None
-    subgroups = errors.read((), _subgroups, spec.get("subGroupPolicy") or (), topology)
+    subgroups = errors.read((), _subgroups, spec, topology)
     roles = errors.read(None, _roles, annotations)
     placement = errors.read("", placement_policy, annotations)
     required, preferred = errors.read(("", ""), topology.from_annotations, annotations)
-    conditions = status.get("conditions") or ()
+    queue = errors.read("", text_field, spec, "queue", limits.NAME)
+    priority = errors.read("", text_field, spec, "priorityClassName", limits.NAME)
+    resources = errors.read((), _min_resources, spec)
     return replace(
         seen,
         min_member=max(1, least),
         task_min=tasks,
-        queue=text_field(spec, "queue") or "default",
+        queue=queue or "default",
         topology_required=required or level,
         topology_preferred=preferred or soft_level,
         required_tier=tier,
@@ -52,9 +68,9 @@ def _gang(raw: Json, seen: GangSeen, topology: TopologyConstraints) -> GangSeen:
         created=parse_time(meta.get("creationTimestamp")),
         error=errors.message,
         phase=text_field(status, "phase"),
-        priority_class=text_field(spec, "priorityClassName"),
-        min_resources=_min_resources(spec.get("minResources")),
-        reason=text_field(conditions[-1], "message") if conditions else "",
+        priority_class=priority,
+        min_resources=resources,
+        reason=_last_message(status.get("conditions") or ()),
         subgroups=subgroups,
         roles=roles,
         placement=placement,
@@ -62,22 +78,34 @@ def _gang(raw: Json, seen: GangSeen, topology: TopologyConstraints) -> GangSeen:
     )
 
 
-def _count(field: str, value: Any, least: int = 0) -> int:
-    if type(value) is not int or value < least:
-        raise FieldError(f"{field}: {value!r} is not a whole number from {least}")
+def _count(field: str, value: Any) -> int:
+    if type(value) is not int or not 0 <= value <= limits.REPLICAS:
+        raise FieldError(f"{field}: {value!r} is not a whole number from 0 to {limits.REPLICAS}")
     return value
 
 
-def _subgroups(policies: Sequence[Json], topology: TopologyConstraints) -> tuple[SubGroups, ...]:
+def _last_message(conditions: Sequence[Json]) -> str:
+    """As this scheduler wrote it; another's may be longer than what is kept."""
+    message = conditions[-1].get("message") if conditions else ""
+    return message[: limits.TEXT] if isinstance(message, str) else ""
+
+
+def _subgroups(spec: Json, topology: TopologyConstraints) -> tuple[SubGroups, ...]:
     found: dict[str, SubGroups] = {}
-    for index, policy in enumerate(policies):
+    pods = 0
+    for index, policy in enumerate(list_field(spec, "subGroupPolicy", "spec", limits.SUBGROUPS)):
         field = f"spec.subGroupPolicy[{index}]"
-        size = _count(f"{field}.subGroupSize", policy.get("subGroupSize", 1), 1)
-        least = _count(f"{field}.minSubGroups", policy.get("minSubGroups", 0))
-        name, keys = text_field(policy, "name"), policy.get("matchLabelKeys") or []
+        size = int_field(policy, "subGroupSize", field, 1, limits.REPLICAS)
+        least = int_field(policy, "minSubGroups", field, 0, limits.REPLICAS)
+        pods += size * least
+        if pods > limits.REPLICAS:
+            why = f"{pods} pods in the least subgroups; at most {limits.REPLICAS} are accepted"
+            raise FieldError(f"{field}.minSubGroups: {why}")
+        name = text_field(policy, "name", limits.NAME)
+        keys = strings_field(policy, "matchLabelKeys", field, limits.OWNERS)
         if not name or name in found:
             raise FieldError(f'{field}.name: "{name}" is missing, or used twice')
-        if not all(type(key) is str and key for key in keys):
+        if not all(keys):
             raise FieldError(f"{field}.matchLabelKeys: {keys!r} are not label keys")
         constraint = policy.get("networkTopology") or {}
         level, tier = topology.from_network_topology(constraint, f"{field}.networkTopology")
@@ -85,11 +113,12 @@ def _subgroups(policies: Sequence[Json], topology: TopologyConstraints) -> tuple
             level, tier = "", None
         selector = policy.get("labelSelector") or {}
         labels = pod_affinity.label_expressions(selector, f"{field}.labelSelector")
-        found[name] = SubGroups(name, size, least, labels, tuple(keys), level, tier=tier)
+        found[name] = SubGroups(name, size, least, labels, keys, level, tier=tier)
     return tuple(found.values())
 
 
-def _task_minimums(minimums: Json) -> tuple[tuple[str, int], ...]:
+def _task_minimums(spec: Json) -> tuple[tuple[str, int], ...]:
+    minimums = map_field(spec, "minTaskMember", "spec", limits.TASKS)
     for task, least in minimums.items():
         _count(f"spec.minTaskMember.{task}", least)
     return tuple(sorted((task, least) for task, least in minimums.items() if least))
@@ -100,9 +129,9 @@ def _roles(annotations: Json) -> Roles | None:
     its pods among each other, a larger set each of its tasks with each other."""
     found = []
     for key in (names.TASK_NEAR, names.TASK_APART):
-        value, pairs = text_field(annotations, key), set[tuple[str, str]]()
-        for together in filter(None, value.split(";")):
-            tasks = sorted({task.strip() for task in together.split(",")})
+        value, pairs = annotations.get(key) or "", set[tuple[str, str]]()
+        sets = _task_sets(key, value)
+        for tasks in sets:
             if not all(tasks):
                 raise FieldError(f'annotation {key}: "{value}" has a task without a name')
             pairs.update(combinations(tasks, 2) if len(tasks) > 1 else [(tasks[0], tasks[0])])
@@ -110,13 +139,29 @@ def _roles(annotations: Json) -> Roles | None:
     return Roles(*found) if any(found) else None
 
 
-def _min_resources(quantities: Json | None) -> Amounts:
+def _task_sets(key: str, value: Any) -> list[list[str]]:
+    """Their names count before they are paired: all pairs of n names are n(n-1)/2 rules."""
+    field = f"annotation {key}"
+    if type(value) is not str:
+        raise FieldError(f"{field}: {value!r} is not a string")
+    if len(value) > limits.TASK_TEXT:
+        raise FieldError(too_long(field, value, limits.TASK_TEXT))
+    sets = [
+        sorted({task.strip() for task in together.split(",")})
+        for together in filter(None, value.split(";"))
+    ]
+    if (count := sum(map(len, sets))) > limits.ROLES:
+        raise FieldError(f"{field}: {count} tasks; at most {limits.ROLES} are accepted")
+    return sets
+
+
+def _min_resources(spec: Json) -> Amounts:
     """Resources under their own names or as quotas name them (requests.cpu), without limits and object
     counts."""
     found: dict[str, int] = {}
-    for key, quantity in (quantities or {}).items():
+    for key, quantity in map_field(spec, "minResources", "spec", limits.RESOURCES).items():
         resource = key.removeprefix("requests.")
         if not key.startswith(("limits.", "count/")):
-            amount = podspec.resource_amounts({resource: quantity}, "spec.minResources")[resource]
+            amount = resource_amounts({resource: quantity}, "spec.minResources")[resource]
             found[resource] = max(amount, found.get(resource, 0))
     return tuple(sorted((resource, amount) for resource, amount in found.items() if amount))

@@ -6,9 +6,22 @@ than being placed against its spec.
 Design: docs/design/0046-no-dra.md
 """
 
-from central.kube.decode.fields import FieldError
-from central.kube.decode.quantities import InvalidQuantity, parse_quantity
-from central.model.facts import PodSpec, Toleration
+from central.kube.decode.effective_requests import (
+    bounded,
+    container_requests,
+    is_sidecar,
+    requests_of,
+)
+from central.kube.decode.fields import (
+    FieldError,
+    labels_field,
+    list_field,
+    strings_field,
+    text_field,
+    too_long,
+)
+from central.model import limits, wording
+from central.model.facts import Amounts, PodSpec, Toleration
 from central.model.json_types import Json
 from central.model.pod_rules import NodeTerms, Requirement, Rules
 from protos import names
@@ -18,99 +31,65 @@ from protos.slicing import is_slice
 _OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"})
 
 
-def decode_pod_spec(spec: Json, ours: bool, rules: Rules | None = None) -> PodSpec:
+def requests(spec: Json, status: Json) -> Amounts:
+    """What a pod takes from its node, sorted by name. Of too many resources it keeps Kubernetes' own and
+    then the first."""
+    return _kept(requests_of(spec, status))
+
+
+def _kept(amounts: dict[str, int]) -> Amounts:
+    found = [(name, amount) for name, amount in amounts.items() if amount]
+    if len(found) > limits.RESOURCES:
+        found = sorted(found, key=lambda pair: ("/" in pair[0], pair))[: limits.RESOURCES]
+    return tuple(sorted(found))
+
+
+def decode_pod_spec(
+    spec: Json, ours: bool, rules: Rules | None = None, status: Json | None = None
+) -> PodSpec:
     """Of pods that another scheduler places, only resources and anti-affinity matter."""
-    requests = _requests(spec)
+    amounts = requests_of(spec, status or {})
+    asked = _kept(amounts)
     gpus = _device_containers(spec, names.GPU)
     rdma = _device_containers(spec, names.RDMA)
     shares = _device_containers(spec, names.GPU_SHARE)
     if not ours:
         return PodSpec(
-            requests=requests,
+            requests=asked,
             gpu_containers=gpus,
             rdma_containers=rdma,
             share_containers=shares,
             rules=rules,
         )
     return PodSpec(
-        requests=requests,
-        node_selector=tuple(sorted((spec.get("nodeSelector") or {}).items())),
+        requests=asked,
+        node_selector=tuple(
+            sorted(labels_field(spec, "nodeSelector", "spec", limits.SELECTOR).items())
+        ),
         node_terms=_node_terms(spec),
         tolerations=_tolerations(spec),
         gpu_containers=gpus,
         rdma_containers=rdma,
         on_host=bool(rdma and spec.get("hostNetwork")),
         share_containers=shares,
-        unsupported=_unsupported(spec)
-        or _unshareable(dict(requests))
+        unsupported=_unsupported(spec, amounts)
+        or _unshareable(dict(asked))
         or _mixed_gpu_resources(spec),
         rules=rules,
     )
 
 
-def _is_sidecar(container: Json) -> bool:
-    return container.get("restartPolicy") == "Always"
-
-
-def _container_requests(container: Json, field: str) -> dict[str, int]:
-    """A container's requests; its limits where requests are missing, as the API server defaults them."""
-    resources = container.get("resources") or {}
-    found: dict[str, int] = {}
-    for part in ("limits", "requests"):
-        found |= resource_amounts(resources.get(part), f"{field}.resources.{part}")
-    return found
-
-
-def resource_amounts(quantities: Json | None, field: str) -> dict[str, int]:
-    found = {}
-    for resource, quantity in (quantities or {}).items():
-        try:
-            found[resource] = parse_quantity(resource, quantity)
-        except InvalidQuantity as error:
-            raise FieldError(f"{field}.{resource}: {error}") from None
-    return found
-
-
-def _requests(spec: Json) -> tuple[tuple[str, int], ...]:
-    """The pod's effective requests: the sum over containers and sidecars, or the most that an init
-    container needs together with the sidecars before it, whichever is more; and the overhead."""
-    sidecars: dict[str, int] = {}
-    most: dict[str, int] = {}
-    for index, container in enumerate(spec.get("initContainers") or ()):
-        needs = _container_requests(container, f"spec.initContainers[{index}]")
-        if _is_sidecar(container):
-            _add(sidecars, needs)
-            needs = {}
-        _raise_to(most, {r: sidecars.get(r, 0) + needs.get(r, 0) for r in {*sidecars, *needs}})
-    together = dict(sidecars)
-    for index, container in enumerate(spec.get("containers") or ()):
-        _add(together, _container_requests(container, f"spec.containers[{index}]"))
-    _raise_to(together, most)
-    _add(together, resource_amounts(spec.get("overhead"), "spec.overhead"))
-    together["pods"] = 1
-    return tuple(sorted((resource, amount) for resource, amount in together.items() if amount))
-
-
-def _add(total: dict[str, int], more: dict[str, int]) -> None:
-    for resource, amount in more.items():
-        total[resource] = total.get(resource, 0) + amount
-
-
-def _raise_to(total: dict[str, int], least: dict[str, int]) -> None:
-    for resource, amount in least.items():
-        if amount > total.get(resource, 0):
-            total[resource] = amount
-
-
 def _device_containers(spec: Json, resource: str) -> tuple[tuple[str, int], ...]:
     """The containers that hold such devices while the pod runs, in the order in which the kubelet
     allocates: sidecars first. They reuse the devices of init containers."""
-    sidecars = [c for c in spec.get("initContainers") or () if _is_sidecar(c)]
+    sidecars = [c for c in spec.get("initContainers") or () if is_sidecar(c)]
     found = (
-        (c, _container_requests(c, "spec").get(resource, 0))
+        (c, container_requests(c, "spec").get(resource, 0))
         for c in (*sidecars, *spec["containers"])
     )
-    return tuple((container["name"], count) for container, count in found if count)
+    return tuple(
+        (container["name"], bounded(resource, count)) for container, count in found if count
+    )
 
 
 def _node_terms(spec: Json) -> tuple[tuple[Requirement, ...], ...] | None:
@@ -119,31 +98,33 @@ def _node_terms(spec: Json) -> tuple[tuple[Requirement, ...], ...] | None:
     return None if required is None else node_terms(required)
 
 
-def node_terms(selector: Json) -> NodeTerms:
-    terms = (_term(term) for term in selector.get("nodeSelectorTerms") or ())
+def node_terms(selector: Json, field: str = "spec.affinity.nodeAffinity") -> NodeTerms:
+    chosen = list_field(selector, "nodeSelectorTerms", field, limits.TERMS)
+    terms = (_term(term, field) for term in chosen)
     return tuple(term for term in terms if term)  # an empty term matches no node
 
 
-def _term(term: Json) -> tuple[Requirement, ...]:
+def _term(term: Json, field: str) -> tuple[Requirement, ...]:
     return tuple(
-        _requirement(expression, is_field)
+        _requirement(expression, is_field, field)
         for part, is_field in (("matchExpressions", False), ("matchFields", True))
-        for expression in term.get(part) or ()
+        for expression in list_field(term, part, field, limits.EXPRESSIONS)
     )
 
 
-def _requirement(expression: Json, is_field: bool) -> Requirement:
+def _requirement(expression: Json, is_field: bool, field: str) -> Requirement:
     operator = expression.get("operator")
-    if operator not in _OPERATORS:
-        raise FieldError(f'spec.affinity.nodeAffinity: "{operator}" is not an operator')
-    return Requirement(expression["key"], operator, tuple(expression.get("values") or ()), is_field)
+    if type(operator) is not str or operator not in _OPERATORS:
+        raise FieldError(f'{field}: "{operator}" is not an operator')
+    values = strings_field(expression, "values", field, limits.VALUES)
+    return Requirement(text_field(expression, "key"), operator, values, is_field)
 
 
 def _tolerations(spec: Json) -> tuple[Toleration, ...]:
     return tuple(
-        Toleration(t.get("key") or "", operator, t.get("value") or "", t.get("effect") or "")
-        for t in spec.get("tolerations") or ()
-        if (operator := t.get("operator") or "Equal") in {"Equal", "Exists"}
+        Toleration(text_field(t, "key"), operator, text_field(t, "value"), text_field(t, "effect"))
+        for t in list_field(spec, "tolerations", "spec", limits.TOLERATIONS)
+        if (operator := t.get("operator") or "Equal") in ("Equal", "Exists")
     )
 
 
@@ -164,9 +145,7 @@ def _mixed_gpu_resources(spec: Json) -> str:
     for field in ("initContainers", "containers"):
         for index, container in enumerate(spec.get(field) or ()):
             where = f"spec.{field}[{index}]"
-            sorts = [
-                each for each in sorted(_container_requests(container, where)) if _is_gpu(each)
-            ]
+            sorts = [each for each in sorted(container_requests(container, where)) if _is_gpu(each)]
             if len(sorts) > 1:
                 return (
                     f"{where}.resources: {' and '.join(sorts)}: a container sees GPUs or MIG slices "
@@ -179,7 +158,16 @@ def _is_gpu(resource: str) -> bool:
     return resource in (names.GPU, names.GPU_SHARE) or is_slice(resource)
 
 
-def _unsupported(spec: Json) -> str:
+def _unsupported(spec: Json, amounts: dict[str, int]) -> str:
     if spec.get("resourceClaims"):
         return "spec.resourceClaims: dynamic resource allocation is not supported yet"
+    for field in ("containers", "initContainers"):
+        if len(spec.get(field) or ()) > limits.CONTAINERS:
+            return too_long(f"spec.{field}", spec[field], limits.CONTAINERS)
+    if len(amounts) > limits.RESOURCES + 1:  # and pods
+        return too_long("spec.containers.resources", amounts, limits.RESOURCES)
+    for name, amount in amounts.items():
+        if amount == bounded(name, amount + 1):  # cut: a reason with this number would be wrong
+            most = wording.amount(name, amount)
+            return f"spec.containers.resources: {name}: {most} or more; no machine has as much"
     return ""

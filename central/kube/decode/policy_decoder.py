@@ -2,17 +2,21 @@
 
 from dataclasses import replace
 
+from central.kube.decode import queue_policy
 from central.kube.decode.fields import (
     FieldError,
-    MalformedObject,
     identifying,
+    identity,
     int_field,
+    map_field,
     or_error,
     text_field,
+    whole,
 )
 from central.kube.decode.pod_affinity import label_expressions
-from central.kube.decode.podspec import resource_amounts
-from central.model.facts import Amounts, BudgetSeen, PrioritySeen, QueueSeen
+from central.kube.decode.queue_policy import amounts_field
+from central.model import limits
+from central.model.facts import BudgetSeen, PrioritySeen, QueueSeen
 from central.model.json_types import Json
 from protos import names
 
@@ -26,12 +30,8 @@ _UNSUPPORTED = {
 
 def decode_queue(raw: Json) -> QueueSeen:
     with identifying("Queue", raw):
-        seen = QueueSeen(
-            text_field(raw["metadata"], "name"), uid=text_field(raw["metadata"], "uid")
-        )
-        hash(seen)
-    if not seen.name:
-        raise MalformedObject("Queue without a name")
+        _, name, uid = identity(raw["metadata"], namespaced=False)
+        seen = QueueSeen(name, uid=uid)
     return or_error(seen, _queue, raw, seen)
 
 
@@ -53,23 +53,19 @@ def _queue(raw: Json, seen: QueueSeen) -> QueueSeen:
     if reclaimable not in (None, True, False):
         raise FieldError(f"spec.reclaimable: {reclaimable!r} is neither true nor false")
     found = replace(
-        seen,
+        queue_policy.decode(spec, raw["metadata"], seen),
         weight=int_field(spec, "weight", "spec", 1, _MOST_WEIGHT),
         priority=int_field(spec, "priority", "spec", 0),
-        parent=text_field(spec, "parent"),
-        capability=_amounts(spec.get("capability"), "spec.capability"),
-        guarantee=_amounts(guarantee, "spec.guarantee.resource"),
-        deserved=_amounts(spec.get("deserved"), "spec.deserved"),
+        parent=text_field(spec, "parent", limits.NAME),
+        capability=amounts_field(spec.get("capability"), "spec.capability"),
+        guarantee=amounts_field(guarantee, "spec.guarantee.resource"),
+        deserved=amounts_field(spec.get("deserved"), "spec.deserved"),
         reclaimable=reclaimable is not False,
         fifo=strategy == "fifo",
         closed=(states[0] or states[1]) in ("Closed", "Closing"),
         command=text_field(raw["metadata"].get("annotations") or {}, names.COMMAND),
     )
     return replace(found, error=_contradiction(found))
-
-
-def _amounts(quantities: Json | None, field: str) -> Amounts:
-    return tuple(sorted(resource_amounts(quantities, field).items()))
 
 
 def _contradiction(seen: QueueSeen) -> str:
@@ -84,7 +80,8 @@ def _contradiction(seen: QueueSeen) -> str:
 
 def decode_priority_class(raw: Json) -> PrioritySeen:
     with identifying("PriorityClass", raw):
-        return PrioritySeen(text_field(raw["metadata"], "name"), int(raw["value"]))
+        _, name, _ = identity(raw["metadata"], namespaced=False)
+        return PrioritySeen(name, whole(raw["value"]))
 
 
 def decode_budget(raw: Json, *, empty_is_all: bool = True) -> BudgetSeen:
@@ -95,12 +92,13 @@ def decode_budget(raw: Json, *, empty_is_all: bool = True) -> BudgetSeen:
         selector = (raw.get("spec") or {}).get("selector")
         if selector is not None and not (empty_is_all or any(selector.values())):
             selector = None
+        namespace, name, _ = identity(meta)
         seen = BudgetSeen(
-            meta["namespace"],
-            meta["name"],
+            namespace,
+            name,
             None if selector is None else tuple(label_expressions(selector, "spec.selector")),
             _disruptions_allowed(meta, status),
-            tuple(sorted(status.get("disruptedPods") or ())),
+            tuple(sorted(map_field(status, "disruptedPods", "status", limits.REPLICAS))),
         )
         hash(seen)
     return seen
@@ -112,6 +110,6 @@ def decode_v1beta1_budget(raw: Json) -> BudgetSeen:
 
 def _disruptions_allowed(meta: Json, status: Json) -> int:
     """0 until the disruption controller has seen the budget's current generation."""
-    if int(status.get("observedGeneration") or 0) < int(meta.get("generation") or 0):
+    if whole(status.get("observedGeneration")) < whole(meta.get("generation")):
         return 0
-    return int(status.get("disruptionsAllowed") or 0)
+    return whole(status.get("disruptionsAllowed"))

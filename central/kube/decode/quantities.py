@@ -7,8 +7,11 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
+from central.model import limits
+
+# Both patterns are linear: each character has one place in them.
 _QUANTITY = re.compile(
-    r"([+-]?)(\d+\.?\d*|\.\d+)(?:[eE]([+-]?\d{1,2})|([KMGTPE]i)|([numkMGTPE]))?", re.ASCII
+    r"([+-]?)(\d+(?:\.\d*)?|\.\d+)(?:[eE]([+-]?\d{1,2})|([KMGTPE]i)|([numkMGTPE]))?", re.ASCII
 )
 _BINARY = {unit: 1024**power for power, unit in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), 1)}
 _DECIMAL = {
@@ -19,6 +22,7 @@ _DECIMAL = {
 }
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", re.ASCII)
+_DURATION = re.compile(rf"(?:{_PART.pattern})+", re.ASCII)
 _MOST = 2**63 - 1  # the API server caps there too
 
 
@@ -33,6 +37,8 @@ def parse_quantity(resource: str, quantity: Any) -> int:
         if isinstance(quantity, bool) or not isinstance(quantity, int | float):
             raise InvalidQuantity(f"{quantity!r} is not a quantity")
         quantity = str(quantity)  # in a manifest that no API server has normalized
+    if len(quantity) > limits.AMOUNT_TEXT:
+        raise InvalidQuantity(_too_long(quantity, "quantity"))
     return _parse(resource == "cpu", "/" in resource, quantity)
 
 
@@ -58,14 +64,30 @@ def _parse(millis: bool, pieces: bool, quantity: str) -> int:
     return min(_MOST, -(-value.numerator // value.denominator))
 
 
-def parse_duration(text: str) -> float:
+def parse_duration(text: Any) -> float:
     """Seconds in 1h30m, 10s or 250ms. Raises InvalidQuantity."""
-    parts = _PART.findall(text)
-    if not parts or "".join(amount + unit for amount, unit in parts) != text:
+    text = str(text)
+    if len(text) > limits.AMOUNT_TEXT:
+        raise InvalidQuantity(_too_long(text, "duration"))
+    if _DURATION.fullmatch(text) is None:
         raise InvalidQuantity(f"{text!r} is not a duration like 90s or 1h30m")
-    return sum(float(amount) * _UNITS_S[unit] for amount, unit in parts)
+    seconds = sum(float(amount) * _UNITS_S[unit] for amount, unit in _PART.findall(text))
+    if seconds > limits.DURATION_S:
+        raise InvalidQuantity(f"{text!r} is more than 100 years")
+    return seconds
 
 
-def parse_time(stamp: str | None) -> float:
+def parse_time(stamp: Any) -> float:
     """Seconds since the epoch; 0.0 for an empty stamp. Raises ValueError, TypeError."""
-    return datetime.fromisoformat(stamp).timestamp() if stamp else 0.0
+    if not stamp:
+        return 0.0
+    if len(stamp) > limits.AMOUNT_TEXT:
+        raise ValueError(_too_long(stamp, "time"))
+    try:
+        return datetime.fromisoformat(stamp).timestamp()
+    except OverflowError as error:  # of a time without a zone, in the years 1 and 9999
+        raise ValueError(f"{stamp!r} is out of range") from error
+
+
+def _too_long(text: str, what: str) -> str:
+    return f'"{text[:32]}..." is not a {what}: {len(text)} characters; at most {limits.AMOUNT_TEXT} are accepted'

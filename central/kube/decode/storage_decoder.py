@@ -3,7 +3,16 @@
 from typing import Any
 
 from central.kube.decode import pod_affinity, podspec
+from central.kube.decode.fields import (
+    identity,
+    int_field,
+    labels_field,
+    list_field,
+    strings_field,
+    text_field,
+)
 from central.kube.decode.quantities import parse_quantity
+from central.model import limits
 from central.model.json_types import Json
 from central.model.pod_rules import NodeTerms, Requirement
 from central.model.volumes import (
@@ -28,9 +37,9 @@ _ZONES = tuple(
 def claim_names(pod: str, spec: Json) -> tuple[str, ...]:
     """The names of the pod's claims, with those of its ephemeral volumes."""
     names = []
-    for volume in spec.get("volumes") or ():
+    for volume in list_field(spec, "volumes", "spec", limits.VOLUMES):
         if claim := volume.get("persistentVolumeClaim"):
-            names.append(claim["claimName"])
+            names.append(text_field(claim, "claimName", limits.NAME))
         elif volume.get("ephemeral"):
             names.append(f"{pod}-{volume['name']}")
     return tuple(names)
@@ -52,19 +61,20 @@ def ephemeral_claims(raw: Json) -> tuple[ClaimSeen, ...]:
 def decode_claim(raw: Json) -> ClaimSeen:
     meta, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
     annotations = meta.get("annotations") or {}
-    volume = spec.get("volumeName") or ""
+    namespace, name, uid = identity(meta)
+    volume = text_field(spec, "volumeName", limits.NAME)
     return ClaimSeen(
-        meta["namespace"],
-        meta["name"],
+        namespace,
+        name,
         volume,
         bound=bool(volume) and BIND_COMPLETED in annotations,
         lost=status.get("phase") == "Lost",
         deleting="deletionTimestamp" in meta,
-        storage_class=annotations.get(OLD_CLASS) or spec.get("storageClassName") or "",
-        selected_node=annotations.get(SELECTED_NODE) or "",
+        storage_class=_class(annotations, spec),
+        selected_node=text_field(annotations, SELECTED_NODE, limits.NAME),
         one_pod="ReadWriteOncePod" in (spec.get("accessModes") or ()),
         size=_bytes(((spec.get("resources") or {}).get("requests") or {}).get("storage")),
-        uid=meta.get("uid") or "",
+        uid=uid,
         modes=_modes(spec),
         block=spec.get("volumeMode") == "Block",
         selector=pod_affinity.label_expressions(spec.get("selector") or {}, "spec.selector"),
@@ -72,31 +82,38 @@ def decode_claim(raw: Json) -> ClaimSeen:
 
 
 def _modes(spec: Json) -> tuple[str, ...]:
-    return tuple(sorted(spec.get("accessModes") or ()))
+    return tuple(sorted(strings_field(spec, "accessModes", "spec", limits.OWNERS)))
+
+
+def _class(annotations: Json, spec: Json) -> str:
+    by_annotation = text_field(annotations, OLD_CLASS, limits.NAME)
+    return by_annotation or text_field(spec, "storageClassName", limits.NAME)
 
 
 def decode_volume(raw: Json) -> VolumeSeen:
     meta, spec = raw["metadata"], raw.get("spec") or {}
+    _, name, _ = identity(meta, namespaced=False)
+    labels = labels_field(meta, "labels", "metadata", limits.LABELS)
     places: list[NodeTerms] = []
     required = (spec.get("nodeAffinity") or {}).get("required")
     if required is not None:
-        places.append(podspec.node_terms(required))
-    if zones := _zones(meta.get("labels") or {}):
+        places.append(podspec.node_terms(required, "spec.nodeAffinity"))
+    if zones := _zones(labels):
         places.append(zones)
     kept = spec.get("claimRef")
     annotations = meta.get("annotations") or {}
     return VolumeSeen(
-        meta["name"],
+        name,
         tuple(places),
-        (spec.get("csi") or {}).get("driver") or "",
-        storage_class=annotations.get(OLD_CLASS) or spec.get("storageClassName") or "",
+        text_field(spec.get("csi") or {}, "driver", limits.NAME),
+        storage_class=_class(annotations, spec),
         size=_bytes((spec.get("capacity") or {}).get("storage")),
         modes=_modes(spec),
         block=spec.get("volumeMode") == "Block",
-        labels=tuple(sorted((meta.get("labels") or {}).items())),
-        phase=(raw.get("status") or {}).get("phase") or "",
-        claim=(kept.get("namespace") or "", kept.get("name") or "") if kept else None,
-        claim_uid=(kept or {}).get("uid") or "",
+        labels=tuple(sorted(labels.items())),
+        phase=text_field(raw.get("status") or {}, "phase"),
+        claim=(text_field(kept, "namespace"), text_field(kept, "name")) if kept else None,
+        claim_uid=text_field(kept or {}, "uid"),
         deleting="deletionTimestamp" in meta,
     )
 
@@ -114,14 +131,16 @@ def _zones(labels: Json) -> NodeTerms:
 def decode_storage_class(raw: Json) -> StorageClassSeen:
     allowed = tuple(
         tuple(
-            Requirement(expression["key"], "In", tuple(expression.get("values") or ()))
-            for expression in term.get("matchLabelExpressions") or ()
+            Requirement(text_field(expression, "key"), "In", _values(expression))
+            for expression in list_field(
+                term, "matchLabelExpressions", "allowedTopologies", limits.EXPRESSIONS
+            )
         )
-        for term in raw.get("allowedTopologies") or ()
+        for term in list_field(raw, "allowedTopologies", "", limits.TERMS)
     )
     return StorageClassSeen(
-        raw["metadata"]["name"],
-        raw.get("provisioner") or "",
+        identity(raw["metadata"], namespaced=False)[1],
+        text_field(raw, "provisioner", limits.NAME),
         raw.get("volumeBindingMode") == "WaitForFirstConsumer",
         allowed,
     )
@@ -130,11 +149,12 @@ def decode_storage_class(raw: Json) -> StorageClassSeen:
 def decode_capacity(raw: Json) -> CapacitySeen:
     """maximumVolumeSize takes precedence over capacity; without either there is none. Without
     nodeTopology no node can use it."""
-    meta, where = raw["metadata"], raw.get("nodeTopology")
+    where = raw.get("nodeTopology")
+    namespace, name, _ = identity(raw["metadata"])
     return CapacitySeen(
-        meta["namespace"],
-        meta["name"],
-        raw.get("storageClassName") or "",
+        namespace,
+        name,
+        text_field(raw, "storageClassName", limits.NAME),
         () if where is None else (_selector(where),),
         _bytes(raw.get("maximumVolumeSize") or raw.get("capacity")),
     )
@@ -143,19 +163,25 @@ def decode_capacity(raw: Json) -> CapacitySeen:
 def _selector(selector: Json) -> tuple[Requirement, ...]:
     by_label = (
         Requirement(key, "In", (value,))
-        for key, value in sorted((selector.get("matchLabels") or {}).items())
+        for key, value in sorted(
+            labels_field(selector, "matchLabels", "nodeTopology", limits.SELECTOR).items()
+        )
     )
+    chosen = list_field(selector, "matchExpressions", "nodeTopology", limits.EXPRESSIONS)
     by_expression = (
-        Requirement(each["key"], each["operator"], tuple(each.get("values") or ()))
-        for each in selector.get("matchExpressions") or ()
+        Requirement(text_field(each, "key"), text_field(each, "operator"), _values(each))
+        for each in chosen
     )
     return (*by_label, *by_expression)
 
 
+def _values(expression: Json) -> tuple[str, ...]:
+    return strings_field(expression, "values", "", limits.VALUES)
+
+
 def decode_csi_driver(raw: Json) -> DriverSeen:
-    return DriverSeen(
-        raw["metadata"]["name"], (raw.get("spec") or {}).get("storageCapacity") is True
-    )
+    name = identity(raw["metadata"], namespaced=False)[1]
+    return DriverSeen(name, (raw.get("spec") or {}).get("storageCapacity") is True)
 
 
 def _bytes(quantity: Any) -> int:
@@ -163,10 +189,11 @@ def _bytes(quantity: Any) -> int:
 
 
 def decode_csi_node(raw: Json) -> AttachLimits:
-    drivers = (raw.get("spec") or {}).get("drivers") or ()
-    limits = {
-        driver["name"]: count
+    drivers = list_field(raw.get("spec") or {}, "drivers", "spec", limits.RESOURCES)
+    counts = {
+        text_field(driver, "name", limits.NAME): int_field(part, "count", "allocatable", 0)
         for driver in drivers
-        if (count := (driver.get("allocatable") or {}).get("count")) is not None
+        if (part := driver.get("allocatable") or {}).get("count") is not None
     }
-    return AttachLimits(raw["metadata"]["name"], tuple(sorted(limits.items())))
+    name = identity(raw["metadata"], namespaced=False)[1]
+    return AttachLimits(name, tuple(sorted(counts.items())))

@@ -6,7 +6,7 @@ next wider one, and so on. A tier above the widest level constrains nothing.
 
 from collections.abc import Sequence
 
-from central.kube.decode.fields import FieldError, text_field
+from central.kube.decode.fields import INT32_MAX, FieldError, text_field
 from central.model.json_types import Json
 from protos import names
 
@@ -35,10 +35,10 @@ class TopologyConstraints:
     def from_network_topology(self, constraint: Json, field: str) -> tuple[str, int | None]:
         """The level by name or by tier; a tier goes before a name. Raises FieldError."""
         mode = constraint.get("mode") or "hard"
-        tier, name = constraint.get("highestTierAllowed"), constraint.get("highestTierName") or ""
-        if mode not in {"hard", "soft"}:
+        tier, name = constraint.get("highestTierAllowed"), text_field(constraint, "highestTierName")
+        if mode not in ("hard", "soft"):
             raise FieldError(f'{field}.mode: "{mode}" is neither hard nor soft')
-        if tier is not None and (type(tier) is not int or tier < 0):
+        if tier is not None and (type(tier) is not int or not 0 <= tier <= INT32_MAX):
             raise FieldError(f"{field}.highestTierAllowed: {tier!r} is not a whole number")
         if tier is None and name and name not in self.levels:
             raise FieldError(f'{field}.highestTierName: "{name}" is not one of {self._choices}')
@@ -48,7 +48,7 @@ class TopologyConstraints:
 def placement_policy(annotations: Json) -> str:
     """pack, spread, or "" where the annotation is missing. Raises FieldError."""
     policy = text_field(annotations, names.PLACEMENT)
-    if policy not in {"", names.PACK, names.SPREAD}:
+    if policy not in ("", names.PACK, names.SPREAD):
         raise FieldError(
             f'annotation {names.PLACEMENT}: "{policy}" is neither {names.PACK} nor {names.SPREAD}'
         )
@@ -63,6 +63,7 @@ def highest_tier(annotations: Json) -> int | None:
         raise FieldError(f'annotation {names.TOPOLOGY_MODE}: "{mode}" is neither hard nor soft')
     if tier is None:
         return None
-    if not (str(tier).isascii() and str(tier).isdigit()) or len(str(tier)) > 4:
+    digits = str(tier)
+    if len(digits) > 4 or not (digits.isascii() and digits.isdigit()):
         raise FieldError(f'annotation {names.TOPOLOGY_TIER}: "{tier}" is not a whole number')
-    return None if mode == "soft" else int(tier)
+    return None if mode == "soft" else int(digits)

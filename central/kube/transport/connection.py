@@ -149,6 +149,8 @@ def _open(config: ClientConfig, timeout_s: float) -> socket.socket:
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15)
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # the same for what was sent and not acknowledged
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 30_000)
     if config.context is None:
         return opened
     try:

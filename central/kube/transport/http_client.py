@@ -11,17 +11,27 @@ import ssl
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 from urllib.parse import urlsplit
 
 import orjson
 
+from central.kube.transport import deep_json
 from central.kube.transport.configuration import ClientConfig, KubeconfigError, load_config
 from central.kube.transport.connection import Connection, HttpResponse, InvalidResponse, is_stale
 
-__all__ = ["Client", "KubeconfigError", "Reply", "StatusError", "Stream", "Unreachable", "connect"]
+__all__ = [
+    "Client",
+    "KubeconfigError",
+    "Reply",
+    "Silent",
+    "StatusError",
+    "Stream",
+    "Unreachable",
+    "connect",
+]
 
 log = logging.getLogger(__name__)
 
@@ -44,14 +54,22 @@ class Unreachable(Exception):
     """The API server did not answer."""
 
 
+class Silent(Unreachable):
+    """A response that does not end has brought nothing for too long."""
+
+
 class StatusError(Exception):
     """The API server answered with a status of 400 or above."""
 
-    def __init__(self, status: int, reason: str, message: str) -> None:
+    def __init__(
+        self, status: int, reason: str, message: str, details: Mapping[str, Any] | None = None
+    ) -> None:
+        """reason, message and details as in the Status object."""
         super().__init__(message)
         self.status = status
         self.reason = reason
         self.message = message
+        self.details = details or {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +83,19 @@ class Reply:
         return self.status < 400
 
     def json(self) -> Any:
-        return orjson.loads(self.body)
+        return deep_json.loads(self.body)
 
     def error(self) -> StatusError:
         """From the Status object in the body, or else from the body's first line."""
         try:
             status = orjson.loads(self.body)
             reason, message = str(status.get("reason") or ""), str(status.get("message") or "")
+            details = status.get("details")
         except (ValueError, AttributeError):
             reason, message = "", self.body[:200].decode(errors="replace").partition("\n")[0]
-        return StatusError(self.status, reason, message or f"status {self.status}")
+            details = None
+        known = details if isinstance(details, dict) else None
+        return StatusError(self.status, reason, message or f"status {self.status}", known)
 
 
 class Client:
@@ -148,7 +169,8 @@ class Client:
         except _BROKEN as error:
             self._count("WATCH", "unreachable")
             connection.close()
-            raise Unreachable(f"{self.server}: {_why(error)}") from error
+            kind = Silent if isinstance(error, TimeoutError) else Unreachable
+            raise kind(f"{self.server}: {_why(error)}") from error
         except StatusError as refused:
             self._count("WATCH", f"{refused.status // 100}xx")
             connection.close()
@@ -231,6 +253,8 @@ class Stream:
     def __iter__(self) -> Iterator[bytes]:
         try:
             yield from self._connection.lines(self._response)
+        except TimeoutError as error:
+            raise Silent(f"{self._server}: {_why(error)}") from error
         except (*_BROKEN, ValueError) as error:
             raise Unreachable(f"{self._server}: {_why(error)}") from error
 
@@ -240,6 +264,10 @@ class Stream:
             yield from self._connection.chunks(self._response)
         except (*_BROKEN, ValueError) as error:
             raise Unreachable(f"{self._server}: {_why(error)}") from error
+
+    def set_silence(self, timeout_s: float) -> None:
+        """From the reader's thread: the longest silence from now on."""
+        self._connection.set_timeout(timeout_s)
 
     def close(self) -> None:
         try:

@@ -10,7 +10,6 @@ for the lease's duration, measured by our own clock.
 Design: docs/design/0023-leader-election.md
 """
 
-import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -18,7 +17,8 @@ from urllib.parse import quote
 
 import orjson
 
-from central.kube.transport.http_client import Client, Reply
+from central.kube.transport.http_client import Client, Reply, Unreachable
+from central.kube.transport.runtime import RUNTIME
 from central.model.json_types import Json
 
 NAME = "lockstep-central"
@@ -35,7 +35,7 @@ class Lease:
         lease_s: int,
         *,
         pod: str = "",
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = RUNTIME.monotonic,
     ) -> None:
         """lease_s: without a renewal for this long, other replicas may take the Lease. pod: earlier
         processes of this pod, whose names begin with it, have ended: their Lease is free at once."""
@@ -60,8 +60,8 @@ class Lease:
         if found.status == 404:
             written = self._call("POST", self._path, self._object(self._meta, {}))
         else:
-            raw = found.json()
-            spec = raw.get("spec") or {}
+            raw = self._read(found)
+            spec = raw["spec"]
             holder = str(spec.get("holderIdentity") or "")
             if holder != self._holder and not self._is_over(holder, spec):
                 self.other_holder, self._until = holder, float("-inf")
@@ -70,6 +70,10 @@ class Lease:
             written = self._call("PUT", f"{self._path}/{NAME}", body)
         if written.status == 409:  # another replica was faster
             return False
+        if self._read(written)["spec"].get("holderIdentity") != self._holder:
+            raise Unreachable(
+                f"{self._client.server}: the answer is not the Lease that was written"
+            )
         self._before_us = ""
         self.other_holder, self._until = "", asked_at + HELD * self._lease_s
         return True
@@ -79,10 +83,25 @@ class Lease:
         if not self.held:
             return
         self._until = float("-inf")
-        raw = self._call("GET", f"{self._path}/{NAME}").json()
-        if (raw.get("spec") or {}).get("holderIdentity") == self._holder:
+        raw = self._read(self._call("GET", f"{self._path}/{NAME}"))
+        if raw["spec"].get("holderIdentity") == self._holder:
             raw["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": _now()}
             self._call("PUT", f"{self._path}/{NAME}", raw)
+
+    def _read(self, reply: Reply) -> Json:
+        """The Lease in the reply. Raises Unreachable if it holds anything else."""
+        try:
+            raw = reply.json()
+            spec, meta = raw.get("spec") or {}, raw["metadata"]
+            lasts_s = float(spec.get("leaseDurationSeconds") or 1)
+            named = meta["name"] == NAME and raw.get("kind", "Lease") == "Lease" and lasts_s > 0
+            int(spec.get("leaseTransitions") or 0)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            named = False
+        if not named:
+            raise Unreachable(f"{self._client.server}: the answer is not Lease {NAME}")
+        found: Json = {**raw, "spec": spec}
+        return found
 
     def _is_over(self, holder: str, spec: Mapping[str, Any]) -> bool:
         if not holder or (self._before_us and holder.startswith(self._before_us)):

@@ -1,21 +1,21 @@
-"""Authenticates bearer tokens by TokenReview. Results are cached for a minute by the token's hash.
+"""Authenticates bearer tokens by TokenReview. Each review is a request; central.server.grpc.token_cache decides
+which tokens are worth one.
 
 An agent is the ServiceAccount lockstep-agent in our namespace, with a token for our audience that is bound
 to a pod. It may report for the node of that pod, which the API server names.
 """
 
-import hashlib
 import logging
-import threading
+import math
 import time
-from collections.abc import Callable
 from typing import Any
 
 import orjson
 
 from central.kube.resource_paths import BY_KIND
+from central.kube.transport import token_claims
 from central.kube.transport.http_client import Client, Unreachable
-from central.model.identity import AuthFailure, Identity
+from central.model.identity import AuthFailure, Identity, Role
 from protos import names
 
 log = logging.getLogger(__name__)
@@ -25,74 +25,76 @@ POD = BY_KIND["Pod"]
 _PATH = "/apis/authentication.k8s.io/v1/tokenreviews"
 _POD = "authentication.kubernetes.io/pod-name"
 _POD_UID = "authentication.kubernetes.io/pod-uid"
-_CACHED_MOST = 20_000
-_FAILURE_KEPT_S = 10.0
+_SKEW_S = 60.0  # between our clock and the API server's
 
 ReviewResult = Identity | AuthFailure
+REJECTED = "the API server rejects the token (expired, or for another audience)"
+UNREACHABLE = AuthFailure(
+    "the API server is unreachable, the token could not be reviewed", transient=True
+)
 
 
 class TokenReviewer:
-    def __init__(self, client: Client, namespace: str, keep_s: float = 60.0) -> None:
+    def __init__(self, client: Client, namespace: str) -> None:
         self._client = client
         self._namespace = namespace
-        self._keep_s = keep_s
-        self._lock = threading.Lock()
-        self._cache: dict[tuple[str, bytes], tuple[float, ReviewResult]] = {}
+        self._account = f"system:serviceaccount:{namespace}:{names.AGENT_ACCOUNT}"
 
-    def review_agent(self, token: str) -> ReviewResult:
-        """An agent, with the node of its pod."""
-        return self._cached("agent", token, self._agent)
+    def implausible(self, token: str, role: Role) -> str:
+        """Why the API server would surely reject the token; "" if it may accept it. An agent's token is a JSON
+        Web Token with our audience. Users' tokens may have another form, which says nothing."""
+        if len(token) > token_claims.LONGEST or not token.isascii() or not token.isprintable():
+            return "the token is no bearer token"
+        if role == "user" and not token_claims.is_jwt(token):
+            return ""
+        claims = token_claims.claims(token)
+        if claims is None:
+            return "the token is no JSON Web Token"
+        now = time.time()
+        if claims.expires < now - _SKEW_S or claims.not_before > now + _SKEW_S:
+            return REJECTED
+        if role == "user":
+            return ""
+        if names.AUDIENCE not in claims.audiences:
+            return REJECTED
+        return "" if claims.subject else "the token names no account"
 
-    def review_user(self, token: str) -> ReviewResult:
-        """Any user or ServiceAccount, with a token for our audience or for the API server."""
-        return self._cached("user", token, self._user)
-
-    def _cached(self, role: str, token: str, ask: Callable[[str], ReviewResult]) -> ReviewResult:
-        key = (role, hashlib.sha256(token.encode(errors="replace")).digest())
-        until, answer = self._cache.get(key, (0.0, AuthFailure("")))
-        now = time.monotonic()
-        if now < until:
-            return answer
+    def review(self, token: str, role: Role) -> ReviewResult:
+        """Blocks for one or two requests."""
         try:
-            answer = ask(token)
+            found = self._agent(token) if role == "agent" else self._user(token)
         except Unreachable as error:
-            log.warning("could not review a token: %s", error)
-            return AuthFailure(
-                "the API server is unreachable, the token could not be reviewed", transient=True
-            )
-        if not (isinstance(answer, AuthFailure) and answer.transient):
-            keep_s = self._keep_s if isinstance(answer, Identity) else _FAILURE_KEPT_S
-            with self._lock:
-                if len(self._cache) >= _CACHED_MOST:
-                    self._cache.clear()
-                self._cache[key] = (now + min(keep_s, self._keep_s), answer)
-        return answer
+            log.debug("could not review a token: %s", error)
+            return UNREACHABLE
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            log.debug("an answer to a token review is unreadable: %r", error)
+            return AuthFailure("the API server's answer is unreadable", transient=True)
+        return found
 
     def _agent(self, token: str) -> ReviewResult:
         status = self._review(token, names.AUDIENCE)
         if isinstance(status, AuthFailure):
             return status
         user = status["user"]
-        account = f"system:serviceaccount:{self._namespace}:{names.AGENT_ACCOUNT}"
-        if user.get("username") != account:
-            return AuthFailure(f"{user.get('username')} is not {account}", authenticated=True)
+        if user.get("username") != self._account:
+            return AuthFailure(f"{user.get('username')} is not {self._account}", authenticated=True)
         extra = user.get("extra") or {}
         pod, uid = (next(iter(extra.get(key) or ()), "") for key in (_POD, _POD_UID))
         if not pod:
             return AuthFailure("the token is not bound to a pod", authenticated=True)
-        return self._on_node(account, pod, uid)
+        node = self._node_of(pod, uid)
+        return node if isinstance(node, AuthFailure) else _identity(user, token, node)
 
-    def _on_node(self, account: str, pod: str, uid: str) -> ReviewResult:
+    def _node_of(self, pod: str, uid: str) -> str | AuthFailure:
         reply = self._client.request("GET", POD.path(self._namespace, pod))
         if reply.status == 404:
             return AuthFailure(
                 f"the token's pod {self._namespace}/{pod} is gone", authenticated=True
             )
         if not reply.ok:
-            log.warning(
-                "could not read pod %s/%s of a token: %s", self._namespace, pod, reply.error()
+            return AuthFailure(
+                f"the token's pod could not be read: {reply.error()}", transient=True
             )
-            return AuthFailure("the token's pod could not be read", transient=True)
         found: dict[str, Any] = reply.json()
         if uid and (found.get("metadata") or {}).get("uid") != uid:
             return AuthFailure(
@@ -104,16 +106,23 @@ class TokenReviewer:
                 f"the token's pod {self._namespace}/{pod} is not bound to a node",
                 authenticated=True,
             )
-        return Identity(account, node)
+        return str(node)
 
     def _user(self, token: str) -> ReviewResult:
         refusal = AuthFailure("")
-        for audience in (None, names.AUDIENCE):
+        for audience in self._audiences(token):
             status = self._review(token, audience)
             if not isinstance(status, AuthFailure):
-                return Identity(status["user"].get("username") or "")
+                return _identity(status["user"], token)
             refusal = status
         return refusal
+
+    def _audiences(self, token: str) -> tuple[str | None, ...]:
+        """A token for our audience is not one for the API server, and the other way round."""
+        claims = token_claims.claims(token)
+        if claims is not None and names.AUDIENCE in claims.audiences:
+            return (names.AUDIENCE,)
+        return (None,)
 
     def _review(self, token: str, audience: str | None) -> dict[str, Any] | AuthFailure:
         spec: dict[str, Any] = {"token": token}
@@ -122,14 +131,28 @@ class TokenReviewer:
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
         reply = self._client.request("POST", _PATH, orjson.dumps(body))
         if not reply.ok:
-            log.warning("could not review a token: %s", reply.error())
-            return AuthFailure("the API server could not review the token", transient=True)
+            return AuthFailure(
+                f"the API server could not review the token: {reply.error()}", transient=True
+            )
         status: dict[str, Any] = reply.json().get("status") or {}
         if not status.get("authenticated") or not isinstance(status.get("user"), dict):
-            return AuthFailure(
-                "the API server rejects the token (expired, or for another audience)"
-            )
+            return AuthFailure(REJECTED)
         # A server that ignores audiences returns none, and so has not checked ours.
         if audience and audience not in (status.get("audiences") or ()):
             return AuthFailure(f"the token is not for the audience {audience}")
         return status
+
+
+def _identity(user: dict[str, Any], token: str, node: str = "") -> Identity:
+    claims = token_claims.claims(token)
+    return Identity(
+        str(user.get("username") or ""),
+        node,
+        str(user.get("uid") or ""),
+        tuple(map(str, user.get("groups") or ())),
+        tuple(
+            (str(key), tuple(map(str, values or ())))
+            for key, values in sorted((user.get("extra") or {}).items())
+        ),
+        claims.expires if claims is not None else math.inf,
+    )

@@ -1,25 +1,29 @@
 """Lists and watches each kind in a thread of its own, and puts the decoded facts into the inbox.
 
-Broken connections, 410 Gone and restarts of the API server are handled here: after a new list, objects
+Broken connections, restarts of the API server and a restored etcd are handled here: after a new list, objects
 that have disappeared become Gone facts. A fact that equals the last one of its object is dropped.
 
     decoder = Decoder(scheduler_names, levels)
     watches = start(api_kinds.kinds(decoder), client, inbox)
     watches.wait_synced(timeout_s); ...; watches.stop()
+
+A kind is listed again (a consistent read, without a resourceVersion) when its watch cannot be trusted to go on:
+after every error of the API server but 429, as client-go does, when a resourceVersion goes back, and when
+neither an event nor a bookmark comes in time. A connection that breaks is resumed where it was.
+
+Design: docs/design/0048-watches.md
 """
 
 import logging
 import random
-import threading
-import time
 from collections.abc import Callable, Sequence
 from urllib.parse import quote
 
-import orjson
-
 from central.kube.decode.api_kinds import Kind
-from central.kube.transport.http_client import Client, StatusError, Stream, Unreachable
-from central.model.facts import Fact
+from central.kube.transport import deep_json
+from central.kube.transport.http_client import Client, Silent, StatusError, Stream, Unreachable
+from central.kube.transport.runtime import RUNTIME, Runtime
+from central.model.facts import Fact, PodSeen
 from central.model.json_types import Json
 
 log = logging.getLogger(__name__)
@@ -27,34 +31,65 @@ log = logging.getLogger(__name__)
 
 PAGE = 1000
 WATCH_S = 300  # after which the server ends a watch
-SILENCE_S = WATCH_S + 30.0
+SILENCE_S = WATCH_S + 30.0  # without an event, after which a watch counts as dead
+# The API server sends a bookmark each minute. Where it does, this much silence is enough.
+BOOKMARKS_S, SILENCE_WITH_BOOKMARKS_S = 70.0, 90.0
+OUT_OF_SYNC_S = 60.0  # without a watch, after which the replica is not ready
 RECHECK_S = 30.0
+LASTING_S = 10.0  # a watch that lasts this long has worked
+NOT_FOUND_MOST = 8  # within about 20 s
 BACKOFF_S = (0.2, 10.0)  # first, longest
 
 
-class _Expired(Exception):
-    """The resource version is too old for a watch."""
+class _Untrusted(Exception):
+    """The watch cannot go on from where it is: the kind must be listed again."""
 
 
 class Watches:
-    def __init__(self, reflectors: Sequence["_Reflector"]) -> None:
+    def __init__(self, reflectors: Sequence["_Reflector"], runtime: Runtime = RUNTIME) -> None:
         self._reflectors = reflectors
+        self._runtime = runtime
 
     def wait_synced(self, timeout_s: float | None = None) -> bool:
         """Whether the first list of every kind has been delivered in time. Kinds that the API server
         does not serve count as empty."""
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        now = self._runtime.monotonic
+        deadline = None if timeout_s is None else now() + timeout_s
         for reflector in self._reflectors:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            left = None if deadline is None else max(0.0, deadline - now())
             if not reflector.synced.wait(left):
                 return False
         return True
+
+    def out_of_sync(self) -> dict[str, tuple[float, str]]:
+        """By kind, since how many seconds it has neither a list nor a watch that works, and why; without
+        those that are in sync."""
+        return {
+            each.kind_name: (late_s, each.problem)
+            for each in self._reflectors
+            if (late_s := each.out_of_sync_s()) > 0
+        }
+
+    def problem(self) -> str:
+        """The kind that is out of sync for too long, as a clause; empty: none."""
+        late = {kind: it for kind, it in self.out_of_sync().items() if it[0] > OUT_OF_SYNC_S}
+        if not late:
+            return ""
+        kind = max(late, key=lambda each: late[each][0])
+        seconds, why = late[kind]
+        return f"{kind} are out of sync for {seconds:.0f} s: {why}"
+
+    def list_again(self, plural: str) -> None:
+        """Of the kind with this plural, as soon as it can: its watch has missed something."""
+        for reflector in self._reflectors:
+            if reflector.plural == plural:
+                reflector.list_again()
 
     def stop(self) -> None:
         for reflector in self._reflectors:
             reflector.stop()
         for reflector in self._reflectors:
-            reflector.join(5.0)
+            reflector.thread.join(5.0)
 
 
 def start(
@@ -64,20 +99,37 @@ def start(
     *,
     page: int = PAGE,
     recheck_s: float = RECHECK_S,
+    runtime: Runtime = RUNTIME,
 ) -> Watches:
     """inbox is called from one thread per kind and must not block."""
-    reflectors = [_Reflector(kind, client, inbox, page, recheck_s) for kind in kinds]
+    reflectors = [
+        _Reflector(kind, client, inbox, page=page, recheck_s=recheck_s, runtime=runtime)
+        for kind in kinds
+    ]
     for reflector in reflectors:
-        reflector.start()
-    return Watches(reflectors)
+        reflector.thread.start()
+    return Watches(reflectors, runtime)
 
 
-class _Reflector(threading.Thread):
+class _Reflector:
     def __init__(
-        self, kind: Kind, client: Client, inbox: Callable[[Fact], None], page: int, recheck_s: float
+        self,
+        kind: Kind,
+        client: Client,
+        inbox: Callable[[Fact], None],
+        *,
+        page: int,
+        recheck_s: float,
+        runtime: Runtime,
     ) -> None:
-        super().__init__(name=f"watch-{kind.resource.full_name}", daemon=True)
-        self.synced = threading.Event()
+        self.plural = kind.resource.plural
+        self.kind_name = kind.full_name
+        self.thread = runtime.thread(self._run, f"watch-{self.kind_name}")
+        self.synced = runtime.flag()
+        self.problem = ""  # why it is out of sync
+        self._in_sync = False  # a list or a watch is under way without trouble
+        self._lost_at = runtime.monotonic()
+        self._runtime = runtime
         self._kind = self._preferred = kind
         self._client = client
         self._inbox = inbox
@@ -86,54 +138,116 @@ class _Reflector(threading.Thread):
         self._delivered: dict[Fact, Fact] = {}  # Gone fact of an object -> its last fact
         self._version = ""
         self._missing = False
+        self._not_found = 0  # in a row
         self._failures = 0
-        self._ending = threading.Event()
+        self._missed = False  # somebody has noticed that the watch missed something
+        self._ending = runtime.flag()
         self._stream: Stream | None = None
+        self._bookmarks_come = False  # each minute or so
+        self._quiet_since = 0.0  # when the watch began, or the last bookmark came
 
     def stop(self) -> None:
         self._ending.set()
         if (stream := self._stream) is not None:
             stream.close()
 
-    def run(self) -> None:
+    def list_again(self) -> None:
+        """From any thread."""
+        self._missed = True
+        if (stream := self._stream) is not None:
+            stream.close()
+
+    def out_of_sync_s(self) -> float:
+        return 0.0 if self._in_sync else self._runtime.monotonic() - self._lost_at
+
+    def _run(self) -> None:
         while not self._ending.is_set():
             try:
-                if not self._version:
-                    self._list()
-                began = time.monotonic()
-                self._watch()
-                if time.monotonic() - began < 1.0:  # the server closes watches at once
-                    self._ending.wait(0.5)
-            except _Expired as expired:
-                log.info("%s: %s; listing again", self._kind.resource.full_name, expired)
+                self._follow()
+            except _Untrusted as why:
                 self._version = ""
+                self._list_soon(str(why))
             except StatusError as refused:
                 self._refused(refused)
             except Unreachable as unreachable:
+                if isinstance(unreachable, Silent):
+                    self._version, self._bookmarks_come = "", False
                 self._pause(str(unreachable))
+            except Exception as error:  # whatever it is, this thread must go on
+                log.exception("%s: unhandled exception in a watch (bug)", self.kind_name)
+                self._version = ""
+                self._pause(f"{type(error).__name__}: {error}")
+
+    def _follow(self) -> None:
+        """Lists if needed, and watches until the watch ends."""
+        if not self._version or self._must_list():
+            self._missed, self._version = False, ""
+            self._list()
+        began = self._runtime.monotonic()
+        self._watch()
+        lasted_s = self._runtime.monotonic() - began
+        if lasted_s < 1.0:  # the server closes watches at once
+            self._ending.wait(0.5)
+        elif lasted_s > LASTING_S:
+            self._failures = 0
+
+    def _must_list(self) -> bool:
+        """Whether list_again() was called, possibly by another thread in this moment."""
+        return self._missed
+
+    def _set_in_sync(self, now: bool, why: str = "") -> None:
+        if self._in_sync and not now:
+            self._lost_at = self._runtime.monotonic()
+        self._in_sync, self.problem = now, why
 
     def _refused(self, refused: StatusError) -> None:
-        if refused.status == 410:
-            log.info("%s: %s; listing again", self._kind.resource.full_name, refused)
+        watched, too_many = bool(self._version), refused.status == 429
+        if not too_many:
             self._version = ""
+        if refused.status == 410:
+            self._list_soon(str(refused))
+        elif refused.status == 404 and (watched or self._may_come_back()):
+            self._pause(f"{self._client.server}: {refused.message}")
         elif refused.status == 404 and self._kind.fallback is not None:
             self._kind = self._kind.fallback
-            log.info("%s: using %s", self._kind.resource.full_name, self._kind.resource.path())
+            log.info("%s: using %s", self._kind.full_name, self._kind.path)
         elif refused.status == 404 and self._kind.optional:
             self._absent()
+        elif refused.status == 403 and self._kind.namespace and not self._delivered:
+            self._not_allowed(refused.message)
         else:
             self._pause(f"{self._client.server}: {refused.status} {refused.message}")
+
+    def _not_allowed(self, why: str) -> None:
+        """A namespace in which nobody has bound the role counts as empty, so that it delays no other."""
+        if not self.synced.is_set():
+            log.warning("%s: %s; checking again every %gs", self.kind_name, why, self._recheck_s)
+        self._set_in_sync(True)
+        self.synced.set()
+        self._ending.wait(self._recheck_s)
+
+    def _list_soon(self, why: str) -> None:
+        """At once, and later if it happens again and again."""
+        if self._failures:
+            self._pause(why)
+        else:
+            self._failures = 1
+            log.info("%s: %s; listing again", self.kind_name, why)
+
+    def _may_come_back(self) -> bool:
+        """Of a kind that was served: an API server that starts does not know its CRDs yet. The objects of a
+        kind are believed to be gone after some refusals in a row only."""
+        self._not_found += 1
+        return self.synced.is_set() and not self._missing and self._not_found < NOT_FOUND_MOST
 
     def _absent(self) -> None:
         if not self._missing:
             log.info(
-                "%s: not installed; checking again every %gs",
-                self._kind.resource.full_name,
-                self._recheck_s,
+                "%s: not installed; checking again every %gs", self._kind.full_name, self._recheck_s
             )
         self._missing = True
-        self._version = ""
         self._replace({})
+        self._set_in_sync(True)
         self.synced.set()
         self._ending.wait(self._recheck_s)
         self._kind = self._preferred
@@ -141,10 +255,11 @@ class _Reflector(threading.Thread):
     def _pause(self, why: str) -> None:
         if self._ending.is_set():
             return
+        self._set_in_sync(False, why)
         first, longest = BACKOFF_S
         pause = min(longest, first * 2**self._failures) * random.uniform(0.5, 1.0)
         self._failures = min(self._failures + 1, 10)
-        log.warning("%s: %s; retrying in %.1fs", self._kind.resource.full_name, why, pause)
+        log.warning("%s: %s; retrying in %.1fs", self._kind.full_name, why, pause)
         self._ending.wait(pause)
 
     def _list(self) -> None:
@@ -152,26 +267,39 @@ class _Reflector(threading.Thread):
         found: dict[Fact, Fact] = {}
         token = ""
         while True:
-            path = f"{self._kind.resource.path()}?limit={self._page}"
+            path = f"{self._kind.path}?limit={self._page}"
             if token:
                 path += f"&continue={quote(token, safe='')}"
             page = self._client.get(path, metadata_only=self._kind.metadata_only)
-            for raw in page.get("items") or ():
+            items, version, token = self._checked(page)
+            for raw in items:
                 self._read(raw, found)
-            meta = page.get("metadata") or {}
-            token = meta.get("continue") or ""
             if not token or self._ending.is_set():
                 break
         if self._missing:
-            log.info("%s: is now installed", self._kind.resource.full_name)
+            log.info("%s: is now installed", self._kind.full_name)
             self._missing = False
         self._replace(found)
-        self._version = meta.get("resourceVersion") or "0"
-        self._failures = 0
+        self._version = version
+        self._not_found = 0  # _failures goes on until a watch has worked
+        self._set_in_sync(True)
         self.synced.set()
 
+    def _checked(self, page: Json) -> tuple[list[Json], str, str]:
+        """Its items, resourceVersion and continue token. Raises Unreachable if it is not a list: an empty
+        object is not an empty list, which would remove everything."""
+        meta, items = page.get("metadata"), page.get("items", "")
+        kind = str(page.get("kind", "List"))
+        version = str(meta.get("resourceVersion") or "") if isinstance(meta, dict) else ""
+        is_list = items is None or isinstance(items, list)
+        if not isinstance(meta, dict) or not version or not is_list or not kind.endswith("List"):
+            raise Unreachable(
+                f"{self._client.server}: the answer is not a list of {self.kind_name}"
+            )
+        return items or [], version, str(meta.get("continue") or "")
+
     def _replace(self, found: dict[Fact, Fact]) -> None:
-        for gone in self._delivered.keys() - found.keys():
+        for gone in [each for each in self._delivered if each not in found]:
             del self._delivered[gone]
             self._inbox(gone)
         for gone, fact in found.items():
@@ -181,12 +309,16 @@ class _Reflector(threading.Thread):
         try:
             into[self._kind.gone(raw)] = self._kind.seen(raw)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            log.warning("skipping malformed %s: %s", self._kind.resource.full_name, error)
+            log.warning("skipping malformed %s: %s", self._kind.full_name, error)
 
     def _deliver(self, gone: Fact, fact: Fact) -> None:
-        if self._delivered.get(gone) != fact:
-            self._delivered[gone] = fact
-            self._inbox(fact)
+        before = self._delivered.get(gone)
+        if before == fact:
+            return
+        if _is_unbound(before, fact):
+            self._inbox(gone)
+        self._delivered[gone] = fact
+        self._inbox(fact)
 
     def _forget(self, raw: Json) -> None:
         try:
@@ -197,34 +329,45 @@ class _Reflector(threading.Thread):
         self._inbox(gone)
 
     def _watch(self) -> None:
+        version = self._version
         path = (
-            f"{self._kind.resource.path()}?watch=1&allowWatchBookmarks=true"
-            f"&resourceVersion={self._version}"
+            f"{self._kind.path}?watch=1&allowWatchBookmarks=true"
+            f"&resourceVersion={version}"
             f"&timeoutSeconds={int(WATCH_S * random.uniform(0.8, 1.0))}"
         )
-        with self._client.stream(path, SILENCE_S, metadata_only=self._kind.metadata_only) as stream:
+        silence_s = SILENCE_WITH_BOOKMARKS_S if self._bookmarks_come else SILENCE_S
+        with self._client.stream(path, silence_s, metadata_only=self._kind.metadata_only) as stream:
             self._stream = stream
-            if self._ending.is_set():
+            if self._ending.is_set() or self._must_list():
                 return
+            self._set_in_sync(True)
+            self._quiet_since = self._runtime.monotonic()
             try:
                 for line in stream:
                     self._event(line)
+                    if self._must_list():
+                        return
+                    if self._bookmarks_come:
+                        stream.set_silence(SILENCE_WITH_BOOKMARKS_S)
             finally:
                 self._stream = None
 
     def _event(self, line: bytes) -> None:
         try:
-            event = orjson.loads(line)
+            event = deep_json.loads(line)
             kind, raw = event["type"], event["object"]
             meta = raw.get("metadata") or {}
+            version = str(meta.get("resourceVersion") or "")
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise Unreachable(
+            raise _Untrusted(
                 f"{self._client.server}: a line of the watch is not an event"
             ) from error
         if kind == "ERROR":
-            if raw.get("code") == 410:
-                raise _Expired(raw.get("message") or "too old")
-            raise Unreachable(f"{self._client.server}: {raw.get('message') or raw}")
+            self._error(raw)
+        elif kind not in {"ADDED", "MODIFIED", "DELETED", "BOOKMARK"}:
+            raise _Untrusted(f"{self._client.server}: unknown event {kind!r:.40}")
+        if _is_before(version, self._version) and kind != "DELETED":
+            raise _Untrusted(f"resourceVersion went back from {self._version} to {version}")
         if kind in {"ADDED", "MODIFIED"}:
             read: dict[Fact, Fact] = {}
             self._read(raw, read)
@@ -232,7 +375,34 @@ class _Reflector(threading.Thread):
                 self._deliver(gone, fact)
         elif kind == "DELETED":
             self._forget(raw)
-        version = meta.get("resourceVersion")
-        if version:
+        elif kind == "BOOKMARK":
+            self._on_bookmark()
+        if version and not _is_before(version, self._version):
             self._version = version
         self._failures = 0
+
+    def _error(self, status: Json) -> None:
+        """An event that ends the watch. Raises StatusError, which says how to go on."""
+        code, reason = status.get("code"), str(status.get("reason") or "")
+        if code == 410 or reason in {"Gone", "Expired"}:
+            raise _Untrusted(status.get("message") or "too old")
+        message = str(status.get("message") or status)
+        raise StatusError(code if isinstance(code, int) else 500, reason, message)
+
+    def _on_bookmark(self) -> None:
+        now = self._runtime.monotonic()
+        # Older API servers send one shortly before the end of the watch only.
+        self._bookmarks_come = now - self._quiet_since <= BOOKMARKS_S
+        self._quiet_since = now
+
+
+def _is_unbound(before: Fact | None, now: Fact) -> bool:
+    """Of a pod that was bound and is pending: etcd was restored from before the binding."""
+    if not isinstance(before, PodSeen) or not isinstance(now, PodSeen):
+        return False
+    return bool(before.node) and not now.node
+
+
+def _is_before(one: str, other: str) -> bool:
+    """Of two resourceVersions of one kind, which API servers count up."""
+    return one.isdecimal() and other.isdecimal() and int(one) < int(other)

@@ -9,22 +9,28 @@
     Create, Delete, SetStatus, Patch -> Answered
     UpdateGangStatus, EmitWarning    -> no fact (status_writer.py)
 
-Temporary failures are repeated with exponential backoff until RETRY_FOR_S. The scheduler hears of the
-last one only.
+Every decision with a fact is a ticket, which is answered exactly once (tickets.py). The outcome of a request is
+success, a refusal, or unknown: no answer, an error of the server, an answer that makes no sense, or a bug here.
+Unknown outcomes are repeated with exponential backoff until RETRY_FOR_S. A binding that did not succeed is not
+given up on that alone: its pod is read, until the API server says what it is.
+
+Design: docs/design/0047-one-answer.md
 """
 
 import logging
 import random
-import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Protocol
 
 from central.kube.transport.http_client import Client
-from central.kube.transport.workers import WorkerPool, WorkItem
+from central.kube.transport.runtime import RUNTIME, Runtime
+from central.kube.transport.workers import WorkerPool
 from central.kube.write import objects_writer, pod_requests
+from central.kube.write.pod_requests import Refused
 from central.kube.write.retrying import Retry
 from central.kube.write.status_writer import StatusWriter
+from central.kube.write.tickets import ApiDecision, OutcomeFact, Ticket, Tickets
 from central.kube.write.volume_binding import VolumeBinder
 from central.model.decisions import (
     Bind,
@@ -45,10 +51,10 @@ PLAN_WAIT_S = 0.3  # how long a binding waits at most for the agent to have the 
 RETRY_FOR_S = 10.0
 VOLUME_RETRY_FOR_S = 180.0  # while volumes are provisioned
 BACKOFF_S = (0.1, 2.0)  # first, longest
+SETTLING_S = 5.0  # longest time between two reads of a pod whose binding has an unknown outcome
+BUGS_MOST = 3  # reads of a pod that raise; then its binding counts as failed
+NOT_SENT = "not sent: this replica does not hold the lease"
 OBJECT_WORKERS = 16  # apart from those of pods, so that ten thousand creations delay no binding
-
-ApiDecision = Bind | Evict | objects_writer.ObjectDecision
-OutcomeFact = BindDone | BindFailed | EvictDone | Answered
 
 
 class PlanGate(Protocol):
@@ -67,90 +73,131 @@ class DecisionExecutor:
         retry_for_s: float = RETRY_FOR_S,
         *,
         may_act: Callable[[], bool] = lambda: True,
+        runtime: Runtime = RUNTIME,
     ) -> None:
         """may_act: false as soon as another replica may be the leader; then no request is begun."""
+        self.tickets = Tickets(inbox, runtime)
         self._client = client
-        self._inbox = inbox
+        self._runtime = runtime
         self._gate = gate
         self._retry_for_s = retry_for_s
         self._may_act = may_act
-        self._pod_pool = WorkerPool("pod-writes", workers)
-        self._object_pool = WorkerPool("object-writes", OBJECT_WORKERS)
+        self._pod_pool = WorkerPool("pod-writes", workers, runtime)
+        self._object_pool = WorkerPool("object-writes", OBJECT_WORKERS, runtime)
         self._evictor = pod_requests.Evictor(client)
         self._volume_binder = VolumeBinder(client)
-        self._status_writer = StatusWriter(client, bindings_wait=lambda: self._pod_pool.has_backlog)
+        self._status_writer = StatusWriter(
+            client,
+            bindings_wait=lambda: self._pod_pool.has_backlog,
+            may_act=may_act,
+            runtime=runtime,
+        )
 
     def submit(self, decisions: Iterable[Decision]) -> None:
         for decision in decisions:
             match decision:
                 case Bind():
-                    item = self._work_item(partial(self._bind, decision), decision)
-                    go = partial(self._pod_pool.put, item)
+                    go = partial(self._pod_pool.put, self._work_item(decision))
                     if decision.gpus:
                         self._gate.hold(decision.node, PLAN_WAIT_S, go)
                     else:
                         go()
                 case Evict():
-                    evict = partial(self._evictor.evict, decision)
-                    self._pod_pool.put(self._work_item(evict, decision))
+                    self._pod_pool.put(self._work_item(decision))
                     if not decision.trial:
                         self._status_writer.evicting(decision)
                 case Create() | Delete() | SetStatus() | Patch():
-                    execute = partial(objects_writer.execute, self._client, decision)
-                    self._object_pool.put(self._work_item(execute, decision))
+                    self._object_pool.put(self._work_item(decision))
                 case UpdateGangStatus():
                     self._status_writer.put(decision)
                 case EmitWarning():
                     self._status_writer.warn(decision)
 
     def stop(self) -> None:
-        """Finishes the requests that are under way and drops the others."""
+        """Finishes the requests that are under way and drops the others: with the process, what it
+        believed of them ends, too."""
         self._pod_pool.stop()
         self._object_pool.stop()
         self._status_writer.stop()
 
-    def _bind(self, decision: Bind) -> BindDone | BindFailed:
-        if decision.claims and (why := self._volume_binder.bind_volumes(decision)):
-            return BindFailed(decision.pod, decision.node, why)
-        return pod_requests.bind(self._client, decision)
-
-    def _work_item(self, call: Callable[[], OutcomeFact], decision: ApiDecision) -> WorkItem:
+    def _work_item(self, decision: ApiDecision) -> Callable[[], None]:
         retry_for_s = self._retry_for_s
         if isinstance(decision, Bind) and decision.claims:
             retry_for_s = max(retry_for_s, VOLUME_RETRY_FOR_S)
-        return partial(self._try, call, decision, time.monotonic() + retry_for_s, 0)
+        return partial(self._work, self.tickets.issue(decision, retry_for_s))
 
-    def _try(
-        self, call: Callable[[], OutcomeFact], decision: ApiDecision, deadline: float, failures: int
-    ) -> None:
-        if not self._may_act():
-            return
+    def _work(self, ticket: Ticket) -> None:
+        """Answers the ticket, or sees to it that another attempt follows."""
         try:
-            fact = call()
+            fact = self._attempt(ticket)
+        except Refused as refused:
+            self._give_up(ticket, str(refused), known=True)
         except Retry as error:
-            first, longest = BACKOFF_S
-            delay_s = min(longest, first * 2**failures) * random.uniform(0.5, 1.0)
-            delay_s = max(delay_s, min(error.after_s, 5.0))
-            if time.monotonic() + delay_s < deadline:
-                again = partial(self._try, call, decision, deadline, failures + 1)
-                pool = self._pod_pool if isinstance(decision, Bind | Evict) else self._object_pool
-                pool.put_later(again, delay_s)
-                return
-            fact = _failure(decision, error.why)
+            self._postpone(ticket, error)
+        except Exception as error:
+            log.exception("%s: unhandled exception (bug)", _describe(ticket.decision))
+            if ticket.settling and ticket.failures >= BUGS_MOST:
+                self._give_up(ticket, "", known=False)
+            else:
+                self._postpone(ticket, Retry(f"{type(error).__name__}: {error}"))
+        else:
+            self._answer(ticket, fact)
+
+    def _attempt(self, ticket: Ticket) -> OutcomeFact:
+        """Raises Retry, Refused."""
+        decision = ticket.decision
+        if isinstance(decision, Bind) and ticket.settling:
+            return pod_requests.settle(self._client, decision, ticket.settling)
+        if not self._may_act():
+            ticket.deadline = 0.0
+            raise Retry(NOT_SENT)
+        match decision:
+            case Bind():
+                return self._bind(decision)
+            case Evict():
+                return self._evictor.evict(decision)
+            case _:
+                return objects_writer.execute(self._client, decision)
+
+    def _bind(self, decision: Bind) -> BindDone | BindFailed:
+        if decision.claims and (why := self._volume_binder.bind_volumes(decision)):
+            raise Refused(why)
+        return pod_requests.bind(self._client, decision)
+
+    def _postpone(self, ticket: Ticket, error: Retry) -> None:
+        first, longest = (BACKOFF_S[0], SETTLING_S) if ticket.settling else BACKOFF_S
+        delay_s = min(longest, first * 2 ** min(ticket.failures, 10)) * random.uniform(0.5, 1.0)
+        delay_s = max(delay_s, min(error.after_s, 5.0))
+        ticket.failures += 1
+        if ticket.settling:
+            if ticket.failures % 16 == 1:  # at first, and then about once a minute
+                log.warning("%s: %s; reading the pod again", _describe(ticket.decision), error.why)
+        elif self._runtime.monotonic() + delay_s >= ticket.deadline:
+            self._give_up(ticket, error.why, known=False)
+            return
+        pool = self._pod_pool if isinstance(ticket.decision, Bind | Evict) else self._object_pool
+        pool.put_later(partial(self._work, ticket), delay_s)
+
+    def _give_up(self, ticket: Ticket, why: str, *, known: bool) -> None:
+        """known: the API server refused it, or refuses to show the pod; else the outcome is unknown."""
+        decision = ticket.decision
+        match decision:
+            case Bind() if ticket.settling:
+                self._answer(ticket, BindFailed(decision.pod, decision.node, ticket.settling))
+            case Bind():
+                ticket.settling, ticket.failures = why, 0
+                self._work(ticket)
+            case Evict():
+                unknown = EvictDone(decision.pod, why, decision.trial, unknown=not known)
+                self._answer(ticket, unknown)
+            case _:
+                self._answer(ticket, objects_writer.failed(decision, why))
+
+    def _answer(self, ticket: Ticket, fact: OutcomeFact) -> None:
         if isinstance(fact, BindFailed | EvictDone | Answered) and fact.why:
             level = logging.INFO if fact.why == objects_writer.GONE else logging.WARNING
-            log.log(level, "%s: %s", _describe(decision), fact.why)
-        self._inbox(fact)
-
-
-def _failure(decision: ApiDecision, why: str) -> OutcomeFact:
-    match decision:
-        case Bind():
-            return BindFailed(decision.pod, decision.node, why)
-        case Evict():
-            return EvictDone(decision.pod, why, decision.trial)
-        case _:
-            return objects_writer.failed(decision, why)
+            log.log(level, "%s: %s", _describe(ticket.decision), fact.why)
+        self.tickets.answer(ticket, fact)
 
 
 def _describe(decision: ApiDecision) -> str:

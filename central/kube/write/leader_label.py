@@ -29,7 +29,7 @@ def set_label(client: Client, namespace: str, pod: str, *, leads: bool) -> bool:
                 _label(client, POD.path(namespace, other), None)
         if pod not in labelled:
             _label(client, POD.path(namespace, pod), "true")
-    except (Unreachable, StatusError) as error:
+    except (Unreachable, StatusError, KeyError, TypeError, AttributeError) as error:
         log.warning("could not set the label %s of pod %s to %s: %s", LABEL, pod, leads, error)
         return False
     return True

@@ -7,7 +7,7 @@ from typing import Any
 from central.kube.resource_paths import BY_KIND
 from central.kube.transport.http_client import MERGE, Client, Reply
 from central.kube.write import ssh_keys
-from central.kube.write.retrying import Retry, call
+from central.kube.write.retrying import Retry, call, is_success, object_of, says_gone
 from central.model.decisions import Create, Delete, Patch, SetStatus
 from central.model.facts import Answered
 
@@ -76,11 +76,11 @@ def _secret_outcome(decision: Create, reply: Reply) -> Answered:
 
 def _after_conflict(client: Client, decision: Create, reply: Reply) -> Answered:
     """Either our own request succeeded and its reply was lost, or the object is not ours."""
-    if reply.status == 404:
+    if _is_gone(decision, reply):
         raise Retry("the object was deleted in between")
     if not reply.ok:
         return _outcome(decision, reply)
-    meta = reply.json()["metadata"]
+    meta = object_of(reply, BY_KIND[decision.kind], decision.name)["metadata"]
     mine = _controller(decision.body.get("metadata") or {})
     if meta.get("deletionTimestamp"):
         return failed(decision, "an object of that name is being deleted", 409)
@@ -108,9 +108,31 @@ def _delete(client: Client, decision: Delete) -> Answered:
     }
     path = _path(decision)
     reply = call(client, "DELETE", path, options)
-    if reply.status in {404, 409}:  # gone, or the name is another object's by now
+    if _is_gone(decision, reply):
         return _answered(decision)
-    return _outcome(decision, reply)
+    if reply.status == 409:
+        return _after_delete_conflict(client, decision, reply)
+    if not reply.ok:
+        return _outcome(decision, reply)
+    if not is_success(reply):  # then it is the object, which is terminating
+        object_of(reply, BY_KIND[decision.kind], decision.name)
+    return _answered(decision)
+
+
+def _after_delete_conflict(client: Client, decision: Delete, reply: Reply) -> Answered:
+    """Usually the name is another object's by now, and ours is gone. So it counts if it may not be read."""
+    there = call(client, "GET", _path(decision))
+    if there.ok and _uid(decision, there) == decision.uid:
+        raise Retry(reply.error().message)
+    return _answered(decision)
+
+
+def _uid(decision: ObjectDecision, reply: Reply) -> str:
+    return str(object_of(reply, BY_KIND[decision.kind], decision.name)["metadata"]["uid"])
+
+
+def _is_gone(decision: ObjectDecision, reply: Reply) -> bool:
+    return says_gone(reply, BY_KIND[decision.kind], decision.name)
 
 
 def _set_status(client: Client, decision: SetStatus) -> Answered:
@@ -121,7 +143,7 @@ def _set_status(client: Client, decision: SetStatus) -> Answered:
     ]
     path = _path(decision) + "/status"
     reply = call(client, "PATCH", path, patch, JSON_PATCH)
-    return failed(decision, GONE, 404) if reply.status == 404 else _outcome(decision, reply)
+    return failed(decision, GONE, 404) if _is_gone(decision, reply) else _outcome(decision, reply)
 
 
 def _without_empty_strings(status: Any) -> Any:
@@ -139,11 +161,13 @@ def _patch(client: Client, decision: Patch) -> Answered:
     body = {**decision.body, "metadata": meta}
     path = _path(decision)
     reply = call(client, "PATCH", path, body, MERGE)
-    return failed(decision, GONE, 404) if reply.status == 404 else _outcome(decision, reply)
+    return failed(decision, GONE, 404) if _is_gone(decision, reply) else _outcome(decision, reply)
 
 
 def _outcome(decision: ObjectDecision, reply: Reply) -> Answered:
+    """Raises Retry if the reply is not the object: all of these requests may be repeated."""
     if not reply.ok:
-        return failed(decision, reply.error().message, reply.status)
-    uid = (reply.json().get("metadata") or {}).get("uid") or ""
-    return _answered(decision, uid=uid)
+        # 404 is kept for objects that are gone, of which this is none.
+        code = 0 if reply.status == 404 else reply.status
+        return failed(decision, reply.error().message, code)
+    return _answered(decision, uid=_uid(decision, reply))

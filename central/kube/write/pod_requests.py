@@ -1,13 +1,14 @@
-"""Bindings and evictions: the request, and what its reply means."""
+"""Bindings and evictions: the request, what its reply means, and what the API server says of the pod."""
 
 import logging
 from typing import Any
 
 from central.kube.resource_paths import BY_KIND
-from central.kube.transport.http_client import Client, Reply, StatusError
-from central.kube.write.retrying import Retry, call
+from central.kube.transport.http_client import Client, Reply
+from central.kube.write.retrying import Retry, call, check_success, object_of, says_gone
 from central.model.decisions import Bind, Evict
 from central.model.facts import BindDone, BindFailed, EvictDone
+from central.model.json_types import Json
 
 log = logging.getLogger(__name__)
 
@@ -16,8 +17,12 @@ GONE = "the pod is gone"
 BLOCKED_BY_BUDGET = "a PodDisruptionBudget forbids the eviction"
 
 
+class Refused(Exception):
+    """The API server answered the request with an error that its repetition would not change soon."""
+
+
 def bind(client: Client, decision: Bind) -> BindDone | BindFailed:
-    """Raises Retry."""
+    """Raises Retry, and Refused: then settle() says what became of the pod."""
     namespace, name = decision.namespace, decision.name
     meta: dict[str, Any] = {"name": name, "namespace": namespace, "uid": decision.pod}
     if decision.domains:
@@ -28,35 +33,48 @@ def bind(client: Client, decision: Bind) -> BindDone | BindFailed:
         "metadata": meta,
         "target": {"apiVersion": "v1", "kind": "Node", "name": decision.node},
     }
-    path = POD.path(namespace, name)
-    reply = call(client, "POST", f"{path}/binding", body)
+    reply = call(client, "POST", f"{POD.path(namespace, name)}/binding", body)
     if reply.ok:
+        check_success(reply)
         return BindDone(decision.pod, decision.node)
-    error = reply.error()
-    if reply.status == 409:
-        return _after_conflict(client, path, decision, error)
-    why = GONE if reply.status == 404 else error.message
-    return BindFailed(decision.pod, decision.node, why, final=True)
+    why = reply.error().message
+    if reply.status != 409:
+        raise Refused(why)
+    # Our own earlier request succeeded, another scheduler bound the pod, or neither.
+    settled = settle(client, decision, why)
+    if isinstance(settled, BindFailed) and not settled.final:
+        raise Retry(why)
+    return settled
 
 
-def _after_conflict(
-    client: Client, path: str, decision: Bind, error: StatusError
-) -> BindDone | BindFailed:
-    """Either our own binding succeeded and its reply was lost, or another scheduler bound the pod."""
-    reply = call(client, "GET", path)
-    pod: dict[str, Any] = reply.json() if reply.ok else {}
-    meta, node = pod.get("metadata") or {}, (pod.get("spec") or {}).get("nodeName")
-    if reply.status == 404 or (reply.ok and meta.get("uid") != decision.pod):
-        why = GONE
-    elif node == decision.node:
-        return BindDone(decision.pod, decision.node)
-    elif node:
-        why = f"the pod is already bound to {node}"
-    elif meta.get("deletionTimestamp"):
-        why = "the pod is being deleted"
+def settle(client: Client, decision: Bind, why: str) -> BindDone | BindFailed:
+    """What the API server says of the pod of a binding that failed, or whose outcome is unknown. why: the
+    reason if the pod has no node. Raises Retry while the pod cannot be read, and Refused."""
+    pod, node, final = read_pod(client, decision.namespace, decision.name, decision.pod), "", ""
+    if pod is None:
+        final = GONE
     else:
-        raise Retry(error.message)
-    return BindFailed(decision.pod, decision.node, why, final=True)
+        node = (pod.get("spec") or {}).get("nodeName") or ""
+        if node and node != decision.node:
+            final = f"the pod is already bound to {node}"
+        elif not node and pod["metadata"].get("deletionTimestamp"):
+            final = "the pod is being deleted"
+    if node == decision.node:
+        return BindDone(decision.pod, decision.node)
+    return BindFailed(decision.pod, decision.node, final or why, final=bool(final))
+
+
+def read_pod(client: Client, namespace: str, name: str, uid: str) -> Json | None:
+    """The pod with this uid as the API server has it now; None: it is gone. Raises Retry, Refused."""
+    reply = call(client, "GET", POD.path(namespace, name))
+    if says_gone(reply, POD, name):
+        return None
+    if reply.status == 404:  # of its path, by a proxy
+        raise Retry(reply.error().message)
+    if not reply.ok:
+        raise Refused(reply.error().message)
+    pod = object_of(reply, POD, name)
+    return pod if pod["metadata"]["uid"] == uid else None
 
 
 class Evictor:
@@ -67,19 +85,32 @@ class Evictor:
         self._version = "policy/v1"
 
     def evict(self, decision: Evict) -> EvictDone:
-        """Raises Retry."""
+        """Raises Retry, Refused."""
         reply = self._post(decision, self._version)
-        if self._version == "policy/v1" and reply.status in {400, 404, 415} and not _no_pod(reply):
+        missing = reply.status in {400, 404, 415} and not says_gone(reply, POD, decision.name)
+        if missing and self._version == "policy/v1":
             fallback = self._post(decision, "policy/v1beta1")
-            if fallback.status not in {400, 415}:
+            if fallback.ok or says_gone(fallback, POD, decision.name) or fallback.status == 429:
                 log.info("evicting through policy/v1beta1, the API server does not serve policy/v1")
                 self._version = "policy/v1beta1"
                 reply = fallback
-        why = ""
-        # 409: the name is another pod's by now, or the pod is being deleted
-        if not reply.ok and reply.status not in {404, 409}:
-            why = BLOCKED_BY_BUDGET if reply.status == 429 else reply.error().message
-        return EvictDone(decision.pod, why, decision.trial)
+        return EvictDone(decision.pod, self._why_not(decision, reply), decision.trial)
+
+    def _why_not(self, decision: Evict, reply: Reply) -> str:
+        """Why the pod stays; empty: it goes. Raises Retry, Refused."""
+        if reply.ok:
+            check_success(reply)
+            return ""
+        if reply.status == 429:
+            return BLOCKED_BY_BUDGET
+        if says_gone(reply, POD, decision.name):
+            return ""
+        if reply.status == 409:  # the pod is being deleted, its name is another pod's, or neither
+            pod = read_pod(self._client, decision.namespace, decision.name, decision.pod)
+            if pod is None or pod["metadata"].get("deletionTimestamp"):
+                return ""
+            raise Retry(reply.error().message)
+        return reply.error().message
 
     def _post(self, decision: Evict, version: str) -> Reply:
         body = {
@@ -92,10 +123,6 @@ class Evictor:
         if decision.trial:
             path += "?dryRun=All"
         return call(self._client, "POST", path, body, is_final=_is_blocked_by_budget)
-
-
-def _no_pod(reply: Reply) -> bool:
-    return reply.status == 404 and "pods" in reply.error().message
 
 
 def _is_blocked_by_budget(reply: Reply) -> bool:

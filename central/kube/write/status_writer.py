@@ -6,7 +6,7 @@ When the first and the following writes of a gang happen, with the times of Stat
     pending gang   update --settle 0.3 s--> write --same phase: after 5 s at the earliest--> write
     running gang   update --started 1 s---> write --counts: after 1 s, or up to 10 s if many wait--> write
     new phase      written as soon as a worker is free
-    failed write   repeated after 5 s
+    failed write   repeated after 5 s, 10 s, ... 5 min
     bindings       go first: while some wait for a worker, updates younger than 5 s are held back
 
 Running and completed gangs have workers and a request rate of their own. Pending gangs share a slow one,
@@ -15,7 +15,6 @@ so that ten thousand of them neither delay the others nor overload the API serve
 
 import logging
 import threading
-import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,9 +22,11 @@ from functools import partial
 
 from central.kube.resource_paths import BY_KIND, ResourcePath
 from central.kube.transport.http_client import MERGE, STRATEGIC, Client, Reply
+from central.kube.transport.runtime import RUNTIME, Runtime
 from central.kube.transport.workers import RateLimiter, WorkerPool
-from central.kube.write.event_writer import EventWriter, LimitedClient, log_failure
-from central.kube.write.retrying import Retry
+from central.kube.write.event_writer import EventWriter, LimitedClient
+from central.kube.write.new_reasons import NewReasons
+from central.kube.write.retrying import Retry, object_of, says_gone
 from central.model.decisions import EmitWarning, Evict, UpdateGangStatus
 from central.model.event_reasons import EVICTED, FAILED_SCHEDULING, STATUS_CHANGED
 from central.model.json_types import Json
@@ -39,6 +40,7 @@ PODGROUP, POD = BY_KIND["PodGroup"], BY_KIND["Pod"]
 INQUEUE = "Inqueue"  # admitted and not tried yet: no condition, no Event
 CONDITION_PODS = 8  # pods of a pending gang that get the condition
 MANY_UPDATES = 20  # with more gangs waiting for a write, running ones are written less often
+FAILED_MOST_S = 300.0
 _REMEMBERED_MOST = 100_000
 _BUSY_S = 0.05
 
@@ -68,6 +70,7 @@ class _GangWrites:
     writing: bool = False
     written: UpdateGangStatus | None = None
     written_at: float = 0.0
+    failures: int = 0  # of writes, in a row
 
 
 class StatusWriter:
@@ -77,21 +80,26 @@ class StatusWriter:
         timing: StatusTiming = DEFAULT_TIMING,
         *,
         bindings_wait: Callable[[], bool] = lambda: False,
+        may_act: Callable[[], bool] = lambda: True,
+        runtime: Runtime = RUNTIME,
     ) -> None:
-        """bindings_wait: whether bindings wait for a worker."""
+        """bindings_wait: whether bindings wait for a worker. may_act: see DecisionExecutor."""
+        self._runtime = runtime
         self._timing = timing
         self._bindings_wait = bindings_wait
         self._lock = threading.Lock()
         self._gangs: dict[StatusKey, _GangWrites] = {}
         self._unwritten = 0  # gangs with an update
-        self._events = EventWriter()
+        self._events = EventWriter(runtime)
+        self._reasons = NewReasons()
         self._status_path = "/status"
-        self._stopped = threading.Event()
-        pending = RateLimiter(timing.pending_per_s, 50)
-        self._placed_pool = WorkerPool("status", 2)
-        self._placed_client = LimitedClient(client, RateLimiter(500.0, 100), self._stopped)
-        self._pending_pool = WorkerPool("status-pending", 1)
-        self._pending_client = LimitedClient(client, pending, self._stopped)
+        self._stopped = runtime.flag()
+        placed = RateLimiter(500.0, 100, runtime)
+        pending = RateLimiter(timing.pending_per_s, 50, runtime)
+        self._placed_pool = WorkerPool("status", 2, runtime)
+        self._placed_client = LimitedClient(client, placed, self._stopped, may_act)
+        self._pending_pool = WorkerPool("status-pending", 1, runtime)
+        self._pending_client = LimitedClient(client, pending, self._stopped, may_act)
 
     def put(self, update: UpdateGangStatus) -> None:
         key = (update.namespace, update.gang, update.has_object)
@@ -111,7 +119,8 @@ class StatusWriter:
 
     def warn(self, warning: EmitWarning) -> None:
         namespace = warning.namespace
-        self._put_event(_pod(namespace, warning.name, warning.pod), warning.reason, warning.why)
+        involved = _object(BY_KIND[warning.kind], namespace, warning.name, warning.pod)
+        self._put_event(involved, warning.reason, warning.why)
         if warning.gang:
             podgroup = _object(PODGROUP, namespace, warning.gang, warning.gang_uid)
             self._put_event(podgroup, warning.reason, warning.why)
@@ -148,20 +157,25 @@ class StatusWriter:
         try:
             self._write(update)
             with self._lock:
-                gang.written, gang.written_at = update, time.monotonic()
+                gang.written, gang.written_at = update, self._runtime.monotonic()
+                gang.failures = 0
                 self._forget_some()
-        except Retry as error:
+        except Exception as error:
+            if not isinstance(error, Retry):
+                log.exception("unhandled exception in a status write (bug)")
             log.warning("could not update status of %s/%s: %s", key[0], key[1], error)
             with self._lock:
                 self._put_back(gang, update)
-                self._requeue(key, gang, update, self._timing.failed_s)
+                wait_s = min(FAILED_MOST_S, self._timing.failed_s * 2 ** min(gang.failures, 10))
+                gang.failures += 1
+                self._requeue(key, gang, update, wait_s)
         finally:
             with self._lock:
                 gang.writing = False
 
     def _set_update(self, gang: _GangWrites, update: UpdateGangStatus) -> None:
         if gang.update is None:
-            gang.since = time.monotonic()
+            gang.since = self._runtime.monotonic()
             self._unwritten += 1
         gang.update = update
 
@@ -187,14 +201,16 @@ class StatusWriter:
         if _is_placed(update):
             crowded_s = timing.counts_s * max(1.0, self._unwritten / MANY_UPDATES)
             apart_s = min(crowded_s, timing.counts_most_s, apart_s)
-        return gang.written_at + apart_s - time.monotonic()
+        return gang.written_at + apart_s - self._runtime.monotonic()
 
     def _let_bindings_pass(self, key: StatusKey) -> None:
         """Both use the same API server, and a running pod is worth more than its status."""
         gang = self._gangs.get(key)
         until = (gang.since if gang else 0.0) + self._timing.bindings_first_s
         while (
-            self._bindings_wait() and time.monotonic() < until and not self._stopped.wait(_BUSY_S)
+            self._bindings_wait()
+            and self._runtime.monotonic() < until
+            and not self._stopped.wait(_BUSY_S)
         ):
             pass
 
@@ -217,15 +233,27 @@ class StatusWriter:
             for name in update.pods[:CONDITION_PODS]:
                 if self._is_outdated(update):
                     return  # the pods may be bound by now
-                reference = _write_condition(client, update, name)
-                involved = involved or reference
+                pod = _write_condition(client, update, name, self._runtime.time())
+                involved = involved or pod
+                if pod is not None and pod is not involved and not self._is_outdated(update):
+                    self._emit_pending(client, pod, update)
         elif involved is None and update.pods:
             reply = client.call("GET", POD.path(update.namespace, update.pods[0]))
             involved = _reference(reply, POD, update.namespace, update.pods[0])
-        if involved is not None and update.reason and update.phase != INQUEUE and not update.quiet:
-            failed = FAILED_SCHEDULING if update.phase else STATUS_CHANGED
-            reason, kind = (update.phase, "Normal") if placed else (failed, "Warning")
-            self._events.emit(client, involved, reason, update.reason, kind)
+        if involved is not None and not placed:
+            self._emit_pending(client, involved, update)
+        elif involved is not None and update.reason and not update.quiet:
+            self._events.emit(client, involved, update.phase, update.reason, "Normal")
+
+    def _emit_pending(
+        self, client: LimitedClient, involved: Json, update: UpdateGangStatus
+    ) -> None:
+        """An Event about the PodGroup or a pod of a pending gang, if the reason is new for it."""
+        if not update.reason or update.phase == INQUEUE or update.quiet:
+            return
+        if self._reasons.is_new(involved["uid"], update.reason, self._runtime.monotonic()):
+            reason = FAILED_SCHEDULING if update.phase else STATUS_CHANGED
+            self._events.emit(client, involved, reason, update.reason, "Warning")
 
     def _is_outdated(self, update: UpdateGangStatus) -> bool:
         with self._lock:
@@ -240,7 +268,7 @@ class StatusWriter:
             "status": "True",
             "reason": "GangScheduled" if placed else "Unschedulable",
             "message": update.reason,
-            "lastTransitionTime": stamp(time.time()),
+            "lastTransitionTime": stamp(self._runtime.time()),
             "transitionID": str(uuid.uuid4()),
         }
         status = {
@@ -257,21 +285,21 @@ class StatusWriter:
             reply = client.call("PATCH", path, patch, MERGE)
             if reply.ok:  # an older CRD, without the status subresource
                 self._status_path = ""
-        log_failure(reply, "PodGroup", update.namespace, update.gang)
         return _reference(reply, PODGROUP, update.namespace, update.gang)
 
 
-def _write_condition(client: LimitedClient, update: UpdateGangStatus, name: str) -> Json | None:
+def _write_condition(
+    client: LimitedClient, update: UpdateGangStatus, name: str, now: float
+) -> Json | None:
     condition = {
         "type": "PodScheduled",
         "status": "False",
         "reason": "Unschedulable",
         "message": update.reason,
-        "lastTransitionTime": stamp(time.time()),
+        "lastTransitionTime": stamp(now),
     }
     path = POD.path(update.namespace, name) + "/status"
     reply = client.call("PATCH", path, {"status": {"conditions": [condition]}}, STRATEGIC)
-    log_failure(reply, "pod", update.namespace, name)
     return _reference(reply, POD, update.namespace, name)
 
 
@@ -280,10 +308,12 @@ def _is_placed(update: UpdateGangStatus) -> bool:
 
 
 def _reference(reply: Reply, of: ResourcePath, namespace: str, name: str) -> Json | None:
-    """Refers to the object in the reply, as Events do."""
-    if not reply.ok:
+    """Refers to the object in the reply, as Events do; None: the object is gone. Raises Retry."""
+    if says_gone(reply, of, name):
         return None
-    return _object(of, namespace, name, (reply.json().get("metadata") or {}).get("uid") or "")
+    if not reply.ok:
+        raise Retry(f"{of.kind} {name}: {reply.error().message}")
+    return _object(of, namespace, name, object_of(reply, of, name)["metadata"]["uid"])
 
 
 def _object(of: ResourcePath, namespace: str, name: str, uid: str) -> Json:

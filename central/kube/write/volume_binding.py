@@ -11,7 +11,7 @@ from central.kube.decode import storage_decoder
 from central.kube.decode.storage_decoder import BIND_COMPLETED, SELECTED_NODE
 from central.kube.resource_paths import BY_KIND
 from central.kube.transport.http_client import MERGE, Client, Reply
-from central.kube.write.retrying import Retry, call
+from central.kube.write.retrying import Retry, call, object_of, says_gone
 from central.model import selectors
 from central.model.decisions import Bind
 from central.model.facts import NodeSeen
@@ -50,11 +50,11 @@ class VolumeBinder:
         """volume: "" if it must be provisioned."""
         path = CLAIM.path(bind.namespace, name)
         reply = self._call("GET", path)
-        if reply.status == 404:
+        if says_gone(reply, CLAIM, name):
             return f"claim {name} is gone"
         if not reply.ok:
             return f"claim {name}: {reply.error().message}"
-        claim: Json = reply.json()
+        claim = object_of(reply, CLAIM, name)
         annotations = claim["metadata"].get("annotations") or {}
         bound = claim["spec"].get("volumeName")
         if bound and BIND_COMPLETED in annotations:
@@ -90,8 +90,8 @@ class VolumeBinder:
         node = self._call("GET", NODE.path("", bind.node))
         if not volume.ok or not node.ok:
             return f"claim {claim}: {(node if volume.ok else volume).error().message}"
-        labels = node.json()["metadata"].get("labels") or {}
-        seen = storage_decoder.decode_volume(volume.json())
+        labels = object_of(node, NODE, bind.node)["metadata"].get("labels") or {}
+        seen = storage_decoder.decode_volume(object_of(volume, VOLUME, name))
         if selectors.inside(seen.places, NodeSeen(bind.node, labels, {})):
             return ""
         return f"claim {claim} got volume {name}, which node {bind.node} cannot use"
@@ -100,11 +100,12 @@ class VolumeBinder:
         """Writes the claim on the volume, unless it is written there already."""
         path = VOLUME.path("", name)
         reply = self._call("GET", path)
-        if reply.status == 404:
+        if says_gone(reply, VOLUME, name):
             return f"volume {name} is gone"
         if not reply.ok:
             return f"volume {name}: {reply.error().message}"
-        meta, ref = reply.json()["metadata"], reply.json()["spec"].get("claimRef")
+        found = object_of(reply, VOLUME, name)
+        meta, ref = found["metadata"], found["spec"].get("claimRef")
         mine = claim["metadata"]
         if ref and (ref.get("namespace"), ref.get("name")) != (bind.namespace, mine["name"]):
             return f"volume {name} was given to claim {ref.get('namespace')}/{ref.get('name')}"

@@ -5,7 +5,7 @@ Amounts of resources are whole numbers by name: cpu in thousandths of a core, me
 everything else in units.
 """
 
-from central.model.facts.amounts import Amounts, Resources
+from central.model.amounts import Amounts, Resources
 from central.model.facts.gang_facts import GangGone, GangSeen, Pairs, Roles, SubGroups
 from central.model.facts.job_facts import (
     CommandGone,
@@ -49,6 +49,7 @@ from central.model.facts.policy_facts import (
     NamespaceSeen,
     PriorityGone,
     PrioritySeen,
+    QueueAccess,
     QueueGone,
     QueueSeen,
 )
@@ -93,6 +94,7 @@ __all__ = [
     "PodSpec",
     "PriorityGone",
     "PrioritySeen",
+    "QueueAccess",
     "QueueGone",
     "QueueSeen",
     "RdmaUsed",

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from central.model.facts.amounts import Amounts
+from central.model.amounts import Amounts
 from central.model.pod_rules import Expression
 
 

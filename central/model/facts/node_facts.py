@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from central.model.facts.amounts import Resources
+from central.model.amounts import Resources
 from central.model.facts.pod_facts import Taint
 from protos.topology import Grant, MemoryOver, NodeTopology, RdmaUse
 

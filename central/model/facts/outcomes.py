@@ -14,7 +14,7 @@ class BindFailed:
     pod: str
     node: str
     why: str
-    final: bool = False  # retrying cannot help: the pod is deleted or bound elsewhere
+    final: bool = False  # the API server has shown that the pod is deleted or bound elsewhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,7 @@ class EvictDone:
     pod: str
     why: str = field(default="")  # empty: accepted; else why not, such as a disruption budget
     trial: bool = False  # a dry run
+    unknown: bool = False  # why says that nobody refused it, but that no answer came
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Facts about pods and about the controllers that own them."""
 
 from dataclasses import dataclass, field, fields
+from operator import attrgetter
 
 from central.model.jobspec import JobMember
 from central.model.pod_rules import Labels, NodeTerms, Rules
@@ -22,7 +23,7 @@ class Toleration:
     effect: str  # empty: every effect
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class PodSpec:
     """What placement must know of a pod. Equal for pods that are alike, which are then decided together."""
 
@@ -47,20 +48,27 @@ class PodSpec:
     unsupported: str = ""  # a field that cannot be honoured; such a pod is refused
     rules: Rules | None = None  # rules about other pods
     volumes: Volumes | None = None  # set by PodClasses from the claims
-    matched: tuple[int, ...] = ()  # rules that speak of such pods: set by PodClasses
+    matched: tuple[int, ...] = ()  # numbers of the rules that match it: set by PodClasses
     _hash: int = field(default=0, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         # A key of many dicts on the hot path, so it is hashed once.
-        values = tuple(getattr(self, part.name) for part in fields(self) if part.compare)
-        object.__setattr__(self, "_hash", hash(values))
+        object.__setattr__(self, "_hash", hash(_values(self)))
 
     def __hash__(self) -> int:
         return self._hash
 
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, PodSpec) or self._hash != other._hash:
+            return False
+        same: bool = _values(self) == _values(other)
+        return same
+
     def __reduce__(self) -> tuple[type["PodSpec"], tuple[object, ...]]:
         # Hashes of strings differ between processes, so unpickling computes the hash again.
-        return PodSpec, tuple(getattr(self, part.name) for part in fields(self) if part.init)
+        return PodSpec, _values(self)
 
     @property
     def nics_in_pod_network(self) -> bool:
@@ -72,6 +80,9 @@ class PodSpec:
             if name == resource:
                 return amount
         return 0
+
+
+_values = attrgetter(*(part.name for part in fields(PodSpec) if part.init))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +116,16 @@ class PodSeen:
     required_tier: int | None = None  # the same by tier number
     owner: str = ""  # uid of its controller, if OwnerSeen may describe its gang
     owner_name: str = ""  # replicaset/web-7d9
+    service_account: str = ""  # its name
     movable: bool = False  # may be evicted to make others fit if it fits elsewhere
+
+    @property
+    def gang_key(self) -> tuple[str, str, bool] | None:
+        """Namespace, name, and whether the name is a gang's: a pod without a gang is a gang of its own
+        name. None for a pod of another scheduler."""
+        if not self.ours:
+            return None
+        return (self.namespace, self.gang or self.name, bool(self.gang))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from central.model.facts.amounts import Amounts
+from central.model.amounts import Amounts
 from central.model.pod_rules import Expression, Labels
 
 
@@ -16,6 +16,17 @@ class NamespaceSeen:
 @dataclass(frozen=True, slots=True)
 class NamespaceGone:
     name: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueueAccess:
+    """Whose pods may use a queue: each of the lists admits on its own. Users and groups are those of the pods'
+    ServiceAccounts, as in system:serviceaccount:team-a:trainer and system:serviceaccounts:team-a."""
+
+    namespaces: tuple[str, ...] = ()
+    selector: tuple[Expression, ...] | None = None  # by labels of the namespace; None: admits none
+    users: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +46,12 @@ class QueueSeen:
     uid: str = ""
     fifo: bool = False  # strict order of creation
     command: str = ""  # uid of the last Command that was executed
+    access: QueueAccess | None = None  # None: open to all
+    borrowing_limit: Amounts = ()  # the most that it may use above deserved
+    lending_limit: Amounts = ()  # the most of deserved that others may use
+    running_gangs: int | None = None  # the most gangs that run at a time
+    namespace_gangs: int | None = None  # the same of one namespace
+    namespace_amounts: Amounts = ()  # the most that the gangs of one namespace may use
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ class FilterResultCache:
             0, dtype=np.int64
         )  # by row: the node's, when it was filtered
         self.passed: Bools = np.zeros(0, dtype=np.bool_)
+        self.failure: Exception | None = None  # of a filter; such a node does not pass
 
     def refresh(self, rows: Ints, nodes: list[NodeSeen | None], version: Ints) -> None:
         """Filters those of the rows whose node changed. version: by row, grows with every change."""
@@ -57,8 +58,12 @@ class FilterResultCache:
         return self.passed.item(row)
 
     def _filter(self, row: int, node: NodeSeen | None, version: int) -> None:
-        self.passed[row] = node is not None and not node_filters.refusal(self._spec, node)
+        try:
+            self.passed[row] = node is not None and not node_filters.refusal(self._spec, node)
+        except Exception as error:  # noqa: BLE001  a bug; others that ask about this class go on
+            self.passed[row], self.failure = False, error
         self._version[row] = version
 
     def reset(self) -> None:
         self._version[:] = -1
+        self.failure = None

@@ -3,6 +3,7 @@ defines it. Free capacity is counted in the snapshot, and rules between pods in 
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 from central.model import wording
@@ -12,6 +13,7 @@ from central.scheduler.filters import gpu_model
 from protos.gpu_sharing import RANKS
 
 BLOCKING = ("NoSchedule", "NoExecute")
+CONDITION_TAINTS = "node.kubernetes.io/"  # Kubernetes sets and removes them by itself
 
 
 def untolerated_taint(spec: PodSpec, node: NodeSeen) -> str:
@@ -49,8 +51,9 @@ def enforcement_too_weak(spec: PodSpec, node: NodeSeen) -> str:
 
 def affinity_mismatch(spec: PodSpec, node: NodeSeen) -> str:
     """By nodeSelector and required node affinity."""
-    if any(node.labels.get(key) != value for key, value in spec.node_selector):
-        return "node selector"
+    for key, value in spec.node_selector:
+        if node.labels.get(key) != value:
+            return "node selector"
     if spec.node_terms is not None and not meets(spec.node_terms, node):
         return "node affinity"
     return ""
@@ -66,8 +69,9 @@ def not_ready(spec: PodSpec, node: NodeSeen) -> str:
 
 
 def cordoned(spec: PodSpec, node: NodeSeen) -> str:
-    tolerated = any(tolerates(toleration, CORDON) for toleration in spec.tolerations)
-    return "cordoned" if node.unschedulable and not tolerated else ""
+    if node.unschedulable and not any(tolerates(each, CORDON) for each in spec.tolerations):
+        return "cordoned"
+    return ""
 
 
 class NodeFilter(NamedTuple):
@@ -92,12 +96,27 @@ NODE_FILTERS = (
     NodeFilter(enforcement_too_weak, ("memory_level",)),
     NodeFilter(gpu_model.mismatch, ("gpu_models", "gpu_memory")),
 )
+REFUSALS = tuple(each.refusal for each in NODE_FILTERS)
 READS = sorted({field for each in NODE_FILTERS for field in each.reads})
 
 
 def refusal(spec: PodSpec, node: NodeSeen) -> str:
     """The first refusal of NODE_FILTERS; empty if the node can run such a pod."""
-    for each in NODE_FILTERS:
-        if why := each.refusal(spec, node):
+    for refuses in REFUSALS:
+        if why := refuses(spec, node):
             return why
     return ""
+
+
+def lasting_refusal(spec: PodSpec, node: NodeSeen) -> str:
+    """Why the node will not run such a pod until somebody changes its labels, its taints or the
+    pod; empty: it may, perhaps after it is ready or uncordoned or its agent has reported."""
+    if (taint := untolerated_taint(spec, node)).startswith(CONDITION_TAINTS, len("taint ")):
+        others = tuple(t for t in node.taints if not t.key.startswith(CONDITION_TAINTS))
+        taint = untolerated_taint(spec, replace(node, taints=others))
+    if taint:
+        return taint
+    if why := affinity_mismatch(spec, node):
+        return why
+    why = gpu_model.mismatch(spec, node)
+    return why if why != gpu_model.UNKNOWN else ""

@@ -15,7 +15,7 @@ from central.model.arrays import Ints
 from central.model.facts import NodeSeen, PodSpec
 from central.model.pod_rules import Peers, Port
 from central.model.selectors import SOFT
-from central.model.volumes import Volumes
+from central.model.volumes import AttachLimits, Volumes
 from central.scheduler.volumes.assignment import VolumeAssignment
 
 ANY = np.int64(2**40)
@@ -179,6 +179,10 @@ class MatchingPodCounts:
         """Sets how many volumes the node can attach, by driver."""
         self._limits[node] = dict(limits)
         self.nodes_version += 1
+
+    def recorded_limits(self) -> list[AttachLimits]:
+        """The facts that put_limits() was called with."""
+        return [AttachLimits(node, tuple(of.items())) for node, of in self._limits.items()]
 
     def attached_for(self, claim: str) -> Ints:
         """By row, 1 if the claim's volume is attached for one of the pods that share it."""

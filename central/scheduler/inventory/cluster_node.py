@@ -3,54 +3,18 @@ have. Free capacity is in its row of the columns (columns.py)."""
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from central.model.facts import NodeReported, NodeSeen
-from central.scheduler.inventory import gpu_shares, mig, nic_limits, nics, node_report
-from central.scheduler.inventory.gpu_shares import NOTHING, GpuShares, Offered
-from central.scheduler.inventory.nic_assignment import assign
-from central.scheduler.inventory.nic_limits import NicCapacity
-from central.scheduler.inventory.node_report import Name
-from central.scheduler.inventory.pods import DEVICES_UNKNOWN, OBSERVED, Pod
+from central.scheduler.inventory import gpu_shares, nic_limits, nics
+from central.scheduler.inventory.gpu_shares import GpuShares
+from central.scheduler.inventory.nic_limits import Container, NicCapacity
+from central.scheduler.inventory.node_report import Reported
+from central.scheduler.inventory.pods import DEVICES_UNKNOWN, OBSERVED, Pod, PodName
 from protos.closest import closest
 from protos.gpu_sharing import LEAST, MEMORY, RANKS, SHARE, WHOLE, choose_gpu
 from protos.names import GPU, GPU_SHARE
-from protos.topology import Grant, RdmaUse, Shape, indices_of, mask_of
-
-
-@dataclass(slots=True)
-class Reported:
-    """What an agent's report says, as the scheduler uses it. Names are (namespace, pod)."""
-
-    shape: Shape | None = None
-    gpu_models: tuple[tuple[str, int], ...] = ()  # see NodeSeen.gpus
-    levels: tuple[tuple[str, str], ...] = ()  # network levels
-    memory_level: str = "none"  # see NodeSeen
-    rdma_most: tuple[tuple[str, int], ...] | None = None  # see NodeSeen
-    rdma_total: tuple[tuple[str, int], ...] = ()  # limits of all pods together
-    nics_limited: bool = False  # the NICs have a cgroup limit that all pods share
-    gpus: dict[Name, int] = field(default_factory=dict)  # observed: masks by pod
-    shares: dict[Name, GpuShares] = field(default_factory=dict)  # observed: by pod
-    held_nics: dict[nics.Container, tuple[str, ...]] = field(
-        default_factory=dict
-    )  # one for each share
-    slices: mig.MigSlices = mig.NONE
-
-    @classmethod
-    def of(cls, report: NodeReported) -> "Reported":
-        return cls(
-            report.topology.shape(),
-            node_report.gpu_models(report.topology),
-            node_report.levels(report.topology),
-            gpu_shares.best_enforcement(report.topology),
-            nics.max_limits(report.topology),
-            nics.allocatable(report.topology),
-            nic_limits.from_topology(report.topology) is not None,
-            node_report.observed_gpus(report),
-            node_report.observed_shares(report),
-            nics.observed(report),
-            mig.from_report(report),
-        )
+from protos.topology import Grant, RdmaUse, indices_of, mask_of
 
 
 class ClusterNode:
@@ -63,10 +27,11 @@ class ClusterNode:
         self.report: NodeReported | None = None
         self.reported = Reported()
         self.silent = False  # the agent has stopped reporting
+        self.report_failed = False  # its newest report was lost to a bug
         self.pods: dict[str, Pod] = {}  # by uid, ended ones too
         self.foreign_gpus = 0  # mask: observed, of pods that are not on this node
         self.foreign_shares: GpuShares = {}
-        self.planned_nics: dict[nics.Container, tuple[str, ...]] = {}  # where nics_limited
+        self.planned_nics: dict[Container, tuple[str, ...]] = {}  # where NICs have limits
         self.rdma_use: tuple[RdmaUse, ...] = ()  # reported use of NICs
 
     def apply_report(self, report: NodeReported) -> bool:
@@ -76,47 +41,13 @@ class ClusterNode:
         if same and known is not None and known.generation >= report.generation:
             return False
         self.report, self.reported = report, Reported.of(report)
+        self.report_failed = False
         return True
 
     def drop_report(self) -> None:
-        self.report, self.reported = None, Reported()
+        self.report, self.reported, self.report_failed = None, Reported(), False
         self.foreign_gpus, self.foreign_shares = 0, {}
         self.planned_nics, self.rdma_use = {}, ()
-
-    def has_observed(self, name: Name) -> bool:
-        """Whether the report contains devices of the pod."""
-        if (
-            name in self.reported.gpus
-            or name in self.reported.shares
-            or name in self.reported.slices.held
-        ):
-            return True
-        return self.reported.nics_limited and any(
-            key[:2] == name for key in self.reported.held_nics
-        )
-
-    def forget_pod(self, name: Name) -> None:
-        self.reported.gpus.pop(name, None)
-        self.reported.shares.pop(name, None)
-        for key in [key for key in self.reported.held_nics if key[:2] == name]:
-            del self.reported.held_nics[key]
-        self.reported.slices = self.reported.slices.without(name)
-
-    def reported_values(self) -> tuple[object, ...]:
-        """What the report adds to the node of the API server; compared to find changes."""
-        has = (
-            self.reported.slices.limit(self.seen.allocatable) if self.seen and self.report else None
-        )
-        exclusive = self.report is not None and self.report.topology.rdma_exclusive
-        limits = self.reported.rdma_most, self.reported.rdma_total
-        return (
-            *limits,
-            self.reported.levels,
-            self.reported.memory_level,
-            self.reported.gpu_models,
-            exclusive,
-            has,
-        )
 
     def merged(self) -> NodeSeen | None:
         """The node of the API server with what its agent reports; None if the API server has no such node."""
@@ -124,12 +55,13 @@ class ClusterNode:
             return None
         return replace(
             self.seen,
+            unschedulable=self.seen.unschedulable or self.report_failed,
             allocatable=self.allocatable(),
             rdma_most=self.reported.rdma_most,
             told=self.reported.levels,
             memory_level=self.reported.memory_level,
             gpus=self.reported.gpu_models,
-            rdma_exclusive=self.report is not None and self.report.topology.rdma_exclusive,
+            rdma_exclusive=self.reported.rdma_exclusive,
         )
 
     def allocatable(self) -> dict[str, int]:
@@ -140,8 +72,9 @@ class ClusterNode:
             **dict(self.reported.rdma_total),
         }
 
-    def healthy(self) -> int:
-        return self.report.topology.healthy_mask() if self.report else 0
+    def installed(self) -> int:
+        """How many GPUs the agent reports, healthy or not, that can be allocated whole."""
+        return sum(not gpu.mig for gpu in self.report.topology.gpus) if self.report else 0
 
     def is_unhealthy(self) -> bool:
         if self.report is None:
@@ -159,38 +92,35 @@ class ClusterNode:
         taken = self.foreign_gpus | mask_of(self.foreign_shares)
         for pod in self.pods.values():
             taken |= pod.gpus
-        return self.healthy() & ~taken
-
-    def offered(self) -> Offered:
-        """The masks of GPUs that may be shared, by enforcement rank."""
-        return gpu_shares.offered(self.report.topology) if self.report else NOTHING
+        return self.reported.healthy & ~taken
 
     def free_shares(self) -> GpuShares:
         """Of the GPUs that are in use as shares: hundredths that are free."""
         used = gpu_shares.used(self.pods.values(), self.foreign_shares)
-        usable = self.healthy() & self.offered()[0]
+        usable = self.reported.healthy & self.reported.offered[0]
         return {gpu: max(0, WHOLE - part) if usable >> gpu & 1 else 0 for gpu, part in used.items()}
 
     def nic_capacity(self) -> NicCapacity | None:
         """What is left of the NICs' limits; None if NICs are counted by shares alone."""
-        if not self.reported.nics_limited or self.report is None:
+        if self.reported.nics is None:
             return None
-        return nics.free_capacity(self.report.topology, self.pods.values(), self.known_nics())
+        return nic_limits.with_pods(self.reported.nics, self.pods.values(), self.known_nics())
 
-    def known_nics(self) -> dict[nics.Container, tuple[str, ...]]:
+    def known_nics(self) -> dict[Container, tuple[str, ...]]:
         """Observed NICs, else planned ones, by container; observed ones of unknown pods too."""
         return {**self.planned_nics, **self.reported.held_nics}
 
     def assign_nics(self) -> None:
         """Plans NICs for pods without observed ones, where NICs have limits."""
-        if self.reported.nics_limited and self.report is not None:
-            masks = nics.gpu_masks(self.report, self._planned()[1])
-            pods = self.pods.values()
-            self.planned_nics = assign(
-                self.report.topology, masks, pods, self.reported.held_nics, self.planned_nics
-            )
+        reported, pods = self.reported, self.pods.values()
+        if reported.nics is None or self.report is None:
+            return
+        gpus = self._planned()[1] | reported.container_gpus
+        free = nic_limits.with_pods(reported.nics, pods, reported.held_nics)
+        assigner = nics.NicAssigner(self.report.topology, gpus, reported.held_nics, free)
+        self.planned_nics = assigner.assignment(pods, self.planned_nics)
 
-    def reconcile_devices(self, find: Callable[[Name], Pod | None]) -> None:
+    def reconcile_devices(self, find: Callable[[PodName], Pod | None]) -> None:
         """Decides which pod has which GPUs: observed devices first, then plans that still hold, then new
         plans. find: the pod of a name, on whichever node it is.
 
@@ -198,8 +128,10 @@ class ClusterNode:
             2. observed shares        at most 100 hundredths of a GPU, none of a GPU of step 1
             3. all other living pods of the node, in order of uids:
                observed earlier       keep their GPUs if steps 1 and 2 left them free
-               planned                keep their GPUs if healthy and free, else get the closest free ones
+               planned                keep their GPUs if healthy and free, else get the closest free ones;
+                                      without a report all keep theirs
 
+        A pod of another scheduler gets no new plan, but one that was ours keeps its own while it holds.
         Observed devices of an ended pod are free: the kubelet takes them back at the next admission.
         Observed devices of pods that are not on this node are counted as foreign.
 
@@ -221,7 +153,7 @@ class ClusterNode:
                 pod.advance(OBSERVED)
             else:
                 self.foreign_gpus |= mine
-        used = self._reconcile_shares(find, taken)
+        used, known = self._reconcile_shares(find, taken), self.report is not None
         for _, pod in sorted(self.pods.items()):
             observed = self.reported.shares if pod.share else self.reported.gpus
             if (pod.seen.namespace, pod.seen.name) in observed or not pod.alive:
@@ -230,16 +162,16 @@ class ClusterNode:
                 pod.gpus = 0
                 pod.advance(DEVICES_UNKNOWN)
             if pod.share:
-                if not pod.observed:
+                if not pod.observed and known:
                     self._plan_share(pod, taken, used)
                 if pod.gpus:
                     used[pod.gpus.bit_length() - 1] += pod.share
                 continue
-            if not pod.observed:
+            if not pod.observed and known:
                 self._plan(pod, taken | mask_of(used))
             taken |= pod.gpus
 
-    def _reconcile_shares(self, find: Callable[[Name], Pod | None], taken: int) -> Counter[int]:
+    def _reconcile_shares(self, find: Callable[[PodName], Pod | None], taken: int) -> Counter[int]:
         """Step 2. taken: whole GPUs of step 1. Returns the hundredths in use, by GPU."""
         used: Counter[int] = Counter()
         self.foreign_shares = {}
@@ -272,14 +204,16 @@ class ClusterNode:
     def _plan_share(self, pod: Pod, taken: int, used: Counter[int]) -> None:
         """Keeps the planned GPU if it has the share free and enforces memory caps as the pod requires.
         Otherwise chooses a GPU, if possible one that no other plan needs."""
-        usable = self.healthy() & self.offered()[RANKS[pod.spec.memory_level]] & ~taken
+        usable = (
+            self.reported.healthy & self.reported.offered[RANKS[pod.spec.memory_level]] & ~taken
+        )
         left = {gpu: WHOLE - used[gpu] for gpu in indices_of(usable)}
-        wanted = pod.share if pod.seen.ours else 0
+        wanted = pod.share
         now = pod.gpus.bit_length() - 1
-        if pod.gpus and left.get(now, 0) >= wanted:
+        if pod.gpus and wanted and left.get(now, 0) >= wanted:
             return
         pod.gpus = 0
-        if self.reported.shape is None or not wanted:
+        if self.reported.shape is None or not wanted or not pod.seen.ours:
             return
         others = dict(left)
         for other in self.pods.values():
@@ -295,8 +229,8 @@ class ClusterNode:
     def _plan(self, pod: Pod, taken: int) -> None:
         """Keeps the plan while its GPUs are healthy and free. Otherwise chooses the closest free GPUs, if
         possible without those of other plans."""
-        wanted = pod.spec.request(GPU) if pod.seen.ours else 0
-        free = self.healthy() & ~taken
+        wanted = pod.spec.request(GPU)
+        free = self.reported.healthy & ~taken
         if pod.gpus.bit_count() == wanted and not pod.gpus & ~free:
             return
         others = 0
@@ -304,7 +238,7 @@ class ClusterNode:
             if other is not pod and other.alive:
                 others |= other.gpus
         pod.gpus = 0
-        if self.reported.shape is not None and wanted:
+        if self.reported.shape is not None and wanted and pod.seen.ours:
             pod.gpus = closest(self.reported.shape, free & ~others, wanted) or closest(
                 self.reported.shape, free, wanted
             )
@@ -317,18 +251,17 @@ class ClusterNode:
         with_nics = [pod for pod in self.pods.values() if pod.spec.rdma_containers]
         if with_nics:
             chosen = self.planned_nics
-            if not self.reported.nics_limited:
-                masks = nics.gpu_masks(self.report, planned)
-                chosen = nics.nearest_nics(
-                    self.report.topology, masks, with_nics, self.reported.held_nics
-                )
-            grants += nics.grants(with_nics, self.reported.held_nics, chosen)
+            held = self.reported.held_nics
+            if self.reported.nics is None:
+                masks = planned | self.reported.container_gpus
+                chosen = nics.nearest_nics(self.report.topology, masks, with_nics, held)
+            grants += nics.grants(with_nics, held, chosen)
         return tuple(sorted(grants))
 
-    def _planned(self) -> tuple[list[Grant], dict[nics.Container, int]]:
+    def _planned(self) -> tuple[list[Grant], dict[Container, int]]:
         """Planned GPUs by container, as grants and as masks."""
         grants: list[Grant] = []
-        planned: dict[nics.Container, int] = {}
+        planned: dict[Container, int] = {}
         if self.report is None or self.reported.shape is None:
             return grants, planned
         uuids = [gpu.uuid for gpu in self.report.topology.gpus]

@@ -5,13 +5,14 @@ the API server's allocatable and, if an agent has reported, also as a mask of fr
 holds. Every change marks its row as dirty, so that derived counts are updated for those rows only.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from central.model.arrays import Ints
 from central.model.facts import NodeSeen, PodSpec
+from central.model.limits import COLUMNS
 from central.scheduler.inventory.dirty_rows import DirtyRows
 from central.scheduler.inventory.domains import Domains
 from central.scheduler.inventory.gpu_shares import NOTHING, GpuColumns, GpuShares, Offered, free_in
@@ -21,6 +22,7 @@ from protos.names import GPU, GPU_SHARE
 from protos.topology import Shape
 
 REQUESTS_KEPT = 10_000
+ABSENT = 4  # the column of all resources that no node offers: pods may name as many as they like
 
 
 class ClassRequest(NamedTuple):
@@ -41,8 +43,9 @@ class Columns:
         self.nodes: list[NodeSeen | None] = []
         self.version: Ints = np.zeros(0, dtype=np.int64)  # counts changes of the node
         self.column: dict[str, int] = {GPU: 0, "pods": 1, "cpu": 2, "memory": 3}
-        self.allocatable: Ints = np.zeros((0, len(self.column)), dtype=np.int64)
-        self.free: Ints = np.zeros((0, len(self.column)), dtype=np.int64)
+        self.width = len(self.column) + 1  # with ABSENT
+        self.allocatable: Ints = np.zeros((0, self.width), dtype=np.int64)
+        self.free: Ints = np.zeros((0, self.width), dtype=np.int64)
         self.gpus = GpuColumns()
         self.nics: dict[int, NicCapacity] = {}  # by row, if the NICs have limits
         self.dirty = DirtyRows()
@@ -53,16 +56,22 @@ class Columns:
 
     # --- nodes ---------------------------------------------------------------
 
+    def unknown(self, resources: Iterable[str]) -> frozenset[str]:
+        """Those of the resources that put_node() will add. What is taken of them is counted as ABSENT, so it
+        must be given back before and taken again."""
+        new = [resource for resource in resources if resource not in self.column]
+        return frozenset(new[: COLUMNS - len(self.column)])
+
     def put_node(self, node: NodeSeen, labels: Mapping[str, str]) -> int:
         """Adds or replaces a node; what is taken on it stays taken. labels: its domain at each level."""
         row = self.row.get(node.name)
         if row is None:
             row = self._new_row(node.name)
-        for resource in node.allocatable:
-            self._column(resource)
-        fresh = np.zeros(len(self.column), dtype=np.int64)
+        self._add_columns(self.unknown(node.allocatable))
+        fresh = np.zeros(self.width, dtype=np.int64)
         for resource, amount in node.allocatable.items():
-            fresh[self.column[resource]] = amount
+            if resource in self.column:
+                fresh[self.column[resource]] = amount
         self.free[row] += fresh - self.allocatable[row]
         self.allocatable[row] = fresh
         self.nodes[row] = node
@@ -143,11 +152,15 @@ class Columns:
         if found is None:
             if len(self._requests) >= REQUESTS_KEPT:
                 self._requests.clear()
-            pairs = [(self._column(name), amount) for name, amount in spec.requests if amount > 0]
+            by_column: dict[int, int] = {}
+            for name, amount in spec.requests:
+                if amount > 0:
+                    column = self.column.get(name, ABSENT)
+                    by_column[column] = max(amount, by_column.get(column, 0))
             share = spec.request(GPU_SHARE)
             found = self._requests[spec] = ClassRequest(
-                np.array([column for column, _ in pairs], dtype=np.int64),
-                np.array([amount for _, amount in pairs], dtype=np.int64),
+                np.array(list(by_column), dtype=np.int64),
+                np.array(list(by_column.values()), dtype=np.int64),
                 spec.request(GPU),
                 share,
                 RANKS[spec.memory_level] if share else 0,
@@ -176,7 +189,7 @@ class Columns:
         more = rows - have
         self.names += [""] * more
         self.nodes += [None] * more
-        blank = np.zeros((more, len(self.column)), dtype=np.int64)
+        blank = np.zeros((more, self.width), dtype=np.int64)
         self.allocatable = np.vstack([self.allocatable, blank])
         self.free = np.vstack([self.free, blank])
         self.version = np.append(self.version, np.zeros(more, dtype=np.int64))
@@ -185,10 +198,13 @@ class Columns:
         self._unused += range(rows - 1, have - 1, -1)
         self.dirty.reset()
 
-    def _column(self, resource: str) -> int:
-        if resource not in self.column:
-            self.column[resource] = len(self.column)
-            blank = np.zeros((len(self.names), 1), dtype=np.int64)
-            self.allocatable = np.hstack([self.allocatable, blank])
-            self.free = np.hstack([self.free, blank])
-        return self.column[resource]
+    def _add_columns(self, resources: frozenset[str]) -> None:
+        if not resources:
+            return
+        for resource in sorted(resources):
+            self.column[resource] = self.width
+            self.width += 1
+        blank = np.zeros((len(self.names), len(resources)), dtype=np.int64)
+        self.allocatable = np.hstack([self.allocatable, blank])
+        self.free = np.hstack([self.free, blank])
+        self._requests.clear()

@@ -9,7 +9,7 @@ import numpy as np
 from central.model.arrays import Ints
 from protos import names
 
-Pairs = tuple[tuple[str, str], ...]
+Annotations = tuple[tuple[str, str], ...]
 
 
 class Domains:
@@ -26,7 +26,7 @@ class Domains:
         self._above: list[list[int]] = [[] for _ in self.levels]
         self._parents: list[Ints] = [np.zeros(0, dtype=np.int64) for _ in self.levels]
         self._ranks: list[Ints] = [np.zeros(0, dtype=np.int64) for _ in self.levels]
-        self._annotations: dict[int, Pairs] = {}  # by row
+        self._annotations: dict[int, Annotations] = {}  # by row
 
     def grow(self, rows: int) -> None:
         more = np.full((len(self.levels), rows - self.of.shape[1]), -1, dtype=np.int64)
@@ -80,7 +80,7 @@ class Domains:
             for level in range(len(self.levels))
         )
 
-    def annotations(self, row: int) -> Pairs:
+    def annotations(self, row: int) -> Annotations:
         """The annotations of pods that are bound there: each domain under its level's key, and all of them
         joined in one."""
         if row not in self._annotations:

@@ -42,6 +42,9 @@ class GpuColumns:
     def __init__(self) -> None:
         self.count: Ints = np.zeros(0, dtype=np.int64)  # whole GPUs that are free
         self.island: Ints = np.zeros(0, dtype=np.int64)  # of them, the most in one NVLink island
+        self.installed: Ints = np.zeros(
+            0, dtype=np.int64
+        )  # reported, healthy or not, without MIG mode
         self.shape: list[Shape | None] = []  # None: no agent has reported
         self.free_mask: list[int] = []  # healthy, and no pod has them
         self.offered: list[Offered] = []  # that may be shared
@@ -50,6 +53,7 @@ class GpuColumns:
     def grow(self, more: int) -> None:
         self.count = np.append(self.count, np.zeros(more, dtype=np.int64))
         self.island = np.append(self.island, np.zeros(more, dtype=np.int64))
+        self.installed = np.append(self.installed, np.zeros(more, dtype=np.int64))
         self.shape += [None] * more
         self.free_mask += [0] * more
         self.offered += [NOTHING] * more
@@ -67,6 +71,7 @@ class GpuColumns:
             or any(part > known.get(gpu, 0) for gpu, part in left.items())
         )
         self.shape[row] = shape
+        self.installed[row] = 0
         self.free_mask[row], self.offered[row], self.free_shares[row] = free_mask, offered, left
         return more
 
@@ -106,7 +111,7 @@ def best_enforcement(topology: NodeTopology) -> str:
     return max(found, key=RANKS.__getitem__, default="none")
 
 
-def capacity_at(gpus: "GpuColumns", row: int, wanted: int, least: int = 0, within: int = -1) -> int:
+def capacity_at(gpus: "GpuColumns", row: int, wanted: int, least: int, within: int = -1) -> int:
     """How many pods of `wanted` hundredths each fit on the row's GPUs of rank `least` in the mask
     `within`."""
     fit = gpus.offered[row][least] & within
@@ -124,13 +129,13 @@ def _free_shares(gpus: "GpuColumns", row: int, least: int, within: int = -1) -> 
     return left.values() if every else (part for gpu, part in left.items() if fit >> gpu & 1)
 
 
-def capacity(gpus: "GpuColumns", rows: Ints, wanted: int, least: int = 0) -> Ints:
+def capacity(gpus: "GpuColumns", rows: Ints, wanted: int, least: int) -> Ints:
     """capacity_at() of many rows."""
     found = (capacity_at(gpus, row, wanted, least) for row in rows.tolist())
     return np.fromiter(found, np.int64, len(rows))
 
 
-def remaining(gpus: "GpuColumns", rows: Ints, least: int = 0) -> tuple[int, int]:
+def remaining(gpus: "GpuColumns", rows: Ints, least: int) -> tuple[int, int]:
     """The free hundredths of all GPUs together, and of the GPU with the most."""
     parts = [part for row in rows.tolist() for part in _free_shares(gpus, row, least)]
     free = WHOLE * int(capacity(gpus, rows, WHOLE, least).sum())

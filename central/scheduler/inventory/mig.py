@@ -10,21 +10,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from central.model.facts import NodeReported
+from central.scheduler.inventory.pods import PodName
 from protos import slicing
 from protos.topology import Gpu, Slice
-
-Name = tuple[str, str]  # namespace and pod
 
 
 @dataclass(frozen=True, slots=True)
 class MigSlices:
-    held: Mapping[Name, tuple[str, ...]] = field(default_factory=dict)  # uuids by pod
+    held: Mapping[PodName, tuple[str, ...]] = field(default_factory=dict)  # uuids by pod
     healthy: tuple[tuple[str, int], ...] = ()  # number by resource, in use or not
     unhealthy: Mapping[str, str] = field(
         default_factory=dict
     )  # reasons by uuid, of slices that pods hold
 
-    def without(self, name: Name) -> "MigSlices":
+    def without(self, name: PodName) -> "MigSlices":
         """The same without a pod that was deleted."""
         if name not in self.held:
             return self
@@ -43,7 +42,7 @@ NONE = MigSlices()
 
 
 def from_report(report: NodeReported) -> MigSlices:
-    held: dict[Name, tuple[str, ...]] = {}
+    held: dict[PodName, tuple[str, ...]] = {}
     for grant in report.grants:
         if slicing.is_slice(grant.resource):
             name = (grant.namespace, grant.pod)

@@ -3,7 +3,7 @@
 Each NIC has a cgroup limit (handles, objects) that all pods share. A pod requests N NIC shares and, on each of
 its NICs, a limit: its own (annotation), or the default of the node's agent. It gets as many different NICs as
 it has shares, if there are that many. Pods whose NICs are known are subtracted from those NICs. The requests of
-the others are kept as unassigned, and nic_assignment.py assigns NICs before the agent receives the plan.
+the others are kept as unassigned, and nics.py assigns NICs before the agent receives the plan.
 
 A sum over the NICs would be too much. Example: two NICs have 15 handles left each. Of pods that need 10 handles
 only two fit, one on each NIC, although 30 handles are left.
@@ -16,10 +16,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from central.model.facts import PodSpec
+from central.model.limits import POD_AMOUNT
+from central.scheduler.inventory.pods import Pod
 from protos.topology import NodeTopology, RdmaLimit
 
 PLENTY = 2**40  # of a NIC without a limit
 KEYS = ("hca_handle", "hca_object")  # resource names
+NO_POD = PodSpec(())
+
+Container = tuple[str, str, str]  # namespace, pod, container
+Nics = Mapping[Container, tuple[str, ...]]  # a NIC name for each share
 
 
 class NicRequest(NamedTuple):
@@ -52,7 +58,12 @@ class NicCapacity:
     __hash__ = None  # type: ignore[assignment]  # it changes
 
     def request(self, spec: PodSpec) -> NicRequest:
-        return request(spec, self.default)
+        limits, default = dict(spec.rdma_limits), self.default
+        return NicRequest(
+            max(limits.get("hca_handle", default.hca_handle), 0),
+            max(limits.get("hca_object", default.hca_object), 0),
+            sum(count for _, count in spec.rdma_containers),
+        )
 
     def add_requests(self, spec: PodSpec, count: int) -> None:
         """Adds requests of pods without NICs; a count below 0 removes them."""
@@ -101,15 +112,6 @@ def capacities(nics: Mapping[int, NicCapacity], rows: Sequence[int], spec: PodSp
     return found
 
 
-def request(spec: PodSpec, default: RdmaLimit) -> NicRequest:
-    limits = dict(spec.rdma_limits)
-    return NicRequest(
-        max(limits.get("hca_handle", default.hca_handle), 0),
-        max(limits.get("hca_object", default.hca_object), 0),
-        sum(count for _, count in spec.rdma_containers),
-    )
-
-
 def from_topology(topology: NodeTopology) -> NicCapacity | None:
     """The capacity without any pods; None if no NIC has a limit or the agent does not set limits."""
     limits = dict(topology.rdma_cgroup or ())
@@ -125,6 +127,60 @@ def from_topology(topology: NodeTopology) -> NicCapacity | None:
         if not hca.why:
             nics[hca.name] = [*have, hca.shares]
     return NicCapacity(nics, topology.rdma_default)
+
+
+def max_limits(topology: NodeTopology) -> tuple[tuple[str, int], ...] | None:
+    """The highest limits that a pod can have on one NIC (-1: unlimited); None if the agent sets no limits."""
+    limits = _limits(topology)
+    if limits is None:
+        return None
+    found = ([one.hca_handle for one in limits], [one.hca_object for one in limits])
+    return tuple(
+        (key, -1 if -1 in each or not each else max(each))
+        for key, each in zip(KEYS, found, strict=True)
+    )
+
+
+def allocatable(topology: NodeTopology) -> tuple[tuple[str, int], ...]:
+    """The sums of the limits of all offered NICs, as resources of the node; empty if no limits are set."""
+    limits = _limits(topology)
+    if limits is None:
+        return ()
+    handles = sum(one.hca_handle if one.hca_handle >= 0 else PLENTY for one in limits)
+    objects = sum(one.hca_object if one.hca_object >= 0 else PLENTY for one in limits)
+    handles, objects = min(handles, POD_AMOUNT), min(objects, POD_AMOUNT)
+    return tuple(zip(KEYS, (handles, objects), strict=True))
+
+
+def _limits(topology: NodeTopology) -> list[RdmaLimit] | None:
+    """The limits of the offered NICs; None if the agent sets no limits."""
+    if not topology.rdma_settable or topology.rdma_cgroup is None:
+        return None
+    offered = {hca.name for hca in topology.hcas if hca.shares}
+    return [limit for name, limit in topology.rdma_cgroup if name in offered]
+
+
+def with_pods(whole: NicCapacity, pods: Iterable[Pod], known: Nics) -> NicCapacity:
+    """What is left of the NICs with these pods there. Unknown pods have the default limits of the agent."""
+    left = NicCapacity({name: [*nic] for name, nic in whole.nics.items()}, whole.default)
+    here = {(pod.seen.namespace, pod.seen.name): pod for pod in pods}
+    counts: dict[tuple[str, str], Counter[str]] = {}
+    for key, names in known.items():
+        counts.setdefault(key[:2], Counter()).update(names)
+    for name, shares in counts.items():
+        pod = here.get(name)
+        if pod is None or pod.alive:
+            left.charge(left.request(pod.spec if pod else NO_POD), shares)
+    for pod in here.values():
+        if pod.charged_spec is not None and (rest := unassigned_shares(pod, known)):
+            left.unassigned[left.request(pod.spec)._replace(shares=rest)] += 1
+    return left
+
+
+def unassigned_shares(pod: Pod, known: Nics) -> int:
+    """The shares of the pod for which no NIC is known."""
+    name = (pod.seen.namespace, pod.seen.name)
+    return sum(count for each, count in pod.spec.rdma_containers if (*name, each) not in known)
 
 
 def pods_per_nic(nic: FreeNic, wanted: NicRequest, each: int = 1) -> int:

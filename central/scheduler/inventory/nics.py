@@ -1,32 +1,22 @@
-"""Which RDMA NICs the pods of a node have and should get, those closest to their GPUs, and with which limits.
+"""Which RDMA NICs the pods of a node have and should get, with which limits: those closest to their GPUs.
 
-Design: docs/design/0027-rdma-nics.md
+On nodes whose NICs have limits, they must also leave the remaining pods a way to fit. A planned assignment is
+kept while it fits, because the pod may already have those NICs.
+
+Design: docs/design/0027-rdma-nics.md, docs/design/0028-rdma-limits.md
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
-from central.model.facts import NodeReported, PodSpec
 from central.scheduler.inventory import nic_limits
-from central.scheduler.inventory.nic_limits import KEYS, PLENTY, NicCapacity
+from central.scheduler.inventory.nic_limits import Container, NicCapacity, NicRequest, Nics
 from central.scheduler.inventory.pods import Pod
-from protos import slicing
-from protos.names import GPU, RDMA
-from protos.nearest import device_of, nearest
-from protos.topology import Grant, NodeTopology, mask_of
+from protos.names import RDMA
+from protos.nearest import nearest
+from protos.topology import Grant, NodeTopology
 
-Container = tuple[str, str, str]  # namespace, pod, container
-Nics = Mapping[Container, tuple[str, ...]]  # a NIC name for each share
-NO_POD = PodSpec(())
-
-
-def observed(report: NodeReported) -> dict[Container, tuple[str, ...]]:
-    """The NICs that containers have, from the report."""
-    return {
-        (grant.namespace, grant.pod, grant.container): tuple(map(device_of, grant.device_ids))
-        for grant in report.grants
-        if grant.resource == RDMA
-    }
+Assigned = dict[Container, tuple[str, ...]]
 
 
 def unhealthy(topology: NodeTopology, held: Nics) -> dict[str, str]:
@@ -38,24 +28,6 @@ def unhealthy(topology: NodeTopology, held: Nics) -> dict[str, str]:
     return {name: why for name, why in found.items() if why}
 
 
-def gpu_masks(report: NodeReported, planned: Mapping[Container, int]) -> dict[Container, int]:
-    """The GPU mask of each container: observed, else planned."""
-    index = {gpu.uuid: gpu.index for gpu in report.topology.gpus}
-    index |= {part.uuid: gpu.index for gpu, part in slicing.of(report.topology)}
-    found = dict(planned)
-    for grant in report.grants:
-        if grant.resource == GPU or slicing.is_slice(grant.resource):
-            mask = mask_of(index[uuid] for uuid in grant.device_ids if uuid in index)
-            found[grant.namespace, grant.pod, grant.container] = mask
-    return found
-
-
-def unassigned_shares(pod: Pod, known: Nics) -> int:
-    """The shares of the pod for which no NIC is known."""
-    name = (pod.seen.namespace, pod.seen.name)
-    return sum(count for each, count in pod.spec.rdma_containers if (*name, each) not in known)
-
-
 def shares_of_pod(pod: Pod, known: Nics) -> Counter[str]:
     """The shares that the pod has of each NIC, as far as known."""
     name = (pod.seen.namespace, pod.seen.name)
@@ -63,30 +35,6 @@ def shares_of_pod(pod: Pod, known: Nics) -> Counter[str]:
     for each, _ in pod.spec.rdma_containers:
         found.update(known.get((*name, each), ()))
     return found
-
-
-def free_capacity(topology: NodeTopology, pods: Iterable[Pod], known: Nics) -> NicCapacity | None:
-    """What is left of the NICs with these pods there; None if only shares count. Unknown pods have the
-    default limits of the agent."""
-    made = nic_limits.from_topology(topology)
-    if made is None:
-        return None
-    here = {(pod.seen.namespace, pod.seen.name): pod for pod in pods}
-    counts: dict[tuple[str, str], Counter[str]] = {}
-    for key, names in known.items():
-        counts.setdefault(key[:2], Counter()).update(names)
-    for name, shares in counts.items():
-        pod = here.get(name)
-        if pod is None or pod.alive:
-            made.charge(made.request(pod.spec if pod else NO_POD), shares)
-    for pod in here.values():
-        if (
-            pod.charged_spec is not None
-            and pod.spec.rdma_containers
-            and (rest := unassigned_shares(pod, known))
-        ):
-            made.unassigned[made.request(pod.spec)._replace(shares=rest)] += 1
-    return made
 
 
 def nearest_nics(
@@ -126,27 +74,95 @@ def grants(pods: Iterable[Pod], known: Nics, planned: Nics) -> list[Grant]:
     return grants
 
 
-def allocatable(topology: NodeTopology) -> tuple[tuple[str, int], ...]:
-    """The sums of the limits of all offered NICs, as resources of the node; empty if no limits are set."""
-    if not topology.rdma_settable or topology.rdma_cgroup is None:
-        return ()
-    offered = {hca.name for hca in topology.hcas if hca.shares}
-    limits = [limit for name, limit in topology.rdma_cgroup if name in offered]
-    handles = sum(one.hca_handle if one.hca_handle >= 0 else PLENTY for one in limits)
-    objects = sum(one.hca_object if one.hca_object >= 0 else PLENTY for one in limits)
-    return tuple(zip(KEYS, (handles, objects), strict=True))
+class NicAssigner:
+    """Assigns the NICs of a node whose NICs have limits."""
+
+    def __init__(
+        self, topology: NodeTopology, gpus: Mapping[Container, int], known: Nics, free: NicCapacity
+    ) -> None:
+        """gpus: masks; free: what the pods with known NICs leave."""
+        self._topology, self._gpus, self._known, self._free = topology, gpus, known, free
+
+    def assignment(self, pods: Iterable[Pod], planned: Nics) -> Assigned:
+        """Plans NICs for all charged pods whose NICs are not known. planned: the assignment until now."""
+        free, found, others = self._free, {}, []
+        for pod in sorted(pods, key=lambda pod: (pod.seen.namespace, pod.seen.name)):
+            rest = nic_limits.unassigned_shares(pod, self._known)
+            if not rest or pod.charged_spec is None:
+                continue
+            wanted = free.request(pod.spec)._replace(shares=rest)
+            before = self._before(pod, planned)
+            if before and self._take(wanted, before):
+                free.unassigned[wanted] -= 1
+                found.update(before)
+            else:
+                others.append((wanted, pod))
+        others.sort(key=lambda each: each[0], reverse=True)  # the largest requests first
+        for wanted, pod in others:
+            free.unassigned[wanted] -= 1
+            found.update(self._next(wanted, pod))
+        return found
+
+    def _before(self, pod: Pod, planned: Nics) -> Assigned:
+        """The pod's planned assignment if it is complete, else nothing."""
+        found = {}
+        for name, count in pod.spec.rdma_containers:
+            key = (pod.seen.namespace, pod.seen.name, name)
+            if key in self._known:
+                continue
+            if len(planned.get(key, ())) != count:
+                return {}
+            found[key] = planned[key]
+        return found
+
+    def _take(self, wanted: NicRequest, chosen: Assigned) -> bool:
+        """Charges the assignment if it fits. Returns whether it does."""
+        counts, has = _counts(chosen), self._free.nics
+        self._free.charge(wanted, counts)
+        if all(name in has and min(has[name]) >= 0 for name in counts):
+            return True
+        self._free.charge(wanted, counts, -1)
+        return False
+
+    def _next(self, wanted: NicRequest, pod: Pod) -> Assigned:
+        """Assigns the nearest NICs that leave the other pods a way to fit; without such NICs, the nearest with
+        shares left."""
+        free, choices = self._free, []
+        for shares in self._choices(wanted):
+            chosen = self._nearest(pod, shares)
+            if not chosen or not self._take(wanted, chosen):
+                continue
+            if nic_limits.greedy_order(list(free.nics.values()), free.unassigned) is not None:
+                return chosen
+            choices.append(chosen)
+            free.charge(wanted, _counts(chosen), -1)
+        shares = {name: nic[2] for name, nic in free.nics.items()}
+        last = choices[0] if choices else self._nearest(pod, shares)
+        free.charge(wanted, _counts(last))
+        return last
+
+    def _choices(self, wanted: NicRequest) -> Iterator[dict[str, int]]:
+        """NICs to choose from with their shares: all that fit, then those of choose_nics()."""
+        has = self._free.nics
+        names, left = list(has), list(has.values())
+        yield {name: nic[2] for name, nic in has.items() if nic_limits.pods_per_nic(nic, wanted)}
+        for tight in (False, True):
+            if chosen := nic_limits.choose_nics(left, wanted, tight=tight):
+                yield {names[index]: left[index][2] for index in chosen}
+
+    def _nearest(self, pod: Pod, shares: Mapping[str, int]) -> Assigned:
+        """The nearest NICs for each container; nothing if shares are missing."""
+        left, found = dict(shares), {}
+        for name, count in pod.spec.rdma_containers:
+            key = (pod.seen.namespace, pod.seen.name, name)
+            if key in self._known:
+                continue
+            found[key] = nearest(self._topology, self._gpus.get(key, 0), left, count)
+            if len(found[key]) < count:
+                return {}
+            take_shares(left, found[key])
+        return found
 
 
-def max_limits(topology: NodeTopology) -> tuple[tuple[str, int], ...] | None:
-    """The highest limits that a pod can have on one NIC (-1: unlimited); None if the agent sets no limits."""
-    if not topology.rdma_settable or topology.rdma_cgroup is None:
-        return None
-    offered = {hca.name for hca in topology.hcas if hca.shares}
-    limits = [limit for name, limit in topology.rdma_cgroup if name in offered]
-    handles = [limit.hca_handle for limit in limits]
-    objects = [limit.hca_object for limit in limits]
-    return tuple(zip(KEYS, (_highest(handles), _highest(objects)), strict=True))
-
-
-def _highest(limits: Sequence[int]) -> int:
-    return -1 if -1 in limits or not limits else max(limits)
+def _counts(chosen: Assigned) -> Counter[str]:
+    return Counter(name for names in chosen.values() for name in names)

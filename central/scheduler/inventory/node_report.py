@@ -1,15 +1,96 @@
-"""Reads an agent's report: the devices of each pod, GPU models, and network levels."""
+"""What an agent's report says, as the scheduler uses it: read once for each report."""
+
+from dataclasses import dataclass, field
 
 from central.model.facts import NodeReported
-from central.scheduler.inventory.gpu_shares import GpuShares
+from central.scheduler.inventory import gpu_shares, mig, nic_limits
+from central.scheduler.inventory.gpu_shares import NOTHING, GpuShares, Offered
+from central.scheduler.inventory.nic_limits import Container, NicCapacity
+from central.scheduler.inventory.pods import PodName
+from protos import slicing
 from protos.gpu_sharing import hundredths
-from protos.names import CHASSIS, CLIQUE, GPU, GPU_SHARE
-from protos.topology import NodeTopology, mask_of
+from protos.names import CHASSIS, CLIQUE, GPU, GPU_SHARE, RDMA
+from protos.nearest import device_of
+from protos.topology import NodeTopology, Shape, mask_of
 
-Name = tuple[str, str]  # namespace and pod
+
+@dataclass(slots=True)
+class Reported:
+    """The defaults are those of a node without a report."""
+
+    shape: Shape | None = None
+    healthy: int = 0  # mask of GPUs
+    offered: Offered = NOTHING  # masks of GPUs that may be shared
+    gpu_models: tuple[tuple[str, int], ...] = ()  # see NodeSeen.gpus
+    levels: tuple[tuple[str, str], ...] = ()  # network levels
+    memory_level: str = "none"  # see NodeSeen
+    rdma_exclusive: bool = False  # see NodeSeen
+    rdma_most: tuple[tuple[str, int], ...] | None = None  # see NodeSeen
+    rdma_total: tuple[tuple[str, int], ...] = ()  # limits of all pods together
+    nics: NicCapacity | None = None  # without any pods; None if no limit is shared by all pods
+    slices: mig.MigSlices = mig.NONE
+    # observed devices
+    gpus: dict[PodName, int] = field(default_factory=dict)  # masks of whole GPUs
+    shares: dict[PodName, GpuShares] = field(default_factory=dict)
+    container_gpus: dict[Container, int] = field(default_factory=dict)  # masks, slices included
+    held_nics: dict[Container, tuple[str, ...]] = field(default_factory=dict)  # one for each share
+
+    @classmethod
+    def of(cls, report: NodeReported) -> "Reported":
+        topology = report.topology
+        reported = cls(
+            shape=topology.shape(),
+            healthy=topology.healthy_mask(),
+            offered=gpu_shares.offered(topology),
+            gpu_models=tuple(
+                sorted({(gpu.model, gpu.memory_bytes) for gpu in topology.gpus if gpu.model})
+            ),
+            levels=_levels(topology),
+            memory_level=gpu_shares.best_enforcement(topology),
+            rdma_exclusive=topology.rdma_exclusive,
+            rdma_most=nic_limits.max_limits(topology),
+            rdma_total=nic_limits.allocatable(topology),
+            nics=nic_limits.from_topology(topology),
+            slices=mig.from_report(report),
+        )
+        reported._read_grants(report)
+        return reported
+
+    def _read_grants(self, report: NodeReported) -> None:
+        """Unknown device ids are ignored."""
+        index = {gpu.uuid: gpu.index for gpu in report.topology.gpus}
+        with_slices = index | {part.uuid: gpu.index for gpu, part in slicing.of(report.topology)}
+        for grant in report.grants:
+            name = (grant.namespace, grant.pod)
+            container = (*name, grant.container)
+            gpus = [index[uuid] for uuid in grant.device_ids if uuid in index]
+            if grant.resource == RDMA:
+                self.held_nics[container] = tuple(map(device_of, grant.device_ids))
+            elif grant.resource == GPU or slicing.is_slice(grant.resource):
+                known = (with_slices[uuid] for uuid in grant.device_ids if uuid in with_slices)
+                self.container_gpus[container] = mask_of(known)
+                if grant.resource == GPU:
+                    self.gpus[name] = self.gpus.get(name, 0) | mask_of(gpus)
+            elif grant.resource == GPU_SHARE and gpus and hundredths(grant) > 0:
+                parts = self.shares.setdefault(name, {})
+                parts[gpus[0]] = parts.get(gpus[0], 0) + hundredths(grant)
+
+    def has(self, name: PodName) -> bool:
+        """Whether devices of the pod are observed."""
+        if name in self.gpus or name in self.shares or name in self.slices.held:
+            return True
+        return self.nics is not None and any(key[:2] == name for key in self.held_nics)
+
+    def forget(self, name: PodName) -> None:
+        """The pod is gone; a later pod of this name has other devices."""
+        self.gpus.pop(name, None)
+        self.shares.pop(name, None)
+        for key in [key for key in self.held_nics if key[:2] == name]:
+            del self.held_nics[key]
+        self.slices = self.slices.without(name)
 
 
-def levels(topology: NodeTopology) -> tuple[tuple[str, str], ...]:
+def _levels(topology: NodeTopology) -> tuple[tuple[str, str], ...]:
     """The node's NVLink clique and chassis, each only if all its GPUs are in the same one."""
     found = []
     for level, values in (
@@ -19,32 +100,3 @@ def levels(topology: NodeTopology) -> tuple[tuple[str, str], ...]:
         if len(values) == 1 and (value := values.pop()):
             found.append((level, value))
     return tuple(found)
-
-
-def observed_shares(report: NodeReported) -> dict[Name, GpuShares]:
-    """The hundredths that each pod has, by GPU."""
-    index = {gpu.uuid: gpu.index for gpu in report.topology.gpus}
-    found: dict[Name, GpuShares] = {}
-    for grant in report.grants:
-        gpus = [index[uuid] for uuid in grant.device_ids if uuid in index]
-        if grant.resource == GPU_SHARE and gpus and hundredths(grant) > 0:
-            parts = found.setdefault((grant.namespace, grant.pod), {})
-            parts[gpus[0]] = parts.get(gpus[0], 0) + hundredths(grant)
-    return found
-
-
-def observed_gpus(report: NodeReported) -> dict[Name, int]:
-    """The mask of GPUs that each pod has. Unknown device ids are ignored."""
-    index = {gpu.uuid: gpu.index for gpu in report.topology.gpus}
-    masks: dict[Name, int] = {}
-    for grant in report.grants:
-        if grant.resource == GPU:
-            mask = mask_of(index[uuid] for uuid in grant.device_ids if uuid in index)
-            name = (grant.namespace, grant.pod)
-            masks[name] = masks.get(name, 0) | mask
-    return masks
-
-
-def gpu_models(topology: NodeTopology) -> tuple[tuple[str, int], ...]:
-    """The distinct (model, memory in bytes) of the GPUs. A GPU whose model cannot be read is left out."""
-    return tuple(sorted({(g.model, g.memory_bytes) for g in topology.gpus if g.model}))

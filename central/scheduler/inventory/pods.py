@@ -1,5 +1,6 @@
 """A pod in the scheduler's state: its node and devices, and where it is between creation and end."""
 
+from collections.abc import Sequence
 from functools import lru_cache
 from math import inf
 from typing import NamedTuple
@@ -9,6 +10,7 @@ from central.model.phases import ENDED
 from protos.names import GPU, GPU_SHARE
 
 WAITING, REFUSED, ASSUMED, BOUND = "waiting", "refused", "assumed", "bound"  # stages
+PodName = tuple[str, str]  # namespace and name
 PodCounts = tuple[tuple[PodSpec, int], ...]  # equal pods are counted
 STAYS, ASKED, AGREED = "", "asked", "agreed"  # is it being evicted? agreed: the API would allow it
 
@@ -64,6 +66,13 @@ def transition(life: Life, event: str, why: str = "") -> Life:
     if event == EVICTION_ENDED:
         return life._replace(leaving=STAYS)
     return life
+
+
+def start_leaving(pods: Sequence["Pod"]) -> None:
+    """Their evictions are decided: of all of them, or of none if it raises."""
+    lives = [transition(pod.life, EVICTED) for pod in pods]
+    for pod, life in zip(pods, lives, strict=True):
+        pod.life = life
 
 
 class EvictionBackoff(NamedTuple):
@@ -152,8 +161,3 @@ class Pod:
     def waiting(self) -> bool:
         seen = self.seen
         return not self.node and self.alive and not seen.deleting
-
-    @property
-    def placed(self) -> bool:
-        """Bound, or ended after it was bound. These count towards a gang's minimum."""
-        return bool(self.node) and not self.seen.deleting

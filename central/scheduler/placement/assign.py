@@ -29,7 +29,7 @@ def assign(
     existing_gpus: the gang's GPUs on the row, if it is one. counted_level: the index of the level whose
     domains should be few, if it is below the next level. Raises DoesNotFit, with the draft half filled."""
     snapshot = draft.snapshot
-    mark = len(draft.seats)
+    mark = len(draft.assignments)
     within = -1
     if level in island_masks.PARTS:
         within = _fullest_mask(snapshot, groups, level, int(rows[0]), existing_gpus)
@@ -48,7 +48,9 @@ def assign(
         draft.take_all(spec, *fill_fewest(snapshot, capacity, rows, count, start), within)
     if len(groups) > 1:
         rank = {spec: index for index, (spec, _) in enumerate(groups)}
-        draft.seats[mark:] = sorted(draft.seats[mark:], key=lambda taken: rank[taken.spec])
+        draft.assignments[mark:] = sorted(
+            draft.assignments[mark:], key=lambda taken: rank[taken.spec]
+        )
 
 
 def assign_sequentially(

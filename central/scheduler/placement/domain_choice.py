@@ -22,7 +22,7 @@ from central.scheduler.snapshot.snapshot import Snapshot
 from protos.names import ISLAND, NODE, NUMA
 
 ANYWHERE = "cluster"
-Key = Callable[[Ints], Ints]
+RowOrder = Callable[[Ints], Ints]
 TRIED_DOMAINS = 16  # of a level, for gangs of unlike pods: each costs a tentative placement
 
 
@@ -135,7 +135,7 @@ class DomainChoice:
         for row in rows[order[: self._limit]]:
             yield np.array([row], dtype=np.int64)
 
-    def _keys(self, level: str) -> Iterator[Key]:
+    def _keys(self, level: str) -> Iterator[RowOrder]:
         """What nodes are ordered by, the least first. A key is computed only for nodes that are equal by
         the keys before it."""
         snapshot, capacity, gpus = self._snapshot, self._capacities[0], self._gpus
@@ -212,7 +212,7 @@ class DomainChoice:
         )
 
 
-def _best_rows(rows: Ints, keys: Iterator[Key]) -> Iterator[Ints]:
+def _best_rows(rows: Ints, keys: Iterator[RowOrder]) -> Iterator[Ints]:
     """The first row by these keys. Only ties are looked at further; nothing is sorted."""
     while len(rows) > 1 and (key := next(keys, None)) is not None:
         at = key(rows)

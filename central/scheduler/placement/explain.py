@@ -1,5 +1,5 @@
 """Why a gang does not fit now, in one sentence: what it needs, the best candidate and how much of the gang
-fits there, what is short, which nodes are refused, and whether even an empty cluster is too small.
+fits there, what is short or reserved for others, which nodes are refused, and whether it can ever start.
 
 docs/reference/pending-reasons.md lists every clause. Pure, and off the hot path: it runs once per refused gang.
 """
@@ -14,21 +14,23 @@ from central.model.arrays import Ints
 from central.model.facts import PodSpec
 from central.scheduler.filters import node_filters
 from central.scheduler.inventory import gpu_shares, nic_limits
+from central.scheduler.inventory.pods import PodCounts
+from central.scheduler.placement import never_fits
 from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.capacity import PodClassCapacity
 from central.scheduler.snapshot.snapshot import Snapshot
-from protos.names import GPU, GPU_SHARE, NODE, NUMA
+from protos.names import GPU, GPU_SHARE, NODE
 from protos.slicing import is_slice
 
 NOT_TOGETHER = "each pod type fits on its own, but not all together"
 SEARCH_LIMIT = "search limit reached; a placement may exist"
 NO_NODES = "the cluster has no nodes"
-Groups = Sequence[tuple[PodSpec, int]]
+_RESERVED_FOR = " of them reserved for "
 
 
 def reason(
     snapshot: Snapshot,
-    groups: Groups,
+    groups: PodCounts,
     required: str,
     existing_rows: Sequence[int] = (),
     together: str = "",
@@ -46,19 +48,29 @@ def reason(
         snapshot, view, required, existing_rows, existing_gpus
     )
     text = f"{describe_pods(groups)}{in_one(required)}; "
+    if snapshot.columns.row and (never := _fits_nowhere(snapshot, groups)):
+        return text + never
     if together:
         return text + together + _in_brackets(_refused_nodes(snapshot, view))
     if fitting >= count and len(groups) > 1:
-        return text + NOT_TOGETHER
+        return text + (never_fits.too_many_gpus(snapshot, groups) or NOT_TOGETHER)
+    if not len(rows):
+        return text + candidate
     text += candidate.format(fits=f"fits {fitting} of {count}")
     short = _short_of(snapshot, view, rows, fitting, count)
     text += _in_brackets([*short, *_refused_nodes(snapshot, view)])
-    if existing_rows or view.share:
-        return text
-    return text + _too_small(snapshot, view, required, fitting, count)
+    never = never_fits.too_many(snapshot, view, required, count)
+    return f"{text}; {never}" if never else text
 
 
-def describe_pods(groups: Groups) -> str:
+def _fits_nowhere(snapshot: Snapshot, groups: PodCounts) -> str:
+    """Why one of the pod classes can never start, on any node."""
+    views = (snapshot.view(spec) for spec, _ in groups)
+    found = (never_fits.no_node_for_one(snapshot, view) for view in views if not view.by_row.any())
+    return next(filter(None, found), "")
+
+
+def describe_pods(groups: PodCounts) -> str:
     """For example "needs 4 pods x 8 GPUs and 1 pod"."""
     parts = []
     for spec, count in groups:
@@ -74,12 +86,7 @@ def describe_pods(groups: Groups) -> str:
 
 
 def in_one(required: str) -> str:
-    return f" in one {level_name(required)}" if required else ""
-
-
-def level_name(level: str) -> str:
-    """A level without the prefix of its label key."""
-    return "NUMA node" if level == NUMA else level.rpartition("/")[2]
+    return f" in one {never_fits.level_name(required)}" if required else ""
 
 
 def best_node(snapshot: Snapshot, capacity: Ints) -> tuple[int, str, Ints]:
@@ -94,25 +101,6 @@ def best_node(snapshot: Snapshot, capacity: Ints) -> tuple[int, str, Ints]:
 
 def _in_brackets(details: Sequence[str]) -> str:
     return f" ({'; '.join(details)})" if details else ""
-
-
-def _too_small(
-    snapshot: Snapshot, view: PodClassCapacity, required: str, fitting: int, count: int
-) -> str:
-    """States that waiting does not help: the gang would not fit even without other pods. Empty where it
-    would, and where other pods take nothing from it now. Nodes that are refused now count as usable."""
-    capacity = view.capacity_when_empty()
-    if not required:
-        most = int(capacity.sum())
-        return f"; even if empty, the cluster fits {most}" if fitting < most < count else ""
-    if required not in island_masks.ON_NODE:
-        of = snapshot.columns.domains.of[snapshot.columns.domains.levels.index(required)]
-        inside = of >= 0
-        capacity = np.bincount(of[inside], weights=capacity[inside]).astype(np.int64)
-    most = int(capacity.max(initial=0))
-    if not fitting < most < count:
-        return ""
-    return f"; even if empty, no {level_name(required)} fits more than {most}"
 
 
 def _best_candidate(
@@ -131,7 +119,7 @@ def _best_candidate(
         if len(existing_rows) != 1:
             return best_node(snapshot, capacity)
         (row,) = existing_rows
-        inside = f"the {level_name(required)} of " if required != NODE else ""
+        inside = f"the {never_fits.level_name(required)} of " if required != NODE else ""
         name = f"{inside}node {snapshot.columns.names[row]}"
         return int(capacity[row]), _with_the_rest(name), np.array([row])
     if required:
@@ -147,10 +135,10 @@ def _best_domain(
     sums = view.by_domain[level]
     names = snapshot.columns.domains.names[level]
     if not len(sums):
-        clause = f"no node has label {required}, so there is no {level_name(required)}"
-        return 0, clause, np.arange(len(snapshot.columns.names))
+        clause = f"no node has label {required}, so there is no {never_fits.level_name(required)}"
+        return 0, f"{wording.NEVER}: {clause}", np.zeros(0, dtype=np.int64)
     if existing_rows and (at := int(of[existing_rows[0]])) >= 0:
-        clause = _with_the_rest(f"{level_name(required)} {names[at]}")
+        clause = _with_the_rest(f"{never_fits.level_name(required)} {names[at]}")
         return int(sums[at]), clause, np.flatnonzero(of == at)
     best = min(range(len(sums)), key=lambda domain: (-sums[domain], names[domain]))
     return int(sums[best]), f"best candidate {names[best]} {{fits}}", np.flatnonzero(of == best)
@@ -173,12 +161,10 @@ def _short_of(
     snapshot: Snapshot, view: PodClassCapacity, rows: Ints, fitting: int, count: int
 ) -> list[str]:
     """The free GPUs of the candidate's usable nodes, and the scarcest other resource if it is short."""
-    usable = np.intersect1d(rows, view.passed_rows())
+    usable = _usable_now(view, rows)
     details = []
-    if view.gpus:
-        free = int(snapshot.columns.gpus.count[usable].sum())
-        total = int(snapshot.columns.allocatable[usable, 0].sum())
-        details.append(f"{free} of {total} GPUs free on {_nodes(usable)}")
+    if view.gpus and len(usable):
+        details.append(_free_gpus(snapshot, usable))
     slices = [name for name, _ in view.spec.requests if is_slice(name)]
     details += [_free_slices(snapshot, name, usable) for name in slices]
     if fitting >= count or not len(usable):
@@ -199,10 +185,38 @@ def _short_of(
     return details
 
 
+def _usable_now(view: PodClassCapacity, rows: Ints) -> Ints:
+    """Those of the rows that the node filters and the rules between pods let the pods use now."""
+    usable = np.intersect1d(rows, view.passed_rows())
+    if view.interpod is None:
+        return usable
+    reason = view.interpod.reason
+    return np.array([row for row in usable.tolist() if not reason(row)], dtype=np.int64)
+
+
+def _free_gpus(snapshot: Snapshot, rows: Ints) -> str:
+    """How many GPUs no pod has, and how many of them are reserved for other gangs."""
+    reserved, owners = 0, []
+    for name, place, gpus in snapshot.reserved_gpus.values():
+        if here := int(gpus[np.isin(place, rows)].sum()):
+            reserved += here
+            owners.append(name)
+    free = int(snapshot.columns.gpus.count[rows].sum()) + reserved
+    total = int(snapshot.columns.allocatable[rows, 0].sum())
+    text = f"{free} of {total} GPUs free on {_nodes(rows)}"
+    return f"{text}, {reserved}{_RESERVED_FOR}{wording.some(owners)}" if reserved else text
+
+
+def names_holders(reason: str, holders: str) -> bool:
+    """Whether the reason says already that these gangs, as wording.some() lists them, hold free GPUs."""
+    said = f"{_RESERVED_FOR}{holders}"
+    return any(f"{said}{end}" in reason for end in (";", ")"))
+
+
 def _capacity_by_resource(snapshot: Snapshot, view: PodClassCapacity, rows: Ints) -> dict[str, int]:
     """For how many pods the rows' free amount of each requested resource would be enough."""
     columns = snapshot.columns
-    names = {column: name for name, column in columns.column.items()}
+    names = never_fits.resource_names(snapshot, view)
     return {
         name: int(np.maximum(free // amount, 0).sum())
         for column, amount in zip(view.columns.tolist(), view.amounts, strict=True)
@@ -242,7 +256,4 @@ def _refused_nodes(snapshot: Snapshot, view: PodClassCapacity) -> list[str]:
     if view.interpod is not None:
         beside = (view.interpod.reason(row) for row in view.passed_rows().tolist())
         reasons.update(reason for reason in beside if reason)
-    return [
-        f"{count} node{'s' if count != 1 else ''}: {reason}"
-        for reason, count in sorted(reasons.items())
-    ]
+    return never_fits.nodes_refused(reasons)

@@ -5,6 +5,7 @@ NUMA is not among them. An island may span NUMA nodes, so it is tried only where
 Design: docs/design/0006-numa-level.md
 """
 
+from central.model.wording import NEVER
 from central.scheduler.placement.domain_choice import ANYWHERE
 from central.scheduler.snapshot.draft import DoesNotFit
 from central.scheduler.snapshot.snapshot import Snapshot
@@ -20,6 +21,6 @@ def ladder(snapshot: Snapshot, required: str) -> list[str]:
         return [NUMA]
     if required not in every:
         raise DoesNotFit(
-            f"topology level {required} is not one of {', '.join([ISLAND, NUMA, *every[1:-1]])} (--topology-levels)"
+            f"{NEVER}: topology level {required} is not one of {', '.join([ISLAND, NUMA, *every[1:-1]])} (--topology-levels)"
         )
     return every[: every.index(required) + 1]

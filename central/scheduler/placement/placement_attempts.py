@@ -21,7 +21,7 @@ from central.scheduler.state.subgroups import Subgroup, Unit
 from protos.names import SPREAD
 
 SURPLUS_UNITS = 8  # subgroups or pods above the minimum that are tried one by one
-Role = tuple[str, PodSpec]  # pods of one task with unlike specs are roles of their own
+TaskRole = tuple[str, PodSpec]  # pods of one task with unlike specs are roles of their own
 
 
 def attempts(
@@ -32,10 +32,10 @@ def attempts(
     spread = (gang.placement or default_placement) == SPREAD
     if gang.subgroups:
         return _subgroup_attempts(state, gang, missing, spread=spread)
-    pods = gang.waiting()
+    pods = gang.counts.waiting
     least = [] if missing == len(pods) else [gang.pods_to_start() or pods[:1]]
     required, preferred = _required(state, gang), _preferred(state, gang)
-    rows, gpus = _existing_place(state, gang.placed())
+    rows, gpus = _existing_place(state, gang.counts.placed)
     terms = gang.object.roles if gang.object is not None else None
     tried, requests = list[list[Pod]](), list[PlacementRequest]()
     for attempt in (pods, *least):
@@ -53,20 +53,26 @@ def attempts(
 
 def re_place(state: ClusterState, gang: Gang, pods: Sequence[Pod]) -> PlacementRequest:
     """The request for these running pods if they had to move, while the gang's other pods stay."""
-    staying = [pod for pod in gang.placed() if pod not in pods]
+    staying = [pod for pod in gang.counts.placed if pod not in pods]
     ordered = sorted(pods, key=_order)
     return PlacementRequest(
         _counts(ordered), _required(state, gang), *_existing_place(state, staying)
     )
 
 
-def equivalence_key(state: ClusterState, gang: Gang, requests: tuple[PlacementRequest, ...]) -> int:
-    """A number shared by all gangs without placed pods that ask for the same on the same terms."""
+def equivalence_key(
+    state: ClusterState,
+    gang: Gang,
+    requests: tuple[PlacementRequest, ...],
+    tenant: tuple[object, ...] = (),
+) -> int:
+    """A number shared by all gangs without placed pods that ask for the same on the same terms. tenant: what else
+    their queue distinguishes."""
     if gang.counts.placed:
         return 0
-    terms = {(pod.seen.runs_for_s, pod.seen.preempts) for pod in gang.waiting()}
+    terms = {(pod.seen.runs_for_s, pod.seen.preempts) for pod in gang.counts.waiting}
     least = gang.object.min_resources if gang.object is not None else ()
-    key = (gang.queue, gang.priority, frozenset(terms), gang.started, requests, least)
+    key = (gang.queue, gang.priority, frozenset(terms), gang.started, requests, least, tenant)
     return state.pending.equivalence(key)
 
 
@@ -75,7 +81,7 @@ def equivalence_key(state: ClusterState, gang: Gang, requests: tuple[PlacementRe
 
 def _existing(state: ClusterState, gang: Gang) -> list[Pod]:
     rows = state.snapshot.columns.row
-    return [pod for pod in gang.placed() if pod.alive and pod.node in rows]
+    return [pod for pod in gang.counts.placed if pod.alive and pod.node in rows]
 
 
 def _all_apart(state: ClusterState, gang: Gang, groups: PodCounts) -> RolePreferences | None:
@@ -102,11 +108,11 @@ def _by_role(
 
 def _gang_roles(
     state: ClusterState, gang: Gang, pods: Sequence[Pod], terms: Roles | None
-) -> tuple[dict[Role, int], RolePreferences]:
+) -> tuple[dict[TaskRole, int], RolePreferences]:
     """The roles of the pods and of the gang's existing members by index, and their preferences without
     pods to place. terms: None means that all pods should be apart."""
     rows, existing = state.snapshot.columns.row, _existing(state, gang)
-    index: dict[Role, int] = {}
+    index: dict[TaskRole, int] = {}
     for pod in (*pods, *existing):
         index.setdefault(_role(pod), len(index))
     tasks = [task for task, _ in index]
@@ -120,7 +126,7 @@ def _gang_roles(
 
 
 def _with_pods(
-    index: dict[Role, int], roles: RolePreferences, pods: Sequence[Pod]
+    index: dict[TaskRole, int], roles: RolePreferences, pods: Sequence[Pod]
 ) -> RolePreferences:
     counts = Counter(index[_role(pod)] for pod in pods)
     return replace(
@@ -128,7 +134,7 @@ def _with_pods(
     )
 
 
-def _role(pod: Pod) -> Role:
+def _role(pod: Pod) -> TaskRole:
     return pod.seen.task, pod.spec
 
 
@@ -158,7 +164,7 @@ def _subgroup_attempts(
         tried = [every, least] if len(least) < len(every) else [every]
     else:
         tried = [every, *([unit] for unit in every[:SURPLUS_UNITS])]
-    required, place = _required(state, gang), _existing_place(state, gang.placed())
+    required, place = _required(state, gang), _existing_place(state, gang.counts.placed)
     attempts, requests = [], []
     for units in tried:
         pods, subgroups = _subgroup_requests(state, gang, units, spread=spread)

@@ -167,17 +167,17 @@ def searched(problem: RolePlacementProblem, plan: list[Vector]) -> tuple[list[Ve
         (f, r, x) for f, r, x in zip(problem.free, problem.capacity, problem.existing, strict=True)
     ]
     taken: list[Vector] = []
-    nobody = (0,) * len(problem.counts)
+    no_pods = (0,) * len(problem.counts)
     empty = [0]  # cost of the nodes from an index on without further pods
     for index in reversed(range(len(plan))):
-        empty.insert(0, empty[0] + problem.cost_on(index, nobody))
+        empty.insert(0, empty[0] + problem.cost_on(index, no_pods))
 
     def place(left: Vector, spent: int) -> None:
         nonlocal best, found, budget
         index = len(taken)
         if not any(left):
             if spent + empty[index] < best:
-                best, found = spent + empty[index], [*taken, *[nobody] * (len(plan) - index)]
+                best, found = spent + empty[index], [*taken, *[no_pods] * (len(plan) - index)]
             return
         if index == len(plan) or budget <= 0:
             return
@@ -203,7 +203,7 @@ def reassign(draft: Draft, roles: RolePreferences, rows: Ints, mark: int) -> int
     """Assigns the pods that were assigned since the mark again, to some of the rows. Returns the cost, which
     is comparable among domains."""
     snapshot = draft.snapshot
-    assigned = [(taken.row, taken.spec, taken.pods) for taken in draft.seats[mark:]]
+    assigned = [(taken.row, taken.spec, taken.pods) for taken in draft.assignments[mark:]]
     rows = _in_used_domains(snapshot, rows, [row for row, _, _ in assigned])
     draft.undo(mark)
     chosen = _shortlist(snapshot, roles, rows, [row for row, _, _ in assigned])
@@ -218,14 +218,14 @@ def reassign(draft: Draft, roles: RolePreferences, rows: Ints, mark: int) -> int
 
 def take(draft: Draft, groups: PodCounts, rows: Ints, plan: Sequence[Vector]) -> None:
     """Takes a plan on the draft, the pods of each spec in a row."""
-    mark = len(draft.seats)
+    mark = len(draft.assignments)
     for role in gpu_shares.widest_first([draft.snapshot.view(spec) for spec, _ in groups]):
         counts = np.array([vector[role] for vector in plan], dtype=np.int64)
         where = np.flatnonzero(counts)
         if len(where):
             draft.take_all(groups[role][0], rows[where], counts[where])
     rank = {spec: index for index, (spec, _) in reversed(list(enumerate(groups)))}
-    draft.seats[mark:] = sorted(draft.seats[mark:], key=lambda taken: rank[taken.spec])
+    draft.assignments[mark:] = sorted(draft.assignments[mark:], key=lambda taken: rank[taken.spec])
 
 
 def _in_used_domains(snapshot: Snapshot, rows: Ints, taken: Sequence[int]) -> Ints:

@@ -40,7 +40,7 @@ def fit(draft: Draft, request: PlacementRequest) -> list[Assignment]:
     for spec, _ in request.groups:
         if refusal := spec.unsupported or (request.by_islands and _not_inside_node(spec)):
             raise DoesNotFit(refusal)
-    mark, snapshot = len(draft.seats), draft.snapshot
+    mark, snapshot = len(draft.assignments), draft.snapshot
     levels = ladder(snapshot, request.required)
     if len(levels) > 1 and _is_one_share(request):
         levels = levels[1:]  # one GPU share is on one GPU, in an island or not
@@ -83,7 +83,7 @@ def fit(draft: Draft, request: PlacementRequest) -> list[Assignment]:
                 packer.exact &= tried < TRIED_DOMAINS
                 if not packer.assign(draft, request.groups, found):
                     continue
-            return draft.seats[mark:]
+            return draft.assignments[mark:]
     text = _why(snapshot, request)
     if not packer.exact:
         text = text.replace(explain.NOT_TOGETHER, explain.SEARCH_LIMIT)
@@ -144,7 +144,7 @@ def _fit_roles(
     draft: Draft, request: PlacementRequest, roles: RolePreferences, levels: Sequence[str]
 ) -> list[Assignment]:
     """Role preferences choose among domains of the same level, and inside the domain."""
-    mark, snapshot = len(draft.seats), draft.snapshot
+    mark, snapshot = len(draft.assignments), draft.snapshot
     counts = [count for _, count in request.groups]
     if roles.avoids_one_node:  # then one node comes last, although it is the narrowest level
         levels = sorted(levels, key=lambda level: level in island_masks.ON_NODE)
@@ -161,14 +161,14 @@ def _fit_roles(
                 draft.undo(mark)
                 continue
             if level in island_masks.ON_NODE:
-                return draft.seats[mark:]
+                return draft.assignments[mark:]
             cost = role_placement.reassign(draft, roles, rows, mark)
             if not best or cost < least:
-                least, best = cost, draft.seats[mark:]
+                least, best = cost, draft.assignments[mark:]
             draft.undo(mark)
         if best:
             draft.retake(best)
-            return draft.seats[mark:]
+            return draft.assignments[mark:]
     raise DoesNotFit(_why(snapshot, request))
 
 

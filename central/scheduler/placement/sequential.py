@@ -17,6 +17,7 @@ import numpy as np
 from central.model.arrays import Ints
 from central.model.facts import PodSpec
 from central.scheduler.inventory import gpu_shares
+from central.scheduler.inventory.pods import PodCounts
 from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.capacity import PodClassCapacity
 from central.scheduler.snapshot.draft import Assignment, DoesNotFit, Draft
@@ -25,7 +26,6 @@ from protos.names import ISLAND, NUMA
 
 TOGETHER = "fit together under their pod affinity, anti-affinity, spread, port and volume rules"
 TRIED = 32  # domains of a level that are tried
-PodCounts = Sequence[tuple[PodSpec, int]]
 
 
 def pods_affect_each_other(snapshot: Snapshot, groups: PodCounts) -> bool:
@@ -103,13 +103,13 @@ def fit(
 ) -> list[Assignment]:
     """levels: in the order in which they are tried. existing_rows, existing_gpus: where the gang's other
     members run, and their GPUs if that is one node. Raises DoesNotFit, with the draft as it was."""
-    mark, most, counts = len(draft.seats), 0, sum(count for _, count in groups)
+    mark, most, counts = len(draft.assignments), 0, sum(count for _, count in groups)
     for level in levels:
         for rows in _candidates(draft.snapshot, groups, level, existing_rows):
             for within in gpu_masks(draft.snapshot, groups, level, rows, existing_gpus):
                 assigned = assign_all(draft, groups, rows, within)
                 if assigned == counts:
-                    return draft.seats[mark:]
+                    return draft.assignments[mark:]
                 most = max(most, assigned)
     raise DoesNotFit(f"{most} of {counts} {TOGETHER}")
 
@@ -117,7 +117,7 @@ def fit(
 def assign_all(draft: Draft, groups: PodCounts, rows: Ints, within: int) -> int:
     """Assigns all pods to the rows, ranks of one class in a row, or none. Returns the largest number that
     could be assigned. within: the GPUs that they may use."""
-    mark, most = len(draft.seats), 0
+    mark, most = len(draft.assignments), 0
     for order in _orders(draft.snapshot, groups):
         assigned = _assign(draft, groups, order, rows, within)
         if assigned == sum(count for _, count in groups):
@@ -128,9 +128,11 @@ def assign_all(draft: Draft, groups: PodCounts, rows: Ints, within: int) -> int:
         return most
     rank = {spec: index for index, (spec, _) in enumerate(groups)}
     places: dict[int, int] = {}
-    for seat in draft.seats[mark:]:
-        places.setdefault(seat.row, len(places))
-    draft.seats[mark:] = sorted(draft.seats[mark:], key=lambda s: (rank[s.spec], places[s.row]))
+    for assignment in draft.assignments[mark:]:
+        places.setdefault(assignment.row, len(places))
+    draft.assignments[mark:] = sorted(
+        draft.assignments[mark:], key=lambda s: (rank[s.spec], places[s.row])
+    )
     return assigned
 
 

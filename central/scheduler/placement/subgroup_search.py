@@ -9,6 +9,7 @@ says whether the limit was reached.
 Design: docs/design/0005-subgroups.md
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -16,7 +17,7 @@ import numpy as np
 
 from central.model.arrays import Ints
 from central.model.facts import PodSpec
-from central.scheduler.placement import explain, role_placement, sequential
+from central.scheduler.placement import explain, never_fits, role_placement, sequential
 from central.scheduler.placement.assign import assign, assign_sequentially, level_below
 from central.scheduler.placement.domain_choice import TRIED_DOMAINS, CountedDomains, DomainChoice
 from central.scheduler.placement.fewest import fill_fewest
@@ -32,7 +33,7 @@ ATTEMPTS = 400  # tentative placements of one subgroup, per gang
 
 def fit(draft: Draft, request: PlacementRequest, levels: Sequence[str]) -> list[Assignment]:
     """levels: those that the gang may span, narrowest first. Raises DoesNotFit, with the draft as it was."""
-    mark, snapshot = len(draft.seats), draft.snapshot
+    mark, snapshot = len(draft.assignments), draft.snapshot
     inner = {
         subgroup.required: ladder(snapshot, subgroup.required) for subgroup in request.subgroups
     }
@@ -41,11 +42,11 @@ def fit(draft: Draft, request: PlacementRequest, levels: Sequence[str]) -> list[
     alone = len(request.subgroups) == 1 and len(first.groups) == 1 and first.roles is None
     if alone and not first.existing_rows and not sequentially:
         _assign_equal(draft, request, levels, inner[first.required])
-        return draft.seats[mark:]
+        return draft.assignments[mark:]
     search = _SubgroupSearch(draft, request, sequentially=sequentially)
     if not search.assign(levels, inner):
         raise DoesNotFit(_reason(snapshot, request, gave_up=search.attempts_left <= 0))
-    return draft.seats[mark:]
+    return draft.assignments[mark:]
 
 
 # --- equal subgroups ----------------------------------------------------------------
@@ -132,13 +133,15 @@ def _equal_reason(snapshot: Snapshot, request: PlacementRequest, capacity: Count
                 int(capacity.by_domain[index][best]),
             )
     elif request.required:
-        text += f", all in one {explain.level_name(request.required)}"
+        text += f", all in one {never_fits.level_name(request.required)}"
         most, clause, _ = explain.best_node(snapshot, capacity.by_row)
+    if not most and (never := never_fits.no_node_for_one(snapshot, snapshot.view(spec))):
+        return f"{text}; {never}"
     return f"{text}; {clause.format(fits=f'fits {most} of {copies}')}"
 
 
 def _each_in(required: str) -> str:
-    return f", each in one {explain.level_name(required)}" if required else ""
+    return f", each in one {never_fits.level_name(required)}" if required else ""
 
 
 # --- unequal subgroups ------------------------------------------------------------------------
@@ -154,11 +157,21 @@ class _SubgroupSearch:
             for subgroup in request.subgroups
             for _ in range(subgroup.copies)
         ]
+        # Where the gang is tried: these rows, and up to these levels by the level that a subgroup requires.
+        self._rows: Ints = np.zeros(0, dtype=np.int64)
+        self._allowed: dict[str, list[str]] = {}
+        # Attempts that a failed search took, by what was left to place and what was taken. Equal subgroups
+        # that swap their domains lead to the same search again. It counts as much, but is not made.
+        self._failed: dict[tuple[int, frozenset[object]], int] = {}
+        self._remembers = all(
+            subgroup.roles is None and all(spec.volumes is None for spec, _ in subgroup.groups)
+            for subgroup in self._subgroups
+        )
 
     def assign(self, levels: Sequence[str], inner: dict[str, list[str]]) -> bool:
         """Assigns all subgroups, and puts the assignments in the order of the request."""
         snapshot, request = self._draft.snapshot, self._request
-        mark = len(self._draft.seats)
+        mark = len(self._draft.assignments)
         counts = [count for _, count in request.groups]
         hardest = sorted(
             range(len(self._subgroups)), key=lambda i: self._ease(self._subgroups[i], inner)
@@ -173,16 +186,17 @@ class _SubgroupSearch:
             choice = DomainChoice(
                 snapshot, capacities, counts, request.existing_rows, limit=TRIED_DOMAINS
             )
-            for rows in choice.candidates(level):
-                allowed = {
-                    subgroup.required: inner[subgroup.required][
-                        : self._levels_within(inner, subgroup, level)
-                    ]
-                    for subgroup in self._subgroups
-                }
+            self._allowed = {
+                subgroup.required: inner[subgroup.required][
+                    : self._levels_within(inner, subgroup, level)
+                ]
+                for subgroup in self._subgroups
+            }
+            for self._rows in choice.candidates(level):
                 taken: dict[int, list[Assignment]] = {}
-                if self._place(hardest, rows, allowed, taken):
-                    self._draft.seats[mark:] = [s for i in sorted(taken) for s in taken[i]]
+                self._failed.clear()
+                if self._place(hardest, taken):
+                    self._draft.assignments[mark:] = [s for i in sorted(taken) for s in taken[i]]
                     return True
                 if self.attempts_left <= 0:
                     return False
@@ -204,26 +218,32 @@ class _SubgroupSearch:
         own = inner[subgroup.required]
         return own.index(level) + 1 if level in own else len(own)
 
-    def _place(
-        self,
-        order: Sequence[int],
-        rows: Ints,
-        allowed: dict[str, list[str]],
-        taken: dict[int, list[Assignment]],
-    ) -> bool:
+    def _place(self, order: Sequence[int], taken: dict[int, list[Assignment]]) -> bool:
         """Assigns the first subgroup of the order, then the others; takes it back if these do not fit."""
         if not order:
             return True
+        if not self._remembers:
+            return self._place_next(order, taken)
+        state = (len(order), frozenset(Counter(self._draft.assignments).items()))
+        if state in self._failed:
+            self.attempts_left = max(0, self.attempts_left - self._failed[state])
+            return False
+        before = self.attempts_left
+        if self._place_next(order, taken):
+            return True
+        self._failed[state] = before - self.attempts_left
+        return False
+
+    def _place_next(self, order: Sequence[int], taken: dict[int, list[Assignment]]) -> bool:
         draft, subgroup = self._draft, self._subgroups[order[0]]
-        mark = len(draft.seats)
-        levels = allowed[subgroup.required]
+        mark = len(draft.assignments)
+        levels = self._allowed[subgroup.required]
         roles = subgroup.roles and self._with_existing(subgroup.roles, taken)
         if roles is not None and (roles.avoids_one_node or roles.has_absent_partner):
             levels = sorted(levels, key=_on_node)
         for level in levels:
-            for inside in self._preferred_first(
-                roles, level, self._candidates(subgroup, level, rows)
-            ):
+            found = self._candidates(subgroup, level)
+            for inside in self._preferred_first(roles, level, found):
                 if self.attempts_left <= 0:
                     return False
                 self.attempts_left -= 1
@@ -234,8 +254,8 @@ class _SubgroupSearch:
                     continue
                 if roles is not None and not _on_node(level):
                     role_placement.reassign(draft, roles, inside, mark)
-                taken[order[0]] = draft.seats[mark:]
-                if self._place(order[1:], rows, allowed, taken):
+                taken[order[0]] = draft.assignments[mark:]
+                if self._place(order[1:], taken):
                     return True
                 draft.undo(mark)
         return False
@@ -270,11 +290,11 @@ class _SubgroupSearch:
             costs = [-int(np.isin(used, rows).sum()) for rows in domains]
         yield from (domains[i] for i in sorted(range(len(domains)), key=costs.__getitem__))
 
-    def _candidates(self, subgroup: SubgroupRequest, level: str, rows: Ints) -> Iterator[Ints]:
-        """For each domain of the level that may take the subgroup: those of its rows that are in rows."""
+    def _candidates(self, subgroup: SubgroupRequest, level: str) -> Iterator[Ints]:
+        """For each domain of the level that may take the subgroup: those of its rows that may be used."""
         snapshot = self._draft.snapshot
         among = np.zeros(len(snapshot.columns.names), dtype=np.bool_)
-        among[rows] = True
+        among[self._rows] = True
         capacities = []
         for spec, _ in subgroup.groups:
             view = snapshot.view(spec).refresh()
@@ -338,6 +358,7 @@ def _fits_alone(snapshot: Snapshot, subgroup: SubgroupRequest) -> bool:
         draft, request, sequentially=sequential.pods_affect_each_other(snapshot, subgroup.groups)
     )
     levels = ladder(snapshot, subgroup.required)
-    found = search.assign(levels, {subgroup.required: levels})
+    with draft.all_or_nothing():
+        found = search.assign(levels, {subgroup.required: levels})
     draft.undo()
     return found

@@ -77,7 +77,7 @@ def _is_movable(context: PreemptionContext, gang: Gang, now: float) -> bool:
     inside = gang.object is not None and (gang.object.subgroups or gang.object.roles is not None)
     return not inside and all(
         pod.seen.movable and not pod.leaving and _settled(pod, now)
-        for pod in gang.placed()
+        for pod in gang.counts.placed
         if pod.alive
     )
 

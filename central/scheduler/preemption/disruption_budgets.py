@@ -82,7 +82,7 @@ def disruptions_left(budgets: DisruptionBudgets, gangs: Iterable[Gang]) -> Mappi
     for gang in gangs:
         if not gang.preemption.preempted_for and gang.attempt.partial_since is None:
             continue
-        for pod in gang.placed():
+        for pod in gang.counts.placed:
             if pod.evicting:
                 for name in budgets.covering(pod):
                     if pod.seen.name not in budgets.seen[name].disrupted:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
 Harm = tuple[int, int, int]  # gangs broken, GPU-seconds lost, pods
-Amounts = tuple[int, ...]
+Vector = tuple[int, ...]
 Allowance = tuple[str, str]  # a disruption budget by namespace and name, or a task's surplus
 NO_HARM: Harm = (0, 0, 0)
 MAX_HARM: Harm = (2**62, 0, 0)
@@ -25,7 +25,7 @@ class EvictionUnit:
     gang: int
     whole: bool
     harm: Harm
-    frees: dict[int, Amounts]  # by row
+    frees: dict[int, Vector]  # by row
     pod: int = -1  # its index, if the unit is a single member
     rank: int = 0  # of equal members the one with the highest rank is evicted
     uses: Mapping[Allowance, int] = field(default_factory=dict)
@@ -35,8 +35,8 @@ class EvictionUnit:
 class LeastHarmProblem:
     """Amounts are those of the resources that one pending pod requests, in the order of request."""
 
-    free: Mapping[int, Amounts]
-    request: Amounts
+    free: Mapping[int, Vector]
+    request: Vector
     missing: int  # pods that do not fit yet
     units: Sequence[EvictionUnit]
     surplus: Mapping[int, int]  # by gang: members above its minimum
@@ -62,7 +62,7 @@ class LeastHarmProblem:
 
     def added_pods(self, chosen: Iterable[EvictionUnit]) -> int:
         """How many more pods fit without the chosen units."""
-        freed: dict[int, Amounts] = {}
+        freed: dict[int, Vector] = {}
         for unit in chosen:
             for row, amounts in unit.frees.items():
                 freed[row] = _plus(freed[row], amounts) if row in freed else amounts
@@ -88,7 +88,7 @@ def choose_victims(problem: LeastHarmProblem) -> list[EvictionUnit] | None:
     return min(found, key=total_harm, default=None)
 
 
-def _plus(a: Sequence[int], b: Sequence[int]) -> Amounts:
+def _plus(a: Sequence[int], b: Sequence[int]) -> Vector:
     return tuple(x + y for x, y in zip(a, b, strict=True))
 
 
@@ -105,7 +105,7 @@ def _by_allowances(unit: EvictionUnit, row: int) -> tuple[float, ...]:
     return (sum(unit.uses.values()), *unit.harm, -unit.rank)
 
 
-Key = Callable[[EvictionUnit, int], tuple[float, ...]]
+UnitOrder = Callable[[EvictionUnit, int], tuple[float, ...]]
 
 
 class _Choice:
@@ -163,7 +163,7 @@ class _Choice:
 RowChoice = tuple[tuple[float, ...], list[EvictionUnit]]
 
 
-def _greedy(problem: LeastHarmProblem, key: Key) -> list[EvictionUnit] | None:
+def _greedy(problem: LeastHarmProblem, key: UnitOrder) -> list[EvictionUnit] | None:
     """Repeatedly takes units on the row that fits more pods for the least harm each.
 
     The key is the order in which units of a row are considered. No single order is good:
@@ -209,7 +209,7 @@ def _greedy(problem: LeastHarmProblem, key: Key) -> list[EvictionUnit] | None:
     return list(taken.chosen)
 
 
-def _best_on_row(taken: _Choice, row: int, key: Key, missing: int) -> RowChoice | None:
+def _best_on_row(taken: _Choice, row: int, key: UnitOrder, missing: int) -> RowChoice | None:
     """The units on the row that fit more pods there for the least harm for each pod."""
     problem = taken.problem
     free, start = taken.free[row], problem.capacity(taken.free[row])
@@ -253,7 +253,7 @@ def _best_on_row(taken: _Choice, row: int, key: Key, missing: int) -> RowChoice 
 
 
 def _without_unneeded(
-    problem: LeastHarmProblem, free: Amounts, row: int, picked: Sequence[EvictionUnit], pods: int
+    problem: LeastHarmProblem, free: Vector, row: int, picked: Sequence[EvictionUnit], pods: int
 ) -> list[EvictionUnit]:
     """Leaves out picked units that are not needed for so many pods on the row, most harm first."""
     kept = list(picked)
@@ -279,7 +279,7 @@ def _added_elsewhere(taken: _Choice, unit: EvictionUnit, row: int) -> int:
 def drop_unneeded(problem: LeastHarmProblem, chosen: Sequence[EvictionUnit]) -> list[EvictionUnit]:
     """Leaves out units that are not needed, most harm first."""
     kept = list(chosen)
-    freed: dict[int, Amounts] = {}
+    freed: dict[int, Vector] = {}
     for unit in kept:
         for row, amounts in unit.frees.items():
             freed[row] = _plus(freed.get(row, problem.free[row]), amounts)

@@ -16,6 +16,21 @@ from central.scheduler.state.gangs import Gang, GangKey
 MayEvict = Callable[[Gang, Gang], bool]
 
 
+# Which borders a higher priority may evict across (--preempt-across). Reclaim between queues goes by shares and does
+# not depend on it.
+ACROSS_NONE, ACROSS_NAMESPACES, ACROSS_QUEUES = "none", "namespaces", "queues"
+ACROSS = (ACROSS_NONE, ACROSS_NAMESPACES, ACROSS_QUEUES)
+
+
+def outranks(across: str, claimant: Gang, victim: Gang) -> bool:
+    """Whether the claimant may evict the victim by its priority."""
+    if victim.priority >= claimant.priority:
+        return False
+    if across == ACROSS_NONE and victim.namespace != claimant.namespace:
+        return False
+    return across == ACROSS_QUEUES or victim.queue == claimant.queue
+
+
 def less_urgent(claimant: Gang, victim: Gang) -> bool:
     return victim.priority < claimant.priority
 
@@ -28,6 +43,7 @@ class PreemptionContext:
     queues: Queues
     budgets: DisruptionBudgets
     reservations: dict[GangKey, Reservation]  # by the gang that capacity is kept for
+    across: str = ACROSS_NAMESPACES
 
 
 @dataclass(frozen=True, slots=True)

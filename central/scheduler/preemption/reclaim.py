@@ -8,6 +8,7 @@ Design: docs/design/0019-preemption.md
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from central.model.arrays import Ints
 from central.model.decisions import Evict
@@ -19,6 +20,7 @@ from central.scheduler.preemption.preemption_request import (
     PreemptionContext,
     PreemptionPlan,
     PreemptionRequest,
+    outranks,
 )
 from central.scheduler.queues import quota
 from central.scheduler.reservation.reservation import Reservation, ReservedPlace
@@ -31,8 +33,10 @@ def plan(context: PreemptionContext, request: PreemptionRequest) -> PreemptionPl
     """Victims of lower priority in the gang's queue, and of other queues as far as these stay at
     their fair shares, with all victims counted together."""
     gang = request.gang
+    across = context.across
     if not context.queues.enabled:
-        return preemption_plan.find_victims(context, request)
+        by_priority = replace(request, may_evict=partial(outranks, across))
+        return preemption_plan.find_victims(context, by_priority)
     queue = gang.queue
     elsewhere = quota.may_reclaim_any(context.queues, gang)
     if not elsewhere and gang.priority <= context.state.pending.lowest_priority:
@@ -45,9 +49,17 @@ def plan(context: PreemptionContext, request: PreemptionRequest) -> PreemptionPl
     known: dict[tuple[object, ...], bool] = {}  # by queue and usage of the victim
 
     def may_evict(claimant: Gang, victim: Gang) -> bool:
-        if victim.queue == queue:
-            return victim.priority < claimant.priority
-        if not elsewhere or reclaiming or victim.key in skipped or victim.account is None:
+        if outranks(across, claimant, victim) and (
+            victim.queue == queue or quota.keeps_guarantee(context.queues, claimant, victim, going)
+        ):
+            return True
+        if (
+            victim.queue == queue
+            or not elsewhere
+            or reclaiming
+            or victim.key in skipped
+            or victim.account is None
+        ):
             return False  # one reclaim of a queue at a time, because each changes its share
         key = (victim.account.queue, *victim.account.used.items())
         if key not in known:
@@ -75,8 +87,13 @@ def _over_reclaimed(
     }.values():
         if victim in taken:
             continue
-        elsewhere = victim.queue != gang.queue
-        if elsewhere and not quota.may_reclaim(context.queues, gang, victim, taken):
+        if victim.queue == gang.queue:
+            taken.append(victim)
+            continue
+        ranked = outranks(context.across, gang, victim) and quota.keeps_guarantee(
+            context.queues, gang, victim, taken
+        )
+        if not ranked and not quota.may_reclaim(context.queues, gang, victim, taken):
             over.add(victim.key)
         else:
             taken.append(victim)
@@ -121,7 +138,7 @@ def start_evictions(
         pod.advance(EVICTED)
         victim = context.state.gang_of(pod)
         if victim is not None:
-            victim.preemption.preempted_for = gang.display_name
+            victim.preemption.preempted_for = gang.name_for(victim.namespace)
             context.state.pending.changed(victim)
     held = Reservation(
         gang,
@@ -162,8 +179,9 @@ def continue_evictions(context: PreemptionContext, held: Reservation) -> list[Ev
         for pod in staying
     ):
         return []
+    evictions = [_evict(context, pod, held) for pod in staying]
     held.victims = ()
-    return [_evict(context, pod, held) for pod in staying]
+    return evictions
 
 
 def cancel(context: PreemptionContext, held: Reservation) -> None:
@@ -183,16 +201,19 @@ def _evict(
     context: PreemptionContext, pod: Pod, held: Reservation, *, trial: bool = False
 ) -> Evict:
     seen = pod.seen
-    why = _eviction_reason(held, context.state.gang_of(pod), seen.priority)
+    why = _eviction_reason(context, held, context.state.gang_of(pod), seen.priority)
     return Evict(seen.uid, seen.namespace, seen.name, pod.node, why, trial)
 
 
-def _eviction_reason(held: Reservation, victim: Gang | None, priority: int) -> str:
+def _eviction_reason(
+    context: PreemptionContext, held: Reservation, victim: Gang | None, priority: int
+) -> str:
     claimant = held.gang
     name = claimant.qualified_name
     if held.victims_fit_elsewhere:
         return f"rescheduled to make room for {name}; it fits on other nodes"
-    if victim is not None and victim.queue != claimant.queue:
+    ranked = victim is not None and outranks(context.across, claimant, victim)
+    if victim is not None and victim.queue != claimant.queue and not ranked:
         return f"reclaimed for {name}; queue {claimant.queue} is below its fair share"
     own = victim.priority if victim is not None else priority
     return f"preempted by {name} (priority {claimant.priority} > {own})"

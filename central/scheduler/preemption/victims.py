@@ -60,7 +60,7 @@ class VictimSearch:
         snapshot = self._snapshot = context.state.snapshot
         fits = np.zeros(len(usable), dtype=np.bool_)
         for spec, _ in self._request.groups:
-            fits[snapshot.view(spec).passed_rows()] = True
+            fits[snapshot.view(spec).refresh().passed_rows()] = True
         self._usable = usable & fits
         row_of = snapshot.columns.row
         self.gangs: list[tuple[list[Pod], int]] = []  # members that hold capacity, surplus
@@ -68,7 +68,7 @@ class VictimSearch:
         pods: list[Pod] = []
         surplus_by_task: dict[least_harm.Allowance, int] = {}
         for other in context.state.gangs.values():
-            if other is preemption.gang or not (placed := other.placed()):
+            if other is preemption.gang or not (placed := other.counts.placed):
                 continue
             if not preemption.may_evict(preemption.gang, other):
                 continue
@@ -318,12 +318,13 @@ class VictimSearch:
         with going.without(np.arange(len(going.pods))) as snapshot:
             draft = Draft(snapshot)
             free, masks = snapshot.columns.free.copy(), list(snapshot.columns.gpus.free_mask)
-            try:
-                placement.fit(draft, self._request)
-            except DoesNotFit:
-                return None
-            rows, need, gpus, volumes = taken_capacity(snapshot, free, masks)
-            proven = self._extra_check is None or self._extra_check(draft, victims)
+            with draft.all_or_nothing():
+                try:
+                    placement.fit(draft, self._request)
+                except DoesNotFit:
+                    return None
+                rows, need, gpus, volumes = taken_capacity(snapshot, free, masks)
+                proven = self._extra_check is None or self._extra_check(draft, victims)
             draft.undo()
         if not proven:
             return None

@@ -18,8 +18,6 @@ from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang, GangKey
 from protos.names import GPU
 
-Groups = Sequence[tuple[PodSpec, int]]
-
 
 class MinResources:
     def __init__(self) -> None:
@@ -36,7 +34,9 @@ class MinResources:
     def forget(self, key: GangKey) -> bool:
         return self.by_gang.pop(key, None) is not None
 
-    def refusal(self, state: ClusterState, gang: Gang, groups: Groups) -> str:
+    def refusal(
+        self, state: ClusterState, gang: Gang, groups: Sequence[tuple[PodSpec, int]]
+    ) -> str:
         """Why these pods of the gang (by class, with counts) may not be placed now; empty: they
         may."""
         if not self.by_gang and not declared(gang):
@@ -66,9 +66,9 @@ def declared(gang: Gang) -> Sums:
 def outstanding(gang: Gang) -> Sums:
     """What of minResources the pods of a running gang have not taken yet."""
     least = declared(gang)
-    if not least or gang.missing() or not any(pod.alive for pod in gang.placed()):
+    if not least or gang.missing() or not any(pod.alive for pod in gang.counts.placed):
         return {}
-    taken = sums_of(gang.placed())
+    taken = sums_of(gang.counts.placed)
     return {
         resource: amount - taken.get(resource, 0)
         for resource, amount in least.items()
@@ -76,13 +76,13 @@ def outstanding(gang: Gang) -> Sums:
     }
 
 
-def required(gang: Gang, groups: Groups) -> Sums:
+def required(gang: Gang, groups: Sequence[tuple[PodSpec, int]]) -> Sums:
     """The requests of these pods; before the gang has started, at least the rest of
     minResources."""
     first, least = requested(groups), declared(gang)
     if not least or gang.started:
         return first
-    taken = sums_of(gang.placed()) if gang.placed() else {}
+    taken = sums_of(gang.counts.placed) if gang.counts.placed else {}
     need = dict(first)
     for resource, amount in least.items():
         need[resource] = max(need.get(resource, 0), amount - taken.get(resource, 0))

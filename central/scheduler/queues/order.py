@@ -12,7 +12,8 @@ from heapq import heapify, heappop, heapreplace
 from operator import attrgetter
 
 from central.scheduler.queues import quota
-from central.scheduler.queues.queue_tree import Queue, Queues
+from central.scheduler.queues.queue_tree import Queues
+from central.scheduler.queues.queue_tree_node import Queue
 from central.scheduler.queues.quota import UsageLevel
 from central.scheduler.state.gangs import Gang, GangKey
 

@@ -7,7 +7,7 @@ gangs are in one queue.
 Design: docs/design/0015-queues.md
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any
 
@@ -21,52 +21,20 @@ from central.model.facts import (
     QueueSeen,
     Rule,
 )
+from central.model.limits import QUEUE_DEPTH
+from central.model.pod_rules import Labels
 from central.model.resources import DEFAULT, ROOT, Sums, add, requested
 from central.scheduler.inventory.pods import Pod
+from central.scheduler.queues import access
 from central.scheduler.queues.fifo import FifoQueues, is_ready
-from central.scheduler.queues.usage_history import DecayedUsage
+from central.scheduler.queues.queue_tree_node import Queue
 from central.scheduler.snapshot.snapshot import Snapshot
-from central.scheduler.state.gangs import Account, Gang, GangKey
+from central.scheduler.state.gangs import Account, Gang
 
 SYSTEM_PRIORITIES = {
     "system-cluster-critical": 2_000_000_000,
     "system-node-critical": 2_000_001_000,
 }
-
-
-class Queue:
-    __slots__ = (
-        "children",
-        "demand",
-        "error",
-        "gangs",
-        "name",
-        "parent",
-        "past_usage",
-        "path",
-        "seen",
-        "usage_version",
-        "used",
-    )
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.seen = QueueSeen(name)  # its object, or the defaults
-        self.error = ""  # why none of its gangs may start
-        self.parent: Queue | None = None
-        self.children: list[Queue] = []  # by name
-        self.path: tuple[Queue, ...] = (self,)  # from itself up to the root
-        self.gangs: dict[GangKey, Gang] = {}
-        self.demand: Sums = {}  # requests of its own pending gangs
-        self.usage_version = 0  # increased with every change of used
-        self.used: Sums = {}  # by its gangs and those of its descendants
-        self.past_usage = DecayedUsage()  # with --usage-half-life only
-
-    def __iter__(self) -> Iterator["Queue"]:
-        """The queue and its descendants, parents first."""
-        yield self
-        for child in self.children:
-            yield from child
 
 
 class Queues:
@@ -79,8 +47,10 @@ class Queues:
         self.total: Sums = {}  # capacity to share
         self.cache: dict[tuple[str, str], Any] = {}  # derived values, until a sum changes
         self.guarantees = False
+        self.restricted = False  # whether a queue has rules or limits for namespaces
         self._seen: dict[str, QueueSeen] = {}
         self._namespace_queues: dict[str, str] = {}
+        self._namespace_labels: dict[str, Labels] = {}
         self._priorities = dict(SYSTEM_PRIORITIES)
         self._build_tree()
 
@@ -91,6 +61,7 @@ class Queues:
     def apply(self, fact: Rule) -> bool:
         """Returns whether anything changed. The caller then updates every gang."""
         before = (self._seen.copy(), self._namespace_queues.copy(), self._priorities.copy())
+        relabelled = isinstance(fact, NamespaceSeen | NamespaceGone) and self._relabel(fact)
         match fact:
             case QueueSeen():
                 self._seen[fact.name] = fact
@@ -108,7 +79,31 @@ class Queues:
                 self._priorities.pop(fact.name, None)
         if before[0] != self._seen:
             self._build_tree()
-        return before != (self._seen, self._namespace_queues, self._priorities)
+        return relabelled or before != (self._seen, self._namespace_queues, self._priorities)
+
+    def _relabel(self, fact: NamespaceSeen | NamespaceGone) -> bool:
+        """Returns whether a queue's rule may read the namespace's labels, and they changed."""
+        before = self._namespace_labels.pop(fact.name, ())
+        after = fact.labels if isinstance(fact, NamespaceSeen) else ()
+        if after:
+            self._namespace_labels[fact.name] = after
+        return self.restricted and before != after
+
+    def recorded(self, labels: Mapping[str, Mapping[str, str]]) -> Iterator[Rule]:
+        """The facts that make up the tree. labels: of the namespaces, by name."""
+        yield from self._seen.values()
+        for name in {**labels, **self._namespace_queues}:
+            own = tuple(sorted(labels.get(name, {}).items()))
+            yield NamespaceSeen(name, own, self._namespace_queues.get(name, ""))
+        for name, value in self._priorities.items():
+            yield PrioritySeen(name, value)
+
+    def adopt_history(self, before: "Queues") -> None:
+        """Takes over what queues of the same names have used."""
+        self.now = before.now
+        for name, queue in self.by_name.items():
+            if (old := before.by_name.get(name)) is not None:
+                queue.past_usage = old.past_usage
 
     # --- gangs -----------------------------------------------------------------
 
@@ -134,7 +129,7 @@ class Queues:
             if account is not None:
                 queue = self.by_name.get(account.queue) or self._add_missing(account.queue)
                 queue.gangs[gang.key] = gang
-                self._charge(queue, account, 1)
+                self._charge(queue, gang, account, 1)
                 gang.account = account
         name = account.queue if account is not None else ""
         fifo = name and account is not None and account.demand and self.by_name[name].seen.fifo
@@ -147,22 +142,37 @@ class Queues:
         gang.account = None
         queue = self.by_name[account.queue]
         del queue.gangs[gang.key]
-        self._charge(queue, account, -1)
+        self._charge(queue, gang, account, -1)
         if not queue.gangs and queue.name not in self._seen and queue.name != DEFAULT:
             del self.by_name[queue.name]
 
     def _account(self, gang: Gang) -> Account:
         placed = (pod for pod in gang.members.values() if pod.node and pod.alive)
-        return Account(self.name_of(gang), sums_of(placed), _demand(gang))
+        name, used = self.name_of(gang), sums_of(placed)
+        if self.restricted and self.refusing_queue(gang, name) is not None:
+            return Account(self._charged_instead(gang, name) if used else name, used, {})
+        return Account(name, used, _demand(gang))
 
-    def _charge(self, queue: Queue, account: Account, times: int) -> None:
+    def refusing_queue(self, gang: Gang, name: str) -> Queue | None:
+        """The queue whose rule excludes the gang from the queue with this name; None: it may use it."""
+        queue = self.by_name.get(name)
+        labels = dict(self._namespace_labels.get(gang.namespace, ()))
+        return None if queue is None else access.refusing_queue(queue, gang, labels)
+
+    def _charged_instead(self, gang: Gang, name: str) -> str:
+        """The queue that is charged for running pods of a gang that has moved to a queue that it may not use:
+        the one before, so that nobody leaves a limit behind by naming another queue."""
+        before = gang.account.queue if gang.account is not None else DEFAULT
+        known = before in self.by_name and self.refusing_queue(gang, before) is None
+        return before if before != name and known else DEFAULT
+
+    def _charge(self, queue: Queue, gang: Gang, account: Account, times: int) -> None:
         self.cache.clear()
         add(queue.demand, account.demand, times)
         if account.used:
             for above in queue.path:
                 self.record_usage(above)
-                add(above.used, account.used, times)
-                above.usage_version += 1
+                above.charge(gang.namespace, account.used, times)
 
     def record_usage(self, queue: Queue) -> None:
         """Adds the usage until now to the history, before the usage changes."""
@@ -206,7 +216,7 @@ class Queues:
         found = {name: Queue(name) for name in sorted({*self._seen, DEFAULT} - {ROOT})}
         self.by_name = {ROOT: root, **found}
         for name, queue in self.by_name.items():
-            queue.seen = self._seen.get(name, queue.seen)
+            queue.describe_as(self._seen.get(name, queue.seen))
             if (old := before.get(name)) is not None:
                 self.record_usage(old)
                 queue.past_usage = old.past_usage
@@ -216,12 +226,14 @@ class Queues:
                 queue.parent = self.by_name[queue.seen.parent or ROOT]
                 queue.parent.children.append(queue)
         if root.seen.error:
-            root.seen = QueueSeen(
-                ROOT
-            )  # else all queues would be invalid; only the limits of root are lost
+            root.describe_as(QueueSeen(ROOT))  # else all queues would be invalid
         for queue in self.by_name.values():
             self._disable_below(queue)
-        self.guarantees = any(queue.seen.guarantee for queue in root)
+        self.guarantees = any(queue.guarantee for queue in root)
+        self.restricted = any(
+            seen.access is not None or seen.namespace_gangs is not None or seen.namespace_amounts
+            for seen in self._seen.values()
+        )
         for queue in root:
             queue.path = (queue, *(queue.parent.path if queue.parent else ()))
         for name, old in before.items():
@@ -231,7 +243,7 @@ class Queues:
         for queue in list(self.by_name.values()):
             for gang in queue.gangs.values():
                 if gang.account is not None:
-                    self._charge(queue, gang.account, 1)
+                    self._charge(queue, gang, gang.account, 1)
 
     def _invalid_because(self, seen: QueueSeen) -> str:
         if seen.error:
@@ -243,18 +255,29 @@ class Queues:
             return f"{where}: {', '.join(cycle)} form a cycle"
         if seen.parent and seen.parent not in self.by_name:
             return f"{where}: queue {seen.parent} does not exist"
+        if self._is_too_deep(seen):
+            return f"{where}: it is more than {QUEUE_DEPTH} levels below {ROOT}"
         return ""
 
     def _cycle(self, name: str) -> list[str] | None:
         """The queues of the cycle of parents that the queue is in; None: it is in none."""
         path = [name]
         while (seen := self._seen.get(path[-1])) is not None and seen.parent not in ("", ROOT):
+            if len(path) > QUEUE_DEPTH:
+                return None  # reported as too deep
             if seen.parent == name:
                 return sorted(path)
             if seen.parent in path:
                 return None  # an ancestor's cycle, reported there
             path.append(seen.parent)
         return None
+
+    def _is_too_deep(self, seen: QueueSeen) -> bool:
+        for _ in range(QUEUE_DEPTH):
+            if seen.parent in ("", ROOT) or (above := self._seen.get(seen.parent)) is None:
+                return False
+            seen = above
+        return True
 
     def _disable_below(self, queue: Queue) -> None:
         """Takes the descendants of an invalid queue out of the tree, with the same reason."""

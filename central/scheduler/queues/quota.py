@@ -13,9 +13,11 @@ from typing import NamedTuple
 from central.model import wording
 from central.model.facts import PodSpec
 from central.model.resources import ROOT, Sums, add
+from central.scheduler.queues import access
 from central.scheduler.queues.fair_share import Amount, QueueDemand, divide
 from central.scheduler.queues.min_resources import MinResources, required
-from central.scheduler.queues.queue_tree import Queue, Queues, sums_of
+from central.scheduler.queues.queue_tree import Queues, sums_of
+from central.scheduler.queues.queue_tree_node import Queue
 from central.scheduler.state.gangs import Gang
 
 UsageLevel = tuple[bool, int, float, str]
@@ -75,6 +77,19 @@ def refusal(
     return ""
 
 
+def allowed_to_use(request: StartRequest) -> str:
+    """The rules of the queue that the gang names, and of those above it, admit the gang."""
+    queues, gang = request.queues, request.gang
+    name = queues.name_of(gang)
+    if not queues.restricted or (above := queues.refusing_queue(gang, name)) is None:
+        return ""
+    rule = access.describe(above.seen.access) if above.seen.access is not None else ""
+    return (
+        f"namespace {gang.namespace} may not use {_named(queues.by_name[name], above)}: it is for "
+        f"{rule} (access); name another queue, or ask its owner"
+    )
+
+
 def open_leaf(request: StartRequest) -> str:
     """Gangs start only in open queues without children; what has started may grow."""
     queue = request.queue
@@ -103,7 +118,7 @@ def first_in_first_out(request: StartRequest) -> str:
 def within_capability(request: StartRequest) -> str:
     """No queue, and none above it, uses more than its capability."""
     for above in request.queue.path:
-        for resource, most in above.seen.capability:
+        for resource, most in above.capability.items():
             if amount := request.need.get(resource, 0):
                 reserved = _outstanding(
                     request.queues, request.min_resources, request.gang, above, resource
@@ -114,13 +129,16 @@ def within_capability(request: StartRequest) -> str:
 
 
 def leaves_guarantees(request: StartRequest) -> str:
-    """What other queues are guaranteed and do not use stays free."""
+    """What other queues are guaranteed and do not use stays free, except for what the queue itself, or one above
+    it, is guaranteed: a guarantee of more than the cluster has stops no other guaranteed queue."""
     queues, queue = request.queues, request.queue
     if not queues.guarantees:
         return ""
     for resource, amount in request.need.items():
         withheld, owners = 0, []
         for inner, outer in zip(queue.path, queue.path[1:], strict=False):
+            if inner.used.get(resource, 0) + amount <= inner.guarantee.get(resource, 0):
+                break
             for other in outer.children:
                 if other is not inner and (unused := _unused_guarantee(queues, other, resource)):
                     withheld += unused
@@ -136,11 +154,55 @@ def leaves_guarantees(request: StartRequest) -> str:
     return ""
 
 
+def within_running_gangs(request: StartRequest) -> str:
+    """No queue, and no namespace in it, runs more gangs than its limit."""
+    if request.gang.account is None or request.gang.account.used:
+        return ""
+    namespace = request.gang.namespace
+    for above in request.queue.path:
+        most = above.seen.running_gangs
+        running = above.running() if most is not None else 0
+        whose = _named(request.queue, above)
+        if most is None or running < most:
+            usage, most = above.namespaces.get(namespace), above.seen.namespace_gangs
+            running = usage.running if usage is not None else 0
+            whose = f"namespace {namespace} in {whose}"
+        if most is not None and running >= most:
+            never = f"{wording.NEVER}: " if not most else ""
+            return f"{never}{whose} runs {running} gangs, and may run {most} at a time"
+    return ""
+
+
+def within_namespace_amounts(request: StartRequest) -> str:
+    """The gangs of one namespace use no more of a queue than its limit for each namespace."""
+    namespace = request.gang.namespace
+    for above in request.queue.path:
+        usage = above.namespaces.get(namespace)
+        used = usage.used if usage is not None else {}
+        for resource, most in above.seen.namespace_amounts:
+            amount = request.need.get(resource, 0)
+            if not amount or used.get(resource, 0) + amount <= most:
+                continue
+            whose = f"namespace {namespace} in {_named(request.queue, above)}"
+            unit, needed = wording.resource(resource), wording.amount(resource, amount)
+            if amount > most:
+                limit = wording.amount(resource, most)
+                return f"{wording.NEVER}: {whose} may use {limit} {unit}; {needed} are needed"
+            return (
+                f"{whose} uses {wording.amount(resource, used.get(resource, 0))} of its "
+                f"{wording.amount(resource, most)} {unit}; {needed} more are needed"
+            )
+    return ""
+
+
 # What may refuse a start, in order: the first refusal is the reason. To add a queue policy, add its
 # function and its entry (docs/contributing.md).
 QUEUE_POLICIES: tuple[Callable[[StartRequest], str], ...] = (
+    allowed_to_use,
     open_leaf,
     first_in_first_out,
+    within_running_gangs,
+    within_namespace_amounts,
     within_capability,
     leaves_guarantees,
 )
@@ -161,11 +223,13 @@ def _outstanding(
 
 
 def _over_capability(queue: Queue, above: Queue, resource: str, amount: int, reserved: int) -> str:
-    most = dict(above.seen.capability)[resource]
-    capability = f"capability of {wording.amount(resource, most)} {wording.resource(resource)}"
+    most = above.capability[resource]
+    own = dict(above.seen.capability).get(resource) == most
+    noun = "capability" if own else "deserved amount plus borrowingLimit"
+    capability = f"{noun} of {wording.amount(resource, most)} {wording.resource(resource)}"
     needed = f"{wording.amount(resource, amount)}{{}} {'is' if amount == 1 else 'are'} needed"
     if amount > most:
-        text = f"{_named(queue, above)} has a {capability}; {needed.format('')}"
+        text = f"{wording.NEVER}: {_named(queue, above)} has a {capability}; {needed.format('')}"
         return f"{text}; reduce the request or raise the capability"
     used = wording.amount(resource, above.used.get(resource, 0))
     also = f", {wording.amount(resource, reserved)} are reserved (minResources)" if reserved else ""
@@ -176,6 +240,11 @@ def _named(queue: Queue, above: Queue) -> str:
     return f"queue {above.name}" + (f" (above {queue.name})" if above is not queue else "")
 
 
+def tenant(queues: Queues, gang: Gang) -> tuple[object, ...]:
+    """What makes the answers of the policies differ for gangs of one queue; empty: nothing."""
+    return (gang.namespace, access.accounts(gang)) if queues.restricted else ()
+
+
 # --- guarantees ------------------------------------------------------------------
 
 
@@ -183,7 +252,7 @@ def _unused_guarantee(queues: Queues, queue: Queue, resource: str) -> int:
     """What must stay free for the guarantees of the queue and its descendants."""
     cache = queues.cache
     if (found := cache.get((queue.name, resource))) is None:
-        own = dict(queue.seen.guarantee).get(resource, 0) - queue.used.get(resource, 0)
+        own = queue.guarantee.get(resource, 0) - queue.used.get(resource, 0)
         inner = sum(_unused_guarantee(queues, child, resource) for child in queue.children)
         found = cache[queue.name, resource] = max(0, own, inner)
     return int(found)
@@ -213,9 +282,9 @@ def _add_demands(queue: Queue, resource: str, demands: dict[str, QueueDemand]) -
     children = [_add_demands(child, resource, demands) for child in queue.children]
     own = queue.used.get(resource, 0) - sum(child.used.get(resource, 0) for child in queue.children)
     demand = own + queue.demand.get(resource, 0) + sum(child.demand for child in children)
-    capability = dict(seen.capability).get(resource, demand)
+    capability = queue.capability.get(resource, demand)
     deserved = dict(seen.deserved).get(resource, sum(child.deserved for child in children))
-    guarantee = dict(seen.guarantee).get(resource, 0)
+    guarantee = queue.guarantee.get(resource, 0)
     demands[queue.name] = QueueDemand(
         seen.weight,
         min(demand, capability),
@@ -249,7 +318,9 @@ def may_reclaim_any(queues: Queues, claimant: Gang) -> bool:
 
 
 def _minimum_request(claimant: Gang) -> Sums:
-    return sums_of(claimant.waiting()[: max(1, claimant.minimum - len(claimant.placed()))])
+    return sums_of(
+        claimant.counts.waiting[: max(1, claimant.minimum - len(claimant.counts.placed))]
+    )
 
 
 def _within_fair_share(queues: Queues, path: Iterable[Queue], requests: Sums) -> bool:
@@ -286,20 +357,48 @@ def may_reclaim(queues: Queues, claimant: Gang, victim: Gang, taken: Iterable[Ga
     return all(_can_spare(queue, victim.account.used, lost, shares) for queue in down)
 
 
+def keeps_guarantee(
+    queues: Queues, claimant: Gang, victim: Gang, taken: Iterable[Gang] = ()
+) -> bool:
+    """Whether the victim's queue, and each above it that the claimant is not in, keeps its guarantee without the
+    victim and those of `taken`."""
+    if claimant.account is None or victim.account is None:
+        return False
+    by_name = queues.by_name
+    mine, theirs = by_name[claimant.account.queue], by_name[victim.account.queue]
+    lost = [(by_name[gang.account.queue], gang.account.used) for gang in taken if gang.account]
+    return all(
+        _left_above_guarantee(queue, victim.account.used, _without(queue, lost))
+        for queue in theirs.path
+        if queue not in mine.path
+    )
+
+
+def _without(queue: Queue, lost: Sequence[tuple[Queue, Sums]]) -> Sums:
+    """What the queue uses without what it has lost."""
+    left = dict(queue.used)
+    for other, taken in lost:
+        if queue in other.path:
+            add(left, taken, -1)
+    return left
+
+
+def _left_above_guarantee(queue: Queue, amounts: Sums, left: Sums) -> bool:
+    return all(
+        not amounts.get(resource) or left.get(resource, 0) - amounts[resource] >= amount
+        for resource, amount in queue.guarantee.items()
+    )
+
+
 def _can_spare(
     queue: Queue,
     amounts: Sums,
     lost: Sequence[tuple[Queue, Sums]],
     shares: dict[str, dict[str, Amount]],
 ) -> bool:
-    left = dict(queue.used)
-    for other, taken in lost:
-        if queue in other.path:
-            add(left, taken, -1)
-    for resource, amount in queue.seen.guarantee:
-        given = amounts.get(resource, 0)
-        if given and left.get(resource, 0) - given < amount:
-            return False
+    left = _without(queue, lost)
+    if not _left_above_guarantee(queue, amounts, left):
+        return False
     return any(
         left.get(resource, 0) > share[queue.name]
         for resource, share in shares.items()

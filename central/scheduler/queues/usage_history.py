@@ -1,8 +1,8 @@
 """Usage history of a queue (`--usage-half-life`, docs/design/0015-queues.md). Pure arithmetic."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
-Sums = Mapping[str, int]
+from central.model.amounts import Resources
 
 _NEGLIGIBLE = 1e-6
 
@@ -17,7 +17,7 @@ class DecayedUsage:
         self._mean: dict[str, float] = {}
         self._at = 0.0
 
-    def advance(self, now: float, used: Sums, deserved: Sums, half_life_s: float) -> None:
+    def advance(self, now: float, used: Resources, deserved: Resources, half_life_s: float) -> None:
         """used: what was used all the time since the last call."""
         elapsed_s = now - self._at
         self._at = now
@@ -32,7 +32,7 @@ class DecayedUsage:
                 means[resource] = mean
         self._mean = means
 
-    def resources(self, used: Sums) -> Iterable[str]:
+    def resources(self, used: Resources) -> Iterable[str]:
         """Resources in use now or in the past."""
         return {**used, **self._mean} if self._mean else used
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from central.model.arrays import Ints
 from central.scheduler.filters.interpod import is_interpod
-from central.scheduler.inventory import gpu_shares, nics
+from central.scheduler.inventory import gpu_shares, nic_limits, nics
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.placement import PlacementRequest
 from central.scheduler.snapshot import island_masks
@@ -32,7 +32,7 @@ class ReleasablePods:
         podclass = np.array([number[id(spec)] for spec in specs], dtype=np.int64)
         classes = list(by_id.values())
         views = [snapshot.view(spec) for spec in classes]
-        vectors = np.zeros((max(len(classes), 1), len(snapshot.columns.column)), dtype=np.int64)
+        vectors = np.zeros((max(len(classes), 1), snapshot.columns.width), dtype=np.int64)
         for vector, view in zip(vectors, views, strict=False):
             vector[view.columns] = view.amounts
         self._snapshot, self._nodes = snapshot, state.nodes
@@ -45,7 +45,7 @@ class ReleasablePods:
         self.masks = np.array([pod.gpus for pod in pods], dtype=np.int64)
         for name in state.unhealthy_nodes:
             if name in row:
-                self.masks[self.rows == row[name]] &= state.nodes[name].healthy()
+                self.masks[self.rows == row[name]] &= state.nodes[name].reported.healthy
         shares = np.array([view.share for view in views] or [0], dtype=np.int64)
         self._shares = shares[podclass]
         for index in np.flatnonzero(self._shares).tolist():
@@ -114,7 +114,7 @@ class ReleasablePods:
             if capacity is None or not pod.spec.rdma_containers:
                 continue
             known = self._nodes[pod.node].known_nics()
-            rest, needed = nics.unassigned_shares(pod, known), capacity.request(pod.spec)
+            rest, needed = nic_limits.unassigned_shares(pod, known), capacity.request(pod.spec)
             capacity.charge(needed, nics.shares_of_pod(pod, known), -sign)
             if rest:
                 capacity.unassigned[needed._replace(shares=rest)] -= sign
@@ -131,7 +131,7 @@ def _freed_share(state: ClusterState, pod: Pod) -> int:
     if not pod.gpus or not pod.share:
         return 0
     node = state.nodes[pod.node]
-    return pod.share if pod.gpus & node.healthy() & node.offered()[0] else 0
+    return pod.share if pod.gpus & node.reported.healthy & node.reported.offered[0] else 0
 
 
 class TakenCapacity(NamedTuple):

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from math import inf
 
 import numpy as np
-import numpy.typing as npt
 
-from central.model.arrays import Ints
+from central.model.arrays import Floats, Ints
 from central.scheduler import placement
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.placement import PlacementRequest
@@ -31,8 +30,6 @@ from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,15 +119,20 @@ class Reservation:
     def withhold(self, snapshot: Snapshot) -> list[int]:
         """Takes the withheld capacity, without volumes, out of the snapshot. Returns the GPU masks
         that give_back() needs."""
+        rows, gpus = self.place.rows, snapshot.columns.gpus
         masks = [
-            mask & snapshot.columns.gpus.free_mask[row]
-            for row, mask in zip(self.place.rows.tolist(), self.place.masks, strict=True)
+            mask & gpus.free_mask[row]
+            for row, mask in zip(rows.tolist(), self.place.masks, strict=True)
         ]
-        snapshot.columns.shift(self.place.rows, self.withheld, masks, free=False)
+        before = gpus.count[rows]
+        snapshot.columns.shift(rows, self.withheld, masks, free=False)
+        gang, gone = self.gang, before - gpus.count[rows]
+        snapshot.reserved_gpus[gang.key] = (gang.qualified_name, rows, gone)
         return masks
 
     def give_back(self, snapshot: Snapshot, masks: Sequence[int]) -> None:
         snapshot.columns.shift(self.place.rows, self.withheld, masks, free=True)
+        del snapshot.reserved_gpus[self.gang.key]
 
 
 def plan_reservation(
@@ -153,7 +155,7 @@ def plan_reservation(
             state.snapshot, rows, need, masks if request.by_islands else [0] * len(masks), volumes
         ),
         max(float(ends[count - 1]), now),
-        _owner_name(state, last),
+        _owner_name(state, last, gang.namespace),
         planned_at=now,
     )
 
@@ -192,11 +194,12 @@ def _fits_without(
             return None
         draft = Draft(snapshot)
         free, masks = snapshot.columns.free.copy(), list(snapshot.columns.gpus.free_mask)
-        try:
-            placement.fit(draft, request)
-        except DoesNotFit:
-            return None
-        found = taken_capacity(snapshot, free, masks)
+        with draft.all_or_nothing():
+            try:
+                placement.fit(draft, request)
+            except DoesNotFit:
+                return None
+            found = taken_capacity(snapshot, free, masks)
         draft.undo()
         return found
 
@@ -225,7 +228,7 @@ def _by_end(
     releasable = ReleasablePods(state, pods)
     ends_at = [
         pod.ends(now)
-        if pod.seen.runs_for_s is not None or pod.seen.deleting or pod.evicting
+        if pod.seen.runs_for_s is not None or pod.seen.deleting or pod.life.leaving
         else inf
         for pod in pods  # skips ends() for the many pods without a run time
     ]
@@ -278,9 +281,13 @@ def _lacking(
     return missing
 
 
-def _owner_name(state: ClusterState, pod: Pod) -> str:
+def _owner_name(state: ClusterState, pod: Pod, namespace: str) -> str:
+    """Of the pod's gang, for a message on an object of the namespace."""
     gang = state.gang_of(pod)
-    return gang.display_name if gang is not None else pod.seen.name
+    if gang is not None:
+        return gang.name_for(namespace)
+    seen = pod.seen
+    return seen.name if seen.namespace == namespace else f"{seen.namespace}/{seen.name}"
 
 
 def place_name(snapshot: Snapshot, rows: Ints) -> str:

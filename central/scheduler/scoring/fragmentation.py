@@ -14,9 +14,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from central.model.arrays import Ints
+from central.model.arrays import Floats, Ints
 from central.model.facts import PodSpec
 from central.scheduler.inventory.columns import Columns
 from central.scheduler.inventory.pods import PodCounts
@@ -27,8 +26,6 @@ from protos.topology import Shape
 
 IDLE_WEIGHT = 0.05  # GPUs that an empty node costs, once for its GPUs and once for its CPUs
 UNIT = 1 << 16  # integer units per GPU in which costs are kept
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 Left = tuple[int, ...]  # hundredths, by open GPU
 Asked = tuple[tuple[int, int], ...]  # hundredths of one GPU, and how often
 
@@ -142,7 +139,7 @@ def _usable(
 
 def _amounts(columns: Columns, typical: TypicalPods, pods: PodCounts) -> Ints:
     """The amounts that the pods take, by column."""
-    taken = np.zeros(len(columns.column), dtype=np.int64)
+    taken = np.zeros(columns.width, dtype=np.int64)
     for spec, count in pods:
         view = columns.request(spec)
         taken[view.columns] += view.amounts * count

@@ -38,15 +38,15 @@ class PreferenceScore:
         version = pod_counts.version(self._spec)
         if version == self._version and len(self._score) == len(columns.names):
             return self._score
-        self._version = version
         self._evaluate_nodes()
         used = np.array([bool(name) for name in columns.names])
-        self._score = np.zeros(len(used), dtype=np.int64)
+        score = np.zeros(len(used), dtype=np.int64)
         for each in SCORES:
             values = each.values(self)
             if values is not None:
-                self._score += each.weight * _scaled(values, used)
-        return self._score
+                score += each.weight * _scaled(values, used)
+        self._score, self._version = score, version
+        return score
 
     def node_affinity(self) -> Ints:
         return self._affinity
@@ -88,7 +88,6 @@ class PreferenceScore:
         terms = spec.rules.nodes if spec.rules is not None else ()
         for row in np.flatnonzero(self._evaluated != columns.version).tolist():
             node = columns.nodes[row]
-            self._evaluated[row] = columns.version[row]
             if node is not None:
                 self._affinity[row] = sum(
                     weight for weight, term in terms if selectors.meets((term,), node)
@@ -98,6 +97,7 @@ class PreferenceScore:
                     and not any(selectors.tolerates(t, taint) for t in spec.tolerations)
                     for taint in node.taints
                 )
+            self._evaluated[row] = columns.version[row]
 
 
 class Score(NamedTuple):

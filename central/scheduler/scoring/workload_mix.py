@@ -16,6 +16,7 @@ import numpy as np
 from central.model.arrays import Ints
 from central.model.facts import PodSpec
 from central.scheduler.filters.filter_cache import FilterResults
+from central.scheduler.filters.node_filters import READS
 from central.scheduler.filters.pod_counts import MatchingPodCounts
 from central.scheduler.inventory.columns import Columns
 from central.scheduler.inventory.gpu_shares import Offered
@@ -36,6 +37,8 @@ REBUILT_AT = 1.25  # the classes are rebuilt when this many times as many pods w
 LOOKED_UP = 64  # rows: up to this number, results of equal node states are looked up
 COSTS_CACHED = 500
 STATES_CACHED = 10_000
+# What tells classes apart: what the filters read, but for limits that differ from job to job.
+_CLASS_FIELDS = ("requests", *(set(READS) - {"memory_level", "nics_in_pod_network", "rdma_limits"}))
 # Assumed where shares come first: otherwise each of the first shares would open a new GPU.
 WHOLE_GPU_POD = PodSpec(((GPU, 1), ("pods", 1)))
 State = tuple[bytes, int, Shape | None, int, Offered, int, Left, Left]
@@ -202,11 +205,4 @@ def _order(frequent: tuple[PodSpec, int]) -> tuple[object, ...]:
 @lru_cache(maxsize=1 << 12)
 def _class_of(spec: PodSpec) -> PodSpec:
     """The pod's class: what it requests, and which nodes it may use."""
-    return PodSpec(
-        spec.requests,
-        spec.node_selector,
-        spec.node_terms,
-        spec.tolerations,
-        gpu_models=spec.gpu_models,
-        gpu_memory=spec.gpu_memory,
-    )
+    return PodSpec(**{name: getattr(spec, name) for name in _CLASS_FIELDS})

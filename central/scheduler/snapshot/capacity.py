@@ -103,6 +103,11 @@ class PodClassCapacity:
                 if (domain := of.item(row)) >= 0:
                     sums[domain] += change
 
+    @property
+    def filter_failure(self) -> Exception | None:
+        """The exception of a node filter, since the last reset()."""
+        return self._filter_result.failure
+
     def passed_rows(self) -> Ints:
         """The rows whose nodes pass the filters."""
         return np.flatnonzero(self._filter_result.passed)
@@ -113,6 +118,14 @@ class PodClassCapacity:
     def capacity_when_empty(self) -> Ints:
         """By row, an upper bound: how many such pods would fit on the empty node without filters."""
         most: Ints = (self._columns.allocatable[:, self.columns] // self.amounts).min(axis=1)
+        return most
+
+    def most_by_row(self) -> Ints:
+        """By row and by requested resource (as in columns): the most that the node can ever offer,
+        with all GPUs healthy and no pod on it."""
+        most: Ints = self._columns.allocatable[:, self.columns]
+        for index in np.flatnonzero(self.columns == 0).tolist():
+            most[:, index] = np.maximum(most[:, index], self._gpus.installed)
         return most
 
     def _sum(self, of: Ints, count: int) -> Ints:

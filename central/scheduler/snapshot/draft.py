@@ -34,33 +34,31 @@ class Assignment(NamedTuple):
 class Draft:
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
-        self.seats: list[Assignment] = []
+        self.assignments: list[Assignment] = []
 
     def take(self, row: int, spec: PodSpec, count: int, within: int = -1) -> None:
         """Takes capacity for count pods, with the closest free GPUs of the mask `within`. Raises DoesNotFit if
         no GPU has a requested share free."""
-        snapshot = self.snapshot
-        if snapshot.view(spec).share:
+        snapshot, gpus = self.snapshot, 0
+        view, columns = snapshot.view(spec), snapshot.columns.gpus
+        if view.share:
             self._take_shares(row, spec, count, within)
             return
-        columns, gpus = snapshot.columns.gpus, 0
-        shape, wanted = columns.shape[row], snapshot.view(spec).gpus * count
-        if shape is not None and wanted:
-            gpus = closest(shape, columns.free_mask[row] & within, wanted)
-        seat = Assignment(row, spec, count, gpus)
+        if view.gpus and (shape := columns.shape[row]) is not None:
+            gpus = closest(shape, columns.free_mask[row] & within, view.gpus * count)
         snapshot.take(row, spec, count, gpus)
-        self.seats.append(seat)
+        self.assignments.append(Assignment(row, spec, count, gpus))
 
     def take_all(self, spec: PodSpec, rows: Ints, counts: Ints, within: int = -1) -> None:
         """take() of many different rows at once."""
-        snapshot = self.snapshot
+        snapshot, view = self.snapshot, self.snapshot.view(spec)
         row_list, pods = rows.tolist(), counts.tolist()
-        if snapshot.view(spec).share:
+        if view.share:
             for row, count in zip(row_list, pods, strict=True):
                 self._take_shares(row, spec, count, within)
             return
         masks = [0] * len(row_list)
-        if gpus := snapshot.view(spec).gpus:
+        if gpus := view.gpus:
             shapes, free = snapshot.columns.gpus.shape, snapshot.columns.gpus.free_mask
             for index, (row, count) in enumerate(zip(row_list, pods, strict=True)):
                 if (shape := shapes[row]) is not None:
@@ -68,13 +66,13 @@ class Draft:
                     whole = mask.bit_count() == wanted
                     masks[index] = mask if whole else closest(shape, mask, wanted)
         snapshot.take_many(rows, spec, counts, masks)
-        self.seats += map(_assignment, zip(row_list, repeat(spec), pods, masks, strict=False))
+        self.assignments += map(_assignment, zip(row_list, repeat(spec), pods, masks, strict=False))
 
-    def retake(self, seats: Sequence[Assignment]) -> None:
+    def retake(self, assignments: Sequence[Assignment]) -> None:
         """Takes assignments again that were undone."""
-        for seat in seats:
-            self.snapshot.take(*seat)
-        self.seats += seats
+        for assignment in assignments:
+            self.snapshot.take(*assignment)
+        self.assignments += assignments
 
     def _take_shares(self, row: int, spec: PodSpec, count: int, within: int) -> None:
         """Adds an assignment for each GPU that the pods share."""
@@ -83,25 +81,25 @@ class Draft:
             if not gpu and columns.shape[row] is not None:
                 raise DoesNotFit("no GPU has such a share free")
             self.snapshot.take(row, spec, pods, gpu)
-            self.seats.append(Assignment(row, spec, pods, gpu))
+            self.assignments.append(Assignment(row, spec, pods, gpu))
 
     def keep(self) -> list[Assignment]:
         """Ends the draft without undoing it, and returns its assignments."""
-        seats, self.seats = self.seats, []
-        return seats
+        assignments, self.assignments = self.assignments, []
+        return assignments
 
     def undo(self, mark: int = 0) -> None:
-        """Gives back everything that was taken since the mark, a former len(seats)."""
+        """Gives back everything that was taken since the mark, a former len(assignments)."""
         freed = self.snapshot.freed
-        while len(self.seats) > mark:
-            seat = self.seats.pop()
-            self.snapshot.give(seat.row, seat.spec, seat.pods, seat.gpus)
+        while len(self.assignments) > mark:
+            assignment = self.assignments.pop()
+            self.snapshot.give(assignment.row, assignment.spec, assignment.pods, assignment.gpus)
         self.snapshot.freed = freed  # it was free before the draft
 
     @contextmanager
     def all_or_nothing(self) -> Iterator[None]:
         """Undoes what the block took if it raises."""
-        mark = len(self.seats)
+        mark = len(self.assignments)
         try:
             yield
         except BaseException:

@@ -29,6 +29,9 @@ class Snapshot:
         self.pod_counts = MatchingPodCounts()
         self.filter_results = FilterResults()
         self.mix = WorkloadMix(self.columns, self.pod_counts, self.filter_results)
+        # Free GPUs that are withheld from the gang that is tried, by the gang that they are reserved
+        # for: its name, rows, and the number on each.
+        self.reserved_gpus: dict[tuple[str, str, bool], tuple[str, Ints, Ints]] = {}
         self.freed = 0  # grows when capacity is freed or a node changes (PendingGangs.epoch)
         self._labels: Callable[[NodeSeen], Mapping[str, str]] = _own_labels
         self._most_gpus: int | None = None
@@ -37,7 +40,10 @@ class Snapshot:
     # --- nodes ---------------------------------------------------------------
 
     def put_node(self, node: NodeSeen) -> int:
-        """Adds or replaces a node; what is taken on it stays taken."""
+        """Adds or replaces a node; what is taken on it stays taken. See Columns.unknown() for new resources."""
+        if self.columns.unknown(node.allocatable):  # pod classes have other columns then
+            self._views.clear()
+            self.filter_results.clear()
         row = self.columns.put_node(node, self._labels(node))
         self._most_gpus = None
         self.pod_counts.put_node(row, node, len(self.columns.names))
@@ -85,14 +91,7 @@ class Snapshot:
     # --- capacity ------------------------------------------------------------
 
     def take(self, row: int, spec: PodSpec, count: int = 1, gpus: int = 0) -> None:
-        self._change(row, spec, count, gpus)
-
-    def give(self, row: int, spec: PodSpec, count: int = 1, gpus: int = 0) -> None:
-        self._change(row, spec, -count, gpus)
-        self.freed += 1
-
-    def _change(self, row: int, spec: PodSpec, count: int, gpus: int) -> None:
-        """Takes what count pods request; a count below 0 gives it back."""
+        """Takes what count pods request, with the mask of their GPUs; a count below 0 gives it back."""
         view, columns = self.view(spec), self.columns
         columns.free[row, view.columns] -= view.amounts * count
         if view.share and gpus:
@@ -106,6 +105,10 @@ class Snapshot:
         if view.nics and row in columns.nics:
             columns.nics[row].add_requests(spec, count)
         columns.recount(row)
+
+    def give(self, row: int, spec: PodSpec, count: int = 1, gpus: int = 0) -> None:
+        self.take(row, spec, -count, gpus)
+        self.freed += 1
 
     def take_many(self, rows: Ints, spec: PodSpec, counts: Ints, gpus: Sequence[int]) -> None:
         """take() of many different rows at once."""
@@ -133,6 +136,11 @@ class Snapshot:
                 self.columns, self.pod_counts, self.filter_results.of(spec), spec
             )
         return view
+
+    def forget_view(self, spec: PodSpec) -> None:
+        """The next view() of the class counts everything again."""
+        if (view := self._views.pop(spec, None)) is not None:
+            view.reset()  # its filter results, which other classes share
 
     def views(self) -> list[PodClassCapacity]:
         return list(self._views.values())

@@ -1,6 +1,6 @@
 """The state of the cluster as the scheduler knows it: nodes, pods, gangs, and the free capacity.
 
-Facts change it through the handlers beside this file (on_*.py), decisions through on_pod.assume().
+Facts change it through handlers.py, decisions through handlers.assume().
 A pod's GPUs are planned until its node's agent reports them from pod-resources. From then on they are
 observed, and the scheduler replaces every plan that they contradict.
 """
@@ -11,7 +11,7 @@ from central.model.facts import PodSeen
 from central.scheduler.inventory.cluster_node import ClusterNode
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.snapshot.snapshot import Snapshot
-from central.scheduler.state.gangs import Gang, GangKey, key_of
+from central.scheduler.state.gangs import Gang, GangKey
 from central.scheduler.state.network_tree import NetworkTree
 from central.scheduler.state.owner_gangs import OwnerGangs
 from central.scheduler.state.pending_gangs import PendingGangs
@@ -46,7 +46,7 @@ class ClusterState:
         self.observer = observer
 
     def gang_of(self, pod: Pod) -> Gang | None:
-        key = key_of(pod.seen)
+        key = pod.seen.gang_key
         return self.gangs.get(key) if key is not None else None
 
     def planned_devices(self, name: str) -> tuple[Grant, ...]:

@@ -4,13 +4,13 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from central.model.facts import GangSeen, PodSeen, SubGroups
+from central.model.facts import GangSeen, SubGroups
 from central.model.resources import DEFAULT, Sums
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.state.gang_counts import GangCounts
 from central.scheduler.state.subgroups import SubgroupDivision
 
-GangKey = tuple[str, str, bool]  # namespace, name, whether the name is a gang's
+GangKey = tuple[str, str, bool]  # PodSeen.gang_key
 
 
 class Account(NamedTuple):
@@ -29,8 +29,9 @@ class Attempt:
     equivalence: int = 0  # gangs with the same number make the same request; 0: unknown
     refused_at: int = -1  # capacity epoch of the refusal; -1: not refused
     reason: str = ""  # why the gang does not fit; empty if it fits or was not tried
-    bind_failures: int = 0
+    bind_failures: int = 0  # pods whose binding failed
     failures_handled: int = 0  # bind_failures when retry_at was computed
+    failed_attempts: int = 0  # in a row: attempts in which bindings failed
     retry_at: float = 0.0
     partial_since: float | None = None  # since when it is bound below its minimum
 
@@ -111,6 +112,11 @@ class Gang:
         kind, _, name = self.owner.rpartition("/")
         return f"{kind} {self.namespace}/{name or self.name}".lstrip()
 
+    def name_for(self, namespace: str) -> str:
+        """For messages on objects of this namespace: with its own namespace if that is another one, so that
+        central.model.redaction can leave it out."""
+        return self.display_name if namespace == self.namespace else self.qualified_name
+
     @property
     def owner(self) -> str:
         """The owner of its PodGroup, for example job/sweep; empty if it has none."""
@@ -137,14 +143,15 @@ class Gang:
 
     def missing(self) -> int:
         """How many more pods must be placed together to reach every minimum; 0: none."""
-        short = max(self.minimum - len(self.counts.placed), 0)
-        if self.object is None:
-            return short
-        if self.object.subgroups:
-            short = max(short, self.division().missing(self.object.subgroups))
-        if self.object.task_min:
+        group, placed = self.object, len(self.counts.placed)
+        if group is None:
+            return max(self.minimum - placed, 0)
+        short = max(group.min_member, 1) - placed
+        if group.subgroups:
+            short = max(short, self.division().missing(group.subgroups))
+        if group.task_min:
             short = max(short, sum(self.short_tasks().values()))
-        return short
+        return max(short, 0)
 
     @property
     def subgroups(self) -> tuple[SubGroups, ...]:
@@ -157,7 +164,7 @@ class Gang:
     def pods_to_start(self) -> list[Pod]:
         """The smallest set of waiting pods that reaches every minimum, in rank order: the minimum of
         each task first, then the first ranks. Fewer than missing() if too few pods exist."""
-        missing, short, waiting = self.missing(), self.short_tasks(), self.waiting()
+        missing, short, waiting = self.missing(), self.short_tasks(), self.counts.waiting
         if self.subgroups:
             units = self.division().units_to_start(self.subgroups, missing, short)
             return [pod for _, pods in units for pod in pods]
@@ -204,18 +211,3 @@ class Gang:
         if self.object is not None and self.object.topology_preferred:
             return self.object.topology_preferred
         return self.counts.preferred
-
-    def waiting(self) -> list[Pod]:
-        """The pods that may be bound, in rank order."""
-        return self.counts.waiting
-
-    def placed(self) -> list[Pod]:
-        return self.counts.placed
-
-
-def key_of(seen: PodSeen) -> GangKey | None:
-    if not seen.ours:
-        return None
-    if seen.gang:
-        return (seen.namespace, seen.gang, True)
-    return (seen.namespace, seen.name, False)

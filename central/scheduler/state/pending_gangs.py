@@ -10,9 +10,10 @@ kube-scheduler's SchedulingQueue (active, backoff, unschedulable).
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from itertools import count
 from math import inf
+from typing import Any
 
 from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state.gangs import Gang, GangKey
@@ -30,6 +31,7 @@ class PendingGangs:
         self.preemption_retry_at: set[float] = set()  # times of the next searches for victims
         self.lowest_priority = inf  # the lowest priority of all gangs that ever had a placed pod
         self.wakeups: Counter[str] = Counter()  # calls of capacity_freed(), by reason
+        self.round: Any = None  # the scheduling_round.Round that the next cycle continues
         self._snapshot = snapshot
         self._freed = 0
         self._tried_in = -1  # the epoch in which all waiting gangs were tried last
@@ -53,16 +55,28 @@ class PendingGangs:
         self._freed += 1
         self.wakeups[why] += 1
 
+    def adopt_counts(self, before: "PendingGangs") -> None:
+        """Continues the epoch and the counters of a state that this one replaces."""
+        self._freed = max(self._freed, before._freed) + 1
+        self.wakeups = before.wakeups
+        self.wakeups["state rebuilt"] += 1
+        self._numbers = before._numbers
+        self.preemption_retry_at = before.preemption_retry_at
+
     # --- for the scheduling cycle -----------------------------------------------------
 
     def update(self, gang: Gang, *, waiting: bool, partial: bool) -> None:
-        if not waiting:
+        if waiting:
+            self.waiting[gang.key] = gang
+        else:
+            self.waiting.pop(gang.key, None)
             self.retrying.pop(gang.key, None)
-        for belongs, gangs in ((waiting, self.waiting), (partial, self.partial)):
-            if belongs:
-                gangs[gang.key] = gang
-            else:
-                gangs.pop(gang.key, None)
+            if not gang.counts.assumed:  # all are bound, and the watch shows it
+                gang.attempt.failed_attempts = 0
+        if partial:
+            self.partial[gang.key] = gang
+        else:
+            self.partial.pop(gang.key, None)
 
     def forget(self, gang: Gang) -> None:
         self.changed_gangs.pop(gang.key, None)
@@ -76,6 +90,18 @@ class PendingGangs:
             pool = [key for key in (*self.changed_gangs, *self.retrying) if key in waiting]
         self._tried_in = epoch
         return {key: None for key in pool if self._is_due(waiting[key], epoch, now)}
+
+    def due_changed(self, now: float, tried: Container[GangKey]) -> dict[GangKey, None]:
+        """The same in an epoch whose gangs are being tried: of those that changed, and of those that
+        retry and were not tried."""
+        waiting = self.waiting
+        pool = [key for key in self.changed_gangs if key in waiting]
+        pool += [key for key in self.retrying if key in waiting and key not in tried]
+        return {key: None for key in pool if self._is_due(waiting[key], self.epoch, now)}
+
+    def try_all_again(self) -> None:
+        """The next cycle tries all waiting gangs that were not refused in its epoch."""
+        self._tried_in = -1
 
     def refused_before(self) -> set[GangKey]:
         """Keys of the waiting gangs that were refused in an earlier epoch."""
@@ -111,7 +137,10 @@ class PendingGangs:
         attempt = gang.attempt
         if attempt.bind_failures != attempt.failures_handled:
             attempt.failures_handled = attempt.bind_failures
-            attempt.retry_at = now + min(RETRY_MAX_S, 2.0 ** min(attempt.bind_failures - 1, 6))
+            if now >= attempt.retry_at:  # later ones belong to the same attempt
+                attempt.failed_attempts += 1
+                wait_s = min(RETRY_MAX_S, 2.0 ** min(attempt.failed_attempts - 1, 6))
+                attempt.retry_at = now + wait_s
             self.retrying[gang.key] = gang
         if now < attempt.retry_at:
             return False

@@ -53,6 +53,11 @@ class PodClasses:
                 self._pod_counts.untrack(peers)
                 self._matched.clear()
 
+    @property
+    def namespaces(self) -> Mapping[str, Mapping[str, str]]:
+        """The labels of each namespace."""
+        return self._namespaces
+
     def put_namespace(self, name: str, labels: Mapping[str, str] | None) -> bool:
         """labels: None if the namespace is gone. Returns whether its pods may change their class."""
         if self._namespaces.get(name) == labels:

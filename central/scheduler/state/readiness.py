@@ -37,18 +37,19 @@ def not_ready_reason(gang: Gang, missing: int) -> str:
 
 def _is_breaking(gang: Gang) -> bool:
     """Whether evictions leave the gang with fewer pods than its minimum."""
-    staying = sum(not pod.evicting for pod in gang.placed())
-    return staying < len(gang.placed()) and staying < gang.minimum
+    placed = gang.counts.placed
+    staying = sum(not pod.evicting for pod in placed)
+    return staying < len(placed) and staying < gang.minimum
 
 
 def _short_of_tasks(gang: Gang) -> str:
     """Names the first task that has too few pods, else what the gang as a whole lacks."""
-    waiting = Counter(pod.seen.task for pod in gang.waiting())
+    waiting = Counter(pod.seen.task for pod in gang.counts.waiting)
     for task, short in sorted(gang.short_tasks().items()):
         if waiting[task] < short:
             pods = "pod" if short == 1 else "pods"
             return f"task {task} needs {short} more {pods} to start, {waiting[task]} pending"
-    return f"needs {gang.missing()} more pods to start, {len(gang.waiting())} pending"
+    return f"needs {gang.missing()} more pods to start, {len(gang.counts.waiting)} pending"
 
 
 def _short_of_groups(gang: Gang) -> str:
@@ -56,5 +57,5 @@ def _short_of_groups(gang: Gang) -> str:
     division = gang.division()
     return division.shortage(gang.subgroups) or (
         f"needs {gang.missing()} more pods in complete subgroups to start; "
-        + (division.incomplete_group() or f"{len(gang.waiting())} pending")
+        + (division.incomplete_group() or f"{len(gang.counts.waiting)} pending")
     )

@@ -1,7 +1,8 @@
 """The phase and the reason of a gang, and a status update whenever they change."""
 
 from central.model.decisions import Decision, UpdateGangStatus
-from central.model.phases import COMPLETED, PENDING, RUNNING
+from central.model.phases import COMPLETED, PENDING, RUNNING, UNKNOWN
+from central.model.redaction import redacted
 from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang
 from central.scheduler.status import unhealthy
@@ -13,7 +14,7 @@ def phase(gang: Gang) -> str:
     if gang.published.override is not None:
         return gang.published.override[0]
     succeeded = gang.counts.succeeded
-    if succeeded >= gang.minimum and succeeded == len(gang.members):
+    if succeeded and succeeded == len(gang.members) and succeeded >= gang.minimum:
         return COMPLETED
     return PENDING if gang.missing() else RUNNING
 
@@ -23,8 +24,8 @@ def describe(state: ClusterState, gang: Gang) -> str:
 
 
 def _describe(state: ClusterState, gang: Gang, now: str) -> str:
-    devices = unhealthy.describe(state, gang)
-    return "; ".join(filter(None, (_describe_phase(state, gang, now), devices)))
+    text, devices = _describe_phase(state, gang, now), unhealthy.describe(state, gang)
+    return f"{text}; {devices}" if text and devices else text or devices
 
 
 def _describe_phase(state: ClusterState, gang: Gang, now: str) -> str:
@@ -33,14 +34,14 @@ def _describe_phase(state: ClusterState, gang: Gang, now: str) -> str:
     if now == COMPLETED:
         return f"all {len(gang.members)} pods succeeded"
     if now == PENDING:
-        placed = len(gang.placed())
+        placed = len(gang.counts.placed)
         lacks = (
             gang.attempt.reason
             or _preempted(gang)
             or f"needs {gang.minimum} pods to start, {len(gang.members)} exist"
         )
         return f"{placed} of {gang.minimum} pods are bound; {lacks}" if placed else lacks
-    text = f"{len(gang.placed())} of {len(gang.members)} pods placed {closeness(state, gang)}"
+    text = f"{len(gang.counts.placed)} of {len(gang.members)} pods placed {closeness(state, gang)}"
     return (
         f"{text}; remaining pods: {gang.attempt.reason}"
         if gang.counts.unplaced and gang.attempt.reason
@@ -54,16 +55,14 @@ def _preempted(gang: Gang) -> str:
 
 def closeness(state: ClusterState, gang: Gang) -> str:
     """The narrowest domain that holds every placed pod, in words."""
-    alive = [pod for pod in gang.placed() if pod.alive]
+    alive = [pod for pod in gang.counts.placed if pod.alive]
     nodes = {pod.node for pod in alive}
     if not nodes:
         return "earlier"
     if len(nodes) == 1:
         return _on_one_node(state, nodes.pop(), [pod.gpus for pod in alive])
-    rows = [
-        state.snapshot.columns.row[name] for name in nodes if name in state.snapshot.columns.row
-    ]
-    domains = state.snapshot.columns.domains
+    row, domains = state.snapshot.columns.row, state.snapshot.columns.domains
+    rows = [row[name] for name in nodes if name in row]
     if len(rows) == len(nodes):
         of = domains.of[:, rows]
         for level in reversed(range(len(domains.levels))):
@@ -84,32 +83,48 @@ def _on_one_node(state: ClusterState, name: str, masks: list[int]) -> str:
     return f"on {NODE} {name}"
 
 
-def status_updates(state: ClusterState) -> list[Decision]:
-    """One UpdateGangStatus for each gang whose phase, reason or counts changed."""
-    updates: list[Decision] = []
-    for gang in state.pending.changed_gangs.values():
-        if not gang.members and gang.published.override is None:
-            continue
-        updates += unhealthy.new_warnings(state, gang)
-        counts = gang.counts
-        pod_phases = (counts.running, counts.succeeded, counts.failed)
-        now = phase(gang)
-        reason = _describe(state, gang, now)
-        published = (now, reason, pod_phases)
-        if published == gang.published.state:
-            continue
-        gang.published.state = published
-        updates.append(
-            UpdateGangStatus(
-                gang.namespace,
-                gang.name,
-                now,
-                reason,
-                gang.object is not None,
-                tuple(pod.seen.name for pod in counts.waiting),
-                *pod_phases,
-                quiet=gang.published.suppress_event,
-            )
-        )
-    state.pending.changed_gangs.clear()
-    return updates
+def _public(state: ClusterState, gang: Gang, reason: str) -> str:
+    """For objects of the gang's namespace, whose readers may not see other ones. `lockstep explain` names what its
+    asker may see."""
+    if "/" not in reason:
+        return reason
+    return redacted(reason, state.podclasses.namespaces, lambda name: name == gang.namespace)
+
+
+def status_update(state: ClusterState, gang: Gang) -> list[Decision]:
+    """An UpdateGangStatus if the gang's phase, reason or counts changed, after warnings about its
+    devices."""
+    if not gang.members and gang.published.override is None:
+        return []
+    warnings = unhealthy.new_warnings(state, gang)
+    counts = gang.counts
+    pod_phases = (counts.running, counts.succeeded, counts.failed)
+    now = phase(gang)
+    reason = _public(state, gang, _describe(state, gang, now))
+    published = (now, reason, pod_phases)
+    if published == gang.published.state:
+        return [*warnings]
+    gang.published.state = published
+    update = UpdateGangStatus(
+        gang.namespace,
+        gang.name,
+        now,
+        reason,
+        gang.object is not None,
+        tuple(pod.seen.name for pod in counts.waiting),
+        *pod_phases,
+        quiet=gang.published.suppress_event,
+    )
+    return [*warnings, update]
+
+
+def plain_status(gang: Gang, why: str) -> list[Decision]:
+    """Of a gang that is set aside because its status can't be computed."""
+    published = (UNKNOWN, why, (0, 0, 0))
+    if published == gang.published.state:
+        return []
+    gang.published.state = published
+    names = tuple(pod.seen.name for pod in gang.members.values())
+    return [
+        UpdateGangStatus(gang.namespace, gang.name, UNKNOWN, why, gang.object is not None, names)
+    ]

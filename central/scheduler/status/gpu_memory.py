@@ -4,7 +4,7 @@ from central.model import wording
 from central.model.decisions import Decision, Evict
 from central.model.event_reasons import GPU_MEMORY_EXCEEDED
 from central.model.facts import MemoryExceeded
-from central.scheduler.inventory.pods import EVICTED, Pod
+from central.scheduler.inventory.pods import Pod, start_leaving
 from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.status.pod_warning import pod_warning
 from protos.topology import MemoryOver
@@ -26,6 +26,7 @@ class GpuMemoryOveruse:
 
     def decide(self, state: ClusterState, now: float) -> list[Decision]:
         decisions: list[Decision] = []
+        leaving: list[Pod] = []
         for uid in [uid for uid, at in self._warned.items() if now - at >= WARN_INTERVAL_S]:
             del self._warned[uid]
         for uid, over in self._reported.items():
@@ -33,7 +34,7 @@ class GpuMemoryOveruse:
             if pod is None or not pod.alive or pod.leaving:
                 continue
             if over.final and pod.seen.ours and pod.evict_backoff.not_before <= now:
-                pod.advance(EVICTED)
+                leaving.append(pod)
                 seen = pod.seen
                 decisions.append(
                     Evict(uid, seen.namespace, seen.name, pod.node, _message(pod, over))
@@ -43,6 +44,7 @@ class GpuMemoryOveruse:
                 decisions.append(
                     pod_warning(state.gang_of(pod), pod, _message(pod, over), GPU_MEMORY_EXCEEDED)
                 )
+        start_leaving(leaving)
         self._reported.clear()
         return decisions
 

@@ -12,7 +12,8 @@ from collections import Counter
 from central.model.decisions import SetStatus
 from central.model.facts import Answered
 from central.model.resources import Sums
-from central.scheduler.queues.queue_tree import Queue, Queues
+from central.scheduler.queues.queue_tree import Queues
+from central.scheduler.queues.queue_tree_node import Queue
 from central.scheduler.state.gangs import Gang, GangKey
 from central.scheduler.status.status_writes import Status, StatusWrites
 
@@ -26,6 +27,7 @@ class QueueStatuses:
         self._counts: dict[str, Counter[str]] = {}
         self._changed: dict[str, None] = {}  # queues whose status may have changed
         self._writer = StatusWrites(KIND)
+        self.stale = False  # whether all gangs must be counted
         self._root: Queue | None = None  # root of the queue tree at the last check of all queues
 
     def count(self, gang: Gang, phase: str) -> None:
@@ -47,6 +49,10 @@ class QueueStatuses:
             queue, phase = before
             self._counts[queue][phase.lower()] -= 1
             self._changed[queue] = None
+
+    def recount(self) -> None:
+        """The queues were built again: the next decide() checks all of them."""
+        self._root = None
 
     def answered(self, fact: Answered, now: float) -> None:
         if self._writer.answered(fact, now):

@@ -22,13 +22,15 @@ class StatusWrites:
         self._not_before: dict[str, float] = {}  # not written again before
 
     def answered(self, fact: Answered, now: float) -> bool:
-        """Whether it is about one of ours: then it may have moved on meanwhile."""
+        """Whether it answers a write of ours. The status may have changed since that write."""
         if (fact.kind, fact.verb) != (self._kind, SetStatus.__name__):
             return False
         written = self._in_flight.pop(fact.name, None)
         if written is None:
             return False
-        if not fact.why or fact.code == _GONE:  # who is gone is not told the same again
+        if (
+            not fact.why or fact.code == _GONE
+        ):  # a status that cannot be written any more counts as written
             self._written[fact.name] = written
         else:
             self._not_before[fact.name] = now + FAILED_S
@@ -38,11 +40,11 @@ class StatusWrites:
         return name not in self._in_flight and now >= self._not_before.get(name, 0.0)
 
     def due(self, name: str, now: float) -> float | None:
-        """When it is ready; None: with an answer."""
+        """When it may be written; None: not before the answer to the write in flight."""
         return None if name in self._in_flight else max(now, self._not_before.get(name, now))
 
     def write(self, name: str, uid: str, status: Status, now: float) -> SetStatus | None:
-        """Of one that is ready; None: nothing is new."""
+        """Writes the status of an object that is ready. None: it is written already."""
         if self._written.get(name) == (uid, status):
             return None
         self._in_flight[name] = (uid, status)

@@ -39,12 +39,12 @@ def unhealthy_devices(state: ClusterState, gang: Gang) -> list[UnhealthyDevice]:
     if not state.unhealthy_nodes:
         return []
     found: list[UnhealthyDevice] = []
-    for pod in gang.placed():
+    for pod in gang.counts.placed:
         node = state.nodes.get(pod.node)
         if node is None or node.name not in state.unhealthy_nodes or not pod.alive:
             continue
         gpus = node.report.topology.gpus if node.report else ()
-        bad_gpus = pod.gpus & ~node.healthy() if pod.observed else 0
+        bad_gpus = pod.gpus & ~node.reported.healthy if pod.observed else 0
         found += [
             UnhealthyDevice(pod, node.name, f"GPU {index}", _why(gpus[index]), GPU_UNHEALTHY)
             for index in indices_of(bad_gpus)

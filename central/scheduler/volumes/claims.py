@@ -94,6 +94,12 @@ class VolumeClaims:
             for uid in self._using(claim)
         ]
 
+    def recorded(self) -> Iterator[StorageFact]:
+        """The facts that make up what is known."""
+        yield from self._provisioners.recorded()
+        yield from self._volumes.values()
+        yield from self._claims.values()
+
     def volume(self, volume: str) -> VolumeSeen | None:
         return self._volumes.get(volume)
 

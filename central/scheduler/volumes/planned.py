@@ -19,6 +19,7 @@ class PlannedVolumes:
     def __init__(self, free: FreeVolumes) -> None:
         self._free = free
         self._plans: dict[ClaimKey, _Plan] = {}
+        self._planned_for: dict[str, ClaimKey] = {}  # by volume
         self._refs: dict[str, ClaimKey] = {}  # claimRef, by volume
         self._volumes: dict[ClaimKey, set[str]] = {}  # the same by claim
 
@@ -34,6 +35,7 @@ class PlannedVolumes:
             return
         self._plans[claim] = _Plan(volume, {uid})
         if volume:
+            self._planned_for[volume] = claim
             self._free.reserve(volume)
 
     def remove_pod(self, uid: str, claims: Iterable[ClaimKey]) -> list[ClaimKey]:
@@ -51,10 +53,12 @@ class PlannedVolumes:
     def end(self, claim: ClaimKey) -> None:
         """Ends the plan: the claim has its volume, or will not get one."""
         if (plan := self._plans.pop(claim, None)) is not None and plan.volume:
+            del self._planned_for[plan.volume]
             self._free.release(plan.volume)
 
     def set_claim_ref(self, volume: str, claim: ClaimKey | None) -> list[ClaimKey]:
-        """Notes which claim the volume names. Returns the claims that are affected."""
+        """Notes which claim the volume names. Returns the claims that are affected: those that it named
+        and names, and the one for which it is planned."""
         before = self._refs.pop(volume, None)
         if before is not None:
             self._volumes[before].discard(volume)
@@ -63,7 +67,11 @@ class PlannedVolumes:
         if claim is not None:
             self._refs[volume] = claim
             self._volumes.setdefault(claim, set()).add(volume)
-        return [name for name in dict.fromkeys((before, claim)) if name is not None]
+        return [
+            name
+            for name in dict.fromkeys((before, claim, self._planned_for.get(volume)))
+            if name is not None
+        ]
 
     def naming(self, claim: ClaimKey) -> list[str]:
         """The volumes that name the claim, sorted."""

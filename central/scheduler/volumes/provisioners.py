@@ -50,6 +50,13 @@ class Provisioners:
             classes.add(fact.storage_class)
         return classes
 
+    def recorded(self) -> Iterator[StorageClassSeen | CapacitySeen | DriverSeen]:
+        """The facts that make up what is known."""
+        yield from self.classes.values()
+        yield from self._drivers.values()
+        for known in self._capacities.values():
+            yield from known.values()
+
     def places(self, storage: StorageClassSeen, size: int) -> Iterator[NodeTerms]:
         """Where a volume of the class and size can be provisioned. A node must meet all terms."""
         if storage.places:

@@ -1,8 +1,8 @@
 """The gRPC service for agents (Fleet): turns their reports into facts, gives them the planned devices of
 their node, and notices agents that have become silent.
 
-    agents = AgentService(inbox, reviewer.agent, plans)
-    server = serve(listen, credentials, [agents.add_to, queries.add_to])
+    agents = AgentService(inbox, authenticator, plans)
+    server = serve(listen, credentials, [agents.add_to, queries.add_to], authenticator)
     facts = agents.silent(now)             # called by the loop, with time.monotonic()
     agents.forget("n1")                    # after NodeGone is in the inbox
 """
@@ -19,12 +19,14 @@ import grpc
 import grpc.aio
 
 from central.model.facts import Fact, MemoryExceeded, NodeReported, NodeSilent, RdmaUsed
-from central.model.identity import ReviewToken
-from central.server.grpc.auth import Authenticator, Context
+from central.model.identity import Identity
+from central.server.grpc import report_bounds
+from central.server.grpc.auth import Authenticator, CallRefused, Context, GuardedCall
 from central.server.grpc.plans import PlannedDevices
+from central.server.grpc.report_bounds import MalformedReport
+from central.server.throttled_log import ThrottledLog
 from protos import wire
 from protos.stubs import fleet_pb2 as pb
-from protos.stubs import fleet_pb2_grpc
 from protos.topology import LEVELS, NodeTopology, RdmaUse
 
 log = logging.getLogger(__name__)
@@ -32,10 +34,6 @@ log = logging.getLogger(__name__)
 LONGEST_POLL_S = 120.0
 _NVLINK = re.compile(r"NV\d{1,3}", re.ASCII)
 _CHECK_EVERY_S = 1.0
-
-
-class MalformedReport(ValueError):
-    """The message begins with the field's name."""
 
 
 @dataclass(slots=True)
@@ -49,24 +47,29 @@ class _LastReport:
     rdma_use: tuple[RdmaUse, ...] = ()  # of the last fact
 
 
-class AgentService(fleet_pb2_grpc.FleetServicer):
+class AgentService:
     def __init__(
         self,
         inbox: Callable[[Fact], None],
-        review: ReviewToken,
+        authenticator: Authenticator,
         plans: PlannedDevices,
         silent_after_s: float = 30.0,
     ) -> None:
         self._inbox = inbox
-        self._auth = Authenticator(review)
+        self._auth = authenticator
         self._plans = plans
         self._silent_after_s = silent_after_s
         self._lock = threading.Lock()
         self._last: dict[str, _LastReport] = {}
         self._next_check = 0.0
+        self._quiet = ThrottledLog(log)
 
     def add_to(self, server: grpc.aio.Server) -> None:
-        fleet_pb2_grpc.add_FleetServicer_to_server(self, server)
+        calls = {
+            "Report": GuardedCall("agent", pb.NodeReport, self.report),
+            "Intents": GuardedCall("agent", pb.IntentsRequest, self.intents),
+        }
+        server.add_generic_rpc_handlers((self._auth.handlers("lockstep.v1.Fleet", calls),))
 
     def silent(self, now: float) -> list[NodeSilent]:
         """Nodes whose agent has been silent for longer than silent_after_s, each once until its next
@@ -91,14 +94,18 @@ class AgentService(fleet_pb2_grpc.FleetServicer):
         with self._lock:
             self._last.pop(node, None)
 
-    async def Report(self, request: pb.NodeReport, context: Context) -> pb.ReportAck:
-        await self._auth.admit_agent(request.node, context)
+    async def report(
+        self, request: pb.NodeReport, caller: Identity, context: Context
+    ) -> pb.ReportAck:
+        self._check_node(request.node, caller, context)
         try:
             _check(request)
             fact = None if request.heartbeat else _fact(request, self._earlier(request))
         except ValueError as error:
-            log.warning("node %s: invalid report: %s", request.node, error)
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            self._quiet.warning(
+                f"{caller.node} invalid", "node %s: invalid report: %.500s", caller.node, error
+            )
+            raise CallRefused(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from None
         known = self._record(request, fact)
         if fact is not None:
             self._inbox(fact)
@@ -107,6 +114,12 @@ class AgentService(fleet_pb2_grpc.FleetServicer):
             self._inbox(MemoryExceeded(request.node, over))
         self._forward_rdma_use(request)
         return pb.ReportAck(want_full=fact is None and not known)
+
+    def _check_node(self, node: str, caller: Identity, context: Context) -> None:
+        """Raises CallRefused unless the caller is the agent of that node."""
+        if node != caller.node:
+            why = f"the agent of node {caller.node} may not report for node {node!r:.80}"
+            raise self._auth.forbidden(context, caller, why)
 
     def _record(self, request: pb.NodeReport, fact: NodeReported | None) -> bool:
         """Whether the report repeats the generation that we have."""
@@ -149,10 +162,12 @@ class AgentService(fleet_pb2_grpc.FleetServicer):
             return None
         return last.topology if request.boot_id == last.boot else None
 
-    async def Intents(self, request: pb.IntentsRequest, context: Context) -> pb.IntentList:
-        await self._auth.admit_agent(request.node, context)
+    async def intents(
+        self, request: pb.IntentsRequest, caller: Identity, context: Context
+    ) -> pb.IntentList:
+        self._check_node(request.node, caller, context)
         if not math.isfinite(request.wait_s) or request.wait_s < 0:
-            await context.abort(
+            raise CallRefused(
                 grpc.StatusCode.INVALID_ARGUMENT,
                 f"wait_s: {request.wait_s} is not a number of seconds",
             )
@@ -168,6 +183,7 @@ def _check(request: pb.NodeReport) -> None:
         raise MalformedReport("generation: must be at least 1")
     if not (request.heartbeat or request.topology_of or request.HasField("topology")):
         raise MalformedReport("topology: a full report must have one")
+    report_bounds.check(request)
 
 
 def _fact(request: pb.NodeReport, earlier: NodeTopology | None) -> NodeReported | None:

@@ -1,78 +1,165 @@
-"""Authentication and authorization of gRPC calls by the caller's bearer token. A refused caller gets the
-reason. The log gets it at most once a minute, never with the token."""
+"""Authentication of gRPC calls by the caller's bearer token, before anything of the message is read.
+
+    calls = {"Report": GuardedCall("agent", pb.NodeReport, self.report)}
+    server.add_generic_rpc_handlers((authenticator.handlers("lockstep.v1.Fleet", calls),))
+
+A method gets the message, the caller and the context, and may raise CallRefused. What a refused caller can cause in the log is bounded.
+"""
 
 import asyncio
 import logging
-import time
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NoReturn
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError, Message
 
-from central.model.identity import NO_TOKEN, AuthFailure, Identity, ReviewToken, bearer_token
+from central.model.identity import NO_TOKEN, AuthFailure, Identity, Role, TokenReview, bearer_token
+from central.server.grpc.connection_limits import Owner
+from central.server.grpc.token_cache import TokenCache
+from central.server.throttled_log import ThrottledLog
 
 log = logging.getLogger(__name__)
 
-WARN_AGAIN_S = 60.0
-_WARNINGS = 1000
-_REVIEWS = 16  # concurrent token reviews
+MESSAGE_S = 10.0  # until the whole message has arrived
 
 Context = grpc.aio.ServicerContext[Any, Any]
+Method = Callable[[Any, Identity, Context], Awaitable[Message]]
+
+
+class Connections(Protocol):
+    """What is known of connections, by their port: central.server.grpc.front."""
+
+    def peer(self, port: int) -> str: ...
+    def owner(self, port: int) -> Owner | None: ...
+    def admit(self, port: int, owner: Owner) -> None: ...
+    def refuse(self, port: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class GuardedCall:
+    """A method of a service: who may call it, its message's class, and its implementation."""
+
+    role: Role
+    message: type[Message]
+    method: Method
+
+
+class CallRefused(Exception):
+    """Ends a call: with a code, and a sentence for the caller."""
+
+    def __init__(self, code: grpc.StatusCode, why: str) -> None:
+        super().__init__(why)
+        self.code = code
+        self.why = why
 
 
 class Authenticator:
-    def __init__(self, review: ReviewToken) -> None:
-        self._review = review
-        self._reviewers = ThreadPoolExecutor(_REVIEWS, thread_name_prefix="review")
-        self._warned: dict[tuple[str, str, str], float] = {}
+    """connections is set by the server that it belongs to, before its first call."""
 
-    async def admit_agent(self, node: str, context: Context) -> None:
-        """Aborts the call unless it comes from the agent of that node."""
-        answer = await self._identify(context)
-        if isinstance(answer, Identity) and (not node or answer.node != node):
-            answer = AuthFailure(
-                f"the agent of node {answer.node} may not report for node {node!r:.80}"
-                if answer.node
-                else "only an agent may call this",
-                authenticated=True,
-            )
-        if isinstance(answer, AuthFailure):
-            await self._refuse(node, answer, context)
+    def __init__(self, reviewer: TokenReview) -> None:
+        self.connections: Connections | None = None
+        self._tokens = TokenCache(reviewer)
+        self._quiet = ThrottledLog(log)
 
-    async def admit_user(self, context: Context) -> None:
-        """Aborts the call unless its token belongs to a user of the cluster."""
-        answer = await self._identify(context)
-        if isinstance(answer, AuthFailure):
-            await self._refuse("", answer, context)
+    def handlers(self, service: str, calls: Mapping[str, GuardedCall]) -> grpc.GenericRpcHandler:
+        # With the kind stream_unary, gRPC reads a message when the method asks for it, and not before. Callers
+        # see no difference.
+        return grpc.method_handlers_generic_handler(
+            service,
+            {
+                name: grpc.stream_unary_rpc_method_handler(self._guarded(f"{service}/{name}", call))
+                for name, call in calls.items()
+            },
+        )
 
-    async def _identify(self, context: Context) -> Identity | AuthFailure:
+    def forbidden(self, context: Context, caller: Identity, why: str) -> CallRefused:
+        """To raise: the caller is known, but may not do this."""
+        return self._refused(context, AuthFailure(why, authenticated=True), caller.user)
+
+    def _guarded(
+        self, name: str, call: GuardedCall
+    ) -> Callable[[AsyncIterator[bytes], Context], Awaitable[bytes]]:
+        async def guarded(messages: AsyncIterator[bytes], context: Context) -> bytes:
+            try:
+                caller = await self._caller(call.role, context)
+                request = await self._read(call.message, messages)
+                return (await call.method(request, caller, context)).SerializeToString()
+            except CallRefused as refused:
+                code, why = refused.code, refused.why
+            except Exception as error:  # noqa: BLE001 - logged, at most once a minute
+                self._quiet.exception(f"{name} {type(error)}", "%s failed (bug)", name)
+                code, why = grpc.StatusCode.INTERNAL, "internal error; see the log"
+            try:
+                await context.abort(code, why)
+            except grpc.aio.AbortError:
+                raise
+            except grpc.aio.BaseError as gone:  # the client has hung up
+                raise asyncio.CancelledError from gone
+
+        return guarded
+
+    async def _caller(self, role: Role, context: Context) -> Identity:
+        """Raises CallRefused unless the call's token is valid for the role."""
+        port = _port(context)
         token = bearer_token(context.invocation_metadata())
         if not token:
-            return NO_TOKEN
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._reviewers, self._review, token)
+            raise self._refused(context, NO_TOKEN)
+        connections = self.connections
+        owner = connections.owner(port) if connections else None
+        vouched = role == "agent" and owner is not None and owner.is_agent
+        answer = await self._tokens.identify(token, role, self._peer(context), vouched=vouched)
+        if isinstance(answer, AuthFailure):
+            raise self._refused(context, answer)
+        if role == "agent" and not answer.node:
+            raise self.forbidden(context, answer, "only an agent may call this")
+        if connections:
+            connections.admit(port, Owner(answer.user, answer.node))
+        return answer
 
-    async def _refuse(self, node: str, refusal: AuthFailure, context: Context) -> NoReturn:
-        if refusal.transient:
+    async def _read(self, kind: type[Message], messages: AsyncIterator[bytes]) -> Message:
+        """Raises CallRefused unless the call has a message of this kind."""
+        message = kind()
+        try:
+            async with asyncio.timeout(MESSAGE_S):
+                message.ParseFromString(await anext(messages))
+        except StopAsyncIteration:
+            raise CallRefused(grpc.StatusCode.INVALID_ARGUMENT, "the call has no message") from None
+        except TimeoutError:
+            raise CallRefused(
+                grpc.StatusCode.DEADLINE_EXCEEDED, "the message is incomplete"
+            ) from None
+        except DecodeError:
+            raise CallRefused(
+                grpc.StatusCode.INVALID_ARGUMENT, f"the message is no {kind.DESCRIPTOR.name}"
+            ) from None
+        return message
+
+    def _refused(self, context: Context, refusal: AuthFailure, user: str = "") -> CallRefused:
+        if refusal.busy:
+            code = grpc.StatusCode.RESOURCE_EXHAUSTED
+        elif refusal.transient:
             code = grpc.StatusCode.UNAVAILABLE
         elif refusal.authenticated:
             code = grpc.StatusCode.PERMISSION_DENIED
         else:
             code = grpc.StatusCode.UNAUTHENTICATED
-        if self._may_warn((node[:253], context.peer().rpartition(":")[0], refusal.why)):
-            log.warning("refused %s for node %.80r: %s", context.peer(), node, refusal.why)
-        await context.abort(code, refusal.why)
+        why = refusal.why[:500]
+        peer = self._peer(context)
+        caller = f"{peer} ({user})" if user else peer
+        self._quiet.warning(f"{user} {why}", "refused %s: %s", caller, why)
+        if self.connections and not (refusal.transient or refusal.busy or user):
+            self.connections.refuse(_port(context))
+        return CallRefused(code, why)
 
-    def _may_warn(self, about: tuple[str, str, str]) -> bool:
-        """Once a minute for the same cause, and for at most 1,000 causes a minute."""
-        now = time.monotonic()
-        if len(self._warned) >= _WARNINGS:
-            self._warned = {k: at for k, at in self._warned.items() if now - at < WARN_AGAIN_S}
-        if (
-            len(self._warned) >= _WARNINGS
-            or now - self._warned.get(about, -WARN_AGAIN_S) < WARN_AGAIN_S
-        ):
-            return False
-        self._warned[about] = now
-        return True
+    def _peer(self, context: Context) -> str:
+        known = self.connections.peer(_port(context)) if self.connections else ""
+        return known or str(context.peer())
+
+
+def _port(context: Context) -> int:
+    """Of the client, as the gRPC server sees it: ipv4:127.0.0.1:40000."""
+    _, _, port = context.peer().rpartition(":")
+    return int(port) if port.isdecimal() else 0

@@ -1,25 +1,34 @@
-"""The gRPC service for users (Desk): `lockstep topology` and `lockstep explain`, for every authenticated
-user of the cluster."""
+"""The gRPC service for users (Desk): `lockstep topology` and `lockstep explain`. Each user gets what RBAC lets them
+see (central.server.grpc.visibility), and questions are bounded per user and in all."""
 
 import asyncio
+import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from typing import Protocol, TypeVar
 
 import grpc
 import grpc.aio
 
-from central.model.identity import ReviewToken
-from central.server.grpc.auth import Authenticator, Context
+from central.kube.transport.access_review import AccessUnknown
+from central.model.identity import Identity
+from central.server.grpc.auth import Authenticator, CallRefused, Context, GuardedCall
+from central.server.grpc.rates import PeerRates, Rate
+from central.server.grpc.visibility import Access, Viewer
 from central.server.version import version
 from protos import wire
 from protos.stubs import fleet_pb2 as pb
-from protos.stubs import fleet_pb2_grpc
 from protos.topology import NodeTopology, RdmaUse, indices_of
 
 Answer = TypeVar("Answer")
+
+READERS = 4  # threads
+QUESTIONS = 64  # waiting
+PER_USER = 4  # at a time
+RATES = Rate(10.0, 50), Rate(50.0, 200)  # per user, in all
+TURN_S, LONGEST_TURN_S = 0.1, 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +86,7 @@ class Explanation:
     queue: str = ""
     closest: str = ""
     cards: tuple[RdmaUse, ...] = ()
+    namespaces: frozenset[str] = frozenset()  # that its sentences may name
 
 
 class Queries(Protocol):
@@ -94,33 +104,59 @@ class Queries(Protocol):
     def explain(self, namespace: str, name: str) -> Explanation | None: ...
 
 
-class QueryService(fleet_pb2_grpc.DeskServicer):
-    def __init__(self, queries: Queries, review: ReviewToken) -> None:
+class Hidden(Exception):
+    """The user may not see it: a sentence for the user."""
+
+
+class QueryService:
+    def __init__(self, queries: Queries, authenticator: Authenticator, access: Access) -> None:
         self._queries = queries
-        self._auth = Authenticator(review)
-        self._readers = ThreadPoolExecutor(4, thread_name_prefix="queries")
+        self._auth = authenticator
+        self._access = access
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="queries")
+        self._rates = PeerRates(*RATES)
+        self._asking: Counter[str] = Counter()
 
     def add_to(self, server: grpc.aio.Server) -> None:
-        fleet_pb2_grpc.add_DeskServicer_to_server(self, server)
+        calls = {
+            "Topology": GuardedCall("user", pb.TopologyQuery, self.topology),
+            "Explain": GuardedCall("user", pb.ExplainQuery, self.explain),
+        }
+        server.add_generic_rpc_handlers((self._auth.handlers("lockstep.v1.Desk", calls),))
 
-    async def Topology(self, request: pb.TopologyQuery, context: Context) -> pb.TopologyReply:
-        await self._auth.admit_user(context)
-        views = await self._ask(partial(self._queries.node_views, request.node), context)
-        if request.node and not views:
-            await context.abort(grpc.StatusCode.NOT_FOUND, f'node "{request.node:.253}" not found')
+    async def topology(
+        self, request: pb.TopologyQuery, caller: Identity, context: Context
+    ) -> pb.TopologyReply:
+        reply = await self._ask(lambda viewer: self._topology(request, viewer), caller, context)
+        if request.node and not reply.nodes:
+            raise CallRefused(grpc.StatusCode.NOT_FOUND, f'node "{request.node:.253}" not found')
+        return reply
+
+    async def explain(
+        self, request: pb.ExplainQuery, caller: Identity, context: Context
+    ) -> pb.ExplainReply:
+        if not request.name:
+            raise CallRefused(grpc.StatusCode.INVALID_ARGUMENT, "name: must not be empty")
+        return await self._ask(lambda viewer: self._explain(request, viewer), caller, context)
+
+    def _topology(self, request: pb.TopologyQuery, viewer: Viewer) -> pb.TopologyReply:
+        if not viewer.sees_nodes():
+            raise Hidden("you may not get nodes")
+        viewer.sees_everything()
         return pb.TopologyReply(
-            nodes=map(_node, views),
+            nodes=[_node(view, viewer) for view in self._queries.node_views(request.node)],
             levels=self._queries.levels,
             troubles=self._queries.troubles,
             version=version(),
         )
 
-    async def Explain(self, request: pb.ExplainQuery, context: Context) -> pb.ExplainReply:
-        await self._auth.admit_user(context)
-        if not request.name:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "name: must not be empty")
+    def _explain(self, request: pb.ExplainQuery, viewer: Viewer) -> pb.ExplainReply:
         namespace = request.namespace or "default"
-        found = await self._ask(partial(self._queries.explain, namespace, request.name), context)
+        if not viewer.sees(namespace):
+            raise Hidden(
+                f'you may get neither pods nor podgroups nor jobs in namespace "{namespace:.63}"'
+            )
+        found = self._queries.explain(namespace, request.name)
         if found is None:
             return pb.ExplainReply(found=False, namespace=namespace, name=request.name)
         return pb.ExplainReply(
@@ -128,23 +164,62 @@ class QueryService(fleet_pb2_grpc.DeskServicer):
             namespace=found.namespace,
             name=found.name,
             phase=found.phase,
-            reason=found.reason,
+            reason=viewer.redacted(found.reason, found.namespaces),
             pods=map(_pod, found.pods),
             min_member=found.min_member,
             queue=found.queue,
-            closest=found.closest,
+            closest=viewer.redacted(found.closest, found.namespaces),
             cards=wire.to_rdma_use(found.cards),
         )
 
-    async def _ask(self, question: Callable[[], Answer], context: Context) -> Answer:
-        loop = asyncio.get_running_loop()
+    async def _ask(
+        self, question: Callable[[Viewer], Answer], caller: Identity, context: Context
+    ) -> Answer:
+        """In a thread, because the answer takes a scheduling cycle and requests to the API server."""
+        user = caller.user
+        if self._asking[user] >= PER_USER or self._asking.total() >= QUESTIONS:
+            raise _too_many()
+        self._asking[user] += 1
         try:
-            return await loop.run_in_executor(self._readers, question)
+            await self._turn(user)
+            asked = asyncio.get_running_loop().run_in_executor(
+                self._readers, question, Viewer(self._access, caller)
+            )
+        except BaseException:
+            self._answered(user)
+            raise
+        asked.add_done_callback(lambda _: self._answered(user))
+        try:
+            return await asyncio.shield(asked)
         except TimeoutError:
-            await context.abort(grpc.StatusCode.UNAVAILABLE, "the scheduler is busy; try again")
+            raise CallRefused(
+                grpc.StatusCode.UNAVAILABLE, "the scheduler is busy; try again"
+            ) from None
+        except AccessUnknown as unknown:
+            raise CallRefused(grpc.StatusCode.UNAVAILABLE, str(unknown)) from unknown
+        except Hidden as hidden:
+            raise self._auth.forbidden(context, caller, str(hidden)) from None
+
+    async def _turn(self, user: str) -> None:
+        """Waits until the rates allow one more question."""
+        for _ in range(int(LONGEST_TURN_S / TURN_S)):
+            if self._rates.take(user, time.monotonic()):
+                return
+            await asyncio.sleep(TURN_S)
+        raise _too_many()
+
+    def _answered(self, user: str) -> None:
+        self._asking[user] -= 1
+        if not self._asking[user]:
+            del self._asking[user]
 
 
-def _node(view: NodeView) -> pb.NodeView:
+def _too_many() -> CallRefused:
+    return CallRefused(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many questions; try again later")
+
+
+def _node(view: NodeView, viewer: Viewer) -> pb.NodeView:
+    holders = [holder for holder in view.holders if viewer.sees(holder.namespace)]
     message = pb.NodeView(
         name=view.name,
         domains=view.domains,
@@ -157,15 +232,16 @@ def _node(view: NodeView) -> pb.NodeView:
                 share=holder.share,
                 slices=_slices(holder.slices),
             )
-            for holder in view.holders
+            for holder in holders
         ],
+        hidden_holders=len(view.holders) - len(holders),
         gpus_allocatable=view.gpus_allocatable,
         gpus_used=view.gpus_used,
         trouble=view.trouble,
         gpus_shared=view.gpus_shared,
         shares_used=view.shares_used,
         slices_used=view.slices_used,
-        cards=wire.to_rdma_use(view.cards),
+        cards=wire.to_rdma_use([use for use in view.cards if viewer.sees(use.namespace)]),
         agent_version=view.agent_version,
     )
     if view.topology is not None:

@@ -42,6 +42,7 @@ def test_limits_are_those_of_servers_to_come_and_of_those_there_are(server: MpsS
     assert not server.serves()
 
 
+@pytest.mark.slow
 def test_a_daemon_that_is_slow_is_not_ended_at_once(server: MpsServer, tmp_path: Path) -> None:
     server.start(multi_user=True)
     pid = int((tmp_path / "p" / "nvidia-cuda-mps-control.pid").read_text())

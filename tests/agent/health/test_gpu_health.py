@@ -19,6 +19,7 @@ from agent.machine import findings, xid_rules
 from agent.machine.facts import GpuFacts, Machine, Wear
 from agent.machine.survey import survey
 from protos.topology import NodeTopology
+from tests.effort import examples
 from tests.fakes import machines
 
 KNOWN = survey(machines.machine())
@@ -262,7 +263,7 @@ LOOKS = st.lists(
 ACTING = {48, 74, 79, 94}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(LOOKS)
 def test_any_history_of_one_gpu(looks: list[tuple[float, dict[str, object], list[int]]]) -> None:
     """Unhealthy at the survey that sees an error; healthy again only after the hold-down; the other

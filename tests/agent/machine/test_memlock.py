@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.machine import memlock
+from agent.machine import host
 from agent.machine.survey import survey
 from protos import matrix
 from tests.fakes import machines
@@ -27,7 +27,7 @@ def process(proc: Path, pid: int, name: str, soft: str = "8388608", hard: str = 
 
 
 def test_the_limit_of_the_container_runtime_is_read(tmp_path: Path) -> None:
-    assert memlock.read(tmp_path / "nowhere") == memlock.UNKNOWN
+    assert host.memlock(tmp_path / "nowhere") == host.UNKNOWN
     proc = tmp_path / "proc"
     proc.mkdir()
     (proc / "sys").mkdir()
@@ -35,12 +35,12 @@ def test_the_limit_of_the_container_runtime_is_read(tmp_path: Path) -> None:
     process(proc, 700, "containerd-shim", "65536")
     process(proc, 812, "dockerd", "65536")
     process(proc, 900, "containerd", "8388608", "unlimited")
-    assert memlock.read(proc) == 8388608
+    assert host.memlock(proc) == 8388608
     process(proc, 900, "sshd")  # the runtime has ended, and its pid was reused
     process(proc, 950, "containerd", "unlimited", "unlimited")
-    assert memlock.read(proc) == memlock.UNLIMITED
+    assert host.memlock(proc) == host.UNLIMITED
     (proc / "950/limits").unlink()
-    assert memlock.read(proc) == memlock.UNKNOWN
+    assert host.memlock(proc) == host.UNKNOWN
 
 
 def test_a_low_limit_is_reported_on_machines_with_nics(caplog: pytest.LogCaptureFixture) -> None:
@@ -49,7 +49,7 @@ def test_a_low_limit_is_reported_on_machines_with_nics(caplog: pytest.LogCapture
     told = matrix.notes(survey(low))
     assert told[0].startswith("the container runtime limits locked memory to 8192 KiB")
     assert f"RDMA:\n\n  {told[0]}\n" in matrix.table(survey(low))
-    for enough in (memlock.UNLIMITED, memlock.UNKNOWN, 1 << 30):
+    for enough in (host.UNLIMITED, host.UNKNOWN, 1 << 30):
         assert not matrix.notes(survey(replace(made, host=replace(made.host, memlock=enough))))
     bare = machines.machine()
     assert not matrix.notes(survey(replace(bare, host=replace(bare.host, memlock=1))))

@@ -26,9 +26,13 @@ def ask(
     topology: NodeTopology = SWITCHED,
 ) -> list[int]:
     question = DeviceRequest(
-        tuple(machines.uuid(i) for i in free), tuple(machines.uuid(i) for i in must), size
+        tuple(machines.uuid(i) for i in free),
+        tuple(machines.uuid(i) for i in must),
+        size,
+        None if rows is None else tuple(rows),
+        before,
     )
-    choice = preferred(question, topology, plans, rows, before)
+    choice = preferred(question, topology, plans)
     assert len(choice.device_ids) == len(set(choice.device_ids)) == size
     assert set(choice.device_ids) <= set(question.available)
     return [int(device[4:12]) for device in choice.device_ids]
@@ -110,7 +114,7 @@ def test_two_that_could_be_meant_get_neither_plan_while_there_is_room() -> None:
 
 def test_devices_that_the_survey_does_not_know_are_the_last_resort() -> None:
     question = DeviceRequest(("GPU-new", machines.uuid(1)), (), 2)
-    choice = preferred(question, SWITCHED, (), ())
+    choice = preferred(question, SWITCHED, ())
     assert set(choice.device_ids) == set(question.available)
 
 

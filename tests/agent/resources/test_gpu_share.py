@@ -206,5 +206,6 @@ def test_a_single_share_opens_the_gpu_that_pairs_miss_least() -> None:
     topology = with_sharing(machine, parse("all"), Capabilities("", "", ""), {}, {})
     free = [0, 1, 2, 4, 5, 6, 7]  # 3 is in use: 2 has lost its peer
     ids = tuple(share_id(machines.uuid(gpu), n) for gpu in free for n in range(100))
-    choice = preferred(DeviceRequest(ids, (), 10), topology, (), [ContainerDevices("t", "p", "c")])
+    rows = (ContainerDevices("t", "p", "c"),)
+    choice = preferred(DeviceRequest(ids, (), 10, rows), topology, ())
     assert {each.partition("::")[0] for each in choice.device_ids} == {machines.uuid(2)}

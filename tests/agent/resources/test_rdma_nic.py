@@ -221,10 +221,11 @@ def test_how_many_shares_and_whether_limits_can_be_set() -> None:
 def test_pod_resources_silent_means_the_gpus_just_given() -> None:
     question = DeviceRequest(tuple(share_id(f"mlx5_{n}", 0) for n in range(8)), (), 1)
     just = (machines.uuid(5),)
-    choice = nic_allocation.preferred(question, survey(CARDS), (), None, just_given=just)
+    choice = nic_allocation.preferred(question, survey(CARDS), (), just_given=just)
     assert choice.device_ids == ("mlx5_5::0",)
     other = (ContainerDevices("team", "x", "c", ((GPU, just), (RDMA, ("mlx5_5::1",)))),)
-    choice = nic_allocation.preferred(question, survey(CARDS), (), other, just_given=just)
+    question = replace(question, listed=other)
+    choice = nic_allocation.preferred(question, survey(CARDS), (), just_given=just)
     # they have their shares: the request is for another pod
     assert choice.device_ids == ("mlx5_0::0",)
 
@@ -232,7 +233,7 @@ def test_pod_resources_silent_means_the_gpus_just_given() -> None:
 def test_must_haves_are_in() -> None:
     available = tuple(share_id("mlx5_1", n) for n in range(12))
     choice = nic_allocation.preferred(
-        DeviceRequest(available, (available[11],), 3), survey(CARDS), (), ()
+        DeviceRequest(available, (available[11],), 3), survey(CARDS), ()
     )
     assert choice.device_ids == ("mlx5_1::11", "mlx5_1::0", "mlx5_1::1")
 

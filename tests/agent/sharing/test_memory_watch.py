@@ -120,6 +120,7 @@ def test_a_driver_that_fails_accuses_nobody(tmp_path: Path) -> None:
     assert MemoryWatch(box.node, fails, tmp_path, tmp_path, 10).look(0.0) == ()
 
 
+@pytest.mark.slow
 def test_from_the_driver_to_the_scheduler(short: Path) -> None:
     """The real agent on the fake library: the container learns its enforcement, and the scheduler
     which pod exceeds its cap."""

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from central.controllers.jobflow import json_merge
 from central.model.decisions import Create, Decision
+from central.model.json_types import json_merge
 from tests.central.controllers.job.job_api import Api, job
 
 Json = dict[str, Any]

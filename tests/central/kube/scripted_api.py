@@ -35,6 +35,20 @@ def failure(status: int, message: str, **details: Any) -> Answer:
     return Answer(status, body)
 
 
+def missing(plural: str, name: str) -> Answer:
+    """404 for an object that does not exist."""
+    details = {"kind": plural.partition(".")[0], "name": name}
+    return failure(404, f'{plural} "{name}" not found', reason="NotFound", details=details)
+
+
+def pending_pod(name: str = "p", uid: str = "u") -> Answer:
+    """A pod without a node."""
+    return Answer(200, {"kind": "Pod", "metadata": {"name": name, "uid": uid}, "spec": {}})
+
+
+SUCCESS = Answer(201, {"kind": "Status", "status": "Success"})  # to a binding or an eviction
+
+
 class Scripted:
     """answer(call) returns the answer; calls records all requests."""
 

@@ -122,8 +122,8 @@ def test_what_will_never_fit_is_said() -> None:
     never = [factories.gang("g", 2, topology_required=RACK), *members("g", 2)]
     big = [factories.gang("h", 3), *members("h", 3)]
     decisions = schedule_once(cluster, [*facts, *never, *big], 0.0)
-    assert "; even if empty, no rack fits more than 1" in told(decisions, "g")
-    assert "; even if empty, the cluster fits 2" in told(decisions, "h")
+    assert "; can never start: even if empty, no rack fits more than 1" in told(decisions, "g")
+    assert "; can never start: even if empty, the cluster fits 2" in told(decisions, "h")
     away = factories.node("c", rack="r-a", ready=False)
     decisions = schedule_once(cluster, [away, PodGone("uid-run-b")], 1.0)
     assert "even if empty" not in told(decisions, "g")
@@ -132,11 +132,18 @@ def test_what_will_never_fit_is_said() -> None:
 def test_the_scarce_resource_is_named() -> None:
     cluster = new_scheduler(factories.LEVELS)
     decisions = schedule_once(
-        cluster, [factories.node("a", cpu=1000), factories.pod("p", 1, cpu=2000)], 0.0
+        cluster,
+        [
+            factories.node("a", cpu=2500),
+            factories.pod("q", 0, cpu=1000, node="a"),
+            factories.pod("p", 1, cpu=2000),
+        ],
+        0.0,
     )
     assert told(decisions, "p") == (
         "needs 1 pod x 1 GPU; the cluster fits 0 of 1 "
-        "(8 of 8 GPUs free on 1 node; short of cpu: enough for 0)"
+        "(8 of 8 GPUs free on 1 node; short of cpu: enough for 0); "
+        "reserved: node a; start time unknown (q has no runs-for)"
     )
 
 

@@ -50,7 +50,7 @@ def test_new_connections_see_the_renewed_certificate(caplog: pytest.LogCaptureFi
         except StopIteration:
             raise OSError("the API server is away") from None
 
-    server = grpc_server.serve("127.0.0.1:0", first, [], renew, 0.02)
+    server = grpc_server.serve("127.0.0.1:0", first, [], renew=renew, renew_every_s=0.02)
     try:
         eventually(lambda: "could not renew the certificate: the API server is away" in caplog.text)
         assert shown(server) == first.certificate

@@ -27,6 +27,7 @@ from central.server.journal import Journal
 from central.server.version import version
 from tests.central import factories
 from tests.central.simulator import manifests
+from tests.effort import examples
 
 WORDS = st.text(st.characters(codec="utf-8"), max_size=5)
 PLAIN: dict[Any, st.SearchStrategy[Any]] = {
@@ -71,7 +72,7 @@ def any_of(kind: Any) -> st.SearchStrategy[Any]:
     "kind", [*typing.get_args(Fact), *typing.get_args(Decision)], ids=lambda kind: kind.__name__
 )
 def test_every_fact_and_decision_comes_back_equal(kind: type) -> None:
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=examples(25), deadline=None)
     @given(any_of(kind))
     def comes_back(value: Any) -> None:
         written = codec.dumps(codec.tagged([value]))

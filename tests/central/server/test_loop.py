@@ -19,6 +19,7 @@ from central.server.queries import ClusterQueries
 from central.server.replay import replay
 from protos.topology import Grant
 from tests.central import factories
+from tests.fakes.eventually import eventually
 
 
 class World:
@@ -168,3 +169,33 @@ def test_problems_of_hypernodes_are_logged_once(caplog: pytest.LogCaptureFixture
         loop.ask(lambda scheduler: None)
         assert "HyperNode s1: valid again" in caplog.messages
         assert ClusterQueries(loop).troubles == ()
+
+
+def test_a_long_cycle_is_cut_and_its_journal_replays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slice of no length: each cycle makes one attempt. Questions are answered between them."""
+    monkeypatch.setattr(loop_module, "SLICE_S", 0.0)
+    world, scheduler, cycles = World(), new_scheduler(factories.LEVELS), 0
+
+    def on_cycle(*_: object) -> None:
+        nonlocal cycles
+        cycles += 1
+
+    kept = Journal(tmp_path / "cut.journal", scheduler)
+    loop = Loop(scheduler, ready=lambda: True, journal=kept, on_cycle=on_cycle)
+    loop.put(factories.node("a"))
+    for number in range(20):
+        loop.put(factories.pod(f"p{number:02}", 1, cpu=number + 1))
+    with running(loop, world):
+        eventually(
+            lambda: loop.ask(
+                lambda it: len(it.state.pending.waiting) == 12 and it.state.pending.round is None
+            )
+        )
+    kept.close()
+    assert cycles >= 20
+    assert [line for line in world.log if "bind" in line] == [
+        f"bind p{i:02} to a" for i in range(8)
+    ]
+    assert replay(str(tmp_path / "cut.journal"), check=True).decisions > 20

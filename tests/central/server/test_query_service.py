@@ -1,17 +1,39 @@
 """Users' queries over a real TLS socket."""
 
+import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import grpc
 import pytest
 
+from central.kube.transport.access_review import AccessUnknown
+from central.model.identity import Identity
 from central.server.grpc.query_service import Explanation, Holder, NodeView, PodView
 from protos.stubs import fleet_pb2 as pb
 from protos.stubs.fleet_pb2_grpc import DeskStub
+from protos.topology import RdmaLimit, RdmaUse
 from protos.wire import from_topology
 from tests.central.scheduler_process import SchedulerServer, auth, refusal, topology
+from tests.fakes.eventually import eventually
 
 USER = auth("user")
+
+
+class Rights:
+    """may: who may get what in which namespace; "" for a resource without one, or for all namespaces."""
+
+    def __init__(self, *may: tuple[str, str, str]) -> None:
+        self.given = set(may)
+        self.asked = 0
+        self.away = False
+
+    def may(self, identity: Identity, verb: str, resource: str, namespace: str = "") -> bool:
+        assert verb == "get"
+        self.asked += 1
+        if self.away:
+            raise AccessUnknown("the API server is unreachable")
+        return (identity.user, resource, namespace) in self.given
 
 
 class CannedAnswers:
@@ -20,8 +42,13 @@ class CannedAnswers:
 
     def node_views(self, node: str) -> Sequence[NodeView]:
         holder = Holder("default", "p", 0b10, confirmed=True)
+        others = [Holder("team-b", "secret-b", 1, True), Holder("team-c", "secret-c", 4, False)]
+        cards = [
+            RdmaUse(space, pod, "mlx5_0", RdmaLimit(), RdmaLimit())
+            for space, pod in (("default", "p"), ("team-b", "secret-b"))
+        ]
         views = [
-            NodeView("n1", ("z", "r1"), topology(), (holder,), 2, 1),
+            NodeView("n1", ("z", "r1"), topology(), (holder, *others), 2, 1, cards=tuple(cards)),
             NodeView("n2", ("z", ""), trouble="no agent has reported"),
         ]
         return [view for view in views if node in ("", view.name)]
@@ -29,6 +56,11 @@ class CannedAnswers:
     def explain(self, namespace: str, name: str) -> Explanation | None:
         if name == "busy":
             raise TimeoutError
+        if name == "held":
+            why = "does not fit; reserved for job team-b/secret, team-c/hidden; nvidia.com/gpu"
+            known = frozenset(("default", "team-b", "team-c"))
+            near = "closest to team-b/secret"
+            return Explanation(namespace, name, "Pending", why, closest=near, namespaces=known)
         if (namespace, name) != ("default", "g"):
             return None
         pods = (PodView("g-0", "n1", 0b11, phase="Running"), PodView("g-1"))
@@ -49,7 +81,7 @@ def test_every_node(desk: DeskStub) -> None:
     assert list(reply.levels) == ["zone", "rack"]
     assert from_topology(first.topology) == topology()
     assert (first.gpus_allocatable, first.gpus_used, list(first.domains)) == (2, 1, ["z", "r1"])
-    [holder] = first.holders
+    holder, *_ = first.holders
     assert (holder.pod, list(holder.gpus), holder.confirmed) == ("p", [1], True)
     assert not second.HasField("topology")
     assert second.trouble == "no agent has reported"
@@ -83,3 +115,106 @@ def test_unauthenticated_callers_get_no_answer(desk: DeskStub) -> None:
             desk.Topology(pb.TopologyQuery(), metadata=metadata)
         with pytest.raises(grpc.RpcError, match="UNAUTHENTICATED"):
             desk.Explain(pb.ExplainQuery(name="g"), metadata=metadata)
+
+
+@contextmanager
+def asked_by(rights: Rights) -> Iterator[DeskStub]:
+    scheduler = SchedulerServer(CannedAnswers(), access=rights)
+    try:
+        with scheduler.channel() as channel:
+            yield DeskStub(channel)
+    finally:
+        scheduler.server.stop()
+
+
+def test_nodes_are_for_those_who_may_get_nodes() -> None:
+    with asked_by(Rights(("jane", "pods", ""))) as desk:
+        for node in ("", "n1", "unknown"):
+            asked = pb.TopologyQuery(node=node)
+            code, why = refusal(lambda asked=asked: desk.Topology(asked, metadata=USER))  # type: ignore[misc]  # the loop's own query
+            assert (code, why) == (grpc.StatusCode.PERMISSION_DENIED, "you may not get nodes")
+
+
+@pytest.mark.parametrize(
+    ("rights", "shown"),
+    [
+        ([], []),
+        ([("jane", "pods", "default")], ["p"]),
+        ([("jane", "podgroups.scheduling.volcano.sh", "team-b")], ["secret-b"]),
+        ([("jane", "jobs.batch.volcano.sh", "team-c"), ("bob", "pods", "team-b")], ["secret-c"]),
+        ([("jane", "pods", "")], ["p", "secret-b", "secret-c"]),
+    ],
+)
+def test_pods_of_other_namespaces_are_only_counted(
+    rights: list[tuple[str, str, str]], shown: list[str]
+) -> None:
+    with asked_by(Rights(("jane", "nodes", ""), *rights)) as desk:
+        node, other = desk.Topology(pb.TopologyQuery(), metadata=USER).nodes
+    assert [holder.pod for holder in node.holders] == shown
+    assert node.hidden_holders == 3 - len(shown)
+    assert {use.pod for use in node.cards} == set(shown) & {"p", "secret-b"}
+    assert other.hidden_holders == 0
+    names = {"p", "secret-b", "secret-c"} - set(shown) - {"p"}
+    assert not any(name.encode() in node.SerializeToString() for name in names)
+
+
+def test_gangs_are_for_those_who_may_get_something_of_the_namespace() -> None:
+    with asked_by(Rights(("jane", "jobs.batch.volcano.sh", "default"))) as desk:
+        assert desk.Explain(pb.ExplainQuery(name="g"), metadata=USER).found
+        for name in ("g", "held", "unknown"):  # whether it exists is not said either
+            asked = pb.ExplainQuery(namespace="team-b", name=name)
+            code, why = refusal(lambda asked=asked: desk.Explain(asked, metadata=USER))  # type: ignore[misc]  # the loop's own query
+            assert code == grpc.StatusCode.PERMISSION_DENIED
+            assert why == 'you may get neither pods nor podgroups nor jobs in namespace "team-b"'
+
+
+@pytest.mark.parametrize(
+    ("more", "shown"),
+    [
+        ([], "reserved for another namespace; nvidia.com/gpu"),
+        (["team-c"], "reserved for another namespace, team-c/hidden; nvidia.com/gpu"),
+        (["team-b", "team-c"], "reserved for job team-b/secret, team-c/hidden; nvidia.com/gpu"),
+    ],
+)
+def test_sentences_name_no_gang_that_the_asker_may_not_see(more: list[str], shown: str) -> None:
+    rights = [("jane", "pods", namespace) for namespace in ("default", *more)]
+    with asked_by(Rights(*rights)) as desk:
+        reply = desk.Explain(pb.ExplainQuery(name="held"), metadata=USER)
+    assert reply.reason == f"does not fit; {shown}"
+    assert ("team-b/secret" in reply.closest) == ("team-b" in more)
+
+
+def test_no_answer_of_the_api_server_is_no_permission() -> None:
+    rights = Rights(("jane", "nodes", ""), ("jane", "pods", ""))
+    rights.away = True
+    with asked_by(rights) as desk:
+        for ask in (
+            lambda: desk.Topology(pb.TopologyQuery(), metadata=USER),
+            lambda: desk.Explain(pb.ExplainQuery(name="g"), metadata=USER),
+        ):
+            assert refusal(ask)[0] == grpc.StatusCode.UNAVAILABLE
+
+
+def test_questions_are_bounded() -> None:
+    """Of one user: others get their answers meanwhile."""
+
+    class Slow(CannedAnswers):
+        gate = threading.Event()
+
+        def node_views(self, node: str) -> Sequence[NodeView]:
+            self.gate.wait(20)
+            return ()
+
+    scheduler = SchedulerServer(Slow())
+    try:
+        with scheduler.channel() as channel:
+            desk = DeskStub(channel)
+            asked = [desk.Topology.future(pb.TopologyQuery(), metadata=USER) for _ in range(12)]
+            eventually(lambda: sum(each.done() for each in asked) == 8)
+            codes = {each.code() for each in asked if each.done()}
+            assert codes == {grpc.StatusCode.RESOURCE_EXHAUSTED}
+            Slow.gate.set()
+            assert [each.code() for each in asked].count(grpc.StatusCode.OK) == 4
+    finally:
+        Slow.gate.set()
+        scheduler.server.stop()

@@ -89,7 +89,7 @@ def test_a_job_that_its_queue_does_not_take_has_no_pods(
     [waits] = found["waiting"]
     assert waits["name"] == "never"
     assert waits["reason"] == (
-        "queue small has a capability of 4 cpu; 5 are needed; "
+        "can never start: queue small has a capability of 4 cpu; 5 are needed; "
         "reduce the request or raise the capability"
     )
     assert not [one for one in found["placements"] if one["pod"].startswith("never")]

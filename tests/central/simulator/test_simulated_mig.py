@@ -27,7 +27,7 @@ def test_slices_of_a_captured_machine(simulate: Simulate) -> None:
     assert sorted((at["m0"] >= 100, at["m1"] >= 100)) == [False, True]
     assert at["w"] < 1
     (waiting,) = told["waiting"]
-    assert "6 of 6 GPUs free" in waiting["reason"]
+    assert "can never start: no node has 7 GPUs, the most is 6" in waiting["reason"]
 
 
 def test_slices_by_number(simulate: Simulate) -> None:

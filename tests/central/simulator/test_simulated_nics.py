@@ -26,7 +26,7 @@ def test_cards_of_a_capture_are_offered_as_agents_do(simulate: Simulate) -> None
     told = simulate(node("a", capture="dgx-a100-8"), with_nics("one"), with_nics("many", 1000))
     assert [each["pod"] for each in told["placements"]] == ["one"]
     (waits,) = told["waiting"]
-    assert f"short of {RDMA}: enough for 0" in waits["reason"]
+    assert f"can never start: no node has 1000 {RDMA}, the most is 128" in waits["reason"]
     told = simulate(node("a", capture="single-gpu"), with_nics("one"))
     assert not told["placements"]
 

@@ -1,12 +1,13 @@
 import pytest
 
+from central.model.json_types import json_merge
 from central.standalone import patches
 from central.standalone.api_errors import ApiError
 
 
 def test_merge_takes_away_with_null_and_replaces_lists() -> None:
     target = {"a": {"x": 1, "y": 2}, "list": [1, 2]}
-    assert patches.merge(target, {"a": {"x": None, "z": 3}, "list": [3]}) == {
+    assert json_merge(target, {"a": {"x": None, "z": 3}, "list": [3]}) == {
         "a": {"y": 2, "z": 3},
         "list": [3],
     }

@@ -67,7 +67,10 @@ def test_an_invalid_cronjob_names_the_field(spec: Json, why: str) -> None:
     [
         (flow({"name": ""}), "spec.flows[0].name: it must name a JobTemplate"),
         (flow({"name": "a"}, jobRetainPolicy="x"), 'spec.jobRetainPolicy: "x" is neither'),
-        (flow({"name": "a", "dependsOn": {"targets": 3}}), "a field has the wrong type"),
+        (
+            flow({"name": "a", "dependsOn": {"targets": 3}}),
+            "spec.flows[0].dependsOn.targets: 3 is not a list",
+        ),
         ({"metadata": META}, "the field spec is missing"),
     ],
 )

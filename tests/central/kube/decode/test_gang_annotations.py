@@ -96,7 +96,7 @@ def test_annotations_of_a_controller() -> None:
 @pytest.mark.parametrize(
     ("annotations", "why"),
     [
-        ({names.OWNER_MIN: "0"}, 'group-min-member: "0" is not a positive whole number'),
+        ({names.OWNER_MIN: "0"}, 'group-min-member: "0" is not a whole number from 1 to 100000'),
         ({names.TOPOLOGY_MODE: "firm"}, 'network-topology-mode: "firm" is neither hard nor soft'),
         ({names.TOPOLOGY_TIER: "x"}, 'network-topology-highest-tier: "x" is not a whole number'),
         ({names.TOPOLOGY_REQUIRED: "x"}, 'topology-required: "x" is not a level'),

@@ -36,7 +36,7 @@ def test_hypernodes() -> None:
         ({"tier": "1"}, "spec.tier: '1' is not a whole number"),
         ({"tier": 1, "members": [{"type": "Rack"}]}, 'spec.members[0].type: "Rack"'),
         ({"tier": 1, "members": [{"type": "Node", "selector": {}}]}, "spec.members[0].selector"),
-        ({"tier": 1, "members": 5}, "a field has the wrong type"),
+        ({"tier": 1, "members": 5}, "spec.members: 5 is not a list"),
         (
             {
                 "tier": 1,

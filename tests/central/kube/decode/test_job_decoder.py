@@ -130,7 +130,7 @@ CIRCLE = [
         ({"minSuccess": 9}, "spec.minSuccess: 9 is not from 1 to 4, the number of pods"),
         ({"maxRetry": "3"}, "spec.maxRetry: '3' is not a whole number"),
         ({"ttlSecondsAfterFinished": -1}, "spec.ttlSecondsAfterFinished: -1 is not"),
-        ({"plugins": {"svc": "x"}}, "spec.plugins.svc: 'x' is not a list of strings"),
+        ({"plugins": {"svc": "x"}}, "spec.plugins.svc: 'x' is not a list"),
         ({"policies": [{"action": "Explode"}]}, 'spec.policies[0].action: "Explode" is not one of'),
         ({"policies": [{"action": "AbortJob"}]}, "spec.policies[0]: needs one of event"),
         (

@@ -122,7 +122,7 @@ def test_launcher_and_workers_of_an_mpijob_are_one_gang() -> None:
     )
     gang = scheduler.state.gangs["ml", "mpijob/hvd", True]
     assert len(gang.members) == 4
-    assert not gang.placed()
+    assert not gang.counts.placed
     decisions = schedule_once(scheduler, [factories.node("n2", rack="r1")], 1.0)
     assert sum(isinstance(one, Bind) for one in decisions) == 4
 

@@ -1,13 +1,17 @@
 """Authentication: agents by their pod's token, users by any token of the API server."""
 
+import base64
+import random
+import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
+import orjson
 import pytest
 
 from central.kube.transport.http_client import Client
 from central.kube.transport.token_review import TokenReviewer
-from central.model.identity import AuthFailure, Identity
+from central.model.identity import AuthFailure, Identity, Role
 from central.standalone.apiserver import StandaloneApi
 from protos import names
 from tests.central.kube.api_fixtures import pod
@@ -41,8 +45,21 @@ def token(
 
 
 def test_an_agent_reports_for_the_node_of_its_pod(client: Client, world: Make) -> None:
-    agent = TokenReviewer(client, names.NAMESPACE).review_agent(token(world, "agent-1"))
-    assert agent == Identity("system:serviceaccount:lockstep-system:lockstep-agent", "n1")
+    agent = review(client, token(world, "agent-1"))
+    assert isinstance(agent, Identity)
+    assert agent.user == "system:serviceaccount:lockstep-system:lockstep-agent"
+    assert agent.node == "n1"
+    assert time.time() < agent.expires < time.time() + 3700
+
+
+def review(
+    client: Client, given: str, role: Role = "agent", namespace: str = names.NAMESPACE
+) -> Identity | AuthFailure:
+    """As the token cache does."""
+    reviewer = TokenReviewer(client, namespace)
+    if why := reviewer.implausible(given, role):
+        return AuthFailure(why)
+    return reviewer.review(given, role)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +75,7 @@ def test_an_agent_reports_for_the_node_of_its_pod(client: Client, world: Make) -
 def test_rejected_callers_get_a_reason(
     client: Client, world: Make, asked: dict[str, str], known: bool, why: str
 ) -> None:
-    answer = TokenReviewer(client, names.NAMESPACE).review_agent(token(world, **asked))
+    answer = review(client, token(world, **asked))
     assert isinstance(answer, AuthFailure)
     assert (answer.authenticated, answer.transient) == (known, False)
     assert why in answer.why
@@ -66,44 +83,41 @@ def test_rejected_callers_get_a_reason(
 
 def test_a_forged_token(client: Client, world: Make) -> None:
     genuine = token(world, "agent-1")
-    reviewer = TokenReviewer(client, names.NAMESPACE)
     for forged in ("x", genuine[:-2], genuine + "\n", "ü"):
-        assert isinstance(reviewer.review_agent(forged), AuthFailure)
-        assert isinstance(reviewer.review_user(forged), AuthFailure)
+        assert isinstance(review(client, forged), AuthFailure)
+        assert isinstance(review(client, forged, "user"), AuthFailure)
 
 
 def test_an_agents_namespace_is_ours(client: Client, world: Make) -> None:
-    answer = TokenReviewer(client, "elsewhere").review_agent(token(world, "agent-1"))
+    answer = review(client, token(world, "agent-1"), namespace="elsewhere")
     assert isinstance(answer, AuthFailure)
     assert answer.authenticated
 
 
 def test_users_may_use_either_audience(client: Client, world: Make) -> None:
-    user = TokenReviewer(client, names.NAMESPACE).review_user
-    other = Identity("system:serviceaccount:lockstep-system:other")
-    assert user(token(world, account="other", audience="")) == other
-    assert user(token(world, account="other")) == other
-    assert isinstance(user(token(world, account="other", audience="vault")), AuthFailure)
+    for audience in ("", names.AUDIENCE):
+        user = review(client, token(world, account="other", audience=audience), "user")
+        assert isinstance(user, Identity)
+        assert user.user == "system:serviceaccount:lockstep-system:other"
+        assert user.uid
+        assert set(user.groups) >= {"system:authenticated", "system:serviceaccounts"}
+    bound = review(client, token(world, "other-1", "other"), "user")
+    assert isinstance(bound, Identity)
+    assert dict(bound.extra)["authentication.kubernetes.io/pod-name"] == ("other-1",)
+    assert isinstance(
+        review(client, token(world, account="other", audience="vault"), "user"), AuthFailure
+    )
 
 
-def test_reviews_are_cached(api: StandaloneApi, client: Client, world: Make) -> None:
-    reviewer = TokenReviewer(client, names.NAMESPACE)
-    seen, unseen = token(world, "agent-1"), token(world, "agent-2")
-    known = reviewer.review_agent(seen)
+def test_an_api_server_that_is_away_is_no_refusal(
+    api: StandaloneApi, client: Client, world: Make
+) -> None:
+    reviewer, given = TokenReviewer(client, names.NAMESPACE), token(world, "agent-1")
     api.stop()
-    assert reviewer.review_agent(seen) == known
-    assert reviewer.review_agent(unseen) == AuthFailure(
+    assert reviewer.review(given, "agent") == AuthFailure(
         "the API server is unreachable, the token could not be reviewed", transient=True
     )
-    assert seen not in repr(vars(reviewer))
-
-
-def test_the_cache_expires(client: Client, world: Make) -> None:
-    reviewer = TokenReviewer(client, names.NAMESPACE, keep_s=0.0)
-    seen = token(world, "agent-1")
-    assert isinstance(reviewer.review_agent(seen), Identity)
-    client.request("DELETE", f"{NS}/pods/agent-1?gracePeriodSeconds=0")
-    assert isinstance(reviewer.review_agent(seen), AuthFailure)
+    assert given not in repr(vars(reviewer))
 
 
 def test_a_server_that_ignores_audiences_authenticates_nobody(connected: Connected) -> None:
@@ -113,7 +127,7 @@ def test_a_server_that_ignores_audiences_authenticates_nobody(connected: Connect
         return Answer(201, {"status": {"authenticated": True, "user": user}})
 
     with Scripted(answer) as server:
-        answered = TokenReviewer(connected(server.url), names.NAMESPACE).review_agent("t")
+        answered = TokenReviewer(connected(server.url), names.NAMESPACE).review("t", "agent")
         assert isinstance(answered, AuthFailure)
         assert "audience" in answered.why
 
@@ -136,13 +150,60 @@ def test_a_pod_of_the_same_name_is_another_pod(connected: Connected) -> None:
         return Answer(200, {"metadata": {"uid": "younger"}, "spec": {"nodeName": "n2"}})
 
     with Scripted(answer) as server:
-        answered = TokenReviewer(connected(server.url), names.NAMESPACE).review_agent("t")
+        answered = TokenReviewer(connected(server.url), names.NAMESPACE).review("t", "agent")
         assert isinstance(answered, AuthFailure)
         assert "is gone" in answered.why
 
 
 def test_a_failed_review_is_transient(connected: Connected) -> None:
     with Scripted(lambda _: failure(403, "tokenreviews is forbidden")) as server:
-        answered = TokenReviewer(connected(server.url), names.NAMESPACE).review_agent("t")
+        answered = TokenReviewer(connected(server.url), names.NAMESPACE).review("t", "agent")
         assert isinstance(answered, AuthFailure)
         assert answered.transient
+
+
+def jwt(**claims: object) -> str:
+    body = {"iss": "x", "sub": "system:serviceaccount:a:b", "aud": [names.AUDIENCE], **claims}
+    parts = ({"alg": "RS256"}, body)
+    encoded = [base64.urlsafe_b64encode(orjson.dumps(part)).rstrip(b"=").decode() for part in parts]
+    return ".".join((*encoded, "c2lnbmF0dXJl"))
+
+
+@pytest.mark.parametrize(
+    ("given", "agent", "user"),
+    [
+        (jwt(), True, True),
+        (jwt(exp=time.time() + 100_000), True, True),
+        (jwt(exp=time.time() - 100), False, False),
+        (jwt(nbf=time.time() + 100_000), False, False),
+        (jwt(aud="vault"), False, True),
+        (jwt(aud=names.AUDIENCE), True, True),
+        (jwt(aud={"a": 1}), False, True),
+        (jwt(sub=""), False, True),
+        (jwt(sub=["x"]), False, False),
+        (jwt(exp="soon"), False, False),
+        (jwt(exp=True), False, False),
+        (jwt(pad="x" * 20_000), False, False),
+        (jwt() + ".x", False, True),
+        (jwt().replace(".", ""), False, True),
+        ("eyJ.eyJ.x", False, False),
+        ("eyJ" + "[" * 8000 + ".eyJ.x", False, False),
+        ("opaque-token-of-a-webhook", False, True),
+        ("a\nb", False, False),
+        ("ü", False, False),
+        ("x" * 17_000, False, False),
+    ],
+)
+def test_what_no_request_is_made_for(given: str, agent: bool, user: bool) -> None:
+    reviewer = TokenReviewer(cast(Client, None), names.NAMESPACE)
+    assert (reviewer.implausible(given, "agent") == "") == agent
+    assert (reviewer.implausible(given, "user") == "") == user
+
+
+def test_random_tokens_are_never_plausible_agents() -> None:
+    pick = random.Random(1)
+    reviewer = TokenReviewer(cast(Client, None), names.NAMESPACE)
+    letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
+    for _ in range(2000):
+        parts = ["".join(pick.choices(letters, k=pick.randrange(200))) for _ in range(3)]
+        assert reviewer.implausible("eyJ" + ".".join(parts), "agent")

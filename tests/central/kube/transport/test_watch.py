@@ -5,6 +5,7 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -32,6 +33,7 @@ from central.model.facts import (
 from central.model.pod_rules import Expression
 from central.standalone.apiserver import StandaloneApi
 from protos import names
+from tests.central.controllers.job.job_api import job
 from tests.central.kube.api_fixtures import GROUPS, PODS, group, node, pod, priority_class, queue
 from tests.central.kube.scripted_api import Answer, Call, Scripted, failure
 from tests.fakes.cable import Cable
@@ -305,6 +307,38 @@ def test_a_missing_crd_is_checked_again(
     assert said == [
         "podgroups.scheduling.volcano.sh: not installed; checking again every 0.05s",
         "podgroups.scheduling.volcano.sh: is now installed",
+    ]
+
+
+def test_a_namespace_without_the_right_delays_no_other(
+    inbox: Inbox, connected: Connected, caplog: pytest.LogCaptureFixture
+) -> None:
+    bound = threading.Event()
+
+    def answer(call: Call) -> Answer:
+        inside = "/namespaces/a/" in call.path
+        if not inside and not bound.is_set():
+            return failure(403, "jobs is forbidden in the namespace b")
+        if "watch=1" in call.query:
+            return Answer(lines=iter(()))
+        found = job({"w": 1}, name="in-a" if inside else "in-b")
+        return Answer(200, {"metadata": {"resourceVersion": "1"}, "items": [found]})
+
+    decoder = Decoder(("lockstep",), ())
+    jobs = next(kind for kind in watched.job_kinds(decoder) if kind.resource.plural == "jobs")
+    kinds = [replace(jobs, namespace=namespace) for namespace in "ab"]
+    facts: list[Fact] = []
+    with Scripted(answer) as server:
+        watches = watch.start(kinds, connected(server.url), facts.append, recheck_s=0.05)
+        assert watches.wait_synced(10)
+        eventually(lambda: len(facts) == 1)
+        eventually(lambda: not watches.out_of_sync())
+        bound.set()
+        eventually(lambda: len(facts) == 2)
+        watches.stop()
+    said = [record.message for record in caplog.records if "forbidden" in record.message]
+    assert said == [
+        "jobs.batch.volcano.sh in b: jobs is forbidden in the namespace b; checking again every 0.05s"
     ]
 
 

@@ -13,7 +13,7 @@ from central.kube.write.executor import DecisionExecutor
 from central.model.decisions import Bind, Evict
 from central.model.facts import BindDone, BindFailed, EvictDone, Fact
 from tests.central.kube.api_fixtures import PODS, pod
-from tests.central.kube.scripted_api import Answer, Call, Scripted, failure
+from tests.central.kube.scripted_api import SUCCESS, Answer, Call, Scripted, failure, pending_pod
 from tests.fakes.eventually import eventually
 
 Connected = Callable[[str], Client]
@@ -132,30 +132,49 @@ def test_a_lost_reply(connected: Connected, run: Run) -> None:
     ],
 )
 def test_temporary_errors_are_retried(connected: Connected, run: Run, trouble: Answer) -> None:
-    answers = iter([trouble, trouble, Answer(201, {})])
+    answers = iter([trouble, trouble, SUCCESS])
     with Scripted(lambda _: next(answers)) as server:
         assert run(connected(server.url), bind()) == [BindDone("u", "n1")]
 
 
 def test_a_lasting_error_is_not_final(connected: Connected, run: Run) -> None:
-    with Scripted(lambda _: failure(500, "etcd is away")) as server:
-        facts = run(connected(server.url), bind(), evict(), retry_for_s=0.3)
-        assert set(facts) == {BindFailed("u", "n1", "etcd is away"), EvictDone("u", "etcd is away")}
+    def answer(call: Call) -> Answer:
+        return pending_pod() if call.method == "GET" else failure(500, "etcd is away")
+
+    with Scripted(answer) as server:
+        facts = run(connected(server.url), bind(), evict(), retry_for_s=2.0)
+        assert set(facts) == {
+            BindFailed("u", "n1", "etcd is away"),
+            EvictDone("u", "etcd is away", unknown=True),
+        }
         assert len(server.of("POST", "/binding")) > 1
 
 
-@pytest.mark.parametrize(("status", "message"), [(403, "forbidden"), (422, "no such field")])
-def test_rejections_are_final(connected: Connected, run: Run, status: int, message: str) -> None:
-    with Scripted(lambda _: failure(status, message)) as server:
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [(403, "forbidden"), (404, "page not found"), (410, "gone"), (422, "no such field")],
+)
+def test_rejections_are_not_final(
+    connected: Connected, run: Run, status: int, message: str
+) -> None:
+    """The pod is read, and it is alive and has no node: it is tried again later."""
+
+    def answer(call: Call) -> Answer:
+        return pending_pod() if call.method == "GET" else failure(status, message)
+
+    with Scripted(answer) as server:
         facts = run(connected(server.url), bind(), evict())
-        assert set(facts) == {BindFailed("u", "n1", message, final=True), EvictDone("u", message)}
+        assert set(facts) == {BindFailed("u", "n1", message), EvictDone("u", message)}
 
 
 def test_retries_occupy_no_worker(connected: Connected, run: Run) -> None:
     """More failing bindings than workers."""
 
     def answer(call: Call) -> Answer:
-        return failure(500, "its webhook is away") if "/bad" in call.path else Answer(201, {})
+        name = call.path.split("/")[6]
+        if call.method == "GET":
+            return pending_pod(name, f"b{name.removeprefix('bad-')}")
+        return failure(500, "its webhook is away") if "/bad" in call.path else SUCCESS
 
     with Scripted(answer) as server:
         bad = [bind(f"bad-{i}", f"b{i}") for i in range(20)]
@@ -169,7 +188,7 @@ def test_requests_run_in_parallel(connected: Connected, run: Run) -> None:
 
     def answer(_: Call) -> Answer:
         together.wait()
-        return Answer(201, {})
+        return SUCCESS
 
     with Scripted(answer) as server:
         facts = run(connected(server.url), *(bind(f"p-{i}", f"u{i}") for i in range(16)))
@@ -178,7 +197,7 @@ def test_requests_run_in_parallel(connected: Connected, run: Run) -> None:
 
 def test_a_binding_waits_for_the_agents_plan(connected: Connected) -> None:
     gate, facts = PlanGate(), list[Fact]()
-    with Scripted(lambda _: Answer(201, {})) as server:
+    with Scripted(lambda _: SUCCESS) as server:
         effects = DecisionExecutor(connected(server.url), facts.append, gate, workers=2)
         effects.submit([bind(gpus=0b11), bind("q", "v")])
         eventually(lambda: facts == [BindDone("v", "n1")])
@@ -230,12 +249,12 @@ def test_a_trial_eviction_evicts_nobody(client: Client, made: Make, run: Run) ->
 def test_an_older_server_evicts_by_v1beta1(connected: Connected, run: Run) -> None:
     def answer(call: Call) -> Answer:
         if not call.path.endswith("/eviction"):
-            return Answer(201, {})
+            return SUCCESS
         if call.body["apiVersion"] == "policy/v1":
             return failure(400, 'no kind "Eviction" is registered for version "policy/v1"')
         if call.path.endswith("/gone/eviction"):
             return failure(404, 'pods "gone" not found')
-        return Answer(201, {})
+        return SUCCESS
 
     with Scripted(answer) as server:
         facts: list[Fact] = []

@@ -11,7 +11,7 @@ from central.kube.transport.http_client import Client
 from central.kube.write.status_writer import StatusTiming, StatusWriter
 from central.model.decisions import EmitWarning, Evict, UpdateGangStatus
 from tests.central.kube.api_fixtures import EVENTS, GROUPS, PODS, group, pod
-from tests.central.kube.scripted_api import Answer, Call, Scripted, failure
+from tests.central.kube.scripted_api import Answer, Call, Scripted, failure, missing
 from tests.fakes.eventually import eventually
 
 Connected = Callable[[str], Client]
@@ -51,7 +51,7 @@ def test_a_pending_gang(client: Client, made: Make, start: Start) -> None:
     uid = made(GROUPS, group("g"))["metadata"]["uid"]
     made(PODS, pod("g-0"))
     start(client).put(update(pods=("g-0", "not-there"), running=1))
-    eventually(lambda: events(client))
+    eventually(lambda: len(events(client)) == 2)
     status = client.get(f"{GROUPS}/g")["status"]
     [condition] = status["conditions"]
     assert (status["phase"], status["running"]) == ("Pending", 1)
@@ -60,8 +60,13 @@ def test_a_pending_gang(client: Client, made: Make, start: Start) -> None:
         "True",
         UNSCHEDULABLE,
     )
-    assert events(client) == [("PodGroup", "g", "FailedScheduling", UNSCHEDULABLE)]
-    [event] = client.get(EVENTS)["items"]
+    assert sorted(events(client)) == [
+        ("Pod", "g-0", "FailedScheduling", UNSCHEDULABLE),
+        ("PodGroup", "g", "FailedScheduling", UNSCHEDULABLE),
+    ]
+    event = next(
+        e for e in client.get(EVENTS)["items"] if e["involvedObject"]["kind"] == "PodGroup"
+    )
     assert (event["involvedObject"]["uid"], event["type"]) == (uid, "Warning")
     conditions = client.get(f"{PODS}/g-0")["status"]["conditions"]
     assert [(c["type"], c["status"], c["reason"], c["message"]) for c in conditions] == [
@@ -161,13 +166,16 @@ def test_the_same_state_is_written_once(connected: Connected, start: Start) -> N
         assert len(server.of("PATCH", "/g/status")) == 1
 
 
+GROUP = Answer(201, {"metadata": {"name": "g", "uid": "u"}})
+
+
 def test_a_failed_write_is_repeated(
     connected: Connected, start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
     broken = [True]
 
     def answer(_: Call) -> Answer:
-        return failure(500, "etcd is away") if broken[0] else Answer(201, {"metadata": {}})
+        return failure(500, "etcd is away") if broken[0] else GROUP
 
     with Scripted(answer) as server:
         writer = start(connected(server.url), failed_s=0.1)
@@ -182,7 +190,7 @@ def test_an_older_crd_without_status_subresource(connected: Connected, start: St
     def answer(call: Call) -> Answer:
         if call.path.endswith("/status"):
             return failure(404, "the server could not find the requested resource")
-        return Answer(200, {"metadata": {"name": "g", "namespace": "default", "uid": "u"}})
+        return Answer(200, {"metadata": {"namespace": "default", "uid": "u"}})
 
     with Scripted(answer) as server:
         writer = start(connected(server.url))
@@ -194,19 +202,43 @@ def test_an_older_crd_without_status_subresource(connected: Connected, start: St
         writer.stop()
 
 
-def test_a_missing_or_forbidden_object_is_not_retried(
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        failure(403, "no"),
+        failure(422, "no such phase"),
+        Answer(200, "<html>sign in</html>"),
+        Answer(200, {"kind": "Pod", "metadata": {"name": "g", "uid": "u"}}),
+    ],
+    ids=["forbidden", "invalid", "html", "another kind"],
+)
+def test_what_is_not_written_is_written_later(
+    connected: Connected, start: Start, trouble: Answer
+) -> None:
+    answers = iter([trouble, trouble])
+
+    def answer(call: Call) -> Answer:
+        return next(answers, GROUP) if call.path.endswith("/status") else GROUP
+
+    with Scripted(answer) as server:
+        start(connected(server.url), failed_s=0.05).put(update())
+        eventually(lambda: server.of("POST", "/events"))
+        assert len(server.of("PATCH", "/status")) == 3
+
+
+def test_an_object_that_is_gone_is_not_written_again(
     connected: Connected, start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
     def answer(call: Call) -> Answer:
-        return failure(404 if "/gone" in call.path else 403, "no")
+        plural, name = call.path.removesuffix("/status").split("/")[-2:]
+        return missing(plural, name)
 
     with Scripted(answer) as server:
-        writer = start(connected(server.url))
-        writer.put(update("gone"))
-        writer.put(update("forbidden"))
-        eventually(lambda: "could not update PodGroup default/forbidden: no" in caplog.text)
+        writer = start(connected(server.url), failed_s=0.05)
+        writer.put(update())
+        eventually(lambda: len(server.of("PATCH")) >= 2)  # the second time without /status
         writer.stop()
-    assert "/gone" not in caplog.text
+    assert not caplog.text
 
 
 def test_an_evicted_pod_gets_an_event(client: Client, made: Make, start: Start) -> None:

@@ -11,7 +11,15 @@ from central.kube.write.volume_binding import VolumeBinder
 from central.model.decisions import Bind
 from central.model.facts import BindDone, BindFailed, Fact
 from central.model.json_types import Json
-from tests.central.kube.scripted_api import Answer, Call, Scripted, failure
+from tests.central.kube.scripted_api import (
+    SUCCESS,
+    Answer,
+    Call,
+    Scripted,
+    failure,
+    missing,
+    pending_pod,
+)
 from tests.fakes.eventually import eventually
 
 Connected = Callable[[str], Client]
@@ -30,7 +38,9 @@ class Maker:
     def answer(self, call: Call) -> Answer:
         if call.path.endswith("/binding"):
             assert self.volume, "bound before its volume was there"
-            return Answer(201, {"kind": "Status", "status": "Success"})
+            return SUCCESS
+        if call.path.endswith("/pods/p"):
+            return pending_pod()
         if call.method == "PATCH":
             self.annotations |= call.body["metadata"]["annotations"]
         elif self.annotations:
@@ -40,7 +50,8 @@ class Maker:
             elif not self.looks:
                 self.volume = "v1"
                 self.annotations["pv.kubernetes.io/bind-completed"] = "yes"
-        meta = {"name": "data", "resourceVersion": "7", "annotations": dict(self.annotations)}
+        meta: Json = {"name": "data", "uid": "7", "resourceVersion": "7"}
+        meta["annotations"] = dict(self.annotations)
         return Answer(200, {"metadata": meta, "spec": {"volumeName": self.volume}})
 
 
@@ -56,7 +67,9 @@ class Controller:
     def answer(self, call: Call) -> Answer:
         if call.path.endswith("/binding"):
             assert self.bound, "bound before its claim was"
-            return Answer(201, {"kind": "Status", "status": "Success"})
+            return SUCCESS
+        if call.path.endswith("/pods/p"):
+            return pending_pod()
         if call.path.endswith("/persistentvolumeclaims/data"):
             meta: Json = {"name": "data", "uid": "7", "resourceVersion": "70"}
             if self.bound:
@@ -74,7 +87,9 @@ class Controller:
             self.kept = call.body["spec"]["claimRef"]
             self.bound = "v1"
         spec = {"claimRef": self.kept} if self.kept else {}
-        return Answer(200, {"metadata": {"name": "v1", "resourceVersion": "3"}, "spec": spec})
+        return Answer(
+            200, {"metadata": {"name": "v1", "uid": "3", "resourceVersion": "3"}, "spec": spec}
+        )
 
 
 class PlanGate:
@@ -127,19 +142,21 @@ def test_a_volume_provisioned_for_another_pod_of_the_gang(
     affinity = {"required": {"nodeSelectorTerms": [{"matchExpressions": [term]}]}}
     answers: Json = {
         "/api/v1/namespaces/default/persistentvolumeclaims/data": {
-            "metadata": {"name": "data", "annotations": notes},
+            "metadata": {"name": "data", "uid": "1", "annotations": notes},
             "spec": {"volumeName": "v1"},
         },
         "/api/v1/persistentvolumes/v1": {
-            "metadata": {"name": "v1"},
+            "metadata": {"name": "v1", "uid": "2"},
             "spec": {"nodeAffinity": affinity},
         },
-        "/api/v1/nodes/n1": {"metadata": {"name": "n1", "labels": {"zone": zone}}},
+        "/api/v1/nodes/n1": {"metadata": {"name": "n1", "uid": "3", "labels": {"zone": zone}}},
     }
 
     def answer(call: Call) -> Answer:
         if call.path.endswith("/binding"):
-            return Answer(201, {"kind": "Status", "status": "Success"})
+            return SUCCESS
+        if call.path.endswith("/pods/p"):
+            return pending_pod()
         return Answer(200, answers[call.path])
 
     with Scripted(answer) as server:
@@ -198,5 +215,5 @@ def test_a_claim_with_another_volume_fails_the_binding(connected: Connected) -> 
 
 
 def test_a_claim_that_is_gone(connected: Connected) -> None:
-    with Scripted(lambda call: failure(404, "not found")) as server:
+    with Scripted(lambda _: missing("persistentvolumeclaims", "data")) as server:
         assert VolumeBinder(connected(server.url)).bind_volumes(ASKED) == "claim data is gone"

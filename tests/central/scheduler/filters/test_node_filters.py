@@ -76,3 +76,13 @@ def test_refusals() -> None:
     assert not refusal(everywhere, cordoned)
     prefer = factories.node("c", taints=(Taint("x", "", "PreferNoSchedule"),))
     assert not refusal(factories.spec(), prefer)
+
+
+@pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute"])
+def test_a_taint_keeps_pods_off_unless_they_tolerate_its_effect(effect: str) -> None:
+    node = factories.node("a", taints=(Taint("gpu", "yes", effect),))
+    assert refusal(factories.spec(1), node) == "taint gpu"
+    for tolerated in ("NoSchedule", "NoExecute", ""):
+        tolerations = (Toleration("gpu", "Exists", "", tolerated),)
+        refused = refusal(factories.spec(1, tolerations=tolerations), node)
+        assert bool(refused) == (tolerated not in (effect, ""))

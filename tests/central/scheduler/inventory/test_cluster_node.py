@@ -1,9 +1,12 @@
 """A node's GPU accounting: what reports confirm, and what stays planned beside it."""
 
+from dataclasses import replace
+
 from central.controllers.composite import new_scheduler
 from central.model.facts import Fact, PodSeen
 from central.scheduler.apply import apply
 from central.scheduler.cycle import schedule_once
+from central.scheduler.invariants import check_invariants
 from central.scheduler.inventory.cluster_node import ClusterNode
 from central.scheduler.scheduler import Scheduler
 from protos.topology import Grant
@@ -80,3 +83,39 @@ def test_an_observed_gpu_that_a_report_gives_to_another_pod_is_planned_again() -
     pod = made.state.pods["uid-w"]
     assert not pod.observed
     assert pod.gpus not in (0, 0b0100)
+
+
+def test_a_gpu_that_is_reported_for_two_pods_belongs_to_one() -> None:
+    made = scheduler_with(factories.pod("p", 2), factories.pod("q", 2))
+    report(made, 2, factories.grant("p", 0, 1), factories.grant("q", 1, 2))
+    assert (gpus_of(made, "p"), gpus_of(made, "q")) == (0b0011, 0b0100)
+
+
+def test_a_share_that_is_reported_on_a_whole_gpu_is_not_believed() -> None:
+    made = scheduler_with(factories.part("s", 60), factories.pod("w", 1))
+    node = report(made, 2, factories.grant("w", 3), factories.grant_part("s", 3, 60))
+    assert (gpus_of(made, "s"), gpus_of(made, "w")) == (0, 0b1000)
+    assert 3 not in node.free_shares()
+
+
+def test_shares_that_are_reported_beyond_a_whole_gpu_are_not_believed() -> None:
+    made = scheduler_with(factories.part("s", 60), factories.part("t", 60))
+    report(made, 2, factories.grant_part("s", 3, 60), factories.grant_part("t", 3, 60))
+    assert (gpus_of(made, "s"), gpus_of(made, "t")) == (0b1000, 0)
+
+
+def test_a_pod_that_another_scheduler_takes_over_has_no_planned_share() -> None:
+    made = scheduler_with(factories.part("s", 30))
+    gpu = gpus_of(made, "s").bit_length() - 1
+    apply(made, replace(factories.part("s", 30), node="a", ours=False))
+    report(made, 2, factories.grant("unknown", gpu))
+    check_invariants(made)
+    assert gpus_of(made, "s") == 0
+
+
+def test_shares_that_fill_a_gpu_exactly_stay_when_a_report_misses_them() -> None:
+    made = scheduler_with(factories.part("p", 50), factories.part("q", 50))
+    report(made, 2, factories.grant_part("p", 2, 50), factories.grant_part("q", 2, 50))
+    report(made, 3, factories.grant_part("p", 2, 50))
+    assert gpus_of(made, "p") == gpus_of(made, "q") == 0b100
+    assert made.state.pods["uid-q"].observed

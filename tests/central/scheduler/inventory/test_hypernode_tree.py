@@ -76,7 +76,7 @@ def test_what_is_wrong_with_one_disables_that_one() -> None:
         "loop": "member loop is of tier 3, not below 3",
         "high": "member good is of tier 1, not below 1",
         "hole": "member nowhere does not exist",
-        "bad": "regexMatch [: unterminated character set at position 0",
+        "bad": "regexMatch [: missing ]: [",
         "worse": "spec.tier: 'x' is not a whole number",
     }
 

@@ -145,8 +145,8 @@ def test_the_card_beside_a_slice() -> None:
     schedule_once(
         scheduler, [factories.node("a", gpus=1, slices=2), near, replace(pod, node="a")], 0.0
     )
-    report = scheduler.state.nodes["a"].report
-    assert report is not None
-    pods = scheduler.state.nodes["a"].pods.values()
-    found = nics.nearest_nics(report.topology, nics.gpu_masks(report, {}), pods, {})
+    node = scheduler.state.nodes["a"]
+    assert node.report is not None
+    topology, gpus = node.report.topology, node.reported.container_gpus
+    found = nics.nearest_nics(topology, gpus, node.pods.values(), {})
     assert found == {("ns", "p", "main"): ("mlx5_1",)}

@@ -284,3 +284,16 @@ def test_cards_of_the_hosts_network_alone() -> None:
     assert bound(schedule_once(made, [on_host, factories.pod("none", 1)], 2.0)) == ["host", "none"]
     assert bound(schedule_once(made, [factories.report("a", topology(), 2)], 3.0)) == ["one"]
     check_invariants(made)
+
+
+def test_a_planned_card_that_no_longer_has_the_handles_is_given_up() -> None:
+    made = scheduler(topology(cap=20))
+    schedule_once(made, [pod("one", limits=WISH)], 0.0)
+    (card,) = cards(made)["one"]
+    what = topology(cap=20)
+    limits = tuple(
+        (name, RdmaLimit(7) if name == card else limit) for name, limit in what.rdma_cgroup or ()
+    )
+    schedule_once(made, [factories.report("a", replace(what, rdma_cgroup=limits), 2)], 1.0)
+    assert cards(made)["one"] != (card,)
+    check_invariants(made)

@@ -6,6 +6,7 @@ import pytest
 
 from central.scheduler.inventory import pods
 from central.scheduler.inventory.pods import Life, transition
+from tests.central import factories
 
 STAGES = (pods.WAITING, pods.REFUSED, pods.ASSUMED, pods.BOUND)
 LEAVING = (pods.STAYS, pods.ASKED, pods.AGREED)
@@ -67,3 +68,17 @@ def test_an_answer_to_an_eviction_that_was_called_off_changes_nothing() -> None:
     asked = transition(Life(pods.BOUND), pods.EVICTED)
     called_off = transition(asked, pods.EVICTION_ENDED)
     assert transition(called_off, pods.EVICTION_AGREED) == Life(pods.BOUND)
+
+
+@pytest.mark.parametrize(
+    ("now", "ends"),
+    [
+        *((99.0, 100.0), (100.0, 100.0), (101.0, 160.0), (160.0, 160.0), (161.0, 220.0)),
+        *((220.0, 220.0), (221.0, 340.0), (341.0, 580.0)),
+    ],
+)
+def test_a_late_pod_is_expected_to_end_one_minute_late_then_two_then_four(
+    now: float, ends: float
+) -> None:
+    seen = factories.pod("p", runs_for_s=90.0, started=10.0)
+    assert pods.Pod(seen, seen.spec).ends(now) == ends

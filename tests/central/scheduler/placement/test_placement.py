@@ -124,7 +124,7 @@ def test_gangs_of_unlike_pods_fit_in_one_rack_where_one_has_room_for_all() -> No
         try:
             seats = fit(draft, want)
         except DoesNotFit:
-            assert not draft.seats
+            assert not draft.assignments
             continue
         assert len({int(snapshot.columns.domains.of[1, seat.row]) for seat in seats}) == 1
         assert [seat.spec.request(GPU) for seat in seats] == sorted(

@@ -129,4 +129,4 @@ def test_a_preferred_level_that_does_not_exist_is_named() -> None:
     wish = factories.gang("g", 1, topology_preferred="example.com/row")
     decisions = schedule_once(made, [factories.node("a"), wish, factories.pod("g-0", 1, "g")], 0.0)
     told = next(d.reason for d in decisions if isinstance(d, UpdateGangStatus))
-    assert told.startswith("topology level example.com/row is not one of")
+    assert told.startswith("can never start: topology level example.com/row is not one of")

@@ -4,6 +4,7 @@ a story from PodGroup to bindings."""
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -13,7 +14,13 @@ from central.model.decisions import Bind, Decision, UpdateGangStatus
 from central.model.facts import Fact, PodGone, SubGroups
 from central.scheduler.cycle import schedule_once
 from central.scheduler.invariants import check_invariants
-from central.scheduler.placement import PlacementRequest, SubgroupRequest, fit
+from central.scheduler.placement import (
+    PlacementRequest,
+    SubgroupRequest,
+    explain,
+    fit,
+    subgroup_search,
+)
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.snapshot.draft import Assignment, DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
@@ -211,6 +218,32 @@ def test_unlike_groups_fit_wherever_there_is_a_way() -> None:
         for mine, (_, _, level) in zip(cut(seats, [n for _, n, _ in kinds]), kinds, strict=True):
             assert holds(snapshot, mine, level), f"seed {seed}"
     assert min(answers.values()) > 10
+
+
+class CountingDraft(Draft):
+    """Counts the tentative placements."""
+
+    placements = 0
+
+    @contextmanager
+    def all_or_nothing(self) -> Iterator[None]:
+        self.placements += 1
+        with super().all_or_nothing():
+            yield
+
+
+def test_equal_subgroups_that_swap_their_nodes_are_not_searched_again() -> None:
+    """Seven subgroups of 6 GPUs on six nodes of 8: each order of the nodes fails alike."""
+    snapshot = Snapshot()
+    for name in "abcdef":
+        snapshot.put_node(factories.node(name))
+    small, large = factories.spec(1), factories.spec(2)
+    subgroup = SubgroupRequest(((small, 2), (large, 2)), "node", copies=7)
+    draft = CountingDraft(snapshot)
+    with pytest.raises(DoesNotFit, match=explain.SEARCH_LIMIT):
+        fit(draft, PlacementRequest(((small, 14), (large, 14)), subgroups=(subgroup,)))
+    assert draft.placements < subgroup_search.ATTEMPTS / 4
+    assert not draft.assignments
 
 
 # --- from PodGroup to bindings -------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 
 from central.controllers.composite import new_scheduler
 from central.model.decisions import Evict
-from central.model.facts import Fact, PodSeen
+from central.model.facts import Fact, GangSeen, NodeGone, PodSeen
 from central.scheduler.apply import apply
 from central.scheduler.cycle import schedule_once
 from central.scheduler.invariants import check_invariants
@@ -43,6 +43,18 @@ def halves(*, settled: bool = True, **fields: object) -> World:
     if settled:
         world.step(LONG_S)
     return world
+
+
+def test_a_removed_node_is_not_searched() -> None:
+    """The gang requires a level that does not exist, so nothing has filtered the nodes again."""
+    world = World(*(factories.node(name, rack="r1") for name in "abc"))
+    for name in "abc":
+        world.step(1.0, *on(name, movable(job(f"on-{name}", 1, 4))))
+    group, *members = job("big", 1, 8)
+    assert world.step(2.0, group, *members) == []
+    assert isinstance(group, GangSeen)
+    world.step(LONG_S + 2, NodeGone("a"), replace(group, topology_required="example.com/row"))
+    assert "example.com/row" in world.told["big"]
 
 
 def test_one_is_moved_so_that_a_whole_node_is_free() -> None:
@@ -128,12 +140,12 @@ def fits(free: list[int], sizes: list[int]) -> bool:
 def fewest(cluster: Scheduler, wanted: list[int]) -> int | None:
     """How many gangs must move at least so that all fit, the moved included."""
     snapshot = cluster.state.snapshot
-    gangs = [gang for gang in cluster.state.gangs.values() if gang.placed()]
+    gangs = [gang for gang in cluster.state.gangs.values() if gang.counts.placed]
     for count in range(len(gangs) + 1):
         for chosen in combinations(gangs, count):
             free = [int(have) for have in snapshot.columns.free[:, 0]]
             sizes = [*wanted]
-            for pod in (pod for gang in chosen for pod in gang.placed()):
+            for pod in (pod for gang in chosen for pod in gang.counts.placed):
                 gpus = pod.spec.request("nvidia.com/gpu")
                 free[snapshot.columns.row[pod.node]] += gpus
                 sizes.append(gpus)
@@ -166,7 +178,7 @@ def test_against_all_sets_of_moves() -> None:
         needed = fewest(cluster, [gpus] * pods)
         if needed == 0:
             continue
-        want = PlacementRequest(((gang.waiting()[0].spec, pods),), "")
+        want = PlacementRequest(((gang.counts.waiting[0].spec, pods),), "")
         plan = defragment.plan(
             cluster.preemption, PreemptionRequest(gang, want, LONG_S, np.zeros(0, dtype=np.int64))
         )

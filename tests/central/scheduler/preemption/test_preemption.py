@@ -305,9 +305,11 @@ def test_what_a_queue_loses_is_counted_together() -> None:
 def brute(cluster: Scheduler, claim: PreemptionRequest) -> tuple[int, int, int] | None:
     """The least harm of all sets of pods whose leaving lets the gang in."""
     lower = [
-        g for g in cluster.state.gangs.values() if g.priority < claim.gang.priority and g.placed()
+        g
+        for g in cluster.state.gangs.values()
+        if g.priority < claim.gang.priority and g.counts.placed
     ]
-    pods = [pod for gang in lower for pod in gang.placed()]
+    pods = [pod for gang in lower for pod in gang.counts.placed]
     best: tuple[int, int, int] | None = None
     for size in range(len(pods) + 1):
         for chosen in combinations(pods, size):
@@ -327,7 +329,7 @@ def _overspent(cluster: Scheduler, chosen: tuple[Pod, ...]) -> bool:
 
 def _lacks(gang: Gang, gone: list[Pod]) -> bool:
     """Whether a role would be below its minimum."""
-    left = Counter(pod.seen.task for pod in gang.placed() if pod not in gone)
+    left = Counter(pod.seen.task for pod in gang.counts.placed if pod not in gone)
     tasks = gang.object.task_min if gang.object is not None else ()
     return any(left[task] < least for task, least in tasks)
 
@@ -337,8 +339,8 @@ def _harm(cluster: Scheduler, chosen: tuple[Pod, ...], now: float) -> tuple[int,
     for gang in cluster.state.gangs.values():
         gone = [pod for pod in chosen if pod.seen.uid in gang.members]
         lacks = _lacks(gang, gone)
-        if gone and (lacks or len(gang.placed()) - len(gone) < gang.minimum):
-            if len(gone) != len(gang.placed()):
+        if gone and (lacks or len(gang.counts.placed) - len(gone) < gang.minimum):
+            if len(gone) != len(gang.counts.placed):
                 return None  # broken in part
             broken += 1
     return broken, sum(pod.lost(now) for pod in chosen), len(chosen)
@@ -404,7 +406,7 @@ def test_nobody_could_make_room_with_less_harm(seed: int, covered: bool) -> None
         for fact in (*wanted, *(_budgets(dice) if covered else ())):
             apply(cluster, fact)
         gang = cluster.state.gangs["ns", "urgent", True]
-        want = PlacementRequest(((gang.waiting()[0].spec, pods),), level)
+        want = PlacementRequest(((gang.counts.waiting[0].spec, pods),), level)
         if any(pod.evicting for pod in cluster.state.pods.values()) or _fits(cluster, (), want):
             continue
         claim = PreemptionRequest(gang, want, 200.0, np.zeros(0, dtype=np.int64))
@@ -418,3 +420,12 @@ def test_nobody_could_make_room_with_less_harm(seed: int, covered: bool) -> None
         check_invariants(cluster)
     assert made > 2
     assert refused > 2
+
+
+def test_a_vain_search_for_victims_in_one_queue_says_nothing_of_another() -> None:
+    """The same request: queue a has nobody to evict, and queue b has."""
+    world = World(factories.node("n"), QueueSeen("a"), QueueSeen("b"))
+    world.step(1.0, *job("old", 1, queue="b", priority=-1))
+    world.step(2.0, *job("x", 1, queue="a", created=2.0), *job("y", 1, queue="b", created=2.0))
+    assert world.evicted == ["old-0"]
+    assert world.whys == ["preempted by ns/y (priority 0 > -1)"]

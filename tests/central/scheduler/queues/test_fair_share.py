@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from central.scheduler.queues.fair_share import Amount, Bounds, QueueDemand, divide, water_fill
+from tests.effort import examples
 
 QUEUES = st.lists(
     st.builds(
@@ -65,7 +66,7 @@ def by_bisection(total: int, queues: list[QueueDemand]) -> list[float]:
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.integers(0, 80), QUEUES)
 def test_the_level_is_found_exactly(total: int, queues: list[QueueDemand]) -> None:
     shares = divide(total, queues)
@@ -75,7 +76,7 @@ def test_the_level_is_found_exactly(total: int, queues: list[QueueDemand]) -> No
     ), (shares, expected)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.integers(0, 80), QUEUES)
 def test_shares_add_up_and_stay_within_demand(total: int, queues: list[QueueDemand]) -> None:
     shares = divide(total, queues)
@@ -86,14 +87,14 @@ def test_shares_add_up_and_stay_within_demand(total: int, queues: list[QueueDema
             assert share >= min(queue.guarantee, queue.demand)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.integers(0, 80), st.integers(0, 20), QUEUES)
 def test_a_larger_total_lowers_no_share(total: int, more: int, queues: list[QueueDemand]) -> None:
     before, after = divide(total, queues), divide(total + more, queues)
     assert all(b <= a for b, a in zip(before, after, strict=True))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.integers(0, 80), QUEUES, st.integers(0, 5))
 def test_a_greater_weight_never_gets_less(
     total: int, queues: list[QueueDemand], which: int
@@ -107,7 +108,7 @@ def test_a_greater_weight_never_gets_less(
     assert divide(total, heavier)[which] >= divide(total, queues)[which]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.fractions(0, 40), QUEUES)
 def test_a_share_can_be_shared_on(total: Fraction, queues: list[QueueDemand]) -> None:
     """A parent's share is a fraction; its children's add up to it exactly."""
@@ -150,7 +151,7 @@ VESSELS = st.lists(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(st.integers(0, 60), VESSELS)
 def test_water_stands_level_between_the_bounds(more: int, vessels: list[Bounds]) -> None:
     """low and base are independent here, unlike in divide(), so that guesses break both bounds."""

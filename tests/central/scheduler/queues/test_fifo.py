@@ -52,3 +52,28 @@ def test_the_more_urgent_come_first_and_the_strategy_may_change() -> None:
     assert "small" not in world.began
     world.step(3.0, QueueSeen("q"))
     assert "small" in world.began
+
+
+def test_a_head_that_lost_a_pod_blocks_nobody() -> None:
+    """Nothing is freed by it: that the head left its place must wake the next gang."""
+    world = World(factories.node("a"), FIFO)
+    world.step(1.0, *wide("big", 2, 1.0), *wide("small", 1, 2.0))
+    assert not world.began
+    assert world.step(2.0, PodGone("uid-big-0")) == ["small-0"]
+
+
+def test_the_first_is_found_again_when_a_more_urgent_one_arrives() -> None:
+    world = World(factories.node("a"), FIFO)
+    world.step(1.0, *wide("big", 2, 1.0), *wide("small", 1, 2.0))
+    world.step(2.0, *wide("urgent", 2, 3.0, priority=5))
+    world.step(3.0, *wide("between", 1, 4.0, priority=3))
+    assert not world.began
+    assert world.told["between"] == "queue q is first in, first out; urgent is ahead of it"
+
+
+def test_a_started_gang_grows_though_another_is_first() -> None:
+    world = World(factories.node("a"), FIFO)
+    group, *members = wide("old", 2, 2.0, gpus=4, least=1)
+    world.step(1.0, group, members[0])
+    world.step(2.0, *wide("big", 2, 1.0))
+    assert world.step(3.0, members[1]) == ["old-1"]

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from central.model.facts import Fact, GangGone, PodGone, QueueSeen
+from protos.names import GPU
 from tests.central import factories
 from tests.central.scheduler.small_cluster import World, job
 
@@ -107,3 +108,19 @@ def test_a_queue_promises_no_more_than_it_may_use() -> None:
         if "one" in uid
     ]
     assert world.step(9.0, *ended) == ["two-driver-0"]
+
+
+def test_it_is_free_again_when_the_group_asks_for_less() -> None:
+    world = World(NODE)
+    world.step(1.0, *spark("one"), factories.pod("p", cpu=6_000, created=5.0))
+    assert "p" not in world.began
+    world.step(2.0, *spark("one", cpu=1_000)[:1])
+    assert "p" in world.began
+
+
+def test_it_reserves_nothing_of_what_it_does_not_name() -> None:
+    queue = QueueSeen("q", capability=((GPU, 8),))
+    world = World(factories.node("a", gpus=8), queue)
+    world.step(1.0, *spark("one", queue="q"))
+    assert world.cluster.min_resources.by_gang
+    assert world.step(2.0, *job("eight", 1, queue="q")) == ["eight-0"]

@@ -268,14 +268,18 @@ def refused(*facts: Fact) -> str:
             "queue a: its parent queue p is invalid: spec.weight: 0 is wrong",
         ),
         ([queue("a"), queue("b", parent="a")], "queue a is not a leaf; use one of its children: b"),
-        ([queue("a", capability=4)], "queue a has a capability of 4 GPUs; 8 are needed; " + REDUCE),
+        (
+            [queue("a", capability=4)],
+            "can never start: queue a has a capability of 4 GPUs; 8 are needed; " + REDUCE,
+        ),
         (
             [queue("a", parent="p"), queue("p", capability=4)],
-            "queue p (above a) has a capability of 4 GPUs; 8 are needed; " + REDUCE,
+            "can never start: queue p (above a) has a capability of 4 GPUs; 8 are needed; "
+            + REDUCE,
         ),
         (
             [queue("a", capability=(("cpu", 150),))],
-            "queue a has a capability of 0.15 cpu; 0.2 are needed; " + REDUCE,
+            "can never start: queue a has a capability of 0.15 cpu; 0.2 are needed; " + REDUCE,
         ),
         (
             [queue("a"), queue("b", guarantee=12)],
@@ -339,6 +343,22 @@ def test_a_guarantee_is_there_when_its_queue_comes() -> None:
     assert used(scheduler, "a") == 10
     schedule_once(scheduler, gangs(8, "b"), 1.0)
     assert used(scheduler, "b") == 6
+
+
+def test_a_guarantee_of_more_than_there_is_stops_no_other_guarantee() -> None:
+    scheduler, _ = played(
+        *nodes(16),
+        *(queue("greedy", guarantee=10**15), queue("a", guarantee=4), queue("open")),
+        *(
+            queue("p", guarantee=3),
+            queue("inner", parent="p"),
+            queue("deep", parent="p", guarantee=1),
+        ),
+        *(fact for name in ("a", "open", "inner") for fact in gangs(8, name)),
+    )
+    assert [used(scheduler, name) for name in ("a", "open", "inner")] == [4, 0, 3]
+    schedule_once(scheduler, gangs(8, "deep"), 1.0)
+    assert used(scheduler, "deep") == 1
 
 
 def test_what_is_deleted_leaves_the_books() -> None:

@@ -8,7 +8,7 @@ import pytest
 from central.model.facts import Fact, NodeGone, PodGone, QueueGone, QueueSeen
 from central.scheduler.apply import apply
 from central.scheduler.invariants import check_invariants
-from central.scheduler.reservation.reservation import Reservation
+from central.scheduler.reservation.reservation import Reservation, rough_duration
 from central.scheduler.state.gangs import GangKey
 from protos.names import RACK
 from tests.central import factories
@@ -25,7 +25,7 @@ def test_who_ends_in_time_may_use_the_room_and_who_does_not_may_not() -> None:
     assert world.step(1.0, *job("big", 2, runs_for_s=600, created=1.0)) == []
     assert world.told["big"].endswith("reserved: rack r1, expected in about 10 min when long ends")
     assert world.step(2.0, *job("late", 1, runs_for_s=599, created=2.0)) == []
-    assert "excluding capacity reserved for big" in world.told["late"]
+    assert world.told["late"].endswith("on 2 nodes, 8 of them reserved for ns/big)")
     assert world.step(2.0, *job("silent", 1, created=3.0)) == []
     assert world.step(2.0, *job("brief", 1, runs_for_s=500, created=4.0)) == ["brief-0"]
     world.step(550.0)
@@ -97,12 +97,23 @@ def test_the_more_urgent_takes_the_reserved_room_and_becomes_the_head() -> None:
     assert list(world.cluster.reservations) == [("ns", "bigger", True)]
 
 
+def test_a_gang_that_never_fits_takes_no_reservation_away() -> None:
+    world = World(*two_nodes())
+    world.step(0.0, *job("long", 1))
+    world.step(1.0, *job("big", 2, created=1.0))
+    (held,) = world.cluster.reservations.values()
+    epoch = world.cluster.state.pending.epoch
+    world.step(2.0, *job("huge", 3, created=2.0, priority=5))
+    assert list(world.cluster.reservations.values()) == [held]
+    assert world.cluster.state.pending.epoch == epoch, "nothing was freed"
+
+
 def test_a_gang_is_called_after_the_job_that_made_it() -> None:
     world = World(*two_nodes())
     world.step(0.0, *job("long", 1, owner="job/chat"))
     world.step(1.0, *job("big", 2, created=1.0, owner="job/sweep"), *job("late", 1, created=2.0))
     assert "start time unknown (job chat has no runs-for)" in world.told["big"]
-    assert "excluding capacity reserved for job sweep" in world.told["late"]
+    assert "8 of them reserved for job ns/sweep)" in world.told["late"]
 
 
 def test_a_reservation_ends_with_its_gang() -> None:
@@ -167,3 +178,59 @@ def test_two_queues_that_become_one_have_one_head() -> None:
     world.step(3.0, QueueGone("p"), QueueGone("q"))
     check_invariants(world.cluster)
     assert [kept.gang.name for kept in world.cluster.reservations.values()] == ["one"]
+
+
+def test_a_reservation_that_ends_frees_its_place_in_the_same_cycle() -> None:
+    """The gang that it kept out was refused before, and nothing else changes."""
+    queues = (QueueSeen("a"), QueueSeen("b"))
+    world = World(factories.node("n1"), factories.node("n2"), *queues, patience_s=10.0)
+    world.step(1.0, *job("old", 1, queue="b"))
+    world.step(2.0, *job("big", 2, queue="b", created=2.0))
+    assert world.step(20.0, *job("small", 1, queue="a", created=20.0)) == []
+    assert "8 of them reserved for ns/big)" in world.told["small"]
+    assert world.step(21.0, PodGone("uid-big-1")) == ["small-0"]
+
+
+def test_gangs_refused_alike_are_all_tried_again_when_something_is_freed() -> None:
+    world = World(factories.node("n"))
+    world.lasts["old"] = 5.0
+    world.step(1.0, *job("old", 1))
+    gangs = [fact for name in "abcd" for fact in job(name, 1, gpus=2, created=2.0)]
+    world.step(2.0, *gangs)
+    world.step(3.0, factories.node("m", gpus=0))  # all are tried again, of equal ones the first
+    pending = world.cluster.state.pending
+    assert {gang.attempt.refused_at for gang in pending.waiting.values()} == {pending.epoch}
+    assert world.step(6.0) == ["a-0", "b-0", "c-0", "d-0"]
+
+
+def test_after_patience_an_older_gang_of_equal_priority_delays_nobody() -> None:
+    """Its pods come late, so that it is served before the head of the queue."""
+    world = World(*two_nodes(), patience_s=10.0)
+    world.step(1.0, *job("long", 1))
+    world.step(5.0, *job("big", 2, created=5.0))
+    assert world.step(30.0, *job("small", 1, created=2.0), *job("large", 2, created=3.0)) == []
+    assert list(world.cluster.reservations) == [("ns", "big", True)]
+    assert "8 of them reserved for ns/big)" in world.told["small"]
+    assert world.step(31.0, *job("urgent", 1, created=31.0, priority=1)) == ["urgent-0"]
+
+
+def test_after_patience_a_new_place_is_strict_at_once() -> None:
+    world = World(*two_nodes(), patience_s=10.0)
+    world.step(1.0, *job("long", 1, runs_for_s=600))
+    world.step(5.0, *job("big", 2, created=5.0))
+    [other] = {"a", "b"} - {world.cluster.state.pods["uid-long-0"].node}
+    brief = job("brief", 1, runs_for_s=100, created=30.0)
+    assert world.step(30.0, NodeGone(other), factories.node("c", rack="r1"), *brief) == []
+    assert "reserved: rack r1" in world.told["big"]
+
+
+@pytest.mark.parametrize(
+    ("minutes", "text"),
+    [
+        *((0.75, "less than a minute"), (0.76, "about 1 min"), (1.1, "about 2 min")),
+        *((90, "about 90 min"), (90.1, "about 2 h"), (47 * 60, "about 47 h")),
+        *((48 * 60, "about 2 days"), (72 * 60, "about 3 days")),
+    ],
+)
+def test_durations_are_rounded_up_to_a_step(minutes: float, text: str) -> None:
+    assert rough_duration(60 * minutes) == text

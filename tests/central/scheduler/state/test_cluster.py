@@ -152,3 +152,11 @@ def test_others_pods_are_respected_by_count_until_the_truth_is_known(scheduler: 
     assert not scheduler.state.pods["uid-four"].node
     assert binds(schedule_once(scheduler, [factories.pod("two", 2)], 0.0))
     check_invariants(scheduler)
+
+
+def test_the_agent_is_told_of_planned_gpus(scheduler: Scheduler) -> None:
+    scheduler.state.nodes_to_notify.clear()
+    schedule_once(scheduler, [factories.pod("plain")], 0.0)
+    assert not scheduler.state.nodes_to_notify
+    schedule_once(scheduler, [factories.pod("one", 2)], 1.0)
+    assert scheduler.state.nodes_to_notify == {"a"}

@@ -82,6 +82,29 @@ def test_failed_bindings_back_off_from_1_to_30_seconds(pending: PendingGangs) ->
     assert pending.retry_times(now) == []
 
 
+def test_the_pods_of_one_attempt_count_once(pending: PendingGangs) -> None:
+    """Their answers come one by one."""
+    gang = waiting(pending, "g")
+    for now in (0.0, 0.1, 0.9):
+        gang.attempt.bind_failures += 20
+        pending.changed(gang)
+        assert due(pending, now) == []
+        assert pending.retry_times(now) == [1.0]
+    assert due(pending, 1.0) == ["g"]
+
+
+def test_a_gang_that_is_bound_begins_its_backoff_anew(pending: PendingGangs) -> None:
+    gang = waiting(pending, "g")
+    gang.attempt.bind_failures = 1
+    assert due(pending) == []
+    pending.update(gang, waiting=False, partial=False)
+    pending.update(gang, waiting=True, partial=False)
+    gang.attempt.bind_failures = 2
+    pending.changed(gang)
+    assert due(pending, 10.0) == []
+    assert pending.retry_times(10.0) == [11.0]
+
+
 def test_freed_capacity_does_not_end_a_backoff(pending: PendingGangs) -> None:
     gang = waiting(pending, "g")
     gang.attempt.bind_failures = 1

@@ -130,3 +130,13 @@ def test_a_driver_that_tells_nothing_has_room_everywhere() -> None:
     assert not bound(schedule_once(scheduler, [CapacityGone("kube", "in-r2")], 1.0))
     assert bound(schedule_once(scheduler, [DriverGone("disk")], 2.0))
     check_invariants(scheduler)
+
+
+def test_a_volume_that_two_pods_share_counts_once_before_it_is_attached() -> None:
+    scheduler = racks()
+    pods = [factories.pod(f"p-{i}", 4, "g", gang_min=2, claims=("data",)) for i in range(2)]
+    claim = ClaimSeen("ns", "data", "v", bound=True)
+    volume = VolumeSeen("v", driver="disk")
+    limits = [AttachLimits(name, (("disk", 1),)) for name in "ab"]
+    assert len(bound(schedule_once(scheduler, [claim, volume, *limits, *pods], 0.0))) == 2
+    check_invariants(scheduler)

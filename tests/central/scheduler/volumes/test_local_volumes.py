@@ -9,10 +9,18 @@ from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Decision, UpdateGangStatus
 from central.model.facts import BindFailed, Fact, PodGone
 from central.model.pod_rules import Expression, Requirement
-from central.model.volumes import ClaimSeen, StorageClassSeen, VolumeGone, VolumeSeen
+from central.model.volumes import (
+    ClaimSeen,
+    StorageClassSeen,
+    VolumeGone,
+    VolumeRequest,
+    Volumes,
+    VolumeSeen,
+)
 from central.scheduler import placement
 from central.scheduler.apply import apply
 from central.scheduler.cycle import schedule_once
+from central.scheduler.filters.interpod import describe_requests
 from central.scheduler.invariants import check_invariants
 from central.scheduler.placement import PlacementRequest
 from central.scheduler.scheduler import Scheduler
@@ -84,7 +92,7 @@ def test_where_they_are_too_few_the_sentence_says_so() -> None:
     cluster = racks()
     reason = told(schedule_once(cluster, [volume("a1", "a"), volume("b1", "b"), *gang(3)], 0.0))
     assert reason == (
-        "needs 3 pods x 1 GPU; the cluster fits 2 of 3 (32 of 32 GPUs free on 4 nodes; "
+        "needs 3 pods x 1 GPU; the cluster fits 2 of 3 (16 of 16 GPUs free on 2 nodes; "
         "short of volumes: enough for 2; 2 nodes: no free volumes (1 of class local with 1Gi))"
     )
     check_invariants(cluster)
@@ -186,7 +194,7 @@ def test_volumes_are_kept_for_the_gang_that_room_is_kept_for(spare: bool) -> Non
     check_invariants(cluster)
     assert binds(decisions) == ({"late": ("b", {"late": "b2"})} if spare else {})
     if not spare:
-        assert "excluding capacity reserved for g" in told(decisions, "late")
+        assert "excluding volumes reserved for ns/g" in told(decisions, "late")
     done = factories.pod("busy", 8, node="a", phase="Succeeded")
     over = [PodGone("uid-late")] if spare else []
     assert len(binds(schedule_once(cluster, [done, *over], 100.0))) >= 2
@@ -375,4 +383,20 @@ def _does(volume: VolumeSeen, claim: ClaimSeen) -> bool:
         volume.size >= claim.size
         and all(mode in volume.modes for mode in claim.modes)
         and all(labels.get(e.key) in e.values for e in claim.selector)
+    )
+
+
+def test_a_planned_volume_that_moves_changes_the_class_of_its_pod() -> None:
+    made = racks()
+    pod = factories.pod("p", 1, claims=("p",))
+    [bind] = binds(schedule_once(made, [volume("v", "a"), claim("p"), pod], 0.0)).values()
+    assert bind == ("a", {"p": "v"})
+    apply(made, volume("v", "b"))
+    check_invariants(made)
+
+
+def test_the_sentence_counts_volumes_that_pods_share() -> None:
+    want = VolumeRequest("local", GI)
+    assert describe_requests(Volumes(wants=((want, 2),), shared=(("ns/data", want),))) == (
+        "3 of class local with 1Gi"
     )

@@ -1,4 +1,4 @@
-"""Facts about pods, their controllers, gangs, classes and volumes, applied to the state.
+"""Facts about pods, their controllers, gangs, nodes, classes and volumes, applied to the state.
 
 One pod fact may change all of these together: the pod's node and devices, what the node is charged,
 its gang's counts, and the class by which placement decides."""
@@ -8,8 +8,13 @@ from collections.abc import Sequence
 from central.model.facts import (
     BindFailed,
     EvictDone,
+    GangGone,
+    GangSeen,
     NamespaceGone,
     NamespaceSeen,
+    NodeReported,
+    NodeSeen,
+    NodeSilent,
     OwnerSeen,
     PodSeen,
     PodSpec,
@@ -29,7 +34,7 @@ from central.scheduler.inventory.pods import (
     transition,
 )
 from central.scheduler.state.cluster_state import ClusterState
-from central.scheduler.state.gangs import Gang, GangKey, key_of
+from central.scheduler.state.gangs import Gang, GangKey
 from protos.names import GPU, GPU_SHARE
 
 # --- pods and their controllers ----------------------------------------------
@@ -57,6 +62,7 @@ def release_held_pods(state: ClusterState, now: float) -> None:
 # No eviction of a pod is asked for again before this time after a refusal; each refusal doubles it.
 EVICTION_BACKOFF_S = 60.0
 EVICTION_BACKOFF_MAX_S = 3600.0
+EVICTION_UNKNOWN_S = 5.0  # after no answer at all
 
 
 def update_pod(state: ClusterState, fact: PodSeen) -> None:
@@ -76,7 +82,7 @@ def update_pod(state: ClusterState, fact: PodSeen) -> None:
     elif pod.seen == fact:
         return  # its status changed in fields that the scheduler does not read
     else:
-        rejoin = key_of(fact) != key_of(pod.seen)
+        rejoin = fact.gang_key != pod.seen.gang_key
         if rejoin:
             leave_gang(state, pod)
         before, pod.seen = pod.seen, fact
@@ -113,8 +119,7 @@ def delete_pod(state: ClusterState, uid: str) -> None:
     state.observer.pod_gone(pod.seen, evicting=pod.evicting)
     name = (pod.seen.namespace, pod.seen.name)
     if pod.node:
-        node = node_of(state, pod.node)
-        node.forget_pod(name)  # a later pod of this name has other devices
+        node_of(state, pod.node).reported.forget(name)
     move_pod(state, pod, "")
     state.podclasses.remove_spec(pod.seen.spec)
     on_unassigned(state, pod)
@@ -134,6 +139,8 @@ def bind_failed(state: ClusterState, fact: BindFailed) -> None:
     gang = state.gang_of(pod)
     if gang is not None:
         gang.attempt.bind_failures += 1
+        if not fact.final:
+            gang.attempt.reason = f"could not bind pod {pod.seen.name}: {fact.why}; retrying"
 
 
 def evict_done(state: ClusterState, fact: EvictDone) -> None:
@@ -147,10 +154,106 @@ def evict_done(state: ClusterState, fact: EvictDone) -> None:
         return  # reported twice
     pod.advance(EVICTION_ENDED)
     refusals = pod.evict_backoff.refusals
-    not_before = state.now + min(EVICTION_BACKOFF_S * 2**refusals, EVICTION_BACKOFF_MAX_S)
-    pod.evict_backoff = EvictionBackoff(min(refusals + 1, 10), not_before)
+    if fact.unknown:
+        not_before = state.now + EVICTION_UNKNOWN_S
+    else:
+        not_before = state.now + min(EVICTION_BACKOFF_S * 2**refusals, EVICTION_BACKOFF_MAX_S)
+        refusals = min(refusals + 1, 10)
+    pod.evict_backoff = EvictionBackoff(refusals, not_before)
     state.pending.preemption_retry_at.add(not_before)
     member_changed(state, pod)
+
+
+# --- nodes, from the API server and from agents -------------------------------
+
+
+def update_node(state: ClusterState, fact: NodeSeen) -> None:
+    node = node_of(state, fact.name)
+    if node.seen == fact:
+        return
+    before, node.seen = node.seen, fact
+    if before is None or before.labels != fact.labels:
+        state.network.node_changed()
+    if fact.ready and not fact.unschedulable:
+        state.unschedulable_nodes.discard(fact.name)
+    else:
+        state.unschedulable_nodes.add(fact.name)
+    _put_row(state, node)
+    if before is None:
+        for pod in node.pods.values():
+            charge(state, pod)
+        reconcile_gpus(state, node)
+
+
+def delete_node(state: ClusterState, name: str) -> None:
+    node = state.nodes.get(name)
+    if node is None or node.seen is None:
+        return
+    for pod in node.pods.values():
+        refund(state, pod)
+    node.seen = None
+    node.drop_report()
+    state.unschedulable_nodes.discard(name)
+    state.snapshot.drop_node(name)
+    state.network.node_changed()
+    _update_health(state, node)
+    forget_if_empty(state, name)
+
+
+def apply_report(state: ClusterState, fact: NodeReported) -> None:
+    node = node_of(state, fact.node)
+    node.silent = False
+    before = node.merged()
+    if node.apply_report(fact):
+        if node.merged() != before:
+            _put_row(state, node)
+        reconcile_gpus(state, node)
+        _update_health(state, node)
+    elif node.report_failed:  # what was lost is known
+        node.report_failed = False
+        _put_row(state, node)
+
+
+def lose_report(state: ClusterState, name: str) -> None:
+    """The node's newest report could not be applied, so the node gets no more pods until one is."""
+    node = node_of(state, name)
+    if not node.report_failed:
+        node.report_failed = True
+        _put_row(state, node)
+
+
+def node_silent(state: ClusterState, fact: NodeSilent) -> None:
+    node_of(state, fact.node).silent = True
+
+
+def _put_row(state: ClusterState, node: ClusterNode) -> None:
+    """Writes what the API server and the agent report into the node's row of the snapshot."""
+    if (merged := node.merged()) is None:
+        return
+    snapshot = state.snapshot
+    new = snapshot.columns.unknown(merged.allocatable)
+    moved = [
+        (snapshot.columns.row[pod.node], spec)
+        for pod in (state.pods.values() if new else ())
+        if (spec := pod.charged_spec) is not None and not new.isdisjoint(dict(spec.requests))
+    ]
+    for row, spec in moved:
+        snapshot.give(row, spec)
+    snapshot.put_node(merged)
+    for row, spec in moved:
+        snapshot.take(row, spec)
+
+
+def _update_health(state: ClusterState, node: ClusterNode) -> None:
+    """Marks the gangs on a node that has, or had, unhealthy devices: their reasons name these."""
+    unhealthy, was_unhealthy = node.is_unhealthy(), node.name in state.unhealthy_nodes
+    if unhealthy:
+        state.unhealthy_nodes.add(node.name)
+    else:
+        state.unhealthy_nodes.discard(node.name)
+    if unhealthy or was_unhealthy:
+        for pod in node.pods.values():
+            member_changed(state, pod)
 
 
 # --- the node of a pod, and what it is charged there -------------------------
@@ -175,7 +278,7 @@ def move_pod(state: ClusterState, pod: Pod, where: str, gpus: int = 0) -> None:
         _notify_agent(state, pod)
     pod.gpus = gpus if where and pod.alive else 0
     charge(state, pod)
-    if where and node_of(state, where).has_observed((pod.seen.namespace, pod.seen.name)):
+    if where and node_of(state, where).reported.has((pod.seen.namespace, pod.seen.name)):
         reconcile_gpus(
             state, node_of(state, where)
         )  # its agent reported the pod before the API server did
@@ -198,7 +301,7 @@ def assign_nics(state: ClusterState, *pods: Pod) -> None:
     """Plans NICs for pods that were just charged to their nodes."""
     for name in sorted({pod.node for pod in pods if pod.spec.rdma_containers}):
         node = state.nodes[name]
-        if node.reported.nics_limited:
+        if node.reported.nics is not None:
             node.assign_nics()
             state.snapshot.put_nics(state.snapshot.columns.row[name], node.nic_capacity())
 
@@ -208,7 +311,9 @@ def refund(state: ClusterState, pod: Pod) -> None:
     if pod.charged_spec is None:
         return
     state.snapshot.give(state.snapshot.columns.row[pod.node], pod.charged_spec)
-    counted = bool(pod.charged_spec.rdma_containers) and state.nodes[pod.node].reported.nics_limited
+    counted = (
+        bool(pod.charged_spec.rdma_containers) and state.nodes[pod.node].reported.nics is not None
+    )
     pod.charged_spec = None
     if pod.gpus or counted:
         pod.gpus = 0
@@ -221,8 +326,9 @@ def _update_row(state: ClusterState, node: ClusterNode) -> None:
         node.assign_nics()
         state.snapshot.put_nics(row, node.nic_capacity())
         state.snapshot.put_gpus(
-            row, node.reported.shape, node.free(), node.offered(), node.free_shares()
+            row, node.reported.shape, node.free(), node.reported.offered, node.free_shares()
         )
+        state.snapshot.columns.gpus.installed[row] = node.installed()
 
 
 def reconcile_gpus(state: ClusterState, node: ClusterNode) -> None:
@@ -246,7 +352,9 @@ def node_of(state: ClusterState, name: str) -> ClusterNode:
 
 def forget_if_empty(state: ClusterState, name: str) -> None:
     node = state.nodes.get(name)
-    if node is not None and node.seen is None and not node.pods and node.report is None:
+    if node is None or node.seen is not None or node.pods:
+        return
+    if node.report is None and not node.report_failed:
         del state.nodes[name]
 
 
@@ -280,7 +388,19 @@ def assume(
 # --- the gang of a pod -------------------------------------------------------
 
 
-def get_or_create_gang(state: ClusterState, key: GangKey) -> Gang:
+def update_group(state: ClusterState, fact: GangSeen) -> None:
+    _get_or_create_gang(state, (fact.namespace, fact.name, True)).object = fact
+
+
+def delete_group(state: ClusterState, fact: GangGone) -> None:
+    gang = state.gangs.get((fact.namespace, fact.name, True))
+    if gang is not None:
+        gang.object = None
+        state.pending.changed(gang)
+        _drop_if_empty(state, gang)
+
+
+def _get_or_create_gang(state: ClusterState, key: GangKey) -> Gang:
     gang = state.gangs.get(key)
     if gang is None:
         gang = state.gangs[key] = Gang(key)
@@ -288,18 +408,9 @@ def get_or_create_gang(state: ClusterState, key: GangKey) -> Gang:
     return gang
 
 
-def delete_group(state: ClusterState, key: GangKey) -> None:
-    gang = state.gangs.get(key)
-    if gang is not None:
-        gang.object = None
-        state.pending.changed(gang)
-        _drop_if_empty(state, gang)
-
-
 def join_gang(state: ClusterState, pod: Pod, *, first_sight: bool) -> None:
-    key = key_of(pod.seen)
-    if key is not None:
-        gang = get_or_create_gang(state, key)
+    if (key := pod.seen.gang_key) is not None:
+        gang = _get_or_create_gang(state, key)
         gang.members[pod.seen.uid] = pod
         gang.invalidate_counts()
         if first_sight and pod.seen.phase == "Running":
@@ -386,13 +497,13 @@ def storage_changed(state: ClusterState, fact: StorageFact) -> None:
 def on_assigned(state: ClusterState, pods: Sequence[Pod]) -> None:
     """Plans for the claims of these pods the volumes that their placement reserved."""
     snapshot, storage = state.snapshot, state.podclasses.storage
-    seats: dict[tuple[int, Volumes], list[Pod]] = {}
+    claimants: dict[tuple[int, Volumes], list[Pod]] = {}
     for pod in pods:
         volumes = pod.spec.volumes
         if volumes is not None and (volumes.wants or volumes.shared):
-            seats.setdefault((snapshot.columns.row[pod.node], volumes), []).append(pod)
+            claimants.setdefault((snapshot.columns.row[pod.node], volumes), []).append(pod)
     shared: dict[str, str] = {}
-    for (row, volumes), there in seats.items():
+    for (row, volumes), there in claimants.items():
         lots, common = snapshot.pod_counts.volumes.confirm(row, volumes)
         shared |= common
         wants = [want for want, count in volumes.wants for _ in range(count)]
@@ -400,7 +511,7 @@ def on_assigned(state: ClusterState, pods: Sequence[Pod]) -> None:
             storage.plan(pod.seen, zip(wants, lot, strict=True), shared)
     sharing = [state.pods[uid] for claim in shared for uid in storage.users(claim)]
     freed = snapshot.freed
-    for pod in (*(pod for there in seats.values() for pod in there), *sharing):
+    for pod in (*(pod for there in claimants.values() for pod in there), *sharing):
         reclassify(state, pod)
     snapshot.freed = freed  # reclassifying charges and refunds rows, but frees no capacity
 

@@ -1,0 +1,74 @@
+"""What is wrong with a Job before it is created: a queue or PriorityClass that does not exist, a request that no node and
+no queue can meet. Only what the user may see is compared, and a warning stops nothing."""
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+from typing import Any
+
+from central.cli.jobs.api import Api, CannotDo
+from central.kube.resource_paths import BY_KIND, ResourcePath
+from central.model.json_types import Json
+from central.model.resources import DEFAULT
+from central.model.wording import NEVER
+from protos.names import GPU
+
+
+def warnings(api: Api, job: Json) -> Iterator[str]:
+    """Sentences about the Job as the cluster is now."""
+    spec = job.get("spec") or {}
+    name, queue = spec.get("priorityClassName") or "", spec.get("queue") or DEFAULT
+    if name and (why := _missing(api, BY_KIND["PriorityClass"], name)):
+        yield why
+    queues = {each["metadata"]["name"]: each for each in _all(api, BY_KIND["Queue"])}
+    if queues and queue not in (*queues, DEFAULT):
+        yield f"queue {queue} does not exist{_near(queue, queues)}; the job waits for it"
+    tasks = [task for task in spec.get("tasks") or () if isinstance(task, dict)]
+    each = [_gpus(task) for task in tasks]
+    most = [_whole((n.get("status") or {}).get("allocatable")) for n in _all(api, BY_KIND["Node"])]
+    if most and each and max(each) > max(most):
+        yield f"{NEVER}: no node has {max(each)} GPUs, the most is {max(most)}"
+    capability = ((queues.get(queue) or {}).get("spec") or {}).get("capability") or {}
+    needed = _needed(spec, tasks, each)
+    if GPU in capability and needed > _whole(capability):
+        yield f"{NEVER}: queue {queue} has a capability of {capability[GPU]} GPUs; {needed} are needed"
+
+
+def _needed(spec: Json, tasks: list[Json], each: list[int]) -> int:
+    """The fewest GPUs with which the Job starts: those of its minAvailable pods that ask for least."""
+    pods = sorted(
+        gpus
+        for task, gpus in zip(tasks, each, strict=True)
+        for _ in range(min(int(task.get("replicas") or 1), 10_000))
+    )
+    return sum(pods[: int(spec.get("minAvailable") or len(pods))])
+
+
+def _gpus(task: Json) -> int:
+    pod = ((task.get("template") or {}).get("spec")) or {}
+    return sum(
+        _whole((c.get("resources") or {}).get("limits")) for c in pod.get("containers") or ()
+    )
+
+
+def _whole(amounts: Any) -> int:
+    text = str((amounts or {}).get(GPU, 0))
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+
+
+def _missing(api: Api, kind: ResourcePath, name: str) -> str:
+    known = {each["metadata"]["name"] for each in _all(api, kind)}
+    if not known or name in known:
+        return ""
+    return f"{kind.kind} {name} does not exist{_near(name, known)}; the pods cannot be created"
+
+
+def _near(name: str, known: Any) -> str:
+    near = get_close_matches(name, sorted(known), 1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _all(api: Api, kind: ResourcePath) -> list[Json]:
+    try:
+        return api.all(kind)
+    except CannotDo:
+        return []  # the user may not list them

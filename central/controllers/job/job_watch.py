@@ -1,0 +1,50 @@
+"""What the Job controller hears of pods. An exception in it is the Job's, never the pod's: the pod is recorded
+in any case, and the Job, set aside, finds what it missed when it is tried again.
+
+Design: docs/design/0049-containment.md
+"""
+
+from central.controllers.job.job import Job
+from central.controllers.job.job_store import JobStore
+from central.controllers.object_fence import ObjectFence
+from central.model.facts import PodSeen
+
+
+def pod_seen(
+    jobs: JobStore, fence: ObjectFence, pod: PodSeen, now: float, *, by_scheduler: bool
+) -> None:
+    """by_scheduler: the scheduler itself evicts the pod."""
+    job = jobs.job_of(pod)
+    if job is not None and fence.blocks(job.key, content_of(job)):
+        jobs.record_pod(job, pod)
+        return
+    try:
+        jobs.pod_seen(pod, now, by_scheduler=by_scheduler)
+    except Exception as error:
+        if job is None:
+            raise
+        jobs.record_pod(job, pod)
+        fence.failed(job.key, content_of(job), error)
+
+
+def pod_gone(
+    jobs: JobStore, fence: ObjectFence, pod: PodSeen, now: float, *, by_scheduler: bool
+) -> None:
+    """As pod_seen."""
+    job = jobs.job_of(pod)
+    if job is not None and fence.blocks(job.key, content_of(job)):
+        jobs.forget_pod(job, pod)
+        return
+    try:
+        jobs.pod_gone(pod, now, by_scheduler=by_scheduler)
+    except Exception as error:
+        if job is None:
+            raise
+        jobs.forget_pod(job, pod)
+        fence.failed(job.key, content_of(job), error)
+
+
+def content_of(job: Job) -> object:
+    """What a decision about the Job depends on, apart from its pods, which change often."""
+    seen = job.seen
+    return (seen.spec, seen.error, seen.deleting, tuple(wish.uid for wish in job.commands))

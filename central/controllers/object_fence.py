@@ -1,0 +1,64 @@
+"""Contains an exception in a controller's decision about one object to that object: the others of the step
+are reconciled in the same cycle.
+
+    the decision raises        its decisions are dropped, and what was noted for them is taken back
+    the object changes         it is tried at once the first time, then with a backoff
+    it does not change         it is tried again after the quarantine's backoff
+
+Design: docs/design/0049-containment.md
+"""
+
+from collections.abc import Container
+from typing import cast
+
+from central.scheduler.quarantine import Quarantine, SetAside, SetAsideKey
+
+Key = tuple[str, str]  # namespace and name
+
+
+class ObjectFence:
+    """The quarantine as the controller of one kind sees it. content: what a decision about the object
+    depends on; equal as long as another try is pointless."""
+
+    def __init__(self, quarantine: Quarantine, kind: str, now: float) -> None:
+        self._quarantine, self._kind, self._now = quarantine, kind, now
+
+    def blocks(self, key: Key, content: object) -> bool:
+        """Whether the object, as it is now, must not be tried."""
+        found = self._quarantine.set_asides
+        return bool(found) and self._quarantine.blocks(self._key(key), content, self._now)
+
+    def failed(self, key: Key, content: object, error: Exception) -> SetAside:
+        """Sets the object aside."""
+        return self._quarantine.set_aside(self._key(key), key, error, content, self._now)
+
+    def why(self, key: Key) -> str:
+        """Why the object is set aside, for users; empty: it is not."""
+        found = self._quarantine.set_asides.get(self._key(key))
+        return found.why if found is not None else ""
+
+    def passed(self, key: Key) -> None:
+        """The object was tried without a failure."""
+        if self._quarantine.set_asides:
+            self._quarantine.release(self._key(key))
+
+    def postpone(self, key: Key, delay_s: float) -> None:
+        """The object could not be tried now."""
+        if (found := self._quarantine.set_asides.get(self._key(key))) is not None:
+            found.retry_at = max(found.retry_at, self._now + delay_s)
+
+    def retried(self, known: Container[Key]) -> list[Key]:
+        """The objects whose backoff has ended. Forgets those that are gone."""
+        due = []
+        for key, found in list(self._quarantine.set_asides.items()):
+            if key.kind != self._kind or not key.of_decision:
+                continue
+            name = cast("Key", key.identity)
+            if name not in known:
+                self._quarantine.release(key)
+            elif self._now >= found.retry_at:
+                due.append(name)
+        return due
+
+    def _key(self, key: Key) -> SetAsideKey:
+        return SetAsideKey(self._kind, key, of_decision=True)

@@ -1,0 +1,97 @@
+"""The fields of a Queue that Volcano's API does not have: who may use it, and limits. They are in its spec or, for
+clusters with Volcano's own CRD, which drops unknown fields, as JSON in the annotation lockstep.dev/queue-policy.
+
+    access:
+      namespaces: [team-a]
+      namespaceSelector: {matchLabels: {team: a}}
+      users: ["system:serviceaccount:ci:trainer"]
+      groups: ["system:serviceaccounts:team-b"]
+    borrowingLimit: {nvidia.com/gpu: 8}
+    lendingLimit: {nvidia.com/gpu: 4}
+    maxRunningGangs: 20
+    perNamespace: {maxRunningGangs: 4, resources: {nvidia.com/gpu: 16}}
+"""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from central.kube.decode.effective_requests import resource_amounts
+from central.kube.decode.fields import FieldError, int_field, strings_field, text_field, too_long
+from central.kube.decode.pod_affinity import label_expressions
+from central.model import limits
+from central.model.facts import Amounts, QueueAccess, QueueSeen
+from central.model.json_types import Json
+from protos import names
+
+FIELDS = ("access", "borrowingLimit", "lendingLimit", "maxRunningGangs", "perNamespace")
+_ACCESS = ("namespaces", "namespaceSelector", "users", "groups")
+_PER_NAMESPACE = ("maxRunningGangs", "resources")
+
+
+def decode(spec: Json, meta: Json, seen: QueueSeen) -> QueueSeen:
+    """Raises FieldError. A rule that cannot be read must not leave the queue open, so unknown fields of the
+    annotation are errors, too."""
+    where, fields = "spec", spec
+    if text := text_field(meta.get("annotations") or {}, names.QUEUE_POLICY):
+        where = f"annotation {names.QUEUE_POLICY}"
+        if any(spec.get(field) is not None for field in FIELDS):
+            raise FieldError(f"{where}: the spec has such fields, too; use one of the two")
+        fields = _mapping(_parsed(text, where), where, FIELDS)
+    per_namespace = _mapping(fields.get("perNamespace"), f"{where}.perNamespace", _PER_NAMESPACE)
+    return replace(
+        seen,
+        access=_access(fields.get("access"), f"{where}.access"),
+        borrowing_limit=amounts_field(fields.get("borrowingLimit"), f"{where}.borrowingLimit"),
+        lending_limit=amounts_field(fields.get("lendingLimit"), f"{where}.lendingLimit"),
+        running_gangs=_count(fields, where),
+        namespace_gangs=_count(per_namespace, f"{where}.perNamespace"),
+        namespace_amounts=amounts_field(
+            per_namespace.get("resources"), f"{where}.perNamespace.resources"
+        ),
+    )
+
+
+def amounts_field(quantities: Json | None, field: str) -> Amounts:
+    if len(quantities or ()) > limits.RESOURCES:
+        raise FieldError(too_long(field, quantities or (), limits.RESOURCES))
+    return tuple(sorted(resource_amounts(quantities, field).items()))
+
+
+def _access(part: Any, where: str) -> QueueAccess | None:
+    if part is None:
+        return None
+    part = _mapping(part, where, _ACCESS)
+    selector = part.get("namespaceSelector")
+    found = {
+        key: strings_field(part, key, where, limits.VALUES) for key in _ACCESS if key != _ACCESS[1]
+    }
+    if selector is not None:
+        selector = label_expressions(
+            _mapping(selector, f"{where}.namespaceSelector", ("matchLabels", "matchExpressions")),
+            f"{where}.namespaceSelector",
+        )
+    return QueueAccess(found["namespaces"], selector, found["users"], found["groups"])
+
+
+def _count(part: Json, where: str) -> int | None:
+    if part.get("maxRunningGangs") is None:
+        return None
+    return int_field(part, "maxRunningGangs", where, 0)
+
+
+def _parsed(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise FieldError(f"{where}: not JSON") from None
+
+
+def _mapping(part: Any, where: str, known: tuple[str, ...]) -> Json:
+    if part is None:
+        return {}
+    if not isinstance(part, dict):
+        raise FieldError(f"{where}: not an object")
+    if unknown := sorted(set(part) - set(known)):
+        raise FieldError(f"{where}: unknown field {unknown[0]}; known: {', '.join(known)}")
+    return part

@@ -1,0 +1,136 @@
+"""The largest values that are accepted from outside: from objects, whoever may create them, and from agents.
+
+Each limit is well above what a demanding user needs, and low enough that one object costs milliseconds and
+cannot overflow a sum. What exceeds one is refused with a sentence that names the field and the limit. The CRDs
+have the same limits where they concern Volcano's kinds; they are checked here again, because a cluster may have
+older CRDs. docs/reference/limits.md is written from this table.
+"""
+
+from typing import NamedTuple
+
+
+class Limit(NamedTuple):
+    most: int
+    what: str
+    why: str
+
+
+TABLE: list[Limit] = []
+
+
+def _limit(most: int, what: str, why: str) -> int:
+    TABLE.append(Limit(most, what, why))
+    return most
+
+
+# --- texts -------------------------------------------------------------------
+TEXT = _limit(
+    1024,
+    "characters of an annotation or text field that is read",
+    "an annotation may have 256 KiB; patterns and messages see no more than this",
+)
+NAME = _limit(253, "characters of a name, of a namespace, of a uid", "as in Kubernetes")
+AMOUNT_TEXT = _limit(
+    64, "characters of a quantity, a duration or a time", "the longest useful ones have about 30"
+)
+SCHEDULE = _limit(256, "characters of a CronJob's schedule", "a list of all 60 minutes has 170")
+PATTERN = _limit(512, "characters of a HyperNode's regular expression", "it matches node names")
+NESTING = _limit(
+    100,
+    "levels of nesting in a Job, CronJob, JobFlow or JobTemplate",
+    "a pod template has about 12",
+)
+# --- amounts -----------------------------------------------------------------
+POD_AMOUNT = _limit(
+    2**47,
+    "bytes or units of one resource in a pod's request or on a node; more counts as this",
+    "128 TiB; the sums over 65,536 pods or nodes stay below 2^63",
+)
+DEVICES = _limit(
+    2**20, "GPUs, shares, MIG slices or NIC shares of a pod or node; more counts as this",
+    "no machine has as many",
+)  # fmt: skip
+DURATION_S = _limit(
+    100 * 366 * 86400, "seconds of a duration", "a hundred years; later times cannot be represented"
+)
+# --- pods and nodes ----------------------------------------------------------
+CONTAINERS = _limit(512, "containers of a pod, and as many init containers", "")
+RESOURCES = _limit(
+    128, "distinct resources in one list (requests, allocatable, a queue's capability)",
+    "each is a column of the table of free capacity",
+)  # fmt: skip
+COLUMNS = _limit(
+    512, "distinct resources that all nodes offer together; further ones count as absent",
+    "each is a column of the table of free capacity",
+)  # fmt: skip
+SELECTOR = _limit(256, "labels of a nodeSelector or matchLabels", "")
+TERMS = _limit(
+    64, "terms of one kind of affinity or anti-affinity, and topology spread constraints",
+    "each is compared with the pods or nodes of the whole cluster",
+)  # fmt: skip
+EXPRESSIONS = _limit(128, "expressions of one term or selector", "as above")
+VALUES = _limit(
+    4096, "values or namespaces of one expression", "lists of machine types have about a thousand"
+)
+TOLERATIONS = _limit(256, "tolerations of a pod, and taints of a node", "")
+PORTS = _limit(1024, "ports of a pod on its node", "each is compared with those of other pods")
+VOLUMES = _limit(256, "volumes of a pod, and of a Job", "the kubelet attaches about 256 at most")
+OWNERS = _limit(64, "owner references of an object", "")
+LABELS = _limit(1024, "labels of an object", "")
+# --- gangs, Jobs, queues, networks -------------------------------------------
+REPLICAS = _limit(
+    100_000,
+    "pods of a task, a Job or a gang's minimum",
+    "the largest known clusters run 150,000 pods",
+)
+CREATES = _limit(
+    1000, "pods of a Job that are being created at a time; the others follow",
+    "their manifests take a tenth of a second of a cycle",
+)  # fmt: skip
+TASKS = _limit(
+    1000, "tasks of a Job, and entries of minTaskMember and dependsOn",
+    "their templates fill the 1.5 MiB that an object may have",
+)  # fmt: skip
+ROLES = _limit(
+    64, "tasks in task-topology-affinity and in task-topology-anti-affinity, each",
+    "every pair of them is a rule",
+)  # fmt: skip
+TASK_TEXT = _limit(
+    8192,
+    "characters of these two annotations",
+    "64 tasks with the longest names that a task may have",
+)
+SUBGROUPS = _limit(64, "subgroup policies of a PodGroup", "each has a search of its own")
+POLICIES = _limit(
+    64, "lifecycle policies of a Job or task, and events of one", "there are 8 events"
+)
+PLUGINS = _limit(32, "plugins of a Job", "there are 10")
+ARGUMENTS = _limit(128, "arguments of a Job plugin", "")
+STEPS = _limit(
+    500, "steps of a JobFlow, dependencies of a step, and probes of one kind",
+    "each step is a Job",
+)  # fmt: skip
+RETRIES = _limit(2**31 - 1, "restarts that a Job may have", "as in Volcano")
+MEMBERS = _limit(10_000, "members of a HyperNode", "a line for each node of a large cluster")
+TIER = _limit(100, "tier of a HyperNode", "each tier is a level of the network tree")
+QUEUE_DEPTH = _limit(16, "levels of queues", "an organization has about five")
+# --- agents' reports ---------------------------------------------------------
+GPUS = _limit(
+    62,
+    "GPUs of a node in its agent's report",
+    "sets of GPUs are bits of a 64-bit number; 32 are known",
+)
+NICS = _limit(512, "RDMA NICs of a node, virtual functions included", "")
+SLICES = _limit(
+    64, "MIG slices of a GPU", "hardware has 7 GPU instances of up to 8 compute instances"
+)
+GPU_MEMORY = _limit(2**47, "bytes of a GPU's memory", "128 TiB")
+NIC_AMOUNT = _limit(
+    2**31 - 1,
+    "handles, objects and shares of a NIC, and the sum over a node's NICs",
+    "as in the kernel",
+)
+GRANTS = _limit(
+    16_384, "grants, usage records and memory records in one report", "a node has some hundred pods"
+)
+GRANT_DEVICES = _limit(4096, "devices of one grant", "")

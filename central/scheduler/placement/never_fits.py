@@ -1,0 +1,156 @@
+"""Whether pods can never start on the present nodes, whatever ends there, and why.
+
+Every bound is an upper one: nodes are counted as ready, uncordoned, empty, and with all their GPUs healthy. Nodes
+that the pods may not use by label, taint or GPU model are left out. So what this says is certain until somebody
+changes the nodes or the pods. An empty answer says nothing.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from central.model import wording
+from central.model.arrays import Ints
+from central.model.facts import PodSpec
+from central.scheduler.filters import node_filters
+from central.scheduler.inventory.columns import ABSENT
+from central.scheduler.snapshot import island_masks
+from central.scheduler.snapshot.capacity import PodClassCapacity
+from central.scheduler.snapshot.snapshot import Snapshot
+from protos.names import GPU_SHARE, NUMA
+from protos.slicing import is_slice
+
+NOT_LASTING = (GPU_SHARE, "hca_handle", "hca_object")
+Groups = Sequence[tuple[PodSpec, int]]
+
+
+def level_name(level: str) -> str:
+    """A level without the prefix of its label key."""
+    return "NUMA node" if level == NUMA else level.rpartition("/")[2]
+
+
+def no_node_for_one(snapshot: Snapshot, view: PodClassCapacity) -> str:
+    """Why no node can ever run one of the pods."""
+    rows, refusals = _usable(snapshot, view)
+    if not len(rows):
+        if not refusals:
+            return ""
+        return f"{wording.NEVER}: no node may run such a pod{_in_brackets(refusals)}"
+    if _changes(view):
+        return ""
+    most = view.most_by_row()[rows]
+    if (most >= view.amounts).all(axis=1).any():
+        return ""
+    names = resource_names(snapshot, view)
+    where = "no node that they may use" if refusals else "no node"
+    for index, column in enumerate(view.columns.tolist()):
+        asked, best, resource = int(view.amounts[index]), int(most[:, index].max()), names[column]
+        if column == ABSENT and _offered(snapshot, resource):
+            return ""
+        if asked > best:
+            return (
+                f"{wording.NEVER}: {where} has {wording.amount(resource, asked)} "
+                f"{wording.resource(resource)}, the most is {wording.amount(resource, best)}"
+                f"{_in_brackets(refusals)}"
+            )
+    return f"{wording.NEVER}: {where} has all that one pod requests{_in_brackets(refusals)}"
+
+
+def resource_names(snapshot: Snapshot, view: PodClassCapacity) -> dict[int, str]:
+    """By column; for ABSENT one of the resources that the pods request."""
+    columns = snapshot.columns.column
+    names = {column: name for name, column in columns.items()}
+    absent = (name for name, _ in view.spec.requests if name not in columns)
+    return {**names, ABSENT: next(absent, "")}
+
+
+def _offered(snapshot: Snapshot, resource: str) -> bool:
+    """Whether a node offers the resource although it has no column, because there are too many."""
+    return any(resource in node.allocatable for node in snapshot.columns.nodes if node is not None)
+
+
+def too_many(snapshot: Snapshot, view: PodClassCapacity, required: str, count: int) -> str:
+    """Why so many pods of one class fit in no domain of the required level, even an empty one."""
+    if _changes(view):
+        return ""
+    rows, refusals = _usable(snapshot, view)
+    capacity = np.zeros(len(snapshot.columns.names), dtype=np.int64)
+    capacity[rows] = (view.most_by_row()[rows] // view.amounts).min(axis=1)
+    if not required:
+        if not 0 < (most := int(capacity.sum())) < count:
+            return ""
+        where = "the nodes that they may use fit" if refusals else "the cluster fits"
+        return f"{wording.NEVER}: even if empty, {where} {most}"
+    if required in island_masks.PARTS:
+        capacity = _in_part(snapshot, view, required, capacity)
+    elif required in snapshot.columns.domains.levels:
+        of = snapshot.columns.domains.of[snapshot.columns.domains.levels.index(required)]
+        inside = of >= 0
+        capacity = np.bincount(of[inside], weights=capacity[inside]).astype(np.int64)
+    most = int(capacity.max(initial=0))
+    if not 0 < most < count:
+        return ""
+    return f"{wording.NEVER}: even if empty, no {level_name(required)} fits more than {most}"
+
+
+def too_many_gpus(snapshot: Snapshot, groups: Groups) -> str:
+    """Why pods of several classes, which fit alone, cannot all fit: their GPUs together."""
+    usable = np.zeros(len(snapshot.columns.names), dtype=np.bool_)
+    needed = 0
+    for spec, count in groups:
+        view = snapshot.view(spec)
+        needed += view.gpus * count
+        if view.gpus:
+            usable[_usable(snapshot, view)[0]] = True
+    gpus = snapshot.columns.gpus.installed
+    most = int(np.maximum(snapshot.columns.allocatable[:, 0], gpus)[usable].sum())
+    if needed <= most:
+        return ""
+    return f"{wording.NEVER}: they need {needed} GPUs, the nodes that they may use have {most}"
+
+
+def _usable(snapshot: Snapshot, view: PodClassCapacity) -> tuple[Ints, Counter[str]]:
+    """The rows that may run the pods now or later, and how many nodes never may, by reason."""
+    usable, refusals = view.passed_rows().tolist(), Counter[str]()
+    for row in view.refused_rows().tolist():
+        if (node := snapshot.columns.nodes[row]) is None:
+            continue
+        if why := node_filters.lasting_refusal(view.spec, node):
+            refusals[why] += 1
+        else:
+            usable.append(row)
+    return np.array(sorted(usable), dtype=np.int64), refusals
+
+
+def _changes(view: PodClassCapacity) -> bool:
+    """Shares, MIG slices and NIC limits: the agents change what nodes offer, so nothing is certain."""
+    return bool(view.share) or any(
+        name in NOT_LASTING or is_slice(name) for name, _ in view.spec.requests
+    )
+
+
+def _in_part(snapshot: Snapshot, view: PodClassCapacity, level: str, capacity: Ints) -> Ints:
+    """By row, for how many pods the largest island or NUMA node has GPUs."""
+    if not view.gpus:
+        return capacity
+    found = capacity.copy()
+    for row in np.flatnonzero(capacity).tolist():
+        masks = island_masks.masks(snapshot.columns.gpus.shape[row], level)
+        if masks:
+            found[row] = min(
+                int(capacity[row]), max(mask.bit_count() for mask in masks) // view.gpus
+            )
+    return found
+
+
+def _in_brackets(refusals: Counter[str]) -> str:
+    return f" ({'; '.join(nodes_refused(refusals))})" if refusals else ""
+
+
+def nodes_refused(reasons: Counter[str]) -> list[str]:
+    """As in "2 nodes: cordoned", by reason."""
+    return [
+        f"{count} node{'s' if count != 1 else ''}: {reason}"
+        for reason, count in sorted(reasons.items())
+    ]

@@ -1,0 +1,157 @@
+"""Objects that are set aside because the scheduler failed on them: a bug, contained to the object that triggered it.
+
+An object is tried again when it changes, and after a long backoff even if it does not. One that fails
+again and again waits longer each time, so that a tenant who keeps changing it costs nothing.
+
+    gang g raises TypeError: set aside for 5 min, then 10, 20, ... 60 min
+    its PodGroup changes: tried at once the first time, then after 30 s, 1 min, 2 min, ... 10 min
+
+Design: docs/design/0049-containment.md
+"""
+
+from collections import Counter, deque
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+GANG, ACCOUNT = "gang", "account of a gang"  # kinds: its decisions, or what its queue counts
+RETRY_S = (300.0, 3600.0)  # first and longest backoff of an object that does not change
+CHANGED_RETRY_S = (30.0, 600.0)  # the same of one that changes, from its second failure on
+FAILURES_KEPT = 20
+DETAIL_MAX = 160  # characters of the exception's text that a reason shows
+
+
+class SetAsideKey(NamedTuple):
+    """Names one object, or one gang's decision. identity: what tells it from its namesakes."""
+
+    kind: str  # as users know it: Pod, Node, PodGroup, Job, ...
+    identity: Hashable
+    of_decision: bool = False  # a controller's decision failed, not a fact about the object
+
+
+@dataclass(slots=True)
+class SetAside:
+    namespace: str
+    name: str
+    why: str  # for users
+    content: object  # the object as it was; tried again when it differs
+    failures: int
+    retry_at: float  # tried again then, in any case
+    changed_retry_at: float  # not tried before, even if it changed
+    latest: Any  # the newest fact about it, which is tried then; None: of a decision
+
+
+class SchedulerFailure(NamedTuple):
+    """An exception, for the log of the process that runs the scheduler."""
+
+    key: SetAsideKey
+    namespace: str
+    name: str
+    error: BaseException
+    fresh: bool  # the object was not set aside before
+
+
+class Quarantine:
+    def __init__(self) -> None:
+        self.set_asides: dict[SetAsideKey, SetAside] = {}
+        self.failures_to_log: deque[SchedulerFailure] = deque(
+            maxlen=FAILURES_KEPT
+        )  # not logged yet
+        self.warnings: list[tuple[SetAsideKey, SetAside]] = []  # without an Event yet
+        self.total: Counter[str] = Counter()  # failures so far, by kind
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without exceptions: they hold on to half of the process."""
+        return {**self.__dict__, "failures_to_log": deque(maxlen=FAILURES_KEPT)}
+
+    def set_aside(
+        self,
+        key: SetAsideKey,
+        display: tuple[str, str],
+        error: BaseException,
+        content: object,
+        now: float,
+    ) -> SetAside:
+        """display: namespace and name."""
+        before = self.set_asides.get(key)
+        failures = before.failures + 1 if before is not None else 1
+        again_s = 0.0 if failures == 1 else _doubled(CHANGED_RETRY_S, failures - 1)
+        found = self.set_asides[key] = SetAside(
+            *display,
+            f"set aside after a failure of the scheduler (a bug): {describe(error)}; "
+            "tried again when it changes",
+            content,
+            failures,
+            now + _doubled(RETRY_S, failures),
+            now + again_s,
+            None if key.of_decision or key.kind in (GANG, ACCOUNT) else content,
+        )
+        self.note(key, display, error, fresh=before is None)
+        self.warnings.append((key, found))
+        return found
+
+    def note(
+        self,
+        key: SetAsideKey,
+        display: tuple[str, str],
+        error: BaseException,
+        *,
+        fresh: bool = True,
+    ) -> None:
+        """Records a failure after which nothing needs to be set aside."""
+        self.total[key.kind] += 1
+        self.failures_to_log.append(SchedulerFailure(key, *display, error, fresh))
+
+    def blocks(self, key: SetAsideKey, content: object, now: float) -> bool:
+        """Whether the object, as it is now, must not be tried."""
+        found = self.set_asides.get(key)
+        if found is None or now >= found.retry_at:
+            return False
+        if found.content == content:
+            return True
+        found.retry_at = min(found.retry_at, found.changed_retry_at)
+        return now < found.retry_at
+
+    def release(self, key: SetAsideKey) -> None:
+        """The object was tried without a failure, or is gone."""
+        self.set_asides.pop(key, None)
+
+    def find(self, namespace: str, name: str) -> SetAside | None:
+        """Any object of that name."""
+        return next(
+            (
+                found
+                for found in self.set_asides.values()
+                if (found.namespace, found.name) == (namespace, name)
+            ),
+            None,
+        )
+
+    def retry_times(self) -> list[float]:
+        return [found.retry_at for found in self.set_asides.values()]
+
+    def counts(self) -> dict[str, int]:
+        """By kind; a kind that ever failed stays, with 0."""
+        found = Counter(key.kind for key in self.set_asides)
+        return {kind: found[kind] for kind in sorted(self.total)}
+
+    def take_failures(self) -> list[SchedulerFailure]:
+        taken = list(self.failures_to_log)
+        self.failures_to_log.clear()
+        return taken
+
+    def take_warnings(self) -> list[tuple[SetAsideKey, SetAside]]:
+        taken, self.warnings = self.warnings, []
+        return taken
+
+
+def describe(error: BaseException) -> str:
+    """The exception in one line."""
+    text = " ".join(str(error).split())
+    detail = text if len(text) <= DETAIL_MAX else f"{text[:DETAIL_MAX]}..."
+    return f"{type(error).__name__}: {detail}" if detail else type(error).__name__
+
+
+def _doubled(bounds: tuple[float, float], failures: int) -> float:
+    first, longest = bounds
+    return min(longest, first * 2.0 ** min(failures - 1, 20))

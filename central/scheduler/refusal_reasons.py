@@ -1,0 +1,148 @@
+"""Keeps the reasons of pending gangs true after they were refused.
+
+A refusal holds until capacity is freed, and its gang is not tried again before. Its numbers do not hold that long:
+other gangs that are bound in the meantime change what is free. So reasons that may be out of date at the end of a
+cycle are computed again, equal requests once, a bounded number in each cycle.
+
+Design: docs/design/0015-queues.md
+"""
+
+from itertools import islice
+
+from central.scheduler import fence, placement
+from central.scheduler.placement import explain
+from central.scheduler.queues import quota
+from central.scheduler.reservation.reservation import Reservation
+from central.scheduler.reservation.withholding import WithheldCapacity
+from central.scheduler.reserved_capacity import remarks
+from central.scheduler.scheduler import GangRefusal, Scheduler
+from central.scheduler.snapshot.draft import DoesNotFit, Draft
+from central.scheduler.state.gangs import Gang
+
+RECOMPUTED_MOST = 20  # different requests in one cycle; the others follow in the next cycles
+EXAMINED_MOST = 100  # gangs in one cycle, in turn
+
+FITS_NOW = "fits now; its pods are bound in the next cycle"
+Known = dict[tuple[object, ...], str]
+
+
+def refresh(scheduler: Scheduler, now: float) -> None:
+    """Brings the reasons of refused gangs up to date, after the pending gangs were tried."""
+    state, refused = scheduler.state, scheduler.refused
+    if not refused:
+        return
+    waiting = state.pending.waiting
+    if scheduler.queues.enabled:
+        scheduler.queues.measure_capacity(state.snapshot, state.unschedulable_nodes)
+    stamp = capacity_stamp(scheduler)
+    known: Known = {}
+    withheld = WithheldCapacity(state.snapshot)
+    for key in list(islice(refused, EXAMINED_MOST)):
+        entry, gang = refused.pop(key, None), waiting.get(key)
+        if entry is None or gang is None or not gang.attempt.reason:
+            continue
+        refused[key] = entry  # at the end: the others have their turn first
+        if entry.stamp != stamp and len(known) < RECOMPUTED_MOST:
+            try:
+                _recompute(scheduler, gang, entry, withheld, known)
+            except Exception as error:  # noqa: BLE001  a bug; the gang is set aside
+                fence.set_gang_aside(scheduler, entry.gang, error)
+                continue
+            _say(scheduler, entry, withheld, now)
+            entry.stamp = stamp
+        if entry.stamp == stamp:
+            _set_reason(scheduler, gang, entry.reason)
+    for key in scheduler.reservations:  # the time to their starts has changed
+        if (own := refused.get(key)) is not None and own.stamp == stamp:
+            withheld.set(*_still_held(scheduler, own))
+            _say(scheduler, own, withheld, now)
+    withheld.set([])
+
+
+def refresh_one(scheduler: Scheduler, gang: Gang) -> None:
+    """Brings the reason of one gang up to date, for somebody who asks for it between two cycles."""
+    entry = scheduler.refused.get(gang.key)
+    if entry is None or not gang.attempt.reason:
+        return
+    stamp = capacity_stamp(scheduler)
+    if entry.stamp != stamp:
+        withheld = WithheldCapacity(scheduler.state.snapshot)
+        try:
+            _recompute(scheduler, gang, entry, withheld, {})
+            _say(scheduler, entry, withheld, scheduler.state.now)
+        finally:
+            withheld.set([])
+        entry.stamp = stamp
+    _set_reason(scheduler, gang, entry.reason)
+
+
+def capacity_stamp(scheduler: Scheduler) -> tuple[object, ...]:
+    """Changes whenever the numbers of a reason may change, inside one capacity epoch."""
+    columns = scheduler.state.snapshot.columns
+    reserved = [
+        (key, held.place.rows.tobytes(), held.withheld.tobytes())
+        for key, held in scheduler.reservations.items()
+    ]
+    return (
+        scheduler.state.pending.epoch,
+        columns.free.sum(axis=0).tobytes(),
+        int(columns.gpus.count.sum()),
+        tuple(reserved),
+    )
+
+
+def _recompute(
+    scheduler: Scheduler, gang: Gang, entry: GangRefusal, withheld: WithheldCapacity, known: Known
+) -> None:
+    """Computes the refusal as it is now, for the gang that was tried, or for this one of those that
+    share the refusal. Withholds what they must leave free."""
+    state, request = scheduler.state, entry.request
+    if scheduler.refused.get(entry.gang.key) is not entry:
+        entry.gang = gang
+    base = quota.refusal(scheduler.queues, scheduler.min_resources, entry.gang, request.groups)
+    base = base or scheduler.min_resources.refusal(state, entry.gang, request.groups)
+    if base:
+        entry.binding = entry.volumes_only = ()
+        withheld.set([])
+    else:
+        held, volumes = _still_held(scheduler, entry)
+        withheld.set(held, volumes)
+        key = (request, *map(id, held), None, *map(id, volumes))
+        if (base := known.get(key, "")) == "":
+            base = known[key] = _why_not(scheduler, request)
+    entry.base = base
+
+
+def _still_held(
+    scheduler: Scheduler, entry: GangRefusal
+) -> tuple[list[Reservation], list[Reservation]]:
+    """The reservations that the gang must leave free, and those of which it must leave volumes."""
+    reservations = scheduler.reservations
+    binding, volumes = (
+        [each for each in held if reservations.get(each.gang.key) is each]
+        for held in (entry.binding, entry.volumes_only)
+    )
+    return binding, volumes
+
+
+def _why_not(scheduler: Scheduler, request: placement.PlacementRequest) -> str:
+    draft = Draft(scheduler.state.snapshot)
+    with draft.all_or_nothing():
+        try:
+            placement.fit(draft, request)
+        except DoesNotFit as refusal:
+            return refusal.why
+    draft.undo()  # a reservation ended after the gang was refused
+    return f"{explain.describe_pods(request.groups)}; {FITS_NOW}"
+
+
+def _say(scheduler: Scheduler, entry: GangRefusal, withheld: WithheldCapacity, now: float) -> None:
+    gang, base = entry.gang, entry.base
+    entry.reason = base + remarks(base, scheduler.reservations, gang, withheld, now)
+    _set_reason(scheduler, gang, entry.reason)
+
+
+def _set_reason(scheduler: Scheduler, gang: Gang, reason: str) -> None:
+    if gang.attempt.reason != reason:
+        gang.attempt.reason = reason
+        scheduler.state.pending.changed(gang)

@@ -1,0 +1,318 @@
+"""Tries the pending gangs in order: each is placed, else it preempts, or reserves capacity, or is refused.
+
+A round tries every gang that is due. A caller with a time budget gets it in slices: a cycle ends when the
+budget is spent, its decisions take effect, and the next cycle goes on with the gangs that are left.
+Nobody is overtaken by that. Without other changes the slices decide what one uncut cycle decides:
+
+- what is left is ordered again by the same rules, and their inputs are the same;
+- what the round remembers of refusals goes on, because within a capacity epoch free capacity only shrinks;
+- gangs that the round has tried wait for its end, whatever the round's own placements change.
+
+Facts between two slices may free capacity. Then gangs that were refused come before those that are left,
+as in an uncut cycle, while the round is younger than ROUND_S. An older round is finished first, or else
+the last gangs would never be tried in a cluster where something ends every second.
+
+A namespace that takes more than FLOOD_TRIES attempts of a round in slices waits behind the others with the
+rest: a tenant with thousands of unlike pods delays itself. An uncut round has no such rule.
+
+Design: docs/design/0052-slices.md
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from central.model.decisions import Bind, Decision
+from central.scheduler import binding, fence, placement, refusal_reasons
+from central.scheduler.inventory.pods import BIND_FAILED, Pod
+from central.scheduler.placement import PlacementRequest, placement_attempts
+from central.scheduler.queues import order, quota
+from central.scheduler.reserved_capacity import PassMemory, ReservedCapacity
+from central.scheduler.scheduler import GangRefusal, Scheduler
+from central.scheduler.snapshot.draft import DoesNotFit, Draft
+from central.scheduler.state import readiness
+from central.scheduler.state.gangs import Gang, GangKey
+
+ROUND_S = 1.0  # a round that is older is finished before refused gangs are tried again
+FLOOD_TRIES = 100  # attempts for one namespace in a round of slices, before it waits behind others
+
+Budget = Callable[[], bool]  # asked before each attempt but the first; true: the slice ends
+# Reasons by capacity epoch and requests. Within an epoch free capacity only shrinks, so a request that
+# did not fit does not fit for another gang either.
+Refusals = dict[tuple[int, tuple[PlacementRequest, ...]], str]
+Verdicts = dict[frozenset[object], Refusals]  # by the reservations that constrained the attempt
+
+
+@dataclass(slots=True)
+class Round:
+    """What one round has still to do, and what it remembers of what it did."""
+
+    began: float
+    left: dict[GangKey, None] = field(default_factory=dict)
+    tried: set[GangKey] = field(default_factory=set)
+    by_namespace: Counter[str] = field(default_factory=Counter)  # attempts
+    epoch: int = -1  # at the end of the last slice
+    dropped: bool = False  # a reservation ended, so those refused before are tried again
+    last_pass: bool = False
+    late: bool = False  # gangs were due that had been tried already
+    verdicts: Verdicts = field(default_factory=dict)
+    first_refused: dict[int, Gang] = field(
+        default_factory=dict
+    )  # by equivalence, see _refused_alike
+    memory: PassMemory = field(default_factory=PassMemory.empty)
+
+    def next_pass(self, due: dict[GangKey, None]) -> None:
+        self.left, self.last_pass, self.dropped = due, True, False
+        self.memory = PassMemory.empty()
+        self.verdicts, self.first_refused = {}, {}
+
+
+def schedule_pending(
+    scheduler: Scheduler, now: float, budget: Budget | None, decisions: list[Decision]
+) -> None:
+    """Tries every due gang in order, or as many as the budget allows, and appends the decisions."""
+    pending = scheduler.state.pending
+    this = scheduler.state.pending.round or Round(now)
+    scheduler.state.pending.round = None  # if the state is rebuilt on the way, a new round begins
+    resumed = this.epoch == pending.epoch
+    memory = this.memory
+    reserved = ReservedCapacity(scheduler, now, memory, decisions, resumed=resumed)  # may free some
+    _join(scheduler, this, now)
+    complete = _one_pass(scheduler, this, reserved, budget, decisions)
+    if complete and this.dropped and not this.last_pass:
+        this.next_pass(dict.fromkeys(pending.refused_before()))
+        reserved = ReservedCapacity(scheduler, now, this.memory, decisions)
+        complete = _one_pass(scheduler, this, reserved, budget, decisions)
+    if not complete:
+        this.epoch = pending.epoch
+        scheduler.state.pending.round = this
+        return
+    if this.late:
+        pending.try_all_again()
+    refusal_reasons.refresh(scheduler, now)
+
+
+def account(scheduler: Scheduler, gang: Gang) -> None:
+    """Updates the accounting of the gang, and whether it is waiting or partially bound."""
+    counts, pending = gang.counts, scheduler.state.pending
+    placed = len(counts.placed)
+    if placed - counts.assumed >= gang.minimum and not gang.missing():
+        gang.started = True
+    if scheduler.queues.update(gang):
+        pending.capacity_freed("head of a fifo queue left")
+    min_resources = scheduler.min_resources
+    has_min_resources = min_resources.by_gang or (
+        gang.object is not None and gang.object.min_resources
+    )
+    if has_min_resources and min_resources.update(gang):
+        pending.capacity_freed("minResources released")
+    partial = False
+    if placed:
+        pending.lowest_priority = min(pending.lowest_priority, gang.priority)
+        short = not gang.started and gang.missing() > 0
+        partial = short and any(pod.alive for pod in counts.placed)
+    if not partial:
+        gang.attempt.partial_since = None
+    pending.update(gang, waiting=counts.unplaced > 0, partial=partial)
+
+
+def _join(scheduler: Scheduler, this: Round, now: float) -> None:
+    """Adds the gangs that have become due to those that are left."""
+    pending = scheduler.state.pending
+    if this.epoch == -1:
+        this.left = pending.due(now)
+        return
+    changed = pending.changed_gangs
+    freed = pending.epoch != this.epoch
+    due = pending.due(now) if freed else pending.due_changed(now, this.tried)
+    if freed and now - this.began >= ROUND_S:
+        late = [key for key in due if key in this.tried and key not in changed]
+        this.late |= bool(late)
+        for key in late:
+            del due[key]
+    this.left |= due
+
+
+def _one_pass(
+    scheduler: Scheduler,
+    this: Round,
+    reserved: ReservedCapacity,
+    budget: Budget | None,
+    decisions: list[Decision],
+) -> bool:
+    """One pass over what is left and the gangs with a reservation. Returns whether all were tried."""
+    pending, asked = scheduler.state.pending, False
+    complete = True
+    for gang in _in_order(scheduler, this, sliced=budget is not None):
+        if pending.waiting.get(gang.key) is not gang:
+            continue
+        if gang.key in this.left or reserved.must_retry(gang):
+            if budget is not None and asked and budget():
+                complete = False
+                break
+            asked = True
+            this.left.pop(gang.key, None)
+            this.tried.add(gang.key)
+            if not scheduler.quarantine.set_asides or not fence.blocks(scheduler, gang):
+                _try(scheduler, this, gang, reserved, decisions)
+        reserved.on_tried(gang)
+    reserved.close()
+    this.dropped |= reserved.dropped
+    return complete
+
+
+def _in_order(scheduler: Scheduler, this: Round, *, sliced: bool) -> Iterator[Gang]:
+    pending = scheduler.state.pending
+    gangs = [gang for key in this.left if (gang := pending.waiting.get(key)) is not None]
+    gangs += [
+        gang
+        for key in scheduler.reservations
+        if (gang := pending.waiting.get(key)) and key not in this.left
+    ]
+    if not sliced:
+        yield from order.in_order(scheduler.queues, gangs)
+        return
+    waiting_behind: list[Gang] = []
+    for gang in order.in_order(scheduler.queues, gangs):
+        if this.by_namespace[gang.namespace] >= FLOOD_TRIES and gang.key in this.left:
+            waiting_behind.append(gang)
+        else:
+            yield gang
+    yield from order.in_order(scheduler.queues, waiting_behind)
+
+
+def _try(
+    scheduler: Scheduler,
+    this: Round,
+    gang: Gang,
+    reserved: ReservedCapacity,
+    decisions: list[Decision],
+) -> None:
+    pending, reservations = scheduler.state.pending, scheduler.reservations
+    attempt = gang.attempt
+    same = None
+    if gang.key not in reservations:
+        same = this.first_refused.get(attempt.equivalence)
+    if same is not None and same.attempt.refused_at == pending.epoch:
+        _refuse_alike(scheduler, gang, same)
+        return
+    this.by_namespace[gang.namespace] += 1
+    try:
+        _try_schedule(scheduler, gang, reserved, this.verdicts, decisions)
+        account(scheduler, gang)
+    except Exception as error:  # noqa: BLE001  any bug; the gang is set aside
+        fence.gang_failed(scheduler, gang, error)
+        return
+    if scheduler.quarantine.set_asides:
+        scheduler.quarantine.release(fence.key_of_gang(gang))
+    pending.changed(gang)
+    if not attempt.reason and gang.key in pending.waiting:
+        pending.retrying[gang.key] = gang  # its remaining pods are tried in the next cycle
+    if attempt.reason and attempt.equivalence and gang.key not in reservations:
+        this.first_refused[attempt.equivalence] = gang
+
+
+def _refuse_alike(scheduler: Scheduler, gang: Gang, same: Gang) -> None:
+    """Copies the refusal of an equal request: since then capacity was only taken, so the result is
+    the same."""
+    attempt, refused = gang.attempt, same.attempt
+    attempt.refused_at = refused.refused_at
+    if (known := scheduler.refused.get(same.key)) is not None:
+        scheduler.refused[gang.key] = known
+    if attempt.reason != refused.reason:
+        attempt.reason = refused.reason
+        scheduler.state.pending.changed(gang)
+
+
+def _try_schedule(
+    scheduler: Scheduler,
+    gang: Gang,
+    reserved: ReservedCapacity,
+    verdicts: Verdicts,
+    decisions: list[Decision],
+) -> None:
+    """Binds as many of the gang's pods as fit; else makes or keeps capacity for its minimum. Appends
+    each decision right after the state has it: what fails later must not lose it."""
+    state, queues, min_resources = scheduler.state, scheduler.queues, scheduler.min_resources
+    missing = gang.missing()
+    gang.attempt.reason = readiness.not_ready_reason(gang, missing)
+    scheduler.refused.pop(gang.key, None)
+    if gang.attempt.reason:
+        reserved.release(gang)
+        return
+    placement_policy = scheduler.policy.placement
+    attempts, wants = placement_attempts.attempts(state, gang, missing, placement_policy)
+    refusals = [
+        quota.refusal(queues, min_resources, gang, want.groups)
+        or min_resources.refusal(state, gang, want.groups)
+        for want in wants
+    ]
+    if refusals[-1]:  # of the smallest attempt
+        gang.attempt.equivalence = _equivalence(scheduler, gang, wants)
+        state.pending.refuse(gang, refusals[-1])
+        scheduler.refused[gang.key] = GangRefusal(gang, wants[-1], refusals[-1])
+        reserved.release(gang)
+        return
+    first = len(wants) - 1 if refusals[0] else 0
+    for bound_by in reserved.views_for(gang):
+        refused = verdicts.setdefault(bound_by, {})
+        binds = _place(scheduler, gang, attempts[first:], wants[first:], refused)
+        if binds:
+            decisions += binds
+            reserved.on_bound(gang)
+            return
+    gang.attempt.equivalence = _equivalence(scheduler, gang, wants)
+    scheduler.refused[gang.key] = GangRefusal(
+        gang, wants[-1], gang.attempt.reason, *reserved.withheld()
+    )
+    decisions += reserved.on_refused(gang, wants[-1]) if missing > 0 else ()
+    reserved.annotate(gang)
+
+
+def _equivalence(scheduler: Scheduler, gang: Gang, wants: tuple[PlacementRequest, ...]) -> int:
+    tenant = quota.tenant(scheduler.queues, gang)
+    return placement_attempts.equivalence_key(scheduler.state, gang, wants, tenant)
+
+
+def _place(
+    scheduler: Scheduler,
+    gang: Gang,
+    attempts: Sequence[list[Pod]],
+    wants: tuple[PlacementRequest, ...],
+    refused: Refusals,
+) -> list[Bind]:
+    """Binds the first attempt that fits."""
+    state, pending = scheduler.state, scheduler.state.pending
+    request = (pending.epoch, wants)
+    if request in refused:
+        pending.refuse(gang, refused[request])
+        return []
+    draft = Draft(state.snapshot)
+    for attempt, want in zip(attempts, wants, strict=True):
+        try:
+            fence.search(placement.fit, draft, want)
+        except DoesNotFit as no:
+            gang.attempt.reason = no.why
+            continue
+        except fence.SearchFailed:
+            draft.undo()
+            raise
+        gang.attempt.reason, gang.attempt.refused_at = "", -1
+        try:
+            return binding.binds(state, gang, attempt, draft.keep())
+        except Exception:
+            _take_back(attempt)
+            raise
+    for spec, _ in wants[-1].groups:
+        if (failure := state.snapshot.view(spec).filter_failure) is not None:
+            raise fence.SearchFailed from failure
+    pending.refuse(gang, gang.attempt.reason)
+    refused[request] = gang.attempt.reason
+    return []
+
+
+def _take_back(pods: Sequence[Pod]) -> None:
+    """Their binding was not decided after all. The state is built again with them pending."""
+    for pod in pods:
+        pod.advance(BIND_FAILED)
+        pod.node, pod.gpus = "", 0

@@ -1,0 +1,78 @@
+"""The parts of the leader between the API server and the loop: watches, executor and audit.
+
+parts = LeaderParts(client, loop, election.may_act, plans, ...)   # begins to list
+parts.listed()               # every kind is listed
+loop.run(parts.executor.submit, plans.publish)
+parts.stop()
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from central.kube.decode.api_kinds import Kind
+from central.kube.transport import watch
+from central.kube.transport.http_client import Client
+from central.kube.transport.runtime import RUNTIME, Runtime
+from central.kube.write.executor import DecisionExecutor, PlanGate
+from central.model.facts import Fact
+from central.scheduler.scheduler import Scheduler
+from central.server.assumption_audit import AssumptionAudit
+from central.server.loop import Loop
+from protos.names import GPU
+
+
+class LeaderParts:
+    def __init__(
+        self,
+        client: Client,
+        loop: Loop,
+        kinds: Sequence[Kind],
+        plans: PlanGate,
+        *,
+        observe: Callable[[Fact], None],
+        may_act: Callable[[], bool],
+        workers: int,
+        runtime: Runtime = RUNTIME,
+    ) -> None:
+        """observe: takes each fact of the watches. may_act: whether this replica leads for sure."""
+        self.watches = watch.start(kinds, client, observe, runtime=runtime)
+        self.executor = DecisionExecutor(
+            client, loop.put, plans, workers, may_act=may_act, runtime=runtime
+        )
+        tickets, again = self.executor.tickets, partial(self.watches.list_again, "pods")
+        self.audit = AssumptionAudit(client, loop, tickets, again, runtime)
+        self.audit.start()
+
+    def listed(self) -> bool:
+        return self.watches.wait_synced(0.0)
+
+    def stop(self) -> None:
+        self.executor.stop()
+        self.audit.stop()
+        self.watches.stop()
+
+
+class Ready:
+    """True once every kind is listed, and every GPU node's agent has reported or agents_wait_s are
+    over: the scheduler decides only on what it has seen."""
+
+    def __init__(
+        self, scheduler: Scheduler, agents_wait_s: float, runtime: Runtime = RUNTIME
+    ) -> None:
+        self.listed: Callable[[], bool] = lambda: False
+        self._scheduler = scheduler
+        self._wait_s = agents_wait_s
+        self._runtime = runtime
+        self._listed_at: float | None = None
+
+    def __call__(self) -> bool:
+        if not self.listed():
+            return False
+        now = self._runtime.monotonic()
+        if self._listed_at is None:
+            self._listed_at = now
+        return now - self._listed_at >= self._wait_s or all(
+            node.report is not None
+            for node in self._scheduler.state.nodes.values()
+            if node.seen is not None and node.seen.allocatable.get(GPU)
+        )

@@ -1,0 +1,47 @@
+"""`lockstep job run` says at once what cannot be."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from central.cli.main import main
+from tests.central.cli.run_cli import Lockstep
+
+Put = Callable[[str, dict[str, Any]], dict[str, Any]]
+QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
+CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
+
+
+@pytest.fixture
+def cluster(put: Put, lockstep: Lockstep) -> None:
+    """A node with 8 GPUs, the queue research with 12, the PriorityClass high."""
+    head = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a"}}
+    put("/api/v1/nodes", {**head, "status": {"allocatable": {"nvidia.com/gpu": "8"}}})
+    queue = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue"}
+    spec = {"capability": {"nvidia.com/gpu": 12}}
+    put(QUEUES, {**queue, "metadata": {"name": "research"}, "spec": spec})
+    priority = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 5}
+    put(CLASSES, {**priority, "metadata": {"name": "high"}})
+
+
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (("-q", "reserch"), "queue reserch does not exist; did you mean research?"),
+        (("--priority", "hihg"), "PriorityClass hihg does not exist; did you mean high?"),
+        (("-g", "9"), "can never start: no node has 9 GPUs, the most is 8"),
+        (("-q", "research", "-g", "8", "-r", "2"), "has a capability of 12 GPUs; 16 are needed"),
+        (("-q", "research", "--priority", "high", "-g", "8"), ""),
+        ((), ""),
+    ],
+)
+def test_a_job_that_cannot_start(
+    flags: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(("job", "run", "-N", "j", "-i", "x", *flags)) == 0
+    output = capsys.readouterr()
+    assert "successfully" in output.out
+    assert says in output.err
+    assert bool(output.err) == bool(says)

@@ -1,0 +1,172 @@
+"""A bug in the decision about one Job, CronJob, JobFlow or Command stops that object; the others of the same
+step are reconciled in the same cycle."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from central.controllers.job import plugins
+from central.controllers.job.plugins import env
+from central.model.decisions import Create, Decision, EmitWarning, SetStatus
+from central.model.event_reasons import SET_ASIDE
+from central.model.facts import CommandSeen, FlowSeen, FlowStep, JobSeen
+from central.model.jobspec import RUNNING, JobMember, JobSpec, JobStatus, TaskSpec
+from tests.central import factories
+from tests.central.controllers.job.job_api import NAMESPACE, Api, job
+from tests.central.controllers.test_command import command
+from tests.central.controllers.test_cronjob import cron
+
+WHY = "set aside after a failure of the scheduler (a bug): "
+
+
+def fails(*_: object) -> Any:
+    raise KeyError("a plugin's bug")
+
+
+def fails_later(job: JobSpec, task: TaskSpec, index: int, options: Any, pod: Any) -> Any:
+    """Not for the first pod, with which the decoder tries the template."""
+    return fails() if index else pod
+
+
+# Where a plugin may raise: while objects are made, or in the middle of the calls for pods.
+IN_OBJECTS = SimpleNamespace(
+    Options=env.Options, check=env.check, objects=fails, decorate=env.decorate
+)
+IN_PODS = SimpleNamespace(
+    Options=env.Options, check=env.check, objects=env.objects, decorate=fails_later
+)
+
+
+def created(decisions: list[Decision], kind: str) -> set[str]:
+    return {each.name for each in decisions if isinstance(each, Create) and each.kind == kind}
+
+
+def events(decisions: list[Decision]) -> list[tuple[str, str]]:
+    return [
+        (each.kind, each.name)
+        for each in decisions
+        if isinstance(each, EmitWarning) and each.reason == SET_ASIDE
+    ]
+
+
+def counts(api: Api) -> dict[str, int]:
+    return api.cluster.quarantine.counts()
+
+
+def poisoned(name: str = "a-poison") -> dict[str, Any]:
+    return job({"w": 2}, name=name, plugins={"faulty": []})
+
+
+@pytest.mark.parametrize("plugin", [IN_OBJECTS, IN_PODS])
+def test_a_plugin_that_raises_stops_one_job(plugin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also after a restart. Once the bug is gone and the backoff over, the Job runs."""
+    plugins._configured.cache_clear()
+    api = Api()
+    with monkeypatch.context() as patch:
+        patch.setitem(plugins.PLUGINS, "faulty", plugin)
+        seen: list[Decision] = []
+        for name in ("a-poison", "j"):
+            api.apply(poisoned(name) if name == "a-poison" else job({"w": 2}, name=name))
+        for _ in range(20):
+            seen += api.step()
+        assert api.phase("j") == "Running"
+        assert events(seen) == [("Job", "a-poison")], "it is not tried again at once"
+        assert counts(api) == {"Job": 1}
+        state = api.status("a-poison")["state"]
+        assert (state["phase"], state["reason"]) == ("Pending", SET_ASIDE)
+        assert state["message"].startswith(WHY + "KeyError")
+        assert not [name for name in api.pods() if name.startswith("a-poison")]
+
+        api.fall()
+        api.apply(job({"w": 1}, name="later"))
+        api.settle()
+        assert (api.phase("j"), api.phase("later")) == ("Running", "Running")
+        assert counts(api) == {"Job": 1}
+        plugins._configured.cache_clear()
+        patch.setitem(plugins.PLUGINS, "faulty", env)
+        for _ in range(40):
+            api.step(10)
+    plugins._configured.cache_clear()
+    assert api.phase("a-poison") == "Running", "no dropped call counts as made"
+    assert counts(api) == {"Job": 0}
+    assert api.status("a-poison")["state"]["reason"] != SET_ASIDE
+
+
+def test_a_job_that_changes_is_tried_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    plugins._configured.cache_clear()
+    monkeypatch.setitem(plugins.PLUGINS, "faulty", IN_PODS)
+    api = Api()
+    api.apply(poisoned())
+    api.settle()
+    assert counts(api) == {"Job": 1}
+    api.apply(job({"w": 2}, name="a-poison", plugins={}))
+    api.settle()
+    assert (api.phase("a-poison"), counts(api)) == ("Running", {"Job": 0})
+    plugins._configured.cache_clear()
+
+
+def test_a_cronjob_that_raises_stops_itself() -> None:
+    api = Api()
+    raw = cron()
+    api.apply(raw)
+    api.settle(seconds=0.01)
+    known = next(iter(api.cluster.controllers.crons.by_name.values()))  # type: ignore[attr-defined]
+    bad = replace(known, name="a", uid="uid-a", template={"metadata": {"labels": 5}})
+    api.cluster.controllers.apply(bad)
+    decisions = api.step(60)
+    assert len(created(decisions, "Job")) == 1, "the other one runs in the same cycle"
+    assert events(decisions) == [("CronJob", "a")]
+    assert counts(api) == {"CronJob": 1}
+    (told,) = (each for each in decisions if isinstance(each, SetStatus) and each.name == "a")
+    assert told.status["message"].startswith(WHY + "TypeError")
+    api.cluster.controllers.apply(replace(bad, template=known.template))
+    (name,) = created(api.step(1), "Job")
+    assert name.startswith("a-"), "the failed try did not count as this minute's run"
+    assert counts(api) == {"CronJob": 0}
+
+
+def test_a_jobflow_that_raises_stops_itself() -> None:
+    api = Api()
+    api.apply({"kind": "JobTemplate", "metadata": {"name": "t"}, "spec": job({"w": 1})["spec"]})
+    api.step()
+    step = (FlowStep("t"),)
+    api.tell(FlowSeen(NAMESPACE, "a", "uid-a", step, status={"completedJobs": 5}))
+    api.tell(FlowSeen(NAMESPACE, "b", "uid-b", step))
+    decisions = api.step()
+    assert created(decisions, "Job") == {"b-t"}
+    assert events(decisions) == [("JobFlow", "a")]
+    assert counts(api) == {"JobFlow": 1}
+
+
+def test_a_command_that_raises_stops_itself() -> None:
+    """Others are executed in the same cycle, those of the same target too."""
+    api = Api()
+    api.apply({"kind": "Queue", "metadata": {"name": "q"}, "spec": {}})
+    api.apply(job({"w": 1}))
+    api.settle()
+    bad: Any = ["not", "a", "word"]
+    api.tell(CommandSeen(NAMESPACE, "a", "uid-a", bad, "Queue", "q", created=-1.0))
+    command(api, "AbortJob")
+    decisions = api.step()
+    assert events(decisions) == [("Command", "a")]
+    api.settle()
+    assert (api.phase(), api.names("Command")) == ("Aborted", [])
+    assert counts(api) == {"Command": 1}
+
+
+def test_a_pod_watcher_that_raises_sets_the_job_aside_and_not_the_pod() -> None:
+    api = Api()
+    restarts: Any = (5,)
+    spec = JobSpec(NAMESPACE, "p", "uid-p", (TaskSpec("w", 1, 1, {"spec": {}}),), 1)
+    pod = factories.pod("p-w-0", 1, node="n0", phase="Running")
+    pod = replace(pod, deleting=True, part=JobMember("p", "uid-p", "w", 0))
+    api.tell(JobSeen(spec, JobStatus(RUNNING, restarts=restarts)))
+    api.tell(pod)
+    api.apply(job({"w": 1}))
+    decisions = api.step()  # it checks the invariants too: the Job has its pod
+    assert "j" in {each.name for each in decisions if isinstance(each, SetStatus)}
+    assert events(decisions) == [("Job", "p")]
+    assert counts(api) == {"Job": 1}
+    assert api.cluster.state.pods[pod.uid].node == "n0"

@@ -1,0 +1,28 @@
+"""Objects that are nested deeper than the parser reads."""
+
+import time
+
+import orjson
+import pytest
+
+from central.kube.transport import deep_json
+
+
+@pytest.mark.parametrize("depth", [1100, 5000, 500_000])
+def test_what_is_too_deep_is_null_and_the_rest_is_read(depth: int) -> None:
+    bad = b'{"name":"a\\"]}","x":' + b'[{"y":' * depth + b"1" + b"}]" * depth + b',"z":[1]}'
+    began = time.process_time()
+    found = deep_json.loads(b'{"items":[{"name":"b"},' + bad + b',{"name":"c"}]}')
+    assert time.process_time() - began < 5.0
+    assert [each["name"] for each in found["items"]] == ["b", 'a"]}', "c"]
+    assert found["items"][1]["z"] == [1]
+    inner, levels = found["items"][1]["x"], 0
+    while inner is not None:
+        inner, levels = (inner[0] if levels % 2 == 0 else inner["y"]), levels + 1
+    assert 100 < levels < deep_json.LEVELS
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"[1,", b"nul", b"[" * 3000, b'{"a":"' + b"x" * 9])
+def test_what_is_no_json_is_refused(text: bytes) -> None:
+    with pytest.raises(orjson.JSONDecodeError):
+        deep_json.loads(text)

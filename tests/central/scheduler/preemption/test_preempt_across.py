@@ -1,0 +1,64 @@
+"""Whom a higher priority may evict (--preempt-across)."""
+
+from dataclasses import replace
+
+import pytest
+
+from central.controllers.composite import new_scheduler
+from central.model.decisions import Evict
+from central.model.facts import PodSeen, QueueSeen
+from central.scheduler.cycle import schedule_once
+from protos.names import GPU
+from tests.central import factories
+
+
+def pod(name: str, namespace: str, queue: str = "", priority: int = 0) -> PodSeen:
+    plain = factories.pod(name, 8, queue=queue, priority=priority)
+    return replace(plain, namespace=namespace)
+
+
+def victims(across: str, victim: PodSeen, claimant: PodSeen, *queues: QueueSeen) -> list[str]:
+    cluster = new_scheduler(factories.LEVELS, preempt_across=across)
+    schedule_once(cluster, [factories.node("a"), *queues, victim], 0.0)
+    decisions = schedule_once(cluster, [claimant], 1.0)
+    return [each.why for each in decisions if isinstance(each, Evict)]
+
+
+@pytest.mark.parametrize("queues", [(), (QueueSeen("default"),)], ids=["no queues", "one queue"])
+@pytest.mark.parametrize(
+    ("across", "namespace", "evicts"),
+    [
+        ("none", "x", True),
+        ("none", "y", False),
+        ("namespaces", "x", True),
+        ("namespaces", "y", True),
+        ("queues", "y", True),
+    ],
+)
+def test_in_one_queue(
+    across: str, namespace: str, *, evicts: bool, queues: tuple[QueueSeen, ...]
+) -> None:
+    low, urgent = pod("low", "x"), pod("urgent", namespace, priority=5)
+    assert bool(victims(across, low, urgent, *queues)) == evicts
+
+
+@pytest.mark.parametrize(("across", "evicts"), [("none", 0), ("namespaces", 0), ("queues", 1)])
+def test_in_another_queue_that_is_within_its_share(across: str, evicts: int) -> None:
+    queues = QueueSeen("p", deserved=((GPU, 8),)), QueueSeen("q")
+    low, urgent = pod("low", "x", "p"), pod("urgent", "y", "q", priority=5)
+    whys = victims(across, low, urgent, *queues)
+    assert whys == ["preempted by y/urgent (priority 5 > 0)"] * evicts
+
+
+def test_a_guarantee_holds_against_every_priority() -> None:
+    queues = QueueSeen("p", guarantee=((GPU, 8),)), QueueSeen("q")
+    low, urgent = pod("low", "x", "p"), pod("urgent", "y", "q", priority=5)
+    assert victims("queues", low, urgent, *queues) == []
+
+
+def test_reclaim_by_shares_does_not_depend_on_it() -> None:
+    queues = QueueSeen("p"), QueueSeen("q", deserved=((GPU, 8),))
+    low, rightful = pod("low", "x", "p"), pod("rightful", "y", "q")
+    assert victims("none", low, rightful, *queues) == [
+        "reclaimed for y/rightful; queue q is below its fair share"
+    ]

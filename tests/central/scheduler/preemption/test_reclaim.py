@@ -1,0 +1,83 @@
+"""What a queue may not take from another, nor a gang from the one for which it was freed."""
+
+import pytest
+
+from central.model.facts import QueueSeen
+from protos.names import GPU, RACK
+from tests.central import factories
+from tests.central.scheduler.small_cluster import World, job
+
+HALF = ((GPU, 4),)
+
+
+@pytest.mark.parametrize("queue", ["", "q"])
+def test_equals_do_not_evict_equals(queue: str) -> None:
+    """A less urgent gang elsewhere, so that a search for victims is not skipped at once."""
+    nodes = (factories.node("cpu", gpus=0), factories.node("n"))
+    world = World(*nodes, *([QueueSeen(queue)] if queue else []))
+    world.step(1.0, *job("low", 1, gpus=0, queue=queue, priority=-1))
+    world.step(2.0, *job("old", 1, queue=queue), *job("new", 1, queue=queue, created=2.0))
+    assert world.running["uid-old-0"].node == "n"
+    world.step(9.0, *job("other", 1, gpus=4, queue=queue, created=9.0))
+    assert world.evicted == []
+
+
+@pytest.mark.parametrize("guaranteed", ["b", "org"])
+def test_no_queue_is_reclaimed_below_its_guarantee(guaranteed: str) -> None:
+    """Queue b uses twice its fair share in one gang. Without it, it would use nothing."""
+    org = QueueSeen("org", guarantee=HALF if guaranteed == "org" else ())
+    b = QueueSeen("b", parent="org", guarantee=HALF if guaranteed == "b" else ())
+    world = World(factories.node("n"), QueueSeen("a"), org, b)
+    world.step(1.0, *job("old", 1, queue="b"))
+    world.step(2.0, *job("new", 1, gpus=4, queue="a", created=2.0))
+    assert world.evicted == []
+    world.step(9.0, QueueSeen("org"), QueueSeen("b", parent="org"))
+    assert world.evicted == ["old-0"]
+
+
+def test_capacity_freed_for_a_gang_is_closed_to_more_urgent_ones_of_other_queues() -> None:
+    """Priorities compare inside a queue. The other queue is served first."""
+    world = World(factories.node("n"), QueueSeen("a"), QueueSeen("b", priority=1))
+    world.step(1.0, *job("old", 1, queue="a"))
+    world.step(2.0, *job("next", 1, queue="a", created=2.0, priority=5))
+    assert world.evicted == ["old-0"]
+    world.step(3.0, *job("other", 1, queue="b", created=3.0, priority=9))
+    assert world.step(7.0) == ["next-0"]
+
+
+def test_capacity_freed_for_a_gang_is_closed_to_an_older_one_of_equal_priority() -> None:
+    world = World(factories.node("n"))
+    world.step(1.0, *job("old", 1))
+    world.step(3.0, *job("next", 1, created=3.0, priority=5))
+    assert world.evicted == ["old-0"]
+    world.step(4.0, *job("older", 1, created=2.0, priority=5))
+    assert world.step(8.0) == ["next-0"]
+
+
+def test_two_gangs_with_victims_each_get_their_own() -> None:
+    """The victim of the second gang ends later; the second gang is served first."""
+    nodes = (factories.node("n1"), factories.node("n2"))
+    world = World(*nodes, QueueSeen("a"), QueueSeen("b", priority=1))
+    world.step(1.0, *job("old", 1, queue="a"), *job("past", 1, queue="b"))
+    freed = {name: world.cluster.state.pods[f"uid-{name}-0"].node for name in ("old", "past")}
+    world.step(2.0, *job("first", 1, queue="a", created=2.0, priority=5))
+    world.step(4.0, *job("second", 1, queue="b", created=4.0, priority=9))
+    assert world.evicted == ["old-0", "past-0"]
+    assert world.step(7.0) == ["first-0"]
+    assert world.step(9.0) == ["second-0"]
+    places = [world.running[f"uid-{name}-0"].node for name in ("first", "second")]
+    assert places == [freed["old"], freed["past"]]
+
+
+def test_a_gang_with_victims_leaves_the_place_of_a_more_urgent_one() -> None:
+    """Its own capacity is not free yet, and a node that is reserved for the more urgent gang is."""
+    rock = factories.pod("rock", 8, node="n1", phase="Running", priority=9, runs_for_s=100.0)
+    low = factories.pod("low", 8, node="n3", phase="Running")
+    racks = {"n1": "r1", "n2": "r1", "n3": "r2"}
+    world = World(*(factories.node(node, rack=rack) for node, rack in racks.items()), rock, low)
+    world.step(1.0, *job("urgent", 2, topology_required=RACK, priority=9, created=1.0))
+    world.step(2.0, *job("next", 1, priority=5, created=2.0))
+    assert world.evicted == ["low"]
+    assert world.step(3.0) == []
+    assert world.step(7.0) == ["next-0"]
+    assert world.running["uid-next-0"].node == "n3"

@@ -1,0 +1,179 @@
+"""What a state that is built again must not forget, whatever raises before, in between and meanwhile."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+import pytest
+
+from central.controllers.composite import new_scheduler
+from central.model.decisions import Bind, Decision, Evict
+from central.model.facts import Fact, NodeReported, PodSeen
+from central.model.volumes import VolumeSeen
+from central.scheduler import apply as apply_module
+from central.scheduler import partial_gangs, rebuild
+from central.scheduler.cycle import schedule_once
+from central.scheduler.invariants import check_invariants
+from central.scheduler.reserved_capacity import ReservedCapacity
+from central.scheduler.scheduler import Scheduler
+from central.scheduler.state import handlers
+from central.scheduler.state.gangs import Gang
+from tests.central import factories
+from tests.central.scheduler.small_cluster import job
+from tests.simulation.local_disks import LocalDisks
+
+
+def raising(real: Callable[..., Any], when: Callable[..., bool]) -> Callable[..., Any]:
+    """Raises after the real call, when its arguments are such."""
+
+    def call(*args: Any) -> Any:
+        result = real(*args)
+        if when(*args):
+            raise RecursionError("deep")
+        return result
+
+    return call
+
+
+def failing(patch: pytest.MonkeyPatch, kind: type[Any], when: Callable[[Any], bool]) -> None:
+    table = apply_module.HANDLERS
+    patch.setitem(table, kind, raising(table[kind], lambda _, fact: when(fact)))
+
+
+def names(decisions: list[Decision], kind: type[Decision] = Bind) -> set[str]:
+    return {str(getattr(each, "name", "")) for each in decisions if isinstance(each, kind)}
+
+
+def cluster(*facts: Fact) -> Scheduler:
+    scheduler = new_scheduler(factories.LEVELS)
+    schedule_once(scheduler, facts, 0.0)
+    return scheduler
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+@pytest.mark.parametrize("first", ["a", "b"])
+def test_a_node_whose_report_is_lost_gets_no_pod_after_further_rebuilds(
+    first: str, earlier: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own report or that of another node fails first. The last report ends the loss."""
+    facts: list[Fact] = [
+        factories.node("a"),
+        factories.node("b"),
+        factories.pod("runs", 1, node="a"),
+    ]
+    scheduler = cluster(*facts, *([factories.report("a")] if earlier else ()))
+    reports = [factories.report(name, generation=2) for name in sorted("ab", key=first.__ne__)]
+    with monkeypatch.context() as patch:
+        failing(patch, NodeReported, lambda fact: fact.generation == 2)
+        schedule_once(scheduler, reports, 1.0)
+        for now in (2.0, 3.0):
+            rebuild.rebuild(scheduler)
+            assert not names(schedule_once(scheduler, [*job("new", 1, gpus=1), *reports], now))
+            check_invariants(scheduler)
+    good = factories.report("b", generation=3)
+    assert names(schedule_once(scheduler, [good], 100.0)) == {"new-0"}
+
+
+def test_a_binding_is_decided_although_the_end_of_its_attempt_raises(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scheduler = cluster(factories.node("a"))
+    after = raising(ReservedCapacity.on_bound, lambda *_: True)
+    monkeypatch.setattr(ReservedCapacity, "on_bound", after)
+    decisions = schedule_once(scheduler, job("g", 2, gpus=2), 1.0)
+    assert names(decisions) == {"g-0", "g-1"}
+    assert all(pod.assumed and pod.node == "a" for pod in scheduler.state.pods.values())
+
+
+def test_evictions_are_decided_although_that_of_another_gang_raises(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Both gangs are partial for too long, and the second raises."""
+    gangs = [factories.gang(name, 2) for name in ("g", "h")]
+    parts = [factories.pod(f"{gang.name}-0", 1, gang.name, node="a") for gang in gangs]
+    scheduler = cluster(factories.node("a"), *gangs, *parts)
+    real = partial_gangs.undo_partial
+
+    def undo(gang: Gang, now: float) -> list[Decision]:
+        if gang.name == "h":
+            raise RecursionError
+        return real(gang, now)
+
+    monkeypatch.setattr(partial_gangs, "undo_partial", undo)
+    schedule_once(scheduler, [], 1.0)
+    decisions = schedule_once(scheduler, [], 100.0)
+    leaving = {pod.seen.name for pod in scheduler.state.pods.values() if pod.evicting}
+    assert names(decisions, Evict) == leaving == {"g-0"}
+
+
+@pytest.mark.parametrize("share", [0, 40])
+def test_an_unconfirmed_pod_that_is_set_aside_keeps_its_planned_gpus(
+    share: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    what = factories.topology(shares=True)
+    scheduler = cluster(factories.node("a", shares=True), factories.report("a", what))
+    pod = factories.part("g-0", share) if share else factories.pod("g-0", 2)
+    schedule_once(scheduler, [pod], 1.0)
+    planned, devices = scheduler.state.pods[pod.uid].gpus, scheduler.state.planned_devices("a")
+    assert planned
+    assert devices
+    failing(monkeypatch, PodSeen, lambda fact: bool(fact.node))
+    schedule_once(scheduler, [replace(pod, node="a")], 2.0)
+    for _ in range(2):
+        rebuild.rebuild(scheduler)
+        assert scheduler.state.pods[pod.uid].gpus == planned
+        assert [each.device_ids for each in scheduler.state.planned_devices("a")] == [
+            each.device_ids for each in devices
+        ]
+        check_invariants(scheduler)
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_pod_bound_elsewhere_takes_its_node_although_its_fact_fails(
+    others: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Alone, or while another pod is set aside, so that it is tried apart first."""
+    pods = [factories.pod(f"p-{number}", 6, cpu=10**9) for number in range(others + 1)]
+    scheduler = cluster(factories.node("a"), factories.node("b", gpus=0), *pods)
+    failing(monkeypatch, PodSeen, lambda fact: bool(fact.node))
+    seen = [replace(pod, node="b" if number else "a") for number, pod in enumerate(pods)]
+    decisions = schedule_once(scheduler, [*reversed(seen), *job("large", 1, 4)], 1.0)
+    check_invariants(scheduler)
+    assert not names(decisions)
+    assert scheduler.state.pods[pods[0].uid].node == "a"
+
+
+@pytest.mark.parametrize("part", ["reconcile_gpus", "move_pod", "node_of"])
+@pytest.mark.parametrize("nth", range(1, 7))
+def test_an_exception_while_the_state_is_built_again(
+    nth: int, part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is built once more. Nothing that is not confirmed is lost, even with the node's report."""
+    scheduler = cluster(factories.node("a"), factories.report("a"), *job("g", 2, gpus=2))
+    before = {uid: (pod.node, pod.gpus, pod.life) for uid, pod in scheduler.state.pods.items()}
+    calls = count(1)
+    with monkeypatch.context() as patch:
+        fails = raising(getattr(handlers, part), lambda *_: next(calls) == nth)
+        patch.setattr(handlers, part, fails)
+        rebuild.rebuild(scheduler)
+    after = {uid: (pod.node, pod.gpus, pod.life) for uid, pod in scheduler.state.pods.items()}
+    assert after == before
+    check_invariants(scheduler)
+
+
+def test_a_volume_is_not_free_although_the_fact_that_it_is_taken_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disks = LocalDisks(["a"])
+    pods = [replace(factories.pod(f"p-{i}", 1), claims=(f"c{i}",)) for i in range(7)]
+    claims = [disks.claim(pod.claims[0]) for pod in pods]
+    scheduler = cluster(factories.node("a"), *disks.facts(), *claims, pods[0])
+    ((_, disk),) = scheduler.state.podclasses.storage.unbound(pods[0])
+    failing(monkeypatch, VolumeSeen, lambda fact: not fact.free)
+    schedule_once(scheduler, disks.given("c0", disk, "a"), 1.0)
+    decisions = schedule_once(scheduler, pods[1:], 2.0)
+    given = [volume for each in decisions if isinstance(each, Bind) for _, volume in each.claims]
+    assert len(set(given)) == len(given) == 5
+    assert disk not in given
+    check_invariants(scheduler)

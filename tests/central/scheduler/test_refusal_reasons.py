@@ -1,0 +1,98 @@
+"""A reason stays true while its gang is not tried again."""
+
+from central.controllers.composite import new_scheduler
+from central.model.facts import Fact, PodGone, PodSeen
+from central.scheduler import refusal_reasons
+from central.scheduler.cycle import schedule_once
+from central.scheduler.scheduler import Scheduler
+from tests.central import factories
+from tests.central.scheduler.test_cycle import told
+
+
+def members(name: str, size: int, gpus: int) -> list[PodSeen]:
+    return [factories.pod(f"{name}-{rank}", gpus, gang=name) for rank in range(size)]
+
+
+def two_nodes() -> tuple[Scheduler, str]:
+    """A gang that needs 3 nodes of 2, with its reason."""
+    cluster = new_scheduler(factories.LEVELS)
+    facts: list[Fact] = [factories.node("a"), factories.node("b"), factories.node("c", ready=False)]
+    facts += [factories.gang("big", 3), *members("big", 3, 8)]
+    return cluster, told(schedule_once(cluster, facts, 0.0), "big")
+
+
+def test_what_others_take_later_is_not_called_free() -> None:
+    cluster, reason = two_nodes()
+    assert "fits 2 of 3 (16 of 16 GPUs free on 2 nodes; 1 node: not ready)" in reason
+    epoch = cluster.state.pending.epoch
+    decisions = schedule_once(cluster, [factories.pod("small", 4)], 1.0)
+    assert cluster.state.pending.epoch == epoch, "nothing was freed, so the gang is not tried again"
+    assert "fits 1 of 3 (12 of 16 GPUs free on 2 nodes; 1 node: not ready)" in told(
+        decisions, "big"
+    )
+
+
+def test_a_reason_that_nothing_changes_is_written_once() -> None:
+    cluster, _ = two_nodes()
+    (entry,) = cluster.refused.values()
+    assert schedule_once(cluster, [], 1.0) == []
+    assert cluster.refused[next(iter(cluster.refused))] is entry
+
+
+def test_many_unlike_reasons_are_brought_up_to_date_in_turn() -> None:
+    """So that a cycle does not pay for all of them at once; a query pays for the one it asks for."""
+    cluster, _ = two_nodes()
+    most = refusal_reasons.RECOMPUTED_MOST
+    facts: list[Fact] = []
+    for extra in range(2 * most):
+        pods = [
+            factories.pod(f"g{extra}-{i}", 8, gang=f"g{extra}", cpu=101 + extra) for i in range(3)
+        ]
+        facts += [factories.gang(f"g{extra}", 3), *pods]
+    schedule_once(cluster, facts, 1.0)
+    schedule_once(cluster, [factories.pod("small", 4)], 2.0)
+
+    def stale() -> list[str]:
+        waiting = cluster.state.pending.waiting.values()
+        return [gang.name for gang in waiting if "16 of 16" in gang.attempt.reason]
+
+    left = stale()
+    assert 0 < len(left) <= most + 1
+    gang = cluster.state.gangs["ns", left[-1], True]
+    refusal_reasons.refresh_one(cluster, gang)
+    assert "12 of 16 GPUs free" in gang.attempt.reason
+    schedule_once(cluster, [], 3.0)
+    schedule_once(cluster, [], 4.0)
+    assert stale() == []
+
+
+def test_gangs_refused_alike_share_a_refusal_and_are_updated_in_turn() -> None:
+    """So that a cycle costs the same whether 200 or 20,000 gangs wait."""
+    cluster, _ = two_nodes()
+    most = refusal_reasons.EXAMINED_MOST
+    facts: list[Fact] = []
+    for extra in range(2 * most):
+        facts += [factories.gang(f"g{extra}", 3), *members(f"g{extra}", 3, 8)]
+    schedule_once(cluster, [*facts, factories.pod("gone", 8, cpu=1)], 1.0)
+    schedule_once(cluster, [PodGone("uid-gone")], 1.5)
+    decisions = schedule_once(cluster, [factories.pod("small", 4)], 2.0)
+    assert 0 < len(decisions) <= most + 5  # small, and the gangs that were tried
+    assert len({id(refusal) for refusal in cluster.refused.values()}) <= 2  # one has a reservation
+    for now in (3.0, 4.0, 5.0):
+        assert len(schedule_once(cluster, [], now)) <= most + 1
+    waiting = cluster.state.pending.waiting.values()
+    assert {"12 of 16 GPUs free" in gang.attempt.reason for gang in waiting} == {True}
+    assert schedule_once(cluster, [], 6.0) == []
+
+
+def test_a_refusal_outlives_the_gang_that_was_tried_for_it() -> None:
+    cluster, _ = two_nodes()
+    facts: list[Fact] = []
+    for name in ("first", "second", "third"):
+        facts += [factories.gang(name, 3), *members(name, 3, 8)]
+    schedule_once(cluster, facts, 1.0)
+    gone: list[Fact] = [PodGone(f"uid-first-{rank}") for rank in range(3)]
+    schedule_once(cluster, gone, 2.0)
+    schedule_once(cluster, [factories.pod("small", 4)], 3.0)
+    for name in ("second", "third"):
+        assert "12 of 16 GPUs free" in cluster.state.gangs["ns", name, True].attempt.reason

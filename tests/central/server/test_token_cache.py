@@ -1,0 +1,208 @@
+"""Known tokens are answered from memory, and unknown ones are bounded."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Coroutine
+from typing import Any
+
+from central.model.identity import AuthFailure, Identity, Role
+from central.server.grpc.rates import Rate
+from central.server.grpc.token_cache import BUSY, CacheTimes, LaneLimits, TokenCache
+
+AGENT = Identity("agent", "n1")
+REJECTED = AuthFailure("rejected")
+WIDE = LaneLimits(2, 100, Rate(1e6, 1_000_000), Rate(1e6, 1_000_000))
+
+
+class Reviewer:
+    """Blocks while gate is closed. Tokens that begin with "good" are an agent's."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.gate = threading.Event()
+        self.gate.set()
+        self.away = False
+
+    def implausible(self, token: str, role: Role) -> str:
+        return "nonsense" if token.startswith("nonsense") else ""
+
+    def review(self, token: str, role: Role) -> Identity | AuthFailure:
+        self.asked.append(token)
+        self.gate.wait(20)
+        if self.away:
+            return AuthFailure("away", transient=True)
+        if token.startswith("short"):
+            return Identity("agent", "n1", expires=time.time() + 0.2)
+        return AGENT if token.startswith("good") else REJECTED
+
+
+def cache(
+    reviewer: Reviewer, times: CacheTimes | None = None, lane: LaneLimits = WIDE
+) -> TokenCache:
+    return TokenCache(reviewer, times, {"agent": lane, "user": lane})
+
+
+def ran(story: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(story, 20))
+
+
+def test_a_token_is_reviewed_once() -> None:
+    reviewer = Reviewer()
+    tokens = cache(reviewer)
+
+    async def story() -> None:
+        assert await tokens.identify("good", "agent", "p") == AGENT
+        for _ in range(10):
+            assert await tokens.identify("good", "agent", "p") == AGENT
+            assert await tokens.identify("bad", "agent", "p") == REJECTED
+        assert reviewer.asked == ["good", "bad"]
+        assert "good" not in repr(vars(tokens))
+
+    ran(story())
+
+
+def test_callers_with_the_same_token_share_a_review() -> None:
+    reviewer = Reviewer()
+    tokens = cache(reviewer)
+    reviewer.gate.clear()
+
+    async def story() -> None:
+        asked = [asyncio.create_task(tokens.identify("good", "agent", "p")) for _ in range(50)]
+        await asyncio.sleep(0.05)
+        reviewer.gate.set()
+        assert await asyncio.gather(*asked) == [AGENT] * 50
+        assert reviewer.asked == ["good"]
+
+    ran(story())
+
+
+def test_a_known_token_waits_for_nothing() -> None:
+    """Neither behind a flood of unknown ones, nor for its own review, nor for an API server that is away."""
+    reviewer = Reviewer()
+    tokens = cache(reviewer, CacheTimes(review_again=0.0, retry=0.0))
+
+    async def story() -> None:
+        await tokens.identify("good", "agent", "p")
+        reviewer.gate.clear()
+        flood = [
+            asyncio.create_task(tokens.identify(f"bad{n}", "agent", f"p{n}")) for n in range(90)
+        ]
+        await asyncio.sleep(0.05)
+        for _ in range(100):
+            assert await asyncio.wait_for(tokens.identify("good", "agent", "p"), 1.0) == AGENT
+        assert reviewer.asked.count("good") == 2  # one review at a time, in a lane of its own
+        reviewer.gate.set()
+        await asyncio.gather(*flood)
+        reviewer.away = True
+        for _ in range(100):
+            assert await tokens.identify("good", "agent", "p") == AGENT
+
+    ran(story())
+
+
+def test_a_revoked_token_is_unknown_after_its_next_review() -> None:
+    reviewer = Reviewer()
+    tokens = cache(reviewer, CacheTimes(review_again=0.0))
+
+    async def story() -> None:
+        await tokens.identify("good", "agent", "p")
+        known = reviewer.review
+        reviewer.review = lambda token, role: REJECTED  # type: ignore[method-assign]
+        while await tokens.identify("good", "agent", "p") == AGENT:
+            await asyncio.sleep(0.01)
+        assert await tokens.identify("good", "agent", "p") == REJECTED
+        reviewer.review = known  # type: ignore[method-assign]
+
+    ran(story())
+
+
+def test_nobody_stays_known_without_end() -> None:
+    reviewer = Reviewer()
+    tokens = cache(reviewer, CacheTimes(review_again=0.0, known=0.3, retry=0.0))
+
+    async def story() -> None:
+        await tokens.identify("good", "agent", "p")
+        reviewer.away = True
+        assert await tokens.identify("good", "agent", "p") == AGENT
+        await asyncio.sleep(0.4)
+        answer = await tokens.identify("good", "agent", "p")
+        assert answer == AuthFailure("away", transient=True)
+
+    ran(story())
+
+
+def test_a_token_is_known_until_it_expires() -> None:
+    reviewer = Reviewer()
+    tokens = cache(reviewer)
+
+    async def story() -> None:
+        await tokens.identify("short", "agent", "p")
+        await asyncio.sleep(0.3)
+        await tokens.identify("short", "agent", "p")
+        assert reviewer.asked == ["short", "short"]
+
+    ran(story())
+
+
+def test_nonsense_is_no_request() -> None:
+    reviewer = Reviewer()
+    tokens = cache(reviewer)
+
+    async def story() -> None:
+        for number in range(1000):
+            answer = await tokens.identify(f"nonsense{number}", "agent", "p")
+            assert answer == AuthFailure("nonsense")
+        assert reviewer.asked == []
+
+    ran(story())
+
+
+def test_a_flood_asks_the_api_server_little_and_leaves_room_for_others() -> None:
+    reviewer = Reviewer()
+    tokens = cache(reviewer, lane=LaneLimits(2, 100, Rate(0.001, 5), Rate(0.001, 50)))
+
+    async def story() -> None:
+        answers = await asyncio.gather(
+            *(tokens.identify(f"bad{n}", "agent", f"p{n % 8}") for n in range(10_000))
+        )
+        assert answers.count(BUSY) == 10_000 - 8 * 5
+        assert len(reviewer.asked) == 8 * 5
+        assert await tokens.identify("good", "agent", "another peer") == AGENT
+
+    ran(story())
+
+
+def test_an_agent_whose_token_rotates_waits_behind_no_flood() -> None:
+    reviewer = Reviewer()
+    tokens = cache(reviewer, lane=LaneLimits(1, 100, Rate(0.001, 5), Rate(0.001, 5)))
+
+    async def story() -> None:
+        await asyncio.gather(*(tokens.identify(f"bad{n}", "agent", "p") for n in range(10)))
+        assert await tokens.identify("good1", "agent", "p") == BUSY
+        assert await tokens.identify("good2", "agent", "p", vouched=True) == AGENT
+        # And that lane is bounded, too.
+        answers = [
+            await tokens.identify(f"bad again {n}", "agent", "p", vouched=True) for n in range(10)
+        ]
+        assert answers.count(BUSY) == 7
+
+    ran(story())
+
+
+def test_memory_is_bounded() -> None:
+    reviewer = Reviewer()
+    tokens = cache(reviewer, lane=LaneLimits(8, 1000, Rate(1e9, 10**9), Rate(1e9, 10**9)))
+
+    async def story() -> None:
+        await tokens.identify("good", "agent", "p")
+        for start in range(0, 12_000, 500):
+            await asyncio.gather(
+                *(tokens.identify(f"bad{start + n}", "agent", f"{n}") for n in range(500))
+            )
+        assert len(tokens._rejected) == 10_000
+        reviewer.asked.clear()
+        assert await tokens.identify("good", "agent", "p") == AGENT
+        assert reviewer.asked == []
+
+    ran(story())

@@ -1,0 +1,33 @@
+"""The whole program under a nemesis: seeds of test stories, and that a seed tells the same story twice.
+
+More seeds: `make nightly`, or LOCKSTEP_FIRST_STORY and LOCKSTEP_NEMESIS with tests/simulation/nightly.py."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.simulation.nemesis.story import Story
+
+SEEDS = 10
+Record = Callable[[str, object], None]
+
+
+@pytest.mark.timeout(300)  # on a machine that is busy with other things
+@pytest.mark.parametrize(
+    "seed", [pytest.param(seed, marks=pytest.mark.slow if seed else ()) for seed in range(SEEDS)]
+)
+def test_whatever_breaks(seed: int, record_property: Record) -> None:
+    record_property("repeat", f"python -m tests.simulation.nemesis.story {seed}")
+    story = Story(seed)
+    story.run()
+    assert story.history.events["bound"] > 10
+    assert len(story.deeds) > 5
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_same_seed_same_story() -> None:
+    first, second = Story(3), Story(3)
+    first.run()
+    second.run()
+    assert first.trace == second.trace

@@ -1,0 +1,72 @@
+"""A cycle that is cut into slices decides what an uncut cycle decides."""
+
+import os
+import random
+
+import pytest
+
+from central.model.decisions import Bind, Decision, Evict, SetStatus
+from central.model.facts import Answered, Fact
+from central.scheduler.cycle import schedule_once
+from tests.simulation.busy_day import LONG, SHORT, Day, Size
+
+DAYS = int(os.environ.get("LOCKSTEP_DAYS", "3"))
+
+
+class CalmDay(Day):
+    """Statuses are always accepted: slices write more of them, and chance must go the same way."""
+
+    def _consequence(self, decision: Decision, faults: bool) -> list[Fact]:
+        if isinstance(decision, SetStatus):
+            return [Answered("SetStatus", decision.kind, "", decision.name)]
+        return super()._consequence(decision, faults)
+
+
+class SlicedDay(CalmDay):
+    """Each cycle is cut after a random number of attempts."""
+
+    def __init__(self, seed: int, size: Size) -> None:
+        super().__init__(seed, size)
+        self.slices = 0
+        self._cuts = random.Random(seed)
+
+    def schedule(self, facts: list[Fact], now: float) -> list[Decision]:
+        decisions = schedule_once(self.cluster, facts, now, self._budget())
+        while self.cluster.state.pending.round is not None:
+            self.slices += 1
+            decisions += schedule_once(self.cluster, [], now, self._budget())
+        return decisions
+
+    def _budget(self) -> "Attempts":
+        return Attempts(self._cuts.choice((0, 0, 1, 3)))
+
+
+class Attempts:
+    """Allows one attempt and so many more."""
+
+    def __init__(self, more: int) -> None:
+        self._more = more
+
+    def __call__(self) -> bool:
+        self._more -= 1
+        return self._more < 0
+
+
+def deeds(decisions: list[Decision]) -> list[Decision]:
+    """Without statuses: between two slices a gang may have one that the uncut cycle never shows."""
+    return [each for each in decisions if isinstance(each, Bind | Evict)]
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(
+    "seed", [pytest.param(seed, marks=pytest.mark.slow if seed else ()) for seed in range(DAYS)]
+)
+def test_slices_decide_what_one_cycle_decides(seed: int) -> None:
+    size = LONG if seed else SHORT
+    uncut, sliced = CalmDay(seed, size), SlicedDay(seed, size)
+    for now in range(size.faults_end):
+        for day in (uncut, sliced):
+            day.trace.clear()
+            day.step(now, faults=True)
+        assert deeds(sliced.trace) == deeds(uncut.trace), f"step {now}"
+    assert sliced.slices > 100
