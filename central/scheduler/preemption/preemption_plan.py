@@ -31,6 +31,8 @@ def find_victims(context: PreemptionContext, request: PreemptionRequest) -> Pree
     if not fits_when_empty(snapshot, placement, request.excluded):
         return None
     search = VictimSearch(context, request, usable)
+    if request.forced and (plan := search.try_without(())) is not None:
+        return plan
     if not search.gangs:
         return None
     domains = [rows for rows in _domains(snapshot, placement) if search.may_fit(rows)]

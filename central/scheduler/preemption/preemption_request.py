@@ -56,6 +56,7 @@ class PreemptionRequest:
     excluded: Ints
     may_evict: MayEvict = less_urgent
     ignore_budgets: bool = False  # only to find out whether disruption budgets block
+    forced: tuple[Pod, ...] = ()  # victims that go in any case, because of a quota
     # A further condition, on the draft that holds the gang and no victims.
     extra_check: Callable[[Draft, Sequence[Pod]], bool] | None = None
 

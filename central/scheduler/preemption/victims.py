@@ -57,6 +57,8 @@ class VictimSearch:
     ) -> None:
         self._context, self._request, self._now = context, preemption.placement, preemption.now
         self._extra_check = preemption.extra_check
+        self._forced = preemption.forced
+        forced = {pod.seen.uid for pod in preemption.forced}
         snapshot = self._snapshot = context.state.snapshot
         fits = np.zeros(len(usable), dtype=np.bool_)
         for spec, _ in self._request.groups:
@@ -73,6 +75,8 @@ class VictimSearch:
             if not preemption.may_evict(preemption.gang, other):
                 continue
             members = [pod for pod in placed if pod.charged_spec is not None and not pod.leaving]
+            if forced:
+                members = [pod for pod in members if pod.seen.uid not in forced]
             near = [pod for pod in members if self._usable[row_of[pod.node]]]
             if near:
                 pods += near
@@ -83,7 +87,7 @@ class VictimSearch:
             pod
             for row in np.flatnonzero(self._usable).tolist()
             for pod in context.state.nodes[snapshot.columns.names[row]].pods.values()
-            if pod.charged_spec is not None and pod.leaving
+            if pod.charged_spec is not None and (pod.leaving or pod.seen.uid in forced)
         ]
         self._covered = not preemption.ignore_budgets and any(map(context.budgets.covering, pods))
         self._allowed = {
@@ -330,7 +334,8 @@ class VictimSearch:
             return None
         exact = self._request.by_islands
         masks = gpus if exact else [0] * len(gpus)
-        return PreemptionPlan(tuple(victims), rows, need, masks, volumes=volumes)
+        victims = (*self._forced, *victims)
+        return PreemptionPlan(victims, rows, need, masks, volumes=volumes)
 
 
 def _harm_of(found: Found) -> least_harm.Harm:
