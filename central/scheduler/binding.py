@@ -12,7 +12,7 @@ from central.model.decisions import Bind
 from central.model.facts import PodSpec
 from central.scheduler.inventory.domains import Annotations
 from central.scheduler.inventory.pods import Pod
-from central.scheduler.snapshot.draft import Assignment
+from central.scheduler.snapshot.draft import Assignment, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state import handlers
 from central.scheduler.state.cluster_state import ClusterState
@@ -54,6 +54,24 @@ def binds(
         domains,
     )
     return list(map(_bind, zip(*columns, strict=True)))
+
+
+def reduce(draft: Draft, pods: Sequence[Pod], kept: Sequence[Pod]) -> list[Pod]:
+    """Gives back what the draft took for other pods than these. Returns them in the order of what is left.
+    pods: of all assignments, in rank order."""
+    wanted = {id(pod) for pod in kept}
+    ordered = iter(_in_order_of(pods, draft.assignments))
+    part, left = list[Pod](), list[Assignment]()
+    for assignment in draft.assignments:
+        one = assignment.pods == 1
+        masks = [assignment.gpus] if one else _gpus_by_pod(draft.snapshot, assignment)
+        for mask, pod in zip(masks, ordered):  # noqa: B905  ordered goes on
+            if id(pod) in wanted:
+                part.append(pod)
+                left.append(assignment._replace(pods=1, gpus=mask))
+    draft.undo()
+    draft.retake(left)
+    return part
 
 
 def _in_order_of(pods: Sequence[Pod], assignments: Sequence[Assignment]) -> Sequence[Pod]:

@@ -317,7 +317,7 @@ def cycle_failed(scheduler: Scheduler, error: Exception) -> None:
     rebuild.rebuild(scheduler)
     for gang in list(scheduler.state.pending.waiting.values()):
         try:
-            list(order.in_order(scheduler.queues, [gang]))
+            list(order.in_order(scheduler.queues, [gang], []))
         except Exception as why:  # noqa: BLE001  the one that it is about
             set_gang_aside(scheduler, gang, why)
             scheduler.state.pending.update(gang, waiting=False, partial=False)

@@ -142,8 +142,8 @@ def _one_pass(
 ) -> bool:
     """One pass over what is left and the gangs with a reservation. Returns whether all were tried."""
     pending, asked = scheduler.state.pending, False
-    complete = True
-    for gang in _in_order(scheduler, this, sliced=budget is not None):
+    complete, again = True, list[Gang]()
+    for gang in _in_order(scheduler, this, again, sliced=budget is not None):
         if pending.waiting.get(gang.key) is not gang:
             continue
         if gang.key in this.left or reserved.must_retry(gang):
@@ -153,32 +153,42 @@ def _one_pass(
             asked = True
             this.left.pop(gang.key, None)
             this.tried.add(gang.key)
-            if not scheduler.quarantine.set_asides or not fence.blocks(scheduler, gang):
-                _try(scheduler, this, gang, reserved, decisions)
+            blocked = scheduler.quarantine.set_asides and fence.blocks(scheduler, gang)
+            if not blocked and _try(scheduler, this, gang, reserved, decisions):
+                this.left[gang.key] = None
+                again.append(gang)
+                continue
         reserved.on_tried(gang)
     reserved.close()
     this.dropped |= reserved.dropped
     return complete
 
 
-def _in_order(scheduler: Scheduler, this: Round, *, sliced: bool) -> Iterator[Gang]:
+def _in_order(
+    scheduler: Scheduler, this: Round, again: list[Gang], *, sliced: bool
+) -> Iterator[Gang]:
     pending = scheduler.state.pending
-    gangs = [gang for key in this.left if (gang := pending.waiting.get(key)) is not None]
+    gangs = [*_left(scheduler, this)]
     gangs += [
         gang
         for key in scheduler.reservations
         if (gang := pending.waiting.get(key)) and key not in this.left
     ]
     if not sliced:
-        yield from order.in_order(scheduler.queues, gangs)
+        yield from order.in_order(scheduler.queues, gangs, again)
         return
     waiting_behind: list[Gang] = []
-    for gang in order.in_order(scheduler.queues, gangs):
+    for gang in order.in_order(scheduler.queues, gangs, again):
         if this.by_namespace[gang.namespace] >= FLOOD_TRIES and gang.key in this.left:
             waiting_behind.append(gang)
         else:
             yield gang
-    yield from order.in_order(scheduler.queues, waiting_behind)
+    yield from order.in_order(scheduler.queues, waiting_behind, again)
+
+
+def _left(scheduler: Scheduler, this: Round) -> Iterator[Gang]:
+    waiting = scheduler.state.pending.waiting
+    return (gang for key in this.left if (gang := waiting.get(key)) is not None)
 
 
 def _try(
@@ -187,7 +197,8 @@ def _try(
     gang: Gang,
     reserved: ReservedCapacity,
     decisions: list[Decision],
-) -> None:
+) -> bool:
+    """Returns whether some of its pods were bound and others are left, for another turn in this pass."""
     pending, reservations = scheduler.state.pending, scheduler.reservations
     attempt = gang.attempt
     same = None
@@ -195,21 +206,20 @@ def _try(
         same = this.first_refused.get(attempt.equivalence)
     if same is not None and same.attempt.refused_at == pending.epoch:
         _refuse_alike(scheduler, gang, same)
-        return
+        return False
     this.by_namespace[gang.namespace] += 1
     try:
-        _try_schedule(scheduler, gang, reserved, this.verdicts, decisions)
+        _try_schedule(scheduler, this, gang, reserved, decisions)
         account(scheduler, gang)
     except Exception as error:  # noqa: BLE001  any bug; the gang is set aside
         fence.gang_failed(scheduler, gang, error)
-        return
+        return False
     if scheduler.quarantine.set_asides:
         scheduler.quarantine.release(fence.key_of_gang(gang))
     pending.changed(gang)
-    if not attempt.reason and gang.key in pending.waiting:
-        pending.retrying[gang.key] = gang  # its remaining pods are tried in the next cycle
     if attempt.reason and attempt.equivalence and gang.key not in reservations:
         this.first_refused[attempt.equivalence] = gang
+    return not attempt.reason and gang.key in pending.waiting
 
 
 def _refuse_alike(scheduler: Scheduler, gang: Gang, same: Gang) -> None:
@@ -226,13 +236,14 @@ def _refuse_alike(scheduler: Scheduler, gang: Gang, same: Gang) -> None:
 
 def _try_schedule(
     scheduler: Scheduler,
+    this: Round,
     gang: Gang,
     reserved: ReservedCapacity,
-    verdicts: Verdicts,
     decisions: list[Decision],
 ) -> None:
-    """Binds as many of the gang's pods as fit; else makes or keeps capacity for its minimum. Appends
-    each decision right after the state has it: what fails later must not lose it."""
+    """Binds as many of the gang's pods as fit, but while others are left in the round its minimum first, and
+    of a scarce surplus one unit; else makes or keeps capacity for its minimum. Appends each decision right after
+    the state has it: what fails later must not lose it."""
     state, queues, min_resources = scheduler.state, scheduler.queues, scheduler.min_resources
     missing = gang.missing()
     gang.attempt.reason = readiness.not_ready_reason(gang, missing)
@@ -253,10 +264,15 @@ def _try_schedule(
         scheduler.refused[gang.key] = GangRefusal(gang, wants[-1], refusals[-1])
         reserved.release(gang)
         return
-    first = len(wants) - 1 if refusals[0] else 0
+    first, most = len(wants) - 1 if refusals[0] else 0, None
+    if this.left and len(wants) > 1 and first == 0:
+        if missing:
+            most = attempts[1]
+        elif placement_attempts.scarce(state, [gang, *_left(scheduler, this)]):
+            first = 1
     for bound_by in reserved.views_for(gang):
-        refused = verdicts.setdefault(bound_by, {})
-        binds = _place(scheduler, gang, attempts[first:], wants[first:], refused)
+        refused = this.verdicts.setdefault(bound_by, {})
+        binds = _place(scheduler, gang, attempts[first:], wants[first:], refused, most=most)
         if binds:
             decisions += binds
             reserved.on_bound(gang)
@@ -280,8 +296,11 @@ def _place(
     attempts: Sequence[list[Pod]],
     wants: tuple[PlacementRequest, ...],
     refused: Refusals,
+    *,
+    most: Sequence[Pod] | None,
 ) -> list[Bind]:
-    """Binds the first attempt that fits."""
+    """Binds the first attempt that fits. most: only these of its pods, where they would run beside the
+    others."""
     state, pending = scheduler.state, scheduler.state.pending
     request = (pending.epoch, wants)
     if request in refused:
@@ -298,10 +317,13 @@ def _place(
             draft.undo()
             raise
         gang.attempt.reason, gang.attempt.refused_at = "", -1
+        pods = attempt
+        if most is not None and len(most) < len(attempt):
+            pods = binding.reduce(draft, attempt, most)
         try:
-            return binding.binds(state, gang, attempt, draft.keep())
+            return binding.binds(state, gang, pods, draft.keep())
         except Exception:
-            _take_back(attempt)
+            _take_back(pods)
             raise
     for spec, _ in wants[-1].groups:
         if (failure := state.snapshot.view(spec).filter_failure) is not None:

@@ -12,6 +12,8 @@ from dataclasses import replace
 from itertools import combinations_with_replacement, groupby
 from operator import attrgetter
 
+import numpy as np
+
 from central.model.facts import Pairs, PodSpec, Roles
 from central.scheduler.inventory.pods import Pod, PodCounts
 from central.scheduler.placement import PlacementRequest, RolePreferences, SubgroupRequest
@@ -20,6 +22,7 @@ from central.scheduler.state.gangs import Gang
 from central.scheduler.state.subgroups import Subgroup, Unit
 from protos.names import SPREAD
 
+GANGS_ADDED_UP = 64
 SURPLUS_UNITS = 8  # subgroups or pods above the minimum that are tried one by one
 TaskRole = tuple[str, PodSpec]  # pods of one task with unlike specs are roles of their own
 
@@ -49,6 +52,19 @@ def attempts(
         apart = spread and terms is None
         requests.append(PlacementRequest(groups, required, rows, gpus, preferred, (), roles, apart))
     return tried, tuple(requests)
+
+
+def scarce(state: ClusterState, gangs: Sequence[Gang]) -> bool:
+    """Whether the pending pods of all these gangs ask for more than is free, by sums over the cluster. True if
+    there are too many gangs to add up."""
+    if len(gangs) > GANGS_ADDED_UP:
+        return True
+    snapshot = state.snapshot
+    asked = [(snapshot.view(spec), n) for g in gangs for spec, n in _counts(g.counts.waiting)]
+    needed = np.zeros(snapshot.columns.width, dtype=np.int64)
+    for view, count in asked:
+        needed[view.columns] += view.amounts * count
+    return bool((needed > np.maximum(snapshot.columns.free, 0).sum(axis=0)).any())
 
 
 def re_place(state: ClusterState, gang: Gang, pods: Sequence[Pod]) -> PlacementRequest:

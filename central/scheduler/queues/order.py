@@ -1,12 +1,16 @@
 """The order in which gangs are tried.
 
-Inside a queue: priority, age, name. Between queues: the lowest usage level first
-(quota.usage_level). When a gang is placed, only the levels of its queue and that queue's ancestors
-change.
+Inside a queue: priority; gangs below their minimum, then those with the fewest surplus members; age; name.
+Between queues: the lowest usage level first (quota.usage_level). When a gang is placed, only the levels of
+its queue and that queue's ancestors change.
+
+A gang that got a part of its pods comes back at its new rank. So minima go before surplus, and the surplus
+is shared evenly.
 
 Design: docs/design/0015-queues.md
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heapreplace
 from operator import attrgetter
@@ -18,10 +22,11 @@ from central.scheduler.queues.quota import UsageLevel
 from central.scheduler.state.gangs import Gang, GangKey
 
 
-def in_order(queues: Queues, asked: Iterable[Gang]) -> Iterator[Gang]:
-    """Yields one gang at a time. The caller places or refuses it before it takes the next one."""
+def in_order(queues: Queues, asked: Iterable[Gang], again: list[Gang]) -> Iterator[Gang]:
+    """Yields one gang at a time. The caller places or refuses it before it takes the next one. again: if
+    pods of the gang are left for another turn, the caller adds it."""
     if not queues.enabled:
-        yield from sorted(asked, key=_RANK)
+        yield from _one_by_one(sorted(asked, key=_RANK, reverse=True), again)
         return
     by_queue: dict[str, list[Gang]] = {}
     for gang in asked:
@@ -32,23 +37,42 @@ def in_order(queues: Queues, asked: Iterable[Gang]) -> Iterator[Gang]:
     by_name = queues.by_name
     leaves = {name for name in by_queue if not by_name[name].error and not by_name[name].children}
     for name in sorted(by_queue.keys() - leaves):  # refused, or replacing members of started gangs
-        yield from reversed(by_queue[name])
-    yield from FairShareOrder(queues, {by_name[name]: by_queue[name] for name in leaves})
+        yield from _one_by_one(by_queue[name], again)
+    yield from FairShareOrder(queues, {by_name[name]: by_queue[name] for name in leaves}, again)
 
 
-def rank(gang: Gang) -> tuple[int, float, GangKey]:
+def rank(gang: Gang) -> tuple[int, int, float, GangKey]:
     """The order inside a queue. Cached as gang.attempt.rank until the gang changes."""
-    return (-gang.priority, gang.created, gang.key)
+    placed = len(gang.counts.placed)
+    surplus = placed - gang.minimum + 1 if placed and not gang.missing() else 0
+    return (-gang.priority, surplus, gang.created, gang.key)
 
 
 _RANK = attrgetter("attempt.rank")
 
 
+def _one_by_one(gangs: list[Gang], again: list[Gang]) -> Iterator[Gang]:
+    """gangs: in reverse order."""
+    while gangs:
+        yield gangs.pop()
+        _come_back(gangs, again)
+
+
+def _come_back(gangs: list[Gang], again: list[Gang]) -> None:
+    """Inserts the gangs that have another turn. gangs: in reverse order."""
+    while again:
+        gang = again.pop()
+        new = gang.attempt.rank = rank(gang)
+        place = bisect_left(gangs, True, key=lambda other: other.attempt.rank < new)
+        gangs.insert(place, gang)
+
+
 class FairShareOrder:
     """Gangs of leaf queues, lowest usage level first. Every inner queue has a heap of its children
-    with pending gangs below them. by_leaf: gangs in reverse order."""
+    with pending gangs below them. by_leaf: gangs in reverse order. again: as in in_order()."""
 
-    def __init__(self, queues: Queues, by_leaf: dict[Queue, list[Gang]]) -> None:
+    def __init__(self, queues: Queues, by_leaf: dict[Queue, list[Gang]], again: list[Gang]) -> None:
+        self._again = again
         self._queues = queues
         self._root = queues.root
         self._by_leaf = by_leaf
@@ -67,6 +91,7 @@ class FairShareOrder:
             gangs, version = self._by_leaf[queue], queue.usage_version
             while gangs and queue.usage_version == version:  # a refusal leaves the order as it is
                 yield gangs.pop()
+                _come_back(gangs, self._again)
             self._reorder(queue)
 
     def _reorder(self, queue: Queue) -> None:

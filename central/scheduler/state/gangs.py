@@ -25,7 +25,7 @@ class Account(NamedTuple):
 class Attempt:
     """The last attempt to place a gang's pending pods. PendingGangs and the scheduling cycle write it."""
 
-    rank: tuple[int, float, GangKey]  # order inside its queue: priority, age, name
+    rank: tuple[int, int, float, GangKey]  # order inside its queue (queues/order.py)
     equivalence: int = 0  # gangs with the same number make the same request; 0: unknown
     refused_at: int = -1  # capacity epoch of the refusal; -1: not refused
     reason: str = ""  # why the gang does not fit; empty if it fits or was not tried
@@ -77,7 +77,7 @@ class Gang:
         self.started = False  # its minimum was placed at least once
         self.account: Account | None = None
         self.class_priority: int | None = None  # value of the PriorityClass in its PodGroup
-        self.attempt = Attempt((0, 0.0, key))
+        self.attempt = Attempt((0, 0, 0.0, key))
         self.preemption = PreemptionStanding()
         self.published = Published()
         self._counts: GangCounts | None = None

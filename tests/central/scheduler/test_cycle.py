@@ -202,7 +202,7 @@ def test_each_role_has_its_minimum() -> None:
     # Two of three workers fit: with the server the minimum is there, though ranks would say else.
     decisions = schedule_once(cluster, job(workers=0, servers=1), 0.0)
     assert bound(decisions) == ["s-0", "w-0", "w-1"]
-    assert "remaining pods: needs 1 pod x 8 GPUs" in told(schedule_once(cluster, [], 1.0), "job")
+    assert "remaining pods: needs 1 pod x 8 GPUs" in told(decisions, "job")
     check_invariants(cluster)
 
 
