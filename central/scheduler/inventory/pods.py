@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from central.model.facts import PodSeen, PodSpec
 from central.model.phases import ENDED
-from protos.names import GPU, GPU_SHARE
+from protos.names import GPU_SHARE
 
 WAITING, REFUSED, ASSUMED, BOUND = "waiting", "refused", "assumed", "bound"  # stages
 PodName = tuple[str, str]  # namespace and name
@@ -144,14 +144,6 @@ class Pod:
         while end + 60 * late_min < now:
             late_min *= 2
         return end if end >= now else end + 60 * late_min
-
-    def lost(self, now: float) -> int:
-        """GPU-seconds of work since its start or last checkpoint, which its eviction would lose."""
-        seen = self.seen
-        began = seen.started if seen.started is not None else self.since
-        kept = max(now if began is None else began, seen.checkpoint or 0.0)
-        gpus = self.spec.request(GPU) + self.share / 100
-        return int(gpus * max(0, int(now - kept)))
 
     @property
     def leaving(self) -> bool:

@@ -117,19 +117,15 @@ def _try_gang_sets(context: PreemptionContext, request: PreemptionRequest) -> Pr
     usable = np.ones(len(context.state.snapshot.columns.names), dtype=np.bool_)
     usable[request.excluded] = False
     search = VictimSearch(context, request, usable)
-    for _, pods in zip(range(MAX_TRIALS), _gang_sets(search, request.now), strict=False):
+    for _, pods in zip(range(MAX_TRIALS), _gang_sets(search), strict=False):
         if search.may_evict(pods) and (found := search.try_without(pods)) is not None:
             return found
     return None
 
 
-def _gang_sets(search: VictimSearch, now: float) -> Iterator[list[Pod]]:
-    """The pods of one whole gang, then of two, then of three, least work lost first."""
-    whole = sorted((pods for pods, _ in search.gangs), key=lambda pods: _work_lost(pods, now))
+def _gang_sets(search: VictimSearch) -> Iterator[list[Pod]]:
+    """The pods of one whole gang, then of two, then of three, least harm first."""
+    whole = sorted(range(len(search.gangs)), key=search.harm_of)
     for count in range(1, MAX_GANGS + 1):
         for chosen in combinations(whole, count):
-            yield [pod for pods in chosen for pod in pods]
-
-
-def _work_lost(pods: Sequence[Pod], now: float) -> tuple[int, int]:
-    return sum(pod.lost(now) for pod in pods), len(pods)
+            yield [pod for number in chosen for pod in search.gangs[number][0]]

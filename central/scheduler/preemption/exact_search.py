@@ -1,10 +1,8 @@
 """Branch and bound over sets of victims: skips sets that cannot be better than the best known."""
 
+from central.scheduler.preemption.harm import MAX_HARM, NO_HARM, Harm, at_least, plus
 from central.scheduler.preemption.least_harm import (
-    MAX_HARM,
-    NO_HARM,
     EvictionUnit,
-    Harm,
     LeastHarmProblem,
     drop_unneeded,
     total_harm,
@@ -29,11 +27,11 @@ class _ExactSearch:
         self.harm = total_harm(best) if best is not None else MAX_HARM
         # A whole gang comes before its single members, which are no choice once it is taken.
         self.units = sorted(problem.units, key=lambda unit: (unit.gang, not unit.whole, unit.harm))
-        self.least = [(0, 0, 0)] * len(self.units)
-        least: Harm | None = None
+        self.least = [NO_HARM] * len(self.units)  # of any unit from here on, part by part
+        least = MAX_HARM
         for index in reversed(range(len(self.units))):
             harm = self.units[index].harm
-            least = harm if least is None else min(least, harm)
+            least = harm if least is MAX_HARM else at_least(least, harm)
             self.least[index] = least
 
     def run(self) -> None:
@@ -42,7 +40,7 @@ class _ExactSearch:
     def _visit(self, index: int, chosen: list[EvictionUnit], harm: Harm) -> None:
         if self.steps <= 0 or index == len(self.units):
             return
-        if _sum(harm, self.least[index]) >= self.harm:
+        if plus(harm, self.least[index]) >= self.harm:
             return
         self.steps -= 1
         if self.problem.added_pods(self._rest(index, chosen)) < self.problem.missing:
@@ -50,7 +48,7 @@ class _ExactSearch:
         unit = self.units[index]
         if self._available(unit, chosen):
             with_it = [*chosen, unit]
-            harm_with = _sum(harm, unit.harm)
+            harm_with = plus(harm, unit.harm)
             if harm_with < self.harm:
                 if self.problem.added_pods(with_it) >= self.problem.missing:
                     self.best, self.harm = with_it, harm_with
@@ -71,7 +69,3 @@ class _ExactSearch:
         rest = [one for one in self.units[index:] if one.gang not in whole]
         gone = {one.gang for one in rest if one.whole}
         return chosen + [one for one in rest if one.whole or one.gang not in gone]
-
-
-def _sum(a: Harm, b: Harm) -> Harm:
-    return a[0] + b[0], a[1] + b[1], a[2] + b[2]

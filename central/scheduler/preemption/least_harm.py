@@ -1,8 +1,8 @@
 """Which running gangs to evict so that enough pods fit in a domain, with the least harm.
 
-Harm is compared as (gangs broken, GPU-seconds of work lost, pods). Members above a gang's minimum
-are units of their own; the rest of a gang is evicted whole or not at all. No disruption budget is
-overspent. This module makes a good choice, from which no unit can be left out. exact_search.py
+Harm is compared as harm.py says. Members above a gang's minimum are units of their own; the rest of a
+gang is evicted whole or not at all. No disruption budget is overspent. This module makes a good choice,
+from which no unit can be left out, and in which the highest priority is as low as can be. exact_search.py
 finds the best one where the domain is small enough.
 
 Design: docs/design/0019-preemption.md
@@ -10,14 +10,15 @@ Design: docs/design/0019-preemption.md
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import reduce
 from heapq import heapify, heappop, heappush
 
-Harm = tuple[int, int, int]  # gangs broken, GPU-seconds lost, pods
+from central.scheduler.preemption.harm import NO_HARM, Harm, plus
+
 Vector = tuple[int, ...]
 Allowance = tuple[str, str]  # a disruption budget by namespace and name, or a task's surplus
-NO_HARM: Harm = (0, 0, 0)
-MAX_HARM: Harm = (2**62, 0, 0)
+_PRECISION = 1 << 20  # of harm for each pod or amount, which is compared in integers
 
 
 @dataclass(slots=True, eq=False)
@@ -73,39 +74,82 @@ class LeastHarmProblem:
 
 
 def total_harm(units: Iterable[EvictionUnit]) -> Harm:
-    broken = lost = pods = 0
-    for unit in units:
-        broken, lost, pods = broken + unit.harm[0], lost + unit.harm[1], pods + unit.harm[2]
-    return broken, lost, pods
+    return reduce(plus, (unit.harm for unit in units), NO_HARM)
 
 
 def choose_victims(problem: LeastHarmProblem) -> list[EvictionUnit] | None:
     """A good choice from which no unit can be left out. None: none was found; with allowances there
     may still be one."""
+    ranks = sorted({unit.harm[0] for unit in problem.units})
+    if len(ranks) < 2:
+        return _good_choice(problem)
+    least_urgent = _least_urgent(problem)
+    if least_urgent is not None:
+        better = _good_choice(_up_to(problem, total_harm(least_urgent)[0]))
+        return least_urgent if better is None else min(better, least_urgent, key=total_harm)
+    best: list[EvictionUnit] | None = None
+    low, high = 0, len(ranks)
+    while low < high:
+        middle = (low + high) // 2
+        found = _good_choice(_up_to(problem, ranks[middle]))
+        if found is None:
+            low = middle + 1
+        else:
+            best, high = found, middle
+    return best
+
+
+def _good_choice(problem: LeastHarmProblem) -> list[EvictionUnit] | None:
     keys = (_by_harm, _by_harm_per_size, *((_by_allowances,) if problem.allowed else ()))
     answers = [_greedy(problem, key) for key in keys]
     found = [drop_unneeded(problem, answer) for answer in answers if answer is not None]
     return min(found, key=total_harm, default=None)
 
 
+def _least_urgent(problem: LeastHarmProblem) -> list[EvictionUnit] | None:
+    """Evicts everything, and then nothing that need not go, most harm first: any other choice has a
+    victim of at least the same priority. None: that overspends an allowance, or it is not enough."""
+    whole = {unit.gang for unit in problem.units if unit.whole}
+    left = {gang: most for gang, most in problem.surplus.items() if gang not in whole}
+    start: list[EvictionUnit] = []
+    for unit in sorted(problem.units, key=lambda unit: (unit.harm, -unit.rank)):
+        if not unit.whole:
+            if not left.get(unit.gang):
+                continue
+            left[unit.gang] -= 1
+        start.append(unit)
+    if problem.added_pods(start) < problem.missing or not problem.within_allowances(start):
+        return None
+    return drop_unneeded(problem, start)
+
+
+def _up_to(problem: LeastHarmProblem, rank: int) -> LeastHarmProblem:
+    """The problem without units of a higher priority."""
+    return replace(problem, units=[unit for unit in problem.units if unit.harm[0] <= rank])
+
+
 def _plus(a: Sequence[int], b: Sequence[int]) -> Vector:
     return tuple(x + y for x, y in zip(a, b, strict=True))
 
 
-def _by_harm(unit: EvictionUnit, row: int) -> tuple[float, ...]:
+def _each(harm: Harm, size: int) -> Vector:
+    """The harm for each of so many pods or amounts. A priority is not divided."""
+    return harm[0], *(part * _PRECISION // size for part in harm[1:])
+
+
+def _by_harm(unit: EvictionUnit, row: int) -> Vector:
     return (*unit.harm, -unit.rank)
 
 
-def _by_harm_per_size(unit: EvictionUnit, row: int) -> tuple[float, ...]:
-    size = max(unit.frees[row][0], 1)
-    return (*(part / size for part in unit.harm), -unit.rank)
+def _by_harm_per_size(unit: EvictionUnit, row: int) -> Vector:
+    return (*_each(unit.harm, max(unit.frees[row][0], 1)), -unit.rank)
 
 
-def _by_allowances(unit: EvictionUnit, row: int) -> tuple[float, ...]:
+def _by_allowances(unit: EvictionUnit, row: int) -> Vector:
     return (sum(unit.uses.values()), *unit.harm, -unit.rank)
 
 
-UnitOrder = Callable[[EvictionUnit, int], tuple[float, ...]]
+UnitOrder = Callable[[EvictionUnit, int], Vector]
 
 
 class _Choice:
@@ -160,7 +204,7 @@ class _Choice:
             self.free[row] = _plus(self.free[row], amounts)
 
 
-RowChoice = tuple[tuple[float, ...], list[EvictionUnit]]
+RowChoice = tuple[Vector, list[EvictionUnit]]
 
 
 def _greedy(problem: LeastHarmProblem, key: UnitOrder) -> list[EvictionUnit] | None:
@@ -180,7 +224,7 @@ def _greedy(problem: LeastHarmProblem, key: UnitOrder) -> list[EvictionUnit] | N
     taken = _Choice(problem)
     missing = problem.missing
     version: Counter[int] = Counter()
-    heap: list[tuple[tuple[float, ...], int, int, list[EvictionUnit]]] = [
+    heap: list[tuple[Vector, int, int, list[EvictionUnit]]] = [
         (choice[0], row, 0, choice[1])
         for row in sorted(problem.by_row)
         if (choice := _best_on_row(taken, row, key, missing)) is not None
@@ -241,10 +285,10 @@ def _best_on_row(taken: _Choice, row: int, key: UnitOrder, missing: int) -> RowC
             problem, taken.free[row], row, picked, start + min(gained, missing)
         )
         gained += sum(_added_elsewhere(taken, one, row) for one in needed if len(one.frees) > 1)
-        harm = (part / min(gained, missing) for part in total_harm(needed))
-        score = (*harm, -sum(one.rank for one in needed))
+        pods = min(gained, missing)
+        score = (*_each(total_harm(needed), pods), -sum(one.rank for one in needed))
         if key is _by_allowances:
-            score = (sum(key(one, row)[0] for one in needed) / min(gained, missing), *score)
+            score = (sum(key(one, row)[0] for one in needed) * _PRECISION // pods, *score)
         if best is None or score < best[0]:
             best = (score, needed)
         if gained >= missing:

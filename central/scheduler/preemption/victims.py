@@ -17,6 +17,7 @@ from central.scheduler.inventory.pods import Pod
 from central.scheduler.preemption import (
     disruption_budgets,
     exact_search,
+    harm,
     least_harm,
     surplus_members,
 )
@@ -66,6 +67,7 @@ class VictimSearch:
         self._usable = usable & fits
         row_of = snapshot.columns.row
         self.gangs: list[tuple[list[Pod], int]] = []  # members that hold capacity, surplus
+        self._priorities: list[int] = []  # by gang
         self._gang_of: list[int] = []
         pods: list[Pod] = []
         surplus_by_task: dict[least_harm.Allowance, int] = {}
@@ -82,7 +84,9 @@ class VictimSearch:
                 pods += near
                 self._gang_of += [len(self.gangs)] * len(near)
                 self.gangs.append((members, surplus_members.surplus_count(other, members)))
+                self._priorities.append(other.priority)
                 surplus_by_task |= surplus_members.surplus_by_task(other, members)
+        self._harm = harm.HarmScale(self._priorities, self._now)
         leaving = [
             pod
             for row in np.flatnonzero(self._usable).tolist()
@@ -200,9 +204,9 @@ class VictimSearch:
                 whole.frees[row] = tuple(map(int.__add__, have, frees))
             pod = self._releasable.pods[index]
             if surplus[number] and self.may_evict([pod], alone=True):
-                harm = (0, pod.lost(self._now), 1)
                 rank, uses = pod.seen.order[0], self._uses([pod], alone=True)
-                units.append(EvictionUnit(number, False, harm, {row: frees}, index, rank, uses))
+                alone = self._harm_alone(index)
+                units.append(EvictionUnit(number, False, alone, {row: frees}, index, rank, uses))
         by_row = {row: tuple(have) for row, have in zip(area.rows, area.free.tolist(), strict=True)}
         return LeastHarmProblem(by_row, area.request, missing, units, surplus, self._allowed)
 
@@ -210,8 +214,17 @@ class VictimSearch:
         members, _ = self.gangs[number]
         if not self.may_evict(members):
             return None
-        lost = sum(pod.lost(self._now) for pod in members)
-        return EvictionUnit(number, True, (1, lost, len(members)), {}, uses=self._uses(members))
+        whole = self.harm_of(number)
+        return EvictionUnit(number, True, whole, {}, uses=self._uses(members))
+
+    def harm_of(self, number: int) -> harm.Harm:
+        """Of evicting all of a gang."""
+        return self._harm.of(self._priorities[number], self.gangs[number][0], breaks=True)
+
+    def _harm_alone(self, index: int) -> harm.Harm:
+        """Of evicting one member above its gang's minimum."""
+        priority = self._priorities[self._gang_of[index]]
+        return self._harm.of(priority, [self._releasable.pods[index]], breaks=False)
 
     def may_evict(self, pods: Sequence[Pod], *, alone: bool = False) -> bool:
         """Whether all these pods may be evicted together. alone: without the rest of their
@@ -254,7 +267,7 @@ class VictimSearch:
         by_row: dict[int, list[int]] = {}
         for index in range(self._candidates):
             by_row.setdefault(int(self._releasable.rows[index]), []).append(index)
-        best: tuple[least_harm.Harm, PreemptionPlan] | None = None
+        best: tuple[harm.Harm, PreemptionPlan] | None = None
         trials = MAX_TRIALS
         for rows in domains[:MAX_DOMAINS]:
             near = sorted(index for row in rows.tolist() for index in by_row.get(row, ()))
@@ -276,26 +289,28 @@ class VictimSearch:
                 if trials > 0 and self.try_without(self._pods_of(without)) is not None:
                     kept = without
             plan = self.try_without(self._pods_of(kept))
-            harm = least_harm.total_harm(kept)
-            if plan is not None and (best is None or harm < best[0]):
-                best = (harm, plan)
+            harm_of_kept = least_harm.total_harm(kept)
+            if plan is not None and (best is None or harm_of_kept < best[0]):
+                best = (harm_of_kept, plan)
         return best[1] if best is not None else None
 
     def _units_in_order(self, near: Sequence[int]) -> list[EvictionUnit]:
-        """Members above a minimum, then whole gangs, each in order of harm."""
+        """Members above a minimum and whole gangs, in order of harm: at each priority the members come
+        first."""
         left = {
             number: self.gangs[number][1] for number in {self._gang_of[index] for index in near}
         }
         wholes = [whole for number in sorted(left) if (whole := self._whole(number)) is not None]
         singles: list[EvictionUnit] = []
         used: Counter[least_harm.Allowance] = Counter()
-        for index in sorted(near, key=lambda index: self._releasable.pods[index].lost(self._now)):
+        alone = {index: self._harm_alone(index) for index in near if left[self._gang_of[index]]}
+        for index in sorted(alone, key=alone.__getitem__):
             pod, number = self._releasable.pods[index], self._gang_of[index]
             more = used + Counter(self._uses([pod], alone=True))
             if left[number] and self.may_evict([pod], alone=True) and self._within_allowances(more):
                 left[number], used = left[number] - 1, more
-                singles.append(EvictionUnit(number, False, (0, pod.lost(self._now), 1), {}, index))
-        return self._affordable(singles + sorted(wholes, key=lambda unit: unit.harm))
+                singles.append(EvictionUnit(number, False, alone[index], {}, index))
+        return self._affordable(sorted(singles + wholes, key=lambda unit: unit.harm))
 
     def _affordable(self, units: list[EvictionUnit]) -> list[EvictionUnit]:
         """The units, in this order, without those that overspend an allowance."""
@@ -338,5 +353,5 @@ class VictimSearch:
         return PreemptionPlan(victims, rows, need, masks, volumes=volumes)
 
 
-def _harm_of(found: Found) -> least_harm.Harm:
-    return least_harm.total_harm(found[1]) if found[1] is not None else least_harm.MAX_HARM
+def _harm_of(found: Found) -> harm.Harm:
+    return least_harm.total_harm(found[1]) if found[1] is not None else harm.MAX_HARM

@@ -7,9 +7,9 @@ from itertools import combinations
 import pytest
 
 from central.scheduler.preemption.exact_search import improve
+from central.scheduler.preemption.harm import Harm
 from central.scheduler.preemption.least_harm import (
     EvictionUnit,
-    Harm,
     LeastHarmProblem,
     choose_victims,
     total_harm,
@@ -36,6 +36,11 @@ def _allowed(problem: LeastHarmProblem, chosen: tuple[EvictionUnit, ...]) -> boo
     )
 
 
+def harm(rank: int, broken: int, work: int, pods: int) -> Harm:
+    """Of a unit whose priority has this rank; counts of a higher one outweigh all of a lower."""
+    return rank + 1, broken << 32 * rank, work << 72 * rank, pods << 32 * rank, 0, 0, 0
+
+
 def case(dice: random.Random, gangs: int, budgets: int = 0) -> LeastHarmProblem:
     rows = dice.randint(1, 4)
     request = (dice.choice((1, 2, 4, 8)), dice.choice((1, 3)))
@@ -49,18 +54,18 @@ def case(dice: random.Random, gangs: int, budgets: int = 0) -> LeastHarmProblem:
             (dice.randrange(rows), (dice.choice((0, 1, 2, 4)), dice.randint(0, 3)))
             for _ in range(dice.choice((1, 1, 2, 3)))
         ]
-        age = dice.choice((0, 10, 100))
+        age, rank = dice.choice((0, 10, 100)), dice.choice((0, 0, 1, 2))
         surplus[gang] = dice.randint(0, len(pods) - 1)
         frees: dict[int, tuple[int, ...]] = {}
         for row, size in pods:
             have = frees.get(row, (0, 0))
             frees[row] = (have[0] + size[0], have[1] + size[1])
             if surplus[gang]:
-                harm, uses = (0, age * size[0], 1), {covered: 1} if covered else {}
-                units.append(EvictionUnit(gang, False, harm, {row: size}, uses=uses))
+                alone, uses = harm(rank, 0, age * size[0], 1), {covered: 1} if covered else {}
+                units.append(EvictionUnit(gang, False, alone, {row: size}, uses=uses))
         lost = sum(age * size[0] for _, size in pods)
         uses = {covered: len(pods)} if covered else {}
-        units.append(EvictionUnit(gang, True, (1, lost, len(pods)), frees, uses=uses))
+        units.append(EvictionUnit(gang, True, harm(rank, 1, lost, len(pods)), frees, uses=uses))
     return LeastHarmProblem(free, request, dice.randint(1, 3), units, surplus, allowed)
 
 
@@ -120,3 +125,24 @@ def test_nobody_goes_who_need_not(seed: int) -> None:
         for one in found or ():
             rest = [unit for unit in found or () if unit is not one]
             assert problem.added_pods(rest) < problem.missing
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_highest_priority_that_goes_is_as_low_as_can_be(seed: int) -> None:
+    """Of 12 gangs, which is too many for a proof of the rest."""
+    dice, several = random.Random(1500 + seed), 0
+    for _ in range(60):
+        problem = case(dice, 12)
+        found = choose_victims(problem)
+        ranks = sorted({unit.harm[0] for unit in problem.units})
+        enough = [
+            rank
+            for rank in ranks
+            if problem.added_pods([u for u in problem.units if u.whole and u.harm[0] <= rank])
+            >= problem.missing
+        ]
+        assert (found is None) == (not enough)
+        if found is not None:
+            assert max((unit.harm[0] for unit in found), default=0) <= enough[0]
+            several += len(ranks) > 1 and bool(found)
+    assert several > 20

@@ -1,28 +1,9 @@
 """Eviction for a whole gang: who goes, and who need not; and that the room is kept for whom it was made."""
 
-import random
-from collections import Counter
 from dataclasses import replace
-from itertools import combinations
 
-import numpy as np
-import pytest
-
-from central.controllers.composite import new_scheduler
 from central.model.decisions import Evict
-from central.model.facts import Fact, GangSeen, PodGone, PodSeen, QueueSeen
-from central.scheduler import placement
-from central.scheduler.apply import apply
-from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
-from central.scheduler.inventory.pods import Pod
-from central.scheduler.placement import PlacementRequest
-from central.scheduler.preemption import preemption_plan
-from central.scheduler.preemption.preemption_request import PreemptionRequest
-from central.scheduler.reservation.release_forecast import ReleasablePods
-from central.scheduler.scheduler import Scheduler
-from central.scheduler.snapshot.draft import DoesNotFit, Draft
-from central.scheduler.state.gangs import Gang
+from central.model.facts import Fact, PodGone, QueueSeen
 from protos.names import RACK
 from tests.central import factories
 from tests.central.scheduler.small_cluster import World, job
@@ -297,129 +278,6 @@ def test_what_a_queue_loses_is_counted_together() -> None:
     assert not world.evicted  # one rack takes both gangs, and theirs would be left with nothing
     world.step(2.0, *job("one", 1, queue="ours", created=10.0))
     assert len(world.evicted) == 2
-
-
-# --- against brute force -----------------------------------------------------------------------
-
-
-def brute(cluster: Scheduler, claim: PreemptionRequest) -> tuple[int, int, int] | None:
-    """The least harm of all sets of pods whose leaving lets the gang in."""
-    lower = [
-        g
-        for g in cluster.state.gangs.values()
-        if g.priority < claim.gang.priority and g.counts.placed
-    ]
-    pods = [pod for gang in lower for pod in gang.counts.placed]
-    best: tuple[int, int, int] | None = None
-    for size in range(len(pods) + 1):
-        for chosen in combinations(pods, size):
-            harm = _harm(cluster, chosen, claim.now)
-            if harm is None or (best is not None and harm >= best) or _overspent(cluster, chosen):
-                continue
-            if _fits(cluster, chosen, claim.placement):
-                best = harm
-    return best
-
-
-def _overspent(cluster: Scheduler, chosen: tuple[Pod, ...]) -> bool:
-    apps = [dict(pod.seen.labels).get("app") for pod in chosen if pod.seen.phase == "Running"]
-    budgets = cluster.budgets.seen.values()
-    return any(apps.count(b.name.removeprefix("keep-")) > b.allowed for b in budgets)
-
-
-def _lacks(gang: Gang, gone: list[Pod]) -> bool:
-    """Whether a role would be below its minimum."""
-    left = Counter(pod.seen.task for pod in gang.counts.placed if pod not in gone)
-    tasks = gang.object.task_min if gang.object is not None else ()
-    return any(left[task] < least for task, least in tasks)
-
-
-def _harm(cluster: Scheduler, chosen: tuple[Pod, ...], now: float) -> tuple[int, int, int] | None:
-    broken = 0
-    for gang in cluster.state.gangs.values():
-        gone = [pod for pod in chosen if pod.seen.uid in gang.members]
-        lacks = _lacks(gang, gone)
-        if gone and (lacks or len(gang.counts.placed) - len(gone) < gang.minimum):
-            if len(gone) != len(gang.counts.placed):
-                return None  # broken in part
-            broken += 1
-    return broken, sum(pod.lost(now) for pod in chosen), len(chosen)
-
-
-def _fits(cluster: Scheduler, chosen: tuple[Pod, ...], want: PlacementRequest) -> bool:
-    leavers = ReleasablePods(cluster.state, list(chosen))
-    with leavers.without(np.arange(len(chosen))) as snapshot:
-        draft = Draft(snapshot)
-        try:
-            placement.fit(draft, want)
-        except DoesNotFit:
-            return False
-        draft.undo()
-        return True
-
-
-def _with_roles(facts: list[Fact], dice: random.Random) -> list[Fact]:
-    """Servers and workers, each with a minimum; the gang's own may be below their sum."""
-    group, *pods = facts
-    assert isinstance(group, GangSeen)
-    split = [replace(pod, task=dice.choice("sw")) for pod in pods if isinstance(pod, PodSeen)]
-    have = Counter(pod.task for pod in split)
-    least = tuple((task, dice.randint(1, count)) for task, count in sorted(have.items()))
-    return [replace(group, task_min=least), *split]
-
-
-def _budgets(dice: random.Random) -> list[Fact]:
-    """z has none."""
-    return [factories.budget("x", dice.randint(0, 2)), factories.budget("y", dice.randint(0, 4))]
-
-
-@pytest.mark.parametrize("covered", [False, True])
-@pytest.mark.parametrize("seed", range(6))
-def test_nobody_could_make_room_with_less_harm(seed: int, covered: bool) -> None:
-    dice, made, refused = random.Random(seed), 0, 0
-    for _ in range(40):
-        cluster = new_scheduler(factories.LEVELS)
-        nodes = [
-            factories.node(f"n{i}", rack=f"r{i % 2}", gpus=4) for i in range(dice.randint(1, 4))
-        ]
-        schedule_once(cluster, nodes, 0.0)
-        for number in range(dice.randint(1, 5)):
-            size = dice.choice((1, 1, 2, 3))
-            facts = job(
-                f"g{number}",
-                size,
-                gpus=dice.choice((1, 2, 4)),
-                priority=dice.choice((0, 0, 0, 9)),
-                least=dice.randint(1, size),
-                created=float(number),
-                labels=(("app", dice.choice("xyz")),),
-            )
-            if dice.random() < 0.3:
-                facts = _with_roles(facts, dice)
-            schedule_once(cluster, facts, dice.choice((0.0, 100.0)))
-        running = [pod for pod in cluster.state.pods.values() if pod.node]
-        begun = [replace(pod.seen, node=pod.node, phase="Running") for pod in running]
-        schedule_once(cluster, begun, 100.0)
-        pods, gpus = dice.choice((1, 2, 3)), dice.choice((2, 4))
-        level = dice.choice(("", RACK, "node"))
-        wanted = job("urgent", pods, gpus=gpus, priority=5, topology_required=level, created=99.0)
-        for fact in (*wanted, *(_budgets(dice) if covered else ())):
-            apply(cluster, fact)
-        gang = cluster.state.gangs["ns", "urgent", True]
-        want = PlacementRequest(((gang.counts.waiting[0].spec, pods),), level)
-        if any(pod.evicting for pod in cluster.state.pods.values()) or _fits(cluster, (), want):
-            continue
-        claim = PreemptionRequest(gang, want, 200.0, np.zeros(0, dtype=np.int64))
-        best = brute(cluster, claim)
-        plan = preemption_plan.find_victims(cluster.preemption, claim)
-        assert (plan is None) == (best is None)
-        refused += plan is None
-        if plan is not None:
-            made += 1
-            assert _harm(cluster, plan.victims, claim.now) == best
-        check_invariants(cluster)
-    assert made > 2
-    assert refused > 2
 
 
 def test_a_vain_search_for_victims_in_one_queue_says_nothing_of_another() -> None:

@@ -1,0 +1,107 @@
+"""The harm of evictions, as a tuple that is compared from left to right:
+
+1. the highest priority of those that go
+2. gangs that fall below their minimum
+3. work lost: GPU-seconds since the start or the last checkpoint
+4. pods
+5. capacity that they hold: GPUs
+6. time that they have run, then time since their creation: of equals the youngest goes
+
+Gangs, work and pods are counted priority by priority, the highest first: one gang of priority 10 weighs
+more than any number of gangs of priority 9. kube-scheduler also begins with the highest priority of the
+victims, and compares the sum of their priorities next.
+
+Work and capacity have one unit, so that pods without GPUs are compared too: GPUs, with CORES_PER_GPU
+cores or MEMORY_PER_GPU bytes for each. The largest of the three counts: a pod of 8 GPUs and 64 cores is
+8 GPUs, a pod of 64 cores is 4.
+
+Design: docs/design/0019-preemption.md
+"""
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+from central.model.facts import PodSpec
+from central.scheduler.inventory.pods import Pod
+from protos import slicing
+from protos.names import GPU, GPU_SHARE, MIG
+
+CORES_PER_GPU = 16  # GPU servers have 12 to 28 cores for each GPU
+MEMORY_PER_GPU = 128 << 30  # and 128 to 256 GiB
+_GPU = 1_000_000  # a GPU in the unit of work and capacity
+_MIG_PARTS = 7  # of a GPU: 1g.10gb is one of them
+# Bits of a count at one priority. Sums stay below: 2**32 gangs or pods, and a million GPUs for ten years.
+_COUNT_BITS, _WORK_BITS = 32, 72
+
+# Highest priority (as a rank), gangs broken, work, pods, capacity, run time, time since creation.
+Harm = tuple[int, int, int, int, int, int, int]
+NO_HARM: Harm = (0, 0, 0, 0, 0, 0, 0)
+MAX_HARM: Harm = (2**62, 0, 0, 0, 0, 0, 0)
+
+
+def plus(a: Harm, b: Harm) -> Harm:
+    """The harm of two choices of victims together."""
+    return (
+        max(a[0], b[0]),
+        a[1] + b[1],
+        a[2] + b[2],
+        a[3] + b[3],
+        a[4] + b[4],
+        a[5] + b[5],
+        a[6] + b[6],
+    )
+
+
+def at_least(a: Harm, b: Harm) -> Harm:
+    """The largest harm that is in no part above a or b."""
+    return tuple(map(min, a, b))  # type: ignore[return-value]  # both have seven parts
+
+
+class HarmScale:
+    """Compares the evictions of one request. Priorities count by their rank among its candidates."""
+
+    def __init__(self, priorities: Iterable[int], now: float) -> None:
+        self._rank = {each: rank for rank, each in enumerate(sorted(set(priorities)))}
+        self._now = now
+
+    def of(self, priority: int, pods: Sequence[Pod], *, breaks: bool) -> Harm:
+        """The harm of evicting these pods of a gang. breaks: it falls below its minimum."""
+        rank, now = self._rank[priority], self._now
+        work = held = run_time = age = 0
+        for pod in pods:
+            seen, size = pod.seen, gpus(pod.spec)
+            began = seen.started if seen.started is not None else pod.since
+            ran = 0 if began is None else max(0, int(now - began))
+            kept = seen.checkpoint
+            work += size * (ran if kept is None else min(ran, max(0, int(now - kept))))
+            held += size
+            run_time += ran
+            age += max(0, int(now - seen.created))
+        counted, lost = _COUNT_BITS * rank, _WORK_BITS * rank
+        return rank + 1, breaks << counted, work << lost, len(pods) << counted, held, run_time, age
+
+
+@lru_cache(maxsize=1 << 14)
+def gpus(spec: PodSpec) -> int:
+    """What the pod's requests are worth, in millionths of a GPU."""
+    devices = cores = memory = 0
+    for resource, amount in spec.requests:
+        if resource == GPU:
+            devices += amount * _GPU
+        elif resource == GPU_SHARE:
+            devices += amount * _GPU // 100
+        elif slicing.is_slice(resource):
+            devices += amount * _parts(resource) * _GPU // _MIG_PARTS
+        elif resource == "cpu":
+            cores = amount * _GPU // (1000 * CORES_PER_GPU)
+        elif resource == "memory":
+            memory = amount * _GPU // MEMORY_PER_GPU
+    return max(devices, cores, memory)
+
+
+def _parts(resource: str) -> int:
+    """Sevenths of a GPU: 3 for nvidia.com/mig-3g.20gb and nvidia.com/mig-1c.3g.20gb; 1 if unknown."""
+    for part in resource.removeprefix(MIG).split("."):
+        if part.endswith("g") and part[:-1].isdigit():
+            return min(int(part[:-1]), _MIG_PARTS)
+    return 1
