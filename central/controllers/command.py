@@ -10,7 +10,7 @@ Design: docs/design/0041-commands-cronjobs-jobflows.md
 
 from central.controllers.job.job_store import JobStore
 from central.controllers.object_fence import ObjectFence
-from central.controllers.pending_calls import PendingCalls
+from central.controllers.pending_calls import Call, PendingCalls
 from central.model.decisions import Decision, Delete, Patch
 from central.model.event_objects import about, build_event
 from central.model.event_reasons import COMMAND_ISSUED, COMMAND_REFUSED
@@ -27,6 +27,8 @@ _VERSIONS = {"Job": API, "Queue": "scheduling.volcano.sh/v1beta1"}
 
 
 class CommandController:
+    KIND = "Command"
+
     def __init__(self) -> None:
         self.by_name: dict[Key, CommandSeen] = {}
         self._issued: set[Key] = set()  # passed to their targets
@@ -47,11 +49,21 @@ class CommandController:
         self._handled.discard(key)
         self._calls.seen(("Command", *key))
 
-    def answered(self, fact: Answered, now: float) -> bool:
+    def answered(self, fact: Answered, fence: ObjectFence, now: float) -> bool:
+        """Whether it answers one of this controller's calls."""
         found = self._calls.answered(fact, now)
         if found is None:
             return False
         call, key = found
+        try:
+            self._note_answer(call, key, fact)
+        except Exception as error:  # noqa: BLE001  a bug; the Command is set aside
+            self._issued.discard(key)
+            if (command := self.by_name.get(key)) is not None:
+                fence.failed(key, command, error)
+        return True
+
+    def _note_answer(self, call: Call, key: Key, fact: Answered) -> None:
         if isinstance(call, Patch):  # of a Queue
             if not fact.why:
                 self._calls.seen((call.kind, call.namespace, call.name))
@@ -61,7 +73,6 @@ class CommandController:
                 self._issued.discard(key)
         elif isinstance(call, Delete) and not fact.why:
             self.gone(key)
-        return True
 
     def decide(
         self, jobs: JobStore, queues: Queues, fence: ObjectFence, now: float

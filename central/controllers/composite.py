@@ -1,6 +1,7 @@
 """All controllers as one, and a scheduler that is composed with them."""
 
 from collections.abc import Collection
+from functools import partial
 
 from central.controllers.command import CommandController
 from central.controllers.cronjob import CronJobController
@@ -24,6 +25,7 @@ from central.model.facts import (
     TemplateGone,
     TemplateSeen,
 )
+from central.scheduler import fence as step_fence
 from central.scheduler.preemption.preemption_request import ACROSS_NAMESPACES
 from central.scheduler.quarantine import Quarantine
 from central.scheduler.queues.min_resources import MinResources
@@ -92,13 +94,14 @@ class BatchControllers:
         self.crons.job_changed(namespace, name, owner)
         self.flows.job_changed(namespace, name, owner)
 
-    def answered(self, fact: Answered, now: float) -> bool:
+    def answered(self, fact: Answered, quarantine: Quarantine, now: float) -> bool:
         """Whether it answers one of theirs."""
-        if any(part.answered(fact, now) for part in (self.commands, self.crons, self.flows)):
-            return True
+        for part in (self.commands, self.crons, self.flows):
+            if part.answered(fact, ObjectFence(quarantine, part.KIND, now), now):
+                return True
         if fact.kind in ("Queue", "HyperNode"):
             return False
-        self.jobs.answered(fact, now)
+        job_watch.answered(self.jobs, ObjectFence(quarantine, JOB, now), fact, now)
         return True
 
     def pod_seen(self, pod: PodSeen, quarantine: Quarantine, now: float, *, evicting: bool) -> None:
@@ -121,16 +124,20 @@ class BatchControllers:
         quarantine: Quarantine,
         now: float,
     ) -> list[Decision]:
-        """Commands, CronJobs and JobFlows first: what they ask of Jobs counts in the same cycle."""
-        jobs = self.jobs
-        decisions = self.commands.decide(jobs, queues, ObjectFence(quarantine, "Command", now), now)
-        decisions += self.crons.decide(jobs, ObjectFence(quarantine, "CronJob", now), now)
-        if self.flows.by_name:
-            self.flows.jobs_changed(jobs.by_name[key] for key in jobs.changed)
-        decisions += self.flows.decide(jobs, ObjectFence(quarantine, "JobFlow", now), now)
-        fence = ObjectFence(quarantine, JOB, now)
-        context = reconcile.JobContext(jobs, state, queues, min_resources, fence)
-        return decisions + reconcile.decide(context, now)
+        """Commands, CronJobs and JobFlows first: what they ask of Jobs counts in the same cycle. One
+        controller that fails as a whole stops none of the others."""
+        jobs, decisions = self.jobs, list[Decision]()
+        fence = partial(ObjectFence, quarantine, now=now)
+        decided = partial(step_fence.decided, quarantine)
+        commands, crons, flows = self.commands, self.crons, self.flows
+        decisions += decided("Commands", commands.decide, jobs, queues, fence(commands.KIND), now)
+        decisions += decided("CronJobs", crons.decide, jobs, fence(crons.KIND), now)
+        if flows.by_name:
+            flows.jobs_changed(jobs.by_name[key] for key in jobs.changed)
+        decisions += decided("JobFlows", flows.decide, jobs, fence(flows.KIND), now)
+        context = reconcile.JobContext(jobs, state, queues, min_resources, fence(JOB))
+        decisions += decided("Jobs", reconcile.decide, context, now)
+        return decisions
 
     def due(self, now: float) -> list[float]:
         times = [*self.commands.due(now), *self.crons.due(), *self.flows.due()]

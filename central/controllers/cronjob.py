@@ -40,6 +40,9 @@ class CronJobController(JobOwners[CronSeen]):
 
     def gone(self, key: Key) -> None:
         super().gone(key)
+        self._forget_calls(key)
+
+    def _forget_calls(self, key: Key) -> None:
         self._started.pop(key, None)
         self._refused.pop(key, None)
         self._written.pop(key, None)

@@ -38,6 +38,9 @@ class JobFlowController(JobOwners[FlowSeen]):
 
     def gone(self, key: Key) -> None:
         super().gone(key)
+        self._forget_calls(key)
+
+    def _forget_calls(self, key: Key) -> None:
         self._written.pop(("JobFlow", key), None)
         self._refused = {place: why for place, why in self._refused.items() if place[0] != key}
 

@@ -45,18 +45,28 @@ class JobOwners(Generic[Owner]):
         if (key := self._by_uid.get(owner)) is not None:
             self._changed[key] = None
 
-    def answered(self, fact: Answered, now: float) -> bool:
+    def answered(self, fact: Answered, fence: ObjectFence, now: float) -> bool:
         """Whether it answers one of this controller's calls."""
         if (found := self._calls.answered(fact, now)) is None:
             return False
         call, key = found
-        if key in self.by_name:
+        maker = self.by_name.get(key)
+        if maker is not None:
             self._changed[key] = None
-        self._note_answer(call, key, fact.why)
+        try:
+            self._note_answer(call, key, fact.why)
+        except Exception as error:  # noqa: BLE001  a bug; the object is set aside
+            self._forget_calls(key)
+            if maker is not None:
+                fence.failed(key, replace(maker, status={}), error)
         return True
 
     def _note_answer(self, call: Call, key: Key, why: str) -> None:
         """why: why the API server refused the call; empty: it did not."""
+        raise NotImplementedError
+
+    def _forget_calls(self, key: Key) -> None:
+        """Forgets what was noted of the object's calls; the watch shows what they did."""
         raise NotImplementedError
 
     def decide(self, jobs: JobStore, fence: ObjectFence, now: float) -> list[Decision]:
@@ -85,12 +95,21 @@ class JobOwners(Generic[Owner]):
         try:
             decisions = self._decide(jobs, key, maker, now)
         except Exception as error:  # noqa: BLE001  a bug; the object is set aside
-            why = fence.failed(key, content, error).why
-            for call in self._calls.drop():
-                self._note_answer(call, key, why)
-            return self._write_set_aside(key, maker, why, now)
+            return self._set_aside(key, maker, fence.failed(key, content, error).why, now)
         fence.passed(key)
         return decisions
+
+    def _set_aside(self, key: Key, maker: Owner, why: str, now: float) -> list[Decision]:
+        """Takes back what was noted for the calls that are not made, and reports why."""
+        dropped = self._calls.drop()
+        try:
+            for call in dropped:
+                self._note_answer(call, key, why)
+            return self._write_set_aside(key, maker, why, now)
+        except Exception:  # noqa: BLE001  not even that can be computed
+            self._calls.drop()
+            self._forget_calls(key)
+            return []
 
     def _write_set_aside(self, key: Key, maker: Owner, why: str, now: float) -> list[Decision]:
         """Writes into the status why the object is set aside."""

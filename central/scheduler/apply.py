@@ -68,7 +68,7 @@ def _queue_rule(scheduler: Scheduler, fact: Rule) -> None:
 
 def _answered(scheduler: Scheduler, fact: Answered) -> None:
     now = scheduler.state.now
-    if scheduler.controllers.answered(fact, now):
+    if scheduler.controllers.answered(fact, scheduler.quarantine, now):
         return
     if fact.kind == queue_status.KIND:
         scheduler.queue_statuses.answered(fact, now)

@@ -56,10 +56,11 @@ def _decide(
 ) -> None:
     """Appends to the decisions as it makes them."""
     state, step, decided = scheduler.state, fence.step, fence.decided
+    quarantine = scheduler.quarantine
     _update_accounting(scheduler, now)
     scheduling_round.schedule_pending(scheduler, now, budget, decisions)
-    decisions += decided(scheduler, "GPU memory", scheduler.gpu_memory.decide, state, now)
-    decisions += decided(scheduler, "RDMA usage", scheduler.rdma_usage.decide, state, now)
+    decisions += decided(quarantine, "GPU memory", scheduler.gpu_memory.decide, state, now)
+    decisions += decided(quarantine, "RDMA usage", scheduler.rdma_usage.decide, state, now)
     if scheduler.state.pending.round is None:  # a gang may still be placed in this round
         partial = state.pending.partial.values()
         fence.each_gang(
@@ -68,21 +69,14 @@ def _decide(
     controllers, queues = scheduler.controllers, scheduler.queues
     resources, owned = scheduler.min_resources, scheduler.controllers.owned_groups()
     decisions += decided(
-        scheduler,
-        "controllers",
-        controllers.decide,
-        state,
-        queues,
-        resources,
-        scheduler.quarantine,
-        now,
+        quarantine, "controllers", controllers.decide, state, queues, resources, quarantine, now
     )
-    step(scheduler, "admission", scheduler.admission.decide, state, queues, resources, owned, now)
+    step(quarantine, "admission", scheduler.admission.decide, state, queues, resources, owned, now)
     if queues.enabled:
-        decisions += decided(scheduler, "queue statuses", _queue_statuses, scheduler, now)
+        decisions += decided(quarantine, "queue statuses", _queue_statuses, scheduler, now)
     network, statuses = state.network, scheduler.hypernode_statuses
     decisions += decided(
-        scheduler, "HyperNode statuses", statuses.decide, network.hypernodes, network.built, now
+        quarantine, "HyperNode statuses", statuses.decide, network.hypernodes, network.built, now
     )
     for gang in list(state.pending.changed_gangs.values()):
         decisions += _status(scheduler, gang)
@@ -112,7 +106,7 @@ def due(scheduler: Scheduler, now: float) -> float | None:
 def _update_accounting(scheduler: Scheduler, now: float) -> None:
     state = scheduler.state
     handlers.release_held_pods(state, now)
-    fence.step(scheduler, "network tree", _rebuild_network, scheduler)
+    fence.step(scheduler.quarantine, "network tree", _rebuild_network, scheduler)
 
     def account(gang: Gang) -> None:
         gang.attempt.equivalence = 0

@@ -80,6 +80,11 @@ def display_of(fact: Fact) -> tuple[str, str]:
     return getattr(about, "namespace", ""), name or getattr(about, "uid", "")
 
 
+def is_gone(fact: Fact) -> bool:
+    """Whether it says that its object does not exist any more."""
+    return type(fact).__name__.endswith("Gone")
+
+
 def _by_name(fact: Any) -> object:
     return display_of(fact)
 

@@ -19,6 +19,7 @@ from typing import TypeVar, cast, get_args
 from central.model.decisions import Decision, EmitWarning
 from central.model.event_reasons import SET_ASIDE
 from central.model.facts import (
+    Answered,
     BatchFact,
     BindFailed,
     EvictDone,
@@ -26,39 +27,32 @@ from central.model.facts import (
     JobGone,
     JobSeen,
     NodeReported,
+    NodeSilent,
     PodSeen,
 )
 from central.model.volumes import VolumeGone, VolumeSeen
 from central.scheduler import rebuild
 from central.scheduler.apply import apply
-from central.scheduler.fact_keys import display_of, key_of
-from central.scheduler.inventory.pods import BIND_FAILED, BOUND, EVICTION_ENDED, Pod
-from central.scheduler.quarantine import ACCOUNT, GANG, SetAsideKey
+from central.scheduler.fact_keys import display_of, is_gone, key_of
+from central.scheduler.inventory.pods import (
+    BIND_FAILED,
+    BOUND,
+    EVICTION_AGREED,
+    EVICTION_ENDED,
+    Pod,
+)
+from central.scheduler.quarantine import ACCOUNT, GANG, Quarantine, SetAsideKey
 from central.scheduler.queues import order
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.snapshot.draft import DoesNotFit
+from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state import handlers
+from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang, GangKey
 
 STEP = "step of the cycle"
 OF_CONTROLLERS = frozenset((JobSeen, JobGone, *get_args(BatchFact)))
 UNSAFE = (MemoryError, RecursionError)
-
-# Functions that change the snapshot for a draft, or while they look without some pods.
-CHANGE_FILES = ("snapshot.py", "draft.py", "release_forecast.py", "reservation.py")
-CHANGES = frozenset(
-    (
-        "take",
-        "take_all",
-        "take_many",
-        "give",
-        "undo",
-        "retake",
-        "_take_shares",
-        "_change",
-        "without",
-    )
-)
 
 Result = TypeVar("Result")
 
@@ -76,13 +70,13 @@ class StateRebuilt(Exception):
 
 def apply_facts(scheduler: Scheduler, facts: Iterable[Fact]) -> None:
     """Applies all facts but those of objects that are, or must be, set aside. Raises CannotRebuild."""
-    if scheduler.quarantine.set_asides:
+    if scheduler.quarantine.suspects(scheduler.state.now):
         facts = [*_retried(scheduler), *facts]
         for fact in facts:
             _apply_if_allowed(scheduler, fact)
         return
     rest = iter(facts)
-    for fact in rest:
+    for fact in rest:  # written out, because all facts pass here
         try:
             apply(scheduler, fact)
         except Exception as error:  # noqa: BLE001  a bug in a handler; the object is set aside
@@ -92,27 +86,35 @@ def apply_facts(scheduler: Scheduler, facts: Iterable[Fact]) -> None:
 
 
 def _apply_if_allowed(scheduler: Scheduler, fact: Fact) -> None:
-    """While something is set aside."""
+    """While something is set aside, or was lately."""
     quarantine, now, key = scheduler.quarantine, scheduler.state.now, key_of(fact)
+    if is_gone(fact):
+        quarantine.release(key)
+        _apply_contained(scheduler, fact)
+        return
     if quarantine.blocks(key, fact, now):
         quarantine.set_asides[key].latest = fact
         _keep_counted(scheduler, fact)
         return
-    known = quarantine.set_asides.get(key)
     try:
-        if _is_suspect(scheduler, fact):
+        if quarantine.suspects_kind(key.kind):
             apply(_on_trial(scheduler), fact)
     except Exception as error:  # noqa: BLE001  it fails on its own, so the state need not see it
         quarantine.set_aside(key, display_of(fact), error, fact, now)
         _keep_counted(scheduler, fact)
         return
+    if _apply_contained(scheduler, fact):
+        quarantine.release(key)
+
+
+def _apply_contained(scheduler: Scheduler, fact: Fact) -> bool:
+    """Whether it was applied."""
     try:
         apply(scheduler, fact)
     except Exception as error:  # noqa: BLE001  as in apply_facts()
         _fact_failed(scheduler, fact, error)
-    else:
-        if known is not None:
-            quarantine.release(key)
+        return False
+    return True
 
 
 def _retried(scheduler: Scheduler) -> list[Fact]:
@@ -123,13 +125,6 @@ def _retried(scheduler: Scheduler) -> list[Fact]:
         for found in scheduler.quarantine.set_asides.values()
         if found.latest is not None and state.now >= found.retry_at
     ]
-
-
-def _is_suspect(scheduler: Scheduler, fact: Fact) -> bool:
-    """Whether a fact of this kind failed before: then it is tried apart first. A batch of objects
-    with the same fault then costs one rebuild, not one for each."""
-    kind = key_of(fact).kind
-    return any(key.kind == kind for key in scheduler.quarantine.set_asides)
 
 
 def _on_trial(scheduler: Scheduler) -> Scheduler:
@@ -145,10 +140,9 @@ def _fact_failed(scheduler: Scheduler, fact: Fact, error: Exception) -> None:
     else:
         scheduler.quarantine.note(key, display_of(fact), error)
     if type(fact) in OF_CONTROLLERS:
-        step(scheduler, "controllers", scheduler.controllers.discard, fact)
+        step(scheduler.quarantine, "controllers", scheduler.controllers.discard, fact)
         return
-    if isinstance(fact, BindFailed | EvictDone) and (pod := state.pods.get(fact.pod)) is not None:
-        _note_outcome(pod, fact)
+    _note_outcome(scheduler, fact)
     rebuild.rebuild(scheduler, fact)
     _keep_counted(scheduler, fact)
 
@@ -172,40 +166,55 @@ def _keep_counted(scheduler: Scheduler, fact: Fact) -> None:
         rebuild.rebuild(scheduler, instead)
 
 
-def _note_outcome(pod: Pod, fact: BindFailed | EvictDone) -> None:
-    """What matters most of an answer that could not be applied."""
-    if isinstance(fact, EvictDone):
-        if fact.why:
-            pod.advance(EVICTION_ENDED)
-    elif pod.node == fact.node and pod.life.stage != BOUND:  # the handler may have advanced it
-        pod.advance(BIND_FAILED)
+def _note_outcome(scheduler: Scheduler, fact: Fact) -> None:
+    """What matters most of a fact that could not be applied and that nobody repeats."""
+    state = scheduler.state
+    match fact:
+        case NodeSilent():
+            if (node := state.nodes.get(fact.node)) is not None:
+                node.silent = True
+        case Answered():
+            scheduler.queue_statuses.lose_answer(fact, state.now)
+            scheduler.hypernode_statuses.lose_answer(fact, state.now)
+        case BindFailed():
+            if (pod := state.pods.get(fact.pod)) is not None:
+                _note_failed_binding(state, pod, fact)
+        case EvictDone():
+            if (pod := state.pods.get(fact.pod)) is not None:
+                _note_eviction(state, pod, fact)
+        case _:
+            pass
+
+
+def _note_failed_binding(state: ClusterState, pod: Pod, fact: BindFailed) -> None:
+    if pod.node == fact.node and pod.life.stage != BOUND:  # the handler may have advanced it
+        pod.advance(BIND_FAILED, fact.why if fact.final else "")
         pod.node, pod.gpus = "", 0
+        if (gang := state.gang_of(pod)) is not None:
+            gang.attempt.bind_failures += 1
+
+
+def _note_eviction(state: ClusterState, pod: Pod, fact: EvictDone) -> None:
+    pod.advance(EVICTION_ENDED if fact.why else EVICTION_AGREED)
+    if fact.why and pod.evict_backoff.not_before <= state.now:
+        not_before = state.now + handlers.EVICTION_BACKOFF_S
+        pod.evict_backoff = pod.evict_backoff._replace(not_before=not_before)
+        state.pending.preemption_retry_at.add(not_before)
 
 
 # --- gangs -----------------------------------------------------------------------
 
 
-def search(call: Callable[..., Result], *args: object) -> Result:
-    """Calls a function that changes the state through drafts only, and undoes them if it raises."""
+def search(snapshot: Snapshot, call: Callable[..., Result], *args: object) -> Result:
+    """Calls a function that changes the snapshot through drafts only, which are undone if it raises."""
     try:
         return call(*args)
     except (DoesNotFit, *UNSAFE):
         raise
     except Exception as error:
-        if _was_changing(error):
+        if snapshot.is_half_changed:
             raise
         raise SearchFailed from error
-
-
-def _was_changing(error: Exception) -> bool:
-    """Whether it came from the middle of a change of the snapshot, which no draft undoes."""
-    place = error.__traceback__
-    while place is not None:
-        code = place.tb_frame.f_code
-        if code.co_name in CHANGES and code.co_filename.endswith(CHANGE_FILES):
-            return True
-        place = place.tb_next
-    return False
 
 
 def key_of_gang(gang: Gang, kind: str = GANG) -> SetAsideKey:
@@ -289,7 +298,7 @@ def each_gang(
 
 
 def step(
-    scheduler: Scheduler, name: str, call: Callable[..., Result], *args: object
+    quarantine: Quarantine, name: str, call: Callable[..., Result], *args: object
 ) -> Result | None:
     """Calls a part of the cycle that decides about no gang. None: it failed, and the cycle goes on
     without it."""
@@ -298,15 +307,15 @@ def step(
     except StateRebuilt:
         raise
     except Exception as error:  # noqa: BLE001  any bug
-        scheduler.quarantine.note(SetAsideKey(STEP, name), ("", name), error)
+        quarantine.note(SetAsideKey(STEP, name), ("", name), error)
         return None
 
 
 def decided(
-    scheduler: Scheduler, name: str, call: Callable[..., Iterable[Decision]], *args: object
+    quarantine: Quarantine, name: str, call: Callable[..., Iterable[Decision]], *args: object
 ) -> Iterable[Decision]:
     """What a part of the cycle decides, called as by step(); nothing if it failed."""
-    return step(scheduler, name, call, *args) or ()
+    return step(quarantine, name, call, *args) or ()
 
 
 def cycle_failed(scheduler: Scheduler, error: Exception) -> None:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 GANG, ACCOUNT = "gang", "account of a gang"  # kinds: its decisions, or what its queue counts
 RETRY_S = (300.0, 3600.0)  # first and longest backoff of an object that does not change
 CHANGED_RETRY_S = (30.0, 600.0)  # the same of one that changes, from its second failure on
+SUSPECT_S = 600.0  # after a failure, objects of the same kind are tried apart first
 FAILURES_KEPT = 20
 DETAIL_MAX = 160  # characters of the exception's text that a reason shows
 
@@ -59,6 +60,7 @@ class Quarantine:
         )  # not logged yet
         self.warnings: list[tuple[SetAsideKey, SetAside]] = []  # without an Event yet
         self.total: Counter[str] = Counter()  # failures so far, by kind
+        self._suspect_until: dict[str, float] = {}  # by kind
 
     def __getstate__(self) -> dict[str, Any]:
         """Without exceptions: they hold on to half of the process."""
@@ -87,6 +89,7 @@ class Quarantine:
             None if key.of_decision or key.kind in (GANG, ACCOUNT) else content,
         )
         self.note(key, display, error, fresh=before is None)
+        self._suspect_until[key.kind] = now + SUSPECT_S
         self.warnings.append((key, found))
         return found
 
@@ -111,6 +114,17 @@ class Quarantine:
             return True
         found.retry_at = min(found.retry_at, found.changed_retry_at)
         return now < found.retry_at
+
+    def suspects(self, now: float) -> bool:
+        """Whether an object is set aside, or a kind is suspected: facts need more care."""
+        if self._suspect_until:
+            self._suspect_until = {k: at for k, at in self._suspect_until.items() if at > now}
+        return bool(self.set_asides or self._suspect_until)
+
+    def suspects_kind(self, kind: str) -> bool:
+        """Whether an object of this kind failed lately: then others are tried apart first. Objects with
+        the same fault, or one that is created again and again, then cost one rebuild."""
+        return kind in self._suspect_until
 
     def release(self, key: SetAsideKey) -> None:
         """The object was tried without a failure, or is gone."""

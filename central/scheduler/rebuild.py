@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from central.model.facts import Fact, NodeReported, PodSeen, PodSpec
 from central.scheduler.apply import apply
-from central.scheduler.fact_keys import display_of, key_of
+from central.scheduler.fact_keys import display_of, is_gone, key_of
 from central.scheduler.inventory.pods import EVICTION_ENDED, Pod
 from central.scheduler.quarantine import Quarantine, SetAsideKey
 from central.scheduler.scheduler import Scheduler
@@ -39,7 +39,7 @@ class LeftOut:
 
     def add(self, fact: Fact) -> None:
         self._facts.append(fact)
-        if type(fact).__name__.endswith("Gone"):
+        if is_gone(fact):
             self._gone.add(key_of(fact))
 
     def reports(self) -> Iterator[NodeReported]:

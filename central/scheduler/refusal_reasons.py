@@ -43,10 +43,7 @@ def refresh(scheduler: Scheduler, now: float) -> None:
             continue
         refused[key] = entry  # at the end: the others have their turn first
         if entry.stamp != stamp and len(known) < RECOMPUTED_MOST:
-            try:
-                _recompute(scheduler, gang, entry, withheld, known)
-            except Exception as error:  # noqa: BLE001  a bug; the gang is set aside
-                fence.set_gang_aside(scheduler, entry.gang, error)
+            if not _recomputed(scheduler, gang, entry, withheld, known):
                 continue
             _say(scheduler, entry, withheld, now)
             entry.stamp = stamp
@@ -68,12 +65,14 @@ def refresh_one(scheduler: Scheduler, gang: Gang) -> None:
     if entry.stamp != stamp:
         withheld = WithheldCapacity(scheduler.state.snapshot)
         try:
-            _recompute(scheduler, gang, entry, withheld, {})
-            _say(scheduler, entry, withheld, scheduler.state.now)
-        finally:
+            if _recomputed(scheduler, gang, entry, withheld, {}):
+                _say(scheduler, entry, withheld, scheduler.state.now)
+                entry.stamp = stamp
             withheld.set([])
-        entry.stamp = stamp
-    _set_reason(scheduler, gang, entry.reason)
+        except fence.StateRebuilt:
+            return
+    if entry.stamp == stamp:
+        _set_reason(scheduler, gang, entry.reason)
 
 
 def capacity_stamp(scheduler: Scheduler) -> tuple[object, ...]:
@@ -89,6 +88,19 @@ def capacity_stamp(scheduler: Scheduler) -> tuple[object, ...]:
         int(columns.gpus.count.sum()),
         tuple(reserved),
     )
+
+
+def _recomputed(
+    scheduler: Scheduler, gang: Gang, entry: GangRefusal, withheld: WithheldCapacity, known: Known
+) -> bool:
+    """As _recompute(). False: it failed, and the gang is set aside. Raises StateRebuilt."""
+    snapshot = scheduler.state.snapshot
+    try:
+        fence.search(snapshot, _recompute, scheduler, gang, entry, withheld, known)
+    except Exception as error:  # noqa: BLE001  any bug
+        fence.gang_failed(scheduler, entry.gang, error)
+        return False
+    return True
 
 
 def _recompute(

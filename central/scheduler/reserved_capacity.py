@@ -259,15 +259,22 @@ class ReservedCapacity:
         ]
         excluded: Ints = np.concatenate([np.zeros(0, dtype=np.int64), *others])
         preemption = PreemptionRequest(gang, request, self._now, excluded)
-        plan = search(reclaim.plan, self._context, preemption) if preempts else None
+        snapshot = self._state.snapshot
+        plan = search(snapshot, reclaim.plan, self._context, preemption) if preempts else None
         if plan is None and self._state.any_movable:
-            plan = search(defragment.plan, self._context, preemption)
+            plan = search(snapshot, defragment.plan, self._context, preemption)
             self._pending.preemption_retry_at.update(
                 defragment.next_settled(self._context, self._now) if plan is None else ()
             )
         if plan is None:
             self._no_victims[searched] = gang.preemption.blocked_by = search(
-                reclaim.blocking_budgets, self._context, gang, request, self._now, excluded
+                snapshot,
+                reclaim.blocking_budgets,
+                self._context,
+                gang,
+                request,
+                self._now,
+                excluded,
             )
             gang.preemption.not_before = self._now + PREEMPTION_RETRY_S
             return None
@@ -296,7 +303,9 @@ class ReservedCapacity:
             self._withheld.without(instead)
         others = [held.place.rows for held in self._reservations.values() if held is not instead]
         excluded: Ints = np.concatenate([np.zeros(0, dtype=np.int64), *others])
-        found = search(plan_reservation, self._state, gang, request, self._now, excluded)
+        found = search(
+            self._state.snapshot, plan_reservation, self._state, gang, request, self._now, excluded
+        )
         if before is not None and (found is None or found.start >= before):
             return
         if found is None and instead is not None and instead.gang is not gang:

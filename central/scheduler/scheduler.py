@@ -54,7 +54,7 @@ class JobControllers(Protocol):
 
     def apply(self, fact: Any) -> None: ...
     def discard(self, fact: Any) -> None: ...
-    def answered(self, fact: Answered, now: float) -> bool: ...
+    def answered(self, fact: Answered, quarantine: Quarantine, now: float) -> bool: ...
     def pod_seen(
         self, pod: PodSeen, quarantine: Quarantine, now: float, *, evicting: bool
     ) -> None: ...
@@ -83,7 +83,7 @@ class NoControllers:
     def discard(self, fact: Any) -> None:
         pass
 
-    def answered(self, fact: Answered, now: float) -> bool:
+    def answered(self, fact: Answered, quarantine: Quarantine, now: float) -> bool:
         return False
 
     def pod_seen(self, pod: PodSeen, quarantine: Quarantine, now: float, *, evicting: bool) -> None:

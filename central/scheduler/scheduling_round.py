@@ -309,7 +309,7 @@ def _place(
     draft = Draft(state.snapshot)
     for attempt, want in zip(attempts, wants, strict=True):
         try:
-            fence.search(placement.fit, draft, want)
+            fence.search(state.snapshot, placement.fit, draft, want)
         except DoesNotFit as no:
             gang.attempt.reason = no.why
             continue

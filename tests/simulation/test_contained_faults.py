@@ -1,81 +1,36 @@
-"""Busy days in which any function of the scheduler may raise at any time: no half change remains, and everybody
-is served in the end."""
+"""Busy days in which any function of the scheduler or of the controllers may raise at any time: no half change
+remains, and everybody is served in the end."""
 
 import os
-import random
-import sys
-from types import FrameType
 
 import pytest
 
 from central.model.decisions import Decision
 from central.model.facts import Fact
-from central.scheduler import rebuild
+from central.scheduler import cycle, rebuild
 from central.scheduler.cycle import schedule_once
 from central.scheduler.invariants import check_invariants
+from central.scheduler.scheduler import Scheduler
+from tests.simulation import test_days_of_jobs
 from tests.simulation.busy_day import LONG, SHORT, Day, Size
+from tests.simulation.injected_bugs import Injector
 from tests.simulation.test_busy_days import assert_healed
 
 DAYS = int(os.environ.get("LOCKSTEP_DAYS", "3"))
-NOT_IN = ("fence.py", "rebuild.py", "quarantine.py", "fact_keys.py", "cycle.py", "scheduler.py")
-ERRORS = (KeyError, TypeError, ZeroDivisionError, AssertionError, MemoryError, RecursionError)
-
-
-class Bug:
-    """Raises at the start of the n-th call of a function of the scheduler."""
-
-    def __init__(self, countdown: int, error: type[Exception]) -> None:
-        self._left, self._error = countdown, error
-        self.where = ""
-
-    def __call__(self, frame: FrameType, event: str, _: object) -> None:
-        path = frame.f_code.co_filename
-        if event != "call" or "/central/scheduler/" not in path or path.endswith(NOT_IN):
-            return
-        if frame.f_code.co_name.startswith("<") or _is_contained(frame):
-            return
-        self._left -= 1
-        if self._left == 0:
-            self.where = f"{path.rpartition('/')[2]}:{frame.f_code.co_name}"
-            sys.setprofile(None)
-            raise self._error(f"injected into {self.where}")
-
-
-def _is_contained(frame: FrameType) -> bool:
-    """Whether the fence is at work already: a second bug at that moment is another one's fault."""
-    up: FrameType | None = frame
-    while up is not None:
-        path, name = up.f_code.co_filename, up.f_code.co_name
-        if path.endswith("rebuild.py") or name in {
-            "gang_failed",
-            "cycle_failed",
-            "undo",
-            "_fact_failed",
-        }:
-            return True
-        if "contextlib" in path and name == "__exit__":
-            return True
-        up = up.f_back
-    return False
 
 
 class FaultyDay(Day):
     def __init__(self, seed: int, size: Size) -> None:
         super().__init__(seed, size)
+        self._injector = Injector("/central/scheduler/", seed, 10_000)
         self.bugs: list[str] = []
-        self._chance = random.Random(seed)
 
     def schedule(self, facts: list[Fact], now: float) -> list[Decision]:
-        if now >= self.size.faults_end or self._chance.random() < 0.6:
+        if now >= self.size.faults_end:
             return schedule_once(self.cluster, facts, now)
-        bug = Bug(int(10 ** self._chance.uniform(0, 4)), self._chance.choice(ERRORS))
-        sys.setprofile(bug)
-        try:
-            decisions = schedule_once(self.cluster, facts, now)
-        finally:
-            sys.setprofile(None)
-        if bug.where:
-            self.bugs.append(f"{now:g} s: {bug.where}")
+        known = len(self._injector.where)
+        decisions = self._injector.call(lambda: schedule_once(self.cluster, facts, now))
+        self.bugs += [f"{now:g} s: {where}" for where in self._injector.where[known:]]
         return decisions
 
 
@@ -114,4 +69,33 @@ def facts_of(day: Day) -> dict[str, tuple[object, ...]]:
     return {
         uid: (pod.seen, pod.node, pod.gpus, pod.life.stage, pod.life.observed)
         for uid, pod in sorted(day.cluster.state.pods.items())
+    }
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "seed", [pytest.param(seed, marks=pytest.mark.slow if seed else ()) for seed in range(DAYS)]
+)
+def test_a_day_of_jobs_with_bugs_in_the_controllers(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    injector, day = Injector("/central/controllers/", seed, 300), test_days_of_jobs.Day(seed)
+
+    def schedule(scheduler: Scheduler, facts: list[Fact], now: float) -> list[Decision]:
+        if not day.faults:
+            return schedule_once(scheduler, facts, now)
+        return injector.call(lambda: schedule_once(scheduler, facts, now))
+
+    monkeypatch.setattr(cycle, "schedule_once", schedule)
+    day.live()
+    api = day.api
+    for _ in range(400):  # the longest backoff of what was set aside is an hour
+        day.kubelets()
+        day.resume()
+        api.step(30.0)
+    assert len(injector.where) > 20
+    assert not {
+        name: api.status(name)
+        for name in api.names("Job")
+        if api.phase(name) not in test_days_of_jobs.FINISHED
     }

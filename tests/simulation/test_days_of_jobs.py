@@ -43,13 +43,13 @@ class Day:
     def live(self) -> None:
         for now in range(FAULTS_END):
             self._people(now)
-            self._kubelets()
+            self.kubelets()
             self._weather()
             self._turn()
         self.faults = False
         for _ in range(LATEST):
-            self._kubelets()
-            self._resume()
+            self.kubelets()
+            self.resume()
             self._turn()
             if all(self._phase(name) in FINISHED for name in self.api.names("Job")):
                 break
@@ -111,7 +111,7 @@ class Day:
         self.seen["scaled"] += 1
         self.api.apply({**raw, "spec": {**raw["spec"], "tasks": tasks}})
 
-    def _kubelets(self) -> None:
+    def kubelets(self) -> None:
         for name, phase in self.api.pods().items():
             if phase == "Running" and self.dice.random() < 0.06:
                 code = self.dice.choice((0, 0, 1, 7)) if self.faults else 0
@@ -130,7 +130,7 @@ class Day:
             self.seen["fell"] += 1
             self.api.fall()
 
-    def _resume(self) -> None:
+    def resume(self) -> None:
         for name in self.api.names("Job"):
             if self._phase(name) == "Aborted" and self.dice.random() < 0.2:
                 self.api.command("ResumeJob", name)

@@ -227,6 +227,19 @@ class Job:
             if fact.verb == "Create" and fact.kind in _SEEN_LATER and not self._has_seen(fact):
                 self.unobserved[place] = now
 
+    def skip_answer(self, fact: Answered) -> None:
+        """The answer could not be applied: no call waits for it, and the watch shows what was done."""
+        self.in_flight.discard((fact.verb, (fact.kind, fact.name)))
+        if fact.verb == "SetStatus" and self.writing is not None:
+            if fact.why:
+                self.written = ""  # unknown
+            else:
+                if self.writing.version != self.status.version:
+                    self.admitted = False
+                self.status = self.writing
+            self.writing = None
+        self.is_new = True
+
     def _has_seen(self, fact: Answered) -> bool:
         """Whether the watch has delivered the created pod already."""
         if fact.kind != "Pod":

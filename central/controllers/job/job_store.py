@@ -67,30 +67,17 @@ class JobStore:
             if not job.pods:
                 self._pods.pop(job.spec.uid, None)
 
-    def pod_seen(self, pod: PodSeen, now: float, *, by_scheduler: bool = False) -> None:
-        """by_scheduler: the scheduler itself evicts the pod."""
-        part = pod.part
-        if part is None:
-            return
-        job = self.job_of(pod)
-        if job is not None:
-            job.on_pod_seen(pod, now, by_scheduler=by_scheduler)
-            self.changed[job.key] = None
-        else:  # its Job is not known yet, or deleted
-            self._pods.setdefault(part.job_uid, {})[pod.uid] = pod
+    def hold_pod(self, pod: PodSeen) -> None:
+        """Of a pod whose Job is not known yet, or deleted."""
+        if pod.part is not None:
+            self._pods.setdefault(pod.part.job_uid, {})[pod.uid] = pod
 
-    def pod_gone(self, pod: PodSeen, now: float, *, by_scheduler: bool = False) -> None:
-        part = pod.part
-        if part is None:
-            return
-        job = self.job_of(pod)
-        if job is not None:
-            job.on_pod_gone(pod, now, by_scheduler=by_scheduler)
-            self.changed[job.key] = None
-        elif (others := self._pods.get(part.job_uid)) is not None:
+    def drop_held_pod(self, pod: PodSeen) -> None:
+        """As hold_pod."""
+        if pod.part is not None and (others := self._pods.get(pod.part.job_uid)) is not None:
             others.pop(pod.uid, None)
             if not others:
-                del self._pods[part.job_uid]
+                del self._pods[pod.part.job_uid]
 
     def record_pod(self, job: Job, pod: PodSeen) -> None:
         """Of a Job that is set aside: what the pod means for it is found out later."""
@@ -111,12 +98,13 @@ class JobStore:
         job = self.by_name.get((pod.namespace, pod.part.job))
         return job if job is not None and job.spec.uid == pod.part.job_uid else None
 
-    def answered(self, fact: Answered, now: float) -> None:
+    def take_asked(self, fact: Answered) -> Job | None:
+        """The Job whose call this answers. It is reconciled again."""
         key = self._asked.pop((fact.kind, fact.namespace, fact.name), None)
         job = self.by_name.get(key) if key is not None else None
         if job is not None:
-            job.on_answered(fact, now)
             self.changed[job.key] = None
+        return job
 
     def request_action(self, key: Key, action: str, why: str, uid: str) -> str:
         """Queues the action of a Command with this uid. Returns why it is refused, or ""."""

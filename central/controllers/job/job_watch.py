@@ -1,5 +1,5 @@
-"""What the Job controller hears of pods. An exception in it is the Job's, never the pod's: the pod is recorded
-in any case, and the Job, set aside, finds what it missed when it is tried again.
+"""What the Job controller hears of pods and of its calls. An exception in it is the Job's, never the pod's: the
+pod is recorded in any case, and the Job, set aside, finds what it missed when it is tried again.
 
 Design: docs/design/0049-containment.md
 """
@@ -7,7 +7,7 @@ Design: docs/design/0049-containment.md
 from central.controllers.job.job import Job
 from central.controllers.job.job_store import JobStore
 from central.controllers.object_fence import ObjectFence
-from central.model.facts import PodSeen
+from central.model.facts import Answered, PodSeen
 
 
 def pod_seen(
@@ -15,16 +15,17 @@ def pod_seen(
 ) -> None:
     """by_scheduler: the scheduler itself evicts the pod."""
     job = jobs.job_of(pod)
-    if job is not None and fence.blocks(job.key, content_of(job)):
+    if job is None:
+        jobs.hold_pod(pod)
+    elif fence.blocks(job.key, content_of(job)):
         jobs.record_pod(job, pod)
-        return
-    try:
-        jobs.pod_seen(pod, now, by_scheduler=by_scheduler)
-    except Exception as error:
-        if job is None:
-            raise
-        jobs.record_pod(job, pod)
-        fence.failed(job.key, content_of(job), error)
+    else:
+        try:
+            job.on_pod_seen(pod, now, by_scheduler=by_scheduler)
+            jobs.changed[job.key] = None
+        except Exception as error:  # noqa: BLE001  a bug; the Job is set aside
+            jobs.record_pod(job, pod)
+            fence.failed(job.key, content_of(job), error)
 
 
 def pod_gone(
@@ -32,15 +33,27 @@ def pod_gone(
 ) -> None:
     """As pod_seen."""
     job = jobs.job_of(pod)
-    if job is not None and fence.blocks(job.key, content_of(job)):
+    if job is None:
+        jobs.drop_held_pod(pod)
+    elif fence.blocks(job.key, content_of(job)):
         jobs.forget_pod(job, pod)
+    else:
+        try:
+            job.on_pod_gone(pod, now, by_scheduler=by_scheduler)
+            jobs.changed[job.key] = None
+        except Exception as error:  # noqa: BLE001  a bug; the Job is set aside
+            jobs.forget_pod(job, pod)
+            fence.failed(job.key, content_of(job), error)
+
+
+def answered(jobs: JobStore, fence: ObjectFence, fact: Answered, now: float) -> None:
+    job = jobs.take_asked(fact)
+    if job is None:
         return
     try:
-        jobs.pod_gone(pod, now, by_scheduler=by_scheduler)
-    except Exception as error:
-        if job is None:
-            raise
-        jobs.forget_pod(job, pod)
+        job.on_answered(fact, now)
+    except Exception as error:  # noqa: BLE001  a bug; the Job is set aside
+        job.skip_answer(fact)
         fence.failed(job.key, content_of(job), error)
 
 

@@ -2,6 +2,7 @@
 the status of gangs whose Jobs have no pods."""
 
 from dataclasses import dataclass
+from functools import partial
 
 from central.controllers.job import control, job_admission, job_watch
 from central.controllers.job.job import Job
@@ -41,7 +42,7 @@ def decide(context: JobContext, now: float) -> list[Decision]:
         if has_object and (job := jobs.by_group.get((namespace, name))) is not None:
             jobs.changed[job.key] = None
     looked_at = [jobs.by_name[key] for key in jobs.changed]
-    _admit_jobs(context, [job for job in looked_at if _needs_admission(context, job)], now)
+    _admit_jobs(context, [job for job in looked_at if _asks_queue(context, job)], now)
     looked_at = [jobs.by_name[key] for key in jobs.changed]
     jobs.changed.clear()
     decisions: list[Decision] = []
@@ -112,6 +113,21 @@ def _gang_of(context: JobContext, job: Job) -> Gang | None:
     return gang if gang is not None and gang.object is not None else None
 
 
+def _asks_queue(context: JobContext, job: Job) -> bool:
+    """As _needs_admission(). A Job for which it raises is set aside."""
+    try:
+        return _needs_admission(context, job)
+    except Exception as error:  # noqa: BLE001  any bug
+        _set_aside(context, job, error)
+        return False
+
+
+def _set_aside(context: JobContext, job: Job, error: Exception) -> None:
+    context.fence.failed(job.key, job_watch.content_of(job), error)
+    context.jobs.unadmitted.pop(job.key, None)
+    context.jobs.changed[job.key] = None
+
+
 def _needs_admission(context: JobContext, job: Job) -> bool:
     """Whether to ask the Job's queue. A Job that has pods was admitted before."""
     if job.status.phase not in ACTIVE or job.seen.error or job.admitted:
@@ -142,12 +158,8 @@ def _admit_jobs(context: JobContext, fresh: list[Job], now: float) -> None:
         jobs.admission_checked_at, jobs.admission_stale = now, False
     pairs = [(job, gang) for job in asking if (gang := _gang_of(context, job)) is not None]
 
-    def failed(job: Job, error: Exception) -> None:
-        context.fence.failed(job.key, job_watch.content_of(job), error)
-        jobs.unadmitted.pop(job.key, None)
-        jobs.changed[job.key] = None
-
     free = [(job, gang) for job, gang in pairs if not _is_blocked(context, job)]
+    failed = partial(_set_aside, context)
     for job in job_admission.admit(context.queues, context.min_resources, free, failed):
         if job.admitted:
             jobs.unadmitted.pop(job.key, None)

@@ -87,17 +87,20 @@ class ReleasablePods:
     def without(self, chosen: Ints) -> Iterator[Snapshot]:
         """The snapshot without the chosen pods (indices), inside the with block."""
         rows, amounts, masks = self.freed(chosen)
-        self._shift_shares(chosen, 1)
-        self._shift_nics(chosen, 1)
-        self._snapshot.columns.shift(rows, amounts, masks, free=True)
-        self._shift_pod_counts(chosen, -1)
+        snapshot = self._snapshot
+        with snapshot.changing():
+            self._shift_shares(chosen, 1)
+            self._shift_nics(chosen, 1)
+            snapshot.columns.shift(rows, amounts, masks, free=True)
+            self._shift_pod_counts(chosen, -1)
         try:
-            yield self._snapshot
+            yield snapshot
         finally:
-            self._shift_pod_counts(chosen, 1)
-            self._shift_shares(chosen, -1)
-            self._shift_nics(chosen, -1)
-            self._snapshot.columns.shift(rows, amounts, masks, free=False)
+            with snapshot.changing():
+                self._shift_pod_counts(chosen, 1)
+                self._shift_shares(chosen, -1)
+                self._shift_nics(chosen, -1)
+                snapshot.columns.shift(rows, amounts, masks, free=False)
 
     def _shift_shares(self, chosen: Ints, sign: int) -> None:
         for index in chosen[self._shares[chosen] > 0].tolist():

@@ -19,6 +19,10 @@ class WithheldCapacity:
     def set(self, binding: list[Reservation], volumes_only: Sequence[Reservation] = ()) -> None:
         """Withholds these reservations, and no others. What was withheld is given back first,
         because reservations may overlap."""
+        with self._snapshot.changing():
+            self._set(binding, volumes_only)
+
+    def _set(self, binding: list[Reservation], volumes_only: Sequence[Reservation]) -> None:
         free = self._snapshot.pod_counts.volumes.free
         free.release_all(self._volumes)
         self.volumes_only = [held for held in volumes_only if held.withheld_volumes]

@@ -72,7 +72,7 @@ class Draft:
         """Takes assignments again that were undone."""
         for assignment in assignments:
             self.snapshot.take(*assignment)
-        self.assignments += assignments
+            self.assignments.append(assignment)
 
     def _take_shares(self, row: int, spec: PodSpec, count: int, within: int) -> None:
         """Adds an assignment for each GPU that the pods share."""
@@ -90,11 +90,14 @@ class Draft:
 
     def undo(self, mark: int = 0) -> None:
         """Gives back everything that was taken since the mark, a former len(assignments)."""
-        freed = self.snapshot.freed
+        snapshot = self.snapshot
+        freed = snapshot.freed
+        snapshot.changes_begun += 1
         while len(self.assignments) > mark:
             assignment = self.assignments.pop()
-            self.snapshot.give(assignment.row, assignment.spec, assignment.pods, assignment.gpus)
-        self.snapshot.freed = freed  # it was free before the draft
+            snapshot.give(assignment.row, assignment.spec, assignment.pods, assignment.gpus)
+        snapshot.changes_begun -= 1
+        snapshot.freed = freed  # it was free before the draft
 
     @contextmanager
     def all_or_nothing(self) -> Iterator[None]:

@@ -4,7 +4,8 @@ It is never rebuilt for a cycle. Changes update the columns, and each PodClassCa
 changed.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from central.model.arrays import Ints
 from central.model.facts import NodeSeen, PodSpec
@@ -32,6 +33,9 @@ class Snapshot:
         # Free GPUs that are withheld from the gang that is tried, by the gang that they are reserved
         # for: its name, rows, and the number on each.
         self.reserved_gpus: dict[tuple[str, str, bool], tuple[str, Ints, Ints]] = {}
+        # Changes of several steps that have begun and not ended. One that raises stays counted, because
+        # no draft undoes it.
+        self.changes_begun = 0
         self.freed = 0  # grows when capacity is freed or a node changes (PendingGangs.epoch)
         self._labels: Callable[[NodeSeen], Mapping[str, str]] = _own_labels
         self._most_gpus: int | None = None
@@ -93,6 +97,7 @@ class Snapshot:
     def take(self, row: int, spec: PodSpec, count: int = 1, gpus: int = 0) -> None:
         """Takes what count pods request, with the mask of their GPUs; a count below 0 gives it back."""
         view, columns = self.view(spec), self.columns
+        self.changes_begun += 1
         columns.free[row, view.columns] -= view.amounts * count
         if view.share and gpus:
             gpu_shares.change(columns.gpus, row, gpus, -view.share * count)
@@ -105,6 +110,7 @@ class Snapshot:
         if view.nics and row in columns.nics:
             columns.nics[row].add_requests(spec, count)
         columns.recount(row)
+        self.changes_begun -= 1
 
     def give(self, row: int, spec: PodSpec, count: int = 1, gpus: int = 0) -> None:
         self.take(row, spec, -count, gpus)
@@ -113,6 +119,7 @@ class Snapshot:
     def take_many(self, rows: Ints, spec: PodSpec, counts: Ints, gpus: Sequence[int]) -> None:
         """take() of many different rows at once."""
         view, columns = self.view(spec), self.columns
+        self.changes_begun += 1
         columns.take_amounts(rows, view.columns, counts, view.amounts)
         free_mask = columns.gpus.free_mask
         for row, mask in zip(rows.tolist(), gpus, strict=True):
@@ -125,6 +132,18 @@ class Snapshot:
                 if row in columns.nics:
                     columns.nics[row].add_requests(spec, count)
         columns.recount_many(rows)
+        self.changes_begun -= 1
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Around a change of several steps: if one raises, the snapshot counts as half changed."""
+        self.changes_begun += 1
+        yield
+        self.changes_begun -= 1
+
+    @property
+    def is_half_changed(self) -> bool:
+        return self.changes_begun > 0
 
     def view(self, spec: PodSpec) -> PodClassCapacity:
         view = self._views.get(spec)

@@ -32,6 +32,11 @@ class HyperNodeStatuses:
         if self._writer.answered(fact, now):
             self._changed[fact.name] = None
 
+    def lose_answer(self, fact: Answered, now: float) -> None:
+        """The answer could not be applied."""
+        if self._writer.lose_answer(fact, now):
+            self._changed[fact.name] = None
+
     def decide(
         self, hypernodes: dict[str, HyperNodeSeen], tree: HyperNodeTree, now: float
     ) -> list[SetStatus]:

@@ -58,6 +58,11 @@ class QueueStatuses:
         if self._writer.answered(fact, now):
             self._changed[fact.name] = None
 
+    def lose_answer(self, fact: Answered, now: float) -> None:
+        """The answer could not be applied."""
+        if self._writer.lose_answer(fact, now):
+            self._changed[fact.name] = None
+
     def decide(self, queues: Queues, now: float) -> list[SetStatus]:
         if self._root is not queues.root:
             self._root = queues.root

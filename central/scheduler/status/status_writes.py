@@ -36,6 +36,14 @@ class StatusWrites:
             self._not_before[fact.name] = now + FAILED_S
         return True
 
+    def lose_answer(self, fact: Answered, now: float) -> bool:
+        """The answer could not be applied. Whether it answers a write of ours, which is repeated."""
+        if (fact.kind, fact.verb) != (self._kind, SetStatus.__name__):
+            return False
+        self._in_flight.pop(fact.name, None)
+        self._not_before[fact.name] = now + FAILED_S
+        return True
+
     def ready(self, name: str, now: float) -> bool:
         return name not in self._in_flight and now >= self._not_before.get(name, 0.0)
 

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from central.controllers.cronjob import CronJobController
 from central.controllers.job import plugins
+from central.controllers.job.job import Job
 from central.controllers.job.plugins import env
 from central.model.decisions import Create, Decision, EmitWarning, SetStatus
 from central.model.event_reasons import SET_ASIDE
@@ -170,3 +172,50 @@ def test_a_pod_watcher_that_raises_sets_the_job_aside_and_not_the_pod() -> None:
     assert events(decisions) == [("Job", "p")]
     assert counts(api) == {"Job": 1}
     assert api.cluster.state.pods[pod.uid].node == "n0"
+
+
+def test_an_answer_that_raises_sets_the_job_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No call waits for it for ever: the Job goes on after its backoff."""
+    api = Api()
+    api.apply(job({"w": 2}))
+    with monkeypatch.context() as patch:
+        patch.setattr(Job, "_status_answered", fails)
+        api.settle()
+        assert counts(api) == {"Job": 1}
+    for _ in range(200):
+        api.step(30)
+    assert (api.phase(), counts(api)) == ("Running", {"Job": 0})
+
+
+def test_what_an_owner_notes_may_raise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other CronJobs are reconciled in the same cycle, and Jobs too."""
+    api = Api()
+    raw = cron()
+    api.apply({**raw, "metadata": {**raw["metadata"], "name": "a"}})
+    api.apply({**raw, "metadata": {**raw["metadata"], "name": "b"}})
+    real = CronJobController._note_answer
+
+    def note(self: CronJobController, call: Any, key: Any, why: str) -> None:
+        if key[1] == "a":
+            fails()
+        real(self, call, key, why)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CronJobController, "_note_answer", note)
+        made = created(api.step(60) + api.step(1), "Job")
+        assert {name[0] for name in made} == {"a", "b"}
+        api.settle()
+        assert api.phase(next(name for name in made if name[0] == "b")) == "Running"
+        assert counts(api) == {"CronJob": 1}
+    for _ in range(40):
+        api.step(10)
+    assert counts(api) == {"CronJob": 0}
+    assert any(name[0] == "a" and name not in made for name in api.names("Job"))
+
+
+def test_a_controller_that_fails_as_a_whole_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    api = Api()
+    api.apply(job({"w": 1}))
+    monkeypatch.setattr(CronJobController, "decide", fails)
+    api.settle()
+    assert api.phase() == "Running"

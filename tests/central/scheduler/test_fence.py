@@ -199,6 +199,8 @@ def test_a_binding_that_failed_is_tried_again_after_a_failure_in_the_middle(
     monkeypatch.setitem(apply_module.HANDLERS, BindFailed, half)
     decisions = schedule_once(scheduler, [BindFailed(bind.pod, bind.node, "no luck")], 1.0)
     check_invariants(scheduler)
+    assert not bound(decisions), "the gang backs off, as after every failed binding"
+    decisions = schedule_once(scheduler, [], 3.0)
     assert bound(decisions) == {"j-0"}
 
 
