@@ -99,7 +99,7 @@ def main() -> int:
     args = parser.parse_args()
     if not args.core and not program("kube-apiserver").exists():
         print(
-            "no Kubernetes built yet: run tests/e2e/kubernetes-from-debian.sh, or use --core",
+            "no Kubernetes built yet: run python -m tests.e2e.cluster build, or use --core",
             file=sys.stderr,
         )
         return 2

@@ -12,9 +12,10 @@ Docker, no image registry; root is needed.
     python -m tests.e2e.cluster status             machines and processes
     python -m tests.e2e.cluster down               end everything, remove everything
 
-The programs come from kubernetes-from-debian.sh, which is run if need be; where
-KUBEBUILDER_ASSETS names a folder with kube-apiserver, etcd, kubectl or any other of them
-(kubelet, kube-controller-manager, kube-scheduler, kube-proxy), those are used in their place.
+The programs are those of Kubernetes $KUBE (1.36, or 1.20), which a script in
+tests/e2e/programs builds if need be; where KUBEBUILDER_ASSETS names a folder with
+kube-apiserver, etcd, kubectl or any other of them (kubelet, kube-controller-manager,
+kube-scheduler, kube-proxy), those are used in their place.
 K8S_CACHE: where the programs are. K8S_STATE: where the cluster is (default /var/tmp/k8s-e2e;
 each machine's logs are in its log/). K8S_TIMEOUT: seconds that `up` waits for each thing (120).
 

@@ -1,17 +1,15 @@
 """A node: a machine with a real kubelet, kube-proxy and containerd."""
 
-import functools
 import json
 import subprocess
-import tempfile
 from pathlib import Path
 from typing import Any
 
+from tests.e2e.cluster import containerd
 from tests.e2e.cluster.machine import Binds, Machine
 from tests.e2e.cluster.network import link
 from tests.e2e.cluster.pki import Pki
 from tests.e2e.cluster.settings import (
-    CACHE,
     CLUSTER_DOMAIN,
     CONTROL_PLANE_IP,
     DNS_SERVICE_IP,
@@ -19,14 +17,13 @@ from tests.e2e.cluster.settings import (
     NAME,
     PAUSE_IMAGE,
     PODS,
-    STATE,
     known_flags,
     lacks_beta,
+    minor,
     program,
     wait,
 )
 
-CTR = CACHE / "debian/usr/bin/ctr"
 # The kubelet sets these for the whole kernel; nodes are shown files that have them set already.
 KERNEL_SETTINGS = {
     "vm/overcommit_memory": 1,
@@ -58,7 +55,9 @@ class Node(Machine):
         self._write("kubelet.json", {**self._kubelet(pki), **options.get("kubelet", {})})
         self._write("kube-proxy.json", self._proxy(pki))
         self._write("cni/pods.conflist", self._cni())
-        (self.directory / "containerd.toml").write_text(self._containerd())
+        (self.directory / "containerd.toml").write_text(
+            containerd.configuration(self.directory / "cni")
+        )
 
         labels = ",".join(f"{k}={v}" for k, v in options.get("labels", {}).items())
         taints = ",".join(
@@ -66,7 +65,7 @@ class Node(Machine):
         )
         components = {
             "containerd": [
-                str(CACHE / "debian/usr/bin/containerd"),
+                str(program("containerd")),
                 f"--config={self.directory}/containerd.toml",
             ],
             "kubelet": [
@@ -117,6 +116,8 @@ class Node(Machine):
             "tlsPrivateKeyFile": pki.key(self.name),
             "cgroupDriver": "cgroupfs",
             "cgroupRoot": f"/{NAME}/{self.name}",
+            # Since 1.35 a kubelet refuses cgroup v1 unless told otherwise.
+            **({"failCgroupV1": False} if minor("kubelet") >= 31 else {}),
             "clusterDNS": [DNS_SERVICE_IP],
             "clusterDomain": CLUSTER_DOMAIN,
             "resolvConf": self.directory / "resolv.conf",
@@ -176,26 +177,6 @@ class Node(Machine):
             ],
         }
 
-    def _containerd(self) -> str:
-        unused = ["snapshotter.v1.aufs", "snapshotter.v1.btrfs", "snapshotter.v1.devmapper"]
-        unused += ["snapshotter.v1.zfs", "internal.v1.opt"]
-        disabled = ", ".join(f'"io.containerd.{name}"' for name in unused)
-        return f"""version = 2
-disabled_plugins = [{disabled}]
-[plugins."io.containerd.grpc.v1.cri"]
-  sandbox_image = "{PAUSE_IMAGE}"
-  restrict_oom_score_adj = true # to lower a score takes CAP_SYS_RESOURCE
-  [plugins."io.containerd.grpc.v1.cri".containerd]
-    snapshotter = "{snapshotter()}"
-    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
-      runtime_type = "io.containerd.runc.v2"
-      [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
-        BinaryName = "{CACHE}/debian/usr/sbin/runc"
-  [plugins."io.containerd.grpc.v1.cri".cni]
-    bin_dir = "{CACHE}/debian/usr/lib/cni"
-    conf_dir = "{self.directory}/cni"
-"""
-
     def _write(self, name: str, data: dict[str, Any]) -> None:
         (self.directory / name).write_text(json.dumps(data, indent=1, default=str))
 
@@ -226,7 +207,7 @@ disabled_plugins = [{disabled}]
         if cpus := options.get("cpu"):
             numa = options.get("numa", 1)
             trees.append(self.directory / "topology")
-            self._processors(trees[0] / "devices/system/node", cpus, numa, kilobytes)
+            self._processors(trees[0] / "devices/system", cpus, numa, kilobytes)
             text = "".join(
                 f"processor\t: {cpu}\nphysical id\t: {cpu * numa // cpus}\n"
                 f"core id\t\t: {cpu}\ncpu MHz\t\t: 2000.000\n\n"
@@ -236,7 +217,14 @@ disabled_plugins = [{disabled}]
             binds.append((self.directory / "cpuinfo", "/proc/cpuinfo"))
         return binds, trees
 
-    def _processors(self, tree: Path, cpus: int, numa: int, kilobytes: int) -> None:
+    def _processors(self, system: Path, cpus: int, numa: int, kilobytes: int) -> None:
+        tree = system / "node"
+        (system / "cpu").mkdir(parents=True, exist_ok=True)
+        (system / "cpu/online").write_text(f"0-{cpus - 1}\n")
+        for node in range(numa):
+            (tree / f"node{node}").mkdir(parents=True, exist_ok=True)
+            distances = ["10" if other == node else "21" for other in range(numa)]
+            (tree / f"node{node}/distance").write_text(" ".join(distances) + "\n")
         for cpu in range(cpus):
             node = cpu * numa // cpus
             topology = tree / f"node{node}" / f"cpu{cpu}" / "topology"
@@ -260,10 +248,17 @@ disabled_plugins = [{disabled}]
 
     def load(self, archive: Path) -> subprocess.Popen[str]:
         """Imports an image archive into this node's containerd."""
-        into = ["--namespace=k8s.io", "images", "import", "--snapshotter", snapshotter(), "-"]
+        into = [
+            "--namespace=k8s.io",
+            "images",
+            "import",
+            "--snapshotter",
+            containerd.snapshotter(),
+            "-",
+        ]
         with archive.open("rb") as stream:
             return subprocess.Popen(
-                self.command(CTR, *into),
+                self.command(program("ctr"), *into),
                 stdin=stream,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -271,18 +266,8 @@ disabled_plugins = [{disabled}]
             )
 
     def wait_for_containerd(self) -> None:
-        probe = self.command(CTR, "--connect-timeout=1s", "version")
+        probe = self.command(program("ctr"), "--connect-timeout=1s", "version")
         wait(
             f"containerd (see {self.log}/containerd.log)",
             lambda: subprocess.run(probe, capture_output=True).returncode == 0,
         )
-
-
-@functools.cache
-def snapshotter() -> str:
-    """overlayfs, unless the state directory's file system cannot carry it."""
-    with tempfile.TemporaryDirectory(dir=STATE) as probe:
-        script = f"cd {probe} && mkdir a b c d && mount -t overlay -o lowerdir=a,upperdir=b,workdir=c probe d"
-        argv = ["unshare", "--mount", "sh", "-c", script]
-        works = subprocess.run(argv, stderr=subprocess.DEVNULL).returncode == 0
-    return "overlayfs" if works else "native"

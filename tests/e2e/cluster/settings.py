@@ -10,9 +10,15 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]  # of the repository
+PROGRAMS = HERE.parent / "programs"
+BUILDERS = {  # by version of Kubernetes
+    "1.20": PROGRAMS / "kubernetes-from-debian.sh",
+    "1.36": PROGRAMS / "kubernetes-from-modules.sh",
+}
+KUBE = os.environ.get("KUBE") or "1.36"
 CACHE = Path(
     os.environ.get("K8S_CACHE")
-    or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "kubernetes-from-debian")
+    or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", f"kubernetes-{KUBE}")
 ).expanduser()
 STATE = Path(os.environ.get("K8S_STATE", "/var/tmp/k8s-e2e"))
 ASSETS = os.environ.get("KUBEBUILDER_ASSETS", "")
@@ -33,7 +39,8 @@ START = time.monotonic()
 # mount, ip and their kind, also where the caller's PATH has no sbin; and the unpacked tools,
 # which containerd looks for (runc, its shim) and kube-proxy (conntrack).
 _HERE_PATH = os.environ.get("PATH", "/usr/local/bin:/usr/bin:/bin")
-PATH = f"{CACHE}/debian/usr/sbin:{CACHE}/debian/usr/bin:{_HERE_PATH}:/usr/sbin:/sbin"
+_FOLDERS = (CACHE / "bin", CACHE / "debian/usr/bin", CACHE / "debian/usr/sbin")
+PATH = ":".join(map(str, (*_FOLDERS, _HERE_PATH, "/usr/sbin", "/sbin")))
 
 
 class Trouble(Exception):
@@ -42,9 +49,10 @@ class Trouble(Exception):
 
 def program(name: str) -> Path:
     """A program of the cluster: KUBEBUILDER_ASSETS' where that has it, else the cache's."""
-    if ASSETS and os.access(newer := Path(ASSETS, name), os.X_OK):
-        return newer
-    return CACHE / ("debian/usr/bin/etcd" if name == "etcd" else f"bin/{name}")
+    for folder in (*map(Path, filter(None, [ASSETS])), *_FOLDERS):
+        if os.access(found := folder / name, os.X_OK):
+            return found
+    return CACHE / "bin" / name
 
 
 def known_flags(name: str, *flags: str) -> list[str]:

