@@ -15,7 +15,7 @@ BUILDERS = {  # by version of Kubernetes
     "1.20": PROGRAMS / "kubernetes-from-debian.sh",
     "1.36": PROGRAMS / "kubernetes-from-modules.sh",
 }
-KUBE = os.environ.get("KUBE") or "1.36"
+KUBE = os.environ.get("KUBE") or "1.20"
 CACHE = Path(
     os.environ.get("K8S_CACHE")
     or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", f"kubernetes-{KUBE}")
