@@ -1,8 +1,9 @@
 """Which domains of a level can take a gang whole, best first.
 
 Best is the domain that needs the fewest children (racks of a block, nodes of a rack), then the one that the
-pods prefer, then the one with the least capacity left, then the first by name. So large empty domains stay
-whole for the gangs that need them. All of it works on capacities counted per domain: the cost does not
+pods prefer, then the one for which the fewest whole domains are broken, then the one with the least capacity
+left, then the one with the fewest free GPUs in it and around it, then the first by name. So large empty domains
+stay whole for the gangs that need them. All of it works on capacities counted per domain: the cost does not
 depend on the size of the gang.
 
 Design: docs/design/0007-fewest-domains.md
@@ -10,7 +11,8 @@ Design: docs/design/0008-preferred-level.md
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from functools import partial
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -22,8 +24,19 @@ from central.scheduler.snapshot.snapshot import Snapshot
 from protos.names import ISLAND, NODE, NUMA
 
 ANYWHERE = "cluster"
-RowOrder = Callable[[Ints], Ints]
 TRIED_DOMAINS = 16  # of a level, for gangs of unlike pods: each costs a tentative placement
+
+
+class RowKey(NamedTuple):
+    """order: by row, the least first. slack: rows within so much of the least are equal to it."""
+
+    order: Callable[[Ints], Ints]
+    slack: Callable[[], int] = int
+
+    def ranked(self, rows: Ints) -> Ints:
+        at = self.order(rows)
+        least: Ints = at.min()
+        return np.where(at <= least + self.slack(), least, at)
 
 
 class DomainCapacity(Protocol):
@@ -130,35 +143,58 @@ class DomainChoice:
         if self._limit == 1:
             yield from _best_rows(rows, self._keys(level))
             return
-        keys = [key(rows) for key in self._keys(level)] if len(rows) else []
+        keys = [key.ranked(rows) for key in self._keys(level)] if len(rows) else []
         order = np.lexsort(keys[::-1]) if keys else rows
         for row in rows[order[: self._limit]]:
             yield np.array([row], dtype=np.int64)
 
-    def _keys(self, level: str) -> Iterator[RowOrder]:
+    def _keys(self, level: str) -> Iterator[RowKey]:
         """What nodes are ordered by, the least first. A key is computed only for nodes that are equal by
         the keys before it."""
         snapshot, capacity, gpus = self._snapshot, self._capacities[0], self._gpus
         if (score := snapshot.preference(self._pods)) is not None:
-            yield lambda rows: -score[rows]
+            yield RowKey(lambda rows: -score[rows])
         if self._spread:
             if gpus:
-                yield lambda rows: -snapshot.columns.gpus.count[rows]
-            yield lambda rows: -capacity.by_row[rows]
-            yield lambda rows: snapshot.columns.name_rank()[rows]
+                yield RowKey(lambda rows: -snapshot.columns.gpus.count[rows])
+            yield RowKey(lambda rows: -capacity.by_row[rows])
+            yield RowKey(lambda rows: snapshot.columns.name_rank()[rows])
             return
-        if self._pods and snapshot.mix.varied:
-            yield lambda rows: snapshot.mix.cost(self._pods, rows)
-        # The fullest node: by GPUs, or by its size for pods without GPUs, which keeps them off GPU nodes.
         part = max(self._capacities, key=lambda capacity: capacity.share)
+        around = list(self._domains_around()) if gpus or part.share else []
+        if self._pods and snapshot.mix.varied:
+            cost = RowKey(lambda rows: snapshot.mix.cost(self._pods, rows))
+            if around:
+                # Nodes in the same state of GPUs differ a little in their CPUs.
+                yield RowKey(cost.order, snapshot.mix.half_idle_gpu)
+                yield from around
+            yield cost
+        # The fullest node: by GPUs, or by its size for pods without GPUs, which keeps them off GPU nodes.
         if part.share:
-            yield lambda rows: gpu_shares.waste(snapshot.columns.gpus, rows, part.share, part.least)
+            yield RowKey(
+                lambda rows: gpu_shares.waste(snapshot.columns.gpus, rows, part.share, part.least)
+            )
         left = snapshot.columns.gpus.island if level == ISLAND else snapshot.columns.gpus.count
-        yield (
-            lambda rows: left[rows] if gpus or part.share else snapshot.columns.allocatable[rows, 0]
-        )
-        yield lambda rows: capacity.by_row[rows]
-        yield lambda rows: snapshot.columns.name_rank()[rows]
+        if gpus or part.share:
+            yield RowKey(lambda rows: left[rows])
+        else:
+            yield RowKey(lambda rows: snapshot.columns.allocatable[rows, 0])
+        yield RowKey(lambda rows: capacity.by_row[rows])
+        yield from around or self._domains_around()
+        yield RowKey(lambda rows: snapshot.columns.name_rank()[rows])
+
+    def _domains_around(self) -> Iterator[RowKey]:
+        """Fullest enclosing domains first: by GPUs, or by capacity for pods without GPUs."""
+        snapshot = self._snapshot
+        if self._gpus or any(capacity.share for capacity in self._capacities):
+            domain_gpus = snapshot.domain_gpus.refresh()
+            if not domain_gpus.single:
+                yield RowKey(lambda rows: domain_gpus.order_of_rows(rows, self._gpus))
+            return
+        of, sums = snapshot.columns.domains.of, self._capacities[0].by_domain
+        for level in reversed(range(len(of))):
+            if len(sums[level]) > 1:
+                yield RowKey(partial(_capacity_around, of[level], sums[level]))
 
     def _domains(self, level: int) -> list[int]:
         """The domains of the level with enough capacity for all pods, best first."""
@@ -182,20 +218,18 @@ class DomainChoice:
         )
         by = max(level + 1, self._counted_level)
         needed = _domains_needed(snapshot, capacities[main], counts[main], level, by=by)[found]
-        left = capacities[main].by_domain[level][found]
-        names = snapshot.columns.domains.names[level]
         dislike = self._dislike(level)
         if self._limit == 1:
-            best = found[needed == needed.min()]
+            found = found[needed == needed.min()]
             if dislike is not None:
-                best = best[dislike[best] == dislike[best].min()]
-            left = capacities[0].by_domain[level][best]
-            best = best[left == left.min()].tolist()
-            return [min(best, key=names.__getitem__)]
-        less = dislike[found] if dislike is not None else needed * 0
-        shortlist = np.lexsort((left, less, needed))[: self._limit * 4].tolist()
-        ranked = sorted(shortlist, key=lambda i: (needed[i], less[i], left[i], names[found[i]]))
-        return [int(found[i]) for i in ranked[: self._limit]]
+                found = found[dislike[found] == dislike[found].min()]
+            needed = np.zeros(len(found), dtype=np.int64)
+        broken, fullest = snapshot.domain_gpus.refresh().order_of_domains(level, found, self._gpus)
+        left = capacities[main].by_domain[level][found]
+        less = dislike[found] if dislike is not None else needed
+        names = snapshot.columns.domains.ranks(level)[found]
+        ranked = np.lexsort((names, fullest, left, broken, less, needed))
+        return [int(domain) for domain in found[ranked[: self._limit]]]
 
     def _dislike(self, level: int) -> Ints | None:
         """The negative mean preference score of each domain's nodes with capacity; None: no preferences."""
@@ -212,11 +246,18 @@ class DomainChoice:
         )
 
 
-def _best_rows(rows: Ints, keys: Iterator[RowOrder]) -> Iterator[Ints]:
+def _capacity_around(of: Ints, sums: Ints, rows: Ints) -> Ints:
+    """By row, the capacity of its domain; 0 without one."""
+    at = of[rows]
+    around: Ints = np.where(at >= 0, sums[at], 0)
+    return around
+
+
+def _best_rows(rows: Ints, keys: Iterator[RowKey]) -> Iterator[Ints]:
     """The first row by these keys. Only ties are looked at further; nothing is sorted."""
     while len(rows) > 1 and (key := next(keys, None)) is not None:
-        at = key(rows)
-        rows = rows[at == at.min()]
+        at = key.order(rows)
+        rows = rows[at <= at.min() + key.slack()]
     if len(rows):
         yield rows
 

@@ -26,12 +26,13 @@ def fill_fewest(
     tree = snapshot.columns.domains
     for index in range(level, len(tree.levels)):
         rows = _fewest_domains(snapshot, capacity, rows, count, index)
-    chosen, counts = _split(capacity[rows], snapshot.columns.name_rank()[rows], count)
+    ranks = (snapshot.columns.name_rank()[rows], snapshot.columns.gpus.count[rows])
+    chosen, counts = _split(capacity[rows], ranks, count)
     rows = rows[chosen]
     if level < len(tree.levels) and len(rows) > 1:
         indices = range(len(tree.levels) - 1, level - 1, -1)
-        ranks = [np.append(tree.ranks(index), -1)[tree.of[index, rows]] for index in indices]
-        order = np.lexsort((np.arange(len(rows)), *ranks))
+        names = [np.append(tree.ranks(index), -1)[tree.of[index, rows]] for index in indices]
+        order = np.lexsort((np.arange(len(rows)), *names))
         rows, counts = rows[order], counts[order]
     return rows, counts
 
@@ -46,21 +47,24 @@ def _fewest_domains(snapshot: Snapshot, capacity: Ints, rows: Ints, count: int, 
         return rows
     domain = (np.cumsum(used) - 1)[of]
     capacity = np.bincount(domain, weights=capacity[rows]).astype(np.int64)
-    rank = np.append(snapshot.columns.domains.ranks(level), -1)[ids]
-    chosen, _ = _split(capacity, rank, count)
+    tree, known = snapshot.columns.domains, ids[ids < snapshot.columns.domains.count(level)]
+    _, fullest = snapshot.domain_gpus.refresh().order_of_domains(level, known, 0)
+    none = [-1] * (len(ids) - len(known))
+    ranks = (np.append(tree.ranks(level)[known], none), np.append(fullest, none))
+    chosen, _ = _split(capacity, ranks, count)
     taken = np.zeros(len(ids), dtype=np.bool_)
     taken[chosen] = True
     kept: Ints = rows[taken[domain]]
     return kept
 
 
-def _split(capacity: Ints, rank: Ints, count: int) -> tuple[Ints, Ints]:
+def _split(capacity: Ints, ranks: tuple[Ints, Ints], count: int) -> tuple[Ints, Ints]:
     """Divides count pods over domains, as indices and numbers: the fewest domains, and the tightest of
-    those that can take the rest.
+    those that can take the rest. ranks: among equals, the domains with the least last rank come first.
 
     Example: capacities 8, 8, 4, 3, 2 and count 11. The first domain takes 8. The remaining 3 pods fit
     the second (8), the third (4) and the fourth (3) domain; the fourth is the tightest."""
-    order = np.lexsort((rank, -capacity))
+    order = np.lexsort((*ranks, -capacity))
     filled = np.cumsum(capacity[order])
     whole = int(np.searchsorted(filled, count))
     if whole >= len(order):

@@ -22,6 +22,7 @@ from central.scheduler.inventory.columns import Columns
 from central.scheduler.inventory.gpu_shares import Offered
 from central.scheduler.inventory.pods import PodCounts
 from central.scheduler.scoring.fragmentation import (
+    IDLE_WEIGHT,
     UNIT,
     Left,
     TypicalPods,
@@ -93,6 +94,11 @@ class WorkloadMix:
             self._filtered_at = self._pod_counts.nodes_version
             self._filter(np.flatnonzero(self._version != self._columns.version))
         return self._cost_of(pods).at(rows)
+
+    def half_idle_gpu(self) -> int:
+        """What half a GPU costs as idle capacity. Call cost() before."""
+        assert self._typical is not None, "no pod was counted"
+        return int(UNIT * IDLE_WEIGHT / self._typical.most[0] / 2)
 
     def cached(self) -> Iterator[tuple[Ints, Ints]]:
         """For invariants: the cached costs of all pods, and the same computed again."""

@@ -1,0 +1,137 @@
+"""Free GPUs by domain of the network tree: which of equally close domains, or nodes, should be used first so that
+whole domains stay whole. Recounts only rows that changed.
+
+Design: docs/design/0007-fewest-domains.md
+"""
+
+import numpy as np
+
+from central.model.arrays import Ints
+from central.scheduler.inventory.columns import Columns
+
+FEW = 64  # up to so many changed rows are recounted one by one
+DIGITS = 62  # bits of an order
+
+
+class DomainGpus:
+    def __init__(self, columns: Columns) -> None:
+        self._columns = columns
+        self._mark = -1
+        self._relabelled = -1
+        none: Ints = np.zeros(0, dtype=np.int64)
+        self._starts: list[int] = []  # by level: the slot of its first domain
+        # By level and row: the slot of the row's domain. The last slot stands for no domain, with 0 GPUs.
+        self._slots: Ints = np.zeros((0, 0), dtype=np.int64)
+        self._leaf = none  # by row: rows in the same domains of all levels have the same leaf
+        self._leaf_slots: Ints = self._slots  # by level and leaf
+        self._free_by_row, self._total_by_row = none, none
+        self._free, self._total = none, none  # by slot
+        self._weights: list[int] = []  # by level, and of a whole domain
+
+    @property
+    def single(self) -> bool:
+        """Whether all nodes are in the same domains. Call refresh() before."""
+        return len(self._leaf_slots.T) < 2
+
+    def refresh(self) -> "DomainGpus":
+        columns = self._columns
+        self._mark, dirty = columns.dirty.since(self._mark)
+        if self._relabelled != columns.relabelled:
+            self._relabelled, dirty = columns.relabelled, None
+            self._relabel()
+        if dirty is None or len(dirty) > FEW:
+            self._free_by_row = np.maximum(columns.gpus.count, 0)
+            self._total_by_row = columns.allocatable[:, 0].copy()
+            self._free, self._total = self._sum(self._free_by_row), self._sum(self._total_by_row)
+            self._weigh()
+        else:
+            for row in set(dirty):
+                self._recount(row)
+        return self
+
+    def order_of_rows(self, rows: Ints, gpus: int) -> Ints:
+        """By row, the least first: how many whole domains around it pods with so many GPUs would break, then
+        the free GPUs of its domains, the narrowest first."""
+        leaves = self._leaf[rows]
+        if len(rows) < self._leaf_slots.shape[1]:
+            return self._order(self._leaf_slots[:, leaves], gpus)
+        return self._order(self._leaf_slots, gpus)[leaves]
+
+    def order_of_domains(self, level: int, domains: Ints, gpus: int) -> tuple[Ints, Ints]:
+        """By domain of the level: how many whole domains, itself or around it, pods with so many GPUs would
+        break; and the order, as in order_of_rows."""
+        slots = np.empty((level + 1, len(domains)), dtype=np.int64)
+        at = domains
+        for index in range(level, -1, -1):
+            slots[index] = np.where(at >= 0, self._starts[index] + at, len(self._free) - 1)
+            if index:
+                at = np.append(self._columns.domains.parents(index), -1)[at]
+        return self._broken(slots, gpus), self._order(slots, gpus)
+
+    def _broken(self, slots: Ints, gpus: int) -> Ints:
+        free = self._free[slots]
+        broken: Ints = ((free == self._total[slots]) & (free > gpus)).sum(axis=0)
+        return broken
+
+    def _order(self, slots: Ints, gpus: int) -> Ints:
+        free = self._free[slots]
+        order: Ints = ((free == self._total[slots]) & (free > gpus)).sum(axis=0)
+        order *= self._weights[-1]
+        for weight, of_level in zip(self._weights, free, strict=False):
+            if weight:
+                order += weight * of_level
+        return order
+
+    def _relabel(self) -> None:
+        domains = self._columns.domains
+        counts = [domains.count(level) for level in range(len(domains.levels))]
+        self._starts = [sum(counts[:level]) for level in range(len(counts))]
+        starts = np.array(self._starts, dtype=np.int64)[:, None]
+        self._slots = np.where(domains.of >= 0, domains.of + starts, sum(counts))
+        path = np.zeros(domains.of.shape[1], dtype=np.int64)
+        for of in domains.of:  # dense again at each level, so that the product stays small
+            _, path = np.unique(path * (len(of) + 2) + of + 1, return_inverse=True)
+        _, first, self._leaf = np.unique(path, return_index=True, return_inverse=True)
+        self._leaf_slots = self._slots[:, first]
+
+    def _sum(self, amounts: Ints) -> Ints:
+        slots = sum(self._columns.domains.count(level) for level in range(len(self._starts))) + 1
+        sums = np.zeros(slots, dtype=np.int64)
+        for of_level in self._slots:
+            sums += np.bincount(of_level, weights=amounts, minlength=slots).astype(np.int64)
+        sums[-1] = 0
+        return sums
+
+    def _weigh(self) -> None:
+        """The free GPUs of each level become the digits of one integer. The widest levels are left out if
+        they do not fit."""
+        weight, self._weights = 1, []
+        ends = [*self._starts[1:], len(self._total) - 1][: len(self._starts)]
+        tops = [
+            int(self._total[start:end].max(initial=0)) + 1
+            for start, end in zip(self._starts, ends, strict=True)
+        ]
+        for level, top in enumerate(tops):
+            narrower = 1
+            for other in tops[level:]:
+                narrower *= other
+            fits = narrower * (len(tops) + 1) < 1 << DIGITS
+            self._weights.append(weight if fits else 0)
+            if fits:
+                weight *= top
+        self._weights.append(weight)
+
+    def _recount(self, row: int) -> None:
+        columns, slots = self._columns, self._slots
+        total = columns.allocatable.item(row, 0)
+        if change := max(columns.gpus.count.item(row), 0) - self._free_by_row.item(row):
+            self._free_by_row[row] += change
+            for level in range(len(self._starts)):
+                self._free[slots.item(level, row)] += change
+            self._free[-1] = 0
+        if change := total - self._total_by_row.item(row):
+            self._total_by_row[row] = total
+            for level in range(len(self._starts)):
+                self._total[slots.item(level, row)] += change
+            self._total[-1] = 0
+            self._weigh()
