@@ -258,14 +258,16 @@ def _try_schedule(
         or min_resources.refusal(state, gang, want.groups)
         for want in wants
     ]
-    if refusals[-1]:  # of the smallest attempt
+    admitted = [index for index, refusal in enumerate(refusals) if not refusal]
+    if not admitted:  # not even the smallest attempt
         gang.attempt.equivalence = _equivalence(scheduler, gang, wants)
         state.pending.refuse(gang, refusals[-1])
         scheduler.refused[gang.key] = GangRefusal(gang, wants[-1], refusals[-1])
         reserved.release(gang)
         return
-    first, most = len(wants) - 1 if refusals[0] else 0, None
-    if this.left and len(wants) > 1 and first == 0:
+    attempts, wants = [attempts[i] for i in admitted], tuple(wants[i] for i in admitted)
+    first, most = 0, None
+    if this.left and len(wants) > 1 and not refusals[0]:
         if missing:
             most = attempts[1]
         elif placement_attempts.scarce(state, [gang, *_left(scheduler, this)]):
@@ -307,11 +309,12 @@ def _place(
         pending.refuse(gang, refused[request])
         return []
     draft = Draft(state.snapshot)
-    for attempt, want in zip(attempts, wants, strict=True):
+    for want, attempt in dict(zip(wants, attempts, strict=True)).items():
         try:
             fence.search(state.snapshot, placement.fit, draft, want)
         except DoesNotFit as no:
-            gang.attempt.reason = no.why
+            if want == wants[-1]:
+                gang.attempt.reason = no.why
             continue
         except fence.SearchFailed:
             draft.undo()

@@ -1,5 +1,5 @@
-"""What is tried for a gang: first all of its pending pods, then only its minimum. Once the minimum runs, the
-others follow in further attempts. Each attempt lists its pods in the order of the request's groups, so that
+"""What is tried for a gang: first all of its pending pods, then only its minimum, in any composition. Once the
+minimum runs, the others follow in further attempts. Each attempt lists its pods in the order of the request's groups, so that
 pods and assignments can be matched.
 
 Design: docs/design/0008-preferred-level.md
@@ -16,7 +16,12 @@ import numpy as np
 
 from central.model.facts import Pairs, PodSpec, Roles
 from central.scheduler.inventory.pods import Pod, PodCounts
-from central.scheduler.placement import PlacementRequest, RolePreferences, SubgroupRequest
+from central.scheduler.placement import (
+    PlacementRequest,
+    RolePreferences,
+    SubgroupRequest,
+    minimum_choices,
+)
 from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang
 from central.scheduler.state.subgroups import Subgroup, Unit
@@ -36,7 +41,7 @@ def attempts(
     if gang.subgroups:
         return _subgroup_attempts(state, gang, missing, spread=spread)
     pods = gang.counts.waiting
-    least = [] if missing == len(pods) else [gang.pods_to_start() or pods[:1]]
+    least = [] if missing == len(pods) else _minimum(state, gang, missing)
     required, preferred = _required(state, gang), _preferred(state, gang)
     rows, gpus = _existing_place(state, gang.counts.placed)
     terms = gang.object.roles if gang.object is not None else None
@@ -65,6 +70,18 @@ def scarce(state: ClusterState, gangs: Sequence[Gang]) -> bool:
     for view, count in asked:
         needed[view.columns] += view.amounts * count
     return bool((needed > np.maximum(snapshot.columns.free, 0).sum(axis=0)).any())
+
+
+def _minimum(state: ClusterState, gang: Gang, missing: int) -> list[list[Pod]]:
+    """What the gang may start with, or grow by. The first ranks are preferred, and what it claims capacity
+    for, so they come first and last."""
+    waiting, count = gang.counts.waiting, max(missing, 1)
+    short = gang.short_tasks()
+    least = minimum_choices.smallest(state.snapshot, waiting, count, short)
+    if not least:
+        return [gang.pods_to_start() or waiting[:1]]
+    choices = list(minimum_choices.others(state.snapshot, waiting, count, short))
+    return [least, *choices, least] if choices else [least]
 
 
 def re_place(state: ClusterState, gang: Gang, pods: Sequence[Pod]) -> PlacementRequest:

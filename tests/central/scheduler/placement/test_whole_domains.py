@@ -32,7 +32,6 @@ class Model:
         names = [f"n{i:02}" for i in range(len(paths))]
         dice.shuffle(names)
         for name, path in zip(names, paths, strict=True):
-            zone, block, rack = path
             self.path[name] = path if dice.random() > 0.1 else ("", "", "")
             labels = dict(zip((ZONE, BLOCK, RACK), self.path[name], strict=True))
             row = self.snapshot.put_node(factories.node(name, gpus=NODE_GPUS, labels=labels))
