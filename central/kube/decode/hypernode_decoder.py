@@ -26,6 +26,7 @@ def decode_hypernode(raw: Json) -> HyperNodeSeen:
         if type(tier) is not int or not 0 <= tier <= limits.TIER:
             raise FieldError(f"spec.tier: {tier!r} is not a whole number from 0 to {limits.TIER}")
         seen = replace(seen, tier=tier)
+        seen = replace(seen, tier_name=text_field(raw["spec"], "tierName", limits.NAME))
         members = enumerate(list_field(raw["spec"], "members", "spec", limits.MEMBERS))
         return replace(
             seen, members=tuple(_member(f"spec.members[{i}]", one) for i, one in members)

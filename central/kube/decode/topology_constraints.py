@@ -1,12 +1,14 @@
 """How close together the pods of a gang must run, from annotations and from spec.networkTopology.
 
 Without HyperNodes, tier 0 is one node, tier 1 the narrowest level of the network tree (a rack), tier 2 the
-next wider one, and so on. A tier above the widest level constrains nothing.
+next wider one, and so on. A tier above the widest level constrains nothing. highestTierName is a level, or the
+spec.tierName of a HyperNode, which only the scheduler can tell.
 """
 
 from collections.abc import Sequence
 
 from central.kube.decode.fields import INT32_MAX, FieldError, text_field
+from central.model import limits
 from central.model.json_types import Json
 from protos import names
 
@@ -35,13 +37,14 @@ class TopologyConstraints:
     def from_network_topology(self, constraint: Json, field: str) -> tuple[str, int | None]:
         """The level by name or by tier; a tier goes before a name. Raises FieldError."""
         mode = constraint.get("mode") or "hard"
-        tier, name = constraint.get("highestTierAllowed"), text_field(constraint, "highestTierName")
+        tier, name = (
+            constraint.get("highestTierAllowed"),
+            text_field(constraint, "highestTierName", limits.NAME),
+        )
         if mode not in ("hard", "soft"):
             raise FieldError(f'{field}.mode: "{mode}" is neither hard nor soft')
         if tier is not None and (type(tier) is not int or not 0 <= tier <= INT32_MAX):
             raise FieldError(f"{field}.highestTierAllowed: {tier!r} is not a whole number")
-        if tier is None and name and name not in self.levels:
-            raise FieldError(f'{field}.highestTierName: "{name}" is not one of {self._choices}')
         return (name if tier is None else ""), tier
 
 

@@ -88,6 +88,7 @@ class HyperNodeSeen:
     members: tuple[Member, ...] = ()
     error: str = ""  # the invalid field and why
     uid: str = ""
+    tier_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ class HyperNodeTree:
     domains: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     errors: Mapping[str, str] = field(default_factory=dict)  # by HyperNode
     sizes: Mapping[str, int] = field(default_factory=dict)  # number of nodes by HyperNode
+    tiers: Mapping[str, int] = field(default_factory=dict)  # by tier name
 
 
 def build(hypernodes: Mapping[str, HyperNodeSeen], nodes: Iterable[NodeSeen]) -> HyperNodeTree:
@@ -46,11 +47,24 @@ def build(hypernodes: Mapping[str, HyperNodeSeen], nodes: Iterable[NodeSeen]) ->
                 tiers.add(hypernode.tier)
     levels = tuple(level_of(tier) for tier in sorted(tiers, reverse=True))
     sizes = Counter(name for mine in domains.values() for name in mine.values())
-    return HyperNodeTree(levels, domains, nodes_of.errors, sizes)
+    named = _named_tiers(hypernodes.values(), nodes_of.add_error)
+    return HyperNodeTree(levels, domains, nodes_of.errors, sizes, named)
 
 
 def level_of(tier: int) -> str:
     return f"{LEVEL}{tier}"
+
+
+def _named_tiers(
+    hypernodes: Iterable[HyperNodeSeen], add_error: Callable[[str, str], None]
+) -> dict[str, int]:
+    """The tier of each tier name; the narrowest if HyperNodes of several tiers have the name."""
+    tiers: dict[str, int] = {}
+    for hypernode in sorted(hypernodes, key=lambda one: (one.tier, one.name)):
+        name = hypernode.tier_name
+        if name and not hypernode.error and tiers.setdefault(name, hypernode.tier) < hypernode.tier:
+            add_error(hypernode.name, f"tierName {name} is the name of tier {tiers[name]} too")
+    return tiers
 
 
 def widest_within(levels: Iterable[str], tier: int) -> str:

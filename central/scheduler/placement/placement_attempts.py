@@ -255,7 +255,7 @@ def _preferred(state: ClusterState, gang: Gang) -> str:
 def _level(state: ClusterState, named: str, tier: int | None) -> str:
     """A level by its name or by its tier; tier 1 is the narrowest."""
     if named or tier is None:
-        return named
+        return state.network.level_named(named, state.snapshot.columns.domains.levels)
     return state.network.level_of_tier(tier, state.snapshot.columns.domains.levels)
 
 

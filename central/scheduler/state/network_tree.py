@@ -41,10 +41,18 @@ class NetworkTree:
             snapshot.relevel(self._label_levels, lambda node: node.levels())
         return True
 
+    def level_named(self, name: str, levels: tuple[str, ...]) -> str:
+        """The level that a constraint names, itself or by the tierName of a HyperNode; else the name."""
+        tier = self.built.tiers.get(name)
+        return name if name in levels or tier is None else self.level_of_tier(tier, levels)
+
     def level_of_tier(self, tier: int, levels: tuple[str, ...]) -> str:
-        """The level of a tier; tiers count from the narrowest, 0 is a node. Empty: no such level."""
+        """The level of a tier; tiers count from the narrowest, 0 is a node. Empty for a tier above the widest
+        level, which limits nothing."""
         if tier == 0:
             return NODE
         if self.hypernodes:
+            if tier > max(hypernode.tier for hypernode in self.hypernodes.values()):
+                return ""
             return hypernode_tree.widest_within(levels, tier) or NODE
         return levels[-tier] if tier <= len(levels) else ""

@@ -11,6 +11,11 @@ def hypernode(spec: Json) -> HyperNodeSeen:
     return reader().hypernode({"metadata": {"name": "s"}, "spec": spec})
 
 
+def test_the_name_of_a_tier() -> None:
+    assert hypernode({"tier": 2, "tierName": "spine"}).tier_name == "spine"
+    assert "tierName" in hypernode({"tier": 2, "tierName": 2}).error
+
+
 def test_hypernodes() -> None:
     members = [
         {"type": "Node", "selector": {"exactMatch": {"name": "n1"}}},

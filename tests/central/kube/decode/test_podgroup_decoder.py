@@ -83,10 +83,7 @@ def test_roles() -> None:
         ({"minMember": "three"}, "spec.minMember: 'three'"),
         ({"networkTopology": {"mode": "firm"}}, 'spec.networkTopology.mode: "firm"'),
         ({"networkTopology": {"highestTierAllowed": "x"}}, "spec.networkTopology.highestTier"),
-        (
-            {"networkTopology": {"highestTierName": "pod"}},
-            'spec.networkTopology.highestTierName: "',
-        ),
+        ({"networkTopology": {"highestTierName": 5}}, "highestTierName: 5 is not a string"),
         ({"networkTopology": 5}, "a field has the wrong type"),
         ({"minTaskMember": {"ps": "1"}}, "spec.minTaskMember.ps: '1' is not a whole number"),
         ({"subGroupPolicy": [{}]}, "spec.subGroupPolicy[0].name"),

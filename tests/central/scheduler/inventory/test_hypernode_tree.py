@@ -178,3 +178,22 @@ def test_its_object_says_how_many_nodes_it_holds_and_what_is_wrong() -> None:
         "False",
         "member s0 does not exist",
     )
+
+
+def test_a_gang_may_name_the_tier_that_it_stays_in() -> None:
+    """Two pods of one node each: in one leaf, in one spine, or anywhere above the widest tier."""
+    leaves = [replace(leaf(f"s-{n}", n), tier_name="leaf") for n in ("a1", "b1", "c1")]
+    spine = replace(over("s-ab", "s-a1", "s-b1"), tier_name="spine")
+    for needs, fits in (
+        ({"topology_required": "leaf"}, False),
+        ({"topology_required": "spine"}, True),
+        ({"required_tier": 1}, False),
+        ({"required_tier": 2}, True),
+        ({"required_tier": 3}, True),
+        ({"topology_required": "core"}, False),
+    ):
+        made = new_scheduler(factories.LEVELS)
+        pods = [factories.pod(f"g-{i}", 8, "g") for i in range(2)]
+        facts = [*NODES, *leaves, spine, factories.gang("g", 2, **needs), *pods]
+        decisions = schedule_once(made, facts, 0.0)
+        assert any(isinstance(d, Bind) for d in decisions) == fits, needs

@@ -1,5 +1,7 @@
 """NetworkTree: built from HyperNodes if any exist, from node labels otherwise; and the level of a tier."""
 
+from dataclasses import replace
+
 import pytest
 
 from central.model.facts import HyperNodeGone, HyperNodeSeen, Member
@@ -74,6 +76,28 @@ def test_tiers_count_label_levels_from_the_narrowest(tree: NetworkTree) -> None:
 
 def test_a_tier_of_hypernodes_is_the_widest_level_within_it(tree: NetworkTree) -> None:
     tree.apply(switch("s1", 2, "a"))
+    tree.apply(switch("s2", 5, "a"))
     levels = ("tier-5", "tier-2")
     tiers = [tree.level_of_tier(tier, levels) for tier in (0, 1, 2, 4, 5, 9)]
-    assert tiers == [NODE, NODE, "tier-2", "tier-2", "tier-5", "tier-5"]
+    assert tiers == [NODE, NODE, "tier-2", "tier-2", "tier-5", ""]  # above the widest: no limit
+
+
+def test_a_level_may_be_named_by_its_tier_name(
+    tree: NetworkTree, nodes: list[ClusterNode], snapshot: Snapshot
+) -> None:
+    tree.apply(replace(switch("s1", 1, "a", "b"), tier_name="leaf"))
+    tree.apply(HyperNodeSeen("s2", 3, (Member("HyperNode", exact="s1"),), tier_name="spine"))
+    assert tree.rebuild(nodes, snapshot)
+    levels = snapshot.columns.domains.levels
+    named = [tree.level_named(name, levels) for name in ("leaf", "spine", "tier-1", "island", "x")]
+    assert named == ["tier-1", "tier-3", "tier-1", "island", "x"]
+
+
+def test_a_tier_name_belongs_to_one_tier(
+    tree: NetworkTree, nodes: list[ClusterNode], snapshot: Snapshot
+) -> None:
+    tree.apply(replace(switch("s2", 2, "a"), tier_name="leaf"))
+    tree.apply(replace(switch("s1", 1, "b"), tier_name="leaf"))
+    tree.rebuild(nodes, snapshot)
+    assert tree.level_named("leaf", snapshot.columns.domains.levels) == "tier-1"
+    assert tree.built.errors == {"s2": "tierName leaf is the name of tier 1 too"}
