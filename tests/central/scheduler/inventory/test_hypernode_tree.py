@@ -194,6 +194,7 @@ def test_a_gang_may_name_the_tier_that_it_stays_in() -> None:
     ):
         made = new_scheduler(factories.LEVELS)
         pods = [factories.pod(f"g-{i}", 8, "g") for i in range(2)]
-        facts = [*NODES, *leaves, spine, factories.gang("g", 2, **needs), *pods]
+        gang = factories.gang("g", 2, **needs)
+        facts: list[Fact] = [*NODES, *leaves, spine, gang, *pods]
         decisions = schedule_once(made, facts, 0.0)
         assert any(isinstance(d, Bind) for d in decisions) == fits, needs
