@@ -33,6 +33,8 @@ TASK = "volcano.sh/task-spec"  # a pod's role in its job
 # On a PodGroup: tasks to place together, and apart: "ps,worker;ps"
 TASK_NEAR = "volcano.sh/task-topology-affinity"
 TASK_APART = "volcano.sh/task-topology-anti-affinity"
+PREEMPTABLE = "volcano.sh/preemptable"  # on pods and PodGroups: "false" means never evicted
+COOLDOWN = "volcano.sh/cooldown-time"  # of a pod: run time before its gang may be evicted
 # On pods, and on a namespace as the default for its gangs.
 QUEUE_NAME = "scheduling.volcano.sh/queue-name"
 QUEUE_POLICY = (

@@ -157,11 +157,12 @@ def new_scheduler(
     half_life_s: float = 0.0,
     placement: str = PACK,
     preempt_across: str = ACROSS_NAMESPACES,
+    *,
+    min_runtime_s: float = 0.0,
 ) -> Scheduler:
     """A scheduler with all controllers; see Scheduler and Policy for the parameters."""
-    return Scheduler(
-        BatchControllers(), levels, Policy(patience_s, placement, preempt_across), half_life_s
-    )
+    policy = Policy(patience_s, placement, preempt_across, min_runtime_s)
+    return Scheduler(BatchControllers(), levels, policy, half_life_s)
 
 
 def jobs_of(scheduler: Scheduler) -> JobStore:

@@ -19,7 +19,7 @@ from central.model.decisions import Decision, Evict
 from central.scheduler.fence import search
 from central.scheduler.inventory.pods import EVICTION_ENDED
 from central.scheduler.placement import PlacementRequest, explain
-from central.scheduler.preemption import defragment, reclaim
+from central.scheduler.preemption import defragment, evictable, reclaim
 from central.scheduler.preemption.preemption_request import PreemptionRequest
 from central.scheduler.reservation.reservation import Reservation, plan_reservation
 from central.scheduler.reservation.withholding import WithheldCapacity
@@ -277,6 +277,7 @@ class ReservedCapacity:
                 excluded,
             )
             gang.preemption.not_before = self._now + PREEMPTION_RETRY_S
+            self._pending.preemption_retry_at.update(evictable.next_end(self._context, self._now))
             return None
         gang.preemption.blocked_by = ""
         if own is not None:

@@ -32,6 +32,7 @@ class Policy:
     patience_s: float = PATIENCE_S
     placement: str = PACK  # pack or spread, for gangs that set neither
     preempt_across: str = ACROSS_NAMESPACES  # whom a higher priority may evict
+    min_runtime_s: float = 0.0  # before a gang may be evicted
 
 
 @dataclass(slots=True, eq=False)
@@ -132,7 +133,12 @@ class Scheduler:
         self.reservations: dict[GangKey, Reservation] = {}
         self.refused: dict[GangKey, GangRefusal] = {}  # pending gangs that do not fit
         self.preemption = PreemptionContext(
-            self.state, self.queues, self.budgets, self.reservations, policy.preempt_across
+            self.state,
+            self.queues,
+            self.budgets,
+            self.reservations,
+            policy.preempt_across,
+            policy.min_runtime_s,
         )
         self.queue_statuses = QueueStatuses()
         self.hypernode_statuses = HyperNodeStatuses()

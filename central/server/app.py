@@ -52,6 +52,7 @@ def run(settings: Settings) -> int:
         settings.half_life_s,
         settings.placement,
         settings.preempt_across,
+        min_runtime_s=settings.min_runtime_s,
     )
     with ExitStack() as stack:
         stack.callback(client.close)

@@ -114,6 +114,7 @@ def settings(scheduler: Scheduler) -> dict[str, Any]:
         "half_life_s": scheduler.queues.half_life_s,
         "placement": scheduler.policy.placement,
         "preempt_across": scheduler.policy.preempt_across,
+        "min_runtime_s": scheduler.policy.min_runtime_s,
     }
 
 

@@ -126,6 +126,14 @@ class Settings:
         choices=ACROSS,
         scheduling=True,
     )
+    min_runtime_s: float = _flag(
+        "--min-runtime S",
+        0.0,
+        "seconds that a gang runs before it may be evicted, except for members above its minimum; a Queue's "
+        "spec.minRuntime takes precedence for its gangs",
+        type=argtypes.seconds,
+        scheduling=True,
+    )
     workers: int = _flag("--workers N", 32, "concurrent API calls", type=argtypes.whole)
     silent_after_s: float = _flag(
         "--silent-after S",

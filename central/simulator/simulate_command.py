@@ -30,7 +30,12 @@ def run(args: argparse.Namespace) -> int:
     for warning in read.warnings:
         print(f"lockstep: warning: {warning}", file=sys.stderr)
     scheduler = new_scheduler(
-        args.topology_levels, args.patience_s, args.half_life_s, args.placement, args.preempt_across
+        args.topology_levels,
+        args.patience_s,
+        args.half_life_s,
+        args.placement,
+        args.preempt_across,
+        min_runtime_s=args.min_runtime_s,
     )
     try:
         journal = Journal(args.journal, scheduler, sys.maxsize) if args.journal else None

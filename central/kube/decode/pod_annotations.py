@@ -25,6 +25,10 @@ from protos.names import GPU_LEAST, GPU_MEMORY, GPU_MEMORY_LEVEL, GPU_MODEL, GPU
 FieldRow = tuple[frozenset[str], Callable[[Json], Any], str]
 
 _MOST = 2**31 - 1
+_BOOLEANS = {
+    **dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), True),
+    **dict.fromkeys(("0", "f", "F", "FALSE", "false", "False"), False),
+}
 _LIMIT = re.compile(r"0|[1-9]\d{0,9}|max", re.ASCII)  # not 010, which is 8 to the kernel
 
 
@@ -45,6 +49,7 @@ class PodAnnotations:
             (frozenset((names.PLACEMENT,)), placement_policy, "placement"),
             *self._any_pod,
             (frozenset((names.MOVABLE,)), _movable, "movable"),
+            (frozenset((names.COOLDOWN,)), _cooldown, "cooldown_s"),
         )
 
     def fields(self, annotations: Json, ours: bool, errors: FirstError) -> Json:
@@ -75,6 +80,27 @@ def _runs_for(annotations: Json) -> float | None:
         return parse_duration(value)
     except InvalidQuantity as error:
         raise FieldError(f"annotation {names.RUNS_FOR}: {error}") from None
+
+
+def preemptable(labels: Json, annotations: Json, errors: FirstError) -> bool | None:
+    """volcano.sh/preemptable of a pod or PodGroup, in the spellings that Volcano accepts; the annotation takes
+    precedence over the label. None: not set."""
+    for kind, found in (("annotation", annotations), ("label", labels)):
+        if (value := found.get(names.PREEMPTABLE)) is not None:
+            if value not in _BOOLEANS:
+                where = f"{kind} {names.PREEMPTABLE}"
+                errors.add(FieldError(f'{where}: "{value!s:.32}" is neither true nor false'))
+                return False
+            return _BOOLEANS[value]
+    return None
+
+
+def _cooldown(annotations: Json) -> float:
+    """Run time in seconds before the pod's gang may be evicted."""
+    try:
+        return parse_duration(annotations[names.COOLDOWN])
+    except InvalidQuantity as error:
+        raise FieldError(f"annotation {names.COOLDOWN}: {error}") from None
 
 
 def _movable(annotations: Json) -> bool:

@@ -74,6 +74,8 @@ class PodDecoder:
             gang_annotations.gang_of(labels, annotations, meta, errors) if ours else _NO_GANG
         )
         fields = self._annotations.fields(annotations, ours, errors)
+        if ours and (names.PREEMPTABLE in annotations or names.PREEMPTABLE in labels):
+            fields["preemptable"] = pod_annotations.preemptable(labels, annotations, errors)
         decoded = self._spec(spec, status, ours, namespace, labels)
         task = _text(annotations, names.TASK, errors) or _text(labels, names.TASK, errors)
         queue = _text(annotations, names.QUEUE_NAME, errors) if ours and annotations else ""

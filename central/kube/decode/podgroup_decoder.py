@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
-from central.kube.decode import gang_annotations, pod_affinity
+from central.kube.decode import gang_annotations, pod_affinity, pod_annotations
 from central.kube.decode.effective_requests import resource_amounts
 from central.kube.decode.fields import (
     FieldError,
@@ -56,6 +56,7 @@ def _gang(raw: Json, seen: GangSeen, topology: TopologyConstraints) -> GangSeen:
     queue = errors.read("", text_field, spec, "queue", limits.NAME)
     priority = errors.read("", text_field, spec, "priorityClassName", limits.NAME)
     resources = errors.read((), _min_resources, spec)
+    preemptable = pod_annotations.preemptable(meta.get("labels") or {}, annotations, errors)
     return replace(
         seen,
         min_member=max(1, least),
@@ -75,6 +76,7 @@ def _gang(raw: Json, seen: GangSeen, topology: TopologyConstraints) -> GangSeen:
         roles=roles,
         placement=placement,
         owner=gang_annotations.controller_of(meta)[1],
+        preemptable=preemptable,
     )
 
 

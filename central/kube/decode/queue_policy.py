@@ -10,6 +10,7 @@ clusters with Volcano's own CRD, which drops unknown fields, as JSON in the anno
     lendingLimit: {nvidia.com/gpu: 4}
     maxRunningGangs: 20
     perNamespace: {maxRunningGangs: 4, resources: {nvidia.com/gpu: 16}}
+    minRuntime: 10m
 """
 
 import json
@@ -19,12 +20,16 @@ from typing import Any
 from central.kube.decode.effective_requests import resource_amounts
 from central.kube.decode.fields import FieldError, int_field, strings_field, text_field, too_long
 from central.kube.decode.pod_affinity import label_expressions
+from central.kube.decode.quantities import InvalidQuantity, parse_duration
 from central.model import limits
 from central.model.facts import Amounts, QueueAccess, QueueSeen
 from central.model.json_types import Json
 from protos import names
 
-FIELDS = ("access", "borrowingLimit", "lendingLimit", "maxRunningGangs", "perNamespace")
+FIELDS = (
+    *("access", "borrowingLimit", "lendingLimit", "maxRunningGangs", "perNamespace"),
+    "minRuntime",
+)
 _ACCESS = ("namespaces", "namespaceSelector", "users", "groups")
 _PER_NAMESPACE = ("maxRunningGangs", "resources")
 
@@ -49,6 +54,7 @@ def decode(spec: Json, meta: Json, seen: QueueSeen) -> QueueSeen:
         namespace_amounts=amounts_field(
             per_namespace.get("resources"), f"{where}.perNamespace.resources"
         ),
+        min_runtime_s=_min_runtime(fields, where),
     )
 
 
@@ -78,6 +84,15 @@ def _count(part: Json, where: str) -> int | None:
     if part.get("maxRunningGangs") is None:
         return None
     return int_field(part, "maxRunningGangs", where, 0)
+
+
+def _min_runtime(part: Json, where: str) -> float | None:
+    if (value := part.get("minRuntime")) is None:
+        return None
+    try:
+        return parse_duration(value)
+    except InvalidQuantity as error:
+        raise FieldError(f"{where}.minRuntime: {error}") from None
 
 
 def _parsed(text: str, where: str) -> Any:

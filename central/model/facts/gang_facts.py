@@ -56,6 +56,7 @@ class GangSeen:
     placement: str = ""
     min_resources: Amounts = ()  # of all its pods, those not created yet included
     owner: str = ""  # its controller: job/sweep
+    preemptable: bool | None = None  # false: its pods are never evicted, unless they say otherwise
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,6 +118,8 @@ class PodSeen:
     owner_name: str = ""  # replicaset/web-7d9
     service_account: str = ""  # its name
     movable: bool = False  # may be evicted to make others fit if it fits elsewhere
+    preemptable: bool | None = None  # false: never evicted; None: as its PodGroup says
+    cooldown_s: float = 0.0  # run time before its gang may be evicted
 
     @property
     def gang_key(self) -> tuple[str, str, bool] | None:

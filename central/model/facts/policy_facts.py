@@ -52,6 +52,7 @@ class QueueSeen:
     running_gangs: int | None = None  # the most gangs that run at a time
     namespace_gangs: int | None = None  # the same of one namespace
     namespace_amounts: Amounts = ()  # the most that the gangs of one namespace may use
+    min_runtime_s: float | None = None  # run time before a gang may be evicted; None: as above it
 
 
 @dataclass(frozen=True, slots=True)

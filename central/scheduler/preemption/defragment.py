@@ -125,7 +125,7 @@ def _try_gang_sets(context: PreemptionContext, request: PreemptionRequest) -> Pr
 
 def _gang_sets(search: VictimSearch) -> Iterator[list[Pod]]:
     """The pods of one whole gang, then of two, then of three, least harm first."""
-    whole = sorted(range(len(search.gangs)), key=search.harm_of)
+    whole = search.whole_gangs()
     for count in range(1, MAX_GANGS + 1):
         for chosen in combinations(whole, count):
-            yield [pod for number in chosen for pod in search.gangs[number][0]]
+            yield [pod for pods in chosen for pod in pods]

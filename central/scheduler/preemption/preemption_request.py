@@ -44,6 +44,7 @@ class PreemptionContext:
     budgets: DisruptionBudgets
     reservations: dict[GangKey, Reservation]  # by the gang that capacity is kept for
     across: str = ACROSS_NAMESPACES
+    min_runtime_s: float = 0.0  # before a gang may be evicted, where its queue sets none
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from central.scheduler import placement
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.preemption import (
     disruption_budgets,
+    evictable,
     exact_search,
     harm,
     least_harm,
@@ -68,6 +69,7 @@ class VictimSearch:
         row_of = snapshot.columns.row
         self.gangs: list[tuple[list[Pod], int]] = []  # members that hold capacity, surplus
         self._priorities: list[int] = []  # by gang
+        self._kept_whole: list[bool] = []
         self._gang_of: list[int] = []
         pods: list[Pod] = []
         surplus_by_task: dict[least_harm.Allowance, int] = {}
@@ -79,11 +81,20 @@ class VictimSearch:
             members = [pod for pod in placed if pod.charged_spec is not None and not pod.leaving]
             if forced:
                 members = [pod for pod in members if pod.seen.uid not in forced]
-            near = [pod for pod in members if self._usable[row_of[pod.node]]]
+            surplus = surplus_members.surplus_count(other, members)
+            kept_whole = bool(evictable.why_whole(context, other, self._now))
+            if kept_whole and not surplus:
+                continue
+            near = [
+                pod
+                for pod in members
+                if self._usable[row_of[pod.node]] and evictable.may_leave(other, pod)
+            ]
             if near:
                 pods += near
                 self._gang_of += [len(self.gangs)] * len(near)
-                self.gangs.append((members, surplus_members.surplus_count(other, members)))
+                self._kept_whole.append(kept_whole)
+                self.gangs.append((members, surplus))
                 self._priorities.append(other.priority)
                 surplus_by_task |= surplus_members.surplus_by_task(other, members)
         self._harm = harm.HarmScale(self._priorities, self._now)
@@ -212,10 +223,15 @@ class VictimSearch:
 
     def _whole(self, number: int) -> EvictionUnit | None:
         members, _ = self.gangs[number]
-        if not self.may_evict(members):
+        if self._kept_whole[number] or not self.may_evict(members):
             return None
         whole = self.harm_of(number)
         return EvictionUnit(number, True, whole, {}, uses=self._uses(members))
+
+    def whole_gangs(self) -> list[list[Pod]]:
+        """The members of each gang that may be evicted whole, least harm first."""
+        numbers = [number for number, kept in enumerate(self._kept_whole) if not kept]
+        return [self.gangs[number][0] for number in sorted(numbers, key=self.harm_of)]
 
     def harm_of(self, number: int) -> harm.Harm:
         """Of evicting all of a gang."""

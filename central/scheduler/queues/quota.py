@@ -195,6 +195,40 @@ def within_namespace_amounts(request: StartRequest) -> str:
     return ""
 
 
+def never_evicted_within_deserved(request: StartRequest) -> str:
+    """What is never evicted can't be reclaimed, so it stays inside the deserved amounts of its queue and of each
+    above it: of the resources that these name. More would take from others for good."""
+    if not request.gang.never_evicted:
+        return ""
+    for above in request.queue.path:
+        used = _used_by_never_evicted(request.queues, above)
+        for resource, most in above.seen.deserved:
+            amount, have = request.need.get(resource, 0), used.get(resource, 0)
+            if amount and have + amount > most:
+                unit, limit = wording.resource(resource), wording.amount(resource, most)
+                never = f"{wording.NEVER}: " if amount > most else ""
+                return (
+                    f"{never}gangs that are not preemptable may use the deserved {limit} {unit} of "
+                    f"{_named(request.queue, above)}, and use {wording.amount(resource, have)}; "
+                    f"{wording.amount(resource, amount)} more are needed"
+                )
+    return ""
+
+
+def _used_by_never_evicted(queues: Queues, queue: Queue) -> Sums:
+    cache = queues.cache
+    key = (queue.name, "never_evicted")  # is no name of a resource
+    if (found := cache.get(key)) is None:
+        found = {}
+        for below in queue:
+            for gang in below.gangs.values():
+                if gang.account is not None and gang.account.used and gang.never_evicted:
+                    add(found, gang.account.used, 1)
+        cache[key] = found
+    sums: Sums = found
+    return sums
+
+
 # What may refuse a start, in order: the first refusal is the reason. To add a queue policy, add its
 # function and its entry (docs/contributing.md).
 QUEUE_POLICIES: tuple[Callable[[StartRequest], str], ...] = (
@@ -204,6 +238,7 @@ QUEUE_POLICIES: tuple[Callable[[StartRequest], str], ...] = (
     within_running_gangs,
     within_namespace_amounts,
     within_capability,
+    never_evicted_within_deserved,
     leaves_guarantees,
 )
 
@@ -242,7 +277,8 @@ def _named(queue: Queue, above: Queue) -> str:
 
 def tenant(queues: Queues, gang: Gang) -> tuple[object, ...]:
     """What makes the answers of the policies differ for gangs of one queue; empty: nothing."""
-    return (gang.namespace, access.accounts(gang)) if queues.restricted else ()
+    own = (gang.namespace, access.accounts(gang)) if queues.restricted else ()
+    return (*own, True) if gang.never_evicted else own
 
 
 # --- guarantees ------------------------------------------------------------------

@@ -26,6 +26,8 @@ class GangCounts:
     placement: str = ""
     tier: int | None = None  # the narrowest required tier of all members
     queue: str = ""
+    never_evicted: bool = False  # a member says that it is not preemptable
+    cooldown_s: float = 0.0  # the longest of all members
     running: int = 0
     succeeded: int = 0
     failed: int = 0
@@ -51,6 +53,9 @@ class GangCounts:
             if (tier := seen.required_tier) is not None:
                 counts.tier = tier if counts.tier is None else min(tier, counts.tier)
             counts.queue = max(counts.queue, seen.queue)
+            if seen.preemptable is False:
+                counts.never_evicted = True
+            counts.cooldown_s = max(counts.cooldown_s, seen.cooldown_s)
             phase = seen.phase
             if seen.deleting:
                 pass

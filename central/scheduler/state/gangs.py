@@ -190,6 +190,12 @@ class Gang:
         return self.counts.priority or own
 
     @property
+    def never_evicted(self) -> bool:
+        """Whether it, or one of its pods, is not preemptable."""
+        group = self.object
+        return self.counts.never_evicted or (group is not None and group.preemptable is False)
+
+    @property
     def created(self) -> float:
         return self.object.created if self.object is not None else self.counts.created
 

@@ -2,8 +2,8 @@
 
 rack r1: a8 b8-4          nodes with 8 GPUs, b has 4 in use; "rack r1 of block x:" names a block
 islands 4+4               the nodes' GPUs, from here on, are islands of these sizes
-queue a: [weight 2] [capability 8 GPUs] [guarantee 4 GPUs] [deserved 4 GPUs] [below org] [closed]
-gang train: 2 pods x 4 GPUs [+ 1 pod] [min 2] [in one rack] [priority 5] [queue a] [for 90 s]
+queue a: [weight 2] [capability 8 GPUs] [guarantee 4 GPUs] [deserved 4 GPUs] [min runtime 60 s] [below org] [closed]
+gang train: 2 pods x 4 GPUs [+ 1 pod] [min 2] [in one rack] [priority 5] [queue a] [for 90 s] [not preemptable]
 after 60 s                the next lines come this much later; bound pods run, evicted pods are gone
 gangs small 20: 1 pod x 1 GPU [queue a]      small-1, small-2 and so on
 pod web: 1 GPU
@@ -28,12 +28,13 @@ from tests.central.scheduler.small_cluster import World
 
 GANG = re.compile(
     r"gang (?P<name>\S+): (?P<kinds>.*?)(?: min (?P<min>\d+))?(?: in one (?P<level>\S+))?"
-    r"(?: priority (?P<priority>\d+))?(?: queue (?P<queue>\S+))?(?: for (?P<lasts>\d+) s)?$"
+    r"(?: priority (?P<priority>\d+))?(?: queue (?P<queue>\S+))?(?: for (?P<lasts>\d+) s)?"
+    r"(?P<kept> not preemptable)?$"
 )
 QUEUE = re.compile(
     r"queue (?P<name>\S+?):?(?: weight (?P<weight>\d+))?(?: capability (?P<capability>\d+) GPUs?)?"
     r"(?: guarantee (?P<guarantee>\d+) GPUs?)?(?: deserved (?P<deserved>\d+) GPUs?)?"
-    r"(?: below (?P<parent>\S+))?(?P<closed> closed)?$"
+    r"(?: min runtime (?P<runtime>\d+) s)?(?: below (?P<parent>\S+))?(?P<closed> closed)?$"
 )
 KIND = re.compile(r"(\d+) pods?(?: x (\d+) GPUs?)?$")
 LEVELS = {"rack": RACK, "block": factories.LEVELS[0], "node": "node", "island": "island"}
@@ -140,6 +141,7 @@ def _queue(line: str) -> Fact:
         weight=int(found["weight"] or 1),
         parent=found["parent"] or "",
         closed=bool(found["closed"]),
+        min_runtime_s=float(found["runtime"]) if found["runtime"] else None,
         **amounts,  # type: ignore[arg-type]  # its three amounts
     )
 
@@ -169,5 +171,6 @@ def _gang(line: str, created: int) -> list[Fact]:
         priority=int(found["priority"] or 0),
         queue=found["queue"] or "default",
         created=float(created),
+        preemptable=False if found["kept"] else None,
     )
     return [group, *pods]

@@ -11,12 +11,14 @@ from central.scheduler.cycle import schedule_once
 from central.scheduler.invariants import check_invariants
 from tests.central import factories
 
+OF_PODS = ("preempts", "checkpoint", "labels", "preemptable", "cooldown_s", "movable")
+
 
 class World:
     """A bound pod runs at once, and ends when its time is up."""
 
-    def __init__(self, *nodes: Fact, patience_s: float = 600.0) -> None:
-        self.cluster = new_scheduler(factories.LEVELS, patience_s)
+    def __init__(self, *nodes: Fact, patience_s: float = 600.0, min_runtime_s: float = 0.0) -> None:
+        self.cluster = new_scheduler(factories.LEVELS, patience_s, min_runtime_s=min_runtime_s)
         self.running: dict[str, PodSeen] = {}
         self.lasts: dict[str, float] = {}  # the true run time, whatever the pod declares
         self.ends: dict[str, float] = {}
@@ -91,7 +93,7 @@ def job(
     """A gang of equal pods. least: its minimum; other: fields of the PodGroup or of its pods."""
     created = float(str(other.pop("created", 0.0)))
     least = int(str(other.pop("least", pods)))
-    own = {key: other.pop(key) for key in ("preempts", "checkpoint", "labels") if key in other}
+    own = {key: other.pop(key) for key in OF_PODS if key in other}
     one = factories.pod(f"{name}-0", gpus, name, runs_for_s=runs_for_s, created=created)
     members = [
         replace(one, uid=f"uid-{name}-{i}", name=f"{name}-{i}", order=(i, f"{name}-{i}"), **own)  # type: ignore[arg-type]  # a test's shorthand

@@ -124,6 +124,30 @@ def test_expected_run_time() -> None:
     assert not reader().pod(odd).spec.unsupported
 
 
+def test_preemptable_is_an_annotation_or_a_label() -> None:
+    key = "volcano.sh/preemptable"
+
+    def preemptable(**where: str) -> bool | None:
+        metadata = {kind: {key: value} for kind, value in where.items()}
+        return reader().pod(pod(metadata=metadata)).preemptable
+
+    assert preemptable() is None
+    assert preemptable(annotations="false") is False
+    assert preemptable(labels="F") is False
+    assert preemptable(annotations="true", labels="false") is True
+    assert preemptable(labels="1") is True
+    raw = pod(metadata={"annotations": {key: "yes"}})
+    wrong = f'annotation {key}: "yes" is neither true nor false'
+    assert (reader().pod(raw).preemptable, reader().pod(raw).spec.unsupported) == (False, wrong)
+
+
+def test_cooldown_time_is_a_duration() -> None:
+    key = "volcano.sh/cooldown-time"
+    assert reader().pod(pod(metadata={"annotations": {key: "10m"}})).cooldown_s == 600.0
+    wrong = reader().pod(pod(metadata={"annotations": {key: "soon"}})).spec.unsupported
+    assert wrong.startswith(f"annotation {key}: 'soon' is not a duration")
+
+
 def test_movable_is_true_or_false() -> None:
     def movable(value: str) -> PodSeen:
         return reader().pod(pod(metadata={"annotations": {names.MOVABLE: value}}))

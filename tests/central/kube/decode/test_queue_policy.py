@@ -21,6 +21,7 @@ FIELDS: dict[str, Any] = {
     "lendingLimit": {GPU: "2"},
     "maxRunningGangs": 0,
     "perNamespace": {"maxRunningGangs": 3, "resources": {"cpu": "500m"}},
+    "minRuntime": "10m",
 }
 
 
@@ -47,17 +48,20 @@ def test_fields_of_the_spec_or_of_the_annotation(*, annotated: bool) -> None:
     assert (seen.borrowing_limit, seen.lending_limit) == (((GPU, 4),), ((GPU, 2),))
     assert (seen.running_gangs, seen.namespace_gangs) == (0, 3)
     assert seen.namespace_amounts == (("cpu", 500),)
+    assert seen.min_runtime_s == 600.0
 
 
 def test_without_them_the_queue_is_open_and_unlimited() -> None:
     seen = decode_queue(queue({"weight": 1}))
     assert (seen.access, seen.running_gangs, seen.namespace_gangs) == (None, None, None)
+    assert seen.min_runtime_s is None
 
 
 @pytest.mark.parametrize(
     ("spec", "annotation", "names"),
     [
         ({"access": {"namespace": ["x"]}}, "", "unknown field namespace"),
+        ({"minRuntime": "long"}, "", "spec.minRuntime: 'long' is not a duration"),
         ({"access": []}, "", "spec.access: not an object"),
         ({"access": {"namespaces": "x"}}, "", "spec.access.namespaces"),
         ({"access": {"namespaceSelector": {"matchLabel": {}}}}, "", "unknown field matchLabel"),

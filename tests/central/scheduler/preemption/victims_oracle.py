@@ -29,6 +29,7 @@ from tests.central.scheduler.small_cluster import job
 
 Harm = tuple[object, ...]
 NOW = 200.0
+MIN_RUNTIME_S = 150.0  # gangs that begin at 100 are younger
 URGENT = 5
 
 
@@ -40,7 +41,7 @@ class Claim(NamedTuple):
 def claim(dice: random.Random, *, covered: bool) -> Claim | None:
     """A gang of priority 5 that does not fit, among gangs of other priorities. covered: by disruption
     budgets. None: it fits."""
-    cluster = new_scheduler(factories.LEVELS)
+    cluster = new_scheduler(factories.LEVELS, min_runtime_s=MIN_RUNTIME_S)
     cpu = dice.random() < 0.25  # a claim for processors alone
     nodes = [
         factories.node(f"n{i}", rack=f"r{i % 2}", gpus=4, cpu=32_000, shares=True)
@@ -48,7 +49,7 @@ def claim(dice: random.Random, *, covered: bool) -> Claim | None:
     ]
     schedule_once(cluster, nodes, 0.0)
     for number in range(dice.randint(1, 5)):
-        schedule_once(cluster, _gang(dice, number, cpu=cpu), dice.choice((0.0, 50.0, 100.0)))
+        schedule_once(cluster, _gang(dice, number, cpu=cpu), dice.choice((0.0, 0.0, 50.0, 100.0)))
     running = [pod for pod in cluster.state.pods.values() if pod.node]
     begun = [replace(pod.seen, node=pod.node, phase="Running") for pod in running]
     schedule_once(cluster, begun, 100.0)
@@ -99,7 +100,7 @@ def brute(cluster: Scheduler, request: PreemptionRequest) -> Harm | None:
 
 
 def harm(cluster: Scheduler, chosen: tuple[Pod, ...], now: float) -> Harm | None:
-    """None: a gang would be broken in part. The highest priority, then gangs broken, work, and pods, each by
+    """None: a gang would be broken in part, or too early, or a pod goes that is not preemptable. The highest priority, then gangs broken, work, and pods, each by
     priority, then capacity, run time and age."""
     gangs = cluster.state.gangs.values()
     priorities = sorted({gang.priority for gang in gangs}, reverse=True)
@@ -114,7 +115,11 @@ def harm(cluster: Scheduler, chosen: tuple[Pod, ...], now: float) -> Harm | None
             if len(gone) != len(gang.counts.placed):
                 return None
             broken[gang.priority] += 1
+            if now - min(pod.since or 0.0 for pod in gang.counts.placed) < MIN_RUNTIME_S:
+                return None
         for pod in gone:
+            if pod.seen.preemptable is False:
+                return None
             worth, seconds = _worth(pod), int(now - (pod.since or 0.0))
             saved = pod.seen.checkpoint
             lost = seconds if saved is None else min(seconds, int(now - saved))
@@ -175,6 +180,7 @@ def _gang(dice: random.Random, number: int, *, cpu: bool) -> list[Fact]:
         created=float(number),
         labels=(("app", dice.choice("xyz")),),
         checkpoint=dice.choice((None, None, 190.0)),
+        preemptable=dice.choice((None, None, None, None, True, False)),
     )
     if cpu:
         facts = _with_cpu(facts, dice.choice((4_000, 8_000, 16_000)))

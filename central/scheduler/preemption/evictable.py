@@ -1,0 +1,69 @@
+"""Who may be evicted at all, whoever claims the capacity.
+
+Pods with volcano.sh/preemptable: "false" never are, and neither is a gang that has run for less than its least run
+time, except for its members above the minimum.
+
+Design: docs/design/0019-preemption.md
+"""
+
+from collections.abc import Iterable
+
+from central.scheduler.inventory.pods import Pod
+from central.scheduler.preemption.preemption_request import PreemptionContext
+from central.scheduler.state.gangs import Gang
+
+NOT_PREEMPTABLE, TOO_YOUNG = "not preemptable", "min runtime"
+
+
+def may_leave(gang: Gang, pod: Pod) -> bool:
+    """Whether this pod may be evicted. Its own setting takes precedence over its PodGroup's."""
+    own = pod.seen.preemptable
+    if own is None and gang.object is not None:
+        own = gang.object.preemptable
+    return own is not False
+
+
+def why_whole(context: PreemptionContext, gang: Gang, now: float) -> str:
+    """Why the gang may not fall below its minimum now; empty: it may."""
+    if gang.never_evicted and not all(may_leave(gang, pod) for pod in gang.counts.placed):
+        return NOT_PREEMPTABLE
+    least_s = min_runtime_s(context, gang)
+    return TOO_YOUNG if least_s and now < _began(gang, now) + least_s else ""
+
+
+def min_runtime_s(context: PreemptionContext, gang: Gang) -> float:
+    """Of the nearest queue that sets one, else of --min-runtime; at least its pods' cooldown-time."""
+    least_s = context.min_runtime_s
+    queue = context.queues.by_name.get(gang.queue)
+    for above in queue.path if queue is not None else ():
+        if above.seen.min_runtime_s is not None:
+            least_s = above.seen.min_runtime_s
+            break
+    return max(least_s, gang.counts.cooldown_s)
+
+
+def next_end(context: PreemptionContext, now: float) -> list[float]:
+    """When the next gang has run for its least run time; empty: none has less."""
+    ends = [
+        end
+        for gang in _with_min_runtime(context)
+        if (end := _began(gang, now) + min_runtime_s(context, gang)) > now
+    ]
+    return [min(ends)] if ends else []
+
+
+def _with_min_runtime(context: PreemptionContext) -> Iterable[Gang]:
+    by_queue = any(queue.seen.min_runtime_s for queue in context.queues.by_name.values())
+    every = by_queue or context.min_runtime_s > 0
+    for gang in context.state.gangs.values():
+        if gang.counts.placed and (every or gang.counts.cooldown_s):
+            yield gang
+
+
+def _began(gang: Gang, now: float) -> float:
+    """When its first member that still runs began."""
+    times = (
+        pod.seen.started if pod.seen.started is not None else pod.since
+        for pod in gang.counts.placed
+    )
+    return min((time for time in times if time is not None), default=now)
