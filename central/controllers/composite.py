@@ -5,7 +5,7 @@ from functools import partial
 
 from central.controllers.command import CommandController
 from central.controllers.cronjob import CronJobController
-from central.controllers.job import job_invariants, job_watch, reconcile
+from central.controllers.job import elastic_jobs, job_invariants, job_watch, reconcile
 from central.controllers.job.job_store import JobStore
 from central.controllers.jobflow import JobFlowController
 from central.controllers.object_fence import ObjectFence
@@ -26,6 +26,7 @@ from central.model.facts import (
     TemplateSeen,
 )
 from central.scheduler import fence as step_fence
+from central.scheduler.elastic.elastic_gang import ElasticGang, Resize
 from central.scheduler.preemption.preemption_request import ACROSS_NAMESPACES
 from central.scheduler.quarantine import Quarantine
 from central.scheduler.queues.min_resources import MinResources
@@ -115,6 +116,12 @@ class BatchControllers:
     def owned_groups(self) -> Collection[tuple[str, str]]:
         """The PodGroups that the Job controller admits itself, by namespace and name."""
         return self.jobs.by_group
+
+    def elastic_gangs(self, state: ClusterState) -> list[ElasticGang]:
+        return elastic_jobs.elastic_gangs(self.jobs, state)
+
+    def resize(self, asked: Resize) -> None:
+        elastic_jobs.resize(self.jobs, asked)
 
     def decide(
         self,

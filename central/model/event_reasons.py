@@ -6,6 +6,7 @@ FAILED_SCHEDULING, STATUS_CHANGED, EVICTED = "FailedScheduling", "StatusChanged"
 GPU_UNHEALTHY, NIC_UNHEALTHY = "GpuUnhealthy", "NicUnhealthy"
 GPU_MEMORY_EXCEEDED, RDMA_LIMIT_REACHED = "GpuMemoryExceeded", "RdmaLimitReached"
 SET_ASIDE = "SetAside"
+GREW, SHRANK = "Grew", "Shrank"
 FORBID_CONCURRENT = "ForbidConcurrent"
 COMMAND_ISSUED, COMMAND_REFUSED = "CommandIssued", "CommandRefused"
 
@@ -40,6 +41,8 @@ EVENT_REASONS = [
         (FORBID_CONCURRENT, "CronJob", "Normal", "A start was skipped: the previous Job runs."),
         (COMMAND_ISSUED, "Job, Queue", "Normal", "A Command was executed."),
         (COMMAND_REFUSED, "Job, Queue", "Warning", "A Command cannot be executed."),
+        (GREW, "Job", "Normal", "Its elastic task has more members; the message says why."),
+        (SHRANK, "Job", "Normal", "Its elastic task has fewer members; the message says why."),
         ("Restarting", "Job", "Warning", "The Job deletes its pods and starts again."),
         ("Aborting", "Job", "Warning", "The Job is being suspended."),
         ("Aborted", "Job", "Warning", "The Job is suspended. Resume it to continue."),

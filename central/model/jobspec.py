@@ -1,7 +1,8 @@
 """A Job of batch.volcano.sh as immutable values: its spec and its status. Built by
 central.kube.decode.job_decoder. Pod templates stay raw JSON, shared and read-only."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from central.model.amounts import Amounts
@@ -93,6 +94,30 @@ class TaskSpec:
     topology_policy: str = ""
     requests: Amounts = ()  # of one pod
     limits: Amounts = ()
+    # Indices of the pods of an elastic task, which may have holes; None: 0 to replicas - 1.
+    members: tuple[int, ...] | None = None
+
+    @property
+    def indices(self) -> Sequence[int]:
+        return range(self.replicas) if self.members is None else self.members
+
+
+EVEN, FILL = "even", "fill"
+OBJECTIVES = (EVEN, FILL)
+
+
+@dataclass(frozen=True, slots=True)
+class ElasticTask:
+    """The task whose size the scheduler decides: least, least + step, ... up to most. Seconds."""
+
+    task: str
+    least: int
+    most: int
+    step: int = 1
+    objective: str = EVEN
+    hold_s: float | None = None  # least time between two changes that nobody else needs
+    cost_s: float | None = None  # what a change of size costs the Job; None: not said
+    yields: bool = True  # what others need may be taken from its surplus
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +147,7 @@ class JobSpec:
     estimate_s: float | None = None  # expected run time
     labels: Labels = ()
     annotations: Labels = ()
+    elastic: ElasticTask | None = None
 
     @property
     def replicas(self) -> int:
@@ -129,6 +155,18 @@ class JobSpec:
 
     def task(self, name: str) -> TaskSpec | None:
         return next((task for task in self.tasks if task.name == name), None)
+
+
+def with_members(job: JobSpec, members: Sequence[int]) -> JobSpec:
+    """The Job with these members of its elastic task."""
+    assert job.elastic is not None
+    tasks = [
+        replace(task, replicas=len(members), members=tuple(members))
+        if task.name == job.elastic.task
+        else task
+        for task in job.tasks
+    ]
+    return replace(job, tasks=tuple(tasks))
 
 
 def pod_name(job: JobSpec, task: TaskSpec, index: int) -> str:
@@ -172,6 +210,9 @@ class JobStatus:
     resources: tuple[tuple[str, str], ...] = ()  # controlledResources
     conditions: tuple[tuple[str, float], ...] = ()  # the latest start of each phase
     command: str = ""  # uid of the last executed Command
+    members: tuple[int, ...] | None = None  # indices of the elastic task's pods; None: not decided
+    generation: int = 0  # grows with every change of members
+    resized: str = ""  # why members changed last
 
 
 NO_STATUS = JobStatus()

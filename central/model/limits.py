@@ -83,6 +83,13 @@ REPLICAS = _limit(
     "pods of a task, a Job or a gang's minimum",
     "the largest known clusters run 150,000 pods",
 )
+MEMBERS_TEXT = _limit(
+    2**16, "characters of the list of an elastic Job's members in its status",
+    "64 KiB hold 10,000 ranges",
+)  # fmt: skip
+RESIZE_COST_S = _limit(
+    86_400, "seconds that a change of an elastic Job's size may cost", "a day; less is worth it"
+)
 CREATES = _limit(
     1000, "pods of a Job that are being created at a time; the others follow",
     "their manifests take a tenth of a second of a cycle",
@@ -104,7 +111,7 @@ SUBGROUPS = _limit(64, "subgroup policies of a PodGroup", "each has a search of 
 POLICIES = _limit(
     64, "lifecycle policies of a Job or task, and events of one", "there are 8 events"
 )
-PLUGINS = _limit(32, "plugins of a Job", "there are 10")
+PLUGINS = _limit(32, "plugins of a Job", "there are 11")
 ARGUMENTS = _limit(128, "arguments of a Job plugin", "")
 STEPS = _limit(
     500, "steps of a JobFlow, dependencies of a step, and probes of one kind",

@@ -95,8 +95,10 @@ HANDLERS: dict[type, Handler] = {
     Answered: _answered,
     BindDone: lambda scheduler, fact: None,  # assumed before; the watch delivers the pod's node
     OwnerGone: lambda scheduler, fact: scheduler.state.owners.forget_owner(fact.uid),
-    MemoryExceeded: lambda scheduler, fact: scheduler.gpu_memory.apply(scheduler.state, fact),
-    RdmaUsed: lambda scheduler, fact: scheduler.rdma_usage.apply(scheduler.state, fact),
+    MemoryExceeded: lambda scheduler, fact: scheduler.device_usage.gpu_memory.apply(
+        scheduler.state, fact
+    ),
+    RdmaUsed: lambda scheduler, fact: scheduler.device_usage.rdma.apply(scheduler.state, fact),
     **dict.fromkeys((HyperNodeSeen, HyperNodeGone), lambda s, fact: s.state.network.apply(fact)),
     **dict.fromkeys(
         (JobSeen, JobGone, *get_args(BatchFact)), lambda s, fact: s.controllers.apply(fact)

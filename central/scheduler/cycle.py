@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from central.model.decisions import Decision
 from central.model.facts import Fact
 from central.scheduler import fence, partial_gangs, scheduling_round
+from central.scheduler.elastic.needs import Need
 from central.scheduler.quarantine import ACCOUNT
 from central.scheduler.queues import order
 from central.scheduler.scheduler import Scheduler
@@ -59,13 +60,16 @@ def _decide(
     quarantine = scheduler.quarantine
     _update_accounting(scheduler, now)
     scheduling_round.schedule_pending(scheduler, now, budget, decisions)
-    decisions += decided(quarantine, "GPU memory", scheduler.gpu_memory.decide, state, now)
-    decisions += decided(quarantine, "RDMA usage", scheduler.rdma_usage.decide, state, now)
+    usage = scheduler.device_usage
+    decisions += decided(quarantine, "GPU memory", usage.gpu_memory.decide, state, now)
+    decisions += decided(quarantine, "RDMA usage", usage.rdma.decide, state, now)
     if scheduler.state.pending.round is None:  # a gang may still be placed in this round
         partial = state.pending.partial.values()
         fence.each_gang(
             scheduler, partial, lambda gang: partial_gangs.undo_partial(gang, now), decisions
         )
+    if scheduler.state.pending.round is None:
+        step(quarantine, "elastic sizes", _resize_elastic, scheduler, now)
     controllers, queues = scheduler.controllers, scheduler.queues
     resources, owned = scheduler.min_resources, scheduler.controllers.owned_groups()
     decisions += decided(
@@ -100,6 +104,7 @@ def due(scheduler: Scheduler, now: float) -> float | None:
     times += scheduler.admission.due(pending)
     times += scheduler.controllers.due(now)
     times += scheduler.quarantine.retry_times()
+    times += scheduler.elastic.due()
     return min(times, default=None)
 
 
@@ -122,6 +127,19 @@ def _update_accounting(scheduler: Scheduler, now: float) -> None:
     )
     if scheduler.queues.enabled and not resumed:  # one measure for all slices of a round
         scheduler.queues.measure_capacity(state.snapshot, state.unschedulable_nodes)
+
+
+def _resize_elastic(scheduler: Scheduler, now: float) -> None:
+    gangs = scheduler.controllers.elastic_gangs(scheduler.state)
+    waiting, refused = scheduler.state.pending.waiting, scheduler.refused
+    needs = [
+        Need(waiting[key], refusal.request)
+        for key, refusal in (refused.items() if gangs else ())
+        if refusal.left_to_surplus and key in waiting and waiting[key].missing() > 0
+    ]
+    needs.sort(key=lambda need: need.gang.attempt.rank)
+    for resize in scheduler.elastic.decide(scheduler.preemption, gangs, needs, now):
+        scheduler.controllers.resize(resize)
 
 
 def _rebuild_network(scheduler: Scheduler) -> None:

@@ -239,7 +239,8 @@ def _carry_counters(old: Scheduler, fresh: Scheduler) -> None:
     state.snapshot.freed = before.snapshot.freed + 1
     state.pending.adopt_counts(before.pending)
     fresh.queue_statuses, fresh.hypernode_statuses = old.queue_statuses, old.hypernode_statuses
-    fresh.gpu_memory, fresh.rdma_usage = old.gpu_memory, old.rdma_usage
+    fresh.device_usage = old.device_usage
+    fresh.elastic.histories = old.elastic.histories
     fresh.queue_statuses.recount()
     for gang in before.gangs.values():
         if gang.key not in state.gangs:

@@ -140,6 +140,10 @@ class ReservedCapacity:
             and own.request == request
         ):
             return []  # its victims are terminating
+        if self._scheduler.elastic.serves(self._context, gang):
+            self._scheduler.refused[key].left_to_surplus = True
+            self.release(gang)
+            return []
         if (evictions := self._preempt(gang, request)) is not None:
             return evictions
         if own is not None and own.by_eviction:  # the victims have gone, and it still does not fit

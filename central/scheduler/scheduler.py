@@ -6,6 +6,8 @@ from typing import Any, Protocol
 
 from central.model.decisions import Decision
 from central.model.facts import Answered, PodSeen
+from central.scheduler.elastic.autoscaler import Autoscaler
+from central.scheduler.elastic.elastic_gang import ElasticGang, Resize
 from central.scheduler.placement import PlacementRequest
 from central.scheduler.preemption.disruption_budgets import DisruptionBudgets
 from central.scheduler.preemption.preemption_request import ACROSS_NAMESPACES, PreemptionContext
@@ -47,6 +49,15 @@ class GangRefusal:
     volumes_only: tuple[Reservation, ...] = ()  # of these only the volumes
     reason: str = ""
     stamp: tuple[object, ...] | None = None  # of the capacity that the reason counts
+    left_to_surplus: bool = False  # the autoscaler makes room for it
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceUsage:
+    """What agents report of the use of devices."""
+
+    gpu_memory: GpuMemoryOveruse
+    rdma: RdmaUsage
 
 
 class JobControllers(Protocol):
@@ -63,6 +74,8 @@ class JobControllers(Protocol):
         self, pod: PodSeen, quarantine: Quarantine, now: float, *, evicting: bool
     ) -> None: ...
     def owned_groups(self) -> Collection[tuple[str, str]]: ...
+    def elastic_gangs(self, state: ClusterState) -> list[ElasticGang]: ...
+    def resize(self, asked: Resize) -> None: ...
     def decide(
         self,
         state: ClusterState,
@@ -95,6 +108,12 @@ class NoControllers:
 
     def owned_groups(self) -> Collection[tuple[str, str]]:
         return ()
+
+    def elastic_gangs(self, state: ClusterState) -> list[ElasticGang]:
+        return []
+
+    def resize(self, asked: Resize) -> None:
+        pass
 
     def decide(
         self,
@@ -140,10 +159,10 @@ class Scheduler:
             policy.preempt_across,
             policy.min_runtime_s,
         )
+        self.elastic = Autoscaler()
         self.queue_statuses = QueueStatuses()
         self.hypernode_statuses = HyperNodeStatuses()
-        self.gpu_memory = GpuMemoryOveruse()
-        self.rdma_usage = RdmaUsage()
+        self.device_usage = DeviceUsage(GpuMemoryOveruse(), RdmaUsage())
         self.controllers = controllers
         self.quarantine = Quarantine()
 

@@ -19,8 +19,12 @@ NAMES = re.compile(r"lockstep\.dev/[a-z0-9-]*[a-z0-9]|\bLOCKSTEP_[A-Z_]+[A-Z]")
 OTHERS_FLAGS = {
     "--core",
     "--data",
+    "--hold",
+    "--objective",
     "--publish-not-ready-addresses",
     "--rdma",
+    "--step",
+    "--task",
     "--test-only",
     "--update-golden",
     "--whole",

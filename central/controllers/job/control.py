@@ -6,7 +6,7 @@ Design: docs/design/0036-jobs.md
 
 from dataclasses import replace
 
-from central.controllers.job import desired, job_status, policies, state_machine
+from central.controllers.job import desired, job_status, members, policies, state_machine
 from central.controllers.job.job import WATCH_TIMEOUT_S, Job
 from central.controllers.job.job_events import JobView
 from central.controllers.job.pod_tally import PodTally
@@ -69,10 +69,11 @@ def _expire_calls(job: Job, now: float) -> None:
 
 
 def _is_transition(before: JobStatus, after: JobStatus) -> bool:
-    return (before.phase, before.version, before.restarts) != (
+    return (before.phase, before.version, before.restarts, before.members) != (
         after.phase,
         after.version,
         after.restarts,
+        after.members,
     )
 
 
@@ -82,7 +83,8 @@ def _is_transition(before: JobStatus, after: JobStatus) -> bool:
 def _next_status(job: Job, gang: Gang | None, counts: PodTally, now: float) -> JobStatus:
     status = job.status
     if not status.phase:
-        return state_machine.enter_phase(status, PENDING, now, "Created", "")
+        fresh = state_machine.enter_phase(status, PENDING, now, "Created", "")
+        return members.next_members(job, fresh)
     while job.commands:
         wish = job.commands[0]
         if wish.uid != status.command:
@@ -92,6 +94,8 @@ def _next_status(job: Job, gang: Gang | None, counts: PodTally, now: float) -> J
             if after is not status:  # the request is kept until the phase is written
                 return replace(after, command=wish.uid)
         job.commands.pop(0)  # executed, or without effect in this phase
+    if (resized := members.next_members(job, status)) is not status:
+        return resized
     if status.phase in ACTIVE and not job.seen.error:
         verdict = policies.evaluate(_view(job, gang, counts), job.event_since, now)
         job.event_since = verdict.event_since
@@ -136,10 +140,13 @@ def _write_transition(job: Job, status: JobStatus, counts: PodTally, now: float)
     if not job.may_call("SetStatus", ("Job", job.spec.name), now):
         return []
     job.spec_changed = False
+    job.resize = None
     if status.version != job.status.version:
         counts = PodTally(terminating=len(job.pods))  # the former pods no longer count
     decisions = [_set_status(job, status, counts, now)]
-    if status.phase not in ACTIVE or status.restarts != job.status.restarts:
+    if job.status.members is not None and status.members != job.status.members:
+        decisions.append(members.event(job, status, now))
+    elif status.phase not in ACTIVE or status.restarts != job.status.restarts:
         decisions.append(_event(job, status, now))
     return decisions
 

@@ -5,13 +5,21 @@ from typing import Any
 
 from central.controllers.job.state_machine import ACTIVE
 from central.model.facts import Answered, JobSeen, PodSeen
-from central.model.jobspec import JobSpec, JobStatus, TaskSpec, group_name, pod_name
+from central.model.jobspec import JobSpec, JobStatus, TaskSpec, group_name, pod_name, with_members
 
 WATCH_TIMEOUT_S = 30.0  # a call whose effect the watch has not shown by then is repeated
 RETRY_S = (1.0, 60.0)  # first, longest
 
 ObjectRef = tuple[str, str]  # kind and name
-_OBSERVED = ("seen", "pods", "_desired_pods", "_desired_by")  # no decision changes them
+_OBSERVED = (
+    "seen",
+    "pods",
+    "_desired_pods",
+    "_desired_by",
+    "_sized",
+    "_sized_by",
+    "elastic_view",
+)  # no decision changes them
 _SEEN_LATER = ("Pod", "PodGroup", "PersistentVolumeClaim")
 
 
@@ -20,6 +28,14 @@ class ApiRefusal:
     why: str
     times: int
     retry_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedSize:
+    """The members of the elastic task that the autoscaler decided."""
+
+    members: tuple[int, ...]
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +51,13 @@ class Job:
     __slots__ = (
         "_desired_by",
         "_desired_pods",
+        "_sized",
+        "_sized_by",
         "admitted",
         "by_scheduler",
         "commands",
         "deletions",
+        "elastic_view",
         "event_since",
         "in_flight",
         "is_new",
@@ -51,6 +70,7 @@ class Job:
         "queued_at",
         "refused",
         "requeue_at",
+        "resize",
         "seen",
         "set_aside",
         "spec_changed",
@@ -92,12 +112,34 @@ class Job:
         self.requeue_at: float | None = None  # when to reconcile it again
         self.queued_at: float | None = None  # the requeue_at that JobStore's heap has
         self.is_new = True  # not reconciled yet
+        self.resize: RequestedSize | None = None  # not written yet
+        self.elastic_view: tuple[object, Any] = (None, None)  # of elastic_jobs.py
         self._desired_pods: dict[str, tuple[TaskSpec, int]] = {}
         self._desired_by: JobSpec | None = None  # the spec that _desired_pods was computed from
+        self._sized = seen.spec
+        self._sized_by: tuple[JobSpec, tuple[int, ...]] | None = None
 
     @property
     def spec(self) -> JobSpec:
-        return self.seen.spec
+        """As declared; of an elastic task with the members that the status has."""
+        declared = self.seen.spec
+        if declared.elastic is None:
+            return declared
+        members, by = self.members, self._sized_by
+        if by is None or by[0] is not declared or by[1] != members:
+            self._sized, self._sized_by = with_members(declared, members), (declared, members)
+        return self._sized
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """Of the elastic task. As long as none are written, those that have pods, or the least size."""
+        elastic = self.seen.spec.elastic
+        assert elastic is not None
+        if self.status.members is not None:
+            return self.status.members
+        parts = (pod.part for pod in self.pods.values())
+        there = {part.index for part in parts if part is not None and part.task == elastic.task}
+        return tuple(sorted(there)) or tuple(range(elastic.least))
 
     @property
     def key(self) -> tuple[str, str]:
@@ -129,7 +171,7 @@ class Job:
             self._desired_pods = {
                 pod_name(spec, task, index): (task, index)
                 for task in spec.tasks
-                for index in range(task.replicas)
+                for index in task.indices
             }
         return self._desired_pods
 
@@ -195,7 +237,9 @@ class Job:
         recreated = {name for name, _ in self.status.restarts}
         there = self.names()
         for task in self.spec.tasks:
-            names = [pod_name(self.spec, task, index) for index in range(task.replicas)]
+            if task.members is not None:
+                continue  # its size follows what is there
+            names = [pod_name(self.spec, task, index) for index in task.indices]
             known = sum(n for _, n in dict(self.status.counts).get(task.name, ()))
             excused = sum(name in recreated and name not in there for name in names)
             left = sum(name in there for name in names)

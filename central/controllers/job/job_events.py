@@ -69,7 +69,7 @@ def detect_events(view: JobView) -> Iterator[JobEvent]:
 
 
 def _names(view: JobView, task: TaskSpec) -> tuple[str, ...]:
-    return tuple(pod_name(view.spec, task, index) for index in range(task.replicas))
+    return tuple(pod_name(view.spec, task, index) for index in task.indices)
 
 
 def _pod_events(view: JobView, task: TaskSpec) -> Iterator[JobEvent]:

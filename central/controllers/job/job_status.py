@@ -5,6 +5,7 @@ from typing import Any
 from central.controllers.job.job import Job
 from central.controllers.job.pod_tally import PodTally
 from central.controllers.job.rate_limit import StatusRateLimiter
+from central.model import member_numbers
 from central.model.event_reasons import SET_ASIDE
 from central.model.jobspec import FINISHED, PENDING, JobSpec, JobStatus
 from central.model.json_types import ReadOnlyJson
@@ -45,6 +46,17 @@ def build_status(job: Job, status: JobStatus, counts: PodTally) -> dict[str, Any
     tasks = {name: task.phases for name, task in counts.tasks.items() if task.phases}
     if tasks:
         found["taskStatusCount"] = {name: {"phase": phases} for name, phases in tasks.items()}
+    if (elastic := spec.elastic) is not None and status.members is not None:
+        found["elastic"] = {
+            elastic.task: {
+                "size": len(status.members),
+                "least": elastic.least,
+                "most": elastic.most,
+                "generation": status.generation,
+                "members": member_numbers.to_text(status.members),
+                "reason": status.resized,
+            }
+        }
     if status.restarts:
         found["podRestarts"] = dict(status.restarts)
     if status.command:

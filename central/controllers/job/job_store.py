@@ -19,6 +19,7 @@ class JobStore:
     def __init__(self) -> None:
         self.by_name: dict[Key, Job] = {}
         self.by_group: dict[Key, Job] = {}  # by PodGroup name
+        self.elastic: dict[Key, Job] = {}  # with an elastic task
         self.owned: dict[str, dict[Key, Job]] = {}  # by their controller's uid
         self.changed: dict[Key, None] = {}  # since their last reconciliation
         self.unadmitted: dict[Key, Job] = {}  # waiting for admission by their queues
@@ -49,9 +50,12 @@ class JobStore:
             return
         else:
             before, job.seen = job.seen, fact
+            self.elastic.pop(key, None)
             job.spec_changed = job.spec_changed or before.spec != fact.spec
             if not job.is_written:
                 job.status = fact.status  # another scheduler leads and writes
+        if fact.spec.elastic is not None:
+            self.elastic[key] = job
         self.changed[key] = None
 
     def gone(self, key: Key) -> None:
@@ -63,6 +67,7 @@ class JobStore:
                 if not others:
                     del self.owned[job.seen.owner]
             self.unadmitted.pop(key, None)
+            self.elastic.pop(key, None)
             self.changed.pop(key, None)
             if not job.pods:
                 self._pods.pop(job.spec.uid, None)

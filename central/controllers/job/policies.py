@@ -50,8 +50,8 @@ def pods_to_restart(spec: JobSpec, action: str, event: JobEvent) -> tuple[str, .
     """Names of the pods that a targeted restart recreates. An event of the whole Job restarts all pods."""
     task = event.task
     if task is None:
-        return tuple(pod_name(spec, t, i) for t in spec.tasks for i in range(t.replicas))
-    every = tuple(pod_name(spec, task, index) for index in range(task.replicas))
+        return tuple(pod_name(spec, t, i) for t in spec.tasks for i in t.indices)
+    every = tuple(pod_name(spec, task, index) for index in task.indices)
     match action:
         case _ if action == RESTART_TASK:
             return every

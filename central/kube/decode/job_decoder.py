@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from central.controllers.job import plugins, pod_manifest
-from central.kube.decode import job_tasks
+from central.kube.decode import elastic_decoder, job_tasks
 from central.kube.decode.fields import (
     DECODE_ERRORS,
     FieldError,
@@ -93,7 +93,7 @@ def _spec(raw: Json, spec: JobSpec) -> JobSpec:
         raise FieldError(f"spec.minAvailable: {least} exceeds the {replicas} pods of all tasks")
     ttl = raw.get("ttlSecondsAfterFinished")
     success = raw.get("minSuccess")
-    return replace(
+    found = replace(
         spec,
         tasks=tasks,
         min_available=least,
@@ -109,6 +109,7 @@ def _spec(raw: Json, spec: JobSpec) -> JobSpec:
         topology=network_topology(raw.get("networkTopology"), "spec.networkTopology"),
         estimate_s=duration_field(raw, "runningEstimate", "spec"),
     )
+    return replace(found, elastic=elastic_decoder.elastic_task(found))
 
 
 def _scaled(raw: Json) -> Any:
@@ -159,6 +160,7 @@ def _volumes(raw: list[Json]) -> tuple[VolumeSpec, ...]:
 def _status(raw: Json) -> JobStatus:
     """Written by us, or left by another controller."""
     state = raw.get("state") or {}
+    members, generation, resized = elastic_decoder.members(raw)
     return JobStatus(
         phase=text_field(state, "phase"),
         reason=text_field(state, "reason"),
@@ -180,6 +182,9 @@ def _status(raw: Json) -> JobStatus:
             for one in raw.get("conditions") or ()
         ),
         command=text_field(raw, "lastCommand"),
+        members=members,
+        generation=generation,
+        resized=resized,
     )
 
 

@@ -19,6 +19,7 @@ from functools import lru_cache
 from typing import Any
 
 from central.controllers.job.plugins import (
+    elastic,
     env,
     hcclrank,
     hosts,
@@ -55,6 +56,7 @@ PLUGINS: dict[str, JobPlugin] = {
     "pytorch": pytorch,
     "hcclrank": hcclrank,
     "topology": topology,
+    "elastic": elastic,
     "env": env,
 }
 REQUIRES = {"mpi": ("svc", "ssh"), "ray": ("svc",), "tensorflow": ("svc",), "pytorch": ("svc",)}

@@ -24,4 +24,4 @@ def of(job: JobSpec, task: TaskSpec) -> list[str]:
     """The pods' host names, by index. A template with a hostname has a single one for all its pods."""
     if task.template["spec"].get("hostname"):
         return [host(job, task, 0)]
-    return [host(job, task, index) for index in range(task.replicas)]
+    return [host(job, task, index) for index in task.indices]

@@ -30,7 +30,7 @@ def check(job: JobSpec, options: Options) -> None:
             "lower case letters, digits and hyphens, and begin with a letter"
         )
     for task in job.tasks:
-        last = pod_name(job, task, max(0, task.replicas - 1))
+        last = pod_name(job, task, max(task.indices, default=0))
         if len(last) > _LONGEST and not task.template["spec"].get("hostname"):
             raise BadArgument(f'"{last}" is too long for a host name ({_LONGEST} characters)')
     files = data(job)

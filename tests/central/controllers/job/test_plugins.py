@@ -303,7 +303,7 @@ def test_topology_asks_for_the_network_cards_beside_the_gpus() -> None:
 @pytest.mark.parametrize(
     ("spec", "told"),
     [
-        (job(magic=[]), "spec.plugins.magic: unknown plugin; known: env, hcclrank,"),
+        (job(magic=[]), "spec.plugins.magic: unknown plugin; known: elastic, env, hcclrank,"),
         (job(task("a", 1), hcclrank=[]), "spec.plugins.hcclrank: the job has neither a task"),
         (job(env=["--x"]), 'spec.plugins.env: unknown argument "--x"; known: none'),
         (job(svc=["hello"]), 'spec.plugins.svc: unknown argument "hello"; known: --publ'),

@@ -1,0 +1,38 @@
+"""Elastic Jobs as the autoscaler sees them, and the sizes that it decides."""
+
+from central.controllers.job.job import Job, RequestedSize
+from central.controllers.job.job_store import JobStore
+from central.controllers.job.state_machine import ACTIVE
+from central.scheduler.elastic.elastic_gang import ElasticGang, Resize
+from central.scheduler.state.cluster_state import ClusterState
+
+
+def elastic_gangs(jobs: JobStore, state: ClusterState) -> list[ElasticGang]:
+    """Of the Jobs whose pods may be created. In no order."""
+    found = (_view(job, state) for job in jobs.elastic.values())
+    return [view for view in found if view is not None]
+
+
+def _view(job: Job, state: ClusterState) -> ElasticGang | None:
+    """Kept until the gang or a decision about its members changes."""
+    task = job.seen.spec.elastic
+    if task is None or not job.admitted or job.status.phase not in ACTIVE or job.seen.error:
+        return None
+    gang = state.gangs.get((job.seen.spec.namespace, job.group, True))
+    if gang is None or gang.object is None:
+        return None
+    settled = job.writing is None and job.resize is None and not job.set_aside
+    counts = gang.counts
+    stamp = (id(counts), len(counts.placed), counts.succeeded, job.members, settled, task)
+    if job.elastic_view[0] != stamp:
+        view = ElasticGang.of(gang, task, job.members, settled=settled)
+        job.elastic_view = (stamp, (view, counts))  # which keeps the id
+    found: ElasticGang = job.elastic_view[1][0]
+    return found
+
+
+def resize(jobs: JobStore, asked: Resize) -> None:
+    job = jobs.by_group.get(asked.key[:2])
+    if job is not None:
+        job.resize = RequestedSize(asked.members, asked.why)
+        jobs.changed[job.key] = None

@@ -1,0 +1,84 @@
+"""The members of a Job's elastic task: a set of pod numbers, which may have holes. The set is written to the status
+before pods are made or deleted for it.
+
+A member that leaves because the set was changed is neither evicted nor failed. One that is lost leaves the set as
+well, as long as the least size remains, unless a policy for PodEvicted says otherwise.
+
+Design: docs/design/0053-elastic-sizes.md
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from central.controllers.job import job_events
+from central.controllers.job.job import Job
+from central.controllers.job.job_events import JobEvent
+from central.controllers.job.state_machine import ACTIVE
+from central.model.decisions import Decision
+from central.model.event_objects import about, build_event
+from central.model.event_reasons import GREW, SHRANK
+from central.model.jobspec import API, POD_EVICTED, ElasticTask, JobStatus, pod_name
+
+
+def next_members(job: Job, status: JobStatus) -> JobStatus:
+    """The same object if nothing changes."""
+    elastic = job.seen.spec.elastic
+    if elastic is None or status.phase not in ACTIVE or job.seen.error:
+        return status
+    wanted, why = set(job.members), status.resized
+    if job.resize is not None and set(job.resize.members) != wanted:
+        wanted, why = set(job.resize.members), job.resize.why
+    lost = [number for number in _lost(job, elastic) if number in wanted]
+    if gone := lost[: max(0, len(wanted) - elastic.least)]:
+        wanted -= set(gone)
+        why = f"{len(gone)} member{'s' * (len(gone) > 1)} lost"
+    bounded = _within_bounds(wanted, elastic)
+    if bounded != wanted:
+        wanted, why = bounded, f"the Job allows {elastic.least} to {elastic.most}"
+    members = tuple(sorted(wanted))
+    if members == status.members:
+        return status
+    return replace(status, members=members, generation=status.generation + 1, resized=why)
+
+
+def _lost(job: Job, elastic: ElasticTask) -> list[int]:
+    """Lost members that no policy speaks for, highest number first."""
+    if not job.lost:
+        return []
+    task = job.spec.task(elastic.task)
+    assert task is not None
+    found = []
+    for number in task.indices:
+        name = pod_name(job.spec, task, number)
+        if name not in job.lost:
+            continue
+        evicted = JobEvent(POD_EVICTED, task, (name,), "", name)
+        if name in job.by_scheduler or job_events.policy_for(job.spec, evicted) is None:
+            found.append(number)
+    return found[::-1]
+
+
+def _within_bounds(wanted: set[int], elastic: ElasticTask) -> set[int]:
+    kept = sorted(number for number in wanted if number < elastic.most)
+    return lowest_free(kept, max(0, elastic.least - len(kept)))
+
+
+def lowest_free(members: Iterable[int], more: int) -> set[int]:
+    """The members and that many more, with the lowest numbers that are free."""
+    found, number = set(members), 0
+    wanted = len(found) + more
+    while len(found) < wanted:
+        found.add(number)
+        number += 1
+    return found
+
+
+def event(job: Job, status: JobStatus, now: float) -> Decision:
+    """Of a change of size that is being written."""
+    before, after = len(job.status.members or ()), len(status.members or ())
+    elastic = job.seen.spec.elastic
+    assert elastic is not None
+    message = f"task {elastic.task}: {before} to {after} members; {status.resized}"
+    reason = GREW if after > before else SHRANK
+    place = about(API, "Job", *job.key, job.spec.uid)
+    return build_event(place, reason, message, now, warning=False, of_now=True)

@@ -1,0 +1,66 @@
+"""elastic: the scheduler decides how many pods a task has, between its minAvailable and its replicas.
+
+Design: docs/design/0053-elastic-sizes.md
+"""
+
+from dataclasses import dataclass
+
+from central.controllers.job.plugins.plugin_api import BadArgument, PluginObject
+from central.model.jobspec import EVEN, OBJECTIVES, JobSpec, TaskSpec
+from central.model.json_types import Json
+
+# Their lists of members are made before the first pod starts, and do not change.
+FIXED_SIZE = ("mpi", "hcclrank", "tensorflow", "pytorch")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    task: str = ""  # whose pods come and go; empty: the last task
+    step: int = 1  # sizes are minAvailable, minAvailable + step, ...
+    objective: str = EVEN
+    hold: str = ""  # a duration: least time between two changes that nobody else needs
+
+
+def check(job: JobSpec, options: Options) -> None:
+    task = elastic_task(job, options)
+    if not task.minimum >= 1:
+        raise BadArgument(f"task {task.name} needs a minAvailable of at least 1")
+    if options.step < 1 or (task.replicas - task.minimum) % options.step:
+        raise BadArgument(
+            f"--step: {options.step} does not divide the {task.replicas - task.minimum} pods between "
+            f"minAvailable {task.minimum} and {task.replicas} replicas of task {task.name}"
+        )
+    if options.objective not in OBJECTIVES:
+        raise BadArgument(
+            f'--objective: "{options.objective}" is not one of {", ".join(OBJECTIVES)}'
+        )
+    if task.partition is not None:
+        raise BadArgument(f"task {task.name} has a partitionPolicy; its size cannot change")
+    least = sum(one.minimum for one in job.tasks)
+    if job.min_available > least:
+        raise BadArgument(
+            f"spec.minAvailable {job.min_available} exceeds {least}, the sum of the tasks' minAvailable, "
+            "with which the Job starts"
+        )
+    for name, _ in job.plugins:
+        if name in FIXED_SIZE:
+            raise BadArgument(
+                f"plugin {name} lists the pods once, when they start; use plugin svc, whose host files "
+                "follow the size"
+            )
+
+
+def elastic_task(job: JobSpec, options: Options) -> TaskSpec:
+    """Raises BadArgument."""
+    task = job.task(options.task) if options.task else job.tasks[-1]
+    if task is None:
+        raise BadArgument(f'--task: the job has no task "{options.task}"')
+    return task
+
+
+def objects(job: JobSpec, options: Options) -> tuple[PluginObject, ...]:
+    return ()
+
+
+def decorate(job: JobSpec, task: TaskSpec, index: int, options: Options, pod: Json) -> Json:
+    return pod

@@ -1,0 +1,74 @@
+"""The elastic task of a Job, from the arguments of plugin elastic and the Job's annotations, and its members as the
+status has them. Raises FieldError."""
+
+from central.controllers.job.plugins import elastic
+from central.controllers.job.plugins.plugin_api import BadArgument, read_options
+from central.kube.decode.fields import FieldError, int_field, map_field, text_field
+from central.kube.decode.quantities import InvalidQuantity, parse_duration
+from central.model import limits, member_numbers
+from central.model.jobspec import ElasticTask, JobSpec
+from central.model.json_types import Json
+from protos.names import RESIZE_COST, YIELDS
+
+PLUGIN = "elastic"
+
+
+def elastic_task(job: JobSpec) -> ElasticTask | None:
+    arguments = dict(job.plugins).get(PLUGIN)
+    if arguments is None:
+        return None
+    field = f"spec.plugins.{PLUGIN}"
+    try:
+        options = read_options(elastic.Options, arguments)
+        task = elastic.elastic_task(job, options)
+    except BadArgument as error:
+        raise FieldError(f"{field}: {error}") from None
+    annotations = dict(job.annotations)
+    return ElasticTask(
+        task.name,
+        task.minimum,
+        task.replicas,
+        options.step,
+        options.objective,
+        _seconds(options.hold, f"{field}: --hold") if options.hold else None,
+        _cost(annotations),
+        _yields(annotations),
+    )
+
+
+def _cost(annotations: dict[str, str]) -> float | None:
+    if RESIZE_COST not in annotations:
+        return None
+    seconds = _seconds(annotations[RESIZE_COST], f"annotation {RESIZE_COST}")
+    if seconds > limits.RESIZE_COST_S:
+        raise FieldError(f"annotation {RESIZE_COST}: more than {limits.RESIZE_COST_S} seconds")
+    return seconds
+
+
+def _yields(annotations: dict[str, str]) -> bool:
+    value = annotations.get(YIELDS, "true")
+    if value not in ("true", "false"):
+        raise FieldError(f'annotation {YIELDS}: "{str(value)[:40]}" is neither true nor false')
+    return value == "true"
+
+
+def _seconds(text: str, field: str) -> float:
+    try:
+        return parse_duration(text)
+    except InvalidQuantity as error:
+        raise FieldError(f"{field}: {error}") from None
+
+
+def members(status: Json) -> tuple[tuple[int, ...] | None, int, str]:
+    """The numbers, the generation and the last reason. No numbers: none written, or none that can be read;
+    then the pods that exist are the members."""
+    for task, found in map_field(status, PLUGIN, "status", limits.TASKS).items():
+        field = f"status.{PLUGIN}.{task[: limits.NAME]}"
+        text = found.get("members")
+        try:
+            numbers = member_numbers.from_text(text) if isinstance(text, str) else None
+        except ValueError:
+            numbers = None
+        reason = text_field(found, "reason")
+        return numbers, int_field(found, "generation", field, 0), reason
+    return None, 0, ""

@@ -1,0 +1,304 @@
+"""Decides the sizes of elastic gangs, once in a scheduling cycle, after its placements.
+
+1. Needs: what pending gangs lack comes from surplus, at once and in one plan (needs.py).
+2. Members that wait for a seat in vain are taken back.
+3. Gain: free seats, and those of gangs with more than their share, are divided by the objective (pools.py), where
+   a change is worth what it costs and the gang's history allows it.
+
+Nothing is done for gain while a need waits, while pods are leaving, or while an earlier change is under way. If
+nothing changed since the last decision there is no cost.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from math import inf
+
+from central.scheduler.elastic import leavers, needs, pools
+from central.scheduler.elastic.elastic_gang import ElasticGang, Resize, with_more
+from central.scheduler.elastic.leavers import Seat
+from central.scheduler.elastic.needs import Need
+from central.scheduler.elastic.resize_history import ResizeHistory
+from central.scheduler.inventory.pods import Pod, start_leaving
+from central.scheduler.preemption.harm import HarmScale
+from central.scheduler.preemption.preemption_request import PreemptionContext, PreemptionPlan
+from central.scheduler.reservation.reservation import Reservation, ReservedPlace
+from central.scheduler.state.gangs import Gang, GangKey
+
+CHURN = 0.05  # share of its running time that resizes for gain may cost a gang
+SETTLE_S = 10.0  # how long a seat must have been free before it is given away while others wait
+WORK = 2  # of a Harm
+PATIENCE_S = 30.0  # how long a member waits for a seat, and growth for a need
+
+
+class Autoscaler:
+    def __init__(self) -> None:
+        self.histories: dict[GangKey, ResizeHistory] = {}
+        self.needs: dict[GangKey, float] = {}  # gangs whose room is being made, since when
+        self.due_at: float | None = None
+        self._donors: list[ElasticGang] = []
+        self._reserving: list[tuple[Need, PreemptionPlan]] = []
+        self._in_vain: dict[GangKey, int] = {}  # capacity epoch in which surplus did not suffice
+        self._pending_since: dict[GangKey, float] = {}
+        self._free_since: float | None = None
+        self._stamp: object = None
+
+    def serves(self, context: PreemptionContext, gang: Gang) -> bool:
+        """Whether the gang, which does not fit, is left to the plan at the end of this cycle."""
+        if not self._donors or self._in_vain.get(gang.key) == context.state.pending.epoch:
+            return False
+        if not all(pod.seen.preempts for pod in gang.counts.waiting):
+            return False
+        return any(needs.may_take(context, gang, donor) for donor in self._donors)
+
+    def decide(
+        self,
+        context: PreemptionContext,
+        gangs: Sequence[ElasticGang],
+        wanting: Sequence[Need],
+        now: float,
+    ) -> list[Resize]:
+        """gangs: all elastic ones. wanting: pending gangs that were left to this plan."""
+        self._forget(gangs)
+        self._donors = [gang for gang in gangs if gang.spare]
+        if not gangs:
+            return []
+        stamp = self._stamp_of(context, gangs, wanting)
+        if stamp == self._stamp and (self.due_at is None or now < self.due_at):
+            return []
+        self._stamp, self.due_at = stamp, None
+        for gang in gangs:
+            if gang.started and gang.key not in self.histories:
+                self.histories[gang.key] = ResizeHistory(now)
+        found = {resize.key: resize for resize in self._for_needs(context, gangs, wanting, now)}
+        rest = [gang for gang in gangs if gang.key not in found]
+        found |= {resize.key: resize for resize in self._take_back(rest, bool(wanting), now)}
+        if not found and not self._needs_wait(now):
+            found |= {resize.key: resize for resize in self._for_gain(context, gangs, now)}
+        self._carry_out(context, found.values(), now)
+        return list(found.values())
+
+    def _carry_out(self, context: PreemptionContext, found: Iterable[Resize], now: float) -> None:
+        """Those who leave count as leaving from now on, and what they free is kept for the needs."""
+        for resize in found:
+            start_leaving(resize.leaving)
+            gang = context.state.gangs[resize.key]
+            gang.invalidate_counts()
+            context.state.pending.changed(gang)
+        for need, plan in self._reserving:
+            place = ReservedPlace.on(
+                context.state.snapshot, plan.rows, plan.need, plan.masks, plan.volumes
+            )
+            held = Reservation(
+                need.gang,
+                need.request,
+                place,
+                start=now,
+                after="",
+                by_eviction=True,
+                strict=True,
+                planned_at=now,
+                head_since=now,
+            )
+            held.refresh(context.state, now)
+            context.reservations[need.gang.key] = held
+        self._reserving = []
+
+    def _forget(self, gangs: Sequence[ElasticGang]) -> None:
+        keys = {gang.key for gang in gangs}
+        for known in (self.histories, self._pending_since):
+            for key in [key for key in known if key not in keys]:
+                del known[key]
+
+    def _stamp_of(
+        self, context: PreemptionContext, gangs: Sequence[ElasticGang], wanting: Sequence[Need]
+    ) -> object:
+        pending = context.state.pending
+        sizes = tuple((gang.key, gang.members, len(gang.placed), gang.settled) for gang in gangs)
+        waiting = tuple(pending.waiting)
+        return (pending.epoch, sizes, tuple(need.gang.key for need in wanting), waiting)
+
+    def due(self) -> list[float]:
+        """When the next decision is due without a change."""
+        return [] if self.due_at is None else [self.due_at]
+
+    def _due(self, at: float) -> None:
+        if at < inf:
+            self.due_at = at if self.due_at is None else min(self.due_at, at)
+
+    # --- needs -----------------------------------------------------------------------
+
+    def _for_needs(
+        self,
+        context: PreemptionContext,
+        gangs: Sequence[ElasticGang],
+        wanting: Sequence[Need],
+        now: float,
+    ) -> Iterable[Resize]:
+        self.needs = {need.gang.key: self.needs.get(need.gang.key, now) for need in wanting}
+        if not wanting:
+            return
+        donors = [gang for gang in gangs if gang.settled and gang.spare]
+        plan = needs.plan(context, donors, wanting, now)
+        pending = context.state.pending
+        for gang in plan.unserved:
+            self._in_vain[gang.key] = pending.epoch
+            gang.attempt.refused_at = -1
+            pending.retrying[gang.key] = gang  # the next cycle preempts for it
+            self.needs.pop(gang.key, None)
+            self._due(now)
+        self._reserving = plan.plans
+        for index, pods in sorted(plan.leaving.items()):
+            donor = donors[index]
+            going = self._whole_steps(context, donor, pods, now)
+            yield self._shrunk(donor, going, f"room for {plan.for_whom[index]}")
+
+    def _whole_steps(
+        self, context: PreemptionContext, donor: ElasticGang, pods: Sequence[Pod], now: float
+    ) -> list[Pod]:
+        """These members, and as many more as whole steps need."""
+        going = {id(pod) for pod in pods}
+        left = [pod for pod in donor.placed.values() if id(pod) not in going]
+        more = len(left) - donor.allowed(len(left))
+        return [*pods, *_who_leaves(context, left, more, now)]
+
+    @staticmethod
+    def _shrunk(donor: ElasticGang, going: Sequence[Pod], why: str) -> Resize:
+        """Without these members, and without those that have no seat."""
+        gone = {pod.seen.part.index for pod in going if pod.seen.part is not None}
+        kept = sorted(donor.placed.keys() - gone)
+        return Resize(donor.key, tuple(kept), why, tuple(going))
+
+    def _needs_wait(self, now: float) -> bool:
+        waiting = [since for since in self.needs.values() if now - since < PATIENCE_S]
+        if waiting:
+            self._due(min(waiting) + PATIENCE_S)
+        return bool(waiting)
+
+    # --- members without a seat --------------------------------------------------------
+
+    def _take_back(
+        self, gangs: Sequence[ElasticGang], others_wait: bool, now: float
+    ) -> Iterable[Resize]:
+        for gang in gangs:
+            if not (gang.started and gang.pending and gang.settled):
+                self._pending_since.pop(gang.key, None)
+                continue
+            since = self._pending_since.setdefault(gang.key, now)
+            if not others_wait and now - since < PATIENCE_S:
+                self._due(since + PATIENCE_S)
+                continue
+            kept = sorted(gang.placed)[: gang.allowed(len(gang.placed))]
+            del self._pending_since[gang.key]
+            if len(kept) == len(gang.placed):
+                yield Resize(gang.key, tuple(kept), "no seat for more members")
+
+    # --- gain ------------------------------------------------------------------------
+
+    def _for_gain(
+        self, context: PreemptionContext, gangs: Sequence[ElasticGang], now: float
+    ) -> list[Resize]:
+        started = [gang for gang in gangs if gang.started and gang.settled and not gang.pending]
+        if len(started) < sum(gang.started for gang in gangs):
+            return []  # a change is under way; its end is a new decision
+        line = sorted(started, key=lambda gang: gang.gang.attempt.rank)
+        found: list[Resize] = []
+        free = 0
+        candidates = sorted(
+            pools.pools_of(context, line),
+            key=lambda pool: min(gang.fulfilment(len(gang.placed)) for gang in pool.gangs),
+        )
+        for pool in candidates:
+            if found:
+                self._due(now)  # what one pool takes changes what is free for the next
+                break
+            found = self._divide(context, pool, now)
+            free += pool.free
+        if not free:
+            self._free_since = None
+        return found
+
+    def _divide(self, context: PreemptionContext, pool: pools.Pool, now: float) -> list[Resize]:
+        ready = self._ready(pool.gangs, now)
+        while ready:
+            part = pools.Pool(pool.spec, ready, pool.rows)
+            pools.count_seats(context, part)
+            pool.free = part.free
+            goals = dict(zip(map(id, ready), pools.targets(context, part), strict=True))
+            changed = [gang for gang in ready if goals[id(gang)] != len(gang.placed)]
+            growing = [gang for gang in changed if goals[id(gang)] > len(gang.placed)]
+            if not growing or not self._settled(context, part, now):
+                return []
+            if self._worth_it(changed, goals, now):
+                return [self._resized(context, gang, goals[id(gang)], now) for gang in changed]
+            return []
+        return []
+
+    def _ready(self, gangs: Iterable[ElasticGang], now: float) -> list[ElasticGang]:
+        """Those whose history allows a change now."""
+        found = []
+        for gang in gangs:
+            history = self.histories[gang.key]
+            at = history.allowed_at(gang, CHURN)
+            if gang.ending:
+                continue
+            if history.starting(now) or at <= now:
+                found.append(gang)
+            else:
+                self._due(at)
+        return found
+
+    def _settled(self, context: PreemptionContext, pool: pools.Pool, now: float) -> bool:
+        """Whether the free seats are nobody else's: no pods leave there, and if others wait, the seats have
+        been free for a while."""
+        if any(pod.leaving and pod.node for pod in context.state.pods.values()):
+            return False  # their end is a new decision
+        own = {gang.key for gang in pool.gangs}
+        others = [key for key in context.state.pending.waiting if key not in own]
+        if not others or not pool.free:
+            return True
+        if self._free_since is None:
+            self._free_since = now
+        self._due(self._free_since + SETTLE_S)
+        return now - self._free_since >= SETTLE_S
+
+    def _worth_it(
+        self, changed: Sequence[ElasticGang], goals: Mapping[int, int], now: float
+    ) -> bool:
+        """Whether the members that come do more work, until the next change, than all changes cost."""
+        gain = loss = 0.0
+        for gang in changed:
+            more = goals[id(gang)] - len(gang.placed)
+            gain += max(0, more) * gang.hold_s
+            if not self.histories[gang.key].starting(now):
+                loss += gang.cost_s * len(gang.placed)
+        return gain > loss
+
+    def _resized(
+        self, context: PreemptionContext, gang: ElasticGang, goal: int, now: float
+    ) -> Resize:
+        self.histories[gang.key].record(gang, now)
+        size, most = len(gang.placed), gang.task.most
+        if goal < size:
+            going = _who_leaves(context, list(gang.placed.values()), size - goal, now)
+            return self._shrunk(gang, going, "its share is smaller")
+        members = with_more(gang.members, gang.used, goal - size, most)
+        return Resize(gang.key, tuple(sorted(members)), "there is room for more")
+
+
+def _who_leaves(
+    context: PreemptionContext, pods: Sequence[Pod], count: int, now: float
+) -> list[Pod]:
+    columns, scale = context.state.snapshot.columns, HarmScale([0], now)
+    by_number = {pod.seen.part.index: pod for pod in pods if pod.seen.part is not None}
+    seats = [
+        Seat(
+            number,
+            _path(columns.domains.of, columns.row[pod.node]),
+            scale.of(0, [pod], breaks=False)[WORK],
+        )
+        for number, pod in by_number.items()
+    ]
+    return [by_number[number] for number in leavers.choose(seats, count)]
+
+
+def _path(of: Collection[Sequence[int]], row: int) -> tuple[int, ...]:
+    return (*(int(domains[row]) for domains in of), row)

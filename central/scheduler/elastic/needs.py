@@ -1,0 +1,355 @@
+"""Which surplus members leave so that pending gangs find room: one plan for all that wait.
+
+A need is a gang whose minimum does not fit. Many equal single pods, such as those of a service, are served by
+counts: on each node the surplus is taken that lets the most of them fit for each member that leaves, from the
+jobs with the highest fulfilment first. Every other need is placed as preemption places it, with the surplus as
+the only victims, and what its victims free is reserved for it.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from heapq import heapify, heappop, heappush
+
+import numpy as np
+
+from central.scheduler import placement
+from central.scheduler.elastic.elastic_gang import ElasticGang
+from central.scheduler.inventory.pods import Pod
+from central.scheduler.placement import PlacementRequest
+from central.scheduler.preemption import preemption_plan
+from central.scheduler.preemption.preemption_request import (
+    ACROSS_NONE,
+    ACROSS_QUEUES,
+    PreemptionContext,
+    PreemptionPlan,
+    PreemptionRequest,
+)
+from central.scheduler.queues import quota
+from central.scheduler.reservation.release_forecast import ReleasablePods
+from central.scheduler.snapshot.capacity import PodClassCapacity
+from central.scheduler.snapshot.draft import DoesNotFit, Draft
+from central.scheduler.snapshot.snapshot import Snapshot
+from central.scheduler.state.gangs import Gang
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A gang that was refused, with the request for its minimum."""
+
+    gang: Gang
+    request: PlacementRequest
+
+    @property
+    def is_single(self) -> bool:
+        """Whether counts alone say where it fits."""
+        request = self.request
+        plain = not request.required and not request.subgroups and request.roles is None
+        return plain and len(request.groups) == 1 and request.groups[0][1] == 1
+
+
+@dataclass(slots=True)
+class NeedsPlan:
+    leaving: dict[int, list[Pod]] = field(default_factory=dict)  # by index of the elastic gang
+    for_whom: dict[int, str] = field(default_factory=dict)
+    plans: list[tuple[Need, PreemptionPlan]] = field(default_factory=list)
+    unserved: list[Gang] = field(default_factory=list)
+
+    def take(self, index: int, pod: Pod, need: Need, namespace: str) -> None:
+        self.leaving.setdefault(index, []).append(pod)
+        self.for_whom.setdefault(index, need.gang.name_for(namespace))
+
+
+def may_take(context: PreemptionContext, claimant: Gang, donor: ElasticGang) -> bool:
+    """Inside a queue, surplus gives way to the minimum of any gang of its own priority or above; to gangs of
+    other queues as everything does that can be reclaimed or preempted."""
+    victim = donor.gang
+    if victim is claimant or not donor.task.yields or donor.spare <= 0:
+        return False
+    if victim.queue == claimant.queue:
+        apart = context.across == ACROSS_NONE and victim.namespace != claimant.namespace
+        return victim.priority <= claimant.priority and not apart
+    if context.across == ACROSS_QUEUES and victim.priority < claimant.priority:
+        return quota.keeps_guarantee(context.queues, claimant, victim, ())
+    if not quota.may_reclaim_any(context.queues, claimant):
+        return False
+    return quota.may_reclaim(context.queues, claimant, victim, ())
+
+
+def plan(
+    context: PreemptionContext, donors: Sequence[ElasticGang], needs: Sequence[Need], now: float
+) -> NeedsPlan:
+    """needs: in the order in which they are served."""
+    found = NeedsPlan()
+    for need in needs:
+        if not need.is_single:
+            _plan_gang(context, donors, need, now, found)
+    singles = [need for need in needs if need.is_single]
+    if singles:
+        _plan_singles(context, donors, singles, found)
+    return found
+
+
+def _plan_gang(
+    context: PreemptionContext,
+    donors: Sequence[ElasticGang],
+    need: Need,
+    now: float,
+    found: NeedsPlan,
+) -> None:
+    """With the surplus of the donors as its only victims, each gang of which stays at its least size."""
+    own = context.reservations.get(need.gang.key)
+    if own is not None and own.by_eviction:
+        return  # its victims are leaving
+    givers = {
+        id(donor.gang): index
+        for index, donor in enumerate(donors)
+        if may_take(context, need.gang, donor)
+    }
+    held = [other.place.rows for other in context.reservations.values() if other.by_eviction]
+    held += [plan.rows for _, plan in found.plans]
+    excluded = np.concatenate([np.zeros(0, dtype=np.int64), *held])
+
+    def may_evict(_: Gang, victim: Gang) -> bool:
+        return id(victim) in givers
+
+    request = PreemptionRequest(need.gang, need.request, now, excluded, may_evict)
+    chosen = preemption_plan.find_victims(context, request) if givers else None
+    if chosen is None:
+        found.unserved.append(need.gang)
+        return
+    taken: Counter[int] = Counter()
+    for pod in chosen.victims:
+        gang = context.state.gang_of(pod)
+        assert gang is not None
+        taken[givers[id(gang)]] += 1
+        part = pod.seen.part
+        if part is None or part.index not in donors[givers[id(gang)]].placed:
+            found.unserved.append(need.gang)  # a pod of a task that is not elastic
+            return
+    used = {index: len(found.leaving.get(index, ())) for index in taken}
+    if any(count + used[index] > donors[index].spare for index, count in taken.items()):
+        found.unserved.append(need.gang)
+        return
+    for pod in chosen.victims:
+        gang = context.state.gang_of(pod)
+        assert gang is not None
+        found.take(givers[id(gang)], pod, need, gang.namespace)
+    found.plans.append((need, chosen))
+
+
+def _plan_singles(
+    context: PreemptionContext,
+    donors: Sequence[ElasticGang],
+    needs: Sequence[Need],
+    found: NeedsPlan,
+) -> None:
+    state = context.state
+    gone = [pod for pod in state.pods.values() if pod.node and pod.charged_spec and pod.leaving]
+    gone += [pod for pods in found.leaving.values() for pod in pods]
+    releasable = ReleasablePods(state, gone)
+    with releasable.without(np.arange(len(gone))) as snapshot:
+        draft = Draft(snapshot)
+        freed = snapshot.freed
+        given: list[tuple[int, Pod]] = []
+        try:
+            for held in context.reservations.values():
+                if held.by_eviction:
+                    _place(draft, held.request)
+            for need, _ in found.plans:
+                _place(draft, need.request)
+            singles = _Singles(context, donors, draft, given, found)
+            for alike in _alike(needs):
+                singles.serve(alike)
+        finally:
+            draft.undo()
+            for row, pod in given:
+                assert pod.charged_spec is not None
+                snapshot.take(row, pod.charged_spec, 1, pod.gpus)
+            snapshot.freed = freed
+
+
+def _place(draft: Draft, request: PlacementRequest) -> None:
+    """Takes what the request needs, if it fits: others must leave that free."""
+    try:
+        with draft.all_or_nothing():
+            placement.fit(draft, request)
+    except DoesNotFit:
+        return
+
+
+def _alike(needs: Sequence[Need]) -> list[list[Need]]:
+    """Equal requests of equal standing, in the order of the first of each."""
+    groups: dict[tuple[object, ...], list[Need]] = {}
+    for need in needs:
+        gang = need.gang
+        key = (need.request.groups, gang.queue, gang.namespace, gang.priority)
+        groups.setdefault(key, []).append(need)
+    return list(groups.values())
+
+
+@dataclass(frozen=True, slots=True)
+class _Singles:
+    """given: the rows and pods that were taken out of the draft's snapshot."""
+
+    context: PreemptionContext
+    donors: Sequence[ElasticGang]
+    draft: Draft
+    given: list[tuple[int, Pod]]
+    found: NeedsPlan
+
+    def serve(self, needs: list[Need]) -> None:
+        """Equal needs."""
+        snapshot, found = self.draft.snapshot, self.found
+        view = snapshot.view(needs[0].request.groups[0][0])
+        fits = _take_free(self.draft, view, len(needs))
+        missing = len(needs) - fits
+        if not missing:
+            return
+        if view.share or view.nics or view.interpod is not None:
+            found.unserved += [need.gang for need in needs[fits:]]  # no counts: preemption searches
+            return
+        spare = {
+            index: donor.spare - len(found.leaving.get(index, ()))
+            for index, donor in enumerate(self.donors)
+            if may_take(self.context, needs[0].gang, donor)
+        }
+        going = {id(pod) for pods in found.leaving.values() for pod in pods}
+        candidates = [
+            (index, pod)
+            for index in spare
+            for pod in self.donors[index].placed.values()
+            if id(pod) not in going
+        ]
+        removal = _Removal(snapshot, view, self.donors, spare, candidates)
+        for index, pod in removal.choose(missing):
+            row = snapshot.columns.row[pod.node]
+            assert pod.charged_spec is not None
+            snapshot.give(row, pod.charged_spec, 1, pod.gpus)
+            self.given.append((row, pod))
+            found.take(index, pod, needs[0], self.donors[index].gang.namespace)
+        fits += _take_free(self.draft, view, missing)
+        found.unserved += [need.gang for need in needs[fits:]]
+
+
+def _take_free(draft: Draft, view: PodClassCapacity, wanted: int) -> int:
+    """Takes places for as many of these pods as fit, up to `wanted`, where the fewest fit first."""
+    by_row = view.refresh().by_row
+    rows = np.flatnonzero(by_row > 0)
+    rows = rows[np.argsort(by_row[rows], kind="stable")]
+    counts = by_row[rows]
+    before = np.cumsum(counts) - counts
+    counts = np.clip(wanted - before, 0, counts)
+    rows, counts = rows[counts > 0], counts[counts > 0]
+    if len(rows):
+        draft.take_all(view.spec, rows, counts)
+    return int(counts.sum())
+
+
+Member = tuple[int, Pod]  # index of the donor, and its pod
+_Choice = tuple[Fraction, Fraction, int, list[Member]]
+
+
+class _Removal:
+    """Members to remove, by counts, until enough more pods of the class fit. spare: by index of the donor,
+    how many of its members may go."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        view: PodClassCapacity,
+        donors: Sequence[ElasticGang],
+        spare: dict[int, int],
+        candidates: Sequence[Member],
+    ) -> None:
+        self._donors, self._spare = donors, spare
+        self._missing = 0
+        columns, wanted = snapshot.columns, view.columns.tolist()
+        self._request: list[int] = view.amounts.tolist()
+        self._on_row: dict[int, list[Member]] = {}
+        self._amounts: dict[int, list[int]] = {}  # by pod class
+        passed = set(view.passed_rows().tolist())
+        for index, pod in candidates:
+            row = columns.row[pod.node]
+            if row not in passed:
+                continue
+            self._on_row.setdefault(row, []).append((index, pod))
+            if id(pod.charged_spec) not in self._amounts:
+                assert pod.charged_spec is not None
+                own = snapshot.view(pod.charged_spec)
+                have = dict(zip(own.columns.tolist(), own.amounts.tolist(), strict=True))
+                self._amounts[id(pod.charged_spec)] = [have.get(column, 0) for column in wanted]
+        self._free = {
+            row: [
+                columns.free.item(row, column) if column else columns.gpus.count.item(row)
+                for column in wanted
+            ]
+            for row in self._on_row
+        }
+
+    def choose(self, missing: int) -> list[Member]:
+        """So many more pods are to fit; fewer may, if the surplus does not suffice."""
+        self._missing = missing
+        chosen: list[Member] = []
+        heap = [best for row in sorted(self._on_row) if (best := self._best(row)) is not None]
+        heapify(heap)
+        while self._missing > 0 and heap:
+            offered = heappop(heap)
+            current = self._best(offered[2])
+            if current is None:
+                continue
+            if heap and current[:3] > heap[0][:3]:
+                heappush(heap, current)  # its donors have given elsewhere
+                continue
+            self._take(current, chosen)
+            if (following := self._best(current[2])) is not None:
+                heappush(heap, following)
+        return chosen
+
+    def _take(self, choice: _Choice, chosen: list[Member]) -> None:
+        _, _, row, members = choice
+        free, before = self._free[row], self._capacity(self._free[row])
+        for member in members:
+            index, pod = member
+            self._spare[index] -= 1
+            self._on_row[row].remove(member)
+            free = self._without(free, pod)
+        self._free[row] = free
+        self._missing -= self._capacity(free) - before
+        chosen += members
+
+    def _best(self, row: int) -> _Choice | None:
+        """On this row: the most pods for each member that leaves, of those with the highest fulfilment."""
+        free, start = self._free[row], self._capacity(self._free[row])
+        left: dict[int, int] = {}
+        picked: list[Member] = []
+        best: _Choice | None = None
+        for index, pod in sorted(self._on_row[row], key=self._order):
+            if left.setdefault(index, self._spare[index]) <= 0:
+                continue
+            left[index] -= 1
+            picked.append((index, pod))
+            free = self._without(free, pod)
+            gained = min(self._capacity(free) - start, self._missing)
+            if gained > 0 and (best is None or -Fraction(gained, len(picked)) < best[0]):
+                levels = min(self._level(one) for one, _ in picked)
+                best = (-Fraction(gained, len(picked)), -levels, row, list(picked))
+            if gained == self._missing:
+                break
+        return best
+
+    def _order(self, member: Member) -> tuple[Fraction, int]:
+        index, pod = member
+        part = pod.seen.part
+        return (-self._level(index), -(part.index if part is not None else 0))
+
+    def _level(self, index: int) -> Fraction:
+        donor = self._donors[index]
+        return donor.fulfilment(donor.task.least + self._spare[index])
+
+    def _without(self, free: list[int], pod: Pod) -> list[int]:
+        return list(map(int.__add__, free, self._amounts[id(pod.charged_spec)]))
+
+    def _capacity(self, free: list[int]) -> int:
+        return max(0, min(have // ask for have, ask in zip(free, self._request, strict=True)))

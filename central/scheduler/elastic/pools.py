@@ -1,0 +1,172 @@
+"""Target sizes of the gangs that share a pool: gangs of one kind of pod, which may use the same nodes."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from heapq import heapify, heappop, heapreplace
+from itertools import groupby
+
+import numpy as np
+
+from central.model.facts import PodSpec
+from central.model.jobspec import FILL
+from central.scheduler.elastic import sizes
+from central.scheduler.elastic.elastic_gang import ElasticGang
+from central.scheduler.elastic.sizes import SizeRange
+from central.scheduler.inventory.pods import Pod
+from central.scheduler.preemption.preemption_request import PreemptionContext
+from central.scheduler.queues import quota
+from central.scheduler.reservation.release_forecast import ReleasablePods
+from central.scheduler.reservation.withholding import WithheldCapacity
+from central.scheduler.snapshot import island_masks
+
+
+@dataclass(slots=True)
+class Pool:
+    """gangs: in line order."""
+
+    spec: PodSpec
+    gangs: list[ElasticGang]
+    rows: frozenset[int] | None = None  # the domain that the gangs must stay in; None: all nodes
+    seats: int = 0  # for surplus: free ones, and those that the gangs' surplus holds
+    free: int = 0  # of these, the seats that nobody holds
+
+
+def pools_of(context: PreemptionContext, gangs: Sequence[ElasticGang]) -> Iterator[Pool]:
+    """gangs: that have started, in line order."""
+    found: dict[object, Pool] = {}
+    for gang in gangs:
+        spec = gang.spec
+        if spec is None:
+            continue
+        rows = _rows(context, gang)
+        pool = found.setdefault((spec, rows), Pool(spec, [], rows))
+        pool.gangs.append(gang)
+    yield from found.values()
+
+
+def _rows(context: PreemptionContext, gang: ElasticGang) -> frozenset[int] | None:
+    """Growth never crosses the level that the gang requires."""
+    required, columns = gang.gang.required, context.state.snapshot.columns
+    own = {columns.row[pod.node] for pod in gang.gang.counts.placed}
+    if required in island_masks.ON_NODE:
+        return frozenset(own)
+    if required in columns.domains.levels:
+        of = columns.domains.of[columns.domains.levels.index(required)]
+        domains = np.unique(of[sorted(own)])
+        return frozenset(np.flatnonzero(np.isin(of, domains)).tolist())
+    return None
+
+
+def count_seats(context: PreemptionContext, pool: Pool) -> None:
+    """With all members of the gangs released: what fits then, without what is reserved for others."""
+    members: list[Pod] = [pod for gang in pool.gangs for pod in gang.placed.values()]
+    snapshot = context.state.snapshot
+    withheld = WithheldCapacity(snapshot)
+    held = [
+        reservation
+        for key, reservation in context.reservations.items()
+        if not any(gang.key == key for gang in pool.gangs)
+    ]
+    withheld.set(held)
+    freed = snapshot.freed
+    try:
+        pool.free = _fitting(context, pool)
+        releasable = ReleasablePods(context.state, members)
+        with releasable.without(np.arange(len(members))):
+            room = _fitting(context, pool)
+    finally:
+        withheld.set([])
+        snapshot.freed = freed
+    pool.seats = room - sum(gang.task.least for gang in pool.gangs)
+
+
+def _fitting(context: PreemptionContext, pool: Pool) -> int:
+    by_row = context.state.snapshot.view(pool.spec).refresh().by_row
+    return int(by_row[sorted(pool.rows)].sum() if pool.rows is not None else by_row.sum())
+
+
+Queue = str
+
+
+def targets(context: PreemptionContext, pool: Pool) -> list[int]:
+    """The gangs' sizes: across queues by their usage levels, inside a queue by priority, and among equals
+    by the objective."""
+    if not context.queues.enabled:
+        return _by_priority(pool.gangs, pool.seats)
+    shares = _seats_by_queue(context, pool)
+    found: dict[int, int] = {}
+    for queue, seats in shares.items():
+        own = [gang for gang in pool.gangs if gang.gang.queue == queue]
+        sizes_of_own = _by_priority(own, seats)
+        found |= {id(gang): size for gang, size in zip(own, sizes_of_own, strict=True)}
+    return [found[id(gang)] for gang in pool.gangs]
+
+
+def _by_priority(gangs: Sequence[ElasticGang], seats: int) -> list[int]:
+    found: dict[int, int] = {}
+    order = sorted(gangs, key=lambda gang: -gang.gang.priority)
+    for _, group in groupby(order, key=lambda gang: gang.gang.priority):
+        equals = list(group)
+        ranges = [_range(gang) for gang in equals]
+        by_line = all(gang.task.objective == FILL for gang in equals)
+        given = (sizes.fill if by_line else sizes.even)(ranges, max(0, seats))
+        seats -= sum(size - gang.task.least for size, gang in zip(given, equals, strict=True))
+        found |= {id(gang): size for gang, size in zip(equals, given, strict=True)}
+    return [found[id(gang)] for gang in gangs]
+
+
+def _range(gang: ElasticGang) -> SizeRange:
+    task = gang.task
+    return SizeRange(task.least, task.most, task.step, len(gang.placed))
+
+
+def _seats_by_queue(context: PreemptionContext, pool: Pool) -> dict[Queue, int]:
+    """Seat by seat to the queue with the lowest dominant share by weight, as far as its gangs can use them
+    and its capability allows."""
+    queues = context.queues
+    request = dict(pool.spec.requests)
+    wanted: dict[Queue, int] = {}
+    held: dict[Queue, int] = {}
+    for gang in pool.gangs:
+        name = gang.gang.queue
+        wanted[name] = wanted.get(name, 0) + gang.task.most - gang.task.least
+        held[name] = held.get(name, 0) + gang.spare
+    seats = dict.fromkeys(wanted, 0)
+    heap = []
+    for name, most in list(wanted.items()):
+        queue = queues.by_name[name]
+        part = max(
+            (
+                amount / queues.total[each]
+                for each, amount in request.items()
+                if queues.total.get(each)
+            ),
+            default=0.0,
+        )
+        _, _, level, _ = quota.usage_level(queue, queues.total)
+        step = part / max(queue.seen.weight, 1)
+        wanted[name] = min(most, _within_capability(context, name, request, held[name]))
+        heap.append((level - held[name] * step, name, step))
+    heapify(heap)
+    left = pool.seats
+    while heap and left > 0:
+        level, name, step = heap[0]
+        if seats[name] >= wanted[name]:
+            heappop(heap)
+            continue
+        seats[name] += 1
+        left -= 1
+        heapreplace(heap, (level + step, name, step))
+    return seats
+
+
+def _within_capability(
+    context: PreemptionContext, name: Queue, request: dict[str, int], held: int
+) -> int:
+    """How many members above the least sizes the capability of the queue and of those above it allows."""
+    most = 2**31
+    for above in context.queues.by_name[name].path:
+        for resource, limit in above.capability.items():
+            if amount := request.get(resource, 0):
+                most = min(most, held + (limit - above.used.get(resource, 0)) // amount)
+    return max(most, 0)

@@ -1,0 +1,33 @@
+"""When an elastic gang may be resized though nobody needs it: each such change costs its work some time.
+
+- Two of them are a hold apart. So A to B to A within a hold cannot happen.
+- All of them together cost at most a share of the time that the gang has run.
+- A gang that has just started has no work to lose yet: what it gets then counts as its start.
+"""
+
+from dataclasses import dataclass
+from math import inf
+
+from central.scheduler.elastic.elastic_gang import ElasticGang
+
+START_S = 10.0  # of a gang's life in which it may grow without cost
+
+
+@dataclass(slots=True)
+class ResizeHistory:
+    started: float
+    last: float = -inf  # the last change that nobody else needed
+    cost_s: float = 0.0  # of all such changes
+
+    def allowed_at(self, gang: ElasticGang, churn: float) -> float:
+        """When the next change that nobody needs may happen. churn: share of the running time."""
+        paid = self.started + (self.cost_s + gang.cost_s) / churn if churn else inf
+        return max(self.last + gang.hold_s, paid)
+
+    def starting(self, now: float) -> bool:
+        return now - self.started <= START_S
+
+    def record(self, gang: ElasticGang, now: float) -> None:
+        if not self.starting(now):
+            self.last = now
+            self.cost_s += gang.cost_s

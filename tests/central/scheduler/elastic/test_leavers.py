@@ -1,0 +1,53 @@
+"""Who leaves, against every choice there is."""
+
+import random
+from itertools import combinations
+
+from central.scheduler.elastic import leavers
+from central.scheduler.elastic.leavers import Seat
+
+
+def rating(seats: list[Seat], gone: set[int]) -> tuple[int, ...]:
+    """Less is better. Written apart from the code."""
+    stay = [seat for seat in seats if seat.number not in gone]
+    domains = [len({seat.path[: level + 1] for seat in stay}) for level in range(3)]
+    left = [seat for seat in seats if seat.number in gone]
+    return (*domains, sum(seat.lost for seat in left), -sum(seat.number for seat in left))
+
+
+def test_the_choice_is_the_best_of_all() -> None:
+    for seed in range(5000):
+        dice = random.Random(seed)
+        count = dice.randint(1, 9 if seed % 10 else 12)
+        seats = [
+            Seat(
+                number,
+                (dice.randint(0, 1), dice.randint(0, 2), dice.randint(0, 2)),
+                dice.choice((0, 0, 5)),
+            )
+            for number in dice.sample(range(30), count)
+        ]
+        leave = dice.randint(0, count)
+        found = set(leavers.choose(seats, leave))
+        assert len(found) == leave
+        best = min(
+            rating(seats, set(gone))
+            for gone in combinations([seat.number for seat in seats], leave)
+        )
+        assert rating(seats, found) == best, (seats, leave)
+
+
+def test_two_nodes_of_two_become_one_of_two() -> None:
+    """The highest numbers would leave one member on each node."""
+    seats = [Seat(0, (0, 0)), Seat(1, (0, 1)), Seat(2, (0, 0)), Seat(3, (0, 1))]
+    assert leavers.choose(seats, 2) == [1, 3]
+
+
+def test_a_rack_is_left_before_a_node_of_the_larger_one() -> None:
+    seats = [Seat(n, (0, n // 2)) for n in range(4)] + [Seat(n, (1, 9)) for n in (4, 5)]
+    assert leavers.choose(seats, 2) == [4, 5]
+
+
+def test_equal_members_leave_from_the_highest_number_down() -> None:
+    assert leavers.choose([Seat(n, (0, 0)) for n in range(4)], 2) == [2, 3]
+    assert leavers.choose([Seat(n, (0, 0), lost=n == 3) for n in range(4)], 2) == [1, 2]
