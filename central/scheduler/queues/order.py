@@ -45,6 +45,8 @@ def rank(gang: Gang) -> tuple[int, int, float, GangKey]:
     """The order inside a queue. Cached as gang.attempt.rank until the gang changes."""
     placed = len(gang.counts.placed)
     surplus = placed - gang.minimum + 1 if placed and not gang.missing() else 0
+    if gang.object is not None and gang.object.min_resources:
+        surplus = 0  # its members create the others as they run: these are no less needed
     return (-gang.priority, surplus, gang.created, gang.key)
 
 

@@ -77,3 +77,14 @@ def test_between_queues_the_share_decides_about_each_pod_of_the_surplus() -> Non
     first = job("g0", 8, gpus=1, least=1, queue="b", created=0.0)
     world.step(1.0, *queues, *first, *job("g1", 8, gpus=1, least=1, queue="a", created=1.0))
     assert placed(world, 2) == [2, 6]
+
+
+def test_members_of_a_gang_with_min_resources_are_not_surplus() -> None:
+    """A driver's executors go before the next driver, as by age."""
+    world = World(*(factories.node(f"n{i}", gpus=1) for i in range(2)))
+    least = (("cpu", 1),)
+    groups = [factories.gang(name, 1, min_resources=least) for name in ("g0", "g1")]
+    world.step(0.0, *groups, factories.pod("g0-driver", gang="g0", gpus=1, created=0.0))
+    executor = factories.pod("g0-executor", gang="g0", gpus=1, created=2.0)
+    world.step(1.0, executor, factories.pod("g1-driver", gang="g1", gpus=1, created=1.0))
+    assert placed(world, 2) == [2, 0]
