@@ -80,6 +80,8 @@ def bare(fact: PodSeen) -> PodSeen:
             fact.spec.requests,
             gpu_containers=fact.spec.gpu_containers,
             share_containers=fact.spec.share_containers,
+            rdma_containers=fact.spec.rdma_containers,
+            rdma_limits=fact.spec.rdma_limits,
         ),
         fact.node,
         fact.phase,

@@ -229,6 +229,22 @@ def test_a_running_pod_that_fails_keeps_its_gpus(
     assert bound(decisions) == {"small-0"}
 
 
+def test_a_running_pod_that_fails_keeps_its_share_of_a_nic(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two NICs of 40 handles: it has 16 of one, so four others of 16 do not fit beside it."""
+    scheduler, nics = new_scheduler(factories.LEVELS), factories.carded(factories.topology(8), 40)
+    runs = factories.wishing(factories.pod("runs", 1, node="a", phase="Running"), 16)
+    report = factories.report("a", nics, 1, (factories.grant_card("runs", 0),))
+    schedule_once(scheduler, [factories.node("a"), report, runs], 0.0)
+    poison, handlers = replace(runs, priority=3), apply_module.HANDLERS
+    monkeypatch.setitem(handlers, PodSeen, Handler(handlers[PodSeen], poison, True))
+    others = [factories.wishing(factories.pod(f"p{i}", 1, created=i), 16) for i in range(4)]
+    decisions = schedule_once(scheduler, [poison, *others], 1.0)
+    check_invariants(scheduler)
+    assert bound(decisions) == {"p0", "p1", "p2"}
+
+
 def test_many_objects_with_one_fault_cost_one_rebuild(monkeypatch: pytest.MonkeyPatch) -> None:
     scheduler, handlers = new_scheduler(factories.LEVELS), apply_module.HANDLERS
     real = handlers[PodSeen]
