@@ -97,10 +97,11 @@ class LocalCluster:
         self.client = connect(str(self.kubeconfig))
         self._stack.callback(self.client.close)
 
-    def start_scheduler(self) -> None:
-        """Starts the scheduler, at the same address each time."""
+    def start_scheduler(self, program: Sequence[str] = ("-m", "central")) -> None:
+        """Starts the scheduler, at the same address each time. program: what Python runs, for a
+        scheduler with extensions of one's own."""
         self.server = self.server or f"127.0.0.1:{_free_port()}"
-        command = [sys.executable, "-m", "central", "central", "--kubeconfig", str(self.kubeconfig)]
+        command = [sys.executable, *program, "central", "--kubeconfig", str(self.kubeconfig)]
         command += ["--tls-dir", str(self.tls), "--listen", self.server, *self._flags]
         with self.scheduler_log.open("ab") as output:
             self._scheduler = subprocess.Popen(

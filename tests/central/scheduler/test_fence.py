@@ -229,9 +229,7 @@ def test_a_running_pod_that_fails_keeps_its_gpus(
     assert bound(decisions) == {"small-0"}
 
 
-def test_a_running_pod_that_fails_keeps_its_share_of_a_nic(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_running_pod_that_fails_keeps_its_share_of_a_nic(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two NICs of 40 handles: it has 16 of one, so four others of 16 do not fit beside it."""
     scheduler, nics = new_scheduler(factories.LEVELS), factories.carded(factories.topology(8), 40)
     runs = factories.wishing(factories.pod("runs", 1, node="a", phase="Running"), 16)
