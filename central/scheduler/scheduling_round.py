@@ -61,6 +61,13 @@ class Round:
     )  # by equivalence, see _refused_alike
     memory: PassMemory = field(default_factory=PassMemory.empty)
 
+    def floods(self) -> bool:
+        return any(tries >= FLOOD_TRIES for tries in self.by_namespace.values())
+
+    def must_wait(self, gang: Gang) -> bool:
+        """Whether its namespace has had its attempts, so that it is tried behind the others."""
+        return self.by_namespace[gang.namespace] >= FLOOD_TRIES and gang.key in self.left
+
     def next_pass(self, due: dict[GangKey, None]) -> None:
         self.left, self.last_pass, self.dropped = due, True, False
         self.memory = PassMemory.empty()
@@ -178,8 +185,11 @@ def _in_order(
         yield from order.in_order(scheduler.queues, gangs, again)
         return
     waiting_behind: list[Gang] = []
+    if this.floods():  # known before, so they need not be put in order among the others
+        waiting_behind = [gang for gang in gangs if this.must_wait(gang)]
+        gangs = [gang for gang in gangs if not this.must_wait(gang)]
     for gang in order.in_order(scheduler.queues, gangs, again):
-        if this.by_namespace[gang.namespace] >= FLOOD_TRIES and gang.key in this.left:
+        if this.must_wait(gang):
             waiting_behind.append(gang)
         else:
             yield gang

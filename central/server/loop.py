@@ -25,7 +25,8 @@ log = logging.getLogger(__name__)
 TICK_S = 0.5  # the longest time between two cycles: retries and grace periods end without a fact
 BATCH_WINDOW_S = 0.01  # collects facts after a cycle: a gang's pods arrive one by one
 SLICE_S = 0.25  # after which a cycle leaves further gangs to the next one
-BATCH = 20_000  # facts per cycle, so that the initial list does not delay questions
+BATCH = 20_000  # facts at once of the initial list, so that it does not delay questions
+BATCH_SYNCED = 4_000  # facts per cycle after it: about as long as two slices
 
 Submit = Callable[[Iterable[Decision]], None]
 Publish = Callable[[Mapping[str, tuple[Grant, ...]]], None]
@@ -148,6 +149,7 @@ class Loop:
     def _drain_inbox(self, wait_s: float) -> tuple[list[Fact], list[_Question]]:
         facts: list[Fact] = []
         questions: list[_Question] = []
+        most = BATCH_SYNCED if self.synced else BATCH
         try:
             item = self._inbox.get(timeout=wait_s) if wait_s else self._inbox.get_nowait()
             if (rest_s := self._ended_at + BATCH_WINDOW_S - self._runtime.monotonic()) > 0:
@@ -157,7 +159,7 @@ class Loop:
                     questions.append(item)
                 elif item is not None:
                     facts.append(item)
-                if len(facts) >= BATCH:
+                if len(facts) >= most:
                     break
                 item = self._inbox.get_nowait()
         except Empty:

@@ -199,3 +199,27 @@ def test_a_long_cycle_is_cut_and_its_journal_replays(
         f"bind p{i:02} to a" for i in range(8)
     ]
     assert replay(str(tmp_path / "cut.journal"), check=True).decisions > 20
+
+
+def test_no_cycle_takes_a_flood_of_facts_at_once() -> None:
+    """Facts and questions of others are not behind all of it."""
+    world, cycles = World(), list[int]()
+    most = loop_module.BATCH_SYNCED
+    loop = Loop(
+        new_scheduler(factories.LEVELS),
+        ready=lambda: True,
+        on_cycle=lambda facts, decisions, took_s: cycles.append(len(facts)),
+    )
+
+    def flood(_: object) -> None:
+        for number in range(2 * most + 10):
+            loop.put(NodeSilent(f"n{number}"))
+
+    with running(loop, world):
+        eventually(lambda: loop.synced)
+        loop.ask(flood)
+        loop.put(factories.node("a"))
+        loop.put(factories.pod("one", 1))
+        assert world.bound.wait(30.0)
+    assert max(cycles) == most
+    assert sum(cycles) == 2 * most + 12
