@@ -12,6 +12,7 @@ from central.cli.jobs.api import JOBS, PODS, Api, CannotDo
 from central.cli.jobs.describe import group_of, job_pods, task_of, why_of
 from central.kube.transport.http_client import StatusError, Unreachable
 from central.model.json_types import Json
+from central.model.wording import NEVER
 
 ENDED = ("Completed", "Failed", "Aborted", "Terminated")
 POLL_S = 1.0
@@ -24,8 +25,9 @@ def watch(api: Api, args: argparse.Namespace) -> int:
     return watch_job(api, args.chosen, lambda line: print(line, flush=True))
 
 
-def watch_job(api: Api, name: str, say: Callable[[str], None]) -> int:
-    """Says the phase and its reason at each change until the job ends. 0 if it is Completed, else 1."""
+def watch_job(api: Api, name: str, say: Callable[[str], None], *, until_never: bool = False) -> int:
+    """Says the phase and its reason at each change until the job ends. 0 if it is Completed, else 1.
+    until_never: ends with 1, too, once the scheduler says that the job can never start."""
     uid = api.get(JOBS, name)["metadata"]["uid"]
     last = ""
     for event, found in api.changes(JOBS, fieldSelector=f"metadata.name={name}"):
@@ -47,6 +49,8 @@ def watch_job(api: Api, name: str, say: Callable[[str], None]) -> int:
             last = line
         if phase in ENDED:
             return 0 if phase == "Completed" else 1
+        if until_never and NEVER in why:
+            return 1
     return 1
 
 

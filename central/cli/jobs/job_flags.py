@@ -101,6 +101,12 @@ RUN: tuple[Flag, ...] = (
         "widest topology level that the job may span: island, node or a level's label key",
         {"shown": "any"},
     ),
+    (
+        "--wait",
+        "create nothing that can't start, and wait until every job has ended: exit code 0 if all "
+        "are Completed, 1 if one is not or can never start",
+        {},
+    ),
     ("--dry-run", "print the manifest and create nothing", {}),
 )
 LIST: tuple[Flag, ...] = (

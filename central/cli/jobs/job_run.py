@@ -3,11 +3,13 @@
 import argparse
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from central.cli.jobs import follow
 from central.cli.jobs.api import JOBS, Api, CannotDo
 from central.cli.jobs.job_warnings import warnings
 from central.kube.decode import job_decoder
@@ -21,14 +23,36 @@ MANIFESTS = (".yaml", ".yml", ".json")
 def run(api: Api, args: argparse.Namespace) -> int:
     objects = objects_of(api.namespace, args)
     kinds = [api.kind_of(obj) for obj in objects]  # fails before anything is created
-    for kind, obj in zip(kinds, objects, strict=True):
-        if kind.kind == JOBS.kind and kind.api_version == JOBS.api_version:
-            for warning in warnings(api, obj):
-                print(f"lockstep: warning: {warning}", file=sys.stderr)
+    warned = [list(warnings(api, obj)) if _is_job(obj) else [] for obj in objects]
+    if args.wait and (first := next(filter(None, warned), None)):
+        raise CannotDo(f"{first[0]}; nothing was created")
+    jobs = []
+    for kind, obj, sentences in zip(kinds, objects, warned, strict=True):
+        for warning in sentences:
+            print(f"lockstep: warning: {warning}", file=sys.stderr)
         made = api.create(kind, obj)
         word = "run" if kind.api_version == JOBS.api_version else "create"
-        print(f"{word} {kind.singular} {made['metadata']['name']} successfully")
-    return 0
+        print(f"{word} {kind.singular} {made['metadata']['name']} successfully", flush=True)
+        jobs += [made["metadata"]["name"]] if _is_job(obj) else []
+    return _wait(api, jobs) if args.wait else 0
+
+
+def _wait(api: Api, jobs: list[str]) -> int:
+    """0 if all are Completed, else 1. Says what each waits for."""
+    codes = [0]
+    for name in jobs:
+        head = f"job {name}: " if len(jobs) > 1 else ""
+        say = partial(_say, head)
+        codes.append(follow.watch_job(api, name, say, until_never=True))
+    return max(codes)
+
+
+def _say(head: str, line: str) -> None:
+    print(head + line, flush=True)
+
+
+def _is_job(obj: Json) -> bool:
+    return (obj["apiVersion"], obj["kind"]) == (JOBS.api_version, JOBS.kind)
 
 
 def show(namespace: str, args: argparse.Namespace) -> int:
@@ -47,7 +71,7 @@ def objects_of(namespace: str, args: argparse.Namespace) -> list[Json]:
 
 def _check(namespace: str, obj: Json) -> None:
     """Refuses a Job that the scheduler would leave pending as invalid, with the same message."""
-    if (obj["apiVersion"], obj["kind"]) != (JOBS.api_version, JOBS.kind):
+    if not _is_job(obj):
         return
     meta = obj["metadata"]
     name = str(meta.get("name") or meta.get("generateName") or "")

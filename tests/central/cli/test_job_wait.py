@@ -1,0 +1,84 @@
+"""`lockstep job run --wait`: exit codes, and what can never start."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import orjson
+import pytest
+
+from central.kube.transport.http_client import Client
+from tests.central.cli.run_cli import JOBS, Lockstep
+from tests.central.cli.test_job_warnings import cluster
+from tests.fakes.eventually import eventually
+
+__all__ = ["cluster"]  # the fixture
+
+
+@contextmanager
+def controller(client: Client, *states: dict[str, Any]) -> Iterator[None]:
+    """Writes these states into each new Job, one after the other."""
+
+    def work() -> None:
+        eventually(lambda: client.get(JOBS)["items"])
+        for state in states:
+            for job in client.get(JOBS)["items"]:
+                changed = orjson.dumps({**job, "status": {"state": state}})
+                path = f"{JOBS}/{job['metadata']['name']}/status"
+                assert client.request("PUT", path, changed).ok
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("states", "code", "last"),
+    [
+        (({"phase": "Running"}, {"phase": "Completed"}), 0, "Completed"),
+        (({"phase": "Failed", "message": "exit 3"},), 1, "Failed: exit 3"),
+        (({"phase": "Aborted"},), 1, "Aborted"),
+        (
+            ({"phase": "Pending", "message": "can never start: no node has so many"},),
+            1,
+            "can never start: no node has so many",
+        ),
+    ],
+)
+def test_the_exit_code_says_how_it_ended(
+    states: tuple[dict[str, Any], ...], code: int, last: str, lockstep: Lockstep, client: Client
+) -> None:
+    with controller(client, *states):
+        output = lockstep("job", "run", "j", "-i", "x", "--wait", code=code)
+    assert output.startswith("run job j successfully\n")
+    assert output.rstrip().endswith(last)
+
+
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.parametrize("flags", [("-q", "nope"), ("--priority", "nope"), ("-g", "9")])
+def test_nothing_is_created_that_cannot_start(
+    flags: tuple[str, ...], lockstep: Lockstep, client: Client
+) -> None:
+    output = lockstep("job", "run", "j", "-i", "x", "--wait", *flags, code=2)
+    assert output.rstrip().endswith("; nothing was created")
+    assert not client.get(JOBS)["items"]
+
+
+def test_all_jobs_of_a_file_are_waited_for(
+    lockstep: Lockstep, client: Client, tmp_path: Any
+) -> None:
+    manifest = tmp_path / "jobs.yaml"
+    texts = [lockstep("job", "run", name, "-i", "x", "--dry-run") for name in ("a", "b")]
+    manifest.write_text("---\n".join(texts))
+    with controller(client, {"phase": "Running"}, {"phase": "Completed"}):
+        output = lockstep("job", "run", "-f", str(manifest), "--wait")
+    for name in ("a", "b"):
+        assert f"run job {name} successfully" in output
+        assert any(
+            line.startswith(f"job {name}: ") and line.endswith("Completed")
+            for line in output.splitlines()
+        )
