@@ -77,3 +77,18 @@ def test_policies_speak_of_the_pods_that_there_are(tmp_path: Path) -> None:
     assert {port["port"] for port in names["ports"]} == {53}
     replicas = found["Deployment", "lockstep-central"]["spec"]["replicas"]
     assert found["PodDisruptionBudget", "lockstep-central"]["spec"]["maxUnavailable"] < replicas
+
+
+def test_the_quota_forbids_the_class_that_is_shipped(tmp_path: Path) -> None:
+    """In each namespace of the example, for a PriorityClass that exists, and never in the system namespace."""
+    found = built(tmp_path, "critical-quota")
+    quotas = list(yaml.safe_load_all((FOLDER / "components/critical-quota/quota.yaml").read_text()))
+    spaces = {each["metadata"]["namespace"] for each in quotas}
+    assert spaces == {"team-a", "team-b"}
+    assert ("ResourceQuota", "no-lockstep-critical") in found
+    for quota in quotas:
+        assert quota["spec"]["hard"] == {"pods": "0"}
+        (scope,) = quota["spec"]["scopeSelector"]["matchExpressions"]
+        assert (scope["scopeName"], scope["operator"]) == ("PriorityClass", "In")
+        for name in scope["values"]:
+            assert ("PriorityClass", name) in found
