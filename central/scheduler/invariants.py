@@ -209,13 +209,14 @@ def _owners(state: ClusterState) -> None:
 
 
 def _reservations(scheduler: Scheduler) -> None:
-    """Each reservation is of a waiting gang, and its capacity is still free after the cycle."""
+    """Each reservation is of a waiting gang, or of one that is moved, and its capacity is still free after the cycle."""
     snapshot = scheduler.state.snapshot
     heads: Counter[str] = Counter()
     for key, kept in scheduler.reservations.items():
-        assert scheduler.state.pending.waiting.get(key) is kept.gang, (
-            f"{key} has a reservation and is not waiting"
-        )
+        if kept.moved is None:
+            assert scheduler.state.pending.waiting.get(key) is kept.gang, (
+                f"{key} has a reservation and is not waiting"
+            )
         heads[kept.queue] += not kept.by_eviction
         free = snapshot.columns.free[kept.place.rows, : kept.withheld.shape[1]]
         assert (np.maximum(free, 0) >= kept.withheld).all(), (

@@ -79,7 +79,7 @@ class ReservedCapacity:
         self._withheld = WithheldCapacity(scheduler.state.snapshot)
         self._pending.end_preemption_backoff(now)
         for key, held in list(self._reservations.items()):
-            if self._pending.waiting.get(key) is not held.gang:
+            if not self._holds(key, held):
                 self.drop(key)
                 continue
             if resumed:
@@ -91,6 +91,16 @@ class ReservedCapacity:
                 self._broken.add(key)
                 reclaim.cancel(self._context, held)
         self._keep_one_head_per_queue()
+
+    def _holds(self, key: GangKey, held: Reservation) -> bool:
+        """Whether the gang still waits, or its moved pods are still to be made again."""
+        if held.moved is None:
+            return self._pending.waiting.get(key) is held.gang
+        held.gang = self._state.gangs.get(key, held.gang)  # made again, with its first new pod
+        if not held.moved.awaited(self._state, self._now):
+            return False
+        self._pending.preemption_retry_at.add(held.moved.until)
+        return held.refresh(self._state, self._now)
 
     def _keep_one_head_per_queue(self) -> None:
         """Gangs of two deleted queues are in one queue then, so that it may have two heads. The
@@ -133,6 +143,8 @@ class ReservedCapacity:
         that does not fit, reserves capacity for it."""
         key = gang.key
         own = self._reservations.get(key)
+        if own is not None and own.moved is not None:
+            return []  # others are still where it is moved to
         if (
             own is not None
             and own.by_eviction
@@ -183,8 +195,10 @@ class ReservedCapacity:
         self._tried.add(gang.key)
 
     def release(self, gang: Gang) -> None:
-        """Drops the reservation of a gang that cannot be tried now."""
-        if gang.key in self._reservations:
+        """Drops the reservation of a gang that cannot be tried now. A moved gang is tried once all of its
+        pods are made again."""
+        own = self._reservations.get(gang.key)
+        if own is not None and own.moved is None:
             self.drop(gang.key)
 
     def drop(self, key: GangKey) -> None:
@@ -291,6 +305,9 @@ class ReservedCapacity:
             self._reservations[key] = held = reclaim.start_evictions(
                 self._context, gang, request, plan, self._now
             )
+            for place in plan.new_places:
+                place.refresh(self._state, self._now)
+                self._reservations[place.gang.key] = place
             return reclaim.continue_evictions(self._context, held)
         except Exception:
             for pod in plan.victims:

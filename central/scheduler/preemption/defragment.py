@@ -24,10 +24,13 @@ from central.scheduler.preemption.preemption_request import (
     PreemptionRequest,
 )
 from central.scheduler.preemption.victims import VictimSearch
+from central.scheduler.reservation.release_forecast import taken_capacity
+from central.scheduler.reservation.reservation import MovedPods, Reservation, ReservedPlace
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.state.gangs import Gang
 from protos.names import GPU
 
+KEPT_S = 300.0  # after a move is decided, in which the pods' controller makes them again
 SETTLED_S = 300.0  # run time before a gang may be moved, so that none moves to and fro
 MAX_TRIALS = 200  # sets of gangs that are tried, least work lost first
 MAX_GANGS = 3  # in such a set
@@ -40,12 +43,20 @@ def plan(context: PreemptionContext, request: PreemptionRequest) -> PreemptionPl
     def may_move(claimant: Gang, other: Gang) -> bool:
         return other.priority <= claimant.priority and _is_movable(context, other, request.now)
 
+    places: dict[frozenset[str], tuple[Reservation, ...]] = {}  # by the pods that are moved
+
     def find_places(draft: Draft, victims: Sequence[Pod]) -> bool:
-        return _find_places(context, draft, victims)
+        kept = _find_places(context, draft, victims, request.now)
+        if kept is not None:
+            places[_uids(victims)] = kept
+        return kept is not None
 
     narrowed = replace(request, may_evict=may_move, extra_check=find_places)
     found = preemption_plan.find_victims(context, narrowed) or _try_gang_sets(context, narrowed)
-    return replace(found, victims_fit_elsewhere=True) if found is not None else None
+    if found is None:
+        return None
+    kept = places[_uids(found.victims)]
+    return replace(found, victims_fit_elsewhere=True, new_places=kept)
 
 
 def next_settled(context: PreemptionContext, now: float) -> list[float]:
@@ -91,20 +102,38 @@ def _began(pod: Pod) -> float | None:
     return pod.seen.started if pod.seen.started is not None else pod.since
 
 
-def _find_places(context: PreemptionContext, draft: Draft, victims: Sequence[Pod]) -> bool:
-    """Whether all victims fit beside what the draft holds, the gang with the largest pods first."""
+def _uids(pods: Sequence[Pod]) -> frozenset[str]:
+    return frozenset(pod.seen.uid for pod in pods)
+
+
+def _find_places(
+    context: PreemptionContext, draft: Draft, victims: Sequence[Pod], now: float
+) -> tuple[Reservation, ...] | None:
+    """Where all victims fit beside what the draft holds, the gang with the largest pods first; None: they
+    do not."""
+    snapshot = draft.snapshot
     gangs: dict[int, tuple[Gang, list[Pod]]] = {}
     for pod in victims:
         gang = context.state.gang_of(pod)
         if gang is None:
-            return False
+            return None
         gangs.setdefault(id(gang), (gang, []))[1].append(pod)
+    found: list[Reservation] = []
     for gang, pods in sorted(gangs.values(), key=_size, reverse=True):
+        free, masks = snapshot.columns.free.copy(), list(snapshot.columns.gpus.free_mask)
+        request = placement_attempts.re_place(context.state, gang, pods)
         try:
-            placement.fit(draft, placement_attempts.re_place(context.state, gang, pods))
+            placement.fit(draft, request)
         except DoesNotFit:
-            return False
-    return True
+            return None
+        taken = taken_capacity(snapshot, free, masks)
+        gpus = taken.masks if request.by_islands else [0] * len(taken.masks)
+        place = ReservedPlace.on(snapshot, taken.rows, taken.need, gpus, taken.volumes)
+        moved = MovedPods(_uids(pods), now + KEPT_S)
+        found.append(
+            Reservation(gang, request, place, now, "", by_eviction=True, strict=True, moved=moved)
+        )
+    return tuple(found)
 
 
 def _size(one: tuple[Gang, list[Pod]]) -> tuple[int, int]:

@@ -69,4 +69,5 @@ class PreemptionPlan:
     need: Ints
     masks: Sequence[int]
     victims_fit_elsewhere: bool = False
+    new_places: tuple[Reservation, ...] = ()  # of the victims, if they are moved
     volumes: frozenset[str] = frozenset()

@@ -11,6 +11,7 @@ Design: docs/design/0018-reservations.md
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
+from typing import NamedTuple
 
 import numpy as np
 
@@ -56,6 +57,20 @@ class ReservedPlace:
         return cls(rows, need, masks, volumes, place_name(snapshot, rows), versions)
 
 
+class MovedPods(NamedTuple):
+    """Pods that defragmentation has evicted. Their gang's new place is kept until they are made again."""
+
+    uids: frozenset[str]
+    until: float
+
+    def awaited(self, state: ClusterState, now: float) -> bool:
+        """Whether it is not too late, and all of them have gone or are going."""
+        pods = state.pods
+        return now < self.until and all(
+            uid not in pods or pods[uid].leaving or not pods[uid].alive for uid in self.uids
+        )
+
+
 @dataclass(slots=True, eq=False)
 class Reservation:
     gang: Gang
@@ -73,6 +88,7 @@ class Reservation:
     dry_run_sent: bool = False
     withheld_volumes: frozenset[str] = frozenset()  # of the volumes, those that are available
     victims_fit_elsewhere: bool = False  # the eviction is a defragmentation
+    moved: MovedPods | None = None  # of this gang, if the place is where it is moved to
 
     @property
     def queue(self) -> str:
@@ -107,6 +123,8 @@ class Reservation:
         )
 
     def describe(self, now: float) -> str:
+        if self.moved is not None:
+            return f"reserved: {self.place.name}, where the gang is moved to"
         if self.by_eviction:
             if self.victims:
                 return f"reserved: {self.place.name}; waiting for a dry run of the evictions"

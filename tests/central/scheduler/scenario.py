@@ -3,7 +3,7 @@
 rack r1: a8 b8-4          nodes with 8 GPUs, b has 4 in use; "rack r1 of block x:" names a block
 islands 4+4               the nodes' GPUs, from here on, are islands of these sizes
 queue a: [weight 2] [capability 8 GPUs] [guarantee 4 GPUs] [deserved 4 GPUs] [min runtime 60 s] [below org] [closed]
-gang train: 2 pods x 4 GPUs [+ 1 pod] [min 2] [in one rack] [priority 5] [queue a] [for 90 s] [not preemptable]
+gang train: 2 pods x 4 GPUs [+ 1 pod] [min 2] [in one rack] [priority 5] [queue a] [for 90 s] [not preemptable] [movable]
 after 60 s                the next lines come this much later; bound pods run, evicted pods are gone
 gangs small 20: 1 pod x 1 GPU [queue a]      small-1, small-2 and so on
 pod web: 1 GPU
@@ -29,7 +29,7 @@ from tests.central.scheduler.small_cluster import World
 GANG = re.compile(
     r"gang (?P<name>\S+): (?P<kinds>.*?)(?: min (?P<min>\d+))?(?: in one (?P<level>\S+))?"
     r"(?: priority (?P<priority>\d+))?(?: queue (?P<queue>\S+))?(?: for (?P<lasts>\d+) s)?"
-    r"(?P<kept> not preemptable)?$"
+    r"(?P<kept> not preemptable)?(?P<movable> movable)?$"
 )
 QUEUE = re.compile(
     r"queue (?P<name>\S+?):?(?: weight (?P<weight>\d+))?(?: capability (?P<capability>\d+) GPUs?)?"
@@ -163,7 +163,8 @@ def _gang(line: str, created: int) -> list[Fact]:
         for _ in range(int(amount[1])):
             name = f"{found['name']}-{len(pods)}"
             pod = factories.pod(name, int(amount[2] or 0), found["name"], created=float(created))
-            pods.append(replace(pod, runs_for_s=float(found["lasts"]) if found["lasts"] else None))
+            lasts = float(found["lasts"]) if found["lasts"] else None
+            pods.append(replace(pod, runs_for_s=lasts, movable=bool(found["movable"])))
     group = factories.gang(
         found["name"],
         int(found["min"] or len(pods)),

@@ -194,3 +194,61 @@ def test_against_all_sets_of_moves() -> None:
     assert possible > 30
     assert found >= 0.95 * possible
     assert least >= 0.9 * found
+
+
+# --- the new place -----------------------------------------------------------------------------
+
+
+def moved_from_halves() -> tuple[World, str]:
+    """Two nodes, each half full, and a gang that takes one of them: the name of the gang that is moved."""
+    world = halves()
+    world.step(LONG_S + 1, *job("big", 1, 8, created=9.0))
+    return world, world.evicted[0].partition("-")[0]
+
+
+def made_again(moved: str) -> list[Fact]:
+    return [
+        replace(f, uid="again", movable=True) for f in job(moved, 1, 4) if isinstance(f, PodSeen)
+    ]
+
+
+def test_a_moved_gang_keeps_its_new_place_until_its_pods_are_made_again() -> None:
+    world, moved = moved_from_halves()
+    early = job("early", 1, 4, created=1.0)
+    assert world.step(LONG_S + 2, *early) == [], "it is older than those that were moved"
+    assert world.step(LONG_S + 20) == ["big-0"]
+    assert world.step(LONG_S + 100, *made_again(moved)) == [f"{moved}-0"]
+    assert len(world.evicted) == 1
+
+
+def test_it_keeps_the_place_from_others_of_the_same_cycle() -> None:
+    world = halves()
+    world.step(LONG_S + 1, *job("big", 1, 8, created=9.0), *job("late", 1, 4, created=10.0))
+    assert len(world.evicted) == 1
+    moved = world.evicted[0].partition("-")[0]
+    assert world.step(LONG_S + 20, *made_again(moved)) == ["big-0", f"{moved}-0"]
+    assert "late" in world.told
+    assert not world.cluster.quarantine.set_asides
+
+
+def test_the_place_is_not_kept_for_ever() -> None:
+    world, _ = moved_from_halves()
+    assert world.step(LONG_S + 20, *job("early", 1, 4, created=1.0)) == ["big-0"]
+    assert world.step(LONG_S + 1 + defragment.KEPT_S) == ["early-0"]
+
+
+def test_the_place_is_given_up_if_the_pods_stay() -> None:
+    world = halves(labels=(("app", "w"),))
+    world.step(LONG_S + 0.5, factories.budget("w", 1))
+    world.budgets = {"left-0", "right-0"}
+    world.step(LONG_S + 1, *job("big", 1, 8, created=9.0))
+    assert any(held.moved for held in world.cluster.reservations.values())
+    for after in (2, 3, 4):
+        world.step(LONG_S + after)
+    assert not world.evicted
+    assert not any(held.moved for held in world.cluster.reservations.values())
+
+
+def test_the_more_urgent_may_take_the_place() -> None:
+    world, _ = moved_from_halves()
+    assert world.step(LONG_S + 2, *job("first", 1, 4, created=9.0, priority=5)) == ["first-0"]
