@@ -21,6 +21,9 @@ OWNER_MIN = "scheduling.volcano.sh/group-min-member"
 TOPOLOGY_MODE = "volcano.sh/network-topology-mode"  # hard or soft
 TOPOLOGY_TIER = "volcano.sh/network-topology-highest-tier"
 RUNS_FOR = f"{DOMAIN}/runs-for"  # expected run time of a pod: 90s, 1h30m; absent: unlimited
+# In simulations: how long a deleted pod takes to leave, and a bound one to run.
+GRACE = f"{DOMAIN}/grace"
+START_TAKES = f"{DOMAIN}/start-takes"
 CHECKPOINT = f"{DOMAIN}/checkpointed-at"  # time of the last checkpoint: 2026-11-20T10:00:00Z
 RESIZE_COST = f"{DOMAIN}/resize-cost"  # what a change of an elastic Job's size costs it: 40s
 YIELDS = f"{DOMAIN}/yields"  # "false": an elastic Job's surplus is not taken for others

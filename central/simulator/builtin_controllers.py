@@ -124,6 +124,9 @@ class BuiltinControllers:
     def __contains__(self, uid: str) -> bool:
         return uid in self._by_uid
 
+    def is_numbered(self, uid: str) -> bool:
+        return uid in self._by_uid and self._by_uid[uid].numbered
+
     def pod_created(self, owner: str, uid: str, name: str, phase: str) -> None:
         if (found := self._by_uid.get(owner)) is not None:
             found.add(uid, name, phase)

@@ -14,7 +14,7 @@ from central.model.facts import Answered, Fact, GangSeen, JobSeen, PodSeen
 from central.model.json_types import Json
 from central.simulator.documents import BadInput
 from central.simulator.priorities import PriorityClasses
-from central.simulator.simulation_result import Ended, SimulationResult
+from central.simulator.simulation_result import Ended, Resized, SimulationResult
 
 OWNERS = ("Job", "CronJob", "JobFlow", "JobTemplate", "Command")  # deleted with what they own
 ENDINGS = ("Completed", "Failed", "Terminated", "Aborted", "Succeed")
@@ -116,6 +116,7 @@ class JobObjects:
     ) -> Iterator[Fact]:
         if isinstance(asked, SetStatus):
             before = ((raw.get("status") or {}).get("state") or {}).get("phase")
+            self._note_size(place, (raw.get("status") or {}).get("elastic"), asked, now)
             raw = {**raw, "status": asked.status}
             phase = (asked.status.get("state") or {}).get("phase")
             if phase != before and phase in ENDINGS:
@@ -124,6 +125,13 @@ class JobObjects:
             raw = {**raw, "spec": {**raw["spec"], **asked.body["spec"]}}
         self._there[place] = raw
         yield from self._facts_of(place, raw)
+
+    def _note_size(self, place: ObjectKey, before: Any, asked: SetStatus, now: float) -> None:
+        after = asked.status.get("elastic") or {}
+        if after != (before or {}):
+            for task in after.values():
+                size, reason = task["size"], task["reason"]
+                self._result.resized.append(Resized(now, place[1], place[2], size, reason))
 
     def _facts_of(self, place: ObjectKey, raw: Json) -> Iterator[Fact]:
         kind = self._kinds.get(place[0])

@@ -28,7 +28,7 @@ from central.simulator.documents import BadInput, ManifestObject, SourceLocation
 from central.simulator.priorities import PriorityClasses
 from central.simulator.sim_budgets import DisruptionBudget
 from central.simulator.sim_pod import PodPlan
-from protos.names import DOMAIN, GROUP_NAMES, RUNS_FOR
+from protos.names import DOMAIN, GRACE, GROUP_NAMES, RUNS_FOR, START_TAKES
 from protos.topology import NodeTopology
 
 ARRIVES = f"{DOMAIN}/arrives-at"
@@ -221,6 +221,8 @@ class _ScenarioBuilder:
             tuple(found.labels.items()),
             str(owners[0].get("uid", "")) if owners else "",
             self._own_claims(found),
+            self._inherited(found, GRACE) or 0.0,
+            self._inherited(found, START_TAKES) or 0.0,
         )
 
     def _own_claims(self, found: ManifestObject) -> tuple[ClaimSeen, ...]:

@@ -18,6 +18,8 @@ class PodPlan:
     labels: tuple[tuple[str, str], ...]
     owner: str = ""  # uid of its controller
     claims: tuple[ClaimSeen, ...] = ()  # created and deleted with the pod
+    grace_s: float = 0.0  # how long it takes to leave when it is deleted
+    start_s: float = 0.0  # from its binding until it runs
 
 
 @dataclass(slots=True)

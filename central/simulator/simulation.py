@@ -17,13 +17,10 @@ from central.server.journal import Journal
 from central.simulator.agenda import Agenda
 from central.simulator.scenario import Scenario
 from central.simulator.simulation_result import Ended, Load, Pending, SimulationResult
-from central.simulator.world import World
+from central.simulator.world import Event, World
 
 MAX_CYCLES = 10_000  # at one time; decisions that undo each other would never end
 MAX_IDLE = 200  # consecutive wake-ups without any effect
-
-
-Event = Callable[[float], Iterable[Fact]]  # what happens at a time, and the facts that it makes
 
 
 class Simulation:
@@ -136,9 +133,9 @@ class Simulation:
             self.result.ended.append(Ended(self.now, *name, "PodGroup", tell.phase))
 
     def _note_endings(self) -> None:
-        for at, uid in self._world.endings:
-            self._agenda.note(at, partial(self._world.end, uid))
-        self._world.endings.clear()
+        for at, event in self._world.events:
+            self._agenda.note(at, event)
+        self._world.events.clear()
 
     def _note_wake(self) -> None:
         """The scheduler may be due without any fact, for a retry or the end of a grace period."""

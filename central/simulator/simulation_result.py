@@ -51,6 +51,17 @@ class Load:
     gangs_waiting: int
 
 
+@dataclass(frozen=True, slots=True)
+class Resized:
+    """An elastic Job has this many members from now on."""
+
+    at_s: float
+    namespace: str
+    name: str
+    size: int
+    reason: str
+
+
 UsageChange = tuple[float, str, float]  # time, job, and by how much its usage changes
 
 
@@ -60,6 +71,7 @@ class SimulationResult:
     evicted: list[Evicted] = field(default_factory=list)
     ended: list[Ended] = field(default_factory=list)
     waiting: list[Pending] = field(default_factory=list)  # at the end
+    resized: list[Resized] = field(default_factory=list)
     loads: list[Load] = field(default_factory=list)
     held: list[UsageChange] = field(default_factory=list)  # GPUs
     ran: list[UsageChange] = field(default_factory=list)  # pods

@@ -1,8 +1,9 @@
 """The world around the scheduler on virtual time: API server, controllers and nodes. Decisions take effect at once,
 and their effects come back as facts."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 
 from central.kube.decode import storage_decoder
 from central.kube.decode.quantities import parse_duration
@@ -33,10 +34,12 @@ from central.simulator.sim_kubelets import SimKubelets
 from central.simulator.sim_pod import PodPlan, SimPod, first_uid, gpus_of, group_of, job_of, waits
 from central.simulator.simulation_result import Ended, Evicted, Placed, SimulationResult
 from central.simulator.volume_controller import VolumeController
-from protos.names import RUNS_FOR
+from protos.names import GRACE, RUNS_FOR, START_TAKES
 from protos.topology import indices_of
 
 RUNS = ("Pending", "Running")
+
+Event = Callable[[float], Iterable[Fact]]  # what happens at a time, and the facts that it makes
 
 
 class World:
@@ -49,7 +52,7 @@ class World:
             delete=self._delete_pod,
         )
         self.pods: dict[str, SimPod] = {}  # by uid
-        self.endings: list[tuple[float, str]] = []  # times and uids of pods, for the agenda
+        self.events: list[tuple[float, Event]] = []  # of pods, for the agenda
         self._scenario = scenario
         self._result = result
         self._kubelets = SimKubelets(scenario.machines)
@@ -110,7 +113,7 @@ class World:
     def end(self, uid: str, now: float) -> Iterator[Fact]:
         """The pod completes, unless it was deleted before."""
         sim_pod = self.pods.get(uid)
-        if sim_pod is None or sim_pod.seen.phase != "Running":
+        if sim_pod is None or sim_pod.seen.phase != "Running" or sim_pod.seen.deleting:
             return
         self._stop(sim_pod, now)
         sim_pod.seen = replace(sim_pod.seen, phase="Succeeded")
@@ -142,11 +145,10 @@ class World:
             yield BindFailed(bind.pod, bind.node, f"node {bind.node} is gone")
             return
         self.pods_waiting -= waits(sim_pod.seen)
-        part = sim_pod.seen.part
-        if part is not None:
-            part = replace(part, ready=True)
-        sim_pod.seen = replace(sim_pod.seen, node=bind.node, phase="Running", part=part)
+        sim_pod.seen = replace(sim_pod.seen, node=bind.node)
         self._start(sim_pod, now, planned=bind.gpus)
+        if not sim_pod.plan.start_s:
+            self._run(sim_pod)
         self._controllers.pod_started(sim_pod.plan.owner)
         seen = sim_pod.seen
         self._result.placed.append(
@@ -165,6 +167,19 @@ class World:
         yield BindDone(bind.pod, bind.node)
         yield seen
 
+    def _run(self, sim_pod: SimPod) -> None:
+        part = sim_pod.seen.part
+        if part is not None:
+            part = replace(part, ready=True)
+        sim_pod.seen = replace(sim_pod.seen, phase="Running", part=part)
+
+    def _started(self, uid: str, now: float) -> Iterator[Fact]:
+        """The bound pod runs now, unless it was deleted before."""
+        sim_pod = self.pods.get(uid)
+        if sim_pod is not None and sim_pod.seen.phase == "Pending":
+            self._run(sim_pod)
+            yield sim_pod.seen
+
     def _evict(self, evict: Evict, now: float) -> Iterator[Fact]:
         sim_pod = self.pods.get(evict.pod)
         if sim_pod is None:
@@ -175,8 +190,8 @@ class World:
                 why = f"disruption budget {budget.name} allows no disruption now"
                 yield EvictDone(evict.pod, why, evict.trial)
                 return
-        if evict.trial:
-            yield EvictDone(evict.pod, "", trial=True)
+        if evict.trial or sim_pod.seen.deleting:
+            yield EvictDone(evict.pod, "", trial=evict.trial)
             return
         self._evicted(sim_pod, evict.why, now)
         yield EvictDone(evict.pod)
@@ -192,7 +207,13 @@ class World:
         if owner and raw["spec"].get("restartPolicy", "Always") == "Always":
             runs_s = None  # its containers restart in place
         plan = PodPlan(
-            runs_s, False, tuple(labels.items()), owner, storage_decoder.ephemeral_claims(raw)
+            runs_s,
+            False,
+            tuple(labels.items()),
+            owner,
+            storage_decoder.ephemeral_claims(raw),
+            parse_duration(annotations.get(GRACE, "0s")),
+            parse_duration(annotations.get(START_TAKES, "0s")),
         )
         self._scenario.plans[first_uid(seen.uid)] = plan
         yield from self._add_pod(seen, now)
@@ -247,8 +268,12 @@ class World:
             budget.running.add(seen.uid)
         self.gpus_used += wanted
         self._result.note(now, job_of(seen), wanted, 1)
+        running_at = now
+        if seen.phase == "Pending" and sim_pod.plan.start_s:
+            running_at += sim_pod.plan.start_s
+            self.events.append((running_at, partial(self._started, seen.uid)))
         if sim_pod.plan.runs_s is not None:
-            self.endings.append((now + sim_pod.plan.runs_s, seen.uid))
+            self.events.append((running_at + sim_pod.plan.runs_s, partial(self.end, seen.uid)))
 
     def _stop(self, sim_pod: SimPod, now: float) -> None:
         seen = sim_pod.seen
@@ -269,6 +294,31 @@ class World:
 
     def _remove_pod(self, sim_pod: SimPod, now: float, *, again: bool) -> Iterator[Fact]:
         """Deletes the pod. again: its controller, if it has one, recreates it."""
+        if (
+            sim_pod.plan.grace_s
+            and sim_pod.seen.node in self._kubelets
+            and self._kubelets.runs(sim_pod)
+        ):
+            yield from self._start_leaving(sim_pod, now, again=again)
+        else:
+            yield from self._forget_pod(sim_pod, now, again=again)
+
+    def _start_leaving(self, sim_pod: SimPod, now: float, *, again: bool) -> Iterator[Fact]:
+        """Its controller may create the next one, except of the same name."""
+        if sim_pod.seen.deleting:
+            return
+        sim_pod.seen = replace(sim_pod.seen, deleting=True)
+        if not self._controllers.is_numbered(sim_pod.plan.owner):
+            self._controllers.pod_lost(sim_pod.plan.owner, sim_pod.seen.uid)
+
+        def gone(at: float) -> Iterator[Fact]:
+            if sim_pod.seen.uid in self.pods:
+                yield from self._forget_pod(sim_pod, at, again=again)
+
+        self.events.append((now + sim_pod.plan.grace_s, gone))
+        yield sim_pod.seen
+
+    def _forget_pod(self, sim_pod: SimPod, now: float, *, again: bool) -> Iterator[Fact]:
         seen = sim_pod.seen
         if self._kubelets.runs(sim_pod):
             self._stop(sim_pod, now)
@@ -284,7 +334,8 @@ class World:
             uid = f"{first_uid(seen.uid)}#{self._pods_created}"
             created = now + self._pods_created * STEP_S
             yield from self._add_pod(
-                replace(seen, uid=uid, node="", phase="Pending", created=created), now
+                replace(seen, uid=uid, node="", phase="Pending", created=created, deleting=False),
+                now,
             )
 
     def reports(self, now: float) -> Iterator[Fact]:

@@ -14,7 +14,7 @@ from central.model.jobspec import (
     pod_name,
 )
 from central.model.json_types import ReadOnlyJson
-from protos.names import GROUP_NAMES, RUNS_FOR, TASK
+from protos.names import GRACE, GROUP_NAMES, RUNS_FOR, START_TAKES, TASK
 
 JOB = "volcano.sh/job-name"
 INDEX = "volcano.sh/task-index"
@@ -36,6 +36,8 @@ INHERITED = (
     "lockstep.dev/topology-required",
     "lockstep.dev/topology-preferred",
     RUNS_FOR,
+    GRACE,
+    START_TAKES,
 )
 
 

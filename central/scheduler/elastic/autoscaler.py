@@ -39,6 +39,7 @@ class Autoscaler:
         self._in_vain: dict[GangKey, int] = {}  # capacity epoch in which surplus did not suffice
         self._pending_since: dict[GangKey, float] = {}
         self._free_since: float | None = None
+        self._changed_at = -inf  # the last change of any size
         self._stamp: object = None
 
     def serves(self, context: PreemptionContext, gang: Gang) -> bool:
@@ -79,6 +80,7 @@ class Autoscaler:
     def _carry_out(self, context: PreemptionContext, found: Iterable[Resize], now: float) -> None:
         """Those who leave count as leaving from now on, and what they free is kept for the needs."""
         for resize in found:
+            self._changed_at = now
             start_leaving(resize.leaving)
             gang = context.state.gangs[resize.key]
             gang.invalidate_counts()
@@ -217,20 +219,22 @@ class Autoscaler:
         return found
 
     def _divide(self, context: PreemptionContext, pool: pools.Pool, now: float) -> list[Resize]:
-        ready = self._ready(pool.gangs, now)
-        while ready:
-            part = pools.Pool(pool.spec, ready, pool.rows)
-            pools.count_seats(context, part)
-            pool.free = part.free
-            goals = dict(zip(map(id, ready), pools.targets(context, part), strict=True))
-            changed = [gang for gang in ready if goals[id(gang)] != len(gang.placed)]
-            growing = [gang for gang in changed if goals[id(gang)] > len(gang.placed)]
-            if not growing or not self._settled(context, part, now):
-                return []
-            if self._worth_it(changed, goals, now):
-                return [self._resized(context, gang, goals[id(gang)], now) for gang in changed]
+        """Moves the gangs that are ready towards the sizes that are best for all of them. So a gang that waits
+        for its hold finds its share when it is ready, and nobody changes twice."""
+        pool.gangs = [gang for gang in pool.gangs if not gang.ending]
+        if not pool.gangs:
             return []
-        return []
+        pools.count_seats(context, pool)
+        goals = dict(zip(pool.gangs, pools.targets(context, pool), strict=True))
+        away = [gang for gang in pool.gangs if goals[gang] != len(gang.placed)]
+        ready = self._ready(away, now)
+        sizes = _within_seats(goals, ready, pool.free, more_follows=len(ready) < len(away))
+        changed = [gang for gang in ready if sizes[gang] != len(gang.placed)]
+        if not any(sizes[gang] > len(gang.placed) for gang in changed):
+            return []
+        if not self._settled(context, pool, now) or not self._worth_it(changed, sizes, now):
+            return []
+        return [self._resized(context, gang, sizes[gang], now) for gang in changed]
 
     def _ready(self, gangs: Iterable[ElasticGang], now: float) -> list[ElasticGang]:
         """Those whose history allows a change now."""
@@ -238,8 +242,6 @@ class Autoscaler:
         for gang in gangs:
             history = self.histories[gang.key]
             at = history.allowed_at(gang, CHURN)
-            if gang.ending:
-                continue
             if history.starting(now) or at <= now:
                 found.append(gang)
             else:
@@ -261,15 +263,19 @@ class Autoscaler:
         return now - self._free_since >= SETTLE_S
 
     def _worth_it(
-        self, changed: Sequence[ElasticGang], goals: Mapping[int, int], now: float
+        self, changed: Sequence[ElasticGang], sizes: Mapping[ElasticGang, int], now: float
     ) -> bool:
-        """Whether the members that come do more work, until the next change, than all changes cost."""
-        gain = loss = 0.0
+        """Whether the members that come do more work, until the next change, than all changes cost. The next
+        change is expected after as long as nothing has changed until now, at least after the hold."""
+        quiet_s = now - self._changed_at
+        gain = loss = more = 0.0
         for gang in changed:
-            more = goals[id(gang)] - len(gang.placed)
-            gain += max(0, more) * gang.hold_s
-            if not self.histories[gang.key].starting(now):
-                loss += gang.cost_s * len(gang.placed)
+            coming = max(0, sizes[gang] - len(gang.placed))
+            gain += coming * max(gang.hold_s, quiet_s)
+            more += coming
+            loss += gang.cost_s * len(gang.placed)
+        if gain <= loss:
+            self._due(now + max(loss / more - quiet_s, 1.0))
         return gain > loss
 
     def _resized(
@@ -282,6 +288,34 @@ class Autoscaler:
             return self._shrunk(gang, going, "its share is smaller")
         members = with_more(gang.members, gang.used, goal - size, most)
         return Resize(gang.key, tuple(sorted(members)), "there is room for more")
+
+
+def _within_seats(
+    goals: Mapping[ElasticGang, int], ready: Sequence[ElasticGang], free: int, *, more_follows: bool
+) -> dict[ElasticGang, int]:
+    """Sizes of the gangs that are ready, for which there are seats now: free ones, and those of gangs above
+    their goals. The lowest grow first, each to its goal; only the last seats may be less, if no more follow."""
+    sizes = {gang: len(gang.placed) for gang in ready}
+    donors = [gang for gang in ready if goals[gang] < sizes[gang]]
+    left = free + sum(sizes[gang] - goals[gang] for gang in donors)
+    growing = [gang for gang in ready if goals[gang] > sizes[gang]]
+    granted = 0
+    for gang in sorted(growing, key=lambda gang: gang.fulfilment(sizes[gang])):
+        more = goals[gang] - sizes[gang]
+        if more > left:
+            if more_follows:
+                continue
+            more = max(0, gang.allowed(sizes[gang] + left) - sizes[gang])
+        sizes[gang] += more
+        left -= more
+        granted += more
+    taken = max(0, granted - free)
+    for gang in sorted(donors, key=lambda gang: -gang.fulfilment(sizes[gang])):
+        size = sizes[gang] - min(taken, sizes[gang] - goals[gang])
+        size = max(goals[gang], gang.allowed(size))
+        taken -= sizes[gang] - size
+        sizes[gang] = size
+    return sizes
 
 
 def _who_leaves(

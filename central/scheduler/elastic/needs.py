@@ -1,15 +1,15 @@
 """Which surplus members leave so that pending gangs find room: one plan for all that wait.
 
-A need is a gang whose minimum does not fit. Many equal single pods, such as those of a service, are served by
-counts: on each node the surplus is taken that lets the most of them fit for each member that leaves, from the
-jobs with the highest fulfilment first. Every other need is placed as preemption places it, with the surplus as
-the only victims, and what its victims free is reserved for it.
+A need is a gang whose minimum does not fit. It is served by counts: on each node the surplus is taken that lets
+the most pods fit for each member that leaves, from the jobs with the highest fulfilment first. Equal single pods,
+such as those of a service, are served together. What is freed for a gang of several pods is proven by a trial
+placement and reserved for it. A gang that requires closeness is placed as preemption places it, with the surplus as
+its only victims.
 """
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from heapq import heapify, heappop, heappush
 
 import numpy as np
@@ -27,7 +27,7 @@ from central.scheduler.preemption.preemption_request import (
     PreemptionRequest,
 )
 from central.scheduler.queues import quota
-from central.scheduler.reservation.release_forecast import ReleasablePods
+from central.scheduler.reservation.release_forecast import ReleasablePods, taken_capacity
 from central.scheduler.snapshot.capacity import PodClassCapacity
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
@@ -42,11 +42,13 @@ class Need:
     request: PlacementRequest
 
     @property
+    def is_plain(self) -> bool:
+        """Whether counts say where it fits."""
+        return not self.request.required and not self.request.subgroups
+
+    @property
     def is_single(self) -> bool:
-        """Whether counts alone say where it fits."""
-        request = self.request
-        plain = not request.required and not request.subgroups and request.roles is None
-        return plain and len(request.groups) == 1 and request.groups[0][1] == 1
+        return sum(count for _, count in self.request.groups) == 1
 
 
 @dataclass(slots=True)
@@ -82,16 +84,23 @@ def plan(
 ) -> NeedsPlan:
     """needs: in the order in which they are served."""
     found = NeedsPlan()
+    needs = [need for need in needs if not _is_reserved(context, need.gang)]
     for need in needs:
-        if not need.is_single:
-            _plan_gang(context, donors, need, now, found)
-    singles = [need for need in needs if need.is_single]
-    if singles:
-        _plan_singles(context, donors, singles, found)
+        if not need.is_plain:
+            _plan_by_search(context, donors, need, now, found)
+    plain = [need for need in needs if need.is_plain]
+    if plain:
+        _plan_by_counts(context, donors, plain, found)
     return found
 
 
-def _plan_gang(
+def _is_reserved(context: PreemptionContext, gang: Gang) -> bool:
+    """Whether what makes room for it is leaving already."""
+    own = context.reservations.get(gang.key)
+    return own is not None and own.by_eviction
+
+
+def _plan_by_search(
     context: PreemptionContext,
     donors: Sequence[ElasticGang],
     need: Need,
@@ -99,9 +108,6 @@ def _plan_gang(
     found: NeedsPlan,
 ) -> None:
     """With the surplus of the donors as its only victims, each gang of which stays at its least size."""
-    own = context.reservations.get(need.gang.key)
-    if own is not None and own.by_eviction:
-        return  # its victims are leaving
     givers = {
         id(donor.gang): index
         for index, donor in enumerate(donors)
@@ -139,7 +145,7 @@ def _plan_gang(
     found.plans.append((need, chosen))
 
 
-def _plan_singles(
+def _plan_by_counts(
     context: PreemptionContext,
     donors: Sequence[ElasticGang],
     needs: Sequence[Need],
@@ -159,9 +165,12 @@ def _plan_singles(
                     _place(draft, held.request)
             for need, _ in found.plans:
                 _place(draft, need.request)
-            singles = _Singles(context, donors, draft, given, found)
+            counts = _Counts(context, donors, draft, given, found)
             for alike in _alike(needs):
-                singles.serve(alike)
+                if alike[0].is_single:
+                    counts.serve_singles(alike)
+                else:
+                    counts.serve_gang(alike[0])
         finally:
             draft.undo()
             for row, pod in given:
@@ -180,17 +189,19 @@ def _place(draft: Draft, request: PlacementRequest) -> None:
 
 
 def _alike(needs: Sequence[Need]) -> list[list[Need]]:
-    """Equal requests of equal standing, in the order of the first of each."""
+    """Equal requests of equal standing, in the order of the first of each. A gang of several pods is alone."""
     groups: dict[tuple[object, ...], list[Need]] = {}
     for need in needs:
         gang = need.gang
-        key = (need.request.groups, gang.queue, gang.namespace, gang.priority)
+        key: tuple[object, ...] = (gang.key,)
+        if need.is_single:
+            key = (need.request.groups, gang.queue, gang.namespace, gang.priority)
         groups.setdefault(key, []).append(need)
     return list(groups.values())
 
 
 @dataclass(frozen=True, slots=True)
-class _Singles:
+class _Counts:
     """given: the rows and pods that were taken out of the draft's snapshot."""
 
     context: PreemptionContext
@@ -199,21 +210,66 @@ class _Singles:
     given: list[tuple[int, Pod]]
     found: NeedsPlan
 
-    def serve(self, needs: list[Need]) -> None:
+    def serve_singles(self, needs: list[Need]) -> None:
         """Equal needs."""
-        snapshot, found = self.draft.snapshot, self.found
-        view = snapshot.view(needs[0].request.groups[0][0])
+        view = self.draft.snapshot.view(needs[0].request.groups[0][0])
         fits = _take_free(self.draft, view, len(needs))
-        missing = len(needs) - fits
-        if not missing:
+        if fits < len(needs):
+            self._remove(needs[0], view, len(needs) - fits)
+            fits += _take_free(self.draft, view, len(needs) - fits)
+        self.found.unserved += [need.gang for need in needs[fits:]]
+
+    def serve_gang(self, need: Need) -> None:
+        """All of its pods or none."""
+        draft, request = self.draft, need.request
+        snapshot = draft.snapshot
+        mark, given = len(draft.assignments), len(self.given)
+        views = [(snapshot.view(spec).refresh(), count) for spec, count in request.groups]
+        views.sort(key=lambda each: int(each[0].by_row.sum()))  # the hardest to place first
+        fits = True
+        for view, count in views:
+            missing = count - _take_free(draft, view, count)
+            if missing:
+                self._remove(need, view, missing)
+                fits = fits and _take_free(draft, view, missing) == missing
+        draft.undo(mark)
+        free, masks = snapshot.columns.free.copy(), list(snapshot.columns.gpus.free_mask)
+        try:
+            if not fits:
+                raise DoesNotFit("")
+            with draft.all_or_nothing():
+                placement.fit(draft, request)
+        except DoesNotFit:
+            self._keep(given)
+            self.found.unserved.append(need.gang)
             return
+        if victims := tuple(pod for _, pod in self.given[given:]):
+            rows, amounts, gpus, volumes = taken_capacity(snapshot, free, masks)
+            plan = PreemptionPlan(victims, rows, amounts, [0] * len(gpus), volumes=volumes)
+            self.found.plans.append((need, plan))
+
+    def _keep(self, mark: int) -> None:
+        """Those who were to leave since the mark stay."""
+        stay = {id(pod) for _, pod in self.given[mark:]}
+        for row, pod in self.given[mark:]:
+            assert pod.charged_spec is not None
+            self.draft.snapshot.take(row, pod.charged_spec, 1, pod.gpus)
+        del self.given[mark:]
+        leaving = self.found.leaving
+        for index, pods in list(leaving.items()):
+            leaving[index] = [pod for pod in pods if id(pod) not in stay]
+            if not leaving[index]:
+                del leaving[index], self.found.for_whom[index]
+
+    def _remove(self, need: Need, view: PodClassCapacity, missing: int) -> None:
+        """Members leave, until so many more pods fit; fewer may, if the surplus does not suffice."""
         if view.share or view.nics or view.interpod is not None:
-            found.unserved += [need.gang for need in needs[fits:]]  # no counts: preemption searches
-            return
+            return  # not to be counted; preemption searches
+        snapshot, found = self.draft.snapshot, self.found
         spare = {
             index: donor.spare - len(found.leaving.get(index, ()))
             for index, donor in enumerate(self.donors)
-            if may_take(self.context, needs[0].gang, donor)
+            if may_take(self.context, need.gang, donor)
         }
         going = {id(pod) for pods in found.leaving.values() for pod in pods}
         candidates = [
@@ -228,9 +284,7 @@ class _Singles:
             assert pod.charged_spec is not None
             snapshot.give(row, pod.charged_spec, 1, pod.gpus)
             self.given.append((row, pod))
-            found.take(index, pod, needs[0], self.donors[index].gang.namespace)
-        fits += _take_free(self.draft, view, missing)
-        found.unserved += [need.gang for need in needs[fits:]]
+            found.take(index, pod, need, self.donors[index].gang.namespace)
 
 
 def _take_free(draft: Draft, view: PodClassCapacity, wanted: int) -> int:
@@ -248,7 +302,7 @@ def _take_free(draft: Draft, view: PodClassCapacity, wanted: int) -> int:
 
 
 Member = tuple[int, Pod]  # index of the donor, and its pod
-_Choice = tuple[Fraction, Fraction, int, list[Member]]
+_Choice = tuple[float, float, int, list[Member]]  # less is better
 
 
 class _Removal:
@@ -332,21 +386,21 @@ class _Removal:
             picked.append((index, pod))
             free = self._without(free, pod)
             gained = min(self._capacity(free) - start, self._missing)
-            if gained > 0 and (best is None or -Fraction(gained, len(picked)) < best[0]):
+            if gained > 0 and (best is None or -gained / len(picked) < best[0]):
                 levels = min(self._level(one) for one, _ in picked)
-                best = (-Fraction(gained, len(picked)), -levels, row, list(picked))
+                best = (-gained / len(picked), -levels, row, list(picked))
             if gained == self._missing:
                 break
         return best
 
-    def _order(self, member: Member) -> tuple[Fraction, int]:
+    def _order(self, member: Member) -> tuple[float, int]:
         index, pod = member
         part = pod.seen.part
         return (-self._level(index), -(part.index if part is not None else 0))
 
-    def _level(self, index: int) -> Fraction:
-        donor = self._donors[index]
-        return donor.fulfilment(donor.task.least + self._spare[index])
+    def _level(self, index: int) -> float:
+        task = self._donors[index].task
+        return self._spare[index] / max(task.most - task.least, 1)
 
     def _without(self, free: list[int], pod: Pod) -> list[int]:
         return list(map(int.__add__, free, self._amounts[id(pod.charged_spec)]))
