@@ -28,6 +28,7 @@ from central.scheduler.reservation.release_forecast import taken_capacity
 from central.scheduler.reservation.reservation import MovedPods, Reservation, ReservedPlace
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.state.gangs import Gang
+from protos.gpu_sharing import WHOLE
 from protos.names import GPU
 
 KEPT_S = 300.0  # after a move is decided, in which the pods' controller makes them again
@@ -73,7 +74,10 @@ def _enough_in_total(context: PreemptionContext, request: PreemptionRequest) -> 
     """Moved pods take as much elsewhere, so what is free in all must suffice."""
     snapshot = context.state.snapshot
     free = snapshot.columns.free.sum(axis=0)
-    free[0] = snapshot.columns.gpus.count.sum()
+    gpus = snapshot.columns.gpus
+    free[0] = (
+        gpus.count.sum() + sum(sum(open_gpus.values()) for open_gpus in gpus.free_shares) // WHOLE
+    )
     return all(
         resource in snapshot.columns.column and amount <= free[snapshot.columns.column[resource]]
         for resource, amount in requested(request.placement.groups).items()

@@ -166,6 +166,8 @@ class VictimSearch:
         columns, request = view.columns.tolist(), tuple(view.amounts.tolist())
         inside = [int(row) for row in rows if int(row) in by_row]
         amounts = self._releasable.amounts[:, columns]
+        if 0 in columns:
+            amounts[:, columns.index(0)] += self._releasable.whole_gpus
         near = sorted(index for row in inside for index in by_row[row])
         with self._releasable.without(self._terminating):
             free = snapshot.columns.free[inside][:, columns]

@@ -18,6 +18,7 @@ from central.scheduler.placement import PlacementRequest
 from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state.cluster_state import ClusterState
+from protos.gpu_sharing import WHOLE
 
 
 class ReleasablePods:
@@ -48,15 +49,24 @@ class ReleasablePods:
                 self.masks[self.rows == row[name]] &= state.nodes[name].reported.healthy
         shares = np.array([view.share for view in views] or [0], dtype=np.int64)
         self._shares = shares[podclass]
+        self.whole_gpus = np.zeros(len(pods), dtype=np.int64)  # that a pod frees by its share alone
         for index in np.flatnonzero(self._shares).tolist():
             self.masks[index] = 0  # other pods may share the GPU
-            self._shares[index] = _freed_share(state, pods[index])
+            self._shares[index] = share = _freed_share(state, pods[index])
+            self.whole_gpus[index] = bool(share) and self._is_alone(index)
+
+    def _is_alone(self, index: int) -> bool:
+        """Whether no other pod has a share of the pod's GPU."""
+        left = self._snapshot.columns.gpus.free_shares[int(self.rows[index])]
+        gpu = self.pods[index].gpus.bit_length() - 1
+        return left.get(gpu, WHOLE) + int(self._shares[index]) >= WHOLE
 
     def reordered(self, order: Ints) -> "ReleasablePods":
         """Sorts the pods in place; order: their indices."""
         self.pods = [self.pods[index] for index in order.tolist()]
         self.rows, self.amounts = self.rows[order], self.amounts[order]
         self.masks, self._shares = self.masks[order], self._shares[order]
+        self.whole_gpus = self.whole_gpus[order]
         return self
 
     def freed(self, chosen: Ints) -> tuple[Ints, Ints, list[int]]:

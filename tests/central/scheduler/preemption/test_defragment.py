@@ -252,3 +252,49 @@ def test_the_place_is_given_up_if_the_pods_stay() -> None:
 def test_the_more_urgent_may_take_the_place() -> None:
     world, _ = moved_from_halves()
     assert world.step(LONG_S + 2, *job("first", 1, 4, created=9.0, priority=5)) == ["first-0"]
+
+
+# --- GPU shares --------------------------------------------------------------------------------
+
+
+def sharing(*, movable: bool = True, priority: int = 0) -> World:
+    """Two nodes with one GPU each; "x" has 20 hundredths of the first, "y" 50 of the second."""
+    world = World()
+    for number, (name, share) in enumerate((("x", 20), ("y", 50))):
+        node = f"n{number}"
+        pod = factories.part(
+            f"{name}-0", share, gang=name, node=node, phase="Running", movable=movable
+        )
+        world.step(
+            1.0,
+            factories.node(node, gpus=1, shares=True),
+            factories.report(
+                node,
+                factories.topology(1, shares=True),
+                grants=(factories.grant_part(f"{name}-0", 0, share),),
+            ),
+            factories.gang(name, 1, created=float(number), priority=priority),
+            pod,
+        )
+    world.step(LONG_S)
+    return world
+
+
+def test_a_share_is_moved_so_that_a_whole_gpu_is_free() -> None:
+    world = sharing()
+    world.step(LONG_S + 1, *job("big", 1, 1, created=9.0))
+    assert world.evicted == ["x-0"], "the smaller one"
+    assert world.step(LONG_S + 7) == ["big-0"]
+
+
+def test_no_share_is_moved_that_fits_nowhere_else() -> None:
+    world = sharing()
+    world.step(LONG_S + 1, *job("big", 2, 1, created=9.0))
+    assert not world.evicted
+
+
+def test_a_share_is_evicted_for_a_whole_gpu() -> None:
+    world = sharing(movable=False)
+    world.step(LONG_S + 1, *job("big", 1, 1, created=9.0, priority=5))
+    assert world.evicted == ["x-0"]
+    assert world.step(LONG_S + 7) == ["big-0"]
