@@ -7,6 +7,7 @@ Design: docs/design/0019-preemption.md
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 import numpy as np
 
@@ -38,6 +39,7 @@ MAX_DOMAINS = 8  # domains that get a trial placement, least harm first
 MAX_TRIALS = 200  # trial placements for a gang of unlike pods
 
 Found = tuple[LeastHarmProblem, list[EvictionUnit] | None]
+Planned = tuple[harm.Harm, PreemptionPlan]
 
 
 @dataclass(slots=True)
@@ -115,6 +117,7 @@ class VictimSearch:
         }
         self._candidates = len(pods)
         self._releasable = ReleasablePods(context.state, [*pods, *leaving])
+        self._mixed = self._mixes_whole_and_shared()
         self._terminating = np.arange(self._candidates, len(self._releasable.pods))
         self._upper_bounds = self._fits_without(np.arange(len(self._releasable.pods)))
         self._fits_now = self._fits_without(self._terminating)
@@ -135,8 +138,27 @@ class VictimSearch:
         )
 
     def plan_equal_pods(self, domains: Sequence[Ints]) -> PreemptionPlan | None:
-        """For a gang of equal pods: chooses victims by counts, then proves them by a trial
-        placement."""
+        """For a gang of equal pods: victims by counts. Where these cannot see what victims free,
+        by trials too."""
+        counted = self._plan_by_counts(domains)
+        if not self._mixed:
+            return counted[1] if counted is not None else None
+        if counted is not None and self._candidates > MAX_EXACT_UNITS:
+            return counted[1]
+        plans = [plan for plan in (counted, self._plan_by_trials(domains)) if plan is not None]
+        return min(plans, key=itemgetter(0))[1] if plans else None
+
+    def _mixes_whole_and_shared(self) -> bool:
+        """Whether whole GPUs are requested and candidates have shares, or the other way round. A
+        victim's amounts do not say that a GPU is whole once its last share is gone, nor that a
+        whole GPU has shares."""
+        views = [self._snapshot.view(spec) for spec, _ in self._request.groups]
+        whole = bool(self._releasable.amounts[: self._candidates, 0].any())
+        shared = self._releasable.have_shares
+        return any((view.gpus and shared) or (view.share and whole) for view in views)
+
+    def _plan_by_counts(self, domains: Sequence[Ints]) -> Planned | None:
+        """Chooses victims by counts, then proves them by a trial placement."""
         found: list[Found] = []
         by_row: dict[int, list[int]] = {}
         for index in range(self._candidates):
@@ -157,7 +179,7 @@ class VictimSearch:
         found.sort(key=_harm_of)
         for _, chosen in found[:MAX_DOMAINS]:
             if chosen and (plan := self.try_without(self._pods_of(chosen))) is not None:
-                return plan
+                return least_harm.total_harm(chosen), plan
         return None
 
     def _problems(self, rows: Ints, by_row: dict[int, list[int]]) -> Iterator[LeastHarmProblem]:
@@ -280,12 +302,17 @@ class VictimSearch:
         return list(pods.values())
 
     def plan_unlike_pods(self, domains: Sequence[Ints]) -> PreemptionPlan | None:
-        """For a gang of unlike pods: bisects how many units, in order of harm, a trial placement
-        needs, and leaves out units that it does not need. The choice is not proven best."""
+        """For a gang of unlike pods, for which counts say too little."""
+        tried = self._plan_by_trials(domains)
+        return tried[1] if tried is not None else None
+
+    def _plan_by_trials(self, domains: Sequence[Ints]) -> Planned | None:
+        """Bisects how many units, in order of harm, a trial placement needs, and leaves out units
+        that it does not need. The choice is not proven best."""
         by_row: dict[int, list[int]] = {}
         for index in range(self._candidates):
             by_row.setdefault(int(self._releasable.rows[index]), []).append(index)
-        best: tuple[harm.Harm, PreemptionPlan] | None = None
+        best: Planned | None = None
         trials = MAX_TRIALS
         for rows in domains[:MAX_DOMAINS]:
             near = sorted(index for row in rows.tolist() for index in by_row.get(row, ()))
@@ -310,7 +337,7 @@ class VictimSearch:
             harm_of_kept = least_harm.total_harm(kept)
             if plan is not None and (best is None or harm_of_kept < best[0]):
                 best = (harm_of_kept, plan)
-        return best[1] if best is not None else None
+        return best
 
     def _units_in_order(self, near: Sequence[int]) -> list[EvictionUnit]:
         """Members above a minimum and whole gangs, in order of harm: at each priority the members come
@@ -365,7 +392,7 @@ class VictimSearch:
             draft.undo()
         if not proven:
             return None
-        exact = self._request.by_islands
+        exact = self._request.by_islands or self._mixed
         masks = gpus if exact else [0] * len(gpus)
         victims = (*self._forced, *victims)
         return PreemptionPlan(victims, rows, need, masks, volumes=volumes)

@@ -61,6 +61,10 @@ class ReleasablePods:
         gpu = self.pods[index].gpus.bit_length() - 1
         return left.get(gpu, WHOLE) + int(self._shares[index]) >= WHOLE
 
+    @property
+    def have_shares(self) -> bool:
+        return bool(self._shares.any())
+
     def reordered(self, order: Ints) -> "ReleasablePods":
         """Sorts the pods in place; order: their indices."""
         self.pods = [self.pods[index] for index in order.tolist()]

@@ -17,6 +17,7 @@ import numpy as np
 
 from central.model.arrays import Floats, Ints
 from central.scheduler import placement
+from central.scheduler.inventory import gpu_shares
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.placement import PlacementRequest
 from central.scheduler.reservation.release_forecast import (
@@ -69,6 +70,13 @@ class MovedPods(NamedTuple):
         return now < self.until and all(
             uid not in pods or pods[uid].leaving or not pods[uid].alive for uid in self.uids
         )
+
+
+class Withheld(NamedTuple):
+    """Of one reservation, by GPU, what is out of the snapshot."""
+
+    masks: list[int]  # by reserved row
+    shares: list[tuple[int, int, int]]  # row, mask of one GPU, hundredths
 
 
 @dataclass(slots=True, eq=False)
@@ -134,22 +142,32 @@ class Reservation:
         start = rough_duration(self.start - now)
         return f"reserved: {self.place.name}, expected in {start} when {self.after} ends"
 
-    def withhold(self, snapshot: Snapshot) -> list[int]:
-        """Takes the withheld capacity, without volumes, out of the snapshot. Returns the GPU masks
-        that give_back() needs."""
+    def withhold(self, snapshot: Snapshot) -> "Withheld":
+        """Takes the withheld capacity, without volumes, out of the snapshot. Returns what
+        give_back() needs."""
         rows, gpus = self.place.rows, snapshot.columns.gpus
         masks = [
             mask & gpus.free_mask[row]
             for row, mask in zip(rows.tolist(), self.place.masks, strict=True)
         ]
         before = gpus.count[rows]
+        shares = [
+            (row, 1 << gpu, part)
+            for row, mask in zip(rows.tolist(), self.place.masks, strict=True)
+            for gpu, part in gpus.free_shares[row].items()
+            if mask >> gpu & 1
+        ]
+        for row, gpu, part in shares:  # the GPU is to be whole once its last pod is gone
+            gpu_shares.change(gpus, row, gpu, -part)
         snapshot.columns.shift(rows, self.withheld, masks, free=False)
         gang, gone = self.gang, before - gpus.count[rows]
         snapshot.reserved_gpus[gang.key] = (gang.qualified_name, rows, gone)
-        return masks
+        return Withheld(masks, shares)
 
-    def give_back(self, snapshot: Snapshot, masks: Sequence[int]) -> None:
-        snapshot.columns.shift(self.place.rows, self.withheld, masks, free=True)
+    def give_back(self, snapshot: Snapshot, taken: "Withheld") -> None:
+        for row, gpu, part in taken.shares:
+            gpu_shares.change(snapshot.columns.gpus, row, gpu, part)
+        snapshot.columns.shift(self.place.rows, self.withheld, taken.masks, free=True)
         del snapshot.reserved_gpus[self.gang.key]
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from central.scheduler.reservation.reservation import Reservation
+from central.scheduler.reservation.reservation import Reservation, Withheld
 from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state.gangs import GangKey
 
@@ -13,7 +13,7 @@ class WithheldCapacity:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._volumes: frozenset[str] = frozenset()
-        self._taken: dict[GangKey, tuple[Reservation, list[int]]] = {}
+        self._taken: dict[GangKey, tuple[Reservation, Withheld]] = {}
         self.volumes_only: list[Reservation] = []  # of these only volumes are withheld
 
     def set(self, binding: list[Reservation], volumes_only: Sequence[Reservation] = ()) -> None:
@@ -30,8 +30,8 @@ class WithheldCapacity:
         self._volumes = free.reserve_available(frozenset().union(*names))
         if self.reservations() == binding:
             return
-        for held, masks in reversed(self._taken.values()):
-            held.give_back(self._snapshot, masks)
+        for held, taken in reversed(self._taken.values()):
+            held.give_back(self._snapshot, taken)
         self._taken = {held.gang.key: (held, held.withhold(self._snapshot)) for held in binding}
 
     def without(self, held: Reservation) -> None:

@@ -1,0 +1,127 @@
+"""Claims for whole GPUs whose victims have shares, and the other way round: counts of resources do not say
+that a GPU is whole once its last share is gone."""
+
+import random
+from collections import Counter
+from itertools import chain, combinations
+
+import pytest
+
+from central.model.facts import Fact, PodGone, PodSeen
+from tests.central import factories
+from tests.central.scheduler.small_cluster import World
+
+WHOLE = 100
+GPUS = 2
+
+
+def cluster(*names: str) -> World:
+    hardware = factories.topology(GPUS, shares=True)
+    world = World()
+    for name in names:
+        node = factories.node(name, gpus=GPUS, shares=True)
+        world.step(0.0, node, factories.report(name, hardware))
+    return world
+
+
+def pod(name: str, hundredths: int, priority: int = 0, now: float = 0.0) -> list[Fact]:
+    """A gang of one pod; hundredths: from 100 on, whole GPUs."""
+    what: dict[str, object] = {"gang": name, "created": now}
+    if hundredths < WHOLE:
+        one: PodSeen = factories.part(name, hundredths, **what)
+    else:
+        one = factories.pod(name, hundredths // WHOLE, **what)  # type: ignore[arg-type]  # a test's shorthand
+    return [factories.gang(name, 1, priority=priority, created=now), one]
+
+
+def test_a_share_leaves_for_a_whole_gpu() -> None:
+    world = cluster("n")
+    world.step(0.0, *pod("other", 100))
+    world.step(0.0, *pod("half", 50))
+    world.step(100.0, *pod("urgent", 100, 9, 100.0))
+    assert world.evicted == ["half"]
+    assert world.step(110.0) == ["urgent"]
+
+
+def test_all_shares_of_a_gpu_leave() -> None:
+    world = cluster("n")
+    world.step(0.0, *pod("precious", 100, 5))
+    world.step(0.0, *chain(pod("a", 30), pod("b", 30), pod("c", 40)))
+    world.step(100.0, *pod("urgent", 100, 9, 100.0))
+    assert sorted(world.evicted) == ["a", "b", "c"]
+    assert world.step(110.0) == ["urgent"]
+
+
+def test_a_whole_gpu_leaves_for_a_share() -> None:
+    world = cluster("n")
+    world.step(0.0, *pod("precious", 100, 5))
+    world.step(0.0, *pod("cheap", 100))
+    world.step(100.0, *pod("urgent", 40, 9, 100.0))
+    assert world.evicted == ["cheap"]
+    assert world.step(110.0) == ["urgent"]
+
+
+def test_the_place_is_kept_until_the_victim_has_gone() -> None:
+    world = cluster("n")
+    world.step(0.0, *pod("other", 100, 9))
+    world.step(0.0, *pod("half", 50))
+    world.step(100.0, *pod("urgent", 100, 8, 100.0))
+    world.step(101.0, *pod("again", 50, 0, 101.0))
+    assert world.step(110.0) == ["urgent"]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_who_leaves_is_as_unimportant_as_possible(seed: int) -> None:
+    """Against all subsets of the running pods."""
+    dice = random.Random(seed)
+    world = cluster("a", "b")
+    sizes: dict[str, int] = {}
+    priorities: dict[str, int] = {}
+    for number in range(dice.randint(3, 7)):
+        name = f"p{number}"
+        sizes[name] = dice.choice((30, 50, 60, 100, 100, 200))
+        priorities[name] = dice.randint(0, 3)
+        world.step(0.0, *pod(name, sizes[name], priorities[name]))
+    pending = [p.seen.uid for p in world.cluster.state.pods.values() if not p.node]
+    world.step(0.0, *map(PodGone, pending))
+    world.step(50.0)  # some have made way for others
+    running = {p.seen.name: p for p in world.cluster.state.pods.values() if p.node}
+    places = {name: (p.node, p.gpus) for name, p in running.items()}
+    wanted = dice.choice((40, 100, 200))
+    before = len(world.evicted)
+    world.step(100.0, *pod("urgent", wanted, 3, 100.0))
+    gone = [
+        sorted((priorities[name] for name in some), reverse=True)
+        for some in subsets(places)
+        if fits(places.keys() - some, places, sizes, wanted)
+        and all(priorities[name] < 3 for name in some)
+    ]
+    evicted = world.evicted[before:]
+    if not gone:
+        assert not evicted
+        return
+    assert sorted((priorities[name] for name in evicted), reverse=True)[:1] == min(gone)[:1]
+    assert fits(places.keys() - set(evicted), places, sizes, wanted)
+    assert "urgent" in world.step(110.0) or not evicted
+
+
+def subsets(names: dict[str, tuple[str, int]]) -> list[tuple[str, ...]]:
+    ordered = sorted(names)
+    return [some for size in range(len(ordered) + 1) for some in combinations(ordered, size)]
+
+
+def fits(
+    staying: set[str], places: dict[str, tuple[str, int]], sizes: dict[str, int], wanted: int
+) -> bool:
+    for node in ("a", "b"):
+        used: Counter[int] = Counter()
+        for name in staying:
+            where, mask = places[name]
+            for gpu in range(GPUS):
+                if where == node and mask >> gpu & 1:
+                    used[gpu] += min(sizes[name], WHOLE)
+        if wanted < WHOLE and any(used[gpu] + wanted <= WHOLE for gpu in range(GPUS)):
+            return True
+        if wanted >= WHOLE and sum(not used[gpu] for gpu in range(GPUS)) * WHOLE >= wanted:
+            return True
+    return False
