@@ -9,6 +9,11 @@ Sums = dict[str, int]  # by resource, without zeroes
 
 ROOT, DEFAULT = "root", "default"
 
+# In sums of queues: GPUs, shares and MIG slices in one currency (central/scheduler/queues/gpu_currency.py), so many
+# units to a GPU.
+GPU_EQUIVALENTS = "gpu-equivalents"
+UNITS = 8400
+
 
 def requested(groups: Iterable[tuple[PodSpec, int]]) -> Sums:
     """What so many pods of these classes request together."""

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from central.model.facts import PodSpec
+from central.model.resources import GPU_EQUIVALENTS, UNITS
 from protos.names import GPU, MIG
 from protos.slicing import is_slice
 
@@ -12,7 +13,12 @@ NEVER = "can never start"
 _UNITS = ((2**40, "Ti"), (2**30, "Gi"), (2**20, "Mi"))
 
 
-_NAMES = {GPU: "GPUs", "hca_handle": "RDMA handles", "hca_object": "RDMA objects"}
+_NAMES = {
+    GPU: "GPUs",
+    GPU_EQUIVALENTS: "GPUs",
+    "hca_handle": "RDMA handles",
+    "hca_object": "RDMA objects",
+}
 
 
 def resource(name: str) -> str:
@@ -26,7 +32,9 @@ def nics(spec: PodSpec) -> str:
 
 
 def amount(name: str, value: int) -> str:
-    """An amount of the resource: CPU cores, bytes with a binary unit, or a number."""
+    """An amount of the resource: CPU cores, bytes with a binary unit, GPUs to a hundredth, or a number."""
+    if name == GPU_EQUIVALENTS:
+        return f"{value / UNITS:.2f}".rstrip("0").rstrip(".")
     if name == "cpu":
         return f"{value / 1000:g}"
     if name in ("memory", "ephemeral-storage") or name.startswith("hugepages-"):

@@ -272,7 +272,9 @@ def _queues(scheduler: Scheduler) -> None:
                     taken[resource] = taken.get(resource, 0) + amount
             assert (gang.account is not None) == queues.enabled, f"{gang.name} has no account"
             if gang.account is not None:
-                assert gang.account.used == taken, f"{gang.name}: another use in its account"
+                assert gang.account.used == queues.currency.counted(taken), (
+                    f"{gang.name}: another use in its account"
+                )
                 name = queues.name_of(gang)
                 moved = bool(taken) and queues.refusing_queue(gang, name) is not None
                 assert gang.account.queue == name or moved, (

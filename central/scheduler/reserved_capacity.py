@@ -286,13 +286,7 @@ class ReservedCapacity:
             )
         if plan is None:
             self._no_victims[searched] = gang.preemption.blocked_by = search(
-                snapshot,
-                reclaim.blocking_budgets,
-                self._context,
-                gang,
-                request,
-                self._now,
-                excluded,
+                snapshot, reclaim.blocking_budgets, self._context, preemption
             )
             gang.preemption.not_before = self._now + PREEMPTION_RETRY_S
             self._pending.preemption_retry_at.update(evictable.next_end(self._context, self._now))

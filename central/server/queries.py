@@ -15,7 +15,7 @@ from central.scheduler.inventory import gpu_shares, mig, nics
 from central.scheduler.inventory.cluster_node import ClusterNode
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.quarantine import SetAsideKey
-from central.scheduler.queues import quota
+from central.scheduler.queues import entitlement
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import Gang
 from central.scheduler.status import gang_status
@@ -240,9 +240,9 @@ def _queue(scheduler: Scheduler, gang: Gang) -> str:
     if gang.account is None:
         return DEFAULT
     standing = [
-        f"{wording.amount(resource, used)} of {wording.amount(resource, int(due))} "
+        f"{wording.amount(resource, used)} of {wording.amount(resource, due)} "
         f"{wording.resource(resource)}"
-        for resource, used, due in quota.scarce_shares(scheduler.queues, gang)
+        for resource, used, due in entitlement.scarce_shares(scheduler.queues, gang)
     ]
     return gang.account.queue + (
         f" (uses {', '.join(standing)} of its fair share)" if standing else ""

@@ -44,7 +44,7 @@ def admit(
             refused[alike] = why
         else:
             for line in bounds:
-                add(line.in_flight, requested(groups), 1)
+                add(line.in_flight, queues.currency.counted(requested(groups)), 1)
         if job.pending_reason != why or not why:
             job.pending_reason, job.admitted = why, not why
             changed.append(job)
@@ -109,7 +109,7 @@ def _refusal(
         return gang.object.error
     if why := quota.refusal(queues, min_resources, gang, groups):
         return why
-    wanted = requested(groups)
+    wanted = queues.currency.counted(requested(groups))
     for line in bounds:
         line.pass_to(gang)
         if why := line.refusal(wanted):

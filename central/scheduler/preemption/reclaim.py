@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from central.model.arrays import Ints
 from central.model.decisions import Evict
+from central.model.resources import requested
 from central.scheduler.inventory.pods import EVICTED, EVICTION_ENDED, Pod
 from central.scheduler.placement import PlacementRequest
 from central.scheduler.preemption import preemption_plan
+from central.scheduler.preemption.claim_search import ClaimSearch
 from central.scheduler.preemption.disruption_budgets import BudgetKey
 from central.scheduler.preemption.preemption_request import (
     PreemptionContext,
@@ -22,92 +23,34 @@ from central.scheduler.preemption.preemption_request import (
     PreemptionRequest,
     outranks,
 )
-from central.scheduler.queues import quota
+from central.scheduler.queues.claim_in_flight import ClaimInFlight
+from central.scheduler.queues.shortfall import Shortfall
 from central.scheduler.reservation.reservation import Reservation, ReservedPlace
-from central.scheduler.state.gangs import Gang, GangKey
-
-RECLAIMS_TRIED = 8  # choices of victims, until no queue gives more than it may
+from central.scheduler.state.gangs import Gang
 
 
-def plan(context: PreemptionContext, request: PreemptionRequest) -> PreemptionPlan | None:
+def plan(
+    context: PreemptionContext, request: PreemptionRequest, shortfalls: Sequence[Shortfall] = ()
+) -> PreemptionPlan | None:
     """Victims of lower priority in the gang's queue, and of other queues as far as these stay at
-    their fair shares, with all victims counted together."""
-    gang = request.gang
-    across = context.across
+    their fair shares, with all victims counted together. shortfalls: quota that the victims must free as well."""
     if not context.queues.enabled:
-        by_priority = replace(request, may_evict=partial(outranks, across))
+        by_priority = replace(request, may_evict=partial(outranks, context.across))
         return preemption_plan.find_victims(context, by_priority)
-    queue = gang.queue
-    elsewhere = quota.may_reclaim_any(context.queues, gang)
-    if not elsewhere and gang.priority <= context.state.pending.lowest_priority:
+    account = request.gang.account
+    if account is None or context.queues.by_name[account.queue].error:
         return None
-    reclaiming = any(
-        held.by_eviction and held.queue == queue for held in context.reservations.values()
-    )
-    going = [other for other in context.state.gangs.values() if other.preemption.preempted_for]
-    skipped: set[GangKey] = set()
-    known: dict[tuple[object, ...], bool] = {}  # by queue and usage of the victim
-
-    def may_evict(claimant: Gang, victim: Gang) -> bool:
-        if outranks(across, claimant, victim) and (
-            victim.queue == queue or quota.keeps_guarantee(context.queues, claimant, victim, going)
-        ):
-            return True
-        if (
-            victim.queue == queue
-            or not elsewhere
-            or reclaiming
-            or victim.key in skipped
-            or victim.account is None
-        ):
-            return False  # one reclaim of a queue at a time, because each changes its share
-        key = (victim.account.queue, *victim.account.used.items())
-        if key not in known:
-            known[key] = quota.may_reclaim(context.queues, claimant, victim, going)
-        return known[key]
-
-    for _ in range(RECLAIMS_TRIED):
-        found = preemption_plan.find_victims(context, replace(request, may_evict=may_evict))
-        if found is None:
-            return None
-        too_many = _over_reclaimed(context, gang, found, going)
-        if not too_many:
-            return found
-        skipped |= too_many
-    return None
-
-
-def _over_reclaimed(
-    context: PreemptionContext, gang: Gang, found: PreemptionPlan, going: list[Gang]
-) -> set[GangKey]:
-    """Victims whose queues give enough already, by the other victims."""
-    taken, over = list(going), set()
-    for victim in {
-        id(one): one for pod in found.victims if (one := context.state.gang_of(pod))
-    }.values():
-        if victim in taken:
-            continue
-        if victim.queue == gang.queue:
-            taken.append(victim)
-            continue
-        ranked = outranks(context.across, gang, victim) and quota.keeps_guarantee(
-            context.queues, gang, victim, taken
-        )
-        if not ranked and not quota.may_reclaim(context.queues, gang, victim, taken):
-            over.add(victim.key)
-        else:
-            taken.append(victim)
-    return over
+    return ClaimSearch(context, request, shortfalls).plan()
 
 
 def blocking_budgets(
-    context: PreemptionContext, gang: Gang, placement: PlacementRequest, now: float, excluded: Ints
+    context: PreemptionContext, request: PreemptionRequest, shortfalls: Sequence[Shortfall] = ()
 ) -> str:
     """Which disruption budgets alone block preemption, as a reason; empty: none."""
     budgets = context.budgets
     if not budgets.seen:
         return ""
-    found = plan(context, PreemptionRequest(gang, placement, now, excluded, ignore_budgets=True))
+    found = plan(context, replace(request, ignore_budgets=True), shortfalls)
     if found is None:
         return ""
     budgets.blocked_a_request = True
@@ -156,7 +99,21 @@ def start_evictions(
         victims_fit_elsewhere=found.victims_fit_elsewhere,
     )
     held.refresh(context.state, now)
+    if context.queues.enabled:
+        context.queues.add_claim(_in_flight(context, gang, placement, found))
     return held
+
+
+def _in_flight(
+    context: PreemptionContext, gang: Gang, placement: PlacementRequest, found: PreemptionPlan
+) -> ClaimInFlight:
+    counted = context.queues.currency.counted
+    victims = [
+        (victim, pod, counted(dict(pod.spec.requests)))
+        for pod in (() if found.victims_fit_elsewhere else found.victims)
+        if (victim := context.state.gang_of(pod)) is not None
+    ]
+    return ClaimInFlight(gang, counted(requested(placement.groups)), tuple(victims))
 
 
 def continue_evictions(context: PreemptionContext, held: Reservation) -> list[Evict]:
@@ -186,6 +143,7 @@ def continue_evictions(context: PreemptionContext, held: Reservation) -> list[Ev
 
 def cancel(context: PreemptionContext, held: Reservation) -> None:
     """Keeps the victims that were not evicted yet."""
+    context.queues.end_claim(held.gang.key)
     for pod in held.victims:
         pod.advance(EVICTION_ENDED)
         victim = context.state.gang_of(pod)

@@ -10,6 +10,7 @@ Design: docs/design/0015-queues.md
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from math import floor
 
 Amount = int | Fraction
 
@@ -73,6 +74,31 @@ def divide(total: Amount, queues: Sequence[QueueDemand]) -> list[Amount]:
             shares[i] = share
         left -= sum(filled) - before
     return shares
+
+
+def in_whole_devices(
+    shares: Sequence[Amount], queues: Sequence[QueueDemand], unit: int
+) -> list[int]:
+    """The shares of divide() as whole devices of so many units, by largest remainder, of equal ones the first.
+    Whose demand is met keeps it, and nobody gets less than its guaranteed and deserved amounts gave. The sum, a whole
+    number, stays the same.
+
+    Example: 8 devices by weights 2 and 1 are 5.33 and 2.67, so 5 and 3.
+    """
+    whole = [_whole_part(share, queue, unit) for share, queue in zip(shares, queues, strict=True)]
+    left = int(sum(shares)) - sum(whole)
+    for i in sorted(range(len(shares)), key=lambda i: whole[i] - shares[i]):
+        more = min(unit, queues[i].demand - whole[i], left)
+        whole[i] += more
+        left -= more
+    return whole
+
+
+def _whole_part(share: Amount, queue: QueueDemand, unit: int) -> int:
+    if share == queue.demand:
+        return queue.demand
+    sure = min(share, max(min(queue.guarantee, queue.demand), min(queue.deserved, queue.demand)))
+    return max(floor(Fraction(share) / unit) * unit, floor(sure))
 
 
 def water_fill(total: Amount, vessels: Sequence[Bounds]) -> list[Amount]:

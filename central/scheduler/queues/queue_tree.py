@@ -9,6 +9,7 @@ Design: docs/design/0015-queues.md
 
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
+from fractions import Fraction
 from typing import Any
 
 from central.model.facts import (
@@ -23,13 +24,17 @@ from central.model.facts import (
 )
 from central.model.limits import QUEUE_DEPTH
 from central.model.pod_rules import Labels
-from central.model.resources import DEFAULT, ROOT, Sums, add, requested
+from central.model.resources import DEFAULT, GPU_EQUIVALENTS, ROOT, Sums, add, requested
+from central.scheduler.inventory.columns import Columns
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.queues import access
+from central.scheduler.queues.claim_in_flight import ClaimInFlight
 from central.scheduler.queues.fifo import FifoQueues, is_ready
+from central.scheduler.queues.gpu_currency import GpuCurrency
 from central.scheduler.queues.queue_tree_node import Queue
 from central.scheduler.snapshot.snapshot import Snapshot
-from central.scheduler.state.gangs import Account, Gang
+from central.scheduler.state.gangs import Account, Gang, GangKey
+from protos.names import GPU_SHARE
 
 SYSTEM_PRIORITIES = {
     "system-cluster-critical": 2_000_000_000,
@@ -38,14 +43,20 @@ SYSTEM_PRIORITIES = {
 
 
 class Queues:
-    def __init__(self, half_life_s: float = 0.0) -> None:
+    def __init__(
+        self, half_life_s: float = 0.0, slice_fractions: Mapping[str, Fraction] | None = None
+    ) -> None:
+        """slice_fractions: see GpuCurrency"""
         self.half_life_s = half_life_s  # of past usage; 0: it does not count
+        self.currency = GpuCurrency(slice_fractions)
+        self.named_devices: frozenset[str] = frozenset()  # see is_shared()
         self.now = 0.0
         self.fifo = FifoQueues()
         self.by_name: dict[str, Queue] = {}
         self.root = Queue(ROOT)
         self.total: Sums = {}  # capacity to share
         self.cache: dict[tuple[str, str], Any] = {}  # derived values, until a sum changes
+        self.claims: dict[GangKey, ClaimInFlight] = {}  # by the claiming gang
         self.guarantees = False
         self.restricted = False  # whether a queue has rules or limits for namespaces
         self._seen: dict[str, QueueSeen] = {}
@@ -148,10 +159,10 @@ class Queues:
 
     def _account(self, gang: Gang) -> Account:
         placed = (pod for pod in gang.members.values() if pod.node and pod.alive)
-        name, used = self.name_of(gang), sums_of(placed)
+        name, used = self.name_of(gang), self.currency.counted(sums_of(placed))
         if self.restricted and self.refusing_queue(gang, name) is not None:
             return Account(self._charged_instead(gang, name) if used else name, used, {})
-        return Account(name, used, _demand(gang))
+        return Account(name, used, self.currency.counted(_demand(gang)))
 
     def refusing_queue(self, gang: Gang, name: str) -> Queue | None:
         """The queue whose rule excludes the gang from the queue with this name; None: it may use it."""
@@ -177,8 +188,7 @@ class Queues:
     def record_usage(self, queue: Queue) -> None:
         """Adds the usage until now to the history, before the usage changes."""
         if self.half_life_s:
-            deserved = dict(queue.seen.deserved)
-            queue.past_usage.advance(self.now, queue.used, deserved, self.half_life_s)
+            queue.past_usage.advance(self.now, queue.used, queue.deserved, self.half_life_s)
 
     def _add_missing(self, name: str) -> Queue:
         near = get_close_matches(name, sorted(self._seen), 1)
@@ -187,6 +197,15 @@ class Queues:
             f"; did you mean {near[0]}?" if near else ""
         )
         return queue
+
+    def add_claim(self, claim: ClaimInFlight) -> None:
+        """Its victims are being evicted, and its gang will take its place."""
+        self.claims[claim.gang.key] = claim
+        self.cache.clear()
+
+    def end_claim(self, key: GangKey) -> None:
+        if self.claims.pop(key, None) is not None:
+            self.cache.clear()
 
     # --- the tree --------------------------------------------------------------
 
@@ -203,10 +222,22 @@ class Queues:
             if (row := columns.row.get(name)) is not None:
                 free -= columns.free[row]
                 free[0] += columns.free[row, 0] - columns.gpus.count[row]
+        used = self.root.used
+        free_sums = {name: max(int(free[column]), 0) for name, column in columns.column.items()}
         self.total = {
-            resource: max(int(free[column]), 0) + self.root.used.get(resource, 0)
-            for resource, column in columns.column.items()
+            resource: amount + used.get(resource, 0)
+            for resource, amount in free_sums.items()
+            if self.is_shared(resource)
         }
+        free_sums[GPU_SHARE] = _free_shares(columns, unschedulable) if GPU_SHARE in used else 0
+        worth = sum(amount * self.currency.units(name) for name, amount in free_sums.items())
+        if whole := worth + used.get(GPU_EQUIVALENTS, 0):
+            self.total[GPU_EQUIVALENTS] = whole
+
+    def is_shared(self, resource: str) -> bool:
+        """Whether the resource is shared out by itself. Devices are shared out as GPU equivalents, unless a Queue
+        deserves shares or slices, or has them guaranteed, by name."""
+        return not self.currency.units(resource) or resource in self.named_devices
 
     def _build_tree(self) -> None:
         """Builds the tree and its sums from the Queue objects, and keeps the usage history."""
@@ -216,7 +247,7 @@ class Queues:
         found = {name: Queue(name) for name in sorted({*self._seen, DEFAULT} - {ROOT})}
         self.by_name = {ROOT: root, **found}
         for name, queue in self.by_name.items():
-            queue.describe_as(self._seen.get(name, queue.seen))
+            queue.describe_as(self._seen.get(name, queue.seen), self.currency)
             if (old := before.get(name)) is not None:
                 self.record_usage(old)
                 queue.past_usage = old.past_usage
@@ -226,10 +257,16 @@ class Queues:
                 queue.parent = self.by_name[queue.seen.parent or ROOT]
                 queue.parent.children.append(queue)
         if root.seen.error:
-            root.describe_as(QueueSeen(ROOT))  # else all queues would be invalid
+            root.describe_as(QueueSeen(ROOT), self.currency)  # else all queues would be invalid
         for queue in self.by_name.values():
             self._disable_below(queue)
         self.guarantees = any(queue.guarantee for queue in root)
+        self.named_devices = frozenset(
+            name
+            for queue in root
+            for name in (*queue.deserved, *queue.guarantee)
+            if self.currency.units(name)
+        )
         self.restricted = any(
             seen.access is not None or seen.namespace_gangs is not None or seen.namespace_amounts
             for seen in self._seen.values()
@@ -288,6 +325,16 @@ class Queues:
             child.parent = None
             child.error = child.error or f"queue {child.name}: its parent {queue.error}"
             self._disable_below(child)
+
+
+def _free_shares(columns: Columns, unschedulable: frozenset[str] | set[str]) -> int:
+    """Hundredths that are free on GPUs in use as shares."""
+    shares, names = columns.gpus.free_shares, columns.names
+    return sum(
+        sum(left.values())
+        for row, left in enumerate(shares)
+        if left and names[row] not in unschedulable
+    )
 
 
 def _demand(gang: Gang) -> Sums:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from central.model.facts import QueueSeen
 from central.model.resources import Sums, add
+from central.scheduler.queues.gpu_currency import GpuCurrency
 from central.scheduler.queues.usage_history import DecayedUsage
 from central.scheduler.state.gangs import Gang, GangKey
 
@@ -19,13 +20,16 @@ class NamespaceUsage:
 
 class Queue:
     __slots__ = (
+        "_borrowing",
         "capability",
         "children",
         "demand",
+        "deserved",
         "error",
         "gangs",
         "guarantee",
         "name",
+        "namespace_amounts",
         "namespaces",
         "parent",
         "past_usage",
@@ -47,21 +51,29 @@ class Queue:
         self.used: Sums = {}  # by its gangs and those of its descendants
         self.namespaces: dict[str, NamespaceUsage] = {}  # the same by namespace
         self.past_usage = DecayedUsage()  # with --usage-half-life only
-        self.describe_as(QueueSeen(name))
+        self.describe_as(QueueSeen(name), GpuCurrency())
 
-    def describe_as(self, seen: QueueSeen) -> None:
+    def describe_as(self, seen: QueueSeen, currency: GpuCurrency) -> None:
         """Sets its object, or the defaults, and what limits its usage."""
         self.seen = seen
-        deserved = dict(seen.deserved)
-        self.capability: Sums = dict(seen.capability)  # with borrowingLimit
-        for resource, most in seen.borrowing_limit:
+        deserved = self.deserved = currency.entitled(seen.deserved)
+        self.namespace_amounts = currency.limits(seen.namespace_amounts)
+        self.capability: Sums = currency.limits(seen.capability)  # with borrowingLimit
+        self._borrowing: set[str] = set()
+        for resource, most in currency.limits(seen.borrowing_limit).items():
             limit = deserved.get(resource, 0) + most
-            self.capability[resource] = min(limit, self.capability.get(resource, limit))
-        self.guarantee: Sums = dict(seen.guarantee)  # with what lendingLimit withholds
-        for resource, most in seen.lending_limit:
+            if limit < self.capability.get(resource, limit + 1):
+                self.capability[resource] = limit
+                self._borrowing.add(resource)
+        self.guarantee: Sums = currency.entitled(seen.guarantee)  # with what lendingLimit withholds
+        for resource, most in currency.limits(seen.lending_limit).items():
             kept = max(0, deserved.get(resource, 0) - most)
             if kept > self.guarantee.get(resource, 0):
                 self.guarantee[resource] = kept
+
+    def borrows(self, resource: str) -> bool:
+        """Whether borrowingLimit, and not capability, limits its use of the resource."""
+        return resource in self._borrowing
 
     def __iter__(self) -> Iterator["Queue"]:
         """The queue and its descendants, parents first."""

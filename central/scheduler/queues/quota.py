@@ -1,23 +1,24 @@
-"""What a queue may start, its fair share, what it may reclaim. Pure.
+"""What a queue may start. Pure.
 
 Ordering needs no fair shares: the queue with the lowest usage level is served next, which is
-water-filling step by step. Fair shares are computed (fair_share.py) only where one queue wants
+water-filling step by step. Fair shares are computed (entitlement.py) only where one queue wants
 capacity back from another, and for `lockstep explain`.
 
 Design: docs/design/0015-queues.md
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from central.model import wording
 from central.model.facts import PodSpec
-from central.model.resources import ROOT, Sums, add
+from central.model.resources import GPU_EQUIVALENTS, ROOT, UNITS, Sums
 from central.scheduler.queues import access
-from central.scheduler.queues.fair_share import Amount, QueueDemand, divide
+from central.scheduler.queues.claim_in_flight import pending_needs, present_victims
 from central.scheduler.queues.min_resources import MinResources, required
-from central.scheduler.queues.queue_tree import Queues, sums_of
-from central.scheduler.queues.queue_tree_node import Queue
+from central.scheduler.queues.queue_tree import Queues
+from central.scheduler.queues.queue_tree_node import NamespaceUsage, Queue
+from central.scheduler.queues.shortfall import GANGS, Shortfall
 from central.scheduler.state.gangs import Gang
 
 UsageLevel = tuple[bool, int, float, str]
@@ -34,8 +35,7 @@ def usage_level(queue: Queue, total: Sums) -> UsageLevel:
     with weight 1 uses 1 and deserves nothing: 1 / 16 = 0.0625. c is served first.
     """
     seen = queue.seen
-    deserved = dict(seen.deserved)
-    used = queue.used
+    deserved, used = queue.deserved, queue.used
     if deserved and all(used.get(resource, 0) < own for resource, own in deserved.items()):
         share = max(used.get(resource, 0) / own for resource, own in deserved.items())
         return (False, -seen.priority, share, queue.name)
@@ -70,11 +70,77 @@ def refusal(
     queue = queues.by_name[gang.account.queue]
     if queue.error:
         return queue.error
-    request = StartRequest(queues, min_resources, gang, queue, required(gang, groups))
+    need = queues.currency.counted(required(gang, groups))
+    request = StartRequest(queues, min_resources, gang, queue, need)
     for policy in QUEUE_POLICIES:
         if why := policy(request):
             return why
     return ""
+
+
+def shortfalls(
+    queues: Queues, min_resources: MinResources, gang: Gang, groups: Sequence[tuple[PodSpec, int]]
+) -> list[Shortfall]:
+    """What victims must free so that the queue may start these pods; of the nearest queue first. None at all: it may
+    start them, or no victims can change that."""
+    if gang.account is None or (queue := queues.by_name[gang.account.queue]).error:
+        return []
+    need = queues.currency.counted(required(gang, groups))
+    request = StartRequest(queues, min_resources, gang, queue, need)
+    if any(policy(request) for policy in QUEUE_POLICIES if policy not in _OF_AMOUNTS):
+        return []
+    found: list[Shortfall] = []
+    for above in queue.path:
+        if _never_within(request, above):
+            return []
+        found += _shortfalls_of(request, above)
+    if leaves_guarantees(request):
+        found += [
+            Shortfall(queues.root, {resource: amount - left})
+            for resource, amount in need.items()
+            if amount > (left := _free_beside_guarantees(request, resource, amount)[0])
+        ]
+    return found
+
+
+def _never_within(request: StartRequest, above: Queue) -> bool:
+    need, seen = request.need, above.seen
+    return (
+        any(need.get(resource, 0) > most for resource, most in above.capability.items())
+        or any(need.get(resource, 0) > most for resource, most in above.namespace_amounts.items())
+        or 0 in (seen.running_gangs, seen.namespace_gangs)
+    )
+
+
+def _shortfalls_of(request: StartRequest, above: Queue) -> list[Shortfall]:
+    gang, namespace, need = request.gang, request.gang.namespace, request.need
+    usage = above.namespaces.get(namespace, NamespaceUsage())
+    lacks = {
+        resource: over
+        for resource, most in above.capability.items()
+        if need.get(resource) and (over := _over(request, above, resource, most)) > 0
+    }
+    its_own = {
+        resource: over
+        for resource, most in above.namespace_amounts.items()
+        if need.get(resource) and (over := usage.used.get(resource, 0) + need[resource] - most) > 0
+    }
+    if gang.account is not None and not gang.account.used:
+        most, each = above.seen.running_gangs, above.seen.namespace_gangs
+        if most is not None and above.running() >= most:
+            lacks[GANGS] = above.running() + 1 - most
+        if each is not None and usage.running >= each:
+            its_own[GANGS] = usage.running + 1 - each
+    found = [Shortfall(above, lacks)] if lacks else []
+    return [*found, Shortfall(above, its_own, namespace)] if its_own else found
+
+
+def _over(request: StartRequest, above: Queue, resource: str, most: int) -> int:
+    """How much more than its capability the queue would use."""
+    queues, gang = request.queues, request.gang
+    reserved = _outstanding(queues, request.min_resources, gang, above, resource)
+    claimed = _claimed(queues, gang, above, resource)
+    return above.used.get(resource, 0) + reserved + claimed + request.need[resource] - most
 
 
 def allowed_to_use(request: StartRequest) -> str:
@@ -123,28 +189,22 @@ def within_capability(request: StartRequest) -> str:
                 reserved = _outstanding(
                     request.queues, request.min_resources, request.gang, above, resource
                 )
-                if above.used.get(resource, 0) + reserved + amount > most:
-                    return _over_capability(request.queue, above, resource, amount, reserved)
+                claimed = _claimed(request.queues, request.gang, above, resource)
+                if above.used.get(resource, 0) + reserved + claimed + amount > most:
+                    held = (reserved, claimed)
+                    return _over_capability(request, above, resource, amount, held)
     return ""
 
 
 def leaves_guarantees(request: StartRequest) -> str:
     """What other queues are guaranteed and do not use stays free, except for what the queue itself, or one above
     it, is guaranteed: a guarantee of more than the cluster has stops no other guaranteed queue."""
-    queues, queue = request.queues, request.queue
-    if not queues.guarantees:
+    if not request.queues.guarantees:
         return ""
     for resource, amount in request.need.items():
-        withheld, owners = 0, []
-        for inner, outer in zip(queue.path, queue.path[1:], strict=False):
-            if inner.used.get(resource, 0) + amount <= inner.guarantee.get(resource, 0):
-                break
-            for other in outer.children:
-                if other is not inner and (unused := _unused_guarantee(queues, other, resource)):
-                    withheld += unused
-                    owners.append(other.name)
-        free = queues.total.get(resource, 0) - queues.root.used.get(resource, 0)
-        if withheld and amount > free - withheld:
+        left, withheld, owners = _free_beside_guarantees(request, resource, amount)
+        if withheld and amount > left:
+            free = left + withheld
             return (
                 f"needs {wording.amount(resource, amount)} {wording.resource(resource)}; "
                 f"{wording.amount(resource, free)} are free, of which "
@@ -152,6 +212,23 @@ def leaves_guarantees(request: StartRequest) -> str:
                 f"queue{'s' if len(owners) > 1 else ''} {', '.join(owners)}"
             )
     return ""
+
+
+def _free_beside_guarantees(
+    request: StartRequest, resource: str, amount: int
+) -> tuple[int, int, list[str]]:
+    """What is free without what is withheld for guarantees, what is withheld, and for which queues."""
+    queues, queue = request.queues, request.queue
+    withheld, owners = 0, []
+    for inner, outer in zip(queue.path, queue.path[1:], strict=False):
+        if inner.used.get(resource, 0) + amount <= inner.guarantee.get(resource, 0):
+            break
+        for other in outer.children:
+            if other is not inner and (unused := _unused_guarantee(queues, other, resource)):
+                withheld += unused
+                owners.append(other.name)
+    free = queues.total.get(resource, 0) - queues.root.used.get(resource, 0)
+    return free - withheld, withheld, owners
 
 
 def within_running_gangs(request: StartRequest) -> str:
@@ -179,7 +256,7 @@ def within_namespace_amounts(request: StartRequest) -> str:
     for above in request.queue.path:
         usage = above.namespaces.get(namespace)
         used = usage.used if usage is not None else {}
-        for resource, most in above.seen.namespace_amounts:
+        for resource, most in above.namespace_amounts.items():
             amount = request.need.get(resource, 0)
             if not amount or used.get(resource, 0) + amount <= most:
                 continue
@@ -243,13 +320,30 @@ QUEUE_POLICIES: tuple[Callable[[StartRequest], str], ...] = (
 )
 
 
+_OF_AMOUNTS = (within_running_gangs, within_namespace_amounts, within_capability, leaves_guarantees)
+
+
+def _claimed(queues: Queues, gang: Gang, above: Queue, resource: str) -> int:
+    """What claims in flight of other gangs will use of the queue beyond what their victims use now."""
+    others = [claim for claim in queues.claims.values() if claim.gang is not gang]
+    if not others:
+        return 0
+    key = ("claimed", "/".join(gang.key[:2]) if len(others) < len(queues.claims) else "")
+    known = queues.cache.get(key)
+    if known is None:
+        known = (pending_needs(others, queues.by_name), present_victims(others, queues.by_name))
+        queues.cache[key] = known
+    needs, victims = (sums.get(above, {}).get(resource, 0) for sums in known)
+    return max(0, needs - victims)
+
+
 def _outstanding(
     queues: Queues, min_resources: MinResources, gang: Gang, queue: Queue, resource: str
 ) -> int:
     """What other gangs of the queue and its descendants have not taken of their minResources."""
-    by_name = queues.by_name
+    by_name, currency = queues.by_name, queues.currency
     return sum(
-        sums.get(resource, 0)
+        currency.counted(sums).get(resource, 0)
         for other, sums in min_resources.by_gang.values()
         if other is not gang
         and other.account is not None
@@ -257,17 +351,23 @@ def _outstanding(
     )
 
 
-def _over_capability(queue: Queue, above: Queue, resource: str, amount: int, reserved: int) -> str:
+def _over_capability(
+    request: StartRequest, above: Queue, resource: str, amount: int, held: tuple[int, int]
+) -> str:
+    """held: for minResources, and for claims"""
+    queue, (reserved, claimed) = request.queue, held
     most = above.capability[resource]
-    own = dict(above.seen.capability).get(resource) == most
-    noun = "capability" if own else "deserved amount plus borrowingLimit"
+    noun = "deserved amount plus borrowingLimit" if above.borrows(resource) else "capability"
     capability = f"{noun} of {wording.amount(resource, most)} {wording.resource(resource)}"
-    needed = f"{wording.amount(resource, amount)}{{}} {'is' if amount == 1 else 'are'} needed"
+    is_one = amount == (UNITS if resource == GPU_EQUIVALENTS else 1)
+    needed = f"{wording.amount(resource, amount)}{{}} {'is' if is_one else 'are'} needed"
     if amount > most:
         text = f"{wording.NEVER}: {_named(queue, above)} has a {capability}; {needed.format('')}"
         return f"{text}; reduce the request or raise the capability"
     used = wording.amount(resource, above.used.get(resource, 0))
     also = f", {wording.amount(resource, reserved)} are reserved (minResources)" if reserved else ""
+    if claimed:
+        also += f", {wording.amount(resource, claimed)} are kept for gangs whose victims terminate"
     return f"{_named(queue, above)} uses {used} of its {capability}{also}; {needed.format(' more')}"
 
 
@@ -292,151 +392,3 @@ def _unused_guarantee(queues: Queues, queue: Queue, resource: str) -> int:
         inner = sum(_unused_guarantee(queues, child, resource) for child in queue.children)
         found = cache[queue.name, resource] = max(0, own, inner)
     return int(found)
-
-
-# --- fair shares -----------------------------------------------------------------
-
-
-def fair_shares(queues: Queues, resource: str) -> dict[str, Amount]:
-    """By name of each queue in the tree: its fair share of the resource, at most its demand."""
-    cached: dict[str, Amount] | None = queues.cache.get(("", resource))
-    if cached is not None:
-        return cached
-    demands: dict[str, QueueDemand] = {}
-    _add_demands(queues.root, resource, demands)
-    shares: dict[str, Amount] = {ROOT: min(queues.total.get(resource, 0), demands[ROOT].demand)}
-    for queue in queues.root:
-        below = divide(shares[queue.name], [demands[child.name] for child in queue.children])
-        for child, share in zip(queue.children, below, strict=True):
-            shares[child.name] = share
-    queues.cache["", resource] = shares
-    return shares
-
-
-def _add_demands(queue: Queue, resource: str, demands: dict[str, QueueDemand]) -> QueueDemand:
-    seen = queue.seen
-    children = [_add_demands(child, resource, demands) for child in queue.children]
-    own = queue.used.get(resource, 0) - sum(child.used.get(resource, 0) for child in queue.children)
-    demand = own + queue.demand.get(resource, 0) + sum(child.demand for child in children)
-    capability = queue.capability.get(resource, demand)
-    deserved = dict(seen.deserved).get(resource, sum(child.deserved for child in children))
-    guarantee = queue.guarantee.get(resource, 0)
-    demands[queue.name] = QueueDemand(
-        seen.weight,
-        min(demand, capability),
-        deserved,
-        max(guarantee, sum(child.guarantee for child in children)),
-        seen.priority,
-    )
-    return demands[queue.name]
-
-
-def scarce_shares(queues: Queues, gang: Gang) -> list[tuple[str, int, Amount]]:
-    """Of each resource that the pending gang requests and whose fair share is below the queue's
-    demand: (resource, amount the queue uses, fair share)."""
-    if gang.account is None:
-        return []
-    queue = queues.by_name[gang.account.queue]
-    found = []
-    for resource in sorted(gang.account.demand):
-        share = fair_shares(queues, resource).get(queue.name)
-        used = queue.used.get(resource, 0)
-        if share is not None and share < used + queue.demand.get(resource, 0):
-            found.append((resource, used, share))
-    return found
-
-
-def may_reclaim_any(queues: Queues, claimant: Gang) -> bool:
-    """Whether the queue would stay within its fair share; else it may not reclaim at all."""
-    if claimant.account is None or (queue := queues.by_name[claimant.account.queue]).error:
-        return False
-    return _within_fair_share(queues, [queue], _minimum_request(claimant))
-
-
-def _minimum_request(claimant: Gang) -> Sums:
-    return sums_of(
-        claimant.counts.waiting[: max(1, claimant.minimum - len(claimant.counts.placed))]
-    )
-
-
-def _within_fair_share(queues: Queues, path: Iterable[Queue], requests: Sums) -> bool:
-    shares = {resource: fair_shares(queues, resource) for resource in requests}
-    return all(
-        queue.used.get(resource, 0) + amount <= shares[resource][queue.name]
-        for queue in path
-        for resource, amount in requests.items()
-    )
-
-
-def may_reclaim(queues: Queues, claimant: Gang, victim: Gang, taken: Iterable[Gang] = ()) -> bool:
-    """Whether the claimant's queue may reclaim the victim's capacity, after that of `taken`.
-
-    At each level below the common ancestor, the claimant's queue must stay within its fair share,
-    and the victim's queue must still be above its own, and keep its guarantee.
-    """
-    if claimant.account is None or victim.account is None:
-        return False
-    by_name = queues.by_name
-    mine, theirs = by_name[claimant.account.queue], by_name[victim.account.queue]
-    if mine is theirs or mine.error or theirs.error:
-        return False
-    common = next(queue for queue in mine.path if queue in theirs.path)
-    up = mine.path[: mine.path.index(common)]
-    down = theirs.path[: theirs.path.index(common)]
-    if not up or not down or not all(queue.seen.reclaimable for queue in down):
-        return False
-    lost = [(by_name[gang.account.queue], gang.account.used) for gang in taken if gang.account]
-    requests = _minimum_request(claimant)
-    if not _within_fair_share(queues, up, requests):
-        return False
-    shares = {resource: fair_shares(queues, resource) for resource in requests}
-    return all(_can_spare(queue, victim.account.used, lost, shares) for queue in down)
-
-
-def keeps_guarantee(
-    queues: Queues, claimant: Gang, victim: Gang, taken: Iterable[Gang] = ()
-) -> bool:
-    """Whether the victim's queue, and each above it that the claimant is not in, keeps its guarantee without the
-    victim and those of `taken`."""
-    if claimant.account is None or victim.account is None:
-        return False
-    by_name = queues.by_name
-    mine, theirs = by_name[claimant.account.queue], by_name[victim.account.queue]
-    lost = [(by_name[gang.account.queue], gang.account.used) for gang in taken if gang.account]
-    return all(
-        _left_above_guarantee(queue, victim.account.used, _without(queue, lost))
-        for queue in theirs.path
-        if queue not in mine.path
-    )
-
-
-def _without(queue: Queue, lost: Sequence[tuple[Queue, Sums]]) -> Sums:
-    """What the queue uses without what it has lost."""
-    left = dict(queue.used)
-    for other, taken in lost:
-        if queue in other.path:
-            add(left, taken, -1)
-    return left
-
-
-def _left_above_guarantee(queue: Queue, amounts: Sums, left: Sums) -> bool:
-    return all(
-        not amounts.get(resource) or left.get(resource, 0) - amounts[resource] >= amount
-        for resource, amount in queue.guarantee.items()
-    )
-
-
-def _can_spare(
-    queue: Queue,
-    amounts: Sums,
-    lost: Sequence[tuple[Queue, Sums]],
-    shares: dict[str, dict[str, Amount]],
-) -> bool:
-    left = _without(queue, lost)
-    if not _left_above_guarantee(queue, amounts, left):
-        return False
-    return any(
-        left.get(resource, 0) > share[queue.name]
-        for resource, share in shares.items()
-        if amounts.get(resource)
-    )

@@ -11,7 +11,7 @@ from collections import Counter
 
 from central.model.decisions import SetStatus
 from central.model.facts import Answered
-from central.model.resources import Sums
+from central.model.resources import GPU_EQUIVALENTS, Sums
 from central.scheduler.queues.queue_tree import Queues
 from central.scheduler.queues.queue_tree_node import Queue
 from central.scheduler.state.gangs import Gang, GangKey
@@ -115,7 +115,11 @@ class QueueStatuses:
 
 def quantities(sums: Sums) -> dict[str, str]:
     """Amounts as Kubernetes quantities."""
-    return {resource: _quantity(resource, amount) for resource, amount in sorted(sums.items())}
+    return {
+        resource: _quantity(resource, amount)
+        for resource, amount in sorted(sums.items())
+        if resource != GPU_EQUIVALENTS
+    }
 
 
 def _quantity(resource: str, amount: int) -> str:

@@ -1,5 +1,7 @@
 """Queues: whose turn it is, what may start, what may be taken back, and what stops."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from central.controllers.composite import new_scheduler
@@ -14,11 +16,15 @@ from central.model.facts import (
     QueueGone,
     QueueSeen,
 )
+from central.model.resources import GPU_EQUIVALENTS, UNITS
 from central.scheduler.apply import apply
 from central.scheduler.cycle import schedule_once
 from central.scheduler.invariants import check_invariants
-from central.scheduler.queues.quota import fair_shares, may_reclaim
+from central.scheduler.queues.claims import Claim, Loss
+from central.scheduler.queues.entitlement import fair_shares
+from central.scheduler.queues.queue_tree import sums_of
 from central.scheduler.scheduler import Scheduler
+from central.scheduler.state.gangs import Gang
 from protos.names import GPU
 from tests.central import factories
 
@@ -389,6 +395,22 @@ def test_a_closed_queue_keeps_what_runs() -> None:
 # --- what may be taken back --------------------------------------------------------
 
 
+def may_reclaim(
+    scheduler: Scheduler, claimant: Gang, victim: Gang, taken: Sequence[Gang] = ()
+) -> bool:
+    """Whether the victim may go beside those that are taken."""
+    queues = scheduler.queues
+    if not queues.enabled:
+        return False
+    claim = Claim(queues, claimant, queues.currency.counted(sums_of(claimant.counts.waiting)), {})
+    losses = [
+        Loss(gang, queues.by_name[gang.account.queue], gang.account.used, False)
+        for gang in (*taken, victim)
+        if gang.account is not None
+    ]
+    return all(map(claim.may_give, (*taken, victim))) and not any(claim.judge(losses))
+
+
 def full(*facts: Fact, a: int = 8) -> Scheduler:
     """Queue a has taken what there is; then b asks."""
     scheduler, _ = played(*nodes(8), *facts, *gangs(a, "a"))
@@ -401,12 +423,17 @@ def may(scheduler: Scheduler, taken: int = 0) -> bool:
     key = ("ns", "{}", True)
     claimant = next(g for g in scheduler.state.pending.waiting.values() if g.name.startswith("b"))
     victims = [scheduler.state.gangs[key[0], f"a{i:03}", True] for i in range(taken + 1)]
-    return may_reclaim(scheduler.queues, claimant, victims[-1], victims[:-1])
+    return may_reclaim(scheduler, claimant, victims[-1], victims[:-1])
 
 
 def test_what_is_above_the_fair_share_may_be_taken_back() -> None:
     scheduler = full(queue("a"), queue("b", weight=3))
-    assert fair_shares(scheduler.queues, GPU) == {"root": 8, "a": 2, "b": 6, "default": 0}
+    assert fair_shares(scheduler.queues, GPU_EQUIVALENTS) == {
+        "root": 8 * UNITS,
+        "a": 2 * UNITS,
+        "b": 6 * UNITS,
+        "default": 0,
+    }
     assert [may(scheduler, taken) for taken in range(7)] == [True] * 6 + [False]
 
 
@@ -422,8 +449,8 @@ def test_nobody_takes_more_than_it_is_due() -> None:
     scheduler, _ = played(*nodes(8), queue("a"), queue("b"), *gangs(8, "a"))
     schedule_once(scheduler, [*gang("five", "b", gpus=5), *gang("four", "b", gpus=4)], 1.0)
     victim = scheduler.state.gangs["ns", "a000", True]
-    assert not may_reclaim(scheduler.queues, scheduler.state.gangs["ns", "five", True], victim)
-    assert may_reclaim(scheduler.queues, scheduler.state.gangs["ns", "four", True], victim)
+    assert not may_reclaim(scheduler, scheduler.state.gangs["ns", "five", True], victim)
+    assert may_reclaim(scheduler, scheduler.state.gangs["ns", "four", True], victim)
 
 
 def test_teams_settle_it_where_they_meet() -> None:
@@ -440,7 +467,7 @@ def test_without_queues_nothing_is_taken_back() -> None:
     scheduler, _ = played(*nodes(8), *gangs(8, "a"))
     schedule_once(scheduler, gangs(1, "b"), 1.0)
     claimant = scheduler.state.gangs["ns", "b000", True]
-    assert not may_reclaim(scheduler.queues, claimant, scheduler.state.gangs["ns", "a000", True])
+    assert not may_reclaim(scheduler, claimant, scheduler.state.gangs["ns", "a000", True])
 
 
 # --- a long line -------------------------------------------------------------------

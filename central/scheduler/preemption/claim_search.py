@@ -1,0 +1,208 @@
+"""The victims of a gang among queues: by its priority in its own queue, by entitlement from others, with quota and
+capacity freed together.
+
+Which queue gives is decided before harm: of those above their shares the one that is furthest above (claims.py). A
+queue whose victims are not enough is joined by the next ones.
+
+Design: docs/design/0015-queues.md
+"""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
+
+from central.model.resources import Sums, add, requested
+from central.scheduler.inventory.pods import Pod
+from central.scheduler.preemption import preemption_plan
+from central.scheduler.preemption.disruption_budgets import disruptions_left
+from central.scheduler.preemption.preemption_request import (
+    PreemptionContext,
+    PreemptionPlan,
+    PreemptionRequest,
+    outranks,
+)
+from central.scheduler.preemption.quota_cover import cover
+from central.scheduler.queues.claims import Claim, Loss
+from central.scheduler.queues.queue_tree import sums_of
+from central.scheduler.queues.queue_tree_node import Queue
+from central.scheduler.queues.shortfall import Shortfall
+from central.scheduler.state.gangs import Gang, GangKey
+
+TRIED = 8  # choices of victims, until no queue gives more than it may
+SKIPPING = (
+    4  # of them, those that only leave out what was too much; then what is left of a queue is fixed
+)
+
+MayGive = Callable[[Gang], bool]
+
+
+class ClaimSearch:
+    def __init__(
+        self,
+        context: PreemptionContext,
+        request: PreemptionRequest,
+        shortfalls: Sequence[Shortfall] = (),
+    ) -> None:
+        """shortfalls: quota that the gang lacks, the queue nearest to it first"""
+        self._context, self._request, self._shortfalls = context, request, list(shortfalls)
+        self._gang, self._queues = request.gang, context.queues
+        assert self._gang.account is not None
+        self._queue = self._queues.by_name[self._gang.account.queue]
+        need = self._queues.currency.counted(requested(request.placement.groups))
+        self._claim = Claim(self._queues, self._gang, need, self._own_less_urgent())
+
+    def _own_less_urgent(self) -> Sums:
+        sums: Sums = {}
+        if self._gang.priority > self._context.state.pending.lowest_priority:
+            for other in self._queue.gangs.values():
+                if other.account is not None and self._outranks(other):
+                    add(sums, other.account.used, 1)
+        return sums
+
+    def _outranks(self, other: Gang) -> bool:
+        return outranks(self._context.across, self._gang, other)
+
+    def plan(self) -> PreemptionPlan | None:
+        urgent = self._gang.priority > self._context.state.pending.lowest_priority
+        givers = self._claim.givers()
+        if not urgent and not givers:
+            return None
+        found = self._search(self._may_give)
+        if found is None:
+            return self._inside_departments()
+        return self._from_furthest(found)
+
+    def _may_give(self, victim: Gang) -> bool:
+        return self._by_priority(victim) or self._claim.may_give(victim)
+
+    def _by_priority(self, victim: Gang) -> bool:
+        if not self._outranks(victim) or victim.account is None:
+            return False
+        queue = self._queues.by_name[victim.account.queue]
+        return queue is self._queue or self._claim.keeps_guarantee(queue, victim.account.used)
+
+    def _inside_departments(self) -> PreemptionPlan | None:
+        """From queues nearer to the gang only, where what it may take from there does not go with the rest."""
+        levels = sorted(set(self._claim.givers().values()), reverse=True)
+        for level in levels[1:]:
+            near = {queue for queue, at in self._claim.givers().items() if at <= level}
+            found = self._search(
+                lambda victim, near=near: (
+                    self._by_priority(victim)  # type: ignore[misc]  # bound now
+                    or (self._queue_of(victim) in near and self._claim.may_give(victim))
+                )
+            )
+            if found is not None:
+                return found
+        return None
+
+    def _from_furthest(self, found: PreemptionPlan) -> PreemptionPlan:
+        """The plan with the fewest queues, those that are furthest above their shares, if there is one."""
+        losses, order = self._losses(found.victims), self._claim.furthest_above()
+        giving = {loss.queue for loss in losses if not loss.by_priority}
+        all_reclaimed = not any(loss.by_priority for loss in losses)
+        count = 1
+        while order:
+            first = set(order[:count])
+            if all_reclaimed and giving <= first and (count == 1 or count >= len(order)):
+                return found
+            fewer = self._search(
+                lambda victim, first=first: (
+                    self._queue_of(victim) in first  # type: ignore[misc]  # bound now
+                    and self._claim.may_give(victim)
+                )
+            )
+            if fewer is not None or count >= len(order):
+                return fewer or found
+            count = min(2 * count, len(order))
+        return found
+
+    def _queue_of(self, victim: Gang) -> Queue | None:
+        return self._queues.by_name[victim.account.queue] if victim.account is not None else None
+
+    # --- one choice of victims -----------------------------------------------------------------
+
+    def _search(self, may_give: MayGive) -> PreemptionPlan | None:
+        """Victims that free capacity and quota, and that their queues may give."""
+        context, request = self._context, self._request
+        skipped: set[GangKey] = set()
+        fixed: dict[str, set[GangKey]] = {}  # by queue: the only victims of it that are left
+
+        def allowed(victim: Gang) -> bool:
+            if victim.key in skipped or not may_give(victim):
+                return False
+            return victim.queue not in fixed or victim.key in fixed[victim.queue]
+
+        shortfalls = self._shortfalls
+        chosen: tuple[Pod, ...] = ()
+        if shortfalls:
+            chosen = self._victims_inside(shortfalls[0].queue, allowed)
+        for attempt in range(TRIED):
+            forced: tuple[Pod, ...] | None = ()
+            if shortfalls:
+                forced = cover(context, request, allowed, shortfalls, chosen)
+            if forced is None:
+                return None
+            found = preemption_plan.find_victims(
+                context,
+                replace(request, may_evict=lambda _, victim: allowed(victim), forced=forced),
+            )
+            if found is None:
+                return None
+            losses = self._losses(found.victims)
+            verdict = self._claim.judge(losses)
+            if verdict.short:
+                if shortfalls is not self._shortfalls:
+                    return None  # what is inside its departments does not suffice
+                shortfalls = [*self._shortfalls, *verdict.short]
+                inside = [short.queue for short in verdict.short]
+                chosen = tuple(
+                    pod
+                    for loss in losses
+                    if any(queue in loss.queue.path for queue in inside)
+                    for pod in found.victims
+                    if context.state.gang_of(pod) is loss.gang
+                )
+                continue
+            if not verdict.too_many:
+                return found if self._within_budgets(found, forced) else None
+            skipped |= {gang.key for gang in verdict.too_many}
+            if attempt >= SKIPPING:
+                over = {gang.queue for gang in verdict.too_many}
+                for loss in losses:
+                    if loss.queue.name in over:
+                        fixed.setdefault(loss.queue.name, set()).add(loss.gang.key)
+        return None
+
+    def _victims_inside(self, queue: Queue, allowed: MayGive) -> tuple[Pod, ...]:
+        """The least harmful victims for the capacity alone, of those that free this queue's quota too."""
+        inside = set(queue)
+
+        def near(_: Gang, victim: Gang) -> bool:
+            return self._queue_of(victim) in inside and allowed(victim)
+
+        found = preemption_plan.find_victims(self._context, replace(self._request, may_evict=near))
+        return found.victims if found is not None else ()
+
+    def _losses(self, pods: Sequence[Pod]) -> list[Loss]:
+        by_gang: dict[GangKey, tuple[Gang, list[Pod]]] = {}
+        for pod in pods:
+            if (gang := self._context.state.gang_of(pod)) is not None:
+                by_gang.setdefault(gang.key, (gang, []))[1].append(pod)
+        return [self._loss(gang, mine) for gang, mine in by_gang.values()]
+
+    def _loss(self, gang: Gang, pods: Collection[Pod]) -> Loss:
+        assert gang.account is not None
+        amounts = gang.account.used
+        if len(pods) < len(gang.members):
+            amounts = self._queues.currency.counted(sums_of(pods))
+        return Loss(gang, self._queues.by_name[gang.account.queue], amounts, self._outranks(gang))
+
+    def _within_budgets(self, found: PreemptionPlan, forced: Iterable[Pod]) -> bool:
+        """Whether all victims together overspend no disruption budget. Without forced ones the search has seen to
+        that."""
+        context = self._context
+        if not forced or self._request.ignore_budgets or not context.budgets.seen:
+            return True
+        left = disruptions_left(context.budgets, context.state.gangs.values())
+        used = context.budgets.disruptions(found.victims)
+        return all(count <= left[name] for name, count in used.items())

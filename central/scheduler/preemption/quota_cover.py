@@ -1,0 +1,231 @@
+"""Which gangs to evict so that queues have quota again, with the least harm.
+
+Where no more than MAX_EXACT_UNITS may go the choice is the best one, else a good one from which no unit can be left
+out. Members above a gang's minimum are units of their own; the rest of a gang goes whole.
+
+Design: docs/design/0015-queues.md
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from central.model.resources import Sums
+from central.scheduler.inventory.pods import Pod
+from central.scheduler.preemption import surplus_members
+from central.scheduler.preemption.disruption_budgets import disruptions_left
+from central.scheduler.preemption.preemption_request import PreemptionContext, PreemptionRequest
+from central.scheduler.queues.queue_tree import sums_of
+from central.scheduler.queues.queue_tree_node import Queue
+from central.scheduler.queues.shortfall import GANGS, Shortfall
+from central.scheduler.state.gangs import Gang, GangKey
+
+MAX_EXACT_UNITS = 10
+
+Harm = tuple[
+    tuple[int, ...], int, int, int
+]  # priorities of the gangs, gangs broken, GPU-s lost, pods
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Unit:
+    gang: Gang
+    pods: tuple[Pod, ...]
+    whole: bool
+    lost: int
+    frees: tuple[int, ...]  # by what is required
+
+
+def cover(
+    context: PreemptionContext,
+    request: PreemptionRequest,
+    may_evict: Callable[[Gang], bool],
+    shortfalls: Sequence[Shortfall],
+    chosen: Iterable[Pod] = (),
+) -> tuple[Pod, ...] | None:
+    """The pods to evict; None: no such set. chosen: victims that go anyway; those that count are part of the
+    answer."""
+    anyway = {pod.seen.uid for pod in chosen}
+    units = [
+        unit
+        for gang in _inside(shortfalls)
+        if gang is not request.gang and may_evict(gang)
+        for unit in _units(context, request, gang, shortfalls)
+    ]
+    given = [unit for unit in units if all(pod.seen.uid in anyway for pod in unit.pods)]
+    given = [one for one in given if one.whole or not any(_includes(other, one) for other in given)]
+    required = _required(shortfalls)
+    found = _least_harm([unit for unit in units if unit not in given], given, required)
+    if found is not None and not _within_budgets(context, request, found):
+        free = [unit for unit in units if not context.budgets.disruptions(unit.pods)]
+        found = _least_harm(free, [], required)
+    if found is None:
+        return None
+    return tuple({pod.seen.uid: pod for unit in found for pod in unit.pods}.values())
+
+
+def _inside(shortfalls: Sequence[Shortfall]) -> list[Gang]:
+    found: dict[GangKey, Gang] = {}
+    for short in shortfalls:
+        for queue in short.queue:
+            found.update(queue.gangs)
+    return list(found.values())
+
+
+def _required(shortfalls: Sequence[Shortfall]) -> tuple[int, ...]:
+    return tuple(amount for short in shortfalls for amount in short.amounts.values())
+
+
+def _units(
+    context: PreemptionContext,
+    request: PreemptionRequest,
+    gang: Gang,
+    shortfalls: Sequence[Shortfall],
+) -> Iterator[_Unit]:
+    members = [
+        pod for pod in gang.counts.placed if pod.charged_spec is not None and not pod.leaving
+    ]
+    if not members or any(pod.evict_backoff.not_before > request.now for pod in members):
+        return
+    if not request.ignore_budgets and context.budgets.never_evictable(members):
+        return
+    queue = context.queues.by_name[gang.queue]
+
+    def unit(pods: Sequence[Pod], *, whole: bool) -> _Unit:
+        amounts = context.queues.currency.counted(sums_of(pods))
+        if whole:
+            amounts = {**amounts, GANGS: 1}
+        lost = sum(pod.lost(request.now) for pod in pods)
+        return _Unit(gang, tuple(pods), whole, lost, _frees(gang, queue, amounts, shortfalls))
+
+    yield unit(members, whole=True)
+    for pod in _surplus(gang, members):
+        yield unit([pod], whole=False)
+
+
+def _surplus(gang: Gang, members: Sequence[Pod]) -> Iterator[Pod]:
+    """Members that may go by themselves, all of them together: the last ranks."""
+    left = surplus_members.surplus_count(gang, members)
+    by_task = dict(surplus_members.surplus_by_task(gang, members))
+    for pod in sorted(members, key=lambda pod: pod.seen.order, reverse=True) if left else ():
+        task = surplus_members.task_key(gang.key, pod.seen.task)
+        if left and by_task.get(task, 1):
+            left -= 1
+            if task in by_task:
+                by_task[task] -= 1
+            yield pod
+
+
+def _frees(
+    gang: Gang, queue: Queue, amounts: Sums, shortfalls: Sequence[Shortfall]
+) -> tuple[int, ...]:
+    return tuple(
+        amounts.get(resource, 0)
+        if short.queue in queue.path and short.namespace in ("", gang.namespace)
+        else 0
+        for short in shortfalls
+        for resource in short.amounts
+    )
+
+
+def _includes(whole: _Unit, single: _Unit) -> bool:
+    return whole.whole and whole.gang is single.gang and not single.whole
+
+
+def _harm(units: Sequence[_Unit]) -> Harm:
+    priorities = sorted({unit.gang.key: unit.gang.priority for unit in units}.values())
+    broken = sum(unit.whole for unit in units)
+    lost, pods = sum(unit.lost for unit in units), sum(len(unit.pods) for unit in units)
+    return tuple(reversed(priorities)), broken, lost, pods
+
+
+def _least_harm(
+    units: Sequence[_Unit], given: Sequence[_Unit], required: Sequence[int]
+) -> list[_Unit] | None:
+    """given: units that go in any case."""
+    useful = [unit for unit in units if any(unit.frees)]
+    if not _covers([*given, *(unit for unit in useful if unit.whole)], required):
+        return None
+    if len(useful) <= MAX_EXACT_UNITS:
+        return _best(useful, given, required)
+    answers = [
+        _greedy(sorted(useful, key=key), given, required) for key in (_by_harm, _by_harm_per_size)
+    ]
+    return min(answers, key=_harm)
+
+
+def _covers(units: Sequence[_Unit], required: Sequence[int]) -> bool:
+    wholes = {unit.gang.key for unit in units if unit.whole}
+    counted = [unit for unit in units if unit.whole or unit.gang.key not in wholes]
+    return all(
+        sum(unit.frees[index] for unit in counted) >= amount
+        for index, amount in enumerate(required)
+    )
+
+
+def _by_harm(unit: _Unit) -> tuple[float, ...]:
+    return (unit.gang.priority, unit.whole, unit.lost, len(unit.pods), -unit.gang.created)
+
+
+def _by_harm_per_size(unit: _Unit) -> tuple[float, ...]:
+    size = max(unit.frees)
+    parts = (unit.whole / size, unit.lost / size, len(unit.pods) / size)
+    return (unit.gang.priority, *parts, -unit.gang.created)
+
+
+def _greedy(
+    ordered: Sequence[_Unit], given: Sequence[_Unit], required: Sequence[int]
+) -> list[_Unit]:
+    """Takes units in order until all is covered, then leaves out those that are not needed, the last ones first."""
+    chosen = list(given)
+    missing = [
+        amount - sum(unit.frees[index] for unit in given) for index, amount in enumerate(required)
+    ]
+    taken: dict[GangKey, list[_Unit]] = {}
+    for unit in given:
+        taken.setdefault(unit.gang.key, []).append(unit)
+    for unit in ordered:
+        if all(amount <= 0 for amount in missing):
+            break
+        if not any(free and amount > 0 for free, amount in zip(unit.frees, missing, strict=True)):
+            continue
+        mine = taken.setdefault(unit.gang.key, [])
+        if any(one.whole for one in mine):
+            continue
+        for one in mine if unit.whole else ():  # members that the whole gang includes
+            chosen.remove(one)
+            missing = [amount + free for amount, free in zip(missing, one.frees, strict=True)]
+        taken[unit.gang.key] = [unit] if unit.whole else [*mine, unit]
+        chosen.append(unit)
+        missing = [amount - free for amount, free in zip(missing, unit.frees, strict=True)]
+    for unit in [unit for unit in reversed(chosen) if unit not in given]:
+        less = [amount + free for amount, free in zip(missing, unit.frees, strict=True)]
+        if all(amount <= 0 for amount in less):
+            chosen.remove(unit)
+            missing = less
+    return chosen
+
+
+def _best(
+    units: Sequence[_Unit], given: Sequence[_Unit], required: Sequence[int]
+) -> list[_Unit] | None:
+    """Every set of units, the least harmful one."""
+    best: tuple[Harm, list[_Unit]] | None = None
+    for bits in range(1 << len(units)):
+        chosen = [unit for index, unit in enumerate(units) if bits >> index & 1]
+        wholes = {unit.gang.key for unit in chosen if unit.whole}
+        if any(not unit.whole and unit.gang.key in wholes for unit in chosen):
+            continue
+        harm = _harm(chosen)
+        if (best is None or harm < best[0]) and _covers([*given, *chosen], required):
+            best = (harm, chosen)
+    return [*given, *best[1]] if best is not None else None
+
+
+def _within_budgets(
+    context: PreemptionContext, request: PreemptionRequest, units: Sequence[_Unit]
+) -> bool:
+    if request.ignore_budgets or not context.budgets.seen:
+        return True
+    left = disruptions_left(context.budgets, context.state.gangs.values())
+    used = context.budgets.disruptions(pod for unit in units for pod in unit.pods)
+    return all(count <= left[name] for name, count in used.items())

@@ -1,0 +1,256 @@
+"""What a pending gang may take from other queues, with all victims counted together.
+
+Two rules give a queue a right to what others use. They compare siblings, below the queue that both have in common,
+and then each level down to the leaf.
+
+    fair share  the claimant's queue stays within its fair share, the other one is above its own
+    deserved    the claimant's queue stays within its deserved amount or guarantee, the other one is above its own:
+                so a queue gets what it deserves also where all demand fits and only the pieces are too small
+
+In both the other queue must be reclaimable and keep its guarantee. It may give a gang as long as it is above its
+share before that. All usage is net: without what victims free, with what claims in flight will take. So claims of one
+queue need not wait for each other, and what a gang takes inside its department leaves the department's share as it
+is, for what it takes from another one.
+
+Queues do not take turns: a queue that has claimed is within its fair share, so it gives nothing by the first rule; by
+the second it gives to one that is within what it deserves, which then gives nothing by either.
+
+Design: docs/design/0015-queues.md
+"""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import NamedTuple
+
+from central.model.resources import Sums, add
+from central.scheduler.queues.claim_in_flight import pending_needs, present_victims
+from central.scheduler.queues.entitlement import fair_shares, own_amount
+from central.scheduler.queues.queue_tree import Queues
+from central.scheduler.queues.queue_tree_node import Queue
+from central.scheduler.queues.shortfall import Shortfall
+from central.scheduler.state.gangs import Gang
+
+FAIR_SHARE, DESERVED = "fair share", "deserved amount"
+RULES = (FAIR_SHARE, DESERVED)
+
+
+class Loss(NamedTuple):
+    """What a gang gives, as a victim of one claim. by_priority: it may be evicted whatever its queue uses."""
+
+    gang: Gang
+    queue: Queue
+    amounts: Sums
+    by_priority: bool
+
+
+class Verdict(NamedTuple):
+    """What is wrong with a set of victims; nothing: it may be evicted."""
+
+    too_many: Sequence[Gang] = ()  # their queues give enough without them
+    short: Sequence[Shortfall] = ()  # so much must come from inside these queues, which it does not
+
+
+class Claim:
+    def __init__(self, queues: Queues, claimant: Gang, need: Sums, own_less_urgent: Sums) -> None:
+        """need: the requests of the pods that are to start. own_less_urgent: what gangs of the claimant's queue use
+        that it may evict by priority."""
+        assert claimant.account is not None
+        self._queues = queues
+        self.queue = queues.by_name[claimant.account.queue]
+        self._need = {name: amount for name, amount in need.items() if queues.is_shared(name)}
+        self._own_less_urgent = own_less_urgent
+        others = [claim for claim in queues.claims.values() if claim.gang is not claimant]
+        self._lost = present_victims(others, queues.by_name)
+        self._gained = pending_needs(others, queues.by_name)
+        self._givers: dict[Queue, int] | None = None
+
+    # --- before victims are chosen -------------------------------------------------------------
+
+    def givers(self) -> dict[Queue, int]:
+        """The queues that may give something, each with the index in the claimant's path of the queue that both have
+        in common. What the gang takes inside its own department is not known yet, so it is taken to be the most
+        possible; judge() decides."""
+        if self._givers is None:
+            self._givers = {}
+            path = self.queue.path
+            for index in range(1, len(path) if not self.queue.error else 0):
+                rules = [r for r in RULES if self._may_be_entitled(r, path[:index])]
+                for child in path[index].children if rules else ():
+                    if child is not path[index - 1]:
+                        for rule in rules:
+                            self._add_givers(child, rule, index)
+        return self._givers
+
+    def _add_givers(self, queue: Queue, rule: str, index: int) -> None:
+        assert self._givers is not None
+        if queue.seen.reclaimable and self._is_above(
+            rule, queue, self._rule_resources(rule, index)
+        ):
+            if queue.gangs:
+                self._givers[queue] = index
+            for child in queue.children:
+                self._add_givers(child, rule, index)
+
+    def may_give(self, victim: Gang) -> bool:
+        """Whether the victim's queue may give it, as the first of all victims."""
+        if victim.account is None:
+            return False
+        queue = self._queues.by_name[victim.account.queue]
+        index = self.givers().get(queue)
+        return index is not None and self.keeps_guarantee(queue, victim.account.used)
+
+    def keeps_guarantee(self, queue: Queue, amounts: Sums) -> bool:
+        """Whether the queue, and each above it that the claimant is not in, keeps its guarantee without the amounts."""
+        return all(
+            not amounts.get(resource) or self._used(above, resource) - amounts[resource] >= least
+            for above in queue.path
+            if above not in self.queue.path
+            for resource, least in above.guarantee.items()
+        )
+
+    def furthest_above(self) -> list[Queue]:
+        """The givers, in the order in which they give: lower queue priority first, then the one whose use is the
+        largest part of its share, level by level from the queue in common."""
+        return sorted(self.givers(), key=lambda queue: (self._standing(queue), queue.name))
+
+    def _standing(self, queue: Queue) -> tuple[tuple[int, Fraction], ...]:
+        down = queue.path[: queue.path.index(self.queue.path[self.givers()[queue]])]
+        return tuple(
+            (above.seen.priority, -self._times_its_share(above)) for above in reversed(down)
+        )
+
+    def _times_its_share(self, queue: Queue) -> Fraction:
+        """How much more than its share it uses, as a part of the share, of the resource where that is most."""
+        return max(
+            Fraction(self._used(queue, resource), max(1, self._share(queue, resource)))
+            for resource in self._need
+        )
+
+    # --- after victims were chosen -------------------------------------------------------------
+
+    def judge(self, losses: Sequence[Loss]) -> Verdict:
+        """Whether all of them may be evicted together. The smaller ones of a queue go first, because it may give a
+        gang only while it is above its share."""
+        before = self._lost
+        self._lost = {queue: dict(lost) for queue, lost in before.items()}
+        for loss in losses:
+            self._lose(loss)
+        rules, unentitled = self._rules_by_level(losses)
+        self._lost = {queue: dict(lost) for queue, lost in before.items()}
+        short = self._short(FAIR_SHARE, unentitled) if unentitled else ()
+        too_many: list[Gang] = []
+        for loss in sorted(losses, key=lambda loss: (not loss.by_priority, self._size(loss))):
+            if self._is_allowed(loss, rules):
+                self._lose(loss)
+            else:
+                too_many.append(loss.gang)
+        self._lost = before
+        return Verdict((), short) if short else Verdict(too_many)
+
+    def _rules_by_level(
+        self, losses: Sequence[Loss]
+    ) -> tuple[dict[int, list[str]], Sequence[Queue]]:
+        """By the level in common: the rules by which the claimant is entitled. If there are none: its queues below
+        that level."""
+        rules: dict[int, list[str]] = {}
+        for index in sorted({self._index(loss.queue) for loss in losses if not loss.by_priority}):
+            up = self.queue.path[:index]
+            rules[index] = [rule for rule in RULES if not self._short(rule, up)]
+            if not rules[index]:
+                return rules, up
+        return rules, ()
+
+    def _is_allowed(self, loss: Loss, rules: dict[int, list[str]]) -> bool:
+        if loss.by_priority:
+            return loss.queue is self.queue or self.keeps_guarantee(loss.queue, loss.amounts)
+        index = self._index(loss.queue)
+        down = loss.queue.path[: loss.queue.path.index(self.queue.path[index])]
+        return self.keeps_guarantee(loss.queue, loss.amounts) and any(
+            all(
+                queue.seen.reclaimable
+                and self._is_above(rule, queue, self._rule_resources(rule, index), loss.amounts)
+                for queue in down
+            )
+            for rule in rules.get(index, ())
+        )
+
+    def _index(self, queue: Queue) -> int:
+        return next(i for i, above in enumerate(self.queue.path) if above in queue.path)
+
+    def _size(self, loss: Loss) -> tuple[int, ...]:
+        return tuple(loss.amounts.get(resource, 0) for resource in self._need)
+
+    def _lose(self, loss: Loss) -> None:
+        for above in loss.queue.path:
+            add(self._lost.setdefault(above, {}), loss.amounts, 1)
+
+    # --- the two rules -------------------------------------------------------------------------
+
+    def _used(self, queue: Queue, resource: str) -> int:
+        lost = self._lost.get(queue)
+        return queue.used.get(resource, 0) - (lost.get(resource, 0) if lost else 0)
+
+    def _share(self, queue: Queue, resource: str) -> int:
+        return fair_shares(self._queues, resource).get(queue.name, 0)
+
+    def _own(self, queue: Queue, resource: str) -> int:
+        return own_amount(self._queues, queue, resource)
+
+    def _limit(self, rule: str, queue: Queue, resource: str) -> int:
+        """What the claimant's queue may use by the rule."""
+        share = self._share(queue, resource)
+        own = self._own(queue, resource) if rule == DESERVED else 0
+        return min(own, share) if own else share
+
+    def _rule_resources(self, rule: str, index: int) -> list[str]:
+        """The resources that the rule compares, for a claim at this level."""
+        if rule == FAIR_SHARE:
+            return list(self._need)
+        up = self.queue.path[:index]
+        return [r for r in self._need if all(self._own(queue, r) for queue in up)]
+
+    def _short(self, rule: str, up: Sequence[Queue]) -> list[Shortfall]:
+        """What the queues would use above their limit."""
+        if not self._rule_resources(rule, len(up)):
+            return [Shortfall(up[0], self._need)]
+        found = []
+        for queue in up:
+            above = {
+                resource: over
+                for resource in self._need
+                if (over := self._would_use(queue, resource) - self._limit(rule, queue, resource))
+                > 0
+            }
+            if above:
+                found.append(Shortfall(queue, above))
+        return found
+
+    def _would_use(self, queue: Queue, resource: str) -> int:
+        gained = self._gained.get(queue, {}).get(resource, 0)
+        return self._used(queue, resource) + gained + self._need[resource]
+
+    def _may_be_entitled(self, rule: str, up: Sequence[Queue]) -> bool:
+        return all(
+            amount <= self._relief(short.queue, resource)
+            for short in self._short(rule, up)
+            for resource, amount in short.amounts.items()
+        )
+
+    def _relief(self, queue: Queue, resource: str) -> int:
+        """The most that the gang may take inside the queue: by its priority in its own, else of those above their
+        shares."""
+        own = self._own_less_urgent.get(resource, 0)
+        return own + sum(
+            self._used(giver, resource) for giver in self._givers or () if queue in giver.path
+        )
+
+    def _is_above(
+        self, rule: str, queue: Queue, resources: Sequence[str], amounts: Sums | None = None
+    ) -> bool:
+        """Whether the queue uses more than the rule lets it keep, of a resource that the victim (amounts) frees."""
+        for resource in resources:
+            if amounts is None or amounts.get(resource):
+                kept = self._share if rule == FAIR_SHARE else self._own
+                if self._used(queue, resource) > kept(queue, resource):
+                    return True
+        return False

@@ -1,0 +1,74 @@
+"""Whole GPUs, GPU shares and MIG slices in one currency, for all that a queue is limited to or entitled to.
+
+A Queue's `nvidia.com/gpu` is about GPU equivalents: a whole GPU is 1, a share its hundredths, a MIG slice its
+fraction of a GPU. They are counted in whole units, UNITS to a GPU, so that sums are exact. UNITS is divisible by 100,
+7 and 8; another fraction is rounded to the next unit. A key of shares or slices in a Queue is about these alone.
+
+A slice's fraction is its number of compute slices of seven (of four for the profiles that only an A30 has), or what
+`--mig-fraction` says.
+
+Design: docs/design/0053-gpu-currency.md
+"""
+
+import re
+from collections.abc import Mapping
+from fractions import Fraction
+
+from central.model.amounts import Amounts
+from central.model.resources import GPU_EQUIVALENTS, UNITS, Sums
+from protos.names import GPU, GPU_SHARE, MIG
+from protos.slicing import is_slice
+
+_PROFILE = re.compile(r"(?:(\d+)c\.)?(\d+)g\.(\d+gb)")
+_OF_FOUR = ("1g.6gb", "2g.12gb", "4g.24gb")
+
+
+class GpuCurrency:
+    def __init__(self, fractions: Mapping[str, Fraction] | None = None) -> None:
+        """fractions: of one GPU, by MIG resource, where the default is not right."""
+        self.fractions = dict(fractions or {})
+        self._units: dict[str, int] = {}
+
+    def units(self, resource: str) -> int:
+        """What one of the resource is worth; 0: it is no part of a GPU."""
+        found = self._units.get(resource)
+        if found is None:
+            found = self._units[resource] = round(self._fraction(resource) * UNITS)
+        return found
+
+    def counted(self, sums: Sums) -> Sums:
+        """The same sums, with their GPU equivalents beside the devices."""
+        if worth := sum(amount * self.units(resource) for resource, amount in sums.items()):
+            return {**sums, GPU_EQUIVALENTS: worth}
+        return sums
+
+    def limits(self, amounts: Amounts) -> Sums:
+        """A Queue's limits: nvidia.com/gpu limits all kinds together."""
+        limits = dict(amounts)
+        if (gpus := limits.pop(GPU, None)) is not None:
+            limits[GPU_EQUIVALENTS] = gpus * UNITS
+        return limits
+
+    def entitled(self, amounts: Amounts) -> Sums:
+        """What a Queue is entitled to: shares and slices that it names are part of its GPU equivalents."""
+        sums = self.limits(amounts)
+        named = sum(amount * self.units(resource) for resource, amount in sums.items())
+        if named > sums.get(GPU_EQUIVALENTS, 0):
+            sums[GPU_EQUIVALENTS] = named
+        return sums
+
+    def _fraction(self, resource: str) -> Fraction:
+        if resource == GPU:
+            return Fraction(1)
+        if resource == GPU_SHARE:
+            return Fraction(1, 100)
+        if not is_slice(resource):
+            return Fraction(0)
+        if (known := self.fractions.get(resource)) is not None:
+            return known
+        found = _PROFILE.match(resource.removeprefix(MIG))
+        if found is None:
+            return Fraction(1, 7)
+        compute, wide, memory = found.groups()
+        whole = 4 if f"{wide}g.{memory}" in _OF_FOUR else 7
+        return min(Fraction(1), Fraction(int(compute or wide), whole))

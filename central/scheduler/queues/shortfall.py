@@ -1,0 +1,14 @@
+"""What a quota lacks for a gang: only victims inside the queue can free it."""
+
+from typing import NamedTuple
+
+from central.model.resources import Sums
+from central.scheduler.queues.queue_tree_node import Queue
+
+GANGS = "running gangs"  # counted beside the resources
+
+
+class Shortfall(NamedTuple):
+    queue: Queue
+    amounts: Sums
+    namespace: str = ""  # only victims of this namespace count; empty: of all
