@@ -7,7 +7,7 @@ nothing of reservations, and gangs bound by the same reservations share refusals
 Design: docs/design/0018-reservations.md
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
 from typing import NamedTuple
 
@@ -21,6 +21,9 @@ from central.scheduler.inventory.pods import EVICTION_ENDED
 from central.scheduler.placement import PlacementRequest, explain
 from central.scheduler.preemption import defragment, evictable, reclaim
 from central.scheduler.preemption.preemption_request import PreemptionRequest
+from central.scheduler.queues import quota
+from central.scheduler.queues.claim_in_flight import present_victims
+from central.scheduler.queues.shortfall import Shortfall
 from central.scheduler.reservation.reservation import Reservation, plan_reservation
 from central.scheduler.reservation.withholding import WithheldCapacity
 from central.scheduler.scheduler import Scheduler
@@ -30,8 +33,8 @@ REPLAN_S = 10.0  # how often a better place for a reservation is looked for
 PREEMPTION_RETRY_S = 2.0  # after a search without victims, which reads every gang
 MAX_HEADS = 8  # queues whose first gang has a reservation
 
-# Requests without possible victims, by queue and priority, with the budgets that block.
-NoVictims = dict[tuple[str, int, PlacementRequest], str]
+# Requests without possible victims, by queue, priority and tenant, with the budgets that block.
+NoVictims = dict[tuple[object, ...], str]
 
 
 class PassMemory(NamedTuple):
@@ -176,6 +179,29 @@ class ReservedCapacity:
             self._reserve(gang, request, instead=own, before=own.start)
         return []
 
+    def on_over_quota(
+        self, gang: Gang, request: PlacementRequest, lacks: Sequence[Shortfall]
+    ) -> list[Evict]:
+        """Preempts for a gang that its queue may not start now, so that quota and capacity become free together.
+        lacks: the quota; none: no victims help."""
+        own = self._reservations.get(gang.key)
+        evictions: list[Evict] | None = None
+        if lacks and own is not None and own.by_eviction and self._are_leaving(gang, own, request):
+            evictions = []
+        elif lacks:
+            next(iter(self.views_for(gang)))
+            evictions = self._preempt(gang, request, lacks)
+        self._withheld.set([])
+        if evictions is None:
+            self.release(gang)
+        return evictions or []
+
+    def _are_leaving(self, gang: Gang, own: Reservation, request: PlacementRequest) -> bool:
+        queues = self._scheduler.queues
+        claims = [queues.claims[gang.key]] if gang.key in queues.claims else []
+        unchanged = gang.key not in self._broken and own.request == request
+        return unchanged and bool(present_victims(claims, queues.by_name))
+
     def withheld(self) -> tuple[tuple[Reservation, ...], tuple[Reservation, ...]]:
         """The reservations that are out of the snapshot now, and those of which only volumes are."""
         return tuple(self._withheld.reservations()), tuple(self._withheld.volumes_only)
@@ -249,11 +275,13 @@ class ReservedCapacity:
             None,
         )
 
-    def _preempt(self, gang: Gang, request: PlacementRequest) -> list[Evict] | None:
-        """Evicts victims so that all of the request fits, and reserves what they free for the gang.
-        None: there are no such victims."""
+    def _preempt(
+        self, gang: Gang, request: PlacementRequest, lacks: Sequence[Shortfall] = ()
+    ) -> list[Evict] | None:
+        """Evicts victims so that all of the request fits, with the quota that it lacks, and reserves what they free
+        for the gang. None: there are no such victims."""
         key = gang.key
-        searched = (gang.queue, gang.priority, request)
+        searched = (gang.queue, gang.priority, request, *quota.tenant(self._scheduler.queues, gang))
         preempts = gang.priority > self._pending.lowest_priority or self._scheduler.queues.enabled
         if not preempts and not self._state.any_movable:
             return None
@@ -278,15 +306,15 @@ class ReservedCapacity:
         excluded: Ints = np.concatenate([np.zeros(0, dtype=np.int64), *others])
         preemption = PreemptionRequest(gang, request, self._now, excluded)
         snapshot = self._state.snapshot
-        plan = search(snapshot, reclaim.plan, self._context, preemption) if preempts else None
-        if plan is None and self._state.any_movable:
+        plan = search(snapshot, reclaim.plan, self._context, preemption, lacks) if preempts else None
+        if plan is None and self._state.any_movable and not lacks:
             plan = search(snapshot, defragment.plan, self._context, preemption)
             self._pending.preemption_retry_at.update(
                 defragment.next_settled(self._context, self._now) if plan is None else ()
             )
         if plan is None:
             self._no_victims[searched] = gang.preemption.blocked_by = search(
-                snapshot, reclaim.blocking_budgets, self._context, preemption
+                snapshot, reclaim.blocking_budgets, self._context, preemption, lacks
             )
             gang.preemption.not_before = self._now + PREEMPTION_RETRY_S
             self._pending.preemption_retry_at.update(evictable.next_end(self._context, self._now))

@@ -27,6 +27,7 @@ from central.scheduler import binding, fence, placement, refusal_reasons
 from central.scheduler.inventory.pods import BIND_FAILED, Pod
 from central.scheduler.placement import PlacementRequest, placement_attempts
 from central.scheduler.queues import order, quota
+from central.scheduler.queues.shortfall import Shortfall
 from central.scheduler.reserved_capacity import PassMemory, ReservedCapacity
 from central.scheduler.scheduler import GangRefusal, Scheduler
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
@@ -273,7 +274,9 @@ def _try_schedule(
         gang.attempt.equivalence = _equivalence(scheduler, gang, wants)
         state.pending.refuse(gang, refusals[-1])
         scheduler.refused[gang.key] = GangRefusal(gang, wants[-1], refusals[-1])
-        reserved.release(gang)
+        lacks = _claimable(scheduler, gang, wants[-1]) if missing else []
+        decisions += reserved.on_over_quota(gang, wants[-1], lacks)
+        reserved.annotate(gang)
         return
     attempts, wants = [attempts[i] for i in admitted], tuple(wants[i] for i in admitted)
     first, most = 0, None
@@ -295,6 +298,14 @@ def _try_schedule(
     )
     decisions += reserved.on_refused(gang, wants[-1]) if missing > 0 else ()
     reserved.annotate(gang)
+
+
+def _claimable(scheduler: Scheduler, gang: Gang, want: PlacementRequest) -> list[Shortfall]:
+    """The quota whose lack is all that refuses the gang."""
+    min_resources = scheduler.min_resources
+    if min_resources.refusal(scheduler.state, gang, want.groups):
+        return []
+    return quota.shortfalls(scheduler.queues, min_resources, gang, want.groups)
 
 
 def _equivalence(scheduler: Scheduler, gang: Gang, wants: tuple[PlacementRequest, ...]) -> int:

@@ -8,11 +8,13 @@ Design: docs/design/0015-queues.md
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 from central.model.resources import Sums
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.preemption import surplus_members
 from central.scheduler.preemption.disruption_budgets import disruptions_left
+from central.scheduler.preemption.harm import NO_HARM, Harm, HarmScale, plus
 from central.scheduler.preemption.preemption_request import PreemptionContext, PreemptionRequest
 from central.scheduler.queues.queue_tree import sums_of
 from central.scheduler.queues.queue_tree_node import Queue
@@ -21,9 +23,7 @@ from central.scheduler.state.gangs import Gang, GangKey
 
 MAX_EXACT_UNITS = 10
 
-Harm = tuple[
-    tuple[int, ...], int, int, int
-]  # priorities of the gangs, gangs broken, GPU-s lost, pods
+_PRECISION = 1 << 20  # of harm for each amount, which is compared in integers
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,7 +31,7 @@ class _Unit:
     gang: Gang
     pods: tuple[Pod, ...]
     whole: bool
-    lost: int
+    harm: Harm
     frees: tuple[int, ...]  # by what is required
 
 
@@ -45,12 +45,9 @@ def cover(
     """The pods to evict; None: no such set. chosen: victims that go anyway; those that count are part of the
     answer."""
     anyway = {pod.seen.uid for pod in chosen}
-    units = [
-        unit
-        for gang in _inside(shortfalls)
-        if gang is not request.gang and may_evict(gang)
-        for unit in _units(context, request, gang, shortfalls)
-    ]
+    gangs = [gang for gang in _inside(shortfalls) if gang is not request.gang and may_evict(gang)]
+    scale = HarmScale([gang.priority for gang in gangs], request.now)
+    units = [unit for gang in gangs for unit in _units(context, request, gang, shortfalls, scale)]
     given = [unit for unit in units if all(pod.seen.uid in anyway for pod in unit.pods)]
     given = [one for one in given if one.whole or not any(_includes(other, one) for other in given)]
     required = _required(shortfalls)
@@ -80,6 +77,7 @@ def _units(
     request: PreemptionRequest,
     gang: Gang,
     shortfalls: Sequence[Shortfall],
+    scale: HarmScale,
 ) -> Iterator[_Unit]:
     members = [
         pod for pod in gang.counts.placed if pod.charged_spec is not None and not pod.leaving
@@ -94,8 +92,8 @@ def _units(
         amounts = context.queues.currency.counted(sums_of(pods))
         if whole:
             amounts = {**amounts, GANGS: 1}
-        lost = sum(pod.lost(request.now) for pod in pods)
-        return _Unit(gang, tuple(pods), whole, lost, _frees(gang, queue, amounts, shortfalls))
+        harm = scale.of(gang.priority, pods, breaks=whole)
+        return _Unit(gang, tuple(pods), whole, harm, _frees(gang, queue, amounts, shortfalls))
 
     yield unit(members, whole=True)
     for pod in _surplus(gang, members):
@@ -131,11 +129,8 @@ def _includes(whole: _Unit, single: _Unit) -> bool:
     return whole.whole and whole.gang is single.gang and not single.whole
 
 
-def _harm(units: Sequence[_Unit]) -> Harm:
-    priorities = sorted({unit.gang.key: unit.gang.priority for unit in units}.values())
-    broken = sum(unit.whole for unit in units)
-    lost, pods = sum(unit.lost for unit in units), sum(len(unit.pods) for unit in units)
-    return tuple(reversed(priorities)), broken, lost, pods
+def _total_harm(units: Iterable[_Unit]) -> Harm:
+    return reduce(plus, (unit.harm for unit in units), NO_HARM)
 
 
 def _least_harm(
@@ -148,9 +143,10 @@ def _least_harm(
     if len(useful) <= MAX_EXACT_UNITS:
         return _best(useful, given, required)
     answers = [
-        _greedy(sorted(useful, key=key), given, required) for key in (_by_harm, _by_harm_per_size)
+        _greedy(sorted(useful, key=_by_harm), given, required),
+        _greedy(sorted(useful, key=_by_harm_per_size), given, required),
     ]
-    return min(answers, key=_harm)
+    return min(answers, key=_total_harm)
 
 
 def _covers(units: Sequence[_Unit], required: Sequence[int]) -> bool:
@@ -162,14 +158,13 @@ def _covers(units: Sequence[_Unit], required: Sequence[int]) -> bool:
     )
 
 
-def _by_harm(unit: _Unit) -> tuple[float, ...]:
-    return (unit.gang.priority, unit.whole, unit.lost, len(unit.pods), -unit.gang.created)
+def _by_harm(unit: _Unit) -> Harm:
+    return unit.harm
 
 
-def _by_harm_per_size(unit: _Unit) -> tuple[float, ...]:
+def _by_harm_per_size(unit: _Unit) -> list[int]:
     size = max(unit.frees)
-    parts = (unit.whole / size, unit.lost / size, len(unit.pods) / size)
-    return (unit.gang.priority, *parts, -unit.gang.created)
+    return [unit.harm[0], *(part * _PRECISION // size for part in unit.harm[1:])]
 
 
 def _greedy(
@@ -215,7 +210,7 @@ def _best(
         wholes = {unit.gang.key for unit in chosen if unit.whole}
         if any(not unit.whole and unit.gang.key in wholes for unit in chosen):
             continue
-        harm = _harm(chosen)
+        harm = _total_harm(chosen)
         if (best is None or harm < best[0]) and _covers([*given, *chosen], required):
             best = (harm, chosen)
     return [*given, *best[1]] if best is not None else None
