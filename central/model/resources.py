@@ -12,7 +12,7 @@ ROOT, DEFAULT = "root", "default"
 # In sums of queues: GPUs, shares and MIG slices in one currency (central/scheduler/queues/gpu_currency.py), so many
 # units to a GPU.
 GPU_EQUIVALENTS = "gpu-equivalents"
-UNITS = 8400
+GPU_UNITS = 8400
 
 
 def requested(groups: Iterable[tuple[PodSpec, int]]) -> Sums:

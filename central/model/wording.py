@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from central.model.facts import PodSpec
-from central.model.resources import GPU_EQUIVALENTS, UNITS
+from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS
 from protos.names import GPU, MIG
 from protos.slicing import is_slice
 
@@ -34,7 +34,7 @@ def nics(spec: PodSpec) -> str:
 def amount(name: str, value: int) -> str:
     """An amount of the resource: CPU cores, bytes with a binary unit, GPUs to a hundredth, or a number."""
     if name == GPU_EQUIVALENTS:
-        return f"{value / UNITS:.2f}".rstrip("0").rstrip(".")
+        return f"{value / GPU_UNITS:.2f}".rstrip("0").rstrip(".")
     if name == "cpu":
         return f"{value / 1000:g}"
     if name in ("memory", "ephemeral-storage") or name.startswith("hugepages-"):

@@ -4,10 +4,12 @@ form that is not known here fails, so that a new sentence gets a count of its ow
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
 from itertools import pairwise
 
 from central.model import wording
 from central.model.facts import PodSpec
+from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS
 from central.model.selectors import CORDON, meets, tolerates
 from central.scheduler.filters import gpu_model, node_filters
 from central.scheduler.inventory.cluster_node import ClusterNode
@@ -16,7 +18,7 @@ from central.scheduler.queues.queue_tree_node import Queue
 from central.scheduler.reservation.reservation import Reservation
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import Gang
-from protos.names import GPU, MIG
+from protos.names import GPU, GPU_SHARE, MIG
 from protos.topology import indices_of
 
 PLAIN = (  # no numbers
@@ -137,31 +139,34 @@ class ReasonChecker:
 
     def capability(self, gang: Gang, found: Found, reason: str) -> str:
         queue, name = self.scheduler.queues.by_name[found["queue"]], _resource(found["resource"])
-        assert dict(queue.seen.capability)[name] == _amount(name, found["most"]), "the capability"
+        most = dict(queue.seen.capability)[name]
+        assert _said(name, most) == found["most"], "the capability"
         if "used" in found.re.groupindex:
             used = self._used(queue, name)
-            assert used == _amount(name, found["used"]), f"the queue uses {used}"
+            assert _said(name, used) == found["used"], f"the queue uses {used}"
         return found.string[found.end() :]
 
     def guaranteed(self, gang: Gang, found: Found, reason: str) -> str:
         queues, name = self.scheduler.queues, _resource(found["resource"])
-        free = queues.total.get(name, 0) - self._used(queues.root, name)
-        assert free == _amount(name, found["free"]), f"{free} are free"
-        kept = 0
+        whole = Fraction(queues.total.get(GPU_EQUIVALENTS, 0), GPU_UNITS)
+        total = whole if name == GPU else queues.total.get(name, 0)
+        free = total - self._used(queues.root, name)
+        assert _said(name, free) == found["free"], f"{free} are free"
+        kept: int | Fraction = 0
         for other in found["queues"].split(", "):
             kept += self._unused_guarantee(queues.by_name[other], name)
-        assert min(kept, free) == _amount(name, found["kept"]), f"{kept} are guaranteed"
+        assert _said(name, min(kept, free)) == found["kept"], f"{kept} are guaranteed"
         return found.string[found.end() :]
 
-    def _unused_guarantee(self, queue: Queue, name: str) -> int:
+    def _unused_guarantee(self, queue: Queue, name: str) -> int | Fraction:
         own = dict(queue.seen.guarantee).get(name, 0) - self._used(queue, name)
         return max(0, own, sum(self._unused_guarantee(child, name) for child in queue.children))
 
-    def _used(self, queue: Queue, name: str) -> int:
-        """By the gangs of the queue and of those below it."""
+    def _used(self, queue: Queue, name: str) -> int | Fraction:
+        """By the gangs of the queue and of those below it. GPUs include shares and slices."""
         inside = {each.name for each in queue}
         return sum(
-            pod.spec.request(name)
+            _gpus(pod.spec) if name == GPU else pod.spec.request(name)
             for gang in self.scheduler.state.gangs.values()
             if gang.account is not None and gang.account.queue in inside
             for pod in gang.members.values()
@@ -391,7 +396,8 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     (r"(\d+) of (\d+) pods are held by scheduling gates(?:$|; )", ReasonChecker.gated),
     (
         rf"{_QUEUE} uses (?P<used>\S+) of its capability of (?P<most>\S+) (?P<resource>\S+?)"
-        r"(?:, \S+ are reserved \(minResources\))?; \S+ more (?:is|are) needed(?:$|; )",
+        r"(?:, \S+ are reserved \(minResources\))?"
+        r"(?:, \S+ are kept for gangs whose victims terminate)?; \S+ more (?:is|are) needed(?:$|; )",
         ReasonChecker.capability,
     ),
     (
@@ -487,6 +493,22 @@ def _resource(words: str) -> str:
         if words.endswith(" slices")
         else names.get(words, words)
     )
+
+
+def _gpus(spec: PodSpec) -> Fraction:
+    """Whole GPUs, hundredths of one, and slices by their sevenths."""
+    worth = Fraction(spec.request(GPU)) + Fraction(spec.request(GPU_SHARE), 100)
+    for name, amount in spec.requests:
+        if sevenths := re.match(re.escape(MIG) + r"(\d)g\.", name):
+            worth += amount * Fraction(int(sevenths[1]), 7)
+    return worth
+
+
+def _said(name: str, value: int | Fraction) -> str:
+    """As a reason says it: GPUs to a hundredth."""
+    if name == GPU:
+        return f"{float(value):.2f}".rstrip("0").rstrip(".")
+    return wording.amount(name, int(value))
 
 
 def _amount(name: str, words: str) -> int:

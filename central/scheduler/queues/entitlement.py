@@ -3,7 +3,7 @@
 Design: docs/design/0015-queues.md
 """
 
-from central.model.resources import GPU_EQUIVALENTS, ROOT, UNITS
+from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS, ROOT
 from central.scheduler.queues.fair_share import QueueDemand, divide, in_whole_devices
 from central.scheduler.queues.queue_tree import Queues
 from central.scheduler.queues.queue_tree_node import Queue
@@ -16,7 +16,7 @@ def fair_shares(queues: Queues, resource: str) -> dict[str, int]:
     if cached is not None:
         return cached
     demands = _demands(queues, resource)
-    unit = UNITS if resource == GPU_EQUIVALENTS else 1
+    unit = GPU_UNITS if resource == GPU_EQUIVALENTS else 1
     shares = {ROOT: min(queues.total.get(resource, 0), demands[ROOT].demand)}
     for queue in queues.root:
         below = [demands[child.name] for child in queue.children]

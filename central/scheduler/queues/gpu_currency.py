@@ -1,7 +1,7 @@
 """Whole GPUs, GPU shares and MIG slices in one currency, for all that a queue is limited to or entitled to.
 
 A Queue's `nvidia.com/gpu` is about GPU equivalents: a whole GPU is 1, a share its hundredths, a MIG slice its
-fraction of a GPU. They are counted in whole units, UNITS to a GPU, so that sums are exact. UNITS is divisible by 100,
+fraction of a GPU. They are counted in whole units, GPU_UNITS to a GPU, so that sums are exact. GPU_UNITS is divisible by 100,
 7 and 8; another fraction is rounded to the next unit. A key of shares or slices in a Queue is about these alone.
 
 A slice's fraction is its number of compute slices of seven (of four for the profiles that only an A30 has), or what
@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 
 from central.model.amounts import Amounts
-from central.model.resources import GPU_EQUIVALENTS, UNITS, Sums
+from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS, Sums
 from protos.names import GPU, GPU_SHARE, MIG
 from protos.slicing import is_slice
 
@@ -33,7 +33,7 @@ class GpuCurrency:
         """What one of the resource is worth; 0: it is no part of a GPU."""
         found = self._units.get(resource)
         if found is None:
-            found = self._units[resource] = round(self._fraction(resource) * UNITS)
+            found = self._units[resource] = round(self._fraction(resource) * GPU_UNITS)
         return found
 
     def counted(self, sums: Sums) -> Sums:
@@ -46,7 +46,7 @@ class GpuCurrency:
         """A Queue's limits: nvidia.com/gpu limits all kinds together."""
         limits = dict(amounts)
         if (gpus := limits.pop(GPU, None)) is not None:
-            limits[GPU_EQUIVALENTS] = gpus * UNITS
+            limits[GPU_EQUIVALENTS] = gpus * GPU_UNITS
         return limits
 
     def entitled(self, amounts: Amounts) -> Sums:

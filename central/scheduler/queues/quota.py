@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from central.model import wording
 from central.model.facts import PodSpec
-from central.model.resources import GPU_EQUIVALENTS, ROOT, UNITS, Sums
+from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS, ROOT, Sums
 from central.scheduler.queues import access
 from central.scheduler.queues.claim_in_flight import pending_needs, present_victims
 from central.scheduler.queues.min_resources import MinResources, required
@@ -359,7 +359,7 @@ def _over_capability(
     most = above.capability[resource]
     noun = "deserved amount plus borrowingLimit" if above.borrows(resource) else "capability"
     capability = f"{noun} of {wording.amount(resource, most)} {wording.resource(resource)}"
-    is_one = amount == (UNITS if resource == GPU_EQUIVALENTS else 1)
+    is_one = amount == (GPU_UNITS if resource == GPU_EQUIVALENTS else 1)
     needed = f"{wording.amount(resource, amount)}{{}} {'is' if is_one else 'are'} needed"
     if amount > most:
         text = f"{wording.NEVER}: {_named(queue, above)} has a {capability}; {needed.format('')}"

@@ -16,7 +16,7 @@ from central.model.facts import (
     QueueGone,
     QueueSeen,
 )
-from central.model.resources import GPU_EQUIVALENTS, UNITS
+from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS
 from central.scheduler.apply import apply
 from central.scheduler.cycle import schedule_once
 from central.scheduler.invariants import check_invariants
@@ -429,9 +429,9 @@ def may(scheduler: Scheduler, taken: int = 0) -> bool:
 def test_what_is_above_the_fair_share_may_be_taken_back() -> None:
     scheduler = full(queue("a"), queue("b", weight=3))
     assert fair_shares(scheduler.queues, GPU_EQUIVALENTS) == {
-        "root": 8 * UNITS,
-        "a": 2 * UNITS,
-        "b": 6 * UNITS,
+        "root": 8 * GPU_UNITS,
+        "a": 2 * GPU_UNITS,
+        "b": 6 * GPU_UNITS,
         "default": 0,
     }
     assert [may(scheduler, taken) for taken in range(7)] == [True] * 6 + [False]
