@@ -306,7 +306,9 @@ class ReservedCapacity:
         excluded: Ints = np.concatenate([np.zeros(0, dtype=np.int64), *others])
         preemption = PreemptionRequest(gang, request, self._now, excluded)
         snapshot = self._state.snapshot
-        plan = search(snapshot, reclaim.plan, self._context, preemption, lacks) if preempts else None
+        plan = (
+            search(snapshot, reclaim.plan, self._context, preemption, lacks) if preempts else None
+        )
         if plan is None and self._state.any_movable and not lacks:
             plan = search(snapshot, defragment.plan, self._context, preemption)
             self._pending.preemption_retry_at.update(

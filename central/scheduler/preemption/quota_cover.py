@@ -12,7 +12,7 @@ from functools import reduce
 
 from central.model.resources import Sums
 from central.scheduler.inventory.pods import Pod
-from central.scheduler.preemption import surplus_members
+from central.scheduler.preemption import evictable, surplus_members
 from central.scheduler.preemption.disruption_budgets import disruptions_left
 from central.scheduler.preemption.harm import NO_HARM, Harm, HarmScale, plus
 from central.scheduler.preemption.preemption_request import PreemptionContext, PreemptionRequest
@@ -95,9 +95,11 @@ def _units(
         harm = scale.of(gang.priority, pods, breaks=whole)
         return _Unit(gang, tuple(pods), whole, harm, _frees(gang, queue, amounts, shortfalls))
 
-    yield unit(members, whole=True)
+    if not evictable.why_whole(context, gang, request.now):
+        yield unit(members, whole=True)
     for pod in _surplus(gang, members):
-        yield unit([pod], whole=False)
+        if evictable.may_leave(gang, pod):
+            yield unit([pod], whole=False)
 
 
 def _surplus(gang: Gang, members: Sequence[Pod]) -> Iterator[Pod]:
@@ -138,7 +140,7 @@ def _least_harm(
 ) -> list[_Unit] | None:
     """given: units that go in any case."""
     useful = [unit for unit in units if any(unit.frees)]
-    if not _covers([*given, *(unit for unit in useful if unit.whole)], required):
+    if not _covers([*given, *useful], required):
         return None
     if len(useful) <= MAX_EXACT_UNITS:
         return _best(useful, given, required)

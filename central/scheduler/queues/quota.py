@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from central.model import wording
 from central.model.facts import PodSpec
-from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS, ROOT, Sums
+from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS, ROOT, Sums, add
 from central.scheduler.queues import access
 from central.scheduler.queues.claim_in_flight import pending_needs, present_victims
 from central.scheduler.queues.min_resources import MinResources, required
@@ -279,7 +279,7 @@ def never_evicted_within_deserved(request: StartRequest) -> str:
         return ""
     for above in request.queue.path:
         used = _used_by_never_evicted(request.queues, above)
-        for resource, most in above.seen.deserved:
+        for resource, most in above.deserved.items():
             amount, have = request.need.get(resource, 0), used.get(resource, 0)
             if amount and have + amount > most:
                 unit, limit = wording.resource(resource), wording.amount(resource, most)
