@@ -26,7 +26,7 @@ from central.scheduler.preemption.preemption_request import (
     PreemptionPlan,
     PreemptionRequest,
 )
-from central.scheduler.queues import quota
+from central.scheduler.queues import claims
 from central.scheduler.reservation.release_forecast import ReleasablePods, taken_capacity
 from central.scheduler.snapshot.capacity import PodClassCapacity
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
@@ -72,11 +72,8 @@ def may_take(context: PreemptionContext, claimant: Gang, donor: ElasticGang) -> 
     if victim.queue == claimant.queue:
         apart = context.across == ACROSS_NONE and victim.namespace != claimant.namespace
         return victim.priority <= claimant.priority and not apart
-    if context.across == ACROSS_QUEUES and victim.priority < claimant.priority:
-        return quota.keeps_guarantee(context.queues, claimant, victim, ())
-    if not quota.may_reclaim_any(context.queues, claimant):
-        return False
-    return quota.may_reclaim(context.queues, claimant, victim, ())
+    by_priority = context.across == ACROSS_QUEUES and victim.priority < claimant.priority
+    return claims.may_take_whole(context.queues, claimant, victim, by_priority=by_priority)
 
 
 def plan(

@@ -124,7 +124,7 @@ def _seats_by_queue(context: PreemptionContext, pool: Pool) -> dict[Queue, int]:
     """Seat by seat to the queue with the lowest dominant share by weight, as far as its gangs can use them
     and its capability allows."""
     queues = context.queues
-    request = dict(pool.spec.requests)
+    request = queues.currency.counted(dict(pool.spec.requests))
     wanted: dict[Queue, int] = {}
     held: dict[Queue, int] = {}
     for gang in pool.gangs:

@@ -25,7 +25,7 @@ from typing import NamedTuple
 from central.model.resources import Sums, add
 from central.scheduler.queues.claim_in_flight import pending_needs, present_victims
 from central.scheduler.queues.entitlement import fair_shares, own_amount
-from central.scheduler.queues.queue_tree import Queues
+from central.scheduler.queues.queue_tree import Queues, sums_of
 from central.scheduler.queues.queue_tree_node import Queue
 from central.scheduler.queues.shortfall import Shortfall
 from central.scheduler.state.gangs import Gang
@@ -254,3 +254,23 @@ class Claim:
                 if self._used(queue, resource) > kept(queue, resource):
                     return True
         return False
+
+
+def may_take_whole(queues: Queues, claimant: Gang, victim: Gang, *, by_priority: bool) -> bool:
+    """Whether the claimant's minimum entitles it to all of the victim. by_priority: down to the guarantees."""
+    if claimant.account is None or victim.account is None or not queues.enabled:
+        return False
+    mine, theirs = (
+        queues.by_name[gang.account.queue] for gang in (claimant, victim) if gang.account
+    )
+    if mine is theirs or mine.error or theirs.error:
+        return False
+    key = ("claim", "/".join(claimant.key[:2]))
+    claim = queues.cache.get(key)
+    if claim is None:
+        pods = claimant.counts.waiting[: max(1, claimant.missing())]
+        claim = queues.cache[key] = Claim(
+            queues, claimant, queues.currency.counted(sums_of(pods)), {}
+        )
+    loss = Loss(victim, theirs, victim.account.used, by_priority)
+    return not any(claim.judge([loss]))
