@@ -26,7 +26,7 @@ from central.scheduler.preemption.preemption_request import (
     PreemptionPlan,
     PreemptionRequest,
 )
-from central.scheduler.queues import claims
+from central.scheduler.queues import queue_claims
 from central.scheduler.reservation.release_forecast import ReleasablePods, taken_capacity
 from central.scheduler.snapshot.capacity import PodClassCapacity
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
@@ -73,7 +73,7 @@ def may_take(context: PreemptionContext, claimant: Gang, donor: ElasticGang) -> 
         apart = context.across == ACROSS_NONE and victim.namespace != claimant.namespace
         return victim.priority <= claimant.priority and not apart
     by_priority = context.across == ACROSS_QUEUES and victim.priority < claimant.priority
-    return claims.may_take_whole(context.queues, claimant, victim, by_priority=by_priority)
+    return queue_claims.may_take_whole(context.queues, claimant, victim, by_priority=by_priority)
 
 
 def plan(

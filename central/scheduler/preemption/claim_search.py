@@ -1,7 +1,7 @@
 """The victims of a gang among queues: by its priority in its own queue, by entitlement from others, with quota and
 capacity freed together.
 
-Which queue gives is decided before harm: of those above their shares the one that is furthest above (claims.py). A
+Which queue gives is decided before harm: of those above their shares the one that is furthest above (queue_claims.py). A
 queue whose victims are not enough is joined by the next ones.
 
 Design: docs/design/0015-queues.md
@@ -21,7 +21,7 @@ from central.scheduler.preemption.preemption_request import (
     outranks,
 )
 from central.scheduler.preemption.quota_cover import cover
-from central.scheduler.queues.claims import Claim, Loss
+from central.scheduler.queues.queue_claims import Claim, Loss
 from central.scheduler.queues.queue_tree import sums_of
 from central.scheduler.queues.queue_tree_node import Queue
 from central.scheduler.queues.shortfall import Shortfall

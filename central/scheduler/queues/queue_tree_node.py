@@ -29,7 +29,6 @@ class Queue:
         "gangs",
         "guarantee",
         "name",
-        "namespace_amounts",
         "namespaces",
         "parent",
         "past_usage",
@@ -57,7 +56,6 @@ class Queue:
         """Sets its object, or the defaults, and what limits its usage."""
         self.seen = seen
         deserved = self.deserved = currency.entitled(seen.deserved)
-        self.namespace_amounts = currency.limits(seen.namespace_amounts)
         self.capability: Sums = currency.limits(seen.capability)  # with borrowingLimit
         self._borrowing: set[str] = set()
         for resource, most in currency.limits(seen.borrowing_limit).items():

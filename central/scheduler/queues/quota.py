@@ -107,7 +107,10 @@ def _never_within(request: StartRequest, above: Queue) -> bool:
     need, seen = request.need, above.seen
     return (
         any(need.get(resource, 0) > most for resource, most in above.capability.items())
-        or any(need.get(resource, 0) > most for resource, most in above.namespace_amounts.items())
+        or any(
+            need.get(resource, 0) > most
+            for resource, most in _namespace_limits(request, above).items()
+        )
         or 0 in (seen.running_gangs, seen.namespace_gangs)
     )
 
@@ -122,7 +125,7 @@ def _shortfalls_of(request: StartRequest, above: Queue) -> list[Shortfall]:
     }
     its_own = {
         resource: over
-        for resource, most in above.namespace_amounts.items()
+        for resource, most in _namespace_limits(request, above).items()
         if need.get(resource) and (over := usage.used.get(resource, 0) + need[resource] - most) > 0
     }
     if gang.account is not None and not gang.account.used:
@@ -250,13 +253,18 @@ def within_running_gangs(request: StartRequest) -> str:
     return ""
 
 
+def _namespace_limits(request: StartRequest, above: Queue) -> Sums:
+    amounts = above.seen.namespace_amounts
+    return request.queues.currency.limits(amounts) if amounts else {}
+
+
 def within_namespace_amounts(request: StartRequest) -> str:
     """The gangs of one namespace use no more of a queue than its limit for each namespace."""
     namespace = request.gang.namespace
     for above in request.queue.path:
         usage = above.namespaces.get(namespace)
         used = usage.used if usage is not None else {}
-        for resource, most in above.namespace_amounts.items():
+        for resource, most in _namespace_limits(request, above).items():
             amount = request.need.get(resource, 0)
             if not amount or used.get(resource, 0) + amount <= most:
                 continue

@@ -20,8 +20,8 @@ from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS
 from central.scheduler.apply import apply
 from central.scheduler.cycle import schedule_once
 from central.scheduler.invariants import check_invariants
-from central.scheduler.queues.claims import Claim, Loss
 from central.scheduler.queues.entitlement import fair_shares
+from central.scheduler.queues.queue_claims import Claim, Loss
 from central.scheduler.queues.queue_tree import sums_of
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import Gang
