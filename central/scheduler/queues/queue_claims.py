@@ -30,7 +30,7 @@ from central.scheduler.queues.queue_tree_node import Queue
 from central.scheduler.queues.shortfall import Shortfall
 from central.scheduler.state.gangs import Gang
 
-FAIR_SHARE, DESERVED = "fair share", "deserved amount"
+FAIR_SHARE, DESERVED = "share", "deserved"
 RULES = (FAIR_SHARE, DESERVED)
 
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from central.model.resources import Sums
 from central.scheduler.queues.queue_tree_node import Queue
 
-GANGS = "running gangs"  # counted beside the resources
+GANGS = "gangs"  # counted beside the resources
 
 
 class Shortfall(NamedTuple):
