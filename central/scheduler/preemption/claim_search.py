@@ -165,6 +165,9 @@ class ClaimSearch:
                 continue
             if not verdict.too_many:
                 return found if self._within_budgets(found, forced) else None
+            if chosen:
+                chosen = ()  # others may free the quota by themselves
+                continue
             skipped |= {gang.key for gang in verdict.too_many}
             if attempt >= SKIPPING:
                 over = {gang.queue for gang in verdict.too_many}

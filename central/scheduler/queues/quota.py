@@ -94,13 +94,18 @@ def shortfalls(
         if _never_within(request, above):
             return []
         found += _shortfalls_of(request, above)
-    if leaves_guarantees(request):
-        found += [
-            Shortfall(queues.root, {resource: amount - left})
-            for resource, amount in need.items()
-            if amount > (left := _free_beside_guarantees(request, resource, amount)[0])
-        ]
-    return found
+    return [*found, *_shortfalls_of_guarantees(request)]
+
+
+def _shortfalls_of_guarantees(request: StartRequest) -> list[Shortfall]:
+    if not request.queues.guarantees:
+        return []
+    lacks = {}
+    for resource, amount in request.need.items():
+        left, withheld, _ = _free_beside_guarantees(request, resource, amount)
+        if withheld and amount > left:
+            lacks[resource] = amount - left
+    return [Shortfall(request.queues.root, lacks)] if lacks else []
 
 
 def _never_within(request: StartRequest, above: Queue) -> bool:
