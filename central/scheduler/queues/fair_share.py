@@ -97,8 +97,9 @@ def in_whole_devices(
 def _whole_part(share: Amount, queue: QueueDemand, unit: int) -> int:
     if share == queue.demand:
         return queue.demand
-    sure = min(share, max(min(queue.guarantee, queue.demand), min(queue.deserved, queue.demand)))
-    return max(floor(Fraction(share) / unit) * unit, floor(sure))
+    own = (min(queue.guarantee, queue.demand), min(queue.deserved, queue.demand))
+    given = max((part for part in own if part <= share), default=0)
+    return max(floor(Fraction(share) / unit) * unit, given)
 
 
 def water_fill(total: Amount, vessels: Sequence[Bounds]) -> list[Amount]:

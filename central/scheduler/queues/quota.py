@@ -98,14 +98,20 @@ def shortfalls(
 
 
 def _shortfalls_of_guarantees(request: StartRequest) -> list[Shortfall]:
-    if not request.queues.guarantees:
-        return []
-    lacks = {}
-    for resource, amount in request.need.items():
+    """What must become free beside what is withheld for others. A queue that would stay within its own guarantee
+    need not leave that."""
+    found = []
+    for resource, amount in request.need.items() if request.queues.guarantees else ():
         left, withheld, _ = _free_beside_guarantees(request, resource, amount)
-        if withheld and amount > left:
-            lacks[resource] = amount - left
-    return [Shortfall(request.queues.root, lacks)] if lacks else []
+        if not withheld or amount <= left:
+            continue
+        short = Shortfall(request.queues.root, {resource: amount - left})
+        for inner in request.queue.path:
+            over = inner.used.get(resource, 0) + amount - inner.guarantee.get(resource, 0)
+            if inner.guarantee.get(resource, 0) >= amount and over < short.amounts[resource]:
+                short = Shortfall(inner, {resource: over})
+        found.append(short)
+    return found
 
 
 def _never_within(request: StartRequest, above: Queue) -> bool:

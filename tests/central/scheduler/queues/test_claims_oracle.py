@@ -1,0 +1,120 @@
+"""Claims between queues of three levels against every set of victims."""
+
+from random import Random
+
+import pytest
+
+from central.controllers.composite import new_scheduler
+from central.model.decisions import Bind, Evict
+from central.model.facts import Fact, QueueSeen
+from central.scheduler.cycle import schedule_once
+from central.scheduler.invariants import check_invariants
+from protos.names import GPU
+from tests.central import factories
+from tests.central.scheduler.queues.claim_oracle import Case, Oracle, Running, Team
+from tests.effort import examples
+
+MOST_VICTIMS = 4
+TEAMS = ("a", "b", "c", "d")
+
+
+def teams(dice: Random) -> tuple[Team, ...]:
+    """Two departments with two teams each; sometimes a team stands beside the departments."""
+
+    def team(name: str, parent: str = "") -> Team:
+        capability = dice.choice((None, None, None, 3, 4, 6))
+        deserved = dice.choice((None, None, 0, 1, 2, 4))
+        limit = 12 if capability is None else capability
+        return Team(
+            name,
+            parent,
+            weight=dice.randint(1, 3),
+            priority=dice.choice((0, 0, 0, 1)),
+            capability=capability,
+            deserved=None if deserved is None else min(deserved, limit),
+            guarantee=min(dice.choice((0, 0, 0, 1, 2)), limit),
+            reclaimable=dice.random() < 0.8,
+        )
+
+    parents = {"a": "left", "b": "left", "c": "right", "d": dice.choice(("right", ""))}
+    return (team("left"), team("right"), *(team(name, parents[name]) for name in TEAMS))
+
+
+def case(seed: int) -> Case:
+    dice = Random(seed)
+    nodes = tuple(dice.choice((2, 3, 4)) for _ in range(dice.randint(1, 3)))
+    running: list[Running] = []
+    for node, gpus in enumerate(nodes):
+        left = gpus
+        while left > 0:
+            size = min(left, dice.choice((1, 1, 2, 3)))
+            left -= size
+            if dice.random() < 0.85:
+                name, team = f"r{len(running)}", dice.choice(TEAMS)
+                running.append(Running(name, team, node, size, dice.choice((0, 0, 5))))
+    claimant, gpus, priority = dice.choice(TEAMS), dice.randint(1, 4), dice.choice((0, 3))
+    return Case(teams(dice), nodes, tuple(running), claimant, gpus, priority)
+
+
+def played(case: Case) -> tuple[bool, set[str]]:
+    """Whether the claimant started at once, and the victims."""
+    scheduler = new_scheduler(factories.LEVELS)
+    facts: list[Fact] = [factories.node(f"n{i}", gpus=gpus) for i, gpus in enumerate(case.nodes)]
+    for team in case.teams:
+        facts.append(
+            QueueSeen(
+                team.name,
+                team.weight,
+                team.priority,
+                team.parent,
+                () if team.capability is None else ((GPU, team.capability),),
+                ((GPU, team.guarantee),) if team.guarantee else (),
+                () if team.deserved is None else ((GPU, team.deserved),),
+                team.reclaimable,
+            )
+        )
+    facts += [
+        factories.pod(
+            one.name,
+            one.gpus,
+            node=f"n{one.node}",
+            phase="Running",
+            queue=one.team,
+            priority=one.priority,
+        )
+        for one in case.running
+    ]
+    schedule_once(scheduler, facts, 0.0)
+    claimant = factories.pod(
+        "new", case.gpus, queue=case.team, created=10.0, priority=case.priority
+    )
+    decisions = schedule_once(scheduler, [claimant], 10.0)
+    check_invariants(scheduler)
+    bound = any(isinstance(each, Bind) for each in decisions)
+    return bound, {each.name for each in decisions if isinstance(each, Evict)}
+
+
+def problem(case: Case) -> str:
+    """What is wrong with the scheduler's decision; empty: nothing."""
+    oracle = Oracle(case)
+    bound, victims = played(case)
+    if bound:
+        return "" if oracle.fits(()) and not victims else "it was bound where it may not start"
+    if oracle.fits(()):
+        return "it may start, and was not bound"
+    chosen = tuple(one for one in case.running if one.name in victims)
+    if not victims:
+        possible = next(oracle.sets(MOST_VICTIMS), None)
+        return f"{[one.name for one in possible]} may be evicted" if possible else ""
+    if not oracle.fits(chosen):
+        return f"{victims} are evicted in vain"
+    legal = len(chosen) > MOST_VICTIMS or oracle.is_legal(chosen)
+    return "" if legal else f"{victims} must stay"
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_a_claim_takes_what_it_may_and_nothing_else(part: int) -> None:
+    many = examples(600) // 4
+    for seed in range(part * many, (part + 1) * many):
+        if found := problem(case(seed)):
+            raise AssertionError(f"seed {seed}: {found}\n{case(seed)}")
