@@ -106,10 +106,10 @@ def _shortfalls_of_guarantees(request: StartRequest) -> list[Shortfall]:
         if not withheld or amount <= left:
             continue
         short = Shortfall(request.queues.root, {resource: amount - left})
-        for inner in request.queue.path:
-            over = inner.used.get(resource, 0) + amount - inner.guarantee.get(resource, 0)
-            if inner.guarantee.get(resource, 0) >= amount and over < short.amounts[resource]:
-                short = Shortfall(inner, {resource: over})
+        own = request.queue.guarantee.get(resource, 0)
+        over = request.queue.used.get(resource, 0) + amount - own
+        if own >= amount and over < short.amounts[resource]:
+            short = Shortfall(request.queue, {resource: over})
         found.append(short)
     return found
 

@@ -133,7 +133,7 @@ class Oracle:
         gone: Sequence[Running],
     ) -> bool:
         return all(
-            0 < self.own(name)
+            self.own(name) > 0
             and self._will_use(name, gone) <= min(self.own(name), self.shares[name])
             for name in up
         ) and all(self.used[name] - self._sum(name, before) > self.own(name) for name in down)

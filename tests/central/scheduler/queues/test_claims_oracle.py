@@ -60,19 +60,19 @@ def played(case: Case) -> tuple[bool, set[str]]:
     """Whether the claimant started at once, and the victims."""
     scheduler = new_scheduler(factories.LEVELS)
     facts: list[Fact] = [factories.node(f"n{i}", gpus=gpus) for i, gpus in enumerate(case.nodes)]
-    for team in case.teams:
-        facts.append(
-            QueueSeen(
-                team.name,
-                team.weight,
-                team.priority,
-                team.parent,
-                () if team.capability is None else ((GPU, team.capability),),
-                ((GPU, team.guarantee),) if team.guarantee else (),
-                () if team.deserved is None else ((GPU, team.deserved),),
-                team.reclaimable,
-            )
+    facts += [
+        QueueSeen(
+            team.name,
+            team.weight,
+            team.priority,
+            team.parent,
+            () if team.capability is None else ((GPU, team.capability),),
+            ((GPU, team.guarantee),) if team.guarantee else (),
+            () if team.deserved is None else ((GPU, team.deserved),),
+            team.reclaimable,
         )
+        for team in case.teams
+    ]
     facts += [
         factories.pod(
             one.name,
