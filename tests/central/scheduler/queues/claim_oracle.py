@@ -185,7 +185,10 @@ class Oracle:
         demands = [self._demand(team.name) for team in teams]
         exact = self._exact(total, teams, demands)
         sure = [
-            min(share, max(min(self._guarantee(t.name), d), min(self._deserved(t.name), d)))
+            min(
+                share,
+                Fraction(max(min(self._guarantee(t.name), d), min(self._deserved(t.name), d))),
+            )
             for share, t, d in zip(exact, teams, demands, strict=True)
         ]
         whole = [
