@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 from itertools import combinations
 
@@ -10,6 +11,7 @@ import pytest
 from central.scheduler.inventory import nic_limits
 from central.scheduler.inventory.nic_limits import NicCapacity, NicRequest
 from protos.topology import RdmaLimit
+from tests.central import factories
 
 Cards = tuple[tuple[int, int, int], ...]
 
@@ -83,3 +85,25 @@ def test_the_sum_over_cards_is_no_room() -> None:
     assert room.capacity(NicRequest(0, 0, 1)) == 15
     room.unassigned[NicRequest(15, 0, 1)] = 1
     assert room.capacity(NicRequest(10, 0, 1)) == 0
+
+
+def test_a_limit_of_nothing_is_no_missing_limit() -> None:
+    """0 is a limit, -1 is none."""
+    topology = factories.carded(factories.topology(8), 0)
+    capacity = nic_limits.from_topology(topology)
+    assert capacity is not None
+    assert [handles for handles, *_ in capacity.nics.values()] == [0, 0]
+    assert dict(nic_limits.allocatable(topology))["hca_handle"] == 0
+    limits = (("mlx5_0", RdmaLimit(5, 0)), ("mlx5_1", RdmaLimit(7, 0)))
+    given = replace(topology, rdma_cgroup=limits)
+    assert dict(nic_limits.allocatable(given)) == {"hca_handle": 12, "hca_object": 0}
+    assert dict(nic_limits.max_limits(given) or ()) == {"hca_handle": 7, "hca_object": 0}
+
+
+def test_limits_of_nics_that_are_not_offered_do_not_count() -> None:
+    topology = factories.carded(factories.topology(8), 5)
+    first, second = topology.hcas
+    given = replace(topology, hcas=(first, replace(second, shares=0)))
+    assert dict(nic_limits.allocatable(given))["hca_handle"] == 5
+    assert not nic_limits.allocatable(replace(given, rdma_settable=False))
+    assert nic_limits.max_limits(replace(given, rdma_cgroup=None)) is None

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from central.model.facts import Fact, GangGone, PodGone, QueueSeen
+from central.scheduler.queues.min_resources import MinResources
 from protos.names import GPU
 from tests.central import factories
 from tests.central.scheduler.small_cluster import World, job
@@ -124,3 +125,19 @@ def test_it_reserves_nothing_of_what_it_does_not_name() -> None:
     world.step(1.0, *spark("one", queue="q"))
     assert world.cluster.min_resources.by_gang
     assert world.step(2.0, *job("eight", 1, queue="q")) == ["eight-0"]
+
+
+def test_only_the_end_of_a_reservation_is_news() -> None:
+    """Others are tried again then, and only then."""
+    world = World(NODE, *spark("one"))
+    gang = next(iter(world.cluster.state.gangs.values()))
+    kept = MinResources()
+    assert not kept.update(gang)
+    assert not kept.update(gang), "it still reserves"
+    assert kept.forget(gang.key)
+    assert not kept.forget(gang.key), "it reserved nothing any more"
+    assert not kept.update(gang)
+    assert gang.object is not None
+    gang.object = replace(gang.object, min_resources=())
+    assert kept.update(gang)
+    assert not kept.update(gang)
