@@ -44,8 +44,15 @@ def assign(
             draft.take(int(rows[0]), spec, count, within)
             continue
         capacity = snapshot.view(spec).refresh().by_row
-        start = max(level_below(snapshot, level), counted_level)
-        draft.take_all(spec, *fill_fewest(snapshot, capacity, rows, count, start), within)
+        where = fill_fewest(
+            snapshot,
+            capacity,
+            rows,
+            count,
+            level_below(snapshot, level),
+            counted_level=counted_level,
+        )
+        draft.take_all(spec, *where, within)
     if len(groups) > 1:
         rank = {spec: index for index, (spec, _) in enumerate(groups)}
         draft.assignments[mark:] = sorted(

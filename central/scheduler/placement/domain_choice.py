@@ -19,6 +19,7 @@ import numpy as np
 from central.model.arrays import Ints
 from central.scheduler.inventory import gpu_shares
 from central.scheduler.inventory.pods import PodCounts
+from central.scheduler.placement.fewest import fewest_children
 from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.snapshot import Snapshot
 from protos.names import ISLAND, NODE, NUMA
@@ -220,7 +221,7 @@ class DomainChoice:
         needed = _domains_needed(snapshot, capacities[main], counts[main], level, by=by)[found]
         dislike = self._dislike(level)
         if self._limit == 1:
-            found = found[needed == needed.min()]
+            found = self._fewest_at_all_levels(found[needed == needed.min()], level, by)
             if dislike is not None:
                 found = found[dislike[found] == dislike[found].min()]
             needed = np.zeros(len(found), dtype=np.int64)
@@ -230,6 +231,19 @@ class DomainChoice:
         names = snapshot.columns.domains.ranks(level)[found]
         ranked = np.lexsort((names, fullest, left, broken, less, needed))
         return [int(domain) for domain in found[ranked[: self._limit]]]
+
+    def _fewest_at_all_levels(self, found: Ints, level: int, counted: int) -> Ints:
+        """Of equal pods' domains with equally few children of the counted level, those that could do with the
+        fewest of each other level, the widest first."""
+        count = self._counts[0]
+        for by in range(level + 1, len(self._snapshot.columns.domains.levels) + 1):
+            if by != counted and len(found) > 1:
+                all_needed = _domains_needed(
+                    self._snapshot, self._capacities[0], count, level, by=by
+                )
+                needed = all_needed[found]
+                found = found[needed == needed.min()]
+        return found
 
     def _dislike(self, level: int) -> Ints | None:
         """The negative mean preference score of each domain's nodes with capacity; None: no preferences."""
@@ -262,23 +276,6 @@ def _best_rows(rows: Ints, keys: Iterator[RowKey]) -> Iterator[Ints]:
         yield rows
 
 
-def least_domains_needed(
-    snapshot: Snapshot, capacity: DomainCapacity, count: int, level: str, *, by: int
-) -> int:
-    """The least number of domains of level `by` (past the last: nodes) with which one domain of the level
-    takes count pods; more than there are rows where none does."""
-    if level in snapshot.columns.domains.levels:
-        index = snapshot.columns.domains.levels.index(level)
-        needed = _domains_needed(snapshot, capacity, count, index, by=by)
-        return int(needed.min(initial=len(capacity.by_row) + 1))
-    inside = (
-        capacity.by_domain[by] if by < len(snapshot.columns.domains.levels) else capacity.by_row
-    )
-    if inside.sum() < count:
-        return len(capacity.by_row) + 1
-    return int(_fewest(inside, np.zeros(len(inside), dtype=np.int64), 1, count)[0])
-
-
 def _domains_needed(
     snapshot: Snapshot, capacity: DomainCapacity, count: int, level: int, *, by: int
 ) -> Ints:
@@ -296,42 +293,5 @@ def _domains_needed(
     else:
         inside, parent = capacity.by_row, domains.of[level]
     enough = capacity.by_domain[level] >= count
-    needed = _fewest(inside, parent, domains.count(level), count)
+    needed = fewest_children(inside, parent, domains.count(level), count)
     return np.where(enough, needed, len(inside) + 1)
-
-
-COUNTED_CAPACITY = 64  # up to this capacity per child, children are counted and not sorted
-
-
-def _fewest(capacity: Ints, parent: Ints, parents: int, count: int) -> Ints:
-    """By parent: how many of its children, those with the most capacity first, together hold count pods.
-    Meaningless for parents whose capacity is below count.
-
-    Example: a rack with nodes of capacity 4, 4, 2 and 1, and count 9. One pass goes over the sizes from
-    the largest to 1 instead of over sorted nodes:
-
-        size 4: two such nodes; ceil(9 / 4) = 3 would be needed, so both are taken; 1 pod is left
-        size 2: one such node; ceil(1 / 2) = 1 is needed, so it is taken; 0 are left
-        size 1: nothing is left; the answer is 3
-
-    That is exact because children of equal capacity are interchangeable, so their number per size, which
-    bincount yields for all parents at once, is all that sorting could tell. It takes as many array
-    operations as there are sizes; above COUNTED_CAPACITY sorting is cheaper.
-    """
-    rows = np.flatnonzero((capacity > 0) & (parent >= 0))
-    most = int(min(capacity[rows].max(initial=0), count))
-    if most <= COUNTED_CAPACITY:
-        key = parent[rows] * (most + 1) + np.minimum(capacity[rows], most)
-        of_size = np.bincount(key, minlength=parents * (most + 1)).reshape(parents, most + 1)
-        left = np.full(parents, count, dtype=np.int64)
-        needed = np.zeros(parents, dtype=np.int64)
-        for size in range(most, 0, -1):
-            taken = np.minimum(of_size[:, size], -(-left // size))
-            needed += taken
-            left = np.maximum(left - taken * size, 0)
-        return needed
-    order = rows[np.lexsort((-capacity[rows], parent[rows]))]
-    filled = np.cumsum(capacity[order])
-    first = np.searchsorted(parent[order], np.arange(parents))
-    before = np.concatenate(([0], filled))[first]
-    return np.searchsorted(filled, before + count) - first + 1

@@ -1,31 +1,46 @@
 """Divides equal pods among the nodes of a domain: the fewest blocks, then the fewest racks, then the fewest
-nodes.
+nodes, or first the fewest domains of a level that is preferred.
 
 At each level the domains with the most capacity are taken until they hold all pods; the last one is the
 tightest that takes the rest. The level below starts again among all children of the chosen domains. Because
-the number of domains is minimal, none of them can stay empty below.
+the number of domains is minimal, none of them can stay empty below. Where this is not certainly the best, the
+domains are searched (fewest_search.py).
 
 Design: docs/design/0007-fewest-domains.md
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from central.model.arrays import Ints
+from central.scheduler.placement import fewest_search
 from central.scheduler.snapshot.draft import DoesNotFit
 from central.scheduler.snapshot.snapshot import Snapshot
 
+FULLNESS = 256  # steps in which the fullness of domains is compared
+
 
 def fill_fewest(
-    snapshot: Snapshot, capacity: Ints, rows: Ints, count: int, level: int
+    snapshot: Snapshot,
+    capacity: Ints,
+    rows: Ints,
+    count: int,
+    level: int,
+    *,
+    counted_level: int = 0,
 ) -> tuple[Ints, Ints]:
     """Rows, and the number of pods for each; rows of one domain follow each other.
 
     capacity: by row, how many more pods fit. level: the index of the widest level whose domains should be
-    few; past the last one, only nodes count. Raises DoesNotFit if the rows cannot hold count pods."""
+    few; past the last one, only nodes count. counted_level: the level that counts first, if it is narrower.
+    Raises DoesNotFit if the rows cannot hold count pods."""
     rows = rows[capacity[rows] > 0]
+    if capacity[rows].sum() < count:
+        raise DoesNotFit("not enough capacity")
     tree = snapshot.columns.domains
-    for index in range(level, len(tree.levels)):
-        rows = _fewest_domains(snapshot, capacity, rows, count, index)
+    if level < len(tree.levels):
+        rows = _fewest_domains(snapshot, capacity, rows, count, (level, max(level, counted_level)))
     ranks = (snapshot.columns.name_rank()[rows], snapshot.columns.gpus.count[rows])
     chosen, counts = _split(capacity[rows], ranks, count)
     rows = rows[chosen]
@@ -37,7 +52,47 @@ def fill_fewest(
     return rows, counts
 
 
-def _fewest_domains(snapshot: Snapshot, capacity: Ints, rows: Ints, count: int, level: int) -> Ints:
+def _fewest_domains(
+    snapshot: Snapshot, capacity: Ints, rows: Ints, count: int, at_levels: tuple[int, int]
+) -> Ints:
+    """The rows of the domains of the narrowest level to which the pods go. at_levels: the widest level whose
+    domains should be few, and the one that counts first."""
+    level, counted_level = at_levels
+    levels = range(level, len(snapshot.columns.domains.levels))
+    found = _largest_first(snapshot, capacity, rows, count, levels)
+    inner = [*levels, len(snapshot.columns.domains.levels)]
+    importance = [counted_level, *(index for index in inner if index != counted_level)]
+    paths = _paths(snapshot, rows, levels)
+    at = np.searchsorted(rows, found)  # rows are sorted
+    sizes = _sizes(paths[:, at], capacity[found], count, importance)
+    if sizes == _least_sizes(paths, capacity[rows], count, importance):
+        return found
+    if counted_level > level:
+        other = _largest_first(snapshot, capacity, rows, count, levels[counted_level - level :])
+        at = np.searchsorted(rows, other)
+        if (better := _sizes(paths[:, at], capacity[other], count, importance)) < sizes:
+            found, sizes = other, better
+    ties = _ties(snapshot, paths[-1], rows, capacity)
+    priorities = [index - level for index in importance]
+    opened = fewest_search.cheapest(paths, capacity[rows], ties, count, priorities)
+    if opened is not None:
+        searched = np.isin(paths[-1], opened)
+        if _sizes(paths[:, searched], capacity[rows[searched]], count, importance) <= sizes:
+            return rows[searched]
+    return found
+
+
+def _largest_first(
+    snapshot: Snapshot, capacity: Ints, rows: Ints, count: int, levels: Sequence[int]
+) -> Ints:
+    for level in levels:
+        rows = _fewest_of_level(snapshot, capacity, rows, count, level)
+    return rows
+
+
+def _fewest_of_level(
+    snapshot: Snapshot, capacity: Ints, rows: Ints, count: int, level: int
+) -> Ints:
     """The rows of the fewest domains of the level that hold all pods."""
     of = snapshot.columns.domains.of[level, rows]
     used = np.zeros(snapshot.columns.domains.count(level) + 1, dtype=np.bool_)
@@ -56,6 +111,47 @@ def _fewest_domains(snapshot: Snapshot, capacity: Ints, rows: Ints, count: int, 
     taken[chosen] = True
     kept: Ints = rows[taken[domain]]
     return kept
+
+
+def _paths(snapshot: Snapshot, rows: Ints, levels: Sequence[int]) -> Ints:
+    """By level and row: the row's domain as a dense number, where domains of the same wider domain that have no
+    label of the level are one."""
+    of = snapshot.columns.domains.of[list(levels)][:, rows]
+    path = np.zeros(len(rows), dtype=np.int64)
+    for index, of_level in enumerate(of):
+        _, path = np.unique(path * (int(of_level.max()) + 2) + of_level + 1, return_inverse=True)
+        of[index] = path
+    return of
+
+
+def _sizes(paths: Ints, capacity: Ints, count: int, importance: Sequence[int]) -> list[int]:
+    """How many domains the pods take of each level, nodes as the last, in the order of importance."""
+    found = [len(np.unique(of)) for of in paths] + [_nodes_needed(capacity, count)]
+    first = min(importance)
+    return [found[index - first] for index in importance]
+
+
+def _least_sizes(paths: Ints, capacity: Ints, count: int, importance: Sequence[int]) -> list[int]:
+    """For each level by itself, with how many domains the pods could do."""
+    sums = [np.bincount(of, weights=capacity).astype(np.int64) for of in paths]
+    found = [_nodes_needed(each, count) for each in (*sums, capacity)]
+    first = min(importance)
+    return [found[index - first] for index in importance]
+
+
+def _nodes_needed(capacity: Ints, count: int) -> int:
+    """How many of them, those with the most capacity first, hold count pods."""
+    needed = fewest_children(capacity, np.zeros(len(capacity), dtype=np.int64), 1, count)
+    return int(needed[0])
+
+
+def _ties(snapshot: Snapshot, domain: Ints, rows: Ints, capacity: Ints) -> Ints:
+    """By domain: its capacity, and then how much of it is free. The least should be used."""
+    held = np.bincount(domain, weights=capacity[rows]).astype(np.int64)
+    free = np.bincount(domain, weights=snapshot.columns.gpus.count[rows])
+    most = max(float(free.max()), 1.0)
+    ties: Ints = held * FULLNESS + (free * (FULLNESS - 1) / most).astype(np.int64)
+    return ties
 
 
 def _split(capacity: Ints, ranks: tuple[Ints, Ints], count: int) -> tuple[Ints, Ints]:
@@ -77,3 +173,40 @@ def _split(capacity: Ints, ranks: tuple[Ints, Ints], count: int) -> tuple[Ints, 
     counts = capacity[order[: whole + 1]].copy()
     counts[whole] = rest
     return np.append(order[:whole], last), counts
+
+
+COUNTED_CAPACITY = 64  # up to this capacity per child, children are counted and not sorted
+
+
+def fewest_children(capacity: Ints, parent: Ints, parents: int, count: int) -> Ints:
+    """By parent: how many of its children, those with the most capacity first, together hold count pods.
+    Meaningless for parents whose capacity is below count.
+
+    Example: a rack with nodes of capacity 4, 4, 2 and 1, and count 9. One pass goes over the sizes from
+    the largest to 1 instead of over sorted nodes:
+
+        size 4: two such nodes; ceil(9 / 4) = 3 would be needed, so both are taken; 1 pod is left
+        size 2: one such node; ceil(1 / 2) = 1 is needed, so it is taken; 0 are left
+        size 1: nothing is left; the answer is 3
+
+    That is exact because children of equal capacity are interchangeable, so their number per size, which
+    bincount yields for all parents at once, is all that sorting could tell. It takes as many array
+    operations as there are sizes; above COUNTED_CAPACITY sorting is cheaper.
+    """
+    rows = np.flatnonzero((capacity > 0) & (parent >= 0))
+    most = int(min(capacity[rows].max(initial=0), count))
+    if most <= COUNTED_CAPACITY:
+        key = parent[rows] * (most + 1) + np.minimum(capacity[rows], most)
+        of_size = np.bincount(key, minlength=parents * (most + 1)).reshape(parents, most + 1)
+        left = np.full(parents, count, dtype=np.int64)
+        needed = np.zeros(parents, dtype=np.int64)
+        for size in range(most, 0, -1):
+            taken = np.minimum(of_size[:, size], -(-left // size))
+            needed += taken
+            left = np.maximum(left - taken * size, 0)
+        return needed
+    order = rows[np.lexsort((-capacity[rows], parent[rows]))]
+    filled = np.cumsum(capacity[order])
+    first = np.searchsorted(parent[order], np.arange(parents))
+    before = np.concatenate(([0], filled))[first]
+    return np.searchsorted(filled, before + count) - first + 1

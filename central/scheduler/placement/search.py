@@ -14,11 +14,7 @@ from central.model.arrays import Ints
 from central.model.facts import PodSpec
 from central.scheduler.placement import explain, role_placement, sequential, subgroup_search
 from central.scheduler.placement.assign import assign
-from central.scheduler.placement.domain_choice import (
-    TRIED_DOMAINS,
-    DomainChoice,
-    least_domains_needed,
-)
+from central.scheduler.placement.domain_choice import TRIED_DOMAINS, DomainChoice
 from central.scheduler.placement.levels import ladder
 from central.scheduler.placement.packing import Packer
 from central.scheduler.placement.request import PlacementRequest, RolePreferences
@@ -53,8 +49,7 @@ def fit(draft: Draft, request: PlacementRequest) -> list[Assignment]:
     if request.roles is not None and not limited:
         return _fit_roles(draft, request, request.roles, levels)
     counts = [count for _, count in request.groups]
-    if counted := _preferred_level(snapshot, request.preferred):
-        levels = _fewest_first(snapshot, request, levels, counted)
+    counted = _preferred_level(snapshot, request.preferred)
     packer = Packer(request.groups)
     for level in levels:
         capacities = [snapshot.view(spec).refresh() for spec, _ in request.groups]
@@ -108,23 +103,6 @@ def _preferred_level(snapshot: Snapshot, level: str) -> int:
     ladder(snapshot, level)
     levels = snapshot.columns.domains.levels
     return levels.index(level) if level in levels else len(levels)
-
-
-def _fewest_first(
-    snapshot: Snapshot, request: PlacementRequest, levels: Sequence[str], counted: int
-) -> list[str]:
-    """The levels by how many preferred domains the gang would span, then the narrowest first."""
-    tree = snapshot.columns.domains.levels
-    views = [snapshot.view(spec).refresh() for spec, _ in request.groups]
-    sizes = [count for _, count in request.groups]
-    main = max(range(len(views)), key=lambda i: (views[i].gpus * sizes[i], sizes[i]))
-
-    def order(level: str) -> int:
-        if level in island_masks.ON_NODE or (level in tree and tree.index(level) >= counted):
-            return 0
-        return least_domains_needed(snapshot, views[main], sizes[main], level, by=counted)
-
-    return sorted(levels, key=order)
 
 
 def _near_existing(snapshot: Snapshot, request: PlacementRequest, rows: Ints) -> Ints:

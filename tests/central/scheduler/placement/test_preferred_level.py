@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from collections.abc import Callable
 from itertools import combinations
 
 import pytest
@@ -58,6 +59,22 @@ def fewest(snapshot: Snapshot, count: int, level: str, required: str) -> int:
     return 0
 
 
+def closest(snapshot: Snapshot, count: int) -> str:
+    """The narrowest level with a domain that has so many GPUs; empty: none."""
+    levels = {"node": lambda row: row, RACK: domain_of(snapshot, 1), BLOCK: domain_of(snapshot, 0)}
+    for level, domain in levels.items():
+        free = Counter[int]()
+        for row in snapshot.columns.row.values():
+            free[domain(row)] += int(snapshot.columns.gpus.count[row])
+        if max(free.values()) >= count:
+            return level
+    return ""
+
+
+def domain_of(snapshot: Snapshot, level: int) -> Callable[[int], int]:
+    return lambda row: int(snapshot.columns.domains.of[level, row])
+
+
 def test_the_fewest_of_the_preferred_level_inside_the_required_one() -> None:
     seen = Counter[tuple[str, str]]()
     for seed in range(600):
@@ -65,7 +82,8 @@ def test_the_fewest_of_the_preferred_level_inside_the_required_one() -> None:
         snapshot = scheduler(dice)
         count, preferred = dice.randint(1, 16), dice.choice((RACK, "node"))
         required = dice.choice(("", BLOCK))
-        least = fewest(snapshot, count, preferred, required)
+        inside = closest(snapshot, count)
+        least = 1 if inside == "node" else fewest(snapshot, count, preferred, inside or required)
         draft = Draft(snapshot)
         want = PlacementRequest(((factories.spec(1), count),), required, preferred=preferred)
         if not least:
@@ -75,8 +93,8 @@ def test_the_fewest_of_the_preferred_level_inside_the_required_one() -> None:
         rows = {seat.row for seat in fit(draft, want)}
         assert spans(snapshot, rows, preferred) == least, f"seed {seed}"
         assert not required or spans(snapshot, rows, required) == 1
-        if spans(snapshot, rows, BLOCK) > 1:  # no block has it as good
-            assert fewest(snapshot, count, preferred, BLOCK) not in range(1, least + 1)
+        if spans(snapshot, rows, BLOCK) > 1:  # no block takes it
+            assert not inside
             seen["wide", preferred] += 1
         elif spans(snapshot, rows, RACK) > 1:
             seen["block", preferred] += 1
@@ -85,17 +103,26 @@ def test_the_fewest_of_the_preferred_level_inside_the_required_one() -> None:
     assert min(seen.values()) > 10
 
 
-def test_two_racks_of_two_blocks_rather_than_three_of_one() -> None:
-    """Only where racks are preferred: else the closest domain comes first."""
+def racks_of(pods: int, **preferred: object) -> int:
+    """How many racks so many pods of one GPU get: block a has three of 2 GPUs, b, c and d have one of 3."""
     nodes = [factories.node(f"a{i}", block="a", rack=f"a{i}", gpus=2) for i in range(3)]
-    nodes += [factories.node(f"{b}0", block=b, rack=f"{b}0", gpus=3) for b in "bc"]
-    for preferred, racks in (("", 3), (RACK, 2)):
-        made = new_scheduler((BLOCK, RACK))
-        pods = [factories.pod(f"g-{i}", 1, "g") for i in range(6)]
-        schedule_once(
-            made, [*nodes, factories.gang("g", 6, topology_preferred=preferred), *pods], 0.0
-        )
-        assert len({pod.node for pod in made.state.pods.values()}) == racks
+    nodes += [factories.node(f"{b}0", block=b, rack=f"{b}0", gpus=3) for b in "bcd"]
+    made = new_scheduler((BLOCK, RACK))
+    members = [factories.pod(f"g-{i}", 1, "g") for i in range(pods)]
+    schedule_once(made, [*nodes, factories.gang("g", pods, **preferred), *members], 0.0)
+    return len({pod.node for pod in made.state.pods.values()})
+
+
+def test_the_closest_domain_comes_before_the_preferred_level() -> None:
+    """Three racks of one block, although two racks of two blocks would do."""
+    assert racks_of(6) == 3
+    assert racks_of(6, topology_preferred=RACK) == 3
+
+
+def test_the_preferred_level_comes_before_wider_ones() -> None:
+    """No block takes all: four racks of two blocks, or three racks of three."""
+    assert racks_of(8) == 4
+    assert racks_of(8, topology_preferred=RACK) == 3
 
 
 def test_a_replacement_joins_the_racks_that_the_gang_is_in() -> None:
@@ -116,12 +143,7 @@ def test_a_replacement_joins_the_racks_that_the_gang_is_in() -> None:
 
 def test_a_tier_that_is_soft_is_preferred() -> None:
     """Tier 1 is the rack."""
-    nodes = [factories.node(f"a{i}", block="a", rack=f"a{i}", gpus=2) for i in range(3)]
-    nodes += [factories.node(f"{b}0", block=b, rack=f"{b}0", gpus=3) for b in "bc"]
-    made = new_scheduler((BLOCK, RACK))
-    pods = [factories.pod(f"g-{i}", 1, "g") for i in range(6)]
-    schedule_once(made, [*nodes, factories.gang("g", 6, preferred_tier=1), *pods], 0.0)
-    assert len({pod.node for pod in made.state.pods.values()}) == 2
+    assert racks_of(8, preferred_tier=1) == 3
 
 
 def test_a_preferred_level_that_does_not_exist_is_named() -> None:

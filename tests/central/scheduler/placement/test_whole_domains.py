@@ -66,10 +66,10 @@ class Model:
         def capacity(nodes: Sequence[str]) -> int:
             return sum(self.free[name] // gpus for name in nodes)
 
-        def children(path: Path) -> int:
+        def children(path: Path, depth: int) -> int:
             by_child = Counter[object]()
             for name in self.inside(path):
-                by_child[(*self.path[name], name)[length]] += self.free[name] // gpus
+                by_child[(*self.path[name], name)[: depth + 1]] += self.free[name] // gpus
             filled, needed = 0, 0
             for most in sorted(by_child.values(), reverse=True):
                 if filled < count:
@@ -78,7 +78,8 @@ class Model:
 
         def order(path: Path) -> tuple[object, ...]:
             broken, *free = self.around(path, gpus * count)
-            return children(path), broken, capacity(self.inside(path)), free, path[-1]
+            needed = [children(path, depth) for depth in range(length, 4)]
+            return needed, broken, capacity(self.inside(path)), free, path[-1]
 
         paths = {path[:length] for path in self.path.values() if path[-1]}
         fits = [path for path in paths if capacity(self.inside(path)) >= count]
