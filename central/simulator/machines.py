@@ -1,6 +1,9 @@
-"""Named machines (machines/*.json, captures as `lockstep-agent topology -o json` prints them), and uniform
-machines for nodes of which only the number of GPUs is known."""
+"""Named machines (machines/*.json, as `lockstep-agent topology -o json` prints them), machines from files that
+`lockstep-agent capture` or `topology -o json` printed, and uniform machines for nodes of which only the number
+of GPUs is known."""
 
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -16,8 +19,12 @@ FOLDER = Path(__file__).parent / "machines"
 MAX_UNIFORM = 64  # above this, GPUs of a node are not told apart
 
 
+RAW = "lockstep.dev/capture/v1"  # the schema of what `lockstep-agent capture` prints
+TIMEOUT_S = 60
+
+
 class Unknown(ValueError):
-    """The message names the unknown machine and the known ones."""
+    """The message names the unknown machine and the known ones, or what is wrong with the file."""
 
 
 def known() -> list[str]:
@@ -28,11 +35,54 @@ def known() -> list[str]:
 def named(name: str) -> tuple[NodeTopology, Mapping[str, int]]:
     """The topology, and the machine's cpu (in thousandths) and memory (in bytes), if the capture has them."""
     if name not in known():
-        raise Unknown(f'"{name}" is not one of {", ".join(known())}')
+        raise Unknown(
+            f'"{name}" is not one of {", ".join(known())}, nor a file (./machine.json, a path from this file)'
+        )
     raw = orjson.loads((FOLDER / f"{name}.json").read_bytes())
-    host = raw["host"]
-    has = {"cpu": host["cpus"] * 1000, "memory": host["memory_bytes"]}
-    return _topology(raw), {resource: amount for resource, amount in has.items() if amount}
+    return _topology(raw), _host(raw)
+
+
+def is_file(name: str) -> bool:
+    """Whether a capture is named by its file."""
+    return "/" in name or name.endswith(".json")
+
+
+@lru_cache(maxsize=256)
+def from_file(path: Path) -> tuple[NodeTopology, Mapping[str, int]]:
+    """As named(). Raises Unknown."""
+    try:
+        raw = printed = orjson.loads(path.read_bytes())
+        if isinstance(raw, dict) and raw.get("schema") == RAW:
+            printed = _surveyed(path)
+        return _topology(printed), _host(raw)
+    except OSError as error:
+        raise Unknown(f"{path}: {error.strerror}") from error
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        if isinstance(error, Unknown):
+            raise
+        raise Unknown(
+            f"{path}: not what `lockstep-agent capture` or `lockstep-agent topology -o json` prints"
+        ) from error
+
+
+def _surveyed(path: Path) -> dict[str, Any]:
+    """What the agent reads from its capture. The agent is another program, so it is run."""
+    command = [sys.executable, "-m", "agent", "topology", "--capture", str(path), "-o", "json"]
+    try:
+        done = subprocess.run(command, capture_output=True, check=False, timeout=TIMEOUT_S)
+    except subprocess.TimeoutExpired as error:
+        raise Unknown(f"{path}: the agent has not read it in {TIMEOUT_S} s") from error
+    if done.returncode:
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        raise Unknown(f"{path}: {lines[-1] if lines else 'the agent cannot read it'}")
+    found: dict[str, Any] = orjson.loads(done.stdout)
+    return found
+
+
+def _host(raw: dict[str, Any]) -> dict[str, int]:
+    host = raw.get("host") or {}
+    has = {"cpu": host.get("cpus", 0) * 1000, "memory": host.get("memory_bytes", 0)}
+    return {resource: amount for resource, amount in has.items() if amount}
 
 
 def _topology(raw: dict[str, Any]) -> NodeTopology:

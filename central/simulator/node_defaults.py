@@ -1,10 +1,13 @@
 """Completes a Node's status with what its kubelet and its agent would report."""
 
 from collections import Counter
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 from central.model.facts import NodeSeen
-from central.simulator import machines
+from central.simulator import machines, scenario_kinds
 from central.simulator.documents import ManifestObject
 from protos import slicing
 from protos.gpu_sharing import REQUESTABLE, WHOLE
@@ -13,6 +16,8 @@ from protos.nearest import SHARES, rails
 from protos.topology import NodeTopology, RdmaLimit
 
 CAPTURE = f"{DOMAIN}/capture"
+COUNT = f"{DOMAIN}/count"
+MAX_COPIES = 100_000
 PODS_PER_NODE = 110  # the kubelet's own default
 _READY = [{"type": "Ready", "status": "True"}]
 
@@ -38,7 +43,7 @@ def node(found: ManifestObject) -> NodeTopology | None:
         plain = level == "none" or not 0 < gpus <= machines.MAX_UNIFORM
         return None if plain else machines.with_shares(machines.uniform(gpus), level)
     try:
-        topology, has = machines.named(capture)
+        topology, has = _machine(found, capture)
     except machines.Unknown as error:
         raise found.wrong(f"metadata.annotations.{CAPTURE}: {error}") from error
     allocatable.setdefault(GPU, topology.healthy_mask().bit_count())
@@ -54,6 +59,27 @@ def node(found: ManifestObject) -> NodeTopology | None:
     if allocatable.get(GPU_SHARE):
         topology = machines.with_shares(topology, level)
     return _add_nics(found, allocatable, topology)
+
+
+def copies(found: ManifestObject) -> Iterator[ManifestObject]:
+    """The object itself, or the equal Nodes that it stands for: name-0, name-1 and so on."""
+    given = found.annotations.get(COUNT) if found.kind == scenario_kinds.NODE else None
+    if given is None:
+        yield found
+        return
+    if not (given.isascii() and given.isdigit() and 0 < int(given) <= MAX_COPIES):
+        why = f'"{given}" is not a whole number from 1 to {MAX_COPIES}'
+        raise found.wrong(f"metadata.annotations.{COUNT}: {why}")
+    for index in range(int(given)):
+        raw = deepcopy(found.raw)
+        raw["metadata"]["name"] = f"{found.name}-{index}"
+        yield ManifestObject(found.place, raw)
+
+
+def _machine(found: ManifestObject, capture: str) -> tuple[NodeTopology, Mapping[str, int]]:
+    if not machines.is_file(capture):
+        return machines.named(capture)
+    return machines.from_file(Path(found.place.file).parent / capture)
 
 
 def _add_nics(

@@ -63,7 +63,11 @@ def read(
     scheduler_names: Sequence[str],
     levels: Sequence[str],
 ) -> Scenario:
-    objects = [ManifestObject(place, raw) for place, raw in documents]
+    objects = [
+        copy
+        for place, raw in documents
+        for copy in node_defaults.copies(ManifestObject(place, raw))
+    ]
     if not objects:
         raise BadInput("no objects: the files are empty")
     return _ScenarioBuilder(objects, Decoder(scheduler_names, levels)).read()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -10,8 +11,11 @@ from pathlib import Path
 import pytest
 
 from central.cli.main import main
+from central.simulator import machines
 from tests.central.simulator import manifests
 from tests.central.simulator.manifests import Simulate, gang, group, node, pod, when, where
+
+CAPTURES = Path(__file__).parents[2] / "captures"
 
 
 def test_a_gang_goes_whole_and_the_next_one_follows_when_it_ends(simulate: Simulate) -> None:
@@ -99,6 +103,54 @@ def test_a_capture_brings_the_machine(simulate: Simulate) -> None:
     found = simulate(machine, *gang("g", 2, 2, required="island"), pod("w", 4))
     by_pod = {placed["pod"]: set(placed["gpus"]) for placed in found["placements"]}
     assert len(by_pod["g-0"] | by_pod["g-1"] | by_pod["w"]) == 8
+
+
+def test_a_capture_may_be_a_file_beside_the_manifest(simulate: Simulate) -> None:
+    """As the agent prints it with `capture`, or with `topology -o json`: the named machine."""
+    (simulate.folder / "racks").mkdir()
+    shutil.copy(CAPTURES / "dgx1-v100-8.json", simulate.folder / "racks" / "mine.json")
+    shutil.copy(machines.FOLDER / "dgx1-v100-8.json", simulate.folder / "printed.json")
+    objects = [*gang("g", 2, 2, required="island"), pod("w", 4)]
+    named, raw, printed = (
+        simulate(node("a", capture=capture), *objects)["placements"]
+        for capture in ("dgx1-v100-8", "racks/mine.json", "./printed.json")
+    )
+    assert len(named) == 3
+    assert raw == named == printed
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (None, "No such file or directory"),
+        ("[1]", "not what `lockstep-agent capture` or"),
+        ('{"gpus": [{}]}', "not what `lockstep-agent capture` or"),
+        ("GPU0 GPU1", "not what `lockstep-agent capture` or"),
+        ('{"schema": "lockstep.dev/capture/v1"}', "mine.json: "),
+    ],
+)
+def test_a_file_that_is_no_capture(simulate: Simulate, text: str | None, why: str) -> None:
+    if text is not None:
+        (simulate.folder / "mine.json").write_text(text)
+    simulate.text(json.dumps(node("a", capture="./mine.json")), code=2)
+    assert "scenario.yaml: document 1: Node a: metadata.annotations.lockstep.dev/capture: " in (
+        simulate.errors
+    )
+    assert why in simulate.errors
+    assert simulate.errors.count("\n") == 1
+
+
+def test_equal_nodes_are_counted(simulate: Simulate) -> None:
+    found = simulate(
+        node("n", rack="r1", count="3"), *gang("g", 3, 8, required="lockstep.dev/rack")
+    )
+    assert sorted(where(found).values()) == ["n-0", "n-1", "n-2"]
+
+
+@pytest.mark.parametrize("count", ["0", "three", "-1", "100001"])
+def test_a_count_that_is_none(simulate: Simulate, count: str) -> None:
+    simulate.text(json.dumps(node("n", count=count)), code=2)
+    assert f'lockstep.dev/count: "{count}" is not a whole number from 1 to' in simulate.errors
 
 
 def test_a_node_of_plain_numbers_is_one_island(simulate: Simulate) -> None:
