@@ -273,7 +273,10 @@ def _shortlist(snapshot: Snapshot, roles: RolePreferences, rows: Ints, used: Seq
     ]
 
 
-def build_problem(snapshot: Snapshot, roles: RolePreferences, rows: Ints) -> RolePlacementProblem:
+def build_problem(
+    snapshot: Snapshot, roles: RolePreferences, rows: Ints, allowed: Ints | None = None
+) -> RolePlacementProblem:
+    """allowed: by row and role, 1 where its pods may go; None: everywhere."""
     views = [snapshot.view(spec).refresh() for spec, _ in roles.pods]
     columns = sorted({int(column) for view in views for column in view.columns})
     free = snapshot.columns.free[rows][:, columns]
@@ -281,6 +284,8 @@ def build_problem(snapshot: Snapshot, roles: RolePreferences, rows: Ints) -> Rol
         free[:, columns.index(0)] = snapshot.columns.gpus.count[rows]
     asks = [dict(zip(view.columns.tolist(), view.amounts.tolist(), strict=True)) for view in views]
     capacity = np.stack([view.by_row[rows] for view in views], axis=1)
+    if allowed is not None:
+        capacity *= allowed
     existing = np.zeros((len(rows), len(views)), dtype=np.int64)
     place = {row: index for index, row in enumerate(rows.tolist())}
     for row, role, count in roles.existing_members:

@@ -21,6 +21,7 @@ from central.scheduler.placement import explain, never_fits, role_placement, seq
 from central.scheduler.placement.assign import assign, assign_sequentially, level_below
 from central.scheduler.placement.domain_choice import TRIED_DOMAINS, CountedDomains, DomainChoice
 from central.scheduler.placement.fewest import fill_fewest
+from central.scheduler.placement.joint_packing import JointPacker
 from central.scheduler.placement.levels import ladder
 from central.scheduler.placement.request import PlacementRequest, RolePreferences, SubgroupRequest
 from central.scheduler.snapshot import island_masks
@@ -45,7 +46,7 @@ def fit(draft: Draft, request: PlacementRequest, levels: Sequence[str]) -> list[
         return draft.assignments[mark:]
     search = _SubgroupSearch(draft, request, sequentially=sequentially)
     if not search.assign(levels, inner):
-        raise DoesNotFit(_reason(snapshot, request, gave_up=search.attempts_left <= 0))
+        raise DoesNotFit(_reason(snapshot, request, gave_up=not search.exact))
     return draft.assignments[mark:]
 
 
@@ -157,6 +158,7 @@ class _SubgroupSearch:
             for subgroup in request.subgroups
             for _ in range(subgroup.copies)
         ]
+        self._packer = JointPacker(draft, self._subgroups, counted=not sequentially)
         # Where the gang is tried: these rows, and up to these levels by the level that a subgroup requires.
         self._rows: Ints = np.zeros(0, dtype=np.int64)
         self._allowed: dict[str, list[str]] = {}
@@ -167,6 +169,11 @@ class _SubgroupSearch:
             subgroup.roles is None and all(spec.volumes is None for spec, _ in subgroup.groups)
             for subgroup in self._subgroups
         )
+
+    @property
+    def exact(self) -> bool:
+        """Whether a refusal is certain."""
+        return self._packer.exact
 
     def assign(self, levels: Sequence[str], inner: dict[str, list[str]]) -> bool:
         """Assigns all subgroups, and puts the assignments in the order of the request."""
@@ -192,13 +199,16 @@ class _SubgroupSearch:
                 ]
                 for subgroup in self._subgroups
             }
-            for self._rows in choice.candidates(level):
+            for tried, self._rows in enumerate(choice.candidates(level), start=1):
                 taken: dict[int, list[Assignment]] = {}
                 self._failed.clear()
-                if self._place(hardest, taken):
+                if self.attempts_left > 0 and self._place(hardest, taken):
                     self._draft.assignments[mark:] = [s for i in sorted(taken) for s in taken[i]]
                     return True
-                if self.attempts_left <= 0:
+                if self._packer.assign(self._rows):
+                    return True
+                self._packer.exact &= tried < TRIED_DOMAINS
+                if self.attempts_left <= 0 and not self._packer.exact:
                     return False
         return False
 
