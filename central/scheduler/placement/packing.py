@@ -30,10 +30,10 @@ STEPS = 600
 class Packer:
     """For one gang, over all domains that are tried. exact: so far every refusal was certain."""
 
-    def __init__(self, groups: PodCounts) -> None:
+    def __init__(self, groups: PodCounts, steps: int = STEPS) -> None:
         # Unlike GPU shares are assigned to the tightest GPU only, not in every possible way.
         self.exact = len({spec.request(GPU_SHARE) for spec, _ in groups} - {0}) < 2
-        self._left = STEPS
+        self._left = steps
 
     def assign(self, draft: Draft, groups: PodCounts, rows: Ints) -> bool:
         """Assigns the pods to some of the rows; False if no placement was found."""

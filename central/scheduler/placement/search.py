@@ -13,7 +13,8 @@ import numpy as np
 from central.model.arrays import Ints
 from central.model.facts import PodSpec
 from central.scheduler.placement import explain, role_placement, sequential, subgroup_search
-from central.scheduler.placement.assign import assign
+from central.scheduler.placement.assign import assign, level_below
+from central.scheduler.placement.compaction import compact
 from central.scheduler.placement.domain_choice import TRIED_DOMAINS, DomainChoice
 from central.scheduler.placement.levels import ladder
 from central.scheduler.placement.packing import Packer
@@ -78,6 +79,10 @@ def fit(draft: Draft, request: PlacementRequest) -> list[Assignment]:
                 packer.exact &= tried < TRIED_DOMAINS
                 if not packer.assign(draft, request.groups, found):
                     continue
+                rows = found
+            if len(request.groups) > 1 and len(rows) > 1 and not (mark or request.existing_rows):
+                start = max(level_below(snapshot, level), counted)
+                compact(draft, request.groups, level, rows, start)
             return draft.assignments[mark:]
     text = _why(snapshot, request)
     if not packer.exact:

@@ -1,0 +1,99 @@
+"""Unlike pods take the fewest domains, but for rare cases: against every set of nodes on small trees."""
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from itertools import combinations
+
+from central.scheduler.placement import PlacementRequest, fit
+from central.scheduler.snapshot.draft import DoesNotFit, Draft
+from central.scheduler.snapshot.snapshot import Snapshot
+from protos.names import BLOCK, RACK
+from tests.central import factories
+
+Amounts = tuple[int, int]  # GPUs, CPU
+Node = tuple[str, str, Amounts]  # block, rack
+
+
+def packs(pods: Sequence[Amounts], nodes: Sequence[Amounts]) -> bool:
+    """Whether all pods fit, by trying every node for every pod."""
+    seen = set[tuple[int, tuple[Amounts, ...]]]()
+
+    def place(index: int, free: tuple[Amounts, ...]) -> bool:
+        state = (index, tuple(sorted(free)))
+        if index == len(pods) or state in seen:
+            return index == len(pods)
+        seen.add(state)
+        gpus, cpu = pods[index]
+        return any(
+            left[0] >= gpus
+            and left[1] >= cpu
+            and place(index + 1, (*free[:i], (left[0] - gpus, left[1] - cpu), *free[i + 1 :]))
+            for i, left in enumerate(free)
+        )
+
+    return place(0, tuple(nodes))
+
+
+def spans(nodes: Sequence[Node]) -> tuple[int, int, int, int]:
+    """The level that is crossed, then how many blocks, racks and nodes."""
+    blocks, racks = len({block for block, _, _ in nodes}), len({rack for _, rack, _ in nodes})
+    crossed = 0 if len(nodes) == 1 else 1 if racks == 1 else 2 if blocks == 1 else 3
+    return crossed, blocks, racks, len(nodes)
+
+
+def best(nodes: Sequence[Node], pods: Sequence[Amounts]) -> tuple[int, ...]:
+    """Of all sets of nodes that hold the pods; empty if there is none."""
+    sets = [some for n in range(1, len(pods) + 1) for some in combinations(nodes, n)]
+    for some in sorted(sets, key=spans):
+        free = [amounts for _, _, amounts in some]
+        enough = all(sum(f[i] for f in free) >= sum(p[i] for p in pods) for i in (0, 1))
+        if enough and packs(pods, free):
+            return spans(some)
+    return ()
+
+
+def case(dice: random.Random) -> tuple[list[Node], list[Amounts]]:
+    nodes = [
+        (f"b{block}", f"r{block}{rack}", (dice.randint(1, 8), dice.choice((4, 8, 12))))
+        for block in range(dice.randint(1, 2))
+        for rack in range(dice.randint(1, 3))
+        for _ in range(dice.randint(1, 3))
+    ]
+    kinds = [(dice.randint(0, 4), dice.choice((1, 2, 4, 6))) for _ in range(dice.randint(2, 3))]
+    pods = [dice.choice(kinds) for _ in range(dice.randint(3, 8))]
+    return nodes[:9], sorted(pods, reverse=True)
+
+
+def test_unlike_pods_take_the_fewest_domains_but_rarely_a_node_more() -> None:
+    more = Counter[str]()
+    for seed in range(300):
+        nodes, pods = case(random.Random(seed))
+        snapshot = Snapshot((BLOCK, RACK))
+        for number, (block, rack, (gpus, cpu)) in enumerate(nodes):
+            name = f"n{number}"
+            snapshot.put_node(
+                factories.node(name, block=block, rack=rack, gpus=gpus, cpu=cpu * 1000)
+            )
+        groups = tuple(Counter(factories.spec(gpus, cpu * 1000) for gpus, cpu in pods).items())
+        expected = best(nodes, pods)
+        draft = Draft(snapshot)
+        try:
+            taken = fit(draft, PlacementRequest(groups))
+        except DoesNotFit:
+            assert not expected
+            continue
+        assert Counter(each.spec for each in taken for _ in range(each.pods)) == dict(groups)
+        used = sorted({int(snapshot.columns.names[each.row][1:]) for each in taken})
+        found = spans([nodes[number] for number in used])
+        assert found[:2] == expected[:2], f"seed {seed}"
+        more["racks"] += found[2] - expected[2]
+        more["nodes"] += max(0, found[3] - expected[3])
+        more["gangs"] += found[0] > 0
+        draft.undo()
+        assert [snapshot.columns.gpus.count.item(snapshot.columns.row[f"n{i}"]) for i in used] == [
+            nodes[i][2][0] for i in used
+        ]
+    assert more["gangs"] > 100
+    assert more["racks"] <= 0.01 * more["gangs"]
+    assert more["nodes"] <= 0.06 * more["gangs"]
