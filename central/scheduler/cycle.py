@@ -64,10 +64,12 @@ def _decide(
     decisions += decided(quarantine, "GPU memory", usage.gpu_memory.decide, state, now)
     decisions += decided(quarantine, "RDMA usage", usage.rdma.decide, state, now)
     if scheduler.state.pending.round is None:  # a gang may still be placed in this round
-        partial = state.pending.partial.values()
-        fence.each_gang(
-            scheduler, partial, lambda gang: partial_gangs.undo_partial(gang, now), decisions
-        )
+
+        def undo(gang: Gang) -> list[Decision]:
+            state.pending.touch(gang)
+            return partial_gangs.undo_partial(gang, now)
+
+        fence.each_gang(scheduler, state.pending.partial.values(), undo, decisions)
     if scheduler.state.pending.round is None:
         step(quarantine, "elastic sizes", _resize_elastic, scheduler, now)
     controllers, queues = scheduler.controllers, scheduler.queues

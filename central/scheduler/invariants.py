@@ -10,6 +10,7 @@ from central.model.volumes import Volumes
 from central.scheduler.inventory.cluster_node import ClusterNode
 from central.scheduler.inventory.nic_limits import NicCapacity
 from central.scheduler.inventory.pods import ASSUMED, BOUND
+from central.scheduler.preemption.victim_table import VictimTable
 from central.scheduler.quarantine import ACCOUNT, SetAsideKey
 from central.scheduler.queues.min_resources import outstanding
 from central.scheduler.scheduler import Scheduler
@@ -40,6 +41,7 @@ def check_invariants(scheduler: Scheduler, classes: slice = ALL) -> None:
     _indices(state)
     _owners(state)
     _reservations(scheduler)
+    _candidates(scheduler)
     _pod_classes(state)
     _volumes(state)
     _queues(scheduler)
@@ -227,6 +229,18 @@ def _reservations(scheduler: Scheduler) -> None:
             f"volumes reserved for {kept.gang.name} are in use"
         )
     assert all(count <= 1 for count in heads.values()), "a queue has two reservations for its head"
+
+
+def _candidates(scheduler: Scheduler) -> None:
+    """What preemption keeps of each gang is what a fresh look at all gangs gives."""
+    table = scheduler.preemption.candidates.table
+    if not table.built:
+        return
+    known = table.refresh().content()
+    fresh = VictimTable(scheduler.state).refresh().content()
+    assert known.keys() == fresh.keys(), f"victims of {known.keys() ^ fresh.keys()}"
+    for key, content in fresh.items():
+        assert known[key] == content, f"the table of victims is out of date for {key[1]}"
 
 
 def _pod_classes(state: ClusterState) -> None:

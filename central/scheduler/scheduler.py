@@ -11,6 +11,7 @@ from central.scheduler.elastic.elastic_gang import ElasticGang, Resize
 from central.scheduler.placement import PlacementRequest
 from central.scheduler.preemption.disruption_budgets import DisruptionBudgets
 from central.scheduler.preemption.preemption_request import ACROSS_NAMESPACES, PreemptionContext
+from central.scheduler.preemption.victim_bounds import Candidates
 from central.scheduler.quarantine import Quarantine
 from central.scheduler.queues.group_admission import GroupAdmission
 from central.scheduler.queues.min_resources import MinResources
@@ -156,6 +157,7 @@ class Scheduler:
             self.queues,
             self.budgets,
             self.reservations,
+            Candidates(self.state),
             policy.preempt_across,
             policy.min_runtime_s,
         )

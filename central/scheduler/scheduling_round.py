@@ -103,6 +103,7 @@ def schedule_pending(
 def account(scheduler: Scheduler, gang: Gang) -> None:
     """Updates the accounting of the gang, and whether it is waiting or partially bound."""
     counts, pending = gang.counts, scheduler.state.pending
+    pending.touch(gang)
     placed = len(counts.placed)
     if placed - counts.assumed >= gang.minimum and not gang.missing():
         gang.started = True

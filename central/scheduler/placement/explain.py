@@ -197,8 +197,10 @@ def _usable_now(view: PodClassCapacity, rows: Ints) -> Ints:
 def _free_gpus(snapshot: Snapshot, rows: Ints) -> str:
     """How many GPUs no pod has, and how many of them are reserved for other gangs."""
     reserved, owners = 0, []
+    counted = np.zeros(len(snapshot.columns.names), dtype=np.bool_)
+    counted[rows] = True
     for name, place, gpus in snapshot.reserved_gpus.values():
-        if here := int(gpus[np.isin(place, rows)].sum()):
+        if here := int(gpus[counted[place]].sum()):
             reserved += here
             owners.append(name)
     free = int(snapshot.columns.gpus.count[rows].sum()) + reserved

@@ -142,10 +142,13 @@ class ClaimSearch:
                 forced = cover(context, request, allowed, shortfalls, chosen)
             if forced is None:
                 return None
-            found = preemption_plan.find_victims(
-                context,
-                replace(request, may_evict=lambda _, victim: allowed(victim), forced=forced),
+            narrowed = replace(
+                request,
+                may_evict=lambda _, victim: allowed(victim),
+                by_group=not skipped and not fixed,
+                forced=forced,
             )
+            found = preemption_plan.find_victims(context, narrowed)
             if found is None:
                 return None
             losses = self._losses(found.victims)

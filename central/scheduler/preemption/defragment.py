@@ -11,8 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations
 
-import numpy as np
-
 from central.model.resources import requested
 from central.scheduler import placement
 from central.scheduler.inventory.pods import Pod
@@ -147,9 +145,7 @@ def _size(one: tuple[Gang, list[Pod]]) -> tuple[int, int]:
 
 def _try_gang_sets(context: PreemptionContext, request: PreemptionRequest) -> PreemptionPlan | None:
     """Tries other sets of gangs, because the least harmful one may have no place elsewhere."""
-    usable = np.ones(len(context.state.snapshot.columns.names), dtype=np.bool_)
-    usable[request.excluded] = False
-    search = VictimSearch(context, request, usable)
+    search = preemption_plan.whole_search(context, request)
     for _, pods in zip(range(MAX_TRIALS), _gang_sets(search), strict=False):
         if search.may_evict(pods) and (found := search.try_without(pods)) is not None:
             return found

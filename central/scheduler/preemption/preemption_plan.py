@@ -1,18 +1,21 @@
 """Which domain a gang gets by eviction, and its victims.
 
 Nothing is evicted unless all of the gang fits afterwards. Whole gangs go, or single members above a
-minimum. Upper bounds come first: counts per domain without all possible victims. So a "no" is
-cheap, and victims are chosen only in domains that may fit the gang.
+minimum. Bounds come first: what a row or domain would hold without all possible victims, and what
+that costs at least (victim_bounds.py). So a "no" is cheap. Victims are searched on the rows and in
+the domains with the lowest bounds first, until nothing else can be better.
 
 Design: docs/design/0019-preemption.md
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import numpy as np
 
-from central.model.arrays import Ints
+from central.model.arrays import Bools, Ints
 from central.scheduler.placement import PlacementRequest
+from central.scheduler.preemption import victim_bounds
 from central.scheduler.preemption.preemption_request import (
     PreemptionContext,
     PreemptionPlan,
@@ -23,14 +26,38 @@ from central.scheduler.reservation.release_forecast import fits_when_empty
 from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.snapshot import Snapshot
 
+FIRST_ROWS, FIRST_DOMAINS = 8, 4  # that are searched first; then four times as many, and so on
+WIDER = 4
+FEW = 1000  # candidates; so many are always searched together
+
 
 def find_victims(context: PreemptionContext, request: PreemptionRequest) -> PreemptionPlan | None:
     placement, snapshot = request.placement, context.state.snapshot
-    usable = np.ones(len(snapshot.columns.names), dtype=np.bool_)
-    usable[request.excluded] = False
     if not fits_when_empty(snapshot, placement, request.excluded):
         return None
-    search = VictimSearch(context, request, usable)
+    if request.forced or len(placement.groups) != 1 or placement.subgroups:
+        return search_everywhere(context, request)
+    ((spec, _),) = placement.groups
+    classes = (spec, *context.candidates.table.refresh().classes)
+    if any(podclass.share_containers for podclass in classes):
+        return search_everywhere(context, request)  # what shares and whole GPUs free is no sum
+    return _Narrowed(context, request).find()
+
+
+def whole_search(context: PreemptionContext, request: PreemptionRequest) -> VictimSearch:
+    """With all candidates."""
+    table = context.candidates.table.refresh()
+    allowed = _allowed(context, request)
+    usable = _usable(context, request)
+    leaving = [*table.leaving(), *(pod for pod in request.forced if not pod.leaving)]
+    return VictimSearch(context, request, usable, table.gangs_on(usable, allowed), leaving)
+
+
+def search_everywhere(
+    context: PreemptionContext, request: PreemptionRequest
+) -> PreemptionPlan | None:
+    placement, snapshot = request.placement, context.state.snapshot
+    search = whole_search(context, request)
     if request.forced and (plan := search.try_without(())) is not None:
         return plan
     if not search.gangs:
@@ -41,20 +68,145 @@ def find_victims(context: PreemptionContext, request: PreemptionRequest) -> Pree
     return search.plan_unlike_pods(domains)
 
 
-def _domains(snapshot: Snapshot, placement: PlacementRequest) -> Iterator[Ints]:
-    """The rows of each domain of the required level. Existing members fix the domain."""
+def _usable(context: PreemptionContext, request: PreemptionRequest) -> Bools:
+    usable = np.ones(len(context.state.snapshot.columns.names), dtype=np.bool_)
+    usable[request.excluded] = False
+    return usable
+
+
+def _allowed(context: PreemptionContext, request: PreemptionRequest) -> Bools:
+    """By slot of the table, which gangs may be evicted."""
+    table, claimant, may_evict = context.candidates.table, request.gang, request.may_evict
+    allowed = table.may_evict(lambda other: may_evict(claimant, other), by_group=request.by_group)
+    if (own := table.slot_of(claimant)) >= 0:
+        allowed[own] = False
+    return allowed
+
+
+class _Narrowed:
+    """For a gang of equal pods: searches parts of the cluster, those first where victims cost least."""
+
+    def __init__(self, context: PreemptionContext, request: PreemptionRequest) -> None:
+        self._context, self._request = context, request
+        self._snapshot = context.state.snapshot
+        ((spec, count),) = request.placement.groups
+        self._count = count
+        self._on_node = request.placement.required in island_masks.ON_NODE
+        self._table = context.candidates.table.refresh()
+        self._allowed, self._usable = _allowed(context, request), _usable(context, request)
+        pods = count if self._on_node or count == 1 else 0
+        self._bounds = context.candidates.bounds(spec, pods)
+        self._bounds.update(self._snapshot, self._table, self._allowed, self._usable, request.now)
+        self._leaving = self._table.leaving()
+
+    def find(self) -> PreemptionPlan | None:
+        """The plan of the first part of which it is certain that no other can be better. Searches a part that
+        includes all before, until it is everything."""
+        best: PreemptionPlan | None = None
+        for part, next_bound in self._parts():
+            best = self._search(part)
+            if best is not None and self._is_best(best, next_bound):
+                return best
+        return best
+
+    def _parts(self) -> Iterator[tuple[Bools, victim_bounds.Bound | None]]:
+        """Rows, each time more of them, and the bound of all other rows. None: there are no others."""
+        required = self._request.placement.required
+        if self._on_node or (not required and self._count == 1):
+            first, pieces = FIRST_ROWS, self._rows()
+        elif required:
+            first, pieces = FIRST_DOMAINS, self._whole_domains()
+        else:
+            yield from self._halves()
+            return
+        part = np.zeros(len(self._usable), dtype=np.bool_)
+        if not self._on_node and not required:
+            part |= self._usable & (self._bounds.fits > 0)
+        following = next(pieces, None)
+        while following is not None:
+            for rows, _ in (following, *islice(pieces, first - 1)):
+                part[rows] = True
+            following = next(pieces, None)
+            first *= WIDER - 1
+            yield part, following[1] if following is not None else None
+
+    def _rows(self) -> Iterator[tuple[Ints, victim_bounds.Bound]]:
+        existing = set(self._request.placement.existing_rows)
+        if len(existing) > 1 and self._on_node:
+            return
+        for bound, row in self._bounds.cheapest():
+            if not existing or not self._on_node or row in existing:
+                yield np.array([row], dtype=np.int64), bound
+
+    def _whole_domains(self) -> Iterator[tuple[Ints, victim_bounds.Bound]]:
+        snapshot, bounds = self._snapshot, self._bounds
+        level = snapshot.columns.domains.levels.index(self._request.placement.required)
+        of = snapshot.columns.domains.of[level]
+        existing = {int(of[row]) for row in self._request.placement.existing_rows}
+        inside = (of >= 0) & self._usable
+        fits = np.bincount(of[inside], bounds.fits[inside], snapshot.columns.domains.count(level))
+        missing = np.maximum(self._count - fits.astype(np.int64), 1)
+        for bound, domain in victim_bounds.by_domain(bounds, of, missing):
+            if existing <= {domain}:
+                yield np.flatnonzero(of == domain), bound
+
+    def _halves(self) -> Iterator[tuple[Bools, victim_bounds.Bound | None]]:
+        """Rows that together hold twice what is missing, then everything."""
+        bounds = self._bounds
+        fits = self._usable & (bounds.fits > 0)
+        missing = self._count - int(bounds.fits[fits].sum())
+        possible = self._usable & (bounds.most > bounds.fits)
+        if int((bounds.most - bounds.fits)[possible].sum()) < missing:
+            return
+        if self._table.candidates_on(possible, self._allowed) > FEW:
+            part, gained = fits.copy(), 0
+            for _, row in bounds.cheapest():
+                part[row] = True
+                gained += int(bounds.most[row] - bounds.fits[row])
+                if gained >= 2 * missing:
+                    yield part, None
+                    break
+        yield self._usable, None
+
+    def _search(self, part: Bools) -> PreemptionPlan | None:
+        table, placement = self._table, self._request.placement
+        usable = part & self._usable
+        gangs = table.gangs_on(usable, self._allowed)
+        if not gangs:
+            return None
+        if not placement.required or placement.required not in island_masks.ON_NODE:
+            usable[table.rows_of(gangs)] = True  # what a gang frees elsewhere counts too
+            usable &= self._usable
+        search = VictimSearch(self._context, self._request, usable, gangs, self._leaving)
+        domains = _domains(self._snapshot, placement, usable)
+        return search.plan_equal_pods([rows for rows in domains if search.may_fit(rows)])
+
+    def _is_best(self, plan: PreemptionPlan, next_bound: victim_bounds.Bound | None) -> bool:
+        if next_bound is None:
+            return True
+        return victim_bounds.at_most(self._table, plan.victims, next_bound, self._request.now)
+
+
+def _domains(
+    snapshot: Snapshot, placement: PlacementRequest, among: Bools | None = None
+) -> Iterator[Ints]:
+    """The rows of each domain of the required level. Existing members fix the domain. among: only domains with one
+    of these rows."""
     every = np.arange(len(snapshot.columns.names), dtype=np.int64)
     existing = set(placement.existing_rows)
     if not placement.required:
         yield every
         return
     if placement.required in island_masks.ON_NODE:
-        for row in existing or every:
+        rows: Sequence[int] = list(existing) or (
+            every.tolist() if among is None else np.flatnonzero(among).tolist()
+        )
+        for row in rows:
             if len(existing) < 2:
                 yield np.array([row], dtype=np.int64)
         return
     of = snapshot.columns.domains.of[snapshot.columns.domains.levels.index(placement.required)]
     around = {int(of[row]) for row in existing}
-    for domain in np.unique(of[of >= 0]):
+    for domain in np.unique(of[of >= 0] if among is None else of[among & (of >= 0)]):
         if around <= {int(domain)}:
             yield np.flatnonzero(of == domain)

@@ -7,6 +7,7 @@ from central.model.arrays import Ints
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.placement import PlacementRequest
 from central.scheduler.preemption.disruption_budgets import DisruptionBudgets
+from central.scheduler.preemption.victim_bounds import Candidates
 from central.scheduler.queues.queue_tree import Queues
 from central.scheduler.reservation.reservation import Reservation
 from central.scheduler.snapshot.draft import Draft
@@ -43,6 +44,7 @@ class PreemptionContext:
     queues: Queues
     budgets: DisruptionBudgets
     reservations: dict[GangKey, Reservation]  # by the gang that capacity is kept for
+    candidates: Candidates
     across: str = ACROSS_NAMESPACES
     min_runtime_s: float = 0.0  # before a gang may be evicted, where its queue sets none
 
@@ -56,6 +58,7 @@ class PreemptionRequest:
     now: float
     excluded: Ints
     may_evict: MayEvict = less_urgent
+    by_group: bool = False  # may_evict answers alike for gangs of one victim_table.victim_group()
     ignore_budgets: bool = False  # only to find out whether disruption budgets block
     forced: tuple[Pod, ...] = ()  # victims that go in any case, because of a quota
     # A further condition, on the draft that holds the gang and no victims.

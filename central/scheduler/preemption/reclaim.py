@@ -35,7 +35,8 @@ def plan(
     """Victims of lower priority in the gang's queue, and of other queues as far as these stay at
     their fair shares, with all victims counted together. shortfalls: quota that the victims must free as well."""
     if not context.queues.enabled:
-        by_priority = replace(request, may_evict=partial(outranks, context.across))
+        may_evict = partial(outranks, context.across)
+        by_priority = replace(request, may_evict=may_evict, by_group=True)
         return preemption_plan.find_victims(context, by_priority)
     account = request.gang.account
     if account is None or context.queues.by_name[account.queue].error:

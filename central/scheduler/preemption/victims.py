@@ -32,6 +32,7 @@ from central.scheduler.preemption.preemption_request import (
 from central.scheduler.reservation.release_forecast import ReleasablePods, taken_capacity
 from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
+from central.scheduler.state.gangs import Gang
 
 MAX_STEPS = 4_000  # of the exact search, in all domains together
 MAX_EXACT_UNITS = 40  # in a domain; with more, the choice is good but not proven best
@@ -57,8 +58,15 @@ class VictimSearch:
     """candidates: pods that may be evicted for the request, on usable rows. gangs: theirs."""
 
     def __init__(
-        self, context: PreemptionContext, preemption: PreemptionRequest, usable: Bools
+        self,
+        context: PreemptionContext,
+        preemption: PreemptionRequest,
+        usable: Bools,
+        gangs: Sequence[Gang],
+        leaving: Sequence[Pod],
     ) -> None:
+        """usable: by row. gangs: that may be evicted. leaving: all pods that are terminating, or will be in any
+        case."""
         self._context, self._request, self._now = context, preemption.placement, preemption.now
         self._extra_check = preemption.extra_check
         self._forced = preemption.forced
@@ -75,11 +83,8 @@ class VictimSearch:
         self._gang_of: list[int] = []
         pods: list[Pod] = []
         surplus_by_task: dict[least_harm.Allowance, int] = {}
-        for other in context.state.gangs.values():
-            if other is preemption.gang or not (placed := other.counts.placed):
-                continue
-            if not preemption.may_evict(preemption.gang, other):
-                continue
+        for other in gangs:
+            placed = other.counts.placed
             members = [pod for pod in placed if pod.charged_spec is not None and not pod.leaving]
             if forced:
                 members = [pod for pod in members if pod.seen.uid not in forced]
@@ -100,12 +105,7 @@ class VictimSearch:
                 self._priorities.append(other.priority)
                 surplus_by_task |= surplus_members.surplus_by_task(other, members)
         self._harm = harm.HarmScale(self._priorities, self._now)
-        leaving = [
-            pod
-            for row in np.flatnonzero(self._usable).tolist()
-            for pod in context.state.nodes[snapshot.columns.names[row]].pods.values()
-            if pod.charged_spec is not None and (pod.leaving or pod.seen.uid in forced)
-        ]
+        leaving = [pod for pod in leaving if self._usable[row_of[pod.node]]]
         self._covered = not preemption.ignore_budgets and any(map(context.budgets.covering, pods))
         self._allowed = {
             **(

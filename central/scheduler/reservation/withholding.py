@@ -17,8 +17,9 @@ class WithheldCapacity:
         self.volumes_only: list[Reservation] = []  # of these only volumes are withheld
 
     def set(self, binding: list[Reservation], volumes_only: Sequence[Reservation] = ()) -> None:
-        """Withholds these reservations, and no others. What was withheld is given back first,
-        because reservations may overlap."""
+        """Withholds these reservations, and no others. Where reservations overlap, what each takes depends on
+        those before it, so all of them are given back first. The others stay if they are in both sets: with
+        many gangs that wait for victims, sets differ by one or two."""
         with self._snapshot.changing():
             self._set(binding, volumes_only)
 
@@ -30,9 +31,15 @@ class WithheldCapacity:
         self._volumes = free.reserve_available(frozenset().union(*names))
         if self.reservations() == binding:
             return
+        keep = _unaffected(self.reservations(), binding)
         for held, taken in reversed(self._taken.values()):
-            held.give_back(self._snapshot, taken)
-        self._taken = {held.gang.key: (held, held.withhold(self._snapshot)) for held in binding}
+            if held not in keep:
+                held.give_back(self._snapshot, taken)
+        stays = {held: taken for held, taken in self._taken.values() if held in keep}
+        self._taken = {
+            held.gang.key: (held, stays[held] if held in keep else held.withhold(self._snapshot))
+            for held in binding
+        }
 
     def without(self, held: Reservation) -> None:
         """Gives this one back."""
@@ -51,3 +58,11 @@ class WithheldCapacity:
 
     def __contains__(self, key: GangKey) -> bool:
         return key in self._taken
+
+
+def _unaffected(before: Sequence[Reservation], after: Sequence[Reservation]) -> set[Reservation]:
+    """Those in both, if none of them shares a row with any of the others; else nothing."""
+    stay, changing = {*before} & {*after}, {*before} ^ {*after}
+    rows = {row for held in changing for row in held.place.rows.tolist()}
+    alone = all(rows.isdisjoint(held.place.rows.tolist()) for held in stay)
+    return stay if alone else set()

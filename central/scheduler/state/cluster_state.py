@@ -44,6 +44,18 @@ class ClusterState:
         self.any_movable = False  # whether any pod so far allows defragmentation to move it
         self.now = 0.0  # time of the cycle, in seconds since the epoch; never decreases
         self.observer = observer
+        self._others_leaving: dict[str, Pod] = {}
+
+    def others_leaving(self) -> list[Pod]:
+        """The terminating pods of other schedulers that hold capacity."""
+        return [pod for pod in self._others_leaving.values() if pod.charged_spec is not None]
+
+    def set_other_leaving(self, uid: str, pod: Pod | None) -> None:
+        """None: it has gone."""
+        if pod is not None:
+            self._others_leaving[uid] = pod
+        else:
+            self._others_leaving.pop(uid, None)
 
     def gang_of(self, pod: Pod) -> Gang | None:
         key = pod.seen.gang_key

@@ -94,6 +94,8 @@ def update_pod(state: ClusterState, fact: PodSeen) -> None:
         pod.since = state.now
     if fact.node and pod.life.stage != BOUND:
         pod.advance(SEEN_BOUND)
+    if fact.deleting and fact.gang_key is None:
+        state.set_other_leaving(fact.uid, pod)
     state.observer.pod_seen(fact, evicting=pod.evicting)
     # A pod is never unbound: a fact without a node is older than the binding.
     moved = bool(pod.node and fact.node and fact.node != pod.node)  # another scheduler bound it
@@ -114,6 +116,7 @@ def _devices(spec: PodSpec) -> tuple[int, int]:
 def delete_pod(state: ClusterState, uid: str) -> None:
     state.owners.forget_pod(uid)
     pod = state.pods.pop(uid, None)
+    state.set_other_leaving(uid, None)
     if pod is None:
         return
     state.observer.pod_gone(pod.seen, evicting=pod.evicting)
@@ -182,6 +185,7 @@ def update_node(state: ClusterState, fact: NodeSeen) -> None:
     if before is None:
         for pod in node.pods.values():
             charge(state, pod)
+            _touch(state, pod)
         reconcile_gpus(state, node)
 
 
@@ -191,6 +195,7 @@ def delete_node(state: ClusterState, name: str) -> None:
         return
     for pod in node.pods.values():
         refund(state, pod)
+        _touch(state, pod)
     node.seen = None
     node.drop_report()
     state.unschedulable_nodes.discard(name)
@@ -431,6 +436,13 @@ def member_changed(state: ClusterState, pod: Pod) -> None:
     if gang is not None:
         gang.invalidate_counts()
         state.pending.changed(gang)
+
+
+def _touch(state: ClusterState, pod: Pod) -> None:
+    """What the pod holds changed, and nothing else of its gang."""
+    gang = state.gang_of(pod)
+    if gang is not None:
+        state.pending.touch(gang)
 
 
 def _drop_if_empty(state: ClusterState, gang: Gang) -> None:

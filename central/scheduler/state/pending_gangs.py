@@ -18,6 +18,7 @@ from typing import Any
 from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state.gangs import Gang, GangKey
 
+TOUCHED_KEPT = 20_000  # gangs; with more, whoever follows the changes reads all gangs again
 RETRY_MAX_S = 30.0  # longest backoff after failed bindings
 EQUIVALENCES_KEPT = 10_000
 
@@ -33,6 +34,7 @@ class PendingGangs:
         self.wakeups: Counter[str] = Counter()  # calls of capacity_freed(), by reason
         self.round: Any = None  # the scheduling_round.Round that the next cycle continues
         self._snapshot = snapshot
+        self._touched: dict[Gang, None] | None = None  # see take_touched()
         self._freed = 0
         self._tried_in = -1  # the epoch in which all waiting gangs were tried last
         self._equivalences: dict[object, int] = {}
@@ -49,6 +51,20 @@ class PendingGangs:
     def changed(self, gang: Gang) -> None:
         """The gang itself changed: the next cycle examines it."""
         self.changed_gangs[gang.key] = gang
+        self.touch(gang)
+
+    def touch(self, gang: Gang) -> None:
+        """The gang changed as a victim of preemption: what it holds, or what its queue is charged for it."""
+        if self._touched is not None:
+            self._touched[gang] = None
+            if len(self._touched) > TOUCHED_KEPT:
+                self._touched = None
+
+    def take_touched(self) -> Iterable[Gang] | None:
+        """The gangs that changed since the last call, in the order of their first change; None: too many, or this
+        is the first call."""
+        touched, self._touched = self._touched, {}
+        return touched
 
     def capacity_freed(self, why: str) -> None:
         """A change outside the rows of the snapshot may let refused gangs fit."""
@@ -80,6 +96,7 @@ class PendingGangs:
 
     def forget(self, gang: Gang) -> None:
         self.changed_gangs.pop(gang.key, None)
+        self.touch(gang)
         self.update(gang, waiting=False, partial=False)
 
     def due(self, now: float) -> dict[GangKey, None]:

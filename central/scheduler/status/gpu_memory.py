@@ -45,6 +45,8 @@ class GpuMemoryOveruse:
                     pod_warning(state.gang_of(pod), pod, _message(pod, over), GPU_MEMORY_EXCEEDED)
                 )
         start_leaving(leaving)
+        for gang in filter(None, map(state.gang_of, leaving)):
+            state.pending.touch(gang)
         self._reported.clear()
         return decisions
 

@@ -1,0 +1,294 @@
+"""The pods that hold capacity, as arrays, and what the rules of preemption read of their gangs.
+
+Shared by all requests. Only the gangs that changed since the last request are read again.
+
+Design: docs/design/0019-preemption.md
+"""
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from central.model.arrays import Bools, Floats, Ints
+from central.model.facts import PodSpec
+from central.scheduler.inventory.dirty_rows import DirtyRows
+from central.scheduler.inventory.pods import Pod
+from central.scheduler.preemption import harm, surplus_members
+from central.scheduler.state.cluster_state import ClusterState
+from central.scheduler.state.gangs import Gang, GangKey
+
+GONE, STAYS, LEAVES = 0, 1, 2  # state of an entry
+KEPT_GONE = 4096  # entries of pods that have gone, before the table is built again
+UNKNOWN = -1.0  # no time
+
+
+class PodEntries:
+    """Growing arrays with one entry for each pod."""
+
+    def __init__(self) -> None:
+        self.used = 0
+        self.ints: Ints = np.zeros((6, 1024), dtype=np.int64)
+        self.times: Floats = np.zeros((3, 1024), dtype=np.float64)
+
+    def append(self, ints: list[tuple[int, ...]], times: list[tuple[float, ...]]) -> None:
+        end = self.used + len(ints)
+        while end > self.ints.shape[1]:
+            self.ints = np.concatenate([self.ints, np.zeros_like(self.ints)], axis=1)
+            self.times = np.concatenate([self.times, np.zeros_like(self.times)], axis=1)
+        if ints:
+            self.ints[:, self.used : end] = np.array(ints, dtype=np.int64).T
+            self.times[:, self.used : end] = np.array(times, dtype=np.float64).T
+        self.used = end
+
+    # By entry. slot: of the gang. podclass: index in VictimTable.classes. rank: of equal members the
+    # highest goes. size: what its requests are worth.
+    @property
+    def row(self) -> Ints:
+        return self.ints[0, : self.used]
+
+    @property
+    def slot(self) -> Ints:
+        return self.ints[1, : self.used]
+
+    @property
+    def podclass(self) -> Ints:
+        return self.ints[2, : self.used]
+
+    @property
+    def rank(self) -> Ints:
+        return self.ints[3, : self.used]
+
+    @property
+    def size(self) -> Ints:
+        return self.ints[4, : self.used]
+
+    @property
+    def state(self) -> Ints:
+        return self.ints[5, : self.used]
+
+    @property
+    def began(self) -> Floats:
+        return self.times[0, : self.used]
+
+    @property
+    def checkpoint(self) -> Floats:
+        return self.times[1, : self.used]
+
+    @property
+    def created(self) -> Floats:
+        return self.times[2, : self.used]
+
+
+class VictimTable:
+    """gangs by slot, in the order of state.gangs; None where one has gone."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        self.dirty = DirtyRows()  # rows whose candidates changed
+        self._clear()
+        self.built = False
+
+    def _clear(self) -> None:
+        self.gangs: list[Gang | None] = []
+        self.entries = PodEntries()
+        self.priority: list[int] = []  # by slot
+        self.surplus: list[int] = []
+        self._slots: dict[Gang, int] = {}
+        self._ranges: list[tuple[int, int]] = []  # entries by slot
+        self._gone = 0
+        self.classes: list[PodSpec] = []
+        self._class_of: dict[int, int] = {}  # by id of the spec
+        self._group_of_slot: list[int] = []
+        self._groups: dict[object, int] = {}
+        self._in_group: list[dict[int, None]] = []  # slots by group
+
+    def refresh(self) -> "VictimTable":
+        """Reads again what changed."""
+        changed = self._state.pending.take_touched()
+        if changed is None or not self.built or self._gone > KEPT_GONE + self.entries.used // 2:
+            self._clear()
+            self.built = True
+            self.dirty.reset()
+            changed = self._state.gangs.values()
+        self._read(changed)
+        return self
+
+    def may_evict(self, rule: Callable[[Gang], bool], *, by_group: bool) -> Bools:
+        """By slot, whether the rule lets the gang be evicted. by_group: it answers alike for the gangs of
+        one victim_group()."""
+        if not by_group:
+            allowed = [gang is not None and rule(gang) for gang in self.gangs]
+            return np.array(allowed, dtype=np.bool_)
+        answers = np.zeros(len(self._in_group), dtype=np.bool_)
+        for group, slots in enumerate(self._in_group):
+            if slots and (gang := self.gangs[next(iter(slots))]) is not None:
+                answers[group] = rule(gang)
+        group_of = np.array(self._group_of_slot, dtype=np.int64)
+        found: Bools = answers[group_of]
+        return found
+
+    def _candidates(self, rows: Bools, allowed: Bools) -> Bools:
+        entries = self.entries
+        found: Bools = rows[entries.row] & (entries.state == STAYS) & allowed[entries.slot]
+        return found
+
+    def candidates_on(self, rows: Bools, allowed: Bools) -> int:
+        """How many pods of the allowed gangs (by slot) the rows hold."""
+        return int(np.count_nonzero(self._candidates(rows, allowed)))
+
+    def gangs_on(self, rows: Bools, allowed: Bools) -> list[Gang]:
+        """The allowed gangs (by slot) with a candidate on the rows, in the order of state.gangs."""
+        near = self._candidates(rows, allowed)
+        found = [self.gangs[slot] for slot in np.unique(self.entries.slot[near]).tolist()]
+        return [gang for gang in found if gang is not None]
+
+    def rows_of(self, gangs: Iterable[Gang]) -> list[int]:
+        """The rows where the gangs hold capacity."""
+        return [
+            row
+            for gang in gangs
+            for first, end in [self._ranges[self._slots[gang]]]
+            for row in self.entries.row[first:end].tolist()
+        ]
+
+    def leaving(self) -> list[Pod]:
+        """The terminating pods, and those of other schedulers."""
+        found = [
+            pod
+            for slot in np.unique(self.entries.slot[self.entries.state == LEAVES]).tolist()
+            if (gang := self.gangs[slot]) is not None
+            for pod in _holding(gang)
+            if pod.leaving
+        ]
+        return found + self.others_leaving()
+
+    def others_leaving(self) -> list[Pod]:
+        """The terminating pods of other schedulers."""
+        return self._state.others_leaving()
+
+    def entry_of(self, pod: Pod) -> tuple[int, int]:
+        """The slot of the pod's gang, and the pod's entry."""
+        gang = self._state.gang_of(pod)
+        assert gang is not None
+        slot = self._slots[gang]
+        return slot, self._ranges[slot][0] + _holding(gang).index(pod)
+
+    def slot_of(self, gang: Gang | None) -> int:
+        """-1: it holds no capacity."""
+        return self._slots.get(gang, -1) if gang is not None else -1
+
+    def content(self) -> dict[GangKey, tuple[object, ...]]:
+        """Of each gang all that is kept, for comparisons."""
+        return {
+            gang.key: (
+                [
+                    (
+                        *self.entries.ints[[0, 3, 4, 5], entry].tolist(),
+                        *self.entries.times[:, entry],
+                    )
+                    for entry in range(*self._ranges[slot])
+                ],
+                [self.classes[n] for n in self.entries.podclass[slice(*self._ranges[slot])]],
+                self.priority[slot],
+                self.surplus[slot],
+                victim_group(gang),
+            )
+            for gang, slot in self._slots.items()
+        }
+
+    def _read(self, gangs: Iterable[Gang]) -> None:
+        ints: list[tuple[int, ...]] = []
+        times: list[tuple[float, ...]] = []
+        start, rows = self.entries.used, list[int]()
+        row_of = self._state.snapshot.columns.row
+        for gang in gangs:
+            slot = self._slots.get(gang, -1)
+            if slot >= 0:
+                rows += self._drop(slot)
+            holding = _holding(gang) if self._state.gangs.get(gang.key) is gang else []
+            if not holding:
+                if slot >= 0:
+                    self._forget(slot, gang)
+                continue
+            if slot < 0:
+                slot = self._slots[gang] = len(self.gangs)
+                self.gangs.append(gang)
+                self.priority.append(0)
+                self.surplus.append(0)
+                self._ranges.append((0, 0))
+                self._group_of_slot.append(-1)
+            first = start + len(ints)
+            for pod in holding:
+                row = row_of[pod.node]
+                rows.append(row)
+                ints.append(self._ints(pod, row, slot))
+                times.append(_times(pod))
+            self._ranges[slot] = first, start + len(ints)
+            self._regroup(slot, gang)
+            self.priority[slot] = gang.priority
+            staying = [pod for pod in holding if not pod.leaving]
+            self.surplus[slot] = surplus_members.surplus_count(gang, staying)
+        self.entries.append(ints, times)
+        self.dirty.add(rows)
+
+    def _ints(self, pod: Pod, row: int, slot: int) -> tuple[int, ...]:
+        spec = pod.spec
+        podclass = self._class_of.get(id(spec))
+        if podclass is None:
+            podclass = self._class_of[id(spec)] = len(self.classes)
+            self.classes.append(spec)  # kept, so that no other has its id
+        state = LEAVES if pod.leaving else STAYS
+        return row, slot, podclass, pod.seen.order[0], harm.gpus(spec), state
+
+    def _drop(self, slot: int) -> list[int]:
+        first, end = self._ranges[slot]
+        self.entries.state[first:end] = GONE
+        self._gone += end - first
+        self._ranges[slot] = 0, 0
+        rows: list[int] = self.entries.row[first:end].tolist()
+        return rows
+
+    def _forget(self, slot: int, gang: Gang) -> None:
+        del self._slots[gang]
+        self.gangs[slot] = None
+        self._in_group[self._group_of_slot[slot]].pop(slot, None)
+        self._gone += 1
+
+    def _regroup(self, slot: int, gang: Gang) -> None:
+        key = victim_group(gang)
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = len(self._in_group)
+            self._in_group.append({})
+        before = self._group_of_slot[slot]
+        if before != group:
+            if before >= 0:
+                self._in_group[before].pop(slot, None)
+            self._group_of_slot[slot] = group
+            self._in_group[group][slot] = None
+
+
+def _holding(gang: Gang) -> list[Pod]:
+    """The members that hold capacity."""
+    placed = gang.counts.placed
+    if len(placed) < len(gang.members):
+        placed = placed + [pod for pod in gang.members.values() if pod.seen.deleting]
+    return [pod for pod in placed if pod.charged_spec is not None]
+
+
+def victim_group(gang: Gang) -> tuple[object, ...]:
+    """What the rules of who may evict whom read of a victim: gangs with equal groups are alike to them, apart from
+    the time."""
+    account = gang.account
+    used = tuple(sorted(account.used.items())) if account is not None else None
+    return gang.namespace, gang.queue, gang.priority, used
+
+
+def _times(pod: Pod) -> tuple[float, ...]:
+    seen = pod.seen
+    began = seen.started if seen.started is not None else pod.since
+    return (
+        UNKNOWN if began is None else began,
+        UNKNOWN if seen.checkpoint is None else seen.checkpoint,
+        seen.created,
+    )

@@ -1,0 +1,142 @@
+"""How long preemption and reclaim take where many claim at once: in slices, as the loop runs them. Processor
+time of the thread, as in turns.py."""
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from central.model.decisions import Bind, Evict
+from central.model.facts import Fact, GangSeen, QueueSeen
+from central.scheduler.apply import apply
+from central.scheduler.cycle import decide, schedule_once
+from central.scheduler.invariants import check_invariants
+from central.scheduler.scheduler import Scheduler
+from central.server.loop import SliceBudget
+from protos.names import GPU, RACK
+from tests.benchmarks import turns
+from tests.central import factories
+
+NOW = 1001.0
+
+
+@dataclass(frozen=True)
+class Claimed:
+    first_ms: float  # until the first decision leaves
+    longest_ms: float  # of the cycles
+    total_ms: float
+    decided: int  # bindings and evictions
+
+
+def claimed(made: Scheduler, facts: list[Fact]) -> Claimed:
+    """Decides on what arrives, cut into slices as by the loop. The facts are applied outside of the clock."""
+    for fact in facts:
+        apply(made, fact)
+    cycles: list[float] = []
+    decided, first = 0, 0.0
+    while not cycles or made.state.pending.round is not None:
+        began = time.thread_time()
+        decisions = decide(made, NOW + sum(cycles), SliceBudget(time.thread_time))
+        cycles.append(time.thread_time() - began)
+        acts = sum(isinstance(decision, Bind | Evict) for decision in decisions)
+        if acts and not decided:
+            first = sum(cycles)
+        decided += acts
+    check_invariants(made)
+    return Claimed(first * 1e3, max(cycles) * 1e3, sum(cycles) * 1e3, decided)
+
+
+def urgent_pods(nodes: int, pods: int) -> Claimed:
+    """So many urgent pods of one GPU, each its own gang, on nodes full of pods of one GPU."""
+    made = turns.full(nodes)
+    return claimed(
+        made,
+        [
+            factories.pod(f"u-{number}", 1, priority=10, created=float(number))
+            for number in range(pods)
+        ],
+    )
+
+
+def urgent_gangs(nodes: int, gangs: int) -> Claimed:
+    """Urgent gangs of eight nodes in one rack, on nodes full of pods of one GPU."""
+    made = turns.full(nodes)
+    facts: list[Fact] = []
+    for number in range(gangs):
+        group, *members = turns.gang(f"u{number}", 8, 8, RACK)
+        assert isinstance(group, GangSeen)
+        facts += [replace(group, priority=10, created=float(number)), *members]
+    return claimed(made, facts)
+
+
+def services(nodes: int, pods: int) -> Claimed:
+    """Services that return: pods of one GPU above the elastic surplus of gangs that fill the cluster."""
+    made = turns.scheduler(nodes)
+    facts: list[Fact] = []
+    for number in range(nodes):
+        name = f"e{number}"
+        facts.append(factories.gang(name, 4))
+        facts += [
+            factories.pod(
+                f"{name}-{rank}",
+                1,
+                name,
+                node=f"node-{(number + rank) % nodes:05}",
+                phase="Running",
+                started=float((number * 8 + rank) % 977),
+            )
+            for rank in range(8)
+        ]
+    schedule_once(made, facts, 1000.0)
+    return claimed(
+        made,
+        [
+            factories.pod(f"u-{number}", 1, priority=10, created=float(number))
+            for number in range(pods)
+        ],
+    )
+
+
+def reclaim(nodes: int, victims: int) -> Claimed:
+    """One gang takes back what its queue deserves from a queue that uses everything."""
+    made = turns.scheduler(nodes)
+    owned = ((GPU, 4 * nodes),)
+    facts: list[Fact] = [QueueSeen("a", deserved=owned), QueueSeen("b", deserved=owned)]
+    facts += [
+        factories.pod(
+            f"s-{number}",
+            1,
+            node=f"node-{number // 8:05}",
+            phase="Running",
+            queue="a",
+            started=float(number % 977),
+        )
+        for number in range(8 * nodes)
+    ]
+    schedule_once(made, facts, 1000.0)
+    group, *members = turns.gang("claim", victims, 1)
+    assert isinstance(group, GangSeen)
+    return claimed(made, [replace(group, queue="b"), *members])
+
+
+CASES: dict[str, Callable[[], Claimed]] = {
+    "300 urgent pods, 500 full nodes": (lambda: urgent_pods(500, 300)),
+    "20 urgent pods, 2000 full nodes": (lambda: urgent_pods(2000, 20)),
+    "20 gangs of 8 x 8 in a rack, 2000 full nodes": (lambda: urgent_gangs(2000, 20)),
+    "1000 urgent pods, 5000 full nodes": (lambda: urgent_pods(5000, 1000)),
+    "100 service pods above surplus, 133 nodes": (lambda: services(133, 100)),
+    "300 service pods above surplus, 399 nodes": (lambda: services(399, 300)),
+    "reclaim of 2000 victims, 500 nodes": (lambda: reclaim(500, 2000)),
+    "reclaim of 8000 victims, 2000 nodes": (lambda: reclaim(2000, 8000)),
+}
+
+
+def main() -> None:
+    """The cases whose names contain an argument; without arguments all."""
+    for name, case in CASES.items():
+        if any(word in name for word in sys.argv[1:]) or len(sys.argv) == 1:
+            print(f"{name}: {case()}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
