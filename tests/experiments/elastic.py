@@ -152,11 +152,13 @@ class Run:
             beside[name] = rest
 
 
-def simulate(documents: Iterable[Json], until_s: float, seed: int = 0) -> Run:
+def simulate(
+    documents: Iterable[Json], until_s: float, seed: int = 0, levels: tuple[str, ...] = ()
+) -> Run:
     placed = [(SourceLocation("elastic", index), raw) for index, raw in enumerate(documents)]
-    scheduler = new_scheduler()
+    scheduler = new_scheduler(levels)
     story = Simulation(
-        scenario.read(placed, ("lockstep",), ()), scheduler, seed=seed, until_s=until_s
+        scenario.read(placed, ("lockstep",), levels), scheduler, seed=seed, until_s=until_s
     )
     result = story.run()
     check_invariants(scheduler)

@@ -21,7 +21,8 @@ def _view(job: Job, state: ClusterState) -> ElasticGang | None:
     gang = state.gangs.get((job.seen.spec.namespace, job.group, True))
     if gang is None or gang.object is None:
         return None
-    settled = job.writing is None and job.resize is None and not job.set_aside
+    written = job.writing is None or job.writing.members == job.status.members
+    settled = written and job.resize is None and not job.set_aside
     counts = gang.counts
     stamp = (id(counts), len(counts.placed), counts.succeeded, job.members, settled, task)
     if job.elastic_view[0] != stamp:
