@@ -31,7 +31,7 @@ from central.scheduler.preemption.preemption_request import ACROSS_NAMESPACES
 from central.scheduler.quarantine import Quarantine
 from central.scheduler.queues.min_resources import MinResources
 from central.scheduler.queues.queue_tree import Queues
-from central.scheduler.scheduler import PATIENCE_S, Policy, Scheduler
+from central.scheduler.scheduler import PATIENCE_S, RESERVE_AFTER_S, RESERVE_IDLE, Policy, Scheduler
 from central.scheduler.state.cluster_state import ClusterState
 from protos.names import PACK
 
@@ -166,9 +166,13 @@ def new_scheduler(
     preempt_across: str = ACROSS_NAMESPACES,
     *,
     min_runtime_s: float = 0.0,
+    reserve_after_s: float = RESERVE_AFTER_S,
+    reserve_idle: float = RESERVE_IDLE,
 ) -> Scheduler:
     """A scheduler with all controllers; see Scheduler and Policy for the parameters."""
-    policy = Policy(patience_s, placement, preempt_across, min_runtime_s)
+    policy = Policy(
+        patience_s, placement, preempt_across, min_runtime_s, reserve_after_s, reserve_idle
+    )
     return Scheduler(BatchControllers(), levels, policy, half_life_s)
 
 

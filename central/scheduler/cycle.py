@@ -117,7 +117,7 @@ def _update_accounting(scheduler: Scheduler, now: float) -> None:
 
     def account(gang: Gang) -> None:
         gang.attempt.equivalence = 0
-        gang.attempt.rank = order.rank(gang)
+        gang.attempt.rank, gang.attempt.run_time_s = order.rank(gang), order.run_time_s(gang)
         scheduling_round.account(scheduler, gang)
 
     if scheduler.quarantine.set_asides:

@@ -20,9 +20,10 @@ from central.scheduler.fence import search
 from central.scheduler.inventory.pods import EVICTION_ENDED
 from central.scheduler.placement import PlacementRequest, explain
 from central.scheduler.preemption import defragment, evictable, reclaim
-from central.scheduler.preemption.preemption_request import PreemptionRequest
+from central.scheduler.preemption.preemption_request import PreemptionRequest, outranks
 from central.scheduler.queues import quota
 from central.scheduler.queues.claim_in_flight import present_victims
+from central.scheduler.queues.order import run_time_s
 from central.scheduler.queues.shortfall import Shortfall
 from central.scheduler.reservation.reservation import Reservation, plan_reservation
 from central.scheduler.reservation.withholding import WithheldCapacity
@@ -75,7 +76,7 @@ class ReservedCapacity:
         self._pending = scheduler.state.pending
         self._reservations = scheduler.reservations
         self._context = scheduler.preemption
-        self._patience_s = scheduler.policy.patience_s
+        self._policy = scheduler.policy
         self._now = now
         self.dropped = False  # a reservation ended, so others may fit
         self._tried, self._no_victims, self._broken = memory
@@ -87,8 +88,7 @@ class ReservedCapacity:
                 continue
             if resumed:
                 continue
-            held.strict = held.by_eviction or now - held.head_since >= self._patience_s
-            if held.refresh(self._state, now):
+            if self._refresh(held):
                 decisions += reclaim.continue_evictions(self._context, held)
             else:
                 self._broken.add(key)
@@ -98,12 +98,24 @@ class ReservedCapacity:
     def _holds(self, key: GangKey, held: Reservation) -> bool:
         """Whether the gang still waits, or its moved pods are still to be made again."""
         if held.moved is None:
-            return self._pending.waiting.get(key) is held.gang
+            waiting = self._pending.waiting.get(key) is held.gang
+            return waiting and (held.by_eviction or self._reserves(held.gang))
         held.gang = self._state.gangs.get(key, held.gang)  # made again, with its first new pod
         if not held.moved.awaited(self._state, self._now):
             return False
         self._pending.preemption_retry_at.add(held.moved.until)
         return held.refresh(self._state, self._now)
+
+    def _refresh(self, held: Reservation) -> bool:
+        """Updates whether the reservation is strict, and what it withholds. Returns whether it can be met."""
+        policy, headed_s, most_idle = self._policy, self._now - held.head_since, 0
+        if held.by_eviction or headed_s >= policy.patience_s:
+            held.become_strict()
+        if held.start == inf and headed_s >= min(policy.reserve_after_s, policy.patience_s):
+            total = int(self._state.snapshot.columns.allocatable[:, 0].sum())
+            others = sum(o.idle for o in self._reservations.values() if o is not held)
+            most_idle = max(int(total * policy.reserve_idle) - others, 1)
+        return held.refresh(self._state, self._now, most_idle)
 
     def _keep_one_head_per_queue(self) -> None:
         """Gangs of two deleted queues are in one queue then, so that it may have two heads. The
@@ -123,8 +135,8 @@ class ReservedCapacity:
         binding = [held for held in self._reservations.values() if self._binds(held, gang)]
         self._withheld.set(binding)
         yield frozenset(binding)
-        end = self._now + _run_time_s(gang)
-        delayed = [held for held in binding if held.strict or held.start == inf or end > held.start]
+        lasts_s = run_time_s(gang)
+        delayed = [held for held in binding if not held.lets_in(lasts_s, self._now)]
         if len(delayed) < len(binding):
             rest = [held for held in binding if held not in delayed]
             self._withheld.set(delayed, rest)
@@ -135,11 +147,12 @@ class ReservedCapacity:
     def on_bound(self, gang: Gang) -> None:
         """Drops the gang's reservation, and updates those that it was allowed to use."""
         gang.preemption.head_since = None
+        gang.preemption.latest_start, gang.preemption.overrun = inf, 1.0
         if gang.key in self._reservations:
             self.drop(gang.key)
         for held in self._reservations.values():
             if held.gang.key not in self._withheld:
-                held.refresh(self._state, self._now)
+                self._refresh(held)
 
     def on_refused(self, gang: Gang, request: PlacementRequest) -> list[Evict]:
         """Preempts for the gang's minimum if it may. Else, if the gang is the first of its queue
@@ -170,13 +183,13 @@ class ReservedCapacity:
                 head.gang.key not in self._tried
                 and not (head.strict and head.gang.priority >= gang.priority)
             )
-            if ahead and len(self._reservations) < MAX_HEADS:
+            if ahead and self._reserves(gang) and len(self._reservations) < MAX_HEADS:
                 self._reserve(gang, request, instead=head)
         elif key in self._broken or own.request != request:
             self._reserve(gang, request, instead=own)
-        elif not own.strict and self._now - own.planned_at >= REPLAN_S:
+        elif self._now - own.planned_at >= REPLAN_S:
             own.planned_at = self._now
-            self._reserve(gang, request, instead=own, before=own.start)
+            self._reserve(gang, request, instead=own, better=True)
         return []
 
     def on_over_quota(
@@ -244,14 +257,16 @@ class ReservedCapacity:
         the
            same queue. Else both would wait for each other.
         3. Capacity freed by evictions is closed to other queues: priorities compare inside a queue.
-        4. A strict reservation (and each by eviction) is closed to equal and lower priority.
-        5. Any other one is closed to equal and lower priority once its own gang was tried in this
+        4. Capacity whose start is unknown may be used by gangs that the reserved one may evict: it does
+           so when the rest is free.
+        5. A strict reservation (and each by eviction) is closed to equal and lower priority.
+        6. Any other one is closed to equal and lower priority once its own gang was tried in this
            pass. Gangs that were ahead of it in the order may use it.
 
         Example, one queue: "big" (priority 5) is the head and has a plan. "b" (5) comes after it
-        and is bound by rule 5, "urgent" (9) is not. When queue "other" is served before "big" in
+        and is bound by rule 6, "urgent" (9) is not. When queue "other" is served before "big" in
         this pass, its gang "c" (5) is not bound, until the plan is strict after --patience (rule
-        4).
+        5).
         """
         if held.gang is gang:
             return False
@@ -260,9 +275,27 @@ class ReservedCapacity:
             return False
         if held.by_eviction and held.queue != gang.queue:
             return True
+        if held.start == inf and not held.by_eviction and self._may_evict(held.gang, gang):
+            return False
         if held.strict and gang.priority <= held.gang.priority:
             return True
         return held.gang.key in self._tried and gang.priority <= held.gang.priority
+
+    def _may_evict(self, claimant: Gang, gang: Gang) -> bool:
+        """Whether the claimant will be able to evict the gang at once, whatever else runs."""
+        context, pods = self._context, [pod for pod in gang.members.values() if pod.alive]
+        return (
+            outranks(context.across, claimant, gang)
+            and all(pod.seen.preempts for pod in claimant.counts.waiting)
+            and all(evictable.may_leave(gang, pod) for pod in pods)
+            and not evictable.min_runtime_s(context, gang)
+            and not any(context.budgets.covering(pod) for pod in pods)
+        )
+
+    def _reserves(self, gang: Gang) -> bool:
+        """Whether its queue lets its first gang reserve capacity."""
+        queue = self._scheduler.queues.by_name.get(gang.queue)
+        return queue is None or queue.seen.reserves
 
     def _head(self, gang: Gang) -> Reservation | None:
         queue = gang.queue
@@ -343,8 +376,10 @@ class ReservedCapacity:
         gang: Gang,
         request: PlacementRequest,
         instead: Reservation | None,
-        before: float | None = None,
+        *,
+        better: bool = False,
     ) -> None:
+        """instead: the reservation that the new one replaces. better: only if the start is earlier."""
         if instead is not None:
             self._withheld.without(instead)
         others = [held.place.rows for held in self._reservations.values() if held is not instead]
@@ -352,8 +387,13 @@ class ReservedCapacity:
         found = search(
             self._state.snapshot, plan_reservation, self._state, gang, request, self._now, excluded
         )
-        if before is not None and (found is None or found.start >= before):
-            return
+        if found is not None:
+            since = gang.preemption.head_since
+            found.head_since = self._now if since is None else since
+        if better and instead is not None:
+            strict_since = instead.head_since + self._policy.patience_s
+            if found is None or not found.better_than(instead, self._state.snapshot, strict_since):
+                return
         if found is None and instead is not None and instead.gang is not gang:
             return  # else the two would take turns, and each drop has all gangs tried again
         if instead is not None:
@@ -361,11 +401,8 @@ class ReservedCapacity:
         self._broken.discard(gang.key)
         if found is None:
             return
-        if gang.preemption.head_since is None:
-            gang.preemption.head_since = self._now
-        found.head_since = gang.preemption.head_since
-        found.strict = self._now - found.head_since >= self._patience_s
-        found.refresh(self._state, self._now)
+        gang.preemption.head_since = found.head_since
+        self._refresh(found)
         self._reservations[gang.key] = found
 
 
@@ -388,7 +425,7 @@ def remarks(
         if not explain.names_holders(base, names):
             clauses.append(f"excluding capacity reserved for {names}")
         known = all(not held.strict and held.start < inf for held in ahead)
-        if known and _run_time_s(gang) == inf:
+        if known and run_time_s(gang) == inf:
             clauses.append("with lockstep.dev/runs-for it may use that until then")
     if volumes := withheld.with_volumes():
         clauses.append(f"excluding volumes reserved for {_names(volumes)}")
@@ -402,9 +439,3 @@ def _names(held: Iterable[Reservation]) -> str:
 
 def _gives_way(held: Reservation, own: Reservation) -> bool:
     return held.queue != own.queue or held.gang.priority <= own.gang.priority
-
-
-def _run_time_s(gang: Gang) -> float:
-    """How long the gang's pending pods run at most; inf: unknown."""
-    times = [pod.seen.runs_for_s for pod in gang.counts.waiting]
-    return max((inf if one is None else one for one in times), default=inf)

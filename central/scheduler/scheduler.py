@@ -25,6 +25,8 @@ from central.scheduler.status.queue_status import QueueStatuses
 from central.scheduler.status.rdma_usage import RdmaUsage
 from protos.names import PACK
 
+RESERVE_AFTER_S = 60.0  # seconds at the head before GPUs are held idle without a known start
+RESERVE_IDLE = 0.25  # of all GPUs, the most that are held idle so
 PATIENCE_S = 600.0  # seconds at the head of a queue after which a gang's reservation is strict
 
 
@@ -36,6 +38,8 @@ class Policy:
     placement: str = PACK  # pack or spread, for gangs that set neither
     preempt_across: str = ACROSS_NAMESPACES  # whom a higher priority may evict
     min_runtime_s: float = 0.0  # before a gang may be evicted
+    reserve_after_s: float = RESERVE_AFTER_S
+    reserve_idle: float = RESERVE_IDLE
 
 
 @dataclass(slots=True, eq=False)

@@ -53,6 +53,8 @@ def run(settings: Settings) -> int:
         settings.placement,
         settings.preempt_across,
         min_runtime_s=settings.min_runtime_s,
+        reserve_after_s=settings.reserve_after_s,
+        reserve_idle=settings.reserve_idle,
     )
     with ExitStack() as stack:
         stack.callback(client.close)

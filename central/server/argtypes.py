@@ -99,6 +99,16 @@ def number(text: str) -> int:
     return int(text)
 
 
+def share(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise ArgumentTypeError(f"{text} is not a number from 0 to 1")
+    return value
+
+
 def seconds(text: str) -> float:
     try:
         value = float(text)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from central.scheduler.preemption.preemption_request import ACROSS, ACROSS_NAMESPACES
-from central.scheduler.scheduler import PATIENCE_S
+from central.scheduler.scheduler import PATIENCE_S, RESERVE_AFTER_S, RESERVE_IDLE
 from central.server import argtypes
 from protos.common import logs
 from protos.names import BLOCK, NAMESPACE, PACK, RACK, SCHEDULER, SPREAD, ZONE
@@ -90,9 +90,25 @@ class Settings:
     patience_s: float = _flag(
         "--patience S",
         PATIENCE_S,
-        "after this many seconds at the head of its queue, a gang's reservation is strict: no "
-        "backfill by equal or lower priority",
+        "after this many seconds at the head of its queue, a gang's reservation is strict: of equal or "
+        "lower priority, only gangs are let in that end before the start expected then",
         type=argtypes.seconds,
+        scheduling=True,
+    )
+    reserve_after_s: float = _flag(
+        "--reserve-after S",
+        RESERVE_AFTER_S,
+        "hold no GPU idle for the head of a queue before it has waited so long, while nothing says when "
+        "it can start",
+        type=argtypes.seconds,
+        scheduling=True,
+    )
+    reserve_idle: float = _flag(
+        "--reserve-idle SHARE",
+        RESERVE_IDLE,
+        "of all GPUs, hold at most this share idle for heads of queues of which nothing says when they "
+        "can start (0 to 1)",
+        type=argtypes.share,
         scheduling=True,
     )
     half_life_s: float = _flag(

@@ -36,6 +36,8 @@ def run(args: argparse.Namespace) -> int:
         args.placement,
         args.preempt_across,
         min_runtime_s=args.min_runtime_s,
+        reserve_after_s=args.reserve_after_s,
+        reserve_idle=args.reserve_idle,
     )
     try:
         journal = Journal(args.journal, scheduler, sys.maxsize) if args.journal else None

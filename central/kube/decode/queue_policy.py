@@ -11,6 +11,7 @@ clusters with Volcano's own CRD, which drops unknown fields, as JSON in the anno
     maxRunningGangs: 20
     perNamespace: {maxRunningGangs: 4, resources: {nvidia.com/gpu: 16}}
     minRuntime: 10m
+    reservations: false
 """
 
 import json
@@ -28,7 +29,7 @@ from protos import names
 
 FIELDS = (
     *("access", "borrowingLimit", "lendingLimit", "maxRunningGangs", "perNamespace"),
-    "minRuntime",
+    *("minRuntime", "reservations"),
 )
 _ACCESS = ("namespaces", "namespaceSelector", "users", "groups")
 _PER_NAMESPACE = ("maxRunningGangs", "resources")
@@ -50,12 +51,21 @@ def decode(spec: Json, meta: Json, seen: QueueSeen) -> QueueSeen:
         borrowing_limit=amounts_field(fields.get("borrowingLimit"), f"{where}.borrowingLimit"),
         lending_limit=amounts_field(fields.get("lendingLimit"), f"{where}.lendingLimit"),
         running_gangs=_count(fields, where),
+        reserves=_switch(fields, "reservations", where),
         namespace_gangs=_count(per_namespace, f"{where}.perNamespace"),
         namespace_amounts=amounts_field(
             per_namespace.get("resources"), f"{where}.perNamespace.resources"
         ),
         min_runtime_s=_min_runtime(fields, where),
     )
+
+
+def _switch(fields: Json, name: str, where: str) -> bool:
+    """True if the field is not there."""
+    value = fields.get(name)
+    if value not in (None, True, False):
+        raise FieldError(f"{where}.{name}: {value!r} is neither true nor false")
+    return value is not False
 
 
 def amounts_field(quantities: Json | None, field: str) -> Amounts:

@@ -51,6 +51,7 @@ class QueueSeen:
     lending_limit: Amounts = ()  # the most of deserved that others may use
     running_gangs: int | None = None  # the most gangs that run at a time
     namespace_gangs: int | None = None  # the same of one namespace
+    reserves: bool = True  # its first gang that does not fit may get a reservation
     namespace_amounts: Amounts = ()  # the most that the gangs of one namespace may use
     min_runtime_s: float | None = None  # run time before a gang may be evicted; None: as above it
 

@@ -145,6 +145,14 @@ class Pod:
             late_min *= 2
         return end if end >= now else end + 60 * late_min
 
+    def overrun(self, now: float) -> float:
+        """How long it has run, as a multiple of its run time; 1 at least."""
+        seen = self.seen
+        began = seen.started if seen.started is not None else self.since
+        if began is None or not seen.runs_for_s:
+            return 1.0
+        return max(1.0, (now - began) / seen.runs_for_s)
+
     @property
     def leaving(self) -> bool:
         return self.evicting or self.seen.deleting

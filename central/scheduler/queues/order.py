@@ -7,12 +7,17 @@ its queue and that queue's ancestors change.
 A gang that got a part of its pods comes back at its new rank. So minima go before surplus, and the surplus
 is shared evenly.
 
+Behind the first gang of a queue that is refused, those of equal priority go by their run time, shortest
+first. They fill what the head can't use yet, and short ones leave the most of it to others. The head itself
+is always the oldest, so nobody is overtaken for ever.
+
 Design: docs/design/0015-queues.md
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heapreplace
+from math import inf
 from operator import attrgetter
 
 from central.scheduler.queues import quota
@@ -26,18 +31,20 @@ def in_order(queues: Queues, asked: Iterable[Gang], again: list[Gang]) -> Iterat
     """Yields one gang at a time. The caller places or refuses it before it takes the next one. again: if
     pods of the gang are left for another turn, the caller adds it."""
     if not queues.enabled:
-        yield from _one_by_one(sorted(asked, key=_RANK, reverse=True), again)
+        everybody = _Line(asked)
+        while everybody.gangs:
+            yield from everybody.take(again)
         return
-    by_queue: dict[str, list[Gang]] = {}
+    of_queue: dict[str, list[Gang]] = {}
     for gang in asked:
         if gang.account is not None:
-            by_queue.setdefault(gang.account.queue, []).append(gang)
-    for gangs in by_queue.values():
-        gangs.sort(key=_RANK, reverse=True)
+            of_queue.setdefault(gang.account.queue, []).append(gang)
+    by_queue = {name: _Line(gangs) for name, gangs in of_queue.items()}
     by_name = queues.by_name
     leaves = {name for name in by_queue if not by_name[name].error and not by_name[name].children}
     for name in sorted(by_queue.keys() - leaves):  # refused, or replacing members of started gangs
-        yield from _one_by_one(by_queue[name], again)
+        while by_queue[name].gangs:
+            yield from by_queue[name].take(again)
     yield from FairShareOrder(queues, {by_name[name]: by_queue[name] for name in leaves}, again)
 
 
@@ -50,30 +57,51 @@ def rank(gang: Gang) -> tuple[int, int, float, GangKey]:
     return (-gang.priority, surplus, gang.created, gang.key)
 
 
+def run_time_s(gang: Gang) -> float:
+    """How long the gang's pending pods run at most; inf: unknown."""
+    times = [pod.seen.runs_for_s for pod in gang.counts.waiting]
+    return max((inf if one is None else one for one in times), default=inf)
+
+
 _RANK = attrgetter("attempt.rank")
 
 
-def _one_by_one(gangs: list[Gang], again: list[Gang]) -> Iterator[Gang]:
-    """gangs: in reverse order."""
-    while gangs:
-        yield gangs.pop()
-        _come_back(gangs, again)
+def _backfill_rank(gang: Gang) -> tuple[int, int, float, float, GangKey]:
+    return (*gang.attempt.rank[:2], gang.attempt.run_time_s, *gang.attempt.rank[2:])
 
 
-def _come_back(gangs: list[Gang], again: list[Gang]) -> None:
-    """Inserts the gangs that have another turn. gangs: in reverse order."""
-    while again:
-        gang = again.pop()
-        new = gang.attempt.rank = rank(gang)
-        place = bisect_left(gangs, True, key=lambda other: other.attempt.rank < new)
-        gangs.insert(place, gang)
+class _Line:
+    """The gangs of one queue in reverse order: the next one is the last."""
+
+    __slots__ = ("_rank", "gangs")
+
+    def __init__(self, gangs: Iterable[Gang]) -> None:
+        self._rank: Callable[[Gang], tuple[object, ...]] = _RANK
+        self.gangs = sorted(gangs, key=_RANK, reverse=True)
+
+    def take(self, again: list[Gang]) -> Iterator[Gang]:
+        """Yields the next gang, and puts back those that have another turn."""
+        gang = self.gangs.pop()
+        yield gang
+        if gang.attempt.reason and self._rank is _RANK:
+            self._rank = _backfill_rank
+            if any(other.attempt.run_time_s < inf for other in self.gangs):
+                self.gangs.sort(key=_backfill_rank, reverse=True)
+        while again:
+            self._insert(again.pop())
+
+    def _insert(self, gang: Gang) -> None:
+        gang.attempt.rank = rank(gang)
+        new = self._rank(gang)
+        place = bisect_left(self.gangs, True, key=lambda other: self._rank(other) < new)
+        self.gangs.insert(place, gang)
 
 
 class FairShareOrder:
     """Gangs of leaf queues, lowest usage level first. Every inner queue has a heap of its children
-    with pending gangs below them. by_leaf: gangs in reverse order. again: as in in_order()."""
+    with pending gangs below them. again: as in in_order()."""
 
-    def __init__(self, queues: Queues, by_leaf: dict[Queue, list[Gang]], again: list[Gang]) -> None:
+    def __init__(self, queues: Queues, by_leaf: dict[Queue, _Line], again: list[Gang]) -> None:
         self._again = again
         self._queues = queues
         self._root = queues.root
@@ -90,15 +118,16 @@ class FairShareOrder:
             queue = heap[0][1]
             while inner := self._heaps.get(queue):
                 queue = inner[0][1]
-            gangs, version = self._by_leaf[queue], queue.usage_version
-            while gangs and queue.usage_version == version:  # a refusal leaves the order as it is
-                yield gangs.pop()
-                _come_back(gangs, self._again)
+            line, version = self._by_leaf[queue], queue.usage_version
+            while (
+                line.gangs and queue.usage_version == version
+            ):  # a refusal leaves the order as it is
+                yield from line.take(self._again)
             self._reorder(queue)
 
     def _reorder(self, queue: Queue) -> None:
         """Updates the entries of the queue and of its ancestors, each the first of its heap."""
-        done = not self._by_leaf[queue]
+        done = not self._by_leaf[queue].gangs
         for inner, outer in zip(queue.path, queue.path[1:], strict=False):
             heap = self._heaps[outer]
             if done:

@@ -3,12 +3,20 @@ then.
 
 The earliest time is found by trial placements without the pods that have ended by then. Other gangs
 may use what the reserved gang does not need, and the rest if they end before it starts (EASY
-backfill). After --patience at the head of the queue a reservation is strict.
+backfill).
+
+After --patience at the head of the queue a reservation is strict: nobody is let in any more who would
+end after the start that was expected then, even if run times turn out to be wrong and the start
+moves. Once a pod in the way of the gang has exceeded its run time, other run times are trusted only
+after multiplication by TRUST times the factor.
+
+If no start is known, nothing is withheld before --reserve-after, then at most --reserve-idle GPUs.
 
 Design: docs/design/0018-reservations.md
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
@@ -33,6 +41,10 @@ from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang
 
+TRUST = 2.0
+MAX_NARROWING = 5  # trial placements for a better place at the same start
+GPU_COLUMN = 0
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReservedPlace:
@@ -44,6 +56,7 @@ class ReservedPlace:
     volumes: frozenset[str]  # existing volumes that its claims will be bound to
     name: str  # of the narrowest domain around the rows
     versions: Ints  # of the rows' nodes: another version may be another capacity
+    newest: float = 0.0  # when the last of the pods that must end there began
 
     @classmethod
     def on(
@@ -53,9 +66,16 @@ class ReservedPlace:
         need: Ints,
         masks: Sequence[int],
         volumes: frozenset[str],
+        *,
+        newest: float = 0.0,
     ) -> "ReservedPlace":
         versions = snapshot.columns.version[rows].copy()
-        return cls(rows, need, masks, volumes, place_name(snapshot, rows), versions)
+        return cls(rows, need, masks, volumes, place_name(snapshot, rows), versions, newest)
+
+    def gpus_lacking(self, snapshot: Snapshot) -> int:
+        """GPUs of the place that are still in use."""
+        free = np.maximum(snapshot.columns.free[self.rows, GPU_COLUMN], 0)
+        return int(np.maximum(self.need[:, GPU_COLUMN] - free, 0).sum())
 
 
 class MovedPods(NamedTuple):
@@ -87,7 +107,7 @@ class Reservation:
     start: float  # expected; inf: unknown
     after: str  # the gang or pod whose end the start depends on
     by_eviction: bool = False  # victims make the capacity free
-    strict: bool = False  # no backfill by gangs of equal or lower priority
+    strict: bool = False  # closed to gangs of equal or lower priority that may end after the start
     planned_at: float = 0.0
     head_since: float = 0.0  # when the gang became the head of its queue
     # What other gangs must leave free now, by row and column. At most need.
@@ -102,33 +122,83 @@ class Reservation:
     def queue(self) -> str:
         return self.gang.queue
 
-    def refresh(self, state: ClusterState, now: float) -> bool:
+    def refresh(self, state: ClusterState, now: float, most_idle: int = 0) -> bool:
         """Updates what must be withheld: the need, minus what other pods return in time. Returns
-        whether the reservation can still be met."""
-        snapshot = state.snapshot
-        free = np.maximum(snapshot.columns.free[self.place.rows, : self.place.need.shape[1]], 0)
-        returned = self.place.need * 0
-        end_known = self.by_eviction or (not self.strict and self.start < inf)
-        if end_known:
-            for index, row in enumerate(self.place.rows.tolist()):
-                node = state.nodes.get(snapshot.columns.names[row])
-                for pod in node.pods.values() if node is not None else ():
-                    if pod.charged_spec is not None and (
-                        pod.leaving if self.by_eviction else pod.ends(now) <= self.start
-                    ):
-                        view = snapshot.view(pod.charged_spec)
-                        returned[index, view.columns] += view.amounts
-        missing = np.maximum(self.place.need - returned, 0)
-        self.withheld = np.minimum(self.place.need if self.strict else missing, free)
+        whether the reservation can still be met. most_idle: GPUs to withhold if the start is unknown."""
+        snapshot, need = state.snapshot, self.place.need
+        free = np.maximum(snapshot.columns.free[self.place.rows, : need.shape[1]], 0)
+        end_known, late = self.by_eviction or self.start < inf, self.start < now
+        missing = np.maximum(need - self._returned(state, now), 0) if end_known else need
+        self.withheld = np.minimum(need if self.by_eviction else missing, free)
+        if not end_known:
+            self._limit_idle(most_idle)
         self.withheld_volumes = self.place.volumes & snapshot.pod_counts.volumes.free.available(
             self.place.volumes
         )
-        late = self.start < now and not self.by_eviction
         return (
             bool((self.place.versions == snapshot.columns.version[self.place.rows]).all())
             and self.withheld_volumes == self.place.volumes
-            and not (end_known and (late or (missing > free).any()))
+            and not (late and not self.by_eviction)
+            and not (end_known and (missing > free).any())
         )
+
+    def _returned(self, state: ClusterState, now: float) -> Ints:
+        """What the pods of the place return in time, by row and column."""
+        returned = self.place.need * 0
+        standing, columns = self.gang.preemption, state.snapshot.columns
+        for index, row in enumerate(self.place.rows.tolist()):
+            node = state.nodes.get(columns.names[row])
+            for pod in node.pods.values() if node is not None else ():
+                if pod.charged_spec is None:
+                    continue
+                standing.overrun = max(standing.overrun, pod.overrun(now))
+                if pod.leaving if self.by_eviction else pod.ends(now) <= self.start:
+                    view = state.snapshot.view(pod.charged_spec)
+                    returned[index, view.columns] += view.amounts
+        return returned
+
+    def _limit_idle(self, most_idle: int) -> None:
+        """Withholds whole rows, those with the most free GPUs first, up to most_idle GPUs; but one row at
+        least if any may be withheld."""
+        gpus = self.withheld[:, GPU_COLUMN]
+        order = np.argsort(-gpus, kind="stable")
+        beyond = np.cumsum(gpus[order]) > most_idle
+        if most_idle:
+            beyond[:1] = False
+        self.withheld[order[beyond]] = 0
+        if not most_idle:
+            self.withheld[:] = 0
+
+    @property
+    def idle(self) -> int:
+        """GPUs that are withheld though no start is known."""
+        return int(self.withheld[:, GPU_COLUMN].sum()) if self.start == inf else 0
+
+    def become_strict(self) -> None:
+        self.strict = True
+        standing = self.gang.preemption
+        if standing.latest_start == inf and not self.by_eviction:
+            standing.latest_start = self.start
+
+    def lets_in(self, run_time_s: float, now: float) -> bool:
+        """Whether a gang that starts now and runs so long is certain to end before the reserved start."""
+        if self.by_eviction or self.start == inf:
+            return False
+        if not self.strict:
+            return now + run_time_s <= self.start
+        standing = self.gang.preemption
+        if standing.overrun > 1:
+            run_time_s *= TRUST * standing.overrun
+        return now + run_time_s <= min(self.start, standing.latest_start)
+
+    def better_than(self, other: "Reservation", snapshot: Snapshot, strict_since: float) -> bool:
+        """Whether the gang is expected to start earlier here. In place of a strict reservation only pods that
+        were there when it became strict are waited for: else its bound would not hold."""
+        if other.strict and self.place.newest > strict_since:
+            return False
+        if self.start != other.start:
+            return self.start < other.start
+        return self.place.gpus_lacking(snapshot) < other.place.gpus_lacking(snapshot)
 
     def describe(self, now: float) -> str:
         if self.moved is not None:
@@ -182,13 +252,25 @@ def plan_reservation(
     found = _earliest(state, releasable, request)
     if found is None:
         return None
-    count, (rows, need, masks, volumes) = found
-    last = releasable.pods[count - 1]
+    count, place = found
+    if ends[count - 1] < inf:
+        gone = int(np.searchsorted(ends, ends[count - 1], side="right"))  # by the same time
+        released = np.full(len(state.snapshot.columns.names), -inf)
+        np.maximum.at(released, releasable.rows[:gone], ends[:gone])
+        place = _latest_released(state, releasable, request, (gone, place), released)
+    rows, need, masks, volumes = place
+    ended, last = releasable.pods[:count], releasable.pods[count - 1]
+    names = {state.snapshot.columns.names[row] for row in rows.tolist()}
     return Reservation(
         gang,
         request,
         ReservedPlace.on(
-            state.snapshot, rows, need, masks if request.by_islands else [0] * len(masks), volumes
+            state.snapshot,
+            rows,
+            need,
+            masks if request.by_islands else [0] * len(masks),
+            volumes,
+            newest=max((pod.since or 0.0 for pod in ended if pod.node in names), default=0.0),
         ),
         max(float(ends[count - 1]), now),
         _owner_name(state, last, gang.namespace),
@@ -221,11 +303,49 @@ def _earliest(
     return high, found
 
 
+def _latest_released(
+    state: ClusterState,
+    releasable: ReleasablePods,
+    request: PlacementRequest,
+    earliest: tuple[int, TakenCapacity],
+    released: Floats,
+) -> TakenCapacity:
+    """The place among the rows that are in use longest until the gang fits: backfill needs those that are
+    free before, and the gang starts no earlier on them. At most as many domains are spanned as in the
+    place that was found. released: when the last pod of each row ends; -inf: none does."""
+    count, found = earliest
+    times = np.unique(released)[1:]
+    low, high = 0, min(len(times), 2**MAX_NARROWING)
+    times, spans = times[-high:] if high else times, _spans(state.snapshot, found.rows)
+    while low < high:
+        middle = (low + high) // 2
+        hidden = np.flatnonzero(released < times[middle])
+        other = _fits_without(state, releasable, request, count, hidden)
+        if other is None or _spans(state.snapshot, other.rows) > spans:
+            high = middle
+        else:
+            low, found = middle + 1, other
+    return found
+
+
+def _spans(snapshot: Snapshot, rows: Ints) -> list[int]:
+    """How many domains the rows are in, widest level first."""
+    return [len(np.unique(of[rows])) for of in snapshot.columns.domains.of]
+
+
 def _fits_without(
-    state: ClusterState, releasable: ReleasablePods, request: PlacementRequest, count: int
+    state: ClusterState,
+    releasable: ReleasablePods,
+    request: PlacementRequest,
+    count: int,
+    hidden: Ints | None = None,
 ) -> TakenCapacity | None:
-    """The capacity that a trial placement takes without the first `count` pods; None: no fit."""
-    with releasable.without(np.arange(count)) as snapshot:
+    """The capacity that a trial placement takes without the first `count` pods, on other rows than the
+    hidden ones; None: no fit."""
+    with (
+        releasable.without(np.arange(count)) as snapshot,
+        _hiding(snapshot, hidden if hidden is not None else np.zeros(0, dtype=np.int64)),
+    ):
         if not fits_by_counts(snapshot, request):
             return None
         draft = Draft(snapshot)
@@ -238,6 +358,19 @@ def _fits_without(
             found = taken_capacity(snapshot, free, masks)
         draft.undo()
         return found
+
+
+@contextmanager
+def _hiding(snapshot: Snapshot, rows: Ints) -> Iterator[None]:
+    """Nothing is free on these rows inside the with block."""
+    columns = snapshot.columns
+    amounts = np.maximum(columns.free[rows], 0)
+    masks = [columns.gpus.free_mask[row] for row in rows.tolist()]
+    columns.shift(rows, amounts, masks, free=False)
+    try:
+        yield
+    finally:
+        columns.shift(rows, amounts, masks, free=True)
 
 
 def _by_end(

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass
+from math import inf
 from typing import NamedTuple
 
 from central.model.facts import GangSeen, SubGroups
@@ -26,6 +27,7 @@ class Attempt:
     """The last attempt to place a gang's pending pods. PendingGangs and the scheduling cycle write it."""
 
     rank: tuple[int, int, float, GangKey]  # order inside its queue (queues/order.py)
+    run_time_s: float = inf  # of its pending pods, the longest; inf: unknown
     equivalence: int = 0  # gangs with the same number make the same request; 0: unknown
     refused_at: int = -1  # capacity epoch of the refusal; -1: not refused
     reason: str = ""  # why the gang does not fit; empty if it fits or was not tried
@@ -41,6 +43,8 @@ class PreemptionStanding:
     """What reservations and preemption record of a gang, as the preemptor and as a victim."""
 
     head_since: float | None = None  # when it became the head of its queue
+    latest_start: float = inf  # its reserved start when the reservation became strict
+    overrun: float = 1.0  # the most, as a factor, by which a pod in its way exceeded its run time
     not_before: float = 0.0  # earliest time of the next search for victims
     blocked_by: str = ""  # the disruption budgets that protect its victims, as a clause
     preempted_for: str = ""  # name of the gang that some of its pods are evicted for

@@ -17,8 +17,10 @@ OF_PODS = ("preempts", "checkpoint", "labels", "preemptable", "cooldown_s", "mov
 class World:
     """A bound pod runs at once, and ends when its time is up."""
 
-    def __init__(self, *nodes: Fact, patience_s: float = 600.0, min_runtime_s: float = 0.0) -> None:
-        self.cluster = new_scheduler(factories.LEVELS, patience_s, min_runtime_s=min_runtime_s)
+    def __init__(self, *nodes: Fact, patience_s: float = 600.0, **other: float) -> None:
+        """other: keyword arguments of new_scheduler(). Heads reserve at once, unless it says otherwise."""
+        terms = {"reserve_after_s": 0.0, **other}
+        self.cluster = new_scheduler(factories.LEVELS, patience_s, **terms)  # type: ignore[arg-type]  # floats
         self.running: dict[str, PodSeen] = {}
         self.lasts: dict[str, float] = {}  # the true run time, whatever the pod declares
         self.ends: dict[str, float] = {}

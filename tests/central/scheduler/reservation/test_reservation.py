@@ -214,14 +214,40 @@ def test_after_patience_an_older_gang_of_equal_priority_delays_nobody() -> None:
     assert world.step(31.0, *job("urgent", 1, created=31.0, priority=1)) == ["urgent-0"]
 
 
-def test_after_patience_a_new_place_is_strict_at_once() -> None:
+def test_after_patience_who_surely_ends_in_time_is_let_in_and_nobody_else() -> None:
     world = World(*two_nodes(), patience_s=10.0)
     world.step(1.0, *job("long", 1, runs_for_s=600))
     world.step(5.0, *job("big", 2, created=5.0))
+    late = [*job("late", 1, runs_for_s=602, created=30.0), *job("silent", 1, created=30.0)]
+    assert world.step(30.0, *late) == []
+    assert world.step(40.0, *job("brief", 1, runs_for_s=100, created=40.0)) == ["brief-0"]
+    assert world.step(140.0) == []
+    assert world.step(601.0) == ["big-0", "big-1"]
+
+
+def test_after_patience_nobody_is_let_in_for_a_start_that_moves() -> None:
+    """The new place is free later than the first one would have been. Its start is no reason to wait longer."""
+    world = World(*two_nodes(), patience_s=10.0)
+    world.step(1.0, *job("long", 1, runs_for_s=100))
+    world.step(5.0, *job("big", 2, created=5.0))
+    world.step(20.0)
     [other] = {"a", "b"} - {world.cluster.state.pods["uid-long-0"].node}
-    brief = job("brief", 1, runs_for_s=100, created=30.0)
-    assert world.step(30.0, NodeGone(other), factories.node("c", rack="r1"), *brief) == []
-    assert "reserved: rack r1" in world.told["big"]
+    busy = factories.pod("busy", 8, node="c", phase="Running", runs_for_s=500.0)
+    world.step(30.0, NodeGone(other), factories.node("c", rack="r1"), busy)
+    (held,) = world.cluster.reservations.values()
+    assert held.start > 500.0
+    assert world.step(101.0, *job("brief", 1, runs_for_s=50, created=101.0)) == []
+
+
+def test_who_lied_is_not_believed_a_second_time() -> None:
+    """After a run time that was exceeded tenfold, 10 s may be 200 s."""
+    world = World(*two_nodes(), patience_s=10.0)
+    world.lasts["liar"] = 100.0
+    world.step(0.0, *job("long", 1, runs_for_s=300), *job("liar", 1, runs_for_s=10))
+    world.step(1.0, *job("big", 2, created=1.0))
+    world.step(99.0)
+    assert world.step(100.0, *job("brief", 1, runs_for_s=12, created=100.0)) == []
+    assert world.step(101.0, *job("tiny", 1, runs_for_s=5, created=101.0)) == ["tiny-0"]
 
 
 @pytest.mark.parametrize(
