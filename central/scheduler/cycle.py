@@ -100,7 +100,8 @@ def due(scheduler: Scheduler, now: float) -> float | None:
         if gang.attempt.partial_since is not None
     ]
     times += pending.retry_times(now)
-    times += scheduler.queue_statuses.due(now) if scheduler.queues.enabled else ()
+    if scheduler.queues.enabled:
+        times += [*scheduler.queue_statuses.due(now), *scheduler.preemption.claim_watch.due()]
     times += scheduler.state.owners.held.values()
     times += scheduler.hypernode_statuses.due(now)
     times += scheduler.admission.due(pending)

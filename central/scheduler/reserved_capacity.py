@@ -324,8 +324,7 @@ class ReservedCapacity:
             gang.preemption.blocked_by = self._no_victims[searched]
             return None
         if self._now < gang.preemption.not_before:
-            if gang.preemption.not_before < self._now + PREEMPTION_RETRY_S:  # not set in this cycle
-                self._pending.preemption_retry_at.add(gang.preemption.not_before)
+            self._pending.preemption_retry_at.add(gang.preemption.not_before)
             return None
         own = self._reservations.get(key)
         if own is not None:

@@ -28,7 +28,7 @@ from central.scheduler.inventory.pods import BIND_FAILED, Pod
 from central.scheduler.placement import PlacementRequest, placement_attempts
 from central.scheduler.queues import order, quota
 from central.scheduler.queues.shortfall import Shortfall
-from central.scheduler.reserved_capacity import PassMemory, ReservedCapacity
+from central.scheduler.reserved_capacity import PREEMPTION_RETRY_S, PassMemory, ReservedCapacity
 from central.scheduler.scheduler import GangRefusal, Scheduler
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.state import readiness
@@ -97,6 +97,8 @@ def schedule_pending(
         return
     if this.late:
         pending.try_all_again()
+    if scheduler.queues.enabled and scheduler.preemption.claim_watch.look(scheduler.queues, now):
+        pending.preemption_retry_at.add(now + PREEMPTION_RETRY_S)
     refusal_reasons.refresh(scheduler, now)
 
 

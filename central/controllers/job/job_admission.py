@@ -38,7 +38,7 @@ def admit(
         name = gang.account.queue if gang.account is not None else ""
         path = queues.by_name[name].path if name else ()
         bounds = [lines.setdefault(above.name, _Line(above)) for above in path if above.capability]
-        alike = (name, groups, quota.tenant(queues, gang))
+        alike = (name, groups, gang.priority, quota.tenant(queues, gang))
         why = refused.get(alike) or _refusal(queues, min_resources, gang, groups, bounds)
         if why:
             refused[alike] = why
@@ -108,7 +108,7 @@ def _refusal(
     if gang.object is not None and gang.object.error:
         return gang.object.error
     if why := quota.refusal(queues, min_resources, gang, groups):
-        return why
+        return "" if quota.may_claim(queues, min_resources, gang, groups) else why
     wanted = queues.currency.counted(requested(groups))
     for line in bounds:
         line.pass_to(gang)

@@ -1,13 +1,14 @@
 """What a gang needs by preemption, and the plan that would give it that."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from central.model.arrays import Ints
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.placement import PlacementRequest
 from central.scheduler.preemption.disruption_budgets import DisruptionBudgets
 from central.scheduler.preemption.victim_bounds import Candidates
+from central.scheduler.queues.claim_watch import ClaimWatch
 from central.scheduler.queues.queue_tree import Queues
 from central.scheduler.reservation.reservation import Reservation
 from central.scheduler.snapshot.draft import Draft
@@ -47,6 +48,7 @@ class PreemptionContext:
     candidates: Candidates
     across: str = ACROSS_NAMESPACES
     min_runtime_s: float = 0.0  # before a gang may be evicted, where its queue sets none
+    claim_watch: ClaimWatch = field(default_factory=ClaimWatch)
 
 
 @dataclass(frozen=True, slots=True)

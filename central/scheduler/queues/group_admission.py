@@ -90,7 +90,10 @@ class GroupAdmission:
         admitted: Sums,
     ) -> None:
         assert gang.object is not None
-        why = gang.object.error or quota.refusal(queues, min_resources_held, gang, ())
+        why = quota.refusal(queues, min_resources_held, gang, ())
+        if why and quota.may_claim(queues, min_resources_held, gang, ()):
+            why = ""
+        why = gang.object.error or why
         why = why or min_resources_held.refusal(state, gang, ())
         why = why or _refusal_beside(state, gang, admitted)
         if gang.object.phase == INQUEUE:

@@ -57,6 +57,7 @@ class Queues:
         self.total: Sums = {}  # capacity to share
         self.cache: dict[tuple[str, str], Any] = {}  # derived values, until a sum changes
         self.claims: dict[GangKey, ClaimInFlight] = {}  # by the claiming gang
+        self.version = 0  # counts changes of sums, claims and capacity
         self.guarantees = False
         self.restricted = False  # whether a queue has rules or limits for namespaces
         self._seen: dict[str, QueueSeen] = {}
@@ -178,7 +179,7 @@ class Queues:
         return before if before != name and known else DEFAULT
 
     def _charge(self, queue: Queue, gang: Gang, account: Account, times: int) -> None:
-        self.cache.clear()
+        self._changed()
         add(queue.demand, account.demand, times)
         if account.used:
             for above in queue.path:
@@ -201,11 +202,15 @@ class Queues:
     def add_claim(self, claim: ClaimInFlight) -> None:
         """Its victims are being evicted, and its gang will take its place."""
         self.claims[claim.gang.key] = claim
-        self.cache.clear()
+        self._changed()
 
     def end_claim(self, key: GangKey) -> None:
         if self.claims.pop(key, None) is not None:
-            self.cache.clear()
+            self._changed()
+
+    def _changed(self) -> None:
+        self.cache.clear()
+        self.version += 1
 
     # --- the tree --------------------------------------------------------------
 
@@ -214,7 +219,7 @@ class Queues:
     ) -> None:
         """Sets the capacity to share: what the queues use and what is free on schedulable nodes.
         What pods outside the queues use is not shared."""
-        self.cache.clear()
+        before = self.total
         columns = snapshot.columns
         free = columns.free.sum(axis=0)
         free[0] = columns.gpus.count.sum()
@@ -233,6 +238,8 @@ class Queues:
         worth = sum(amount * self.currency.units(name) for name, amount in free_sums.items())
         if whole := worth + used.get(GPU_EQUIVALENTS, 0):
             self.total[GPU_EQUIVALENTS] = whole
+        if self.total != before:
+            self._changed()
 
     def is_shared(self, resource: str) -> bool:
         """Whether the resource is shared out by itself. Devices are shared out as GPU equivalents, unless a Queue
@@ -241,7 +248,7 @@ class Queues:
 
     def _build_tree(self) -> None:
         """Builds the tree and its sums from the Queue objects, and keeps the usage history."""
-        self.cache.clear()
+        self._changed()
         before = self.by_name
         root = self.root = Queue(ROOT)
         found = {name: Queue(name) for name in sorted({*self._seen, DEFAULT} - {ROOT})}

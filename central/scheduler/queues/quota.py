@@ -7,7 +7,7 @@ capacity back from another, and for `lockstep explain`.
 Design: docs/design/0015-queues.md
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from central.model import wording
@@ -15,6 +15,7 @@ from central.model.facts import PodSpec
 from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS, ROOT, Sums, add
 from central.scheduler.queues import access
 from central.scheduler.queues.claim_in_flight import pending_needs, present_victims
+from central.scheduler.queues.entitlement import fair_shares
 from central.scheduler.queues.min_resources import MinResources, required
 from central.scheduler.queues.queue_tree import Queues
 from central.scheduler.queues.queue_tree_node import NamespaceUsage, Queue
@@ -95,6 +96,39 @@ def shortfalls(
             return []
         found += _shortfalls_of(request, above)
     return [*found, *_shortfalls_of_guarantees(request)]
+
+
+def may_claim(
+    queues: Queues, min_resources: MinResources, gang: Gang, groups: Sequence[tuple[PodSpec, int]]
+) -> bool:
+    """Whether less urgent gangs of its queue, or queues above their shares, use as much as the gang lacks of a
+    quota. Its pods must exist before victims are chosen."""
+    lacks = shortfalls(queues, min_resources, gang, groups)
+    return bool(lacks) and all(_may_be_covered(queues, gang, short) for short in lacks)
+
+
+def _may_be_covered(queues: Queues, gang: Gang, short: Shortfall) -> bool:
+    found: Sums = {}
+    for queue in short.queue:
+        own = queue.name == gang.queue
+        above = not own and _is_above_share(queues, queue, short.amounts)
+        for other in queue.gangs.values() if own or above else ():
+            if other.account is None or not other.account.used:
+                continue
+            counts = short.namespace in ("", other.namespace)
+            if counts and (above or other.priority < gang.priority):
+                add(found, {**other.account.used, GANGS: 1}, 1)
+    return all(found.get(resource, 0) >= amount for resource, amount in short.amounts.items())
+
+
+def _is_above_share(queues: Queues, queue: Queue, resources: Iterable[str]) -> bool:
+    shared = [
+        resource for resource in resources if resource != GANGS and queues.is_shared(resource)
+    ]
+    return any(
+        queue.used.get(resource, 0) > fair_shares(queues, resource)[queue.name]
+        for resource in shared
+    )
 
 
 def _shortfalls_of_guarantees(request: StartRequest) -> list[Shortfall]:

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 from central.controllers.composite import jobs_of
 from central.model.decisions import Create, Decision, Delete, Patch, SetStatus
-from central.model.facts import QueueSeen
+from central.model.facts import PrioritySeen, QueueSeen
 from tests.central.controllers.job.job_api import Api, job
 
 
@@ -38,6 +38,19 @@ def test_admitted_jobs_leave_quota_for_jobs_ahead() -> None:
     api.settle()
     assert sorted(api.pods()) == ["j0-w-0", "j0-w-1", "j1-w-0", "j1-w-1"]
     assert "is already claimed by jobs ahead of this one" in api.status("j2")["state"]["message"]
+
+
+def test_a_more_urgent_job_gets_pods_where_it_may_replace_one_of_its_queue() -> None:
+    api = Api()
+    api.tell(QueueSeen("small", capability=(("cpu", 300),)))
+    api.tell(PrioritySeen("high", 10))
+    api.apply(job({"w": 2}, name="a", queue="small"))
+    api.settle()
+    api.apply(job({"w": 2}, name="equal", queue="small"))
+    api.apply(job({"w": 2}, name="urgent", queue="small", priorityClassName="high"))
+    api.settle()
+    assert {"urgent-w-0", "urgent-w-1"} <= set(api.pods())
+    assert not {"equal-w-0", "equal-w-1"} & set(api.pods())
 
 
 def test_a_closed_queue_takes_no_new_job() -> None:
