@@ -112,6 +112,7 @@ def _build(old: Scheduler, fresh: Scheduler, left_out: LeftOut) -> bool:
     for gang in fresh.state.gangs.values():
         if (before := old.state.gangs.get(gang.key)) is not None:
             _carry_gang(gang, before)
+    _carry_planned_nics(old.state, fresh.state)
     for node in list(fresh.state.nodes.values()):
         handlers.reconcile_gpus(fresh.state, node)
     fresh.queues.adopt_history(old.queues)
@@ -187,7 +188,15 @@ def _carry_nodes(before: ClusterState, after: ClusterState) -> None:
             continue
         node.silent, node.rdma_use = old.silent, old.rdma_use
         if node.report is old.report:
-            node.reported, node.planned_nics = old.reported, old.planned_nics
+            node.reported = old.reported
+
+
+def _carry_planned_nics(before: ClusterState, after: ClusterState) -> None:
+    """Agents may have the plans already. After the pods, because a plan without its pod is dropped."""
+    for name, node in after.nodes.items():
+        old = before.nodes.get(name)
+        if old is not None and node.report is old.report:
+            node.planned_nics = old.planned_nics
 
 
 def _end_pending_evictions(old: Scheduler) -> None:

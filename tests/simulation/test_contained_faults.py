@@ -55,14 +55,21 @@ def test_a_day_with_bugs_everywhere(seed: int) -> None:
 
 
 def test_a_state_that_is_built_again_is_the_same() -> None:
-    day = Day(5)
+    day, plans = Day(5), 0
     for now in range(120):
         day.step(now, faults=True)
         if now % 7 == 0:
-            before = facts_of(day)
+            before, planned = facts_of(day), planned_nics(day)
             rebuild.rebuild(day.cluster)
             assert facts_of(day) == before
+            assert planned_nics(day) == planned
+            plans += sum(map(len, planned.values()))
     check_invariants(day.cluster)
+    assert plans
+
+
+def planned_nics(day: Day) -> dict[str, dict[tuple[str, str, str], tuple[str, ...]]]:
+    return {name: dict(node.planned_nics) for name, node in day.cluster.state.nodes.items()}
 
 
 def facts_of(day: Day) -> dict[str, tuple[object, ...]]:

@@ -9,7 +9,7 @@ import pytest
 
 from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Decision, Evict
-from central.model.facts import Fact, NodeReported, PodSeen
+from central.model.facts import Fact, NodeReported, PodGone, PodSeen
 from central.model.volumes import VolumeSeen
 from central.scheduler import apply as apply_module
 from central.scheduler import partial_gangs, rebuild
@@ -177,3 +177,19 @@ def test_a_volume_is_not_free_although_the_fact_that_it_is_taken_fails(
     assert len(set(given)) == len(given) == 5
     assert disk not in given
     check_invariants(scheduler)
+
+
+def test_nics_that_agents_may_have_been_told_stay_planned() -> None:
+    """With fewer pods than at the time of the plan, a new one would differ."""
+    what = factories.carded(factories.topology(8), 40)
+    scheduler = cluster(factories.node("n0"), factories.report("n0", what))
+    pods = [factories.wishing(factories.pod(f"p{i}"), 16) for i in range(4)]
+    schedule_once(scheduler, pods, 1.0)
+    node = scheduler.state.nodes["n0"]
+    first = [found[0] for found in node.planned_nics.values()]
+    gone = next(i for i in range(1, 4) if first[i] == first[0])
+    schedule_once(scheduler, [PodGone(pods[gone].uid)], 2.0)
+    planned = dict(node.planned_nics)
+    rebuild.rebuild(scheduler)
+    assert dict(scheduler.state.nodes["n0"].planned_nics) == planned
+    assert len(planned) == 3
