@@ -7,16 +7,18 @@ cycle are computed again, equal requests once, a bounded number in each cycle.
 Design: docs/design/0015-queues.md
 """
 
+from dataclasses import replace
 from itertools import islice
 
 from central.scheduler import fence, placement
-from central.scheduler.placement import explain
+from central.scheduler.placement import explain, placement_attempts
 from central.scheduler.queues import quota
 from central.scheduler.reservation.reservation import Reservation
 from central.scheduler.reservation.withholding import WithheldCapacity
 from central.scheduler.reserved_capacity import remarks
 from central.scheduler.scheduler import GangRefusal, Scheduler
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
+from central.scheduler.state import readiness
 from central.scheduler.state.gangs import Gang
 
 RECOMPUTED_MOST = 20  # different requests in one cycle; the others follow in the next cycles
@@ -41,6 +43,8 @@ def refresh(scheduler: Scheduler, now: float) -> None:
         entry, gang = refused.pop(key, None), waiting.get(key)
         if entry is None or gang is None or not gang.attempt.reason:
             continue
+        if gang.missing() != entry.missing and (entry := _changed(scheduler, gang, entry)) is None:
+            continue
         refused[key] = entry  # at the end: the others have their turn first
         if entry.stamp != stamp and len(known) < RECOMPUTED_MOST:
             if not _recomputed(scheduler, gang, entry, withheld, known):
@@ -54,6 +58,21 @@ def refresh(scheduler: Scheduler, now: float) -> None:
             withheld.set(*_still_held(scheduler, own))
             _say(scheduler, own, withheld, now)
     withheld.set([])
+
+
+def _changed(scheduler: Scheduler, gang: Gang, entry: GangRefusal) -> GangRefusal | None:
+    """The refusal of a gang that lost pods in the cycle in which it was refused, by an eviction: until it is tried
+    in the next one, its reason speaks of what it lacks now. None: it can't be tried, which is the reason."""
+    state, missing = scheduler.state, gang.missing()
+    try:
+        if why := readiness.not_ready_reason(gang, missing):
+            _set_reason(scheduler, gang, why)
+            return None
+        _, wants = placement_attempts.attempts(state, gang, missing, scheduler.policy.placement)
+    except Exception as error:  # noqa: BLE001  any bug
+        fence.gang_failed(scheduler, gang, fence.SearchFailed(error))
+        return None
+    return replace(entry, gang=gang, request=wants[-1], stamp=None, missing=missing)
 
 
 def refresh_one(scheduler: Scheduler, gang: Gang) -> None:

@@ -54,6 +54,7 @@ class GangRefusal:
     volumes_only: tuple[Reservation, ...] = ()  # of these only the volumes
     reason: str = ""
     stamp: tuple[object, ...] | None = None  # of the capacity that the reason counts
+    missing: int = 0  # pods that each of the gangs lacked for its minimum
     left_to_surplus: bool = False  # the autoscaler makes room for it
 
 

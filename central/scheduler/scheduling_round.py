@@ -276,7 +276,7 @@ def _try_schedule(
     if not admitted:  # not even the smallest attempt
         gang.attempt.equivalence = _equivalence(scheduler, gang, wants)
         state.pending.refuse(gang, refusals[-1])
-        scheduler.refused[gang.key] = GangRefusal(gang, wants[-1], refusals[-1])
+        scheduler.refused[gang.key] = GangRefusal(gang, wants[-1], refusals[-1], missing=missing)
         lacks = _claimable(scheduler, gang, wants[-1]) if missing else []
         decisions += reserved.on_over_quota(gang, wants[-1], lacks)
         reserved.annotate(gang)
@@ -297,7 +297,7 @@ def _try_schedule(
             return
     gang.attempt.equivalence = _equivalence(scheduler, gang, wants)
     scheduler.refused[gang.key] = GangRefusal(
-        gang, wants[-1], gang.attempt.reason, *reserved.withheld()
+        gang, wants[-1], gang.attempt.reason, *reserved.withheld(), missing=missing
     )
     decisions += reserved.on_refused(gang, wants[-1]) if missing > 0 else ()
     reserved.annotate(gang)
