@@ -114,9 +114,8 @@ class Reservation:
     withheld: Ints = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
     victims: tuple[Pod, ...] = ()  # not evicted yet
     dry_run_sent: bool = False
-    lent: frozenset[int] = (
-        frozenset()
-    )  # indices of rows that the limit of idle GPUs leaves to others
+    # Indices of rows that the limit of idle GPUs leaves to others.
+    _lent: frozenset[int] = field(default=frozenset(), init=False)
     withheld_volumes: frozenset[str] = frozenset()  # of the volumes, those that are available
     victims_fit_elsewhere: bool = False  # the eviction is a defragmentation
     moved: MovedPods | None = None  # of this gang, if the place is where it is moved to
@@ -132,10 +131,8 @@ class Reservation:
         free = np.maximum(snapshot.columns.free[self.place.rows, : need.shape[1]], 0)
         end_known, late = self.by_eviction or self.start < inf, self.start < now
         missing = np.maximum(need - self._returned(state, now), 0) if end_known else need
-        self.withheld, self.lent = (
-            np.minimum(need if self.by_eviction else missing, free),
-            frozenset(),
-        )
+        self.withheld = np.minimum(need if self.by_eviction else missing, free)
+        self._lent = frozenset()
         if not end_known:
             self._limit_idle(most_idle)
         self.withheld_volumes = self.place.volumes & snapshot.pod_counts.volumes.free.available(
@@ -171,8 +168,8 @@ class Reservation:
         beyond = np.cumsum(gpus[order]) > most_idle
         if most_idle:
             beyond[:1] = False
-        self.lent = frozenset(order[beyond].tolist() if most_idle else range(len(order)))
-        self.withheld[list(self.lent)] = 0
+        self._lent = frozenset(order[beyond].tolist() if most_idle else range(len(order)))
+        self.withheld[list(self._lent)] = 0
 
     @property
     def idle(self) -> int:
@@ -222,7 +219,7 @@ class Reservation:
         give_back() needs."""
         rows, gpus = self.place.rows, snapshot.columns.gpus
         reserved = [
-            0 if index in self.lent else mask for index, mask in enumerate(self.place.masks)
+            0 if index in self._lent else mask for index, mask in enumerate(self.place.masks)
         ]
         masks = [
             mask & gpus.free_mask[row] for row, mask in zip(rows.tolist(), reserved, strict=True)
