@@ -198,6 +198,11 @@ def assert_budget_is_kept(result: SimulationResult, name: str, given: Range) -> 
 
 @pytest.mark.parametrize("seed", range(FIRST_DAY, FIRST_DAY + DAYS))
 def test_day(seed: int) -> None:
+    assert_sizes_kept(seed)
+
+
+def assert_sizes_kept(seed: int) -> None:
+    """Lives a day of elastic Jobs: sizes stay in range, and changes within the budget."""
     day = Day(seed)
     result = day.live()
     for name, given in day.ranges.items():
