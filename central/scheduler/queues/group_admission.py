@@ -75,10 +75,11 @@ class GroupAdmission:
         if gang.object is not None and not began and not of_job:
             self.groups[gang.key] = gang
             return gang.published.override is None or gang.published.override[0] != INQUEUE
-        if gang.key in self.groups:
-            self.forget(gang.key)
-            if not of_job:
-                gang.published.override = None
+        self.forget(gang.key)
+        if not of_job and gang.published.override is not None:
+            gang.published.override = (
+                None  # known or not: a state that was built again knows no groups
+            )
         return False
 
     def _check(

@@ -19,6 +19,7 @@ from central.scheduler.reserved_capacity import ReservedCapacity
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state import handlers
 from central.scheduler.state.gangs import Gang
+from central.scheduler.status import gang_status
 from tests.central import factories
 from tests.central.scheduler.small_cluster import job
 from tests.simulation.local_disks import LocalDisks
@@ -193,3 +194,16 @@ def test_nics_that_agents_may_have_been_told_stay_planned() -> None:
     rebuild.rebuild(scheduler)
     assert dict(scheduler.state.nodes["n0"].planned_nics) == planned
     assert len(planned) == 3
+
+
+def test_an_admitted_group_whose_pods_come_after_a_rebuild_says_how_they_are() -> None:
+    group, *pods = job("g", 2, gpus=1)
+    scheduler = cluster(factories.node("n0"), group)
+    assert phases(scheduler) == {"g": "Inqueue"}
+    rebuild.rebuild(scheduler)
+    schedule_once(scheduler, pods, 1.0)
+    assert phases(scheduler) == {"g": "Running"}
+
+
+def phases(scheduler: Scheduler) -> dict[str, str]:
+    return {gang.name: gang_status.phase(gang) for gang in scheduler.state.gangs.values()}
