@@ -18,6 +18,9 @@ FENCE = (
     "job_watch.py",
     "object_fence.py",
     "pending_calls.py",
+    # A node filter is a function of a pod class and a node: if it raises, the node is excluded until either changes.
+    "node_filters.py",
+    "gpu_model.py",
 )
 # Where a bug is contained: another one at that moment, or in the look-ups before, is not what the fence is for.
 AT_WORK = {

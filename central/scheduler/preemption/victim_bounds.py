@@ -68,7 +68,8 @@ class RowBounds:
         self, snapshot: Snapshot, table: VictimTable, allowed: Bools, usable: Bools, now: float
     ) -> "RowBounds":
         """allowed: by slot, which gangs may go. usable: by row."""
-        rows = self._changed_rows(snapshot, table, allowed, usable, now)
+        rows, marks = self._changed_rows(snapshot, table, allowed, usable, now)
+        self._marks = -1, -1  # if counting fails, all is counted again
         self._now, self._allowed, self._usable = now, allowed, usable
         if rows is None:
             count = len(snapshot.columns.names)
@@ -92,6 +93,7 @@ class RowBounds:
         else:
             for entry in fresh:
                 heappush(self._heap, entry)
+        self._marks = marks
         return self
 
     def cheapest(self) -> Iterator[tuple[list[float], int]]:
@@ -110,12 +112,13 @@ class RowBounds:
 
     def _changed_rows(
         self, snapshot: Snapshot, table: VictimTable, allowed: Bools, usable: Bools, now: float
-    ) -> Ints | None:
+    ) -> tuple[Ints | None, tuple[int, int]]:
+        """None: all rows. And the marks of the next update."""
         mark, dirty = snapshot.columns.dirty.since(self._marks[0])
         table_mark, changed = table.dirty.since(self._marks[1])
-        self._marks = mark, table_mark
+        marks = mark, table_mark
         if dirty is None or changed is None or now != self._now:
-            return None
+            return None, marks
         have, before = len(allowed), len(self._allowed)
         differ = np.flatnonzero(allowed[:before] != self._allowed[:have])
         other = np.flatnonzero(usable != self._usable).tolist()
@@ -123,7 +126,7 @@ class RowBounds:
         if len(differ):
             entries = np.isin(table.entries.slot, differ)
             rows = np.union1d(rows, table.entries.row[entries])
-        return rows
+        return rows, marks
 
     def _count(self, snapshot: Snapshot, table: VictimTable, allowed: Bools, rows: Ints) -> None:
         columns, entries = snapshot.columns, table.entries

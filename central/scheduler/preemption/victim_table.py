@@ -107,10 +107,11 @@ class VictimTable:
         changed = self._state.pending.take_touched()
         if changed is None or not self.built or self._gone > KEPT_GONE + self.entries.used // 2:
             self._clear()
-            self.built = True
             self.dirty.reset()
             changed = self._state.gangs.values()
+        self.built = False  # if reading fails, all is read again
         self._read(changed)
+        self.built = True
         return self
 
     def may_evict(self, rule: Callable[[Gang], bool], *, by_group: bool) -> Bools:

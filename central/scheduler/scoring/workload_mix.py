@@ -184,8 +184,9 @@ class _CostByRow:
         return np.flatnonzero(~self._stale)
 
     def _invalidate(self) -> None:
-        self._mark, touched = self._columns.dirty.since(self._mark)
+        mark, touched = self._columns.dirty.since(self._mark)
         self._stale[slice(None) if touched is None else touched] = True
+        self._mark = mark
 
     def _look_up(self, rows: Sequence[int]) -> None:
         """Known node states are looked up; the others are computed together."""

@@ -51,7 +51,8 @@ class PodClassCapacity:
 
     def refresh(self) -> "PodClassCapacity":
         columns = self._columns
-        self._mark, dirty = columns.dirty.since(self._mark)
+        mark, dirty = columns.dirty.since(self._mark)
+        self._mark = -1  # if counting fails, all is counted again
         if self.interpod is not None:
             limit = self.interpod.limits()
             if len(limit) != len(self._limit):
@@ -79,6 +80,7 @@ class PodClassCapacity:
                 of = columns.domains.of[level, rows]
                 inside = of >= 0
                 np.add.at(sums, of[inside], change[inside])
+        self._mark = mark
         return self
 
     def _recount(self, row: int) -> None:

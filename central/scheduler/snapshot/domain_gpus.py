@@ -35,10 +35,11 @@ class DomainGpus:
 
     def refresh(self) -> "DomainGpus":
         columns = self._columns
-        self._mark, dirty = columns.dirty.since(self._mark)
+        mark, dirty = columns.dirty.since(self._mark)
+        self._mark = -1  # if counting fails, all is counted again
         if self._relabelled != columns.relabelled:
-            self._relabelled, dirty = columns.relabelled, None
             self._relabel()
+            self._relabelled, dirty = columns.relabelled, None
         if dirty is None or len(dirty) > FEW:
             self._free_by_row = np.maximum(columns.gpus.count, 0)
             self._total_by_row = columns.allocatable[:, 0].copy()
@@ -47,6 +48,7 @@ class DomainGpus:
         else:
             for row in set(dirty):
                 self._recount(row)
+        self._mark = mark
         return self
 
     def order_of_rows(self, rows: Ints, gpus: int) -> Ints:
