@@ -43,13 +43,15 @@ quick: install       ## the pure parts alone: names and layers, model, scheduler
 fast: install        # unit and scenario tests, one simulated day
 	LOCKSTEP_FAST=1 pytest -q -m "not e2e and not slow" -n auto --dist worksteal
 unit: install        ## unit, scenario and simulation tests, slow ones too
-	pytest -q -m "not e2e" -n auto --dist worksteal
+	tests/twice -q -m "not e2e" -n auto --dist worksteal
 sim: install         ## fifty seeded days that break and heal
 	LOCKSTEP_DAYS=50 pytest -q tests/simulation -n auto
 nightly: install     ## 10,000 days, 100,000 stories, 1,000 nemeses, 10^6 hostile objects, 10,000 claims; fewer: LOCKSTEP_DAYS=, _STORIES=, _NEMESIS=, _OBJECTS=, _CLAIMS=
 	pytest -q tests/simulation/nightly.py tests/central/poison/nightly.py \
 	    tests/central/scheduler/preemption/nightly.py -n auto --dist worksteal -o console_output_style=count
 	LOCKSTEP_LONG=1 pytest -q tests/central/server/test_strangers.py
+	LOCKSTEP_TRAINING_STORIES=100000 pytest -q tests/central/controllers/training -n auto --dist worksteal
+	LOCKSTEP_REQUESTS=1000000 pytest -q tests/central/coordinator/test_hostile_requests.py
 mutants: install     ## change the deciding modules one by one; tests should fail (MUTANTS=number, SEED=)
 	python -m tests.mutation.run --mutants $(or $(MUTANTS),20) --seed $(or $(SEED),1)
 e2e: install         ## the shipped manifests on a real Kubernetes (root, Debian-like; builds and caches it)

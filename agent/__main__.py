@@ -1,4 +1,4 @@
-"""lockstep-agent run | gpu-setup | topology | capture."""
+"""lockstep-agent run | gpu-setup | topology | capture | migrate."""
 
 import logging
 import os
@@ -10,6 +10,7 @@ from agent import commands
 from agent.flags import parser
 from agent.gpu_setup import command as gpu_setup
 from agent.machine.facts import Unusable
+from agent.migrate import migrate_command as migrate
 from agent.settings import Settings, settings
 from protos.common import logs
 
@@ -21,6 +22,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return commands.topology(given)
         if given.command == "capture":
             return commands.capture(given)
+        if given.command == "migrate":
+            return migrate.run(given)
         if given.command in ("gpu-setup", "keeper"):
             return gpu_setup.run(given)
         return run(settings(given))

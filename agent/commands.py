@@ -9,7 +9,7 @@ from pathlib import Path
 
 from agent import nvml
 from agent.machine import capture as captures
-from agent.machine import host, sysfs
+from agent.machine import host, pcie_source, sysfs
 from agent.machine.facts import Machine
 from agent.machine.survey import survey
 from protos import matrix
@@ -20,12 +20,17 @@ def observe(
     driver_root: str | Path | None = None,
     sysfs_root: str | Path = "/sys",
     proc_root: str | Path = "/proc",
+    *,
+    pcie_tree: str | Path | None = None,
+    node: str = "",
 ) -> Machine:
     """Reads the machine from the capture if one is given, else this machine. Raises Unusable."""
     if capture:
         return captures.load(capture)
     return Machine(
-        nvml=nvml.read(driver_root), sysfs=sysfs.read(sysfs_root), host=host.read(proc_root)
+        nvml=nvml.read(driver_root),
+        sysfs=pcie_source.with_tree(sysfs.read(sysfs_root), pcie_tree, driver_root, node),
+        host=host.read(proc_root),
     )
 
 
@@ -50,6 +55,15 @@ def add_machine_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         default="/proc",
         help="the host's /proc (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--pcie-tree",
+        metavar="PATH",
+        default=os.environ.get("NCCL_TOPO_FILE"),
+        help="the PCIe tree of a VM that hides it: NCCL's topology file, or lines with the PCI "
+        "addresses behind one switch; a directory has a file for each node by name, else default "
+        "(default: NCCL_TOPO_FILE, else run/nvidia-topologyd/virtualTopology.xml below the driver "
+        "root, else /sys)",
     )
 
 
@@ -93,5 +107,10 @@ def capture(arguments: argparse.Namespace) -> int:
 
 def _observed(arguments: argparse.Namespace) -> Machine:
     return observe(
-        arguments.capture, arguments.driver_root, arguments.sysfs_root, arguments.proc_root
+        arguments.capture,
+        arguments.driver_root,
+        arguments.sysfs_root,
+        arguments.proc_root,
+        pcie_tree=arguments.pcie_tree,
+        node=getattr(arguments, "node", "") or os.environ.get("NODE_NAME", ""),
     )

@@ -54,6 +54,8 @@ class DeviceMonitor:
         self.nics: dict[str, DeviceHealth] = {}  # by name
         self.slices: dict[str, DeviceHealth] = {}  # by UUID
         self.refreshed_at = 0.0  # monotonic time
+        self._driver_worked = False  # in this run of the agent
+        self.driver_gone_at: float | None = None  # monotonic time since which NVML can't be opened
         self.xids: dict[tuple[str, int], int] = {}  # counts by UUID and XID
         self.events = (
             None if settings.capture else nvml.EventListener(settings.driver_root, self.on_event)
@@ -144,11 +146,16 @@ class DeviceMonitor:
         return self.sharing.with_sharing(topology, self.facts)
 
     def _warn(self, topology: NodeTopology) -> None:
-        """Warns once about each limitation of the RDMA NICs."""
+        """Warns once about each limitation of the RDMA NICs, and of the agent's rights."""
         idle = selector.unmatched(topology, self._settings.rdma_devices)
         warnings = {f"--rdma-devices: no RDMA NIC matches {each}" for each in idle}
         if any(hca.shares for hca in topology.hcas):
             warnings.update(matrix.notes(topology))
+        warnings |= {
+            f"GPU {gpu.index}: the driver refuses the agent {', '.join(gpu.denied)}"
+            for gpu in self.facts
+            if gpu.denied
+        }
         for sentence in sorted(warnings - self._warned):
             log.warning("%s", sentence)
         self._warned = warnings
@@ -193,12 +200,20 @@ class DeviceMonitor:
         s = self._settings
         try:
             machine = self._driver.call(
-                lambda: commands.observe(s.capture, s.driver_root, s.sysfs_root, s.proc_root),
+                lambda: commands.observe(
+                    s.capture,
+                    s.driver_root,
+                    s.sysfs_root,
+                    s.proc_root,
+                    pcie_tree=s.pcie_tree,
+                    node=s.node,
+                ),
                 s.driver_wait_s,
             )
         except CaptureError:
             raise
         except (Unusable, TimedOut) as error:
+            self._note_driver(isinstance(error, nvml.NvmlError))
             self._log.failed(f"{error}; retrying every {s.survey_every_s:g} s")
             if known.gpus:
                 if not isinstance(error, TimedOut):
@@ -207,11 +222,19 @@ class DeviceMonitor:
             return self._surveyed(
                 Machine(NvmlFacts(), sysfs.read(s.sysfs_root), host.read(s.proc_root))
             )
+        self._note_driver(False)
+        self._driver_worked = True
         self.minors.update({gpu.uuid: gpu.minor for gpu in machine.nvml.gpus})
         self.facts = machine.nvml.gpus
         seen = self._surveyed(machine)
         self._log.ok(f"{len(seen.gpus)} GPUs, {len(seen.hcas)} RDMA NICs")
         return gpu_health.keep_layout(known, seen)
+
+    def _note_driver(self, gone: bool) -> None:
+        if not gone:
+            self.driver_gone_at = None
+        elif self._driver_worked and self.driver_gone_at is None:
+            self.driver_gone_at = time.monotonic()
 
     def _surveyed(self, machine: Machine) -> NodeTopology:
         return survey(machine, functions=selector.functions(self._settings.rdma_devices))

@@ -12,10 +12,13 @@ from typing import NoReturn
 from agent import commands
 from agent.gpu_setup.command import add_arguments as add_setup_arguments
 from agent.health.gpu_health import HoldDown
+from agent.migrate.migrate_command import add_arguments as add_migrate_arguments
 from agent.nics import selector
 from agent.settings import version
 from agent.sharing import sharing_mode
 from protos.common import logs
+
+MOST_CHANNELS = 2047  # as many as the driver creates by default, from 0
 
 
 class Parser(argparse.ArgumentParser):
@@ -40,7 +43,12 @@ def parser() -> Parser:
     commands.add_machine_arguments(run)
     _add_run_arguments(run)
     topology = kinds.add_parser(
-        "topology", help="print the machine's topology matrix", allow_abbrev=False
+        "topology",
+        help="print the machine's topology matrix, in the words of nvidia-smi topo -m",
+        description="Prints the machine's topology matrix, in the words of nvidia-smi topo -m. "
+        "PCIe paths come from /sys: two host bridges of one NUMA node are NODE, also on machines "
+        "where nvidia-smi prints SYS for them.",
+        allow_abbrev=False,
     )
     commands.add_topology_arguments(topology)
     add_setup_arguments(
@@ -56,6 +64,14 @@ def parser() -> Parser:
         "capture", help="print the machine as a JSON capture", allow_abbrev=False
     )
     commands.add_capture_arguments(capture)
+    add_migrate_arguments(
+        kinds.add_parser(
+            "migrate",
+            help="print what the configuration of NVIDIA's device plugin, and the pods that use it or "
+            "HAMi, become",
+            allow_abbrev=False,
+        )
+    )
     return top
 
 
@@ -95,6 +111,14 @@ def _add_run_arguments(run: argparse.ArgumentParser) -> None:
         ("auto", "always", "never"),
         "auto",
     )
+    flag(
+        "--imex-channel NUMBER",
+        "IMEX channel for containers with whole GPUs, so that they can use NVLink between the "
+        "machines of an NVLink domain (default: none); the node must have "
+        "/dev/nvidia-caps-imex-channels/channelNUMBER and run nvidia-imex",
+        _channel,
+        -1,
+    )
     _add_sharing_arguments(run)
     _add_cdi_arguments(run)
     _add_rdma_arguments(run)
@@ -116,6 +140,14 @@ def _add_run_arguments(run: argparse.ArgumentParser) -> None:
         "timeout of driver calls in seconds (default: %(default)g)",
         _seconds,
         20.0,
+    )
+    flag(
+        "--driver-lost SECONDS",
+        "seconds after which a driver that worked in this run of the agent and cannot be opened "
+        "any more fails the liveness probe, so that a new container gets a new driver's library "
+        "(default: %(default)g)",
+        _seconds,
+        180.0,
     )
     held = HoldDown()
     flag(
@@ -169,6 +201,12 @@ def _add(
         parser.add_argument(name, choices=kind, default=default, help=about)
     else:
         parser.add_argument(name, type=kind, default=default, metavar=value, help=about)
+
+
+def _channel(text: str) -> int:
+    if not text.isdecimal() or int(text) > MOST_CHANNELS:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a channel from 0 to {MOST_CHANNELS}")
+    return int(text)
 
 
 def _add_sharing_arguments(run: argparse.ArgumentParser) -> None:

@@ -79,6 +79,7 @@ class Agent:
             "never" if s.capture else s.pass_device_nodes,
             s.dev_root,
             s.proc_root,
+            imex_channel=s.imex_channel,
         )
         specs = Specs(s.cdi_dir) if s.cdi_dir else None
         return table.Services(
@@ -154,7 +155,8 @@ class Agent:
         log.info("serving metrics and probes on port %d", self._probes.port)
 
     def _unhealthy(self) -> str:
-        """Failures that only a restart can mend; a driver that hangs is not one of them."""
+        """Failures that only a restart can mend; a driver that hangs is not one of them, one that
+        was replaced is: a new container gets the new driver's library."""
         dead = [thread.name for thread in self._threads if not thread.is_alive()]
         if dead:
             return f"threads ended: {', '.join(dead)}"
@@ -162,6 +164,9 @@ class Agent:
         late_s = time.monotonic() - self._monitor.refreshed_at
         if late_s > 3 * s.survey_every_s + 2 * s.driver_wait_s + 30:
             return f"last hardware survey {late_s:.0f} s ago"
+        gone_at = self._monitor.driver_gone_at
+        if gone_at is not None and time.monotonic() - gone_at > s.driver_lost_s:
+            return f"NVML worked in this run and cannot be opened for {s.driver_lost_s:g} s"
         return ""
 
     def _unready(self) -> str:

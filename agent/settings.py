@@ -22,11 +22,14 @@ class Settings:
     dev_root: Path = Path("/dev")
     driver_root: Path | None = None
     capture: Path | None = None
+    pcie_tree: Path | None = None
     report_every_s: float = 5.0
     survey_every_s: float = 30.0
     driver_wait_s: float = 20.0
+    driver_lost_s: float = 180.0
     hold_down: HoldDown = field(default_factory=HoldDown)
     pass_device_nodes: str = "auto"
+    imex_channel: int = -1  # -1: none
     share_gpus: str = "all"
     share_config: Path | None = None
     gpu_memory: str = "auto"
@@ -62,7 +65,7 @@ def settings(arguments: argparse.Namespace) -> Settings:
     given["hold_down"] = HoldDown(
         values["hold"], values["hold_most"], values["hold_xid"], values["settled"]
     )
-    for name in ("sysfs_root", "proc_root", "driver_root", "capture"):
+    for name in ("sysfs_root", "proc_root", "driver_root", "capture", "pcie_tree"):
         given[name] = Path(given[name]) if given[name] else None
     if given["device_mode"] in ("cdi", "both") and not given["cdi_dir"]:
         raise Unusable(

@@ -2,7 +2,20 @@
 
 import sys
 
-from central.cli.main import main
+
+def main() -> int:
+    try:
+        from central.cli.main import main as command
+    except ModuleNotFoundError as error:  # pip install lockstep alone is for training images
+        package = error.name
+    else:
+        return command()
+    print(
+        f"lockstep: the package {package} is missing; pip install 'lockstep[central]'",
+        file=sys.stderr,
+    )
+    return 2
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -3,12 +3,13 @@
 
 from collections.abc import Iterator, Mapping
 
-from protos import slicing
+from protos import nic_access, slicing
 from protos.topology import Gpu, NodeTopology, RdmaLimit
 
 LOCKABLE = 1 << 30  # bytes; below this limit RDMA programs fail or fall back to TCP
 AFFINITY = ("CPU Affinity", "NUMA Affinity", "GPU NUMA ID")
 NONE = "N/A"
+# NODE and SYS are told apart by the NUMA nodes in /sys, where nvidia-smi asks the driver.
 LEGEND = """Legend:
 
   X    = Self
@@ -45,6 +46,8 @@ def table(topology: NodeTopology, holders: Mapping[str, str] | None = None) -> s
     if topology.hcas:
         nics = [f"  NIC{position}: {hca.name}" for position, hca in enumerate(topology.hcas)]
         parts.append("\n".join(["NIC Legend:", "", *nics, ""]))
+    if topology.pcie_source:
+        parts.append(f"PCIe paths are from {topology.pcie_source}")
     if mig := [*_slices(topology, holders), *_modes(topology)]:
         parts.append("\n".join(["MIG:", "", *mig, ""]))
     if shared := list(_shared(topology)):
@@ -60,6 +63,8 @@ def table(topology: NodeTopology, holders: Mapping[str, str] | None = None) -> s
     ]
     if unhealthy:
         parts.append("\n".join(["Unhealthy:", "", *unhealthy, ""]))
+    if access := list(nic_access.lines(topology)):
+        parts.append("\n".join(["NICs for pods:", "", *access, ""]))
     if warnings := notes(topology):
         parts.append("\n".join(["RDMA:", "", *(f"  {each}" for each in warnings), ""]))
     weak = [f"  GPU{pair.a} and GPU{pair.b}: {pair.why}" for pair in topology.weak]
@@ -76,12 +81,31 @@ def notes(topology: NodeTopology) -> tuple[str, ...]:
             "RDMA devices are in exclusive network namespaces (rdma system show): only pods with "
             "hostNetwork can use the NICs of the host"
         )
+    if _hidden(topology):
+        found.append(
+            "each GPU and NIC is in a PCI domain of its own, so /sys does not show which are close: "
+            "give the agent the provider's topology file for NCCL (--pcie-tree, "
+            "components/pcie-tree)"
+        )
     if topology.hcas and 0 < topology.memlock < LOCKABLE:
         found.append(
             f"the container runtime limits locked memory to {topology.memlock // 1024} KiB, too "
             "little for RDMA (set LimitMEMLOCK=infinity for the runtime, or add CAP_IPC_LOCK to the container)"
         )
     return tuple(found)
+
+
+def _hidden(topology: NodeTopology) -> bool:
+    """Whether no two devices share a PCI domain, on a machine that is not Grace."""
+    addresses = [gpu.pci for gpu in topology.gpus] + [hca.pci for hca in topology.hcas]
+    domains = {address.partition(":")[0] for address in addresses}
+    return (
+        not topology.pcie_source
+        and len(topology.gpus) > 1
+        and len(topology.hcas) > 1
+        and len(domains) == len(addresses)
+        and all(gpu.gpu_numa < 0 for gpu in topology.gpus)
+    )
 
 
 def _aligned(rows: list[list[str]]) -> list[str]:
@@ -114,7 +138,7 @@ def _shared(topology: NodeTopology) -> Iterator[str]:
 def _modes(topology: NodeTopology) -> Iterator[str]:
     """GPUs in MIG mode without slices, and those whose mode changes at the next reset."""
     for gpu in topology.gpus:
-        if gpu.mig and not gpu.slices:
+        if gpu.mig and not gpu.slices and gpu.healthy:
             how = f"nvidia-smi mig -i {gpu.index} -cgi PROFILE -C"
             yield f"  GPU{gpu.index}: MIG mode is on without slices ({how})"
         if gpu.mig_change:
@@ -181,6 +205,7 @@ def to_json(node: str, topology: NodeTopology) -> dict[str, object]:
                 "driver": hca.driver,
                 "net": hca.net,
                 "physical": hca.physical,
+                "pods": nic_access.access(hca, topology),
             }
             for hca in topology.hcas
         ],
@@ -194,6 +219,7 @@ def to_json(node: str, topology: NodeTopology) -> dict[str, object]:
         "rdma_exclusive": topology.rdma_exclusive,
         "memlock": topology.memlock,
         "driver_version": topology.driver_version,
+        "pcie_source": topology.pcie_source or "/sys",
         "bandwidth_gb_per_s": [list(row) for row in topology.bandwidth],
         "weak": [{"gpus": [pair.a, pair.b], "why": pair.why} for pair in topology.weak],
     }

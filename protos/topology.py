@@ -102,6 +102,7 @@ class NodeTopology:
     rdma_exclusive: bool = False  # RDMA devices are visible only in their network namespace
     memlock: int = 0  # bytes that containers may lock; -1: no limit, 0: unknown
     driver_version: str = ""
+    pcie_source: str = ""  # the file that PCIe paths come from; empty: /sys
     bandwidth: tuple[tuple[float, ...], ...] = ()  # GB/s per direction, by pair of GPUs
     weak: tuple[Weak, ...] = ()
 

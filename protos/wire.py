@@ -56,6 +56,7 @@ def to_topology(topology: NodeTopology) -> pb.Topology:
         rdma_exclusive=topology.rdma_exclusive,
         memlock=topology.memlock,
         driver_version=topology.driver_version,
+        pcie_source=topology.pcie_source,
         bandwidth=[pb.PairRow(gb_per_s=row) for row in topology.bandwidth],
         weak=_messages(pb.Weak, topology.weak),
     )
@@ -96,6 +97,7 @@ def from_topology(message: pb.Topology) -> NodeTopology:
         rdma_exclusive=message.rdma_exclusive,
         memlock=message.memlock,
         driver_version=message.driver_version,
+        pcie_source=message.pcie_source,
         bandwidth=tuple(tuple(row.gb_per_s) for row in message.bandwidth),
         weak=_values(Weak, message.weak),
     )

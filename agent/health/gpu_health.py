@@ -4,7 +4,11 @@ the driver's XIDs and the time go in; the new state and the topology to report c
 A GPU is unhealthy from the first error on. It is healthy again after a hold-down without errors, so
 that a GPU that fails every minute is not advertised every minute. Each failure doubles the
 hold-down, up to a maximum. A GPU that then stays healthy for `settled_s` starts again with the
-first hold-down.
+first hold-down. An error for which the driver asks for nothing (recovery action none) starts a
+hold-down that is not doubled.
+
+A link of NVLink has two ends. If the GPU at the far end is lost or was reset, a link that is down
+speaks against that GPU alone.
 
 Example with a hold-down of 10 s: an error from 0 s to 3 s makes the GPU unhealthy from 0 s to 13 s.
 A second error from 20 s to 21 s makes it unhealthy from 20 s to 41 s, because this time the
@@ -13,8 +17,8 @@ hold-down is 20 s.
 Design: docs/design/0021-gpu-health.md
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from agent.machine import findings, xid_rules
 from agent.machine.facts import GpuFacts
@@ -22,6 +26,7 @@ from agent.machine.findings import Finding
 from protos.topology import Gpu, NodeTopology
 
 ABSENT = "no longer listed"
+ACTING = (xid_rules.RESTART, xid_rules.RESET, xid_rules.LINK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,7 @@ class Expiring:
 
     finding: Finding
     until: float
+    link: bool = False  # of class LINK
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +66,14 @@ class DeviceHealth:
     clear_since: float | None = None  # unhealthy, but without an error since this time
     failures: int = 0
     expiring: tuple[Expiring, ...] = ()
-    links: frozenset[int] = frozenset()  # NVLinks that this process has seen active
+    # NVLinks that this process has seen active: the far end's PCI address by link.
+    links: Mapping[int, str] = field(default_factory=dict)
+    excused: frozenset[int] = frozenset()  # links that went down with the GPU at their far end
     ecc: int = -1  # uncorrectable errors at the last survey
     lost: bool = False
 
     def hold_s(self, hold_down: HoldDown) -> float:
-        doubled = hold_down.hold_s * 2.0 ** min(self.failures - 1, 60)
+        doubled = hold_down.hold_s * 2.0 ** min(max(self.failures - 1, 0), 60)
         return min(hold_down.max_hold_s, doubled)
 
 
@@ -84,6 +92,11 @@ def step(
     events = tuple(events)
     following: dict[str, DeviceHealth] = {}
     gpus = []
+    lost = {
+        gpu.pci
+        for gpu in seen.gpus
+        if _gone(known.get(gpu.uuid, DeviceHealth()), by_uuid.get(gpu.uuid))
+    } - {""}
     for gpu in seen.gpus:
         xids = [
             event.xid
@@ -91,7 +104,9 @@ def step(
             if event.uuid in ("", gpu.uuid) and not confined_to_slices(event, gpu)
         ]
         health = known.get(gpu.uuid, DeviceHealth(since=now))
-        health = _next(health, gpu, by_uuid.get(gpu.uuid), xids, now=now, hold_down=hold_down)
+        found = by_uuid.get(gpu.uuid)
+        health = _observe(health, found, lost)
+        health = _next(health, gpu, found, xids, now=now, hold_down=hold_down)
         following[gpu.uuid] = health
         gpus.append(replace(gpu, healthy=health.cause is None, why=reason(health, hold_down)))
     return following, replace(seen, gpus=tuple(gpus))
@@ -113,41 +128,65 @@ def _next(
     now: float,
     hold_down: HoldDown,
 ) -> DeviceHealth:
-    health = _observe(health, gpu, facts)
     expiring = [each for each in health.expiring if each.until > now]
     # A driver that reports a recovery action also reports when no reset is needed any more.
     reports_recovery = facts is not None and facts.wear.recovery >= 0
     momentary: Finding | None = None  # an error that is over as soon as it has happened
     for code in xids:
         kind, finding = xid_rules.classify(code)
-        if kind not in (xid_rules.RESTART, xid_rules.RESET):
+        if kind not in ACTING or (kind == xid_rules.LINK and health.excused):
             continue
         momentary = momentary or finding
-        if kind == xid_rules.RESET and not reports_recovery:
+        if kind != xid_rules.RESTART and not reports_recovery:
             expiring = [each for each in expiring if each.finding != finding]
-            expiring.append(Expiring(finding, now + hold_down.xid_s))
+            link = kind == xid_rules.LINK
+            expiring.append(Expiring(finding, now + hold_down.xid_s, link))
     if facts is not None and facts.wear.ecc_volatile > health.ecc >= 0:
         momentary = momentary or Finding("ecc", "an uncorrectable memory error")
     if facts is not None and facts.wear.ecc_volatile >= 0:
         health = replace(health, ecc=facts.wear.ecc_volatile)
-    lasting = _reading(gpu, facts) or (findings.links(facts, health.links) if facts else None)
+    down = findings.links(facts, frozenset(health.links) - health.excused) if facts else None
+    lasting = _reading(gpu, facts) or down
     lasting = lasting or (expiring[0].finding if expiring else None)
     health = replace(health, expiring=tuple(expiring))
-    health = advance(health, lasting or momentary, now, hold_down)
+    harmless = not lasting and facts is not None and facts.wear.recovery == 0
+    health = advance(health, lasting or momentary, now, hold_down, counts=not harmless)
     return replace(health, clear_since=now) if momentary and not lasting else health
 
 
-def _observe(health: DeviceHealth, gpu: Gpu, facts: GpuFacts | None) -> DeviceHealth:
-    """Remembers the active links. Forgets XIDs after a reset: the GPU was lost for a time, or its
-    error counter is lower than before."""
-    lost = facts is None or bool(facts.fault)
-    reset = health.lost and not lost
-    if facts is not None and 0 <= facts.wear.ecc_volatile < health.ecc:
-        reset = True
-    if reset:
+def _gone(health: DeviceHealth, facts: GpuFacts | None) -> bool:
+    """Whether the GPU is lost, was reset a moment ago, or needs a recovery."""
+    return facts is None or bool(facts.fault) or facts.wear.recovery > 0 or _reset(health, facts)
+
+
+def _reset(health: DeviceHealth, facts: GpuFacts) -> bool:
+    """The GPU was lost for a time, or its error counter is lower than before."""
+    if health.lost and not facts.fault:
+        return True
+    return 0 <= facts.wear.ecc_volatile < health.ecc
+
+
+def _observe(health: DeviceHealth, facts: GpuFacts | None, lost: Container[str]) -> DeviceHealth:
+    """Remembers the active links, and which of the others went down with the GPU at their far end.
+    Forgets XIDs after a reset, and XIDs about links of which the far end is lost. lost: PCI
+    addresses."""
+    if facts is None:
+        return replace(health, lost=True)
+    if _reset(health, facts):
         health = replace(health, expiring=(), ecc=-1)
-    up = frozenset(link.link for link in facts.nvlinks if link.active) if facts else frozenset()
-    return replace(health, lost=lost, links=health.links | up)
+    if facts.fault:
+        return replace(health, lost=True)
+    up = {link.link: link.remote_pci for link in facts.nvlinks if link.active}
+    links = {**health.links, **up}
+    excused = frozenset(
+        link
+        for link, far in links.items()
+        if link not in up and (link in health.excused or far in lost)
+    )
+    expiring = health.expiring
+    if excused:
+        expiring = tuple(each for each in expiring if not each.link)
+    return replace(health, lost=False, links=links, excused=excused, expiring=expiring)
 
 
 def _reading(gpu: Gpu, facts: GpuFacts | None) -> Finding | None:
@@ -161,13 +200,19 @@ def _reading(gpu: Gpu, facts: GpuFacts | None) -> Finding | None:
 
 
 def advance(
-    health: DeviceHealth, cause: Finding | None, now: float, hold_down: HoldDown
+    health: DeviceHealth,
+    cause: Finding | None,
+    now: float,
+    hold_down: HoldDown,
+    *,
+    counts: bool = True,
 ) -> DeviceHealth:
-    """The state after a survey that found this error, or None."""
+    """The state after a survey that found this error, or None. counts: the error doubles the next
+    hold-down."""
     if cause is not None:
         if health.cause is None:
             settled = now - health.since >= hold_down.settled_s
-            failures = 1 if settled else health.failures + 1
+            failures = (0 if settled else health.failures) + counts
             return replace(health, cause=cause, since=now, clear_since=None, failures=failures)
         return replace(health, cause=cause, clear_since=None)
     if health.cause is None:

@@ -21,6 +21,7 @@ from agent.resources.device_resource import (
     Device,
     DeviceRequest,
     DeviceResource,
+    PodKey,
     Refused,
 )
 from protos.stubs import deviceplugin_pb2 as pb
@@ -32,14 +33,16 @@ log = logging.getLogger(__name__)
 LIST_S = 2.0
 HOLDER_S = 3.0  # to find the container; the kubelet's timeout of PreStartContainer is 30 s
 
-OPTIONS = pb.DevicePluginOptions(pre_start_required=True, get_preferred_allocation_available=True)
-
 
 class DevicePlugin(rpc.DevicePluginServicer):
     def __init__(self, resource: DeviceResource, node: AgentNode, grants: ObservedGrants) -> None:
         self.resource = resource
+        self.options = pb.DevicePluginOptions(
+            pre_start_required=resource.pre_start_required, get_preferred_allocation_available=True
+        )
         self._node, self.grants = node, grants
         self._reused: frozenset[str] = frozenset()  # devices that the pod in admission may have
+        self._current: PodKey | None = None  # the pod in admission, if known
         self._asked: frozenset[ContainerKey] = frozenset()
         self._count = threading.Lock()
         self.streams = 0  # open ListAndWatch calls
@@ -49,7 +52,7 @@ class DevicePlugin(rpc.DevicePluginServicer):
     def GetDevicePluginOptions(
         self, request: pb.Empty, context: grpc.ServicerContext
     ) -> pb.DevicePluginOptions:
-        return OPTIONS
+        return self.options
 
     def ListAndWatch(
         self, request: pb.Empty, context: grpc.ServicerContext
@@ -85,6 +88,7 @@ class DevicePlugin(rpc.DevicePluginServicer):
         must = {each for one in asked for each in one.must_include_deviceIDs}
         offered = {each for one in asked for each in one.available_deviceIDs} - must
         listed = self.grants.list_now(LIST_S, offered)
+        current = self._current if must and must <= self._reused else None
         self._reused = frozenset(must)
         if listed is None:
             log.warning("pod-resources unavailable; choosing devices without pod identity")
@@ -98,9 +102,11 @@ class DevicePlugin(rpc.DevicePluginServicer):
                 each.allocation_size,
                 listed,
                 self._asked,
+                current,
             )
             choice = self.resource.preferred(wanted, state)
             self._asked = choice.asked
+            self._current = choice.key[:2] if choice.key else None
             log.info(
                 "prefer %d of %d: %s (%s)",
                 each.allocation_size,

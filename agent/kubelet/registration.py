@@ -15,7 +15,7 @@ import grpc
 from agent.backoff import Backoff, StateLogger
 from agent.kubelet.directory_watch import DirectoryWatch
 from agent.kubelet.latency import Latency
-from agent.kubelet.plugin import OPTIONS, DevicePlugin
+from agent.kubelet.plugin import DevicePlugin
 from agent.node import AgentNode
 from agent.sockets import CHANNEL, PATH_BYTES, Identity, details, identity
 from protos.stubs import deviceplugin_pb2 as pb
@@ -145,7 +145,7 @@ class PluginRegistration:
             version=VERSION,
             endpoint=self._resource.endpoint,
             resource_name=self._resource.name,
-            options=OPTIONS,
+            options=self._plugin.options,
         )
         with grpc.insecure_channel(f"unix:{self.socket}", options=CHANNEL) as channel:
             try:

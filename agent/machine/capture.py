@@ -37,6 +37,7 @@ class _File:
     infiniband: tuple[facts.InfinibandDevice, ...] = ()
     rdma_cgroup: facts.RdmaCgroup | None = None
     rdma_exclusive: bool = False
+    pcie_source: str = ""
 
 
 class CaptureError(Unusable):
@@ -77,7 +78,12 @@ def loads(text: str, name: str = "capture") -> Machine:
     return Machine(
         nvml=NvmlFacts(file.driver_version, file.nvml_version, file.cuda_version, file.gpus),
         sysfs=SysfsFacts(
-            file.pci, file.numa, file.infiniband, file.rdma_cgroup, file.rdma_exclusive
+            file.pci,
+            file.numa,
+            file.infiniband,
+            file.rdma_cgroup,
+            file.rdma_exclusive,
+            file.pcie_source,
         ),
         host=file.host,
     )
@@ -101,6 +107,7 @@ def dumps(captured: Machine) -> str:
         infiniband=sysfs.infiniband,
         rdma_cgroup=sysfs.rdma_cgroup,
         rdma_exclusive=sysfs.rdma_exclusive,
+        pcie_source=sysfs.pcie_source,
     )
     return _layout(_plain(file), "") + "\n"
 

@@ -102,6 +102,7 @@ class GpuFacts:
     platform: Platform | None = None
     wear: Wear = Wear()
     fault: str = ""  # why NVML can't read this GPU
+    denied: tuple[str, ...] = ()  # calls that the driver refused for lack of rights
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +177,7 @@ class SysfsFacts:
     infiniband: tuple[InfinibandDevice, ...] = ()
     rdma_cgroup: RdmaCgroup | None = None
     rdma_exclusive: bool = False  # RDMA devices are visible only in their network namespace
+    pcie_source: str = ""  # where the paths of pci come from; empty: /sys
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,25 @@ RECOVERY = {
 }
 FABRIC_STATES = ("not supported", "not started", "in progress", "completed")
 COMPLETED, UNHEALTHY = 3, 2
+# Without any of these the slices of a GPU in MIG mode, or their sizes, are unknown.
+MIG_CALLS = frozenset(
+    f"nvmlDeviceGet{name}"
+    for name in (
+        "MigMode",
+        "MaxMigDeviceCount",
+        "MigDeviceHandleByIndex",
+        "MemoryInfo",
+        "UUID",
+        "GpuInstanceId",
+        "ComputeInstanceId",
+        "Attributes_v2",
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    kind: str  # the class in metrics: lost, fabric, recovery, rows, pages, nvlink, ecc, xid, silent
+    kind: str  # the class in metrics: lost, fabric, recovery, rows, pages, permission, nvlink, ecc, xid, silent
     why: str
 
 
@@ -29,7 +43,19 @@ def of(gpu: GpuFacts) -> Finding | None:
         return Finding("lost", gpu.fault)
     if not gpu.uuid:
         return Finding("lost", "NVML reports no UUID")
-    return _wear(gpu) or (None if gpu.mig else _fabric(gpu))
+    return _wear(gpu) or _denied(gpu) or (None if gpu.mig else _fabric(gpu))
+
+
+def _denied(gpu: GpuFacts) -> Finding | None:
+    """MIG slices that the agent may not read are unknown, which is not the same as none."""
+    refused = MIG_CALLS.intersection(gpu.denied)
+    if not refused or not (gpu.mig or "nvmlDeviceGetMigMode" in refused):
+        return None
+    return Finding(
+        "permission",
+        f"the driver refuses the agent {min(refused)} in MIG mode: add components/mig to the "
+        "agent's manifests",
+    )
 
 
 def _wear(gpu: GpuFacts) -> Finding | None:

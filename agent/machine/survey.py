@@ -1,8 +1,10 @@
 """survey() derives a machine's topology from its raw facts. Pure. nvlink_pairs.py has NVLink and
 bandwidth.
 
-PCIe: the paths below /sys/devices tell which switch, root port and host bridge two devices share.
-Across host bridges the NUMA node decides.
+PCIe: the paths below /sys/devices (or of a file, see pcie_tree) tell which switch, root port and
+host bridge two devices share. Across host bridges the NUMA node decides. So two host bridges of one
+NUMA node are NODE, as the legend of `nvidia-smi topo -m` has it; on some machines that program
+prints SYS for them (docs/concepts/topology.md).
 
 An island is a connected component of GPUs joined by NVLink. On a cube mesh that is all eight GPUs,
 although not every pair is joined. A GPU without NVLink is an island of its own, so every GPU is on
@@ -42,6 +44,7 @@ def survey(machine: Machine, *, functions: bool = False) -> NodeTopology:
         numa_nodes=tuple(NumaNode(numa.id, numa.cpus) for numa in machine.sysfs.numa),
         rdma_cgroup=_limits(machine.sysfs.rdma_cgroup, nics),
         rdma_exclusive=machine.sysfs.rdma_exclusive,
+        pcie_source=machine.sysfs.pcie_source,
         memlock=machine.host.memlock,
         driver_version=machine.nvml.driver_version,
         bandwidth=tuple(map(tuple, nvlink_pairs.bandwidth(gpus, links))),

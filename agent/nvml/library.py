@@ -40,6 +40,7 @@ UNSUPPORTED = {
     pynvml.NVML_ERROR_UNKNOWN,
 }
 
+_own = threading.local()  # .denied: calls that the driver refused this thread, see denials()
 _lock = threading.Lock()  # guards initialisation and shutdown, which NVML counts
 _inside = 0  # threads inside opened()
 
@@ -53,12 +54,7 @@ def opened(driver_root: str | Path | None = None) -> Iterator[None]:
     """Initialises NVML for the block. Raises NvmlError, also for NVML errors inside the block."""
     global _inside  # noqa: PLW0603  guarded by _lock, like pynvml's own count
     with _lock:
-        _load(Path(driver_root) if driver_root else None)
-        try:
-            pynvml.nvmlInit()
-        except pynvml.NVMLError as error:
-            _forget()
-            raise NvmlError(_trouble(error)) from error
+        _initialise(Path(driver_root) if driver_root else None)
         _inside += 1
     try:
         yield
@@ -70,20 +66,25 @@ def opened(driver_root: str | Path | None = None) -> Iterator[None]:
             try_query(pynvml.nvmlShutdown)
 
 
-def _load(root: Path | None) -> None:
-    """From the loader's path (where the container toolkit puts the library), else below root."""
-    if pynvml.nvmlLib is not None:
+def _initialise(root: Path | None) -> None:
+    """With the library in use, else that on the loader's path (where the container toolkit puts
+    it), else those below root. When the driver is replaced, the toolkit's mount keeps the old
+    library for the life of the container, and the new one is below root. Raises NvmlError."""
+    problems: list[str] = []
+    mismatch: Any = None
+    if pynvml.nvmlLib is not None and (mismatch := _mismatch()) is None:
         return
-    paths = [LIBRARY, *map(str, _candidates(root))]
-    problems = []
-    for path in paths:
+    for path in (LIBRARY, *map(str, _candidates(root))):
         try:
             pynvml.nvmlLib = ctypes.CDLL(path)
         except OSError as error:
             if "cannot open shared object file" not in str(error):
                 problems.append(str(error))  # the file exists, but can't be loaded
             continue
-        return
+        if (mismatch := _mismatch()) is None:
+            return
+    if mismatch is not None:
+        raise NvmlError(_trouble(mismatch)) from mismatch
     if problems:
         raise NvmlError(f"could not load NVIDIA's library {LIBRARY}: {problems[0]}")
     where = f" or below {root}" if root else ""
@@ -91,6 +92,19 @@ def _load(root: Path | None) -> None:
         f"NVIDIA's library {LIBRARY} is not on the loader's path{where}: install the NVIDIA driver, "
         "set --driver-root to the host's root, or use --capture FILE"
     )
+
+
+def _mismatch() -> Any:
+    """Initialises NVML. Returns the error, and unloads the library, if its version is not that of
+    the kernel module. Raises NvmlError for any other error."""
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        _forget()
+        if error.value != pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
+            raise NvmlError(_trouble(error)) from error
+        return error
+    return None
 
 
 def _forget() -> None:
@@ -132,13 +146,27 @@ def _trouble(error: Any) -> str:
 
 
 def query(call: Callable[..., Any], *arguments: Any) -> Any:
-    """The result; None if this GPU or driver does not support the call."""
+    """The result; None if this GPU or driver does not support the call, or refuses it (see
+    denials)."""
     try:
         return call(*arguments)
     except pynvml.NVMLError as error:
+        if error.value == pynvml.NVML_ERROR_NO_PERMISSION:
+            getattr(_own, "denied", set[str]()).add(call.__name__.lstrip("_"))
         if error.value in UNSUPPORTED:
             return None
         raise
+
+
+@contextmanager
+def denials() -> Iterator[set[str]]:
+    """Collects the names of the calls that query() makes in the block, and in this thread, and that
+    the driver refuses for lack of rights."""
+    _own.denied = found = set[str]()
+    try:
+        yield found
+    finally:
+        del _own.denied
 
 
 def try_query(call: Callable[..., Any], *arguments: Any) -> Any:

@@ -3,6 +3,7 @@ keeps its default; a GPU that can't be read has `fault` set to the reason."""
 
 import ctypes
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pynvml
 
 from agent.machine.facts import Fabric, GpuFacts, NvLink, NvmlFacts, Platform, Wear
 from agent.nvml import mig_devices
-from agent.nvml.library import UNSUPPORTED, opened, query, try_query
+from agent.nvml.library import UNSUPPORTED, denials, opened, query, try_query
 
 P2P_NVLINK = pynvml.NVML_P2P_CAPS_INDEX_NVLINK
 REMOTE = {
@@ -54,7 +55,9 @@ def _gpu(index: int, handles: list[Any], fault: str) -> GpuFacts:
     if handle is None:
         return GpuFacts(index=index, fault=fault)
     try:
-        return _healthy_gpu(index, handle, handles)
+        with denials() as denied:
+            found = _healthy_gpu(index, handle, handles)
+        return replace(found, denied=tuple(sorted(denied)))
     except pynvml.NVMLError as error:
         # A GPU that fell off the bus or needs a reset often still reports its identity.
         return GpuFacts(

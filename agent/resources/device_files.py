@@ -14,6 +14,7 @@ from protos.topology import Gpu, Hca, Slice
 
 SHARED = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
 NEEDED = SHARED[:2]
+IMEX = "nvidia-caps-imex-channels"
 CAPABILITIES = "driver/nvidia/capabilities"
 MINORS = "driver/nvidia-caps/mig-minors"  # lists all possible capability files: path, minor number
 T = TypeVar("T")
@@ -31,7 +32,10 @@ class DeviceFiles:
         policy: str,
         dev_root: Path,
         proc_root: Path,
+        *,
+        imex_channel: int = -1,
     ) -> None:
+        self._channel = imex_channel
         self._node, self._minors = node, minors
         self._policy, self._dev, self._proc = policy, dev_root, proc_root
 
@@ -41,6 +45,16 @@ class DeviceFiles:
         if parts := [each for each in slicing.of(topology) if each[1].uuid in uuids]:
             return slice_files(parts, self._minors, self._policy, self._dev, self._proc)
         return gpu_files(uuids, self._minors, self._policy, self._dev)
+
+    def imex(self) -> tuple[int, tuple[str, ...]]:
+        """The IMEX channel (-1: none) and its file. Raises ValueError (policy always)."""
+        name = f"{IMEX}/channel{self._channel}"
+        there = self._channel >= 0 and (self._dev / name).exists()
+        if self._channel >= 0 and not there and self._policy == "always":
+            raise ValueError(f"{name} is missing below {self._dev} (--pass-device-nodes=always)")
+        if not there:
+            return -1, ()
+        return self._channel, () if self._policy == "never" else (f"/dev/{name}",)
 
     def of_nics(self, nics: Sequence[Hca]) -> tuple[str, ...]:
         names = [nic.uverbs for nic in nics if nic.uverbs]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from agent.node_state import NodeState
 
 ContainerKey = tuple[str, str, str]  # namespace, pod, container
+PodKey = tuple[str, str]  # namespace, pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,19 +45,23 @@ class DeviceRequest:
     size: int
     listed: tuple[ContainerDevices, ...] | None = None  # None: pod-resources did not answer
     asked_before: frozenset[ContainerKey] = frozenset()  # candidates of earlier calls
+    current: PodKey | None = None  # whose devices `must` has, if that pod is known
 
     def candidates(
         self, planned: Container[ContainerKey]
     ) -> tuple[frozenset[ContainerKey], ContainerKey | None]:
         """The containers with a plan that the request may be for, and the one that it is for, if
         that is certain. It is the first planned container of its pod, because the kubelet allocates
-        a pod's containers in order. One that an earlier call was made for and that still has no
-        devices was not admitted."""
+        a pod's containers in order, or an init container before it. One that an earlier call was
+        made for and that still has no devices was not admitted, unless the request reuses devices
+        of that pod's init containers."""
         first: dict[tuple[str, str], ContainerKey] = {}
         for row in self.listed or ():
             if row.key in planned:
                 first.setdefault(row.key[:2], row.key)
         found = frozenset(first.values())
+        if self.current in first:
+            return found, first[self.current]
         meant = found if len(found) == 1 else found - self.asked_before
         return found, next(iter(meant)) if len(meant) == 1 else None
 
@@ -66,6 +71,7 @@ class Choice:
     device_ids: tuple[str, ...]
     why: str  # a clause for the log
     asked: frozenset[ContainerKey] = frozenset()  # containers that the request may be for
+    key: ContainerKey | None = None  # of the one that it is for, if that is certain
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +94,9 @@ class DeviceResource(ABC):
 
     name: str  # of the resource, such as nvidia.com/gpu
     endpoint: str  # file name of the device plugin's socket
+    # Whether pre_start() does anything. If it does, no container with these devices can start or
+    # restart while the agent is away.
+    pre_start_required = False
 
     @abstractmethod
     def devices(self, state: NodeState) -> tuple[Device, ...]:

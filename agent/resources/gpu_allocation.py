@@ -4,12 +4,28 @@ GetPreferredAllocation does not name the container. But the kubelet admits one p
 pod-resources lists that pod before it has devices: the one pod that the scheduler has a plan for
 and that is listed without devices is the one in admission. It gets the planned GPUs. In all other
 cases the choice avoids the GPUs planned for others, and takes the closest set of the rest
-(protos/closest.py)."""
+(protos/closest.py).
+
+Init containers are not listed, and the kubelet gives their devices to the pod's next containers
+before it asks for others. If they have more than the next container needs, the kubelet picks at
+random, so an init container gets GPUs of the plan of the next container first: it takes no more
+than those unless it is larger, and then those of the containers after it. So a container gets its
+plan exactly unless an init container before it has more GPUs; in that case the pod's containers get
+GPUs of the pod's plan, but the kubelet decides which.
+
+Design: docs/design/0070-init-containers.md
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from agent.resources.device_resource import Choice, ContainerKey, ContainerResponse, DeviceRequest
+from agent.resources.device_resource import (
+    Choice,
+    ContainerKey,
+    ContainerResponse,
+    DeviceRequest,
+    PodKey,
+)
 from protos.closest import closest
 from protos.gpu_sharing import key_of
 from protos.names import DOMAIN, GPU
@@ -27,7 +43,7 @@ def preferred(request: DeviceRequest, topology: NodeTopology, intents: Iterable[
     ids = tuple(gpu.uuid for gpu in topology.gpus if chosen >> gpu.index & 1)
     if len(ids) < request.size:  # the newest topology lacks some: let the kubelet have any
         ids += tuple(sorted(set(request.available) - set(ids)))[: request.size - len(ids)]
-    return Choice(ids, why, candidates)
+    return Choice(ids, why, candidates, key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +54,10 @@ class _MaskedRequest:
     free: int
     needed: int
     size: int
-    plans: Mapping[ContainerKey, int]  # not carried out yet; 0: its GPUs are not on this node
+    # In the kubelet's order, not carried out yet; 0: its GPUs are not on this node.
+    plans: Mapping[ContainerKey, int]
     sizes: Mapping[ContainerKey, int]
+    pods: Mapping[PodKey, int]  # planned for the pod, and not held by one of its containers
 
     @classmethod
     def of(
@@ -50,9 +68,18 @@ class _MaskedRequest:
         def mask(ids: Iterable[str]) -> int:
             return mask_of(index[i] for i in ids if i in index)
 
-        served = {row.key for row in request.listed or () if row.ids(GPU)}
-        grants = {key_of(plan): plan for plan in intents}
-        waiting = {key: plan.device_ids for key, plan in grants.items() if key not in served}
+        rows = {row.key: row.ids(GPU) for row in request.listed or ()}
+        grants = {key_of(plan): plan.device_ids for plan in intents}
+        order = [
+            *(key for key in rows if key in grants),
+            *(key for key in grants if key not in rows),
+        ]
+        waiting = {key: grants[key] for key in order if not rows.get(key)}
+        pods: dict[PodKey, int] = {}
+        for key, ids in grants.items():
+            pods[key[:2]] = pods.get(key[:2], 0) | mask(ids)
+        for key, ids in rows.items():
+            pods[key[:2]] = pods.get(key[:2], 0) & ~mask(ids)
         return cls(
             topology.shape(),
             mask(request.available),
@@ -60,6 +87,7 @@ class _MaskedRequest:
             request.size,
             {k: mask(ids) if index.keys() >= set(ids) else 0 for k, ids in waiting.items()},
             {k: len(ids) for k, ids in waiting.items()},
+            pods,
         )
 
     def fits(self, wanted: int) -> bool:
@@ -75,7 +103,9 @@ class _MaskedRequest:
         chosen = closest(self.shape, pool, self.size)
         if not chosen or not self.needed & ~chosen:
             return chosen
-        chosen = self.needed
+        return self._grow(self.needed, pool)
+
+    def _grow(self, chosen: int, pool: int) -> int:
         while chosen.bit_count() < self.size:
             chosen |= 1 << min(
                 indices_of(pool & ~chosen),
@@ -83,21 +113,34 @@ class _MaskedRequest:
             )
         return chosen
 
+    def filled_from(self, pools: Iterable[int]) -> int:
+        """The required GPUs, then those of one pool after the other, of the last one the closest;
+        0 if there are too few."""
+        chosen = self.needed
+        for pool in pools:
+            more = pool & self.free & ~chosen
+            if chosen.bit_count() + more.bit_count() >= self.size:
+                if not chosen:
+                    return closest(self.shape, more, self.size)
+                return self._grow(chosen, more)
+            chosen |= more
+        return 0
+
 
 def _for_container(masked: _MaskedRequest, key: ContainerKey) -> tuple[int, str]:
     name = f"{key[0]}/{key[1]}, container {key[2]}"
     wanted = masked.plans[key]
     if masked.fits(wanted):
         return wanted, f"{name}: as planned"
-    own, others = 0, 0
+    own = [mask for other, mask in masked.plans.items() if other[:2] == key[:2]]
+    others = 0
     for other, mask in masked.plans.items():
-        if other[:2] == key[:2]:
-            own |= mask
-        else:
-            others |= mask
-    # A size other than planned: an init container, whose devices the pod's containers reuse.
-    if masked.sizes[key] != masked.size and (chosen := masked.closest_in(own)):
-        return chosen, f"{name}: from the GPUs planned for its pod"
+        others |= mask if other[:2] != key[:2] else 0
+    # An init container, or a container that reuses the devices of one.
+    if (masked.sizes[key] != masked.size or masked.needed) and (
+        chosen := masked.filled_from((wanted, *own, masked.pods[key[:2]], ~others, -1))
+    ):
+        return chosen, f"{name}: the GPUs planned for its pod first"
     for pool in (masked.free & ~others, masked.free):
         if chosen := masked.closest_in(pool):
             return chosen, f"{name}: the planned GPUs {_indices(wanted)} are not available"

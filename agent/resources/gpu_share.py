@@ -37,6 +37,7 @@ class ShareTerms(Protocol):
 class GpuShareResource(GpuResource):
     name = GPU_SHARE
     endpoint = "lockstep-gpu-share.sock"
+    pre_start_required = True
 
     def __init__(self, files: FindFiles, injection: Injection, terms: ShareTerms) -> None:
         super().__init__(files, injection)
@@ -64,7 +65,9 @@ class GpuShareResource(GpuResource):
         request = replace(request, available=free)
         choice = preferred(request, state.topology, state.intents)
         # Allocate comes next and does not name the container either.
-        meant = choice.asked if len(choice.asked) == 1 else choice.asked - request.asked_before
+        meant = choice.asked - request.asked_before
+        if choice.key or len(choice.asked) == 1:
+            meant = frozenset((choice.key,)) if choice.key else choice.asked
         self._meant = tuple(sorted(choice.device_ids)), meant
         return choice
 
@@ -134,8 +137,8 @@ def preferred(request: DeviceRequest, topology: NodeTopology, plans: Sequence[Gr
             chosen = choose_gpu(topology.shape(), left, missing)
         if chosen >= 0:
             ids = (*request.must, *free[topology.gpus[chosen].uuid][:missing])
-            return Choice(ids, _why(key, chosen, ours, topology), candidates)
-    return Choice((), f"no GPU has {request.size} % left", candidates)
+            return Choice(ids, _why(key, chosen, ours, topology), candidates, key)
+    return Choice((), f"no GPU has {request.size} % left", candidates, key)
 
 
 def _shared_by_pod(key: ContainerKey, rows: Sequence[ContainerDevices]) -> list[str]:

@@ -35,7 +35,14 @@ def preferred(
     ours = {key_of(plan): plan for plan in plans if plan.resource == RDMA}
     candidates, key = request.candidates(unserved & ours.keys())
     if key is not None:
-        nics: Sequence[str] = ours[key].device_ids
+        # An init container may take more than the first container's NICs: then those of the next.
+        later = (row.key for row in request.listed or () if row.key[:2] == key[:2])
+        nics: Sequence[str] = [
+            nic
+            for name in (key, *(each for each in later if each in unserved and each != key))
+            if name in ours
+            for nic in ours[name].device_ids
+        ]
         gpus = held.get(key) or _planned(plans, key)
         who = f"{key[0]}/{key[1]}, container {key[2]}"
     else:
@@ -45,7 +52,7 @@ def preferred(
             (),
             "closest to the GPUs just allocated" if gpus else "a pod without GPUs or plan",
         )
-    return Choice(_shares(request, topology, nics, gpus), who, candidates)
+    return Choice(_shares(request, topology, nics, gpus), who, candidates, key)
 
 
 def _gpus(row: ContainerDevices) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from protos.topology import Hca
 class RdmaNicResource(DeviceResource):
     name = RDMA
     endpoint = "lockstep-rdma.sock"
+    pre_start_required = True
 
     def __init__(
         self,

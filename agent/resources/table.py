@@ -50,7 +50,9 @@ def _named(name: str, make: Callable[[Services], DeviceResource]) -> DeviceKind:
 
 
 KINDS = (
-    _named(GPU, lambda use: WholeGpuResource(use.files.of, use.gpus, use.recent_gpus)),
+    _named(
+        GPU, lambda use: WholeGpuResource(use.files.of, use.gpus, use.recent_gpus, use.files.imex)
+    ),
     _named(GPU_SHARE, lambda use: GpuShareResource(use.files.of, use.gpus, use.shares)),
     _named(
         RDMA,

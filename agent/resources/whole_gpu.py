@@ -1,18 +1,39 @@
 """Whole GPUs: nvidia.com/gpu."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from agent.node_state import NodeState
 from agent.resources import gpu_allocation
+from agent.resources.cdi import Injection
 from agent.resources.device_resource import Choice, ContainerResponse, Device, DeviceRequest
-from agent.resources.gpu_resource import GpuResource
+from agent.resources.gpu_resource import FindFiles, GpuResource, RecentAllocation
 from protos.names import GPU, GPU_SHARE
 
 
 class WholeGpuResource(GpuResource):
     name = GPU
     endpoint = "lockstep-gpu.sock"
+
+    def __init__(
+        self,
+        files: FindFiles,
+        injection: Injection,
+        recent: RecentAllocation | None = None,
+        imex: Callable[[], tuple[int, tuple[str, ...]]] = lambda: (-1, ()),
+    ) -> None:
+        """imex: the IMEX channel for containers (-1: none) and its device files."""
+        super().__init__(files, injection, recent)
+        self._imex = imex
+
+    def response(self, ids: Sequence[str], state: NodeState) -> ContainerResponse:
+        given = super().response(ids, state)
+        channel, files = self._imex()
+        if channel < 0:
+            return given
+        # NVIDIA's container runtime reads the variable, as that of the GPUs.
+        envs = {**given.envs, "NVIDIA_IMEX_CHANNELS": str(channel)}
+        return replace(given, envs=envs, device_nodes=(*given.device_nodes, *files))
 
     def devices(self, state: NodeState) -> tuple[Device, ...]:
         taken = _in_parts(state)

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from central.cli.jobs import completion, job_flags
+from central.coordinator import coordinate_command
 from central.server import argtypes, settings
 from central.server.argtypes import add_flag as flag
 from central.server.grpc import query_client
-from central.server.version import version
 from protos.common import logs
 
 
@@ -63,6 +63,20 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message.removeprefix('argument ')} (see {self.prog} --help)\n")
 
 
+class _Version(argparse.Action):
+    """Looks the version up only when it is asked for, which takes longer than all the rest of a start."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str) -> None:
+        about = "show program's version number and exit"
+        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, help=about)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        from central.server.version import version
+
+        print(f"lockstep {version()}")
+        parser.exit()
+
+
 def complete() -> int:
     """The program kubectl_complete-lockstep, which kubectl runs to complete its plugin's arguments."""
     completion.for_kubectl(parser(), sys.argv[1:])
@@ -84,16 +98,19 @@ def parser() -> argparse.ArgumentParser:
         description="Gang scheduler for GPU workloads on Kubernetes: starts all pods of a job together, on "
         "GPUs that are close in the NVLink and network topology, or none.",
     )
-    parser.add_argument("--version", action="version", version=f"lockstep {version()}")
+    parser.add_argument("--version", action=_Version)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     settings.add_flags(_add(commands, "central", "run the scheduler", _central))
     about = "run three workloads on a local cluster of eight simulated nodes"
     demo = _add(commands, "demo", about, _demo)
     flag(demo, "--keep", "keep the cluster running until Ctrl-C")
+    flag(demo, "--web", "serve the web console, print its address, and keep the cluster running")
     about = "port of the local API server"
     flag(demo, "--port PORT", about, type=argtypes.port, default=0, shown="any free port")
     _add_simulate(commands)
+    about = "run the coordinator of one elastic job"
+    coordinate_command.add_flags(_add(commands, "coordinate", about, coordinate_command.run))
     about = "replay a journal and compare the decisions"
     replay = _add(commands, "replay", about, _replay)
     about = "journal written by central or simulate with --journal"
@@ -170,7 +187,7 @@ def _demo(args: argparse.Namespace) -> int:
             raise
         return _fail("the demo is not installed; in a checkout, pip install '.[demo]' or make demo")
 
-    return demo.run(keep=args.keep, port=args.port)
+    return demo.run(keep=args.keep, port=args.port, web=args.web)
 
 
 def _simulate(args: argparse.Namespace) -> int:

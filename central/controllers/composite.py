@@ -10,6 +10,7 @@ from central.controllers.job.job_store import JobStore
 from central.controllers.jobflow import JobFlowController
 from central.controllers.object_fence import ObjectFence
 from central.model.decisions import Decision
+from central.model.defaults import ACROSS_NAMESPACES, PATIENCE_S, RESERVE_AFTER_S, RESERVE_IDLE
 from central.model.facts import (
     Answered,
     BatchFact,
@@ -27,11 +28,10 @@ from central.model.facts import (
 )
 from central.scheduler import fence as step_fence
 from central.scheduler.elastic.elastic_gang import ElasticGang, Resize
-from central.scheduler.preemption.preemption_request import ACROSS_NAMESPACES
 from central.scheduler.quarantine import Quarantine
 from central.scheduler.queues.min_resources import MinResources
 from central.scheduler.queues.queue_tree import Queues
-from central.scheduler.scheduler import PATIENCE_S, RESERVE_AFTER_S, RESERVE_IDLE, Policy, Scheduler
+from central.scheduler.scheduler import Policy, Scheduler
 from central.scheduler.state.cluster_state import ClusterState
 from protos.names import PACK
 
@@ -107,11 +107,13 @@ class BatchControllers:
 
     def pod_seen(self, pod: PodSeen, quarantine: Quarantine, now: float, *, evicting: bool) -> None:
         fence = ObjectFence(quarantine, JOB, now)
-        job_watch.pod_seen(self.jobs, fence, pod, now, by_scheduler=evicting)
+        change = job_watch.SEEN
+        job_watch.pod_changed(self.jobs, fence, change, pod, now, by_scheduler=evicting)
 
     def pod_gone(self, pod: PodSeen, quarantine: Quarantine, now: float, *, evicting: bool) -> None:
         fence = ObjectFence(quarantine, JOB, now)
-        job_watch.pod_gone(self.jobs, fence, pod, now, by_scheduler=evicting)
+        change = job_watch.GONE
+        job_watch.pod_changed(self.jobs, fence, change, pod, now, by_scheduler=evicting)
 
     def owned_groups(self) -> Collection[tuple[str, str]]:
         """The PodGroups that the Job controller admits itself, by namespace and name."""
@@ -168,10 +170,17 @@ def new_scheduler(
     min_runtime_s: float = 0.0,
     reserve_after_s: float = RESERVE_AFTER_S,
     reserve_idle: float = RESERVE_IDLE,
+    names_all: bool = False,
 ) -> Scheduler:
     """A scheduler with all controllers; see Scheduler and Policy for the parameters."""
     policy = Policy(
-        patience_s, placement, preempt_across, min_runtime_s, reserve_after_s, reserve_idle
+        patience_s,
+        placement,
+        preempt_across,
+        min_runtime_s,
+        reserve_after_s,
+        reserve_idle,
+        names_all,
     )
     return Scheduler(BatchControllers(), levels, policy, half_life_s)
 

@@ -65,7 +65,7 @@ def flow_status(flow: FlowSeen, jobs: Mapping[str, Job], waits: Mapping[str, str
 def _phase(flow: FlowSeen, lists: Mapping[str, list[str]]) -> str:
     if lists["failedJobs"] or lists["terminatedJobs"]:
         return FAILED
-    if flow.steps and len(lists["completedJobs"]) == len(flow.steps):
+    if not flow.error and len(lists["completedJobs"]) == len(flow.steps):  # also of none
         return SUCCEED
     return RUNNING if lists["runningJobs"] or lists["completedJobs"] else PENDING
 

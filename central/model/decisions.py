@@ -2,7 +2,7 @@
 field names."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from central.model.event_reasons import GPU_UNHEALTHY
@@ -22,6 +22,11 @@ class Bind(NamedTuple):  # a tuple, because a cycle creates thousands
     domains: tuple[tuple[str, str], ...] = ()  # annotations with the node's network domains
 
 
+# Causes of evictions
+PREEMPTION, RECLAIM, DEFRAGMENTATION = "preemption", "reclaim", "defragmentation"
+INCOMPLETE, GPU_MEMORY = "incomplete", "gpu-memory"
+
+
 @dataclass(frozen=True, slots=True)
 class Evict:
     pod: str
@@ -30,6 +35,8 @@ class Evict:
     node: str
     why: str
     trial: bool = False  # a dry run
+    cause: str = field(default="", compare=False)  # journals of older versions lack it
+    public: str = ""  # why, for readers of the pod's namespace; empty: the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +80,7 @@ class Create:
     body: Mapping[str, Any]
     renew: bool = False  # replace the body of an existing object
     keys: bool = False  # add a new SSH key pair if the object does not exist
+    certificate: tuple[str, ...] = ()  # add a token and a certificate for these names, as keys does
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,8 @@ GPU_MEMORY_EXCEEDED, RDMA_LIMIT_REACHED = "GpuMemoryExceeded", "RdmaLimitReached
 SET_ASIDE = "SetAside"
 GREW, SHRANK = "Grew", "Shrank"
 FORBID_CONCURRENT = "ForbidConcurrent"
+CREATED, INVALID_SPEC, EXECUTE_ACTION = "Created", "InvalidSpec", "ExecuteAction"
+IGNORED_ARGUMENT = "IgnoredArgument"
 COMMAND_ISSUED, COMMAND_REFUSED = "CommandIssued", "CommandRefused"
 
 
@@ -43,6 +45,11 @@ EVENT_REASONS = [
         (COMMAND_REFUSED, "Job, Queue", "Warning", "A Command cannot be executed."),
         (GREW, "Job", "Normal", "Its elastic task has more members; the message says why."),
         (SHRANK, "Job", "Normal", "Its elastic task has fewer members; the message says why."),
+        (CREATED, "Job", "Normal", "The controller has taken the Job."),
+        (INVALID_SPEC, "Job", "Warning", "The Job cannot be run; the message names the field."),
+        (IGNORED_ARGUMENT, "Job", "Warning", "An argument of a plugin is unknown and ignored."),
+        (EXECUTE_ACTION, "Job", "Normal", "A policy acts; the message says which, and on what."),
+        ("Running", "Job", "Normal", "The Job has its minimum of pods running."),
         ("Restarting", "Job", "Warning", "The Job deletes its pods and starts again."),
         ("Aborting", "Job", "Warning", "The Job is being suspended."),
         ("Aborted", "Job", "Warning", "The Job is suspended. Resume it to continue."),

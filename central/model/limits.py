@@ -68,6 +68,11 @@ TERMS = _limit(
     64, "terms of one kind of affinity or anti-affinity, and topology spread constraints",
     "each is compared with the pods or nodes of the whole cluster",
 )  # fmt: skip
+RULES_ALIKE = _limit(
+    64, "different rules between pods (affinity, anti-affinity, spread) that pods of one namespace have and that are "
+    "compared with the same pods; a rule that names a label's value is compared with pods of that value only",
+    "a gang's own rule names the gang; a pod above the limit waits",
+)  # fmt: skip
 EXPRESSIONS = _limit(128, "expressions of one term or selector", "as above")
 VALUES = _limit(
     4096, "values or namespaces of one expression", "lists of machine types have about a thousand"

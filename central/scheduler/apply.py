@@ -61,9 +61,8 @@ def _budget(scheduler: Scheduler, fact: BudgetSeen | BudgetGone) -> None:
 
 def _queue_rule(scheduler: Scheduler, fact: Rule) -> None:
     if scheduler.queues.apply(fact):
-        pending = scheduler.state.pending
-        pending.changed_gangs.update(scheduler.state.gangs)
-        pending.capacity_freed("queues or priorities changed")
+        scheduler.state.pending.all_changed = True
+        scheduler.state.pending.capacity_freed("queues or priorities changed")
 
 
 def _answered(scheduler: Scheduler, fact: Answered) -> None:

@@ -20,6 +20,7 @@ from central.scheduler.scheduling_round import Budget
 from central.scheduler.state import handlers
 from central.scheduler.state.gangs import Gang
 from central.scheduler.status import gang_status
+from central.scheduler.work_meter import MAX_FACTOR
 
 MOST_RESTARTS = 3  # of a cycle whose state was rebuilt; the next cycle does the rest
 
@@ -87,6 +88,9 @@ def _decide(
     for gang in list(state.pending.changed_gangs.values()):
         decisions += _status(scheduler, gang)
     state.pending.changed_gangs.clear()
+    if budget is not None and not decisions and state.pending.round is None:
+        # Nothing to do: whoever must preempt later need not read all pods first.
+        step(quarantine, "candidates", scheduler.preemption.candidates.table.refresh)
 
 
 def due(scheduler: Scheduler, now: float) -> float | None:
@@ -115,6 +119,10 @@ def _update_accounting(scheduler: Scheduler, now: float) -> None:
     state = scheduler.state
     handlers.release_held_pods(state, now)
     fence.step(scheduler.quarantine, "network tree", _rebuild_network, scheduler)
+    scheduler.queues.settle()
+    if state.pending.all_changed:
+        state.pending.changed_gangs.update(state.gangs)
+        state.pending.all_changed = False
 
     def account(gang: Gang) -> None:
         gang.attempt.equivalence = 0
@@ -141,8 +149,10 @@ def _resize_elastic(scheduler: Scheduler, now: float) -> None:
         if refusal.left_to_surplus and key in waiting and waiting[key].missing() > 0
     ]
     needs.sort(key=lambda need: need.gang.attempt.rank)
+    scheduler.state.snapshot.meter.begin(MAX_FACTOR)  # needs beyond it preempt for themselves
     for resize in scheduler.elastic.decide(scheduler.preemption, gangs, needs, now):
         scheduler.controllers.resize(resize)
+    scheduler.state.snapshot.meter.end()
 
 
 def _rebuild_network(scheduler: Scheduler) -> None:

@@ -49,6 +49,7 @@ from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state import handlers
 from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang, GangKey
+from central.scheduler.work_meter import WorkLimitReached
 
 STEP = "step of the cycle"
 OF_CONTROLLERS = frozenset((JobSeen, JobGone, *get_args(BatchFact)))
@@ -98,7 +99,9 @@ def _apply_if_allowed(scheduler: Scheduler, fact: Fact) -> None:
         return
     try:
         if quarantine.suspects_kind(key.kind):
-            apply(_on_trial(scheduler), fact)
+            trial = _on_trial(scheduler)
+            apply(trial, fact)
+            trial.queues.settle()
     except Exception as error:  # noqa: BLE001  it fails on its own, so the state need not see it
         quarantine.set_aside(key, display_of(fact), error, fact, now)
         _keep_counted(scheduler, fact)
@@ -209,7 +212,7 @@ def search(snapshot: Snapshot, call: Callable[..., Result], *args: object) -> Re
     """Calls a function that changes the snapshot through drafts only, which are undone if it raises."""
     try:
         return call(*args)
-    except (DoesNotFit, *UNSAFE):
+    except (DoesNotFit, WorkLimitReached, *UNSAFE):
         raise
     except Exception as error:
         if snapshot.is_half_changed:

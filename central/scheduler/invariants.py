@@ -250,7 +250,7 @@ def _pod_classes(state: ClusterState) -> None:
     used = {
         peers
         for pod in state.pods.values()
-        if pod.seen.spec.rules is not None
+        if pod.seen.spec.rules is not None and state.podclasses.tracks(pod.seen)
         for peers in pod.seen.spec.rules.peers()
     }
     assert neighbours.ids.keys() == used, "the rules in use are not those of the pods"

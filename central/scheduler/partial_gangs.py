@@ -3,7 +3,7 @@ is not bound in time, so that it does not hold GPUs in vain. A gang that once st
 pods.
 """
 
-from central.model.decisions import Decision, Evict
+from central.model.decisions import INCOMPLETE, Decision, Evict
 from central.scheduler.inventory.pods import start_leaving
 from central.scheduler.state.gangs import Gang
 
@@ -22,7 +22,8 @@ def undo_partial(gang: Gang, now: float) -> list[Decision]:
     )
     leaving = [pod for pod in placed if pod.alive and not pod.evicting and not pod.assumed]
     evictions: list[Decision] = [
-        Evict(pod.seen.uid, pod.seen.namespace, pod.seen.name, pod.node, why) for pod in leaving
+        Evict(pod.seen.uid, pod.seen.namespace, pod.seen.name, pod.node, why, cause=INCOMPLETE)
+        for pod in leaving
     ]
     start_leaving(leaving)
     gang.attempt.partial_since = now  # refused evictions are retried after the same time

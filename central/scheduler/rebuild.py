@@ -7,10 +7,11 @@ was published. Reservations are planned again.
 Design: docs/design/0049-containment.md
 """
 
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from central.model.facts import Fact, NodeReported, PodSeen, PodSpec
+from central.model.facts import Fact, NodeReported, PodSeen, PodSpec, Rule
 from central.scheduler.apply import apply
 from central.scheduler.fact_keys import display_of, is_gone, key_of
 from central.scheduler.inventory.pods import EVICTION_ENDED, Pod
@@ -102,6 +103,8 @@ def _build(old: Scheduler, fresh: Scheduler, left_out: LeftOut) -> bool:
         except Exception as error:  # noqa: BLE001  any bug
             _leave_out(old.quarantine, left_out, fact, error, old.state.now)
             return False
+    if not _settle_queues(old, fresh, left_out):
+        return False
     _carry_lost_reports(old.state, fresh.state, left_out)
     _carry_nodes(old.state, fresh.state)
     _carry_volume_plans(old.state, fresh.state)
@@ -118,6 +121,36 @@ def _build(old: Scheduler, fresh: Scheduler, left_out: LeftOut) -> bool:
     fresh.queues.adopt_history(old.queues)
     _carry_counters(old, fresh)
     return True
+
+
+def _settle_queues(old: Scheduler, fresh: Scheduler, left_out: LeftOut) -> bool:
+    """Builds the tree of queues. If that fails, the Queue that it fails on is found by bisection, with a tree built
+    for each half: its fact was applied without failure."""
+    try:
+        fresh.queues.settle()
+    except Exception as error:  # noqa: BLE001  any bug
+        rules = list(fresh.queues.recorded(fresh.state.podclasses.namespaces))
+        if (guilty := _first_failing(old, rules)) is not None:
+            _leave_out(old.quarantine, left_out, guilty, error, old.state.now)
+        return False
+    return True
+
+
+def _first_failing(old: Scheduler, rules: Sequence[Rule]) -> Rule | None:
+    """The rule with which the tree of it and of all before it can't be built; None: all of them can."""
+
+    def fails(index: int) -> bool:
+        trial = old.emptied().queues
+        try:
+            for rule in rules[: index + 1]:
+                trial.apply(rule)
+            trial.settle()
+        except Exception:  # noqa: BLE001  any bug
+            return True
+        return False
+
+    first = bisect_left(range(len(rules)), True, key=fails)
+    return rules[first] if first < len(rules) else None
 
 
 def _leave_out(

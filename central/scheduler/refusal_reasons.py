@@ -20,6 +20,7 @@ from central.scheduler.scheduler import GangRefusal, Scheduler
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.state import readiness
 from central.scheduler.state.gangs import Gang
+from central.scheduler.work_meter import WorkLimitReached
 
 RECOMPUTED_MOST = 20  # different requests in one cycle; the others follow in the next cycles
 EXAMINED_MOST = 100  # gangs in one cycle, in turn
@@ -38,7 +39,8 @@ def refresh(scheduler: Scheduler, now: float) -> None:
         scheduler.queues.measure_capacity(state.snapshot, state.unschedulable_nodes)
     stamp = capacity_stamp(scheduler)
     known: Known = {}
-    withheld = WithheldCapacity(state.snapshot)
+    withheld, meter = WithheldCapacity(state.snapshot), state.snapshot.meter
+    meter.begin()
     for key in list(islice(refused, EXAMINED_MOST)):
         entry, gang = refused.pop(key, None), waiting.get(key)
         if entry is None or gang is None or not gang.attempt.reason:
@@ -46,7 +48,7 @@ def refresh(scheduler: Scheduler, now: float) -> None:
         if gang.missing() != entry.missing and (entry := _changed(scheduler, gang, entry)) is None:
             continue
         refused[key] = entry  # at the end: the others have their turn first
-        if entry.stamp != stamp and len(known) < RECOMPUTED_MOST:
+        if entry.stamp != stamp and len(known) < RECOMPUTED_MOST and not meter.is_spent:
             if not _recomputed(scheduler, gang, entry, withheld, known):
                 continue
             _say(scheduler, entry, withheld, now)
@@ -58,6 +60,7 @@ def refresh(scheduler: Scheduler, now: float) -> None:
             withheld.set(*_still_held(scheduler, own))
             _say(scheduler, own, withheld, now)
     withheld.set([])
+    meter.end()
 
 
 def _changed(scheduler: Scheduler, gang: Gang, entry: GangRefusal) -> GangRefusal | None:
@@ -83,11 +86,13 @@ def refresh_one(scheduler: Scheduler, gang: Gang) -> None:
     stamp = capacity_stamp(scheduler)
     if entry.stamp != stamp:
         withheld = WithheldCapacity(scheduler.state.snapshot)
+        scheduler.state.snapshot.meter.begin()
         try:
             if _recomputed(scheduler, gang, entry, withheld, {}):
                 _say(scheduler, entry, withheld, scheduler.state.now)
                 entry.stamp = stamp
             withheld.set([])
+            scheduler.state.snapshot.meter.end()
         except fence.StateRebuilt:
             return
     if entry.stamp == stamp:
@@ -163,6 +168,8 @@ def _why_not(scheduler: Scheduler, request: placement.PlacementRequest) -> str:
             placement.fit(draft, request)
         except DoesNotFit as refusal:
             return refusal.why
+        except WorkLimitReached:
+            return f"{explain.describe_pods(request.groups)}; {explain.WORK_LIMIT}"
     draft.undo()  # a reservation ended after the gang was refused
     return f"{explain.describe_pods(request.groups)}; {FITS_NOW}"
 

@@ -8,6 +8,7 @@ Design: docs/design/0018-reservations.md
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from math import inf
 from typing import NamedTuple
 
@@ -20,7 +21,11 @@ from central.scheduler.fence import search
 from central.scheduler.inventory.pods import EVICTION_ENDED
 from central.scheduler.placement import PlacementRequest, explain
 from central.scheduler.preemption import defragment, evictable, reclaim
-from central.scheduler.preemption.preemption_request import PreemptionRequest, outranks
+from central.scheduler.preemption.preemption_request import (
+    PreemptionPlan,
+    PreemptionRequest,
+    outranks,
+)
 from central.scheduler.queues import quota
 from central.scheduler.queues.claim_in_flight import present_victims
 from central.scheduler.queues.order import run_time_s
@@ -29,10 +34,12 @@ from central.scheduler.reservation.reservation import Reservation, plan_reservat
 from central.scheduler.reservation.withholding import WithheldCapacity
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import Gang, GangKey
+from central.scheduler.work_meter import WorkLimitReached
 
 REPLAN_S = 10.0  # how often a better place for a reservation is looked for
 PREEMPTION_RETRY_S = 2.0  # after a search without victims, which reads every gang
 MAX_HEADS = 8  # queues whose first gang has a reservation
+UNDECIDED = "the search for victims reached the work limit of one cycle; it is tried again"
 
 # Requests without possible victims, by queue, priority and tenant, with the budgets that block.
 NoVictims = dict[tuple[object, ...], str]
@@ -67,17 +74,19 @@ class ReservedCapacity:
         decisions: list[Decision],
         *,
         resumed: bool = False,
+        began: float,
     ) -> None:
         """decisions: evictions whose dry runs succeeded are appended as the state changes.
         memory: of the earlier slices of the pass; it is continued. resumed: only this pass has
-        changed free capacity since they ended, so their findings hold."""
+        changed free capacity since they ended, so their findings hold. began: when the round began: victims are
+        compared as they were then, so that what is counted of them holds for all slices."""
         self._scheduler = scheduler
         self._state = scheduler.state
         self._pending = scheduler.state.pending
         self._reservations = scheduler.reservations
         self._context = scheduler.preemption
         self._policy = scheduler.policy
-        self._now = now
+        self._now, self._began = now, began
         self.dropped = False  # a reservation ended, so others may fit
         self._tried, self._no_victims, self._broken = memory
         self._withheld = WithheldCapacity(scheduler.state.snapshot)
@@ -336,20 +345,14 @@ class ReservedCapacity:
             if held.by_eviction and held is not own
         ]
         excluded: Ints = np.concatenate([np.zeros(0, dtype=np.int64), *others])
-        preemption = PreemptionRequest(gang, request, self._now, excluded)
-        snapshot = self._state.snapshot
-        plan = (
-            search(snapshot, reclaim.plan, self._context, preemption, lacks) if preempts else None
-        )
-        if plan is None and self._state.any_movable and not lacks:
-            plan = search(snapshot, defragment.plan, self._context, preemption)
-            self._pending.preemption_retry_at.update(
-                defragment.next_settled(self._context, self._now) if plan is None else ()
-            )
+        preemption = PreemptionRequest(gang, request, self._began, excluded)
+        try:
+            plan = self._plan(preemption, lacks, preempts=preempts)
+            blocked_by = "" if plan is not None else self._blocked_by(preemption, lacks)
+        except WorkLimitReached:
+            plan, blocked_by = None, UNDECIDED
         if plan is None:
-            self._no_victims[searched] = gang.preemption.blocked_by = search(
-                snapshot, reclaim.blocking_budgets, self._context, preemption, lacks
-            )
+            self._no_victims[searched] = gang.preemption.blocked_by = blocked_by
             gang.preemption.not_before = self._now + PREEMPTION_RETRY_S
             self._pending.preemption_retry_at.update(evictable.next_end(self._context, self._now))
             return None
@@ -370,6 +373,22 @@ class ReservedCapacity:
                 pod.advance(EVICTION_ENDED)
             raise
 
+    def _plan(
+        self, preemption: PreemptionRequest, lacks: Sequence[Shortfall], *, preempts: bool
+    ) -> PreemptionPlan | None:
+        snapshot, context = self._state.snapshot, self._context
+        plan = search(snapshot, reclaim.plan, context, preemption, lacks) if preempts else None
+        if plan is None and self._state.any_movable and not lacks:
+            plan = search(snapshot, defragment.plan, context, preemption)
+            if plan is None:
+                settled = defragment.next_settled(context, self._now)
+                self._pending.preemption_retry_at.update(settled)
+        return plan
+
+    def _blocked_by(self, preemption: PreemptionRequest, lacks: Sequence[Shortfall]) -> str:
+        snapshot = self._state.snapshot
+        return search(snapshot, reclaim.blocking_budgets, self._context, preemption, lacks)
+
     def _reserve(
         self,
         gang: Gang,
@@ -383,9 +402,12 @@ class ReservedCapacity:
             self._withheld.without(instead)
         others = [held.place.rows for held in self._reservations.values() if held is not instead]
         excluded: Ints = np.concatenate([np.zeros(0, dtype=np.int64), *others])
-        found = search(
-            self._state.snapshot, plan_reservation, self._state, gang, request, self._now, excluded
-        )
+        found: Reservation | None = None
+        with suppress(WorkLimitReached):
+            snapshot = self._state.snapshot
+            found = search(
+                snapshot, plan_reservation, self._state, gang, request, self._now, excluded
+            )
         if found is not None:
             since = gang.preemption.head_since
             found.head_since = self._now if since is None else since

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from central.model.decisions import Decision
+from central.model.defaults import ACROSS_NAMESPACES, PATIENCE_S, RESERVE_AFTER_S, RESERVE_IDLE
 from central.model.facts import Answered, PodSeen
 from central.scheduler.elastic.autoscaler import Autoscaler
 from central.scheduler.elastic.elastic_gang import ElasticGang, Resize
 from central.scheduler.placement import PlacementRequest
 from central.scheduler.preemption.disruption_budgets import DisruptionBudgets
-from central.scheduler.preemption.preemption_request import ACROSS_NAMESPACES, PreemptionContext
+from central.scheduler.preemption.preemption_request import PreemptionContext
 from central.scheduler.preemption.victim_bounds import Candidates
 from central.scheduler.quarantine import Quarantine
 from central.scheduler.queues.group_admission import GroupAdmission
@@ -25,10 +26,6 @@ from central.scheduler.status.queue_status import QueueStatuses
 from central.scheduler.status.rdma_usage import RdmaUsage
 from protos.names import PACK
 
-RESERVE_AFTER_S = 60.0  # seconds at the head before GPUs are held idle without a known start
-RESERVE_IDLE = 0.25  # of all GPUs, the most that are held idle so
-PATIENCE_S = 600.0  # seconds at the head of a queue after which a gang's reservation is strict
-
 
 @dataclass(frozen=True, slots=True)
 class Policy:
@@ -40,6 +37,7 @@ class Policy:
     min_runtime_s: float = 0.0  # before a gang may be evicted
     reserve_after_s: float = RESERVE_AFTER_S
     reserve_idle: float = RESERVE_IDLE
+    names_all: bool = False  # whether Events and statuses may name gangs of other namespaces
 
 
 @dataclass(slots=True, eq=False)
@@ -56,6 +54,7 @@ class GangRefusal:
     stamp: tuple[object, ...] | None = None  # of the capacity that the reason counts
     missing: int = 0  # pods that each of the gangs lacked for its minimum
     left_to_surplus: bool = False  # the autoscaler makes room for it
+    over_quota: bool = False  # its queue may not start it, or minResources; else it does not fit
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +149,7 @@ class Scheduler:
         in queue ordering; 0: only present usage counts."""
         self.policy = policy
         self._levels = levels
-        self.state = ClusterState(levels, self)
+        self.state = ClusterState(levels, self, names_all=policy.names_all)
         self.queues = Queues(half_life_s)
         self.min_resources = MinResources()
         self.admission = GroupAdmission()

@@ -4,7 +4,7 @@ A round tries every gang that is due. A caller with a time budget gets it in sli
 budget is spent, its decisions take effect, and the next cycle goes on with the gangs that are left.
 Nobody is overtaken by that. Without other changes the slices decide what one uncut cycle decides:
 
-- what is left is ordered again by the same rules, and their inputs are the same;
+- the order of what is left goes on, or it is made again by the same rules if facts changed its inputs;
 - what the round remembers of refusals goes on, because within a capacity epoch free capacity only shrinks;
 - gangs that the round has tried wait for its end, whatever the round's own placements change.
 
@@ -21,19 +21,26 @@ Design: docs/design/0052-slices.md
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from central.model.decisions import Bind, Decision
 from central.scheduler import binding, fence, placement, refusal_reasons
 from central.scheduler.inventory.pods import BIND_FAILED, Pod
-from central.scheduler.placement import PlacementRequest, placement_attempts
+from central.scheduler.placement import PlacementRequest, explain, placement_attempts
 from central.scheduler.queues import order, quota
+from central.scheduler.queues.order import FairShares
 from central.scheduler.queues.shortfall import Shortfall
 from central.scheduler.reserved_capacity import PREEMPTION_RETRY_S, PassMemory, ReservedCapacity
 from central.scheduler.scheduler import GangRefusal, Scheduler
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
+from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state import readiness
 from central.scheduler.state.gangs import Gang, GangKey
+from central.scheduler.state.pending_gangs import PendingGangs
+from central.scheduler.work_meter import MAX_FACTOR, WorkLimitReached
 
+LIMITED_S = PREEMPTION_RETRY_S  # until a gang whose search reached its limit is tried with more
+LIMITED_MAX_S = 10.0  # ... with the most
 ROUND_S = 1.0  # a round that is older is finished before refused gangs are tried again
 FLOOD_TRIES = 100  # attempts for one namespace in a round of slices, before it waits behind others
 
@@ -61,9 +68,16 @@ class Round:
         default_factory=dict
     )  # by equivalence, see _refused_alike
     memory: PassMemory = field(default_factory=PassMemory.empty)
+    order: Iterator[Gang] | None = None  # of the gangs that are left, if it still holds
+    again: list[Gang] = field(
+        default_factory=list
+    )  # what the order takes back, see order.in_order()
+    version: int = -1  # of the queues, at the end of the last slice
+    shares: FairShares = field(default_factory=dict)  # while only the round itself changes usage
 
-    def floods(self) -> bool:
-        return any(tries >= FLOOD_TRIES for tries in self.by_namespace.values())
+    def flooding(self) -> set[str]:
+        """The namespaces that have had their attempts."""
+        return {name for name, tries in self.by_namespace.items() if tries >= FLOOD_TRIES}
 
     def must_wait(self, gang: Gang) -> bool:
         """Whether its namespace has had its attempts, so that it is tried behind the others."""
@@ -73,6 +87,7 @@ class Round:
         self.left, self.last_pass, self.dropped = due, True, False
         self.memory = PassMemory.empty()
         self.verdicts, self.first_refused = {}, {}
+        self.order = None
 
 
 def schedule_pending(
@@ -83,16 +98,21 @@ def schedule_pending(
     this = scheduler.state.pending.round or Round(now)
     scheduler.state.pending.round = None  # if the state is rebuilt on the way, a new round begins
     resumed = this.epoch == pending.epoch
+    if not resumed:
+        this.shares = {}
     memory = this.memory
-    reserved = ReservedCapacity(scheduler, now, memory, decisions, resumed=resumed)  # may free some
-    _join(scheduler, this, now)
+    reserved = ReservedCapacity(  # may free some
+        scheduler, now, memory, decisions, resumed=resumed, began=this.began
+    )
+    if _join(scheduler, this, now) or not resumed or this.version != scheduler.queues.version:
+        this.order = None
     complete = _one_pass(scheduler, this, reserved, budget, decisions)
     if complete and this.dropped and not this.last_pass:
         this.next_pass(dict.fromkeys(pending.refused_before()))
-        reserved = ReservedCapacity(scheduler, now, this.memory, decisions)
+        reserved = ReservedCapacity(scheduler, now, this.memory, decisions, began=this.began)
         complete = _one_pass(scheduler, this, reserved, budget, decisions)
     if not complete:
-        this.epoch = pending.epoch
+        this.epoch, this.version = pending.epoch, scheduler.queues.version
         scheduler.state.pending.round = this
         return
     if this.late:
@@ -127,12 +147,12 @@ def account(scheduler: Scheduler, gang: Gang) -> None:
     pending.update(gang, waiting=counts.unplaced > 0, partial=partial)
 
 
-def _join(scheduler: Scheduler, this: Round, now: float) -> None:
-    """Adds the gangs that have become due to those that are left."""
+def _join(scheduler: Scheduler, this: Round, now: float) -> bool:
+    """Adds the gangs that have become due to those that are left. Returns whether any of these changed."""
     pending = scheduler.state.pending
     if this.epoch == -1:
         this.left = pending.due(now)
-        return
+        return True
     changed = pending.changed_gangs
     freed = pending.epoch != this.epoch
     due = pending.due(now) if freed else pending.due_changed(now, this.tried)
@@ -142,6 +162,7 @@ def _join(scheduler: Scheduler, this: Round, now: float) -> None:
         for key in late:
             del due[key]
     this.left |= due
+    return bool(due) or any(key in this.left for key in changed)
 
 
 def _one_pass(
@@ -152,14 +173,18 @@ def _one_pass(
     decisions: list[Decision],
 ) -> bool:
     """One pass over what is left and the gangs with a reservation. Returns whether all were tried."""
-    pending, asked = scheduler.state.pending, False
-    complete, again = True, list[Gang]()
-    for gang in _in_order(scheduler, this, again, sliced=budget is not None):
+    pending, asked, complete = scheduler.state.pending, False, True
+    gangs = this.order
+    if gangs is None:
+        this.again = []
+        gangs = _in_order(scheduler, this, this.again, sliced=budget is not None)
+    this.order = None
+    for gang in gangs:
         if pending.waiting.get(gang.key) is not gang:
             continue
         if gang.key in this.left or reserved.must_retry(gang):
             if budget is not None and asked and budget():
-                complete = False
+                complete, this.order = False, chain((gang,), gangs)
                 break
             asked = True
             this.left.pop(gang.key, None)
@@ -167,7 +192,7 @@ def _one_pass(
             blocked = scheduler.quarantine.set_asides and fence.blocks(scheduler, gang)
             if not blocked and _try(scheduler, this, gang, reserved, decisions):
                 this.left[gang.key] = None
-                again.append(gang)
+                this.again.append(gang)
                 continue
         reserved.on_tried(gang)
     reserved.close()
@@ -180,24 +205,24 @@ def _in_order(
 ) -> Iterator[Gang]:
     pending = scheduler.state.pending
     gangs = [*_left(scheduler, this)]
+    waiting_behind: list[Gang] = []
+    if sliced and (flooding := this.flooding()):  # they need not be put in order among the others
+        waiting_behind = [gang for gang in gangs if gang.key[0] in flooding]
+        gangs = [gang for gang in gangs if gang.key[0] not in flooding]
     gangs += [
         gang
         for key in scheduler.reservations
         if (gang := pending.waiting.get(key)) and key not in this.left
     ]
     if not sliced:
-        yield from order.in_order(scheduler.queues, gangs, again)
+        yield from order.in_order(scheduler.queues, gangs, again, this.shares)
         return
-    waiting_behind: list[Gang] = []
-    if this.floods():  # known before, so they need not be put in order among the others
-        waiting_behind = [gang for gang in gangs if this.must_wait(gang)]
-        gangs = [gang for gang in gangs if not this.must_wait(gang)]
-    for gang in order.in_order(scheduler.queues, gangs, again):
+    for gang in order.in_order(scheduler.queues, gangs, again, this.shares):
         if this.must_wait(gang):
             waiting_behind.append(gang)
         else:
             yield gang
-    yield from order.in_order(scheduler.queues, waiting_behind, again)
+    yield from order.in_order(scheduler.queues, waiting_behind, again, this.shares)
 
 
 def _left(scheduler: Scheduler, this: Round) -> Iterator[Gang]:
@@ -222,6 +247,8 @@ def _try(
         _refuse_alike(scheduler, gang, same)
         return False
     this.by_namespace[gang.namespace] += 1
+    meter = scheduler.state.snapshot.meter
+    meter.begin(attempt.work_factor)
     try:
         _try_schedule(scheduler, this, gang, reserved, decisions)
         account(scheduler, gang)
@@ -230,10 +257,29 @@ def _try(
         return False
     if scheduler.quarantine.set_asides:
         scheduler.quarantine.release(fence.key_of_gang(gang))
+    if gang.key in pending.waiting:
+        _set_work_limit(gang, pending, scheduler.state.now, short=meter.was_short)
+    meter.end()
     pending.changed(gang)
     if attempt.reason and attempt.equivalence and gang.key not in reservations:
         this.first_refused[attempt.equivalence] = gang
     return not attempt.reason and gang.key in pending.waiting
+
+
+def _is_undecided(gang: Gang) -> bool:
+    return gang.attempt.reason.endswith(explain.WORK_LIMIT)
+
+
+def _set_work_limit(gang: Gang, pending: PendingGangs, now: float, *, short: bool) -> None:
+    """short: a search of the gang has reached its limit. Then the gang is tried again with twice the work, though
+    nothing is freed."""
+    attempt = gang.attempt
+    if not short and not _is_undecided(gang):
+        attempt.work_factor = 1
+        return
+    wait_s = LIMITED_S if attempt.work_factor < MAX_FACTOR else LIMITED_MAX_S
+    attempt.work_factor = min(2 * attempt.work_factor, MAX_FACTOR)
+    pending.try_later(gang, now + wait_s)
 
 
 def _refuse_alike(scheduler: Scheduler, gang: Gang, same: Gang) -> None:
@@ -276,7 +322,9 @@ def _try_schedule(
     if not admitted:  # not even the smallest attempt
         gang.attempt.equivalence = _equivalence(scheduler, gang, wants)
         state.pending.refuse(gang, refusals[-1])
-        scheduler.refused[gang.key] = GangRefusal(gang, wants[-1], refusals[-1], missing=missing)
+        scheduler.refused[gang.key] = GangRefusal(
+            gang, wants[-1], refusals[-1], missing=missing, over_quota=True
+        )
         lacks = _claimable(scheduler, gang, wants[-1]) if missing else []
         decisions += reserved.on_over_quota(gang, wants[-1], lacks)
         reserved.annotate(gang)
@@ -295,6 +343,8 @@ def _try_schedule(
             decisions += binds
             reserved.on_bound(gang)
             return
+    if _is_undecided(gang):
+        return
     gang.attempt.equivalence = _equivalence(scheduler, gang, wants)
     scheduler.refused[gang.key] = GangRefusal(
         gang, wants[-1], gang.attempt.reason, *reserved.withheld(), missing=missing
@@ -332,13 +382,20 @@ def _place(
     if request in refused:
         pending.refuse(gang, refused[request])
         return []
-    draft = Draft(state.snapshot)
+    draft, meter = Draft(state.snapshot), state.snapshot.meter
     for want, attempt in dict(zip(wants, attempts, strict=True)).items():
+        if meter.was_short and want != wants[-1]:
+            continue
+        if meter.is_spent:  # by larger attempts
+            meter.extend()
         try:
             fence.search(state.snapshot, placement.fit, draft, want)
         except DoesNotFit as no:
             if want == wants[-1]:
                 gang.attempt.reason = no.why
+            continue
+        except WorkLimitReached:
+            draft.undo()
             continue
         except fence.SearchFailed:
             draft.undo()
@@ -352,12 +409,18 @@ def _place(
         except Exception:
             _take_back(pods)
             raise
-    for spec, _ in wants[-1].groups:
-        if (failure := state.snapshot.view(spec).filter_failure) is not None:
-            raise fence.SearchFailed from failure
+    _raise_filter_failure(state.snapshot, wants[-1])
+    if meter.was_short:  # no answer, so nothing is certain
+        gang.attempt.reason = f"{explain.describe_pods(wants[-1].groups)}; {explain.WORK_LIMIT}"
     pending.refuse(gang, gang.attempt.reason)
     refused[request] = gang.attempt.reason
     return []
+
+
+def _raise_filter_failure(snapshot: Snapshot, want: PlacementRequest) -> None:
+    for spec, _ in want.groups:
+        if (failure := snapshot.view(spec).filter_failure) is not None:
+            raise fence.SearchFailed from failure
 
 
 def _take_back(pods: Sequence[Pod]) -> None:

@@ -5,21 +5,30 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from typing import TypeVar
 
 from central.controllers.composite import new_scheduler
 from central.kube.decode import api_kinds
 from central.kube.decode.decoder import Decoder
+from central.kube.decode.kubernetes_version import (
+    NEWEST,
+    KubernetesVersion,
+    UnknownVersion,
+    served_version,
+)
 from central.kube.transport.access_review import AccessReviewer
 from central.kube.transport.http_client import Client, StatusError, Unreachable, connect
 from central.kube.transport.token_review import TokenReviewer
 from central.kube.write import default_queue
+from central.model.decisions import Decision
 from central.model.facts import Fact, NodeGone
+from central.model.json_types import Json
 from central.scheduler.scheduler import Scheduler
 from central.server import tls, tls_secret
 from central.server.grpc.agent_service import AgentService
@@ -33,11 +42,19 @@ from central.server.leader_parts import LeaderParts, Ready
 from central.server.loop import Loop
 from central.server.metrics import Metrics
 from central.server.queries import ClusterQueries
-from central.server.settings import Settings
+from central.server.queue_metrics import QueueLabels, QueueMetrics
+from central.server.settings import ALL, Settings
+from central.server.stats.gang_counters import GangCounters
+from central.server.stats.surveyor import Surveyor
+from central.server.throttled_log import ThrottledLog
+from central.server.web.web_api import WebApi
+from central.server.web.web_server import ConsoleUnservable, WebServer
 from protos.common.probes import Probes, Unservable
 
 log = logging.getLogger(__name__)
+quiet = ThrottledLog(log)
 
+Some = TypeVar("Some")
 RETRY_S = (0.5, 10.0)  # first, longest
 
 
@@ -55,6 +72,7 @@ def run(settings: Settings) -> int:
         min_runtime_s=settings.min_runtime_s,
         reserve_after_s=settings.reserve_after_s,
         reserve_idle=settings.reserve_idle,
+        names_all=settings.names_in_events == ALL,
     )
     with ExitStack() as stack:
         stack.callback(client.close)
@@ -62,8 +80,13 @@ def run(settings: Settings) -> int:
         metrics = Metrics(client.counts)
         _serve_probes(settings, metrics, stack)
         journal = _open_journal(settings, scheduler, stack)
-        loop = Loop(scheduler, ready=ready, journal=journal, on_cycle=metrics.observe_cycle)
+        labels = QueueLabels(settings.metrics_queues)
+        counters = GangCounters(scheduler, labels.label)
+        on_cycle = partial(_on_cycle, metrics, counters)
+        loop = Loop(scheduler, ready=ready, journal=journal, on_cycle=on_cycle)
+        surveyor = Surveyor(loop)
         metrics.watch_loop(loop)
+        metrics.watch_queues(surveyor, QueueMetrics(counters, labels))
         _on_signals(stopping, loop.stop)
         credentials = _first_credentials(settings, client, stopping)
         if credentials is None:
@@ -75,7 +98,11 @@ def run(settings: Settings) -> int:
             default_queue.create_default_queue(client)
         agents, plans, server = _serve_grpc(settings, client, credentials, loop, stack)
         metrics.watch_connections(server.front)
-        reader = Decoder(settings.scheduler_names, settings.topology_levels)
+        version = settings.kubernetes_version or _served_version(client, stopping)
+        if version is None:
+            return 0
+        _serve_console(settings, client, loop, surveyor, stack)
+        reader = Decoder(settings.scheduler_names, settings.topology_levels, version)
         parts = LeaderParts(
             client,
             loop,
@@ -126,6 +153,20 @@ def _serve_grpc(
     return agents, plans, server
 
 
+def _on_cycle(
+    metrics: Metrics,
+    counters: GangCounters,
+    facts: Sequence[Fact],
+    decisions: Sequence[Decision],
+    seconds: float,
+) -> None:
+    metrics.observe_cycle(facts, decisions, seconds)
+    try:
+        counters.observe(facts, decisions)
+    except Exception as error:  # noqa: BLE001  a bug in what is counted must not stop scheduling
+        quiet.error("counters", error, "could not count what happened to gangs (bug)")
+
+
 def _observe(loop: Loop, agents: AgentService, fact: Fact) -> None:
     """For each fact of the watches. The inbox gets NodeGone first, so that a report which arrives in
     between is requested again rather than lost."""
@@ -151,6 +192,22 @@ def _serve_probes(settings: Settings, metrics: Metrics, stack: ExitStack) -> Non
     log.info("serving metrics and probes on port %d", probes.port)
 
 
+def _serve_console(
+    settings: Settings, client: Client, loop: Loop, surveyor: Surveyor, stack: ExitStack
+) -> None:
+    if not settings.console_listen:
+        return
+    reviewer, access = TokenReviewer(client, settings.namespace), AccessReviewer(client)
+    api = WebApi(surveyor, ClusterQueries(loop))
+    try:
+        console = WebServer(settings.console_listen, api, reviewer, access)
+    except ConsoleUnservable as error:
+        raise CannotStart(str(error)) from error
+    console.start()
+    stack.callback(console.stop)
+    log.info("serving the web console on port %d of the loopback", console.port)
+
+
 def _open_journal(settings: Settings, scheduler: Scheduler, stack: ExitStack) -> Journal | None:
     if settings.journal is None:
         return None
@@ -165,20 +222,47 @@ def _open_journal(settings: Settings, scheduler: Scheduler, stack: ExitStack) ->
 def _first_credentials(
     settings: Settings, client: Client, stopping: "SimpleQueue[None]"
 ) -> tls.Credentials | None:
+    """None: stopped meanwhile."""
+    credentials = _answered(lambda: _credentials(settings, client), "certificate", stopping)
+    if credentials is not None and settings.ca_out is not None:
+        _write(Path(settings.ca_out), credentials.ca)
+    return credentials
+
+
+def _served_version(client: Client, stopping: "SimpleQueue[None]") -> KubernetesVersion | None:
+    """The API server's; the newest, where it does not say one. None: stopped meanwhile."""
+    document = _answered(lambda: _version_document(client), "version of Kubernetes", stopping)
+    if document is None:
+        return None
+    try:
+        version = served_version(document)
+    except UnknownVersion as error:
+        log.warning("%s; objects are read as Kubernetes %s does", error, NEWEST)
+        return NEWEST
+    log.info("the API server is of Kubernetes %s", version)
+    return version
+
+
+def _version_document(client: Client) -> Json:
+    try:
+        return client.get("/version")
+    except StatusError as error:
+        if error.status in (401, 403, 404):  # a proxy in between may hide it
+            return {}
+        raise
+
+
+def _answered(call: Callable[[], Some], what: str, stopping: "SimpleQueue[None]") -> Some | None:
     """Retries until the API server answers. None: stopped meanwhile."""
     delay, longest = RETRY_S
     while True:
         try:
-            credentials = _credentials(settings, client)
-            break
+            return call()
         except (Unreachable, StatusError) as error:
-            log.warning("no certificate yet: %s; retrying", error)
+            log.warning("no %s yet: %s; retrying", what, error)
             if _stopped(stopping, delay):
                 return None
             delay = min(longest, 2 * delay)
-    if settings.ca_out is not None:
-        _write(Path(settings.ca_out), credentials.ca)
-    return credentials
 
 
 def _credentials(settings: Settings, client: Client) -> tls.Credentials:

@@ -5,6 +5,7 @@ import re
 from argparse import Action, ArgumentParser, ArgumentTypeError
 from typing import Any
 
+from central.kube.decode.kubernetes_version import KubernetesVersion, UnknownVersion, typed_version
 from protos.names import ISLAND, NODE, NUMA
 
 _LABEL_KEY = re.compile(
@@ -97,6 +98,13 @@ def number(text: str) -> int:
     if not (text.isascii() and text.isdigit()) or int(text) >= 2**63:
         raise ArgumentTypeError(f"{text} is not a whole number")
     return int(text)
+
+
+def kubernetes_version(text: str) -> KubernetesVersion:
+    try:
+        return typed_version(text)
+    except UnknownVersion as error:
+        raise ArgumentTypeError(str(error)) from error
 
 
 def share(text: str) -> float:

@@ -117,6 +117,7 @@ def settings(scheduler: Scheduler) -> dict[str, Any]:
         "min_runtime_s": scheduler.policy.min_runtime_s,
         "reserve_after_s": scheduler.policy.reserve_after_s,
         "reserve_idle": scheduler.policy.reserve_idle,
+        "names_all": scheduler.policy.names_all,
     }
 
 

@@ -24,9 +24,12 @@ log = logging.getLogger(__name__)
 
 TICK_S = 0.5  # the longest time between two cycles: retries and grace periods end without a fact
 BATCH_WINDOW_S = 0.01  # collects facts after a cycle: a gang's pods arrive one by one
-SLICE_S = 0.25  # after which a cycle leaves further gangs to the next one
+SLICE_S = 0.08  # after which a cycle leaves further gangs to the next one
 BATCH = 20_000  # facts at once of the initial list, so that it does not delay questions
-BATCH_SYNCED = 4_000  # facts per cycle after it: about as long as two slices
+BATCH_SYNCED = 4_000  # facts per cycle after it, at most
+BATCH_FIRST = (
+    500  # in the first of several cycles with more facts than they take; then twice as many each
+)
 
 Submit = Callable[[Iterable[Decision]], None]
 Publish = Callable[[Mapping[str, tuple[Grant, ...]]], None]
@@ -43,14 +46,19 @@ class _Question:
 
 
 class SliceBudget:
-    """Is spent after SLICE_S. Counts the attempts, so that a replay cuts the cycle at the same place."""
+    """Is spent after SLICE_S, but leaves half of it to the attempts, however long the facts took. Counts the attempts,
+    so that a replay cuts the cycle at the same place."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock, self._end = clock, clock() + SLICE_S
         self.more = 0  # attempts after the first
+        self._asked = False
 
     def __call__(self) -> bool:
-        if self._clock() >= self._end:
+        now = self._clock()
+        if not self._asked:
+            self._asked, self._end = True, max(self._end, now + SLICE_S / 2)
+        if now >= self._end:
             return True
         self.more += 1
         return False
@@ -86,6 +94,7 @@ class Loop:
         )
         self.synced = False
         self._ended_at = 0.0  # of the last cycle
+        self._portion = BATCH_FIRST
 
     @property
     def inbox_length(self) -> int:
@@ -149,7 +158,8 @@ class Loop:
     def _drain_inbox(self, wait_s: float) -> tuple[list[Fact], list[_Question]]:
         facts: list[Fact] = []
         questions: list[_Question] = []
-        most = BATCH_SYNCED if self.synced else BATCH
+        most = self._portion if self.synced else BATCH
+        self._portion = BATCH_FIRST
         try:
             item = self._inbox.get(timeout=wait_s) if wait_s else self._inbox.get_nowait()
             if (rest_s := self._ended_at + BATCH_WINDOW_S - self._runtime.monotonic()) > 0:
@@ -160,6 +170,7 @@ class Loop:
                 elif item is not None:
                     facts.append(item)
                 if len(facts) >= most:
+                    self._portion = min(2 * most, BATCH_SYNCED)
                     break
                 item = self._inbox.get_nowait()
         except Empty:

@@ -13,8 +13,11 @@ from prometheus_client.registry import Collector
 from central.model.decisions import Decision
 from central.model.facts import Fact
 from central.scheduler.scheduler import Scheduler
+from central.server.queue_metrics import QueueMetrics
+from central.server.stats.surveyor import SurveySource
 
 ASK_S = 1.0
+SURVEY_S, SURVEY_AGE_S = 3.0, 2.0  # for a survey of the cluster, and its oldest age
 STUCK_S = 120.0  # without a cycle, after which the liveness probe fails
 CYCLE_BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
 
@@ -103,6 +106,7 @@ class Metrics(Collector):
         self._loop: ObservedLoop | None = None
         self._election: LeaderStatus | None = None
         self._connections: ConnectionStatus | None = None
+        self._queues: tuple[SurveySource, QueueMetrics] | None = None
         self._api: tuple[WatchStatus, OpenTickets, AuditStatus] | None = None
         self._facts: Counter[str] = Counter()
         self._decisions: Counter[str] = Counter()
@@ -118,6 +122,9 @@ class Metrics(Collector):
 
     def watch_loop(self, loop: ObservedLoop) -> None:
         self._loop = loop
+
+    def watch_queues(self, surveyor: SurveySource, queues: QueueMetrics) -> None:
+        self._queues = (surveyor, queues)
 
     def watch_election(self, election: LeaderStatus) -> None:
         """A replica that stands by is ready: it is able to take over."""
@@ -201,6 +208,17 @@ class Metrics(Collector):
         yield objects
         for name, about in TOTALS.items():
             yield GaugeMetricFamily(f"lockstep_{name}", about, totals[name])
+        yield from self._queue_families()
+
+    def _queue_families(self) -> Iterator[Metric]:
+        if self._queues is None:
+            return
+        surveyor, queues = self._queues
+        try:
+            survey = surveyor.survey(SURVEY_AGE_S, SURVEY_S)
+        except TimeoutError:
+            return
+        yield from queues.families(survey)
 
     def _connection_families(self) -> Iterator[Metric]:
         if self._connections is None:

@@ -5,13 +5,20 @@ import argparse
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from central.scheduler.preemption.preemption_request import ACROSS, ACROSS_NAMESPACES
-from central.scheduler.scheduler import PATIENCE_S, RESERVE_AFTER_S, RESERVE_IDLE
+from central.kube.decode.kubernetes_version import NEWEST, KubernetesVersion
+from central.model.defaults import (
+    ACROSS,
+    ACROSS_NAMESPACES,
+    PATIENCE_S,
+    RESERVE_AFTER_S,
+    RESERVE_IDLE,
+)
 from central.server import argtypes
 from protos.common import logs
 from protos.names import BLOCK, NAMESPACE, PACK, RACK, SCHEDULER, SPREAD, ZONE
 
 LEVELS = (ZONE, BLOCK, RACK)
+OWN, ALL = "own", "all"  # --names-in-events
 
 
 def _flag(typed: str, default: Any, about: str, **more: Any) -> Any:
@@ -87,6 +94,15 @@ class Settings:
         type=argtypes.some_names,
         scheduling=True,
     )
+    kubernetes_version: KubernetesVersion | None = _flag(  # noqa: RUF009  # it is a field()
+        "--kubernetes-version VERSION",
+        None,
+        "read objects as this version of Kubernetes does: before 1.27 a topology spread constraint with an "
+        "empty selector counts all pods, since then none",
+        type=argtypes.kubernetes_version,
+        shown=f"the API server's, or {NEWEST} where there is none",
+        scheduling=True,
+    )
     patience_s: float = _flag(
         "--patience S",
         PATIENCE_S,
@@ -142,6 +158,13 @@ class Settings:
         choices=ACROSS,
         scheduling=True,
     )
+    names_in_events: str = _flag(
+        "--names-in-events",
+        OWN,
+        "whose gangs and Jobs are named in Events, conditions and statuses: those of the object's own namespace, with "
+        "`another namespace` for others, or all; `lockstep explain` names what its asker may see",
+        choices=(OWN, ALL),
+    )
     min_runtime_s: float = _flag(
         "--min-runtime S",
         0.0,
@@ -179,6 +202,21 @@ class Settings:
         "0.0.0.0:9400",
         type=argtypes.listen,
         shown="not served",
+    )
+    console_listen: str = _flag(
+        "--console-listen HOST:PORT",
+        "",
+        "address of the web console, on the loopback only, for kubectl port-forward; the shipped manifests use "
+        "127.0.0.1:9480",
+        type=argtypes.listen,
+        shown="not served",
+    )
+    metrics_queues: int = _flag(
+        "--metrics-queues N",
+        100,
+        "queues that have metrics of their own, those that use or request the most; all others together have the "
+        "label queue=_other",
+        type=argtypes.whole,
     )
     log_level: str = "info"  # the flags of both are shared with the agent: protos.common.logs
     log_format: str = "text"

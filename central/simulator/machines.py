@@ -5,7 +5,7 @@ of GPUs is known."""
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -88,14 +88,21 @@ def _host(raw: dict[str, Any]) -> dict[str, int]:
 def _topology(raw: dict[str, Any]) -> NodeTopology:
     return NodeTopology(
         gpus=tuple(_gpu(gpu) for gpu in raw["gpus"]),
-        hcas=tuple(Hca(**hca) for hca in raw["hcas"]),
+        hcas=tuple(Hca(**_known(Hca, hca)) for hca in raw["hcas"]),
         links=tuple(tuple(row) for row in raw["links"]),
         islands=tuple(tuple(island) for island in raw["islands"]),
     )
 
 
 def _gpu(raw: dict[str, Any]) -> Gpu:
-    return Gpu(**{**raw, "slices": tuple(Slice(**part) for part in raw["slices"])})
+    slices = tuple(Slice(**_known(Slice, part)) for part in raw["slices"])
+    return Gpu(**{**_known(Gpu, raw), "slices": slices})
+
+
+def _known(kind: type, raw: dict[str, Any]) -> dict[str, Any]:
+    """Agents of other versions print more, and some of what is printed is only for people."""
+    names = {field.name for field in fields(kind)}
+    return {name: value for name, value in raw.items() if name in names}
 
 
 @lru_cache(maxsize=256)

@@ -9,6 +9,7 @@ from central.kube.decode import api_kinds as watched
 from central.kube.decode import pod_affinity, podspec, storage_decoder
 from central.kube.decode.decoder import Decoder
 from central.kube.decode.fields import DECODE_ERRORS, FieldError, MalformedObject, error_text
+from central.kube.decode.kubernetes_version import NEWEST, KubernetesVersion
 from central.model.facts import (
     BatchFact,
     CronSeen,
@@ -62,6 +63,7 @@ def read(
     documents: Iterable[tuple[SourceLocation, Json]],
     scheduler_names: Sequence[str],
     levels: Sequence[str],
+    version: KubernetesVersion | None = None,
 ) -> Scenario:
     objects = [
         copy
@@ -70,7 +72,7 @@ def read(
     ]
     if not objects:
         raise BadInput("no objects: the files are empty")
-    return _ScenarioBuilder(objects, Decoder(scheduler_names, levels)).read()
+    return _ScenarioBuilder(objects, Decoder(scheduler_names, levels, version or NEWEST)).read()
 
 
 class _ScenarioBuilder:

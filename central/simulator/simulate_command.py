@@ -21,7 +21,12 @@ from central.simulator.simulation import Simulation
 def run(args: argparse.Namespace) -> int:
     try:
         until_s = None if args.until is None else _span("--until", args.until)
-        read = scenario.read(documents.read(args.paths), args.scheduler_names, args.topology_levels)
+        read = scenario.read(
+            documents.read(args.paths),
+            args.scheduler_names,
+            args.topology_levels,
+            args.kubernetes_version,
+        )
         if read.endless and until_s is None:
             raise documents.BadInput(f"{read.endless} never ends; set --until")
     except documents.BadInput as error:

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from central.standalone import picture
 from central.standalone.hollow_node import HollowNode
-from central.standalone.local_cluster import CAPTURES, Failed, Interrupted, LocalCluster
+from central.standalone.local_cluster import CAPTURES, Failed, Interrupted, LocalCluster, free_port
 from protos import matrix, wire
 from protos.names import BLOCK, RACK
 from protos.stubs import fleet_pb2 as pb
@@ -28,22 +28,26 @@ SHOWN = "a100-1"
 GANGS = ("chat", "train", "giant")
 
 
-def run(*, keep: bool = False, port: int = 0) -> int:
+def run(*, keep: bool = False, port: int = 0, web: bool = False) -> int:
     console = Console()
     with _signals() as caught:
         try:
-            with LocalCluster(nodes(), port=port, interrupted=lambda: bool(caught)) as box:
+            console_port = free_port() if web else 0
+            flags = [f"--console-listen=127.0.0.1:{console_port}"] if web else []
+            with LocalCluster(
+                nodes(), port=port, flags=flags, interrupted=lambda: bool(caught)
+            ) as box:
                 _start(console, box)
                 _matrix(console, box)
                 _workloads(console, box)
-                if keep:
-                    _keep(console, box)
+                if keep or web:
+                    _keep(console, box, console_port)
         except Failed as error:
             print(f"lockstep demo: {error}", file=sys.stderr)
             return 2
         except Interrupted:
             console.print("\nStopped; all processes and temporary files are gone.")
-            return 0 if keep else 130
+            return 0 if keep or web else 130
     console.print(
         "\nDone; all processes and temporary files are gone. `lockstep demo --keep` keeps the cluster running."
     )
@@ -212,7 +216,11 @@ def racks(reply: pb.TopologyReply, gangs: Sequence[pb.ExplainReply]) -> list[pic
     return [picture.Rack(title, tuple(rows)) for title, rows in sorted(found.items())]
 
 
-def _keep(console: Console, box: LocalCluster) -> None:
+def _keep(console: Console, box: LocalCluster, console_port: int) -> None:
+    if console_port:
+        _title(console, "The web console:")
+        token = box.token_file.read_text()
+        _plain(console, f"http://127.0.0.1:{console_port}/#token={token}")
     _title(console, "The cluster runs until Ctrl-C. In another terminal:")
     kubectl = f"kubectl --kubeconfig {box.kubeconfig}"
     lines = (

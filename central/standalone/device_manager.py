@@ -1,7 +1,7 @@
 """A hollow kubelet's device manager: the devices of its plugins, and which container holds which device.
 
-It works in the order of the real one: reusable devices of init containers first, then the plugin's preferred
-ones, then any; one Allocate per container and resource, recorded after the plugin's answer. As in the real one,
+It works in the order of the real one: reusable devices of init containers first (any of them, if there are
+more than needed), then the plugin's preferred ones, then any; one Allocate per container and resource, recorded after the plugin's answer. As in the real one,
 the mutex is not held during RPCs. The checkpoint on disk has the real one's format.
 """
 
@@ -230,7 +230,7 @@ class DeviceManager:
             if resource not in self._state.healthy:
                 raise AdmissionError(f"no plugin has registered {resource}")
             taken = self._state.allocated.setdefault(resource, set())
-            chosen = set(sorted(reusable)[:size])
+            chosen = set(self._random.sample(sorted(reusable), min(size, len(reusable))))
             if len(chosen) < size:
                 available = self._state.healthy[resource] - taken
                 if len(available) < size - len(chosen):

@@ -28,6 +28,7 @@ from protos.stubs import podresources_pb2_grpc as podresources_rpc
 class Container:
     name: str
     wants: tuple[tuple[str, int], ...] = ()  # resource, count
+    sidecar: bool = False  # an init container that runs, and keeps its devices, as long as the pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,10 @@ class KubeletPod:
     name: str
     containers: tuple[Container, ...]
     init_containers: tuple[Container, ...] = ()
+
+    def listed_containers(self) -> tuple[Container, ...]:
+        """As pod-resources lists them: without the init containers that end."""
+        return (*(each for each in self.init_containers if each.sidecar), *self.containers)
 
     @classmethod
     def from_object(cls, pod: Mapping[str, Any]) -> Self:
@@ -56,7 +61,8 @@ def _container(item: Mapping[str, Any]) -> Container:
     limits = resources.get("limits") or resources.get("requests") or {}
     # Resources of device plugins always have a domain, unlike cpu and memory.
     wants = ((name, int(count)) for name, count in sorted(limits.items()) if "/" in name)
-    return Container(item["name"], tuple((name, count) for name, count in wants if count))
+    sidecar = item.get("restartPolicy") == "Always"
+    return Container(item["name"], tuple((name, count) for name, count in wants if count), sidecar)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +215,7 @@ class HollowKubelet:
 
     def _admit(self, pod: KubeletPod) -> Admission:
         known, _ = self._devices.counts()
-        containers = [(container, True) for container in pod.init_containers]
+        containers = [(container, not container.sidecar) for container in pod.init_containers]
         containers += [(container, False) for container in pod.containers]
         for container, init in containers:
             for resource, count in container.wants:
@@ -285,7 +291,7 @@ class HollowKubelet:
         rows = {
             (pod.namespace, pod.name, container.name): self._devices.held(pod.uid, container.name)
             for pod in pods
-            for container in pod.containers
+            for container in pod.listed_containers()
         }
         return {key: held for key, held in rows.items() if held}
 
@@ -311,7 +317,7 @@ class HollowKubelet:
                                 ).items()
                             ],
                         )
-                        for container in pod.containers
+                        for container in pod.listed_containers()
                     ],
                 )
                 for pod in pods

@@ -100,7 +100,7 @@ class LocalCluster:
     def start_scheduler(self, program: Sequence[str] = ("-m", "central")) -> None:
         """Starts the scheduler, at the same address each time. program: what Python runs, for a
         scheduler with extensions of one's own."""
-        self.server = self.server or f"127.0.0.1:{_free_port()}"
+        self.server = self.server or f"127.0.0.1:{free_port()}"
         command = [sys.executable, *program, "central", "--kubeconfig", str(self.kubeconfig)]
         command += ["--tls-dir", str(self.tls), "--listen", self.server, *self._flags]
         with self.scheduler_log.open("ab") as output:
@@ -240,7 +240,8 @@ def _short_base() -> str:
     return chosen if len(chosen.encode()) <= LONGEST_BASE or not Path("/tmp").is_dir() else "/tmp"
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of the loopback that nobody uses now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

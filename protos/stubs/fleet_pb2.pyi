@@ -111,9 +111,12 @@ class Topology(_message.Message):
     DRIVER_VERSION_FIELD_NUMBER: _builtins.int
     BANDWIDTH_FIELD_NUMBER: _builtins.int
     WEAK_FIELD_NUMBER: _builtins.int
+    PCIE_SOURCE_FIELD_NUMBER: _builtins.int
     RDMA_EXCLUSIVE_FIELD_NUMBER: _builtins.int
     MEMLOCK_FIELD_NUMBER: _builtins.int
     driver_version: _builtins.str
+    pcie_source: _builtins.str
+    """the file that PCIe paths come from; empty: /sys"""
     rdma_exclusive: _builtins.bool
     """RDMA devices are visible only in their network namespace"""
     memlock: _builtins.int
@@ -150,12 +153,13 @@ class Topology(_message.Message):
         driver_version: _builtins.str = ...,
         bandwidth: _abc.Iterable[Global___PairRow] | None = ...,
         weak: _abc.Iterable[Global___Weak] | None = ...,
+        pcie_source: _builtins.str = ...,
         rdma_exclusive: _builtins.bool = ...,
         memlock: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["rdma_cgroup", b"rdma_cgroup"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bandwidth", b"bandwidth", "driver_version", b"driver_version", "gpus", b"gpus", "hcas", b"hcas", "islands", b"islands", "links", b"links", "memlock", b"memlock", "numa_nodes", b"numa_nodes", "rdma_cgroup", b"rdma_cgroup", "rdma_exclusive", b"rdma_exclusive", "weak", b"weak"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bandwidth", b"bandwidth", "driver_version", b"driver_version", "gpus", b"gpus", "hcas", b"hcas", "islands", b"islands", "links", b"links", "memlock", b"memlock", "numa_nodes", b"numa_nodes", "pcie_source", b"pcie_source", "rdma_cgroup", b"rdma_cgroup", "rdma_exclusive", b"rdma_exclusive", "weak", b"weak"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

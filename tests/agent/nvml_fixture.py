@@ -55,6 +55,11 @@ class Hardware:
     def python(self, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         return self._run(["-c", program, *arguments], self.folder / build.PROFILE)
 
+    def python_as_installed(
+        self, program: str, *arguments: str
+    ) -> subprocess.CompletedProcess[str]:
+        return self._run(["-c", program, *arguments], None)
+
     def _run(self, arguments: list[str], profile: Path | None) -> subprocess.CompletedProcess[str]:
         environment = {
             **os.environ,

@@ -86,7 +86,7 @@ class Box:
             assert "Traceback" not in self.said()
 
     def assert_healthy(self, count: int, seconds: float = 8) -> None:
-        eventually(lambda: self.kubelet.allocatable.get(GPU) == count, seconds)
+        eventually(lambda: self.kubelet.allocatable.get(GPU, 0) == count, seconds)
 
     def said(self) -> str:
         return self.log.read_text()

@@ -104,6 +104,52 @@ def test_the_library_knows_its_profile_by_its_own_place(built: Path, tmp_path: P
     assert capture.loads(done.stdout).nvml == named("pcie-plx-8").nvml
 
 
+MISMATCH = "init_error 18\n"
+
+
+def test_a_driver_that_was_replaced_is_found_at_another_place(built: Path, tmp_path: Path) -> None:
+    """The toolkit's mount on the loader's path still has the old library. First both places have
+    the right one, then the old driver is gone, then the new library is there."""
+    program = """
+import sys
+from pathlib import Path
+from agent import nvml
+old, new, mismatch, working = map(Path, sys.argv[2:])
+def look():
+    try:
+        return str(len(nvml.read(sys.argv[1]).gpus))
+    except nvml.NvmlError as error:
+        return str(error)
+print(look())
+old.write_text(mismatch.read_text())
+new.write_text(mismatch.read_text())
+print(look())
+new.write_text(working.read_text())
+print(look())
+print(look())
+old.write_text(working.read_text())
+new.write_text(mismatch.read_text())
+print(look())
+"""
+    loader, host = tmp_path / "loader", tmp_path / "host/usr/lib64"
+    profile = build.profile(named("dgx1-v100-8"))
+    for place in (loader, host):
+        place.mkdir(parents=True)
+        (place / build.LIBRARY).write_bytes((built / build.LIBRARY).read_bytes())
+        (place / build.PROFILE).write_text(profile)
+    (tmp_path / "mismatch").write_text(MISMATCH)
+    (tmp_path / "working").write_text(profile)
+    files = (loader / build.PROFILE, host / build.PROFILE, tmp_path / "mismatch")
+    hardware = Hardware(loader, tmp_path / "machine")
+    done = hardware.python_as_installed(
+        program, str(tmp_path / "host"), *map(str, files), str(tmp_path / "working")
+    )
+    assert done.stderr == ""
+    first, gone, *later = done.stdout.splitlines()
+    assert (first, later) == ("8", ["8", "8", "8"])
+    assert "have different versions" in gone
+
+
 def test_a_driver_that_is_loaded_later_is_found_by_the_same_process(
     built: Path, tmp_path: Path
 ) -> None:

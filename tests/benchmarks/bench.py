@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from protos.names import RACK
-from tests.benchmarks import agent, binding, jobs, plane, restart, turns
+from tests.benchmarks import agent, binding, claims, jobs, plane, restart, turns
 from tests.e2e.cluster.settings import program
 
 Row = tuple[str, float, str, str]  # what, measured, unit, aim
@@ -87,6 +87,12 @@ def decisions(say: Callable[[str], None]) -> list[Row]:
     rows.append(("(c) no to a gang that is too big, 500 nodes", spent, "ms", "<= 5 ms"))
     spent, _ = turns.claim(turns.full(500, priority=10), 250)
     rows.append(("(c) no where nobody is less urgent, and a reservation", spent, "ms", "<= 5 ms"))
+    for name, (case, aim) in claims.CASES.items():
+        say(name)
+        found = case()
+        rows.append((f"(c) {name}: in all", found.total_ms, "ms", aim))
+        rows.append(("    first decision after", found.first_ms, "ms", "<= 100 ms"))
+        rows.append(("    longest cycle", found.longest_ms, "ms", "<= 1,000 ms"))
     rows.append(("    a fixed piece of Python", reference, "ms", ""))
     return rows
 

@@ -30,6 +30,7 @@ class Claimed:
 
 def claimed(made: Scheduler, facts: list[Fact]) -> Claimed:
     """Decides on what arrives, cut into slices as by the loop. The facts are applied outside of the clock."""
+    decide(made, NOW, SliceBudget(time.thread_time))  # a quiet cycle, as there is before
     for fact in facts:
         apply(made, fact)
     cycles: list[float] = []
@@ -119,21 +120,23 @@ def reclaim(nodes: int, victims: int) -> Claimed:
     return claimed(made, [replace(group, queue="b"), *members])
 
 
-CASES: dict[str, Callable[[], Claimed]] = {
-    "300 urgent pods, 500 full nodes": (lambda: urgent_pods(500, 300)),
-    "20 urgent pods, 2000 full nodes": (lambda: urgent_pods(2000, 20)),
-    "20 gangs of 8 x 8 in a rack, 2000 full nodes": (lambda: urgent_gangs(2000, 20)),
-    "1000 urgent pods, 5000 full nodes": (lambda: urgent_pods(5000, 1000)),
-    "100 service pods above surplus, 133 nodes": (lambda: services(133, 100)),
-    "300 service pods above surplus, 399 nodes": (lambda: services(399, 300)),
-    "reclaim of 2000 victims, 500 nodes": (lambda: reclaim(500, 2000)),
-    "reclaim of 8000 victims, 2000 nodes": (lambda: reclaim(2000, 8000)),
+Case = tuple[Callable[[], Claimed], str]  # and the aim for all of it
+
+CASES: dict[str, Case] = {
+    "300 urgent pods, 500 full nodes": (lambda: urgent_pods(500, 300), ""),
+    "20 urgent pods, 2000 full nodes": (lambda: urgent_pods(2000, 20), ""),
+    "20 gangs of 8 x 8 in a rack, 2000 full nodes": (lambda: urgent_gangs(2000, 20), ""),
+    "1000 urgent pods, 5000 full nodes": (lambda: urgent_pods(5000, 1000), "<= 2,000 ms"),
+    "100 service pods above surplus, 133 nodes": (lambda: services(133, 100), ""),
+    "300 service pods above surplus, 399 nodes": (lambda: services(399, 300), ""),
+    "reclaim of 2000 victims, 500 nodes": (lambda: reclaim(500, 2000), "<= 100 ms"),
+    "reclaim of 8000 victims, 2000 nodes": (lambda: reclaim(2000, 8000), "<= 400 ms"),
 }
 
 
 def main() -> None:
     """The cases whose names contain an argument; without arguments all."""
-    for name, case in CASES.items():
+    for name, (case, _) in CASES.items():
         if any(word in name for word in sys.argv[1:]) or len(sys.argv) == 1:
             print(f"{name}: {case()}", flush=True)
 

@@ -22,8 +22,19 @@ def made() -> dict[str, str]:
 def _machine(file: Path) -> str:
     machine = capture.load(file)
     shown = to_json(file.stem, survey(machine))
-    for unused in ("rdma_cgroup", "rdma_exclusive", "memlock", "bandwidth_gb_per_s", "weak"):
+    for unused in (
+        "rdma_cgroup",
+        "rdma_exclusive",
+        "memlock",
+        "bandwidth_gb_per_s",
+        "weak",
+        "pcie_source",
+    ):
         del shown[unused]
+    hcas = shown["hcas"]
+    assert isinstance(hcas, list)
+    for hca in hcas:
+        del hca["pods"]
     shown["host"] = {"cpus": machine.host.cpus, "memory_bytes": machine.host.memory_bytes}
     rows = {name: value for name, value in shown.items() if isinstance(value, list)}
     plain = [

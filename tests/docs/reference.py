@@ -22,6 +22,9 @@ from central.model.event_reasons import EVENT_REASONS
 from central.model.jobspec import ANY, EVENTS
 from central.scheduler.scheduler import Scheduler
 from central.server.metrics import Metrics
+from central.server.queue_metrics import QueueLabels, QueueMetrics
+from central.server.stats.gang_counters import GangCounters
+from central.server.stats.surveyor import Surveyor
 from tests.captures.mig import sliced
 from tests.fakes import machines
 from tests.fakes.nodebox import node_box
@@ -140,6 +143,9 @@ class _Audit:
 def _of_scheduler() -> list[Metric]:
     metrics = Metrics(dict)
     metrics.watch_loop(_Loop())
+    labels = QueueLabels()
+    counters = GangCounters(new_scheduler(), labels.label)
+    metrics.watch_queues(Surveyor(_Loop()), QueueMetrics(counters, labels))
     metrics.watch_connections(_Connections())
     metrics.watch_api(Watches([]), Tickets(lambda fact: None), _Audit())
     return _collected(metrics.registry)
@@ -158,7 +164,7 @@ def _of_agent() -> list[Metric]:
 
 
 def _collected(of: Collector) -> list[Metric]:
-    return [each for each in of.collect() if each.name.startswith("lockstep")]
+    return [each for each in of.collect() if each.name.startswith(("lockstep", "volcano"))]
 
 
 def _exposed(family: Metric) -> str:

@@ -17,6 +17,7 @@ from tests.flags import flags
 NAMES = re.compile(r"lockstep\.dev/[a-z0-9-]*[a-z0-9]|\bLOCKSTEP_[A-Z_]+[A-Z]")
 # Of other programs, and of programs of the tests.
 OTHERS_FLAGS = {
+    "--coordinator",
     "--core",
     "--data",
     "--hold",
@@ -28,6 +29,11 @@ OTHERS_FLAGS = {
     "--test-only",
     "--update-golden",
     "--whole",
+    # lockstep-launch and torchrun
+    "--for",
+    "--nproc",
+    "--rdzv-backend",
+    "--stop-wait",
 }
 
 

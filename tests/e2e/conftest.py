@@ -3,7 +3,6 @@ and taken down at the end. E2E_KEEP=1 leaves it, and the next run with it takes 
 images made anew; `python -m tests.e2e.cluster down` ends it."""
 
 import itertools
-import json
 import os
 import re
 from collections.abc import Iterator
@@ -15,14 +14,18 @@ import pytest
 from protos import names
 from tests.e2e import hardware, images
 from tests.e2e.cluster import verbs
-from tests.e2e.cluster.settings import STATE, Trouble, say
-from tests.e2e.world import NAMESPACE, World, until
-from tests.manifests.manifests import with_components
+from tests.e2e.cluster.settings import KUBE, STATE, Trouble, say, versions
+from tests.e2e.world import NAMESPACE, World, shipped, until
 
 NOISE = re.compile(
     r"perf_event|operationExecutor|clientconn|passthrough|endpoint.go|opology|oom score"
 )
 _numbers = itertools.count(1)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if any("tests/e2e/" in str(r.nodeid) for r in terminalreporter.stats.get("passed", ())):
+        terminalreporter.write_line(f"Kubernetes {KUBE}: {versions()}")
 
 
 @pytest.fixture(scope="session")
@@ -56,8 +59,7 @@ def _up(folder: Path, *, reuse: bool) -> None:
         verbs.load_images(archives.result(), verbs.nodes_defined())
     say("the images are loaded")
     # This kubectl may be too old for components. A component is more than the default does without.
-    listing = {"apiVersion": "v1", "kind": "List", "items": with_components("watch", "mps")}
-    done = verbs.kubectl("apply", "-f", "-", stdin=json.dumps(listing))
+    done = verbs.kubectl("apply", "-f", "-", stdin=shipped("watch", "mps"))
     if done.returncode:
         raise Trouble(f"kubectl apply -f daemonset: {done.stderr}")
     if there and reuse:

@@ -11,6 +11,7 @@ import pytest
 from central.controllers.composite import new_scheduler
 from central.kube.decode import storage_decoder
 from central.kube.decode.decoder import Decoder
+from central.kube.decode.kubernetes_version import served_version
 from central.scheduler.apply import apply
 from central.scheduler.invariants import check_invariants
 from central.scheduler.scheduler import Scheduler
@@ -69,7 +70,9 @@ def _compare(api: Plane, asking: set[str], answers: scheduler.Answers) -> None:
     pods = api.client.get("/api/v1/pods")["items"]
     world = World({node["metadata"]["name"]: node for node in nodes})
     world.pods = {pod["metadata"]["uid"]: pod for pod in pods}
-    reader, cluster = Decoder((SCHEDULER,), ()), new_scheduler()
+    version = served_version(api.client.get("/version"))
+    world.empty_counts = version < (1, 27)
+    reader, cluster = Decoder((SCHEDULER,), (), version), new_scheduler()
     for node in nodes:
         apply(cluster, reader.node(node))
     for pod in pods:

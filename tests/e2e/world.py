@@ -16,7 +16,8 @@ from protos.stubs import fleet_pb2, fleet_pb2_grpc, podresources_pb2, podresourc
 from protos.topology import NodeTopology
 from tests.e2e.cluster import verbs
 from tests.e2e.cluster.api import Api
-from tests.e2e.cluster.settings import STATE, Trouble
+from tests.e2e.cluster.settings import STATE, Trouble, minor
+from tests.manifests.manifests import with_components
 
 NAMESPACE = names.NAMESPACE
 HEALING = (OSError, Trouble, KeyError, IndexError, grpc.RpcError)
@@ -43,6 +44,18 @@ def until(what: str, probe: Callable[[], Found], seconds: float = 60) -> Found:
         if time.monotonic() > deadline:
             raise AssertionError(f"waited {seconds:.0f} s for {what}: {problem}")
         time.sleep(0.1)
+
+
+FIRST_WITH_CEL = (
+    25  # minor version of Kubernetes whose CRDs may have the rules of the default manifests
+)
+
+
+def shipped(*components: str) -> str:
+    """The manifests with these components, and with what the Kubernetes of this run needs, as a list."""
+    if minor("kube-apiserver") < FIRST_WITH_CEL:
+        components = (*components, "before-1.25")
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": with_components(*components)})
 
 
 class World:

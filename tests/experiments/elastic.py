@@ -81,24 +81,21 @@ def fluid_job(number: int, at_s: float, *, elastic: bool = True) -> Json:
     }
 
 
-def nginx(replicas: int, at_s: float) -> Json:
-    pod = template(NGINX_CPU, "3Gi")
-    pod["metadata"]["labels"] = {"app": "nginx"}
-    pod["spec"] |= {"schedulerName": "lockstep", "priorityClassName": "online"}
+def service(name: str, replicas: int, at_s: float, pod: Json, priority: str = "online") -> Json:
+    """A Deployment that has so many replicas of the pod from then on."""
+    pod["metadata"]["labels"] = {"app": name}
+    pod["spec"] |= {"schedulerName": "lockstep", "priorityClassName": priority}
+    times = {"lockstep.dev/arrives-at": f"{at_s:g}s"}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {
-            "name": "nginx",
-            "namespace": "default",
-            "annotations": {"lockstep.dev/arrives-at": f"{at_s:g}s"},
-        },
-        "spec": {
-            "replicas": replicas,
-            "selector": {"matchLabels": {"app": "nginx"}},
-            "template": pod,
-        },
+        "metadata": {"name": name, "namespace": "default", "annotations": times},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": pod},
     }
+
+
+def nginx(replicas: int, at_s: float) -> Json:
+    return service("nginx", replicas, at_s, template(NGINX_CPU, "3Gi"))
 
 
 ONLINE = {

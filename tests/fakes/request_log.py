@@ -24,6 +24,8 @@ class Request:
 def _request(method: str, target: str) -> Request:
     url = urlsplit(target)
     parts = url.path.strip("/").split("/")
+    if parts[0] not in ("api", "apis"):
+        return Request("get", "", url.path, "", "")
     group = parts[1] if parts[0] == "apis" else ""
     rest = parts[3:] if parts[0] == "apis" else parts[2:]
     namespace = ""

@@ -38,6 +38,12 @@ def with_components(*components: str) -> list[Any]:
 
 def _step(document: Any, step: Any) -> None:
     """One operation of a JSON patch."""
+    if step["op"] == "remove":
+        *path, last = step["path"].strip("/").split("/")
+        for key in path:
+            document = document[int(key)] if isinstance(document, list) else document[key]
+        del document[last]
+        return
     *path, last = step["path"].strip("/").split("/")
     at = document
     for key in path:

@@ -105,7 +105,9 @@ def test_the_agent_runs_on_gpu_nodes_only(name: str) -> None:
         assert runs(spec, {label: "true"})
         assert not runs(spec, {label: "false"})
         assert not runs(spec, {label: "true"} | PLANE)
-        assert not runs(spec, {label: "true", "node-role.kubernetes.io/master": ""})
+        assert runs(
+            spec, {label: "true", "node-role.kubernetes.io/master": ""}
+        )  # retired since 1.20
         assert not runs(spec, {label: "true", AGENT: "false"})
     assert runs(spec, {AGENT: "true"})
     assert runs(spec, {AGENT: "true"} | PLANE), "who asks for it gets it"

@@ -92,3 +92,18 @@ def test_the_quota_forbids_the_class_that_is_shipped(tmp_path: Path) -> None:
         assert (scope["scopeName"], scope["operator"]) == ("PriorityClass", "In")
         for name in scope["values"]:
             assert ("PriorityClass", name) in found
+
+
+def test_the_agent_leaves_a_node_that_nvidias_operator_drains(tmp_path: Path) -> None:
+    pod = built(tmp_path, "gpu-operator")["DaemonSet", "lockstep-agent"]["spec"]["template"]["spec"]
+    assert pod["nodeSelector"]["nvidia.com/gpu.deploy.device-plugin"] == "true"
+    assert pod["runtimeClassName"] == "nvidia"
+
+
+def test_the_rights_to_read_mig_slices(tmp_path: Path) -> None:
+    template = built(tmp_path, "mig")["DaemonSet", "lockstep-agent"]["spec"]["template"]
+    (container,) = template["spec"]["containers"]
+    assert {"name": "NVIDIA_MIG_MONITOR_DEVICES", "value": "all"} in container["env"]
+    security = container["securityContext"]
+    assert security["capabilities"] == {"drop": ["ALL"], "add": ["SYS_ADMIN"]}
+    assert security["allowPrivilegeEscalation"]

@@ -18,7 +18,15 @@ from central.kube.resource_paths import BY_KIND
 from central.kube.write.leader_label import LABEL
 from central.server import settings
 from protos import names
-from tests.manifests.manifests import FOLDER, ROOT, documents, one, pod_spec, shipped
+from tests.manifests.manifests import (
+    FOLDER,
+    ROOT,
+    documents,
+    one,
+    pod_spec,
+    shipped,
+    with_components,
+)
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 WORKLOADS = [
@@ -122,19 +130,31 @@ def test_the_rdma_component_fits_the_agent() -> None:
     assert volumes[mount["name"]]["hostPath"]["path"] == "/sys/fs/cgroup"
 
 
-def test_the_rules_in_cel_are_those_that_the_centre_has() -> None:
-    (component,) = documents(FOLDER / "components/cel/kustomization.yaml")
-    (patch,) = component["patches"]
-    definition = one("CustomResourceDefinition", patch["target"]["name"])
-    (change,) = yaml.safe_load(patch["patch"])
-    *path, last = change["path"].strip("/").split("/")
-    found = definition
-    for key in path:
-        found = found[int(key) if key.isdigit() else key]
-    assert found["properties"]["tasks"]["maxItems"], "an unbounded list's rules are refused"
-    assert last == "x-kubernetes-validations"
-    named = next(rule["rule"] for rule in change["value"] if "self.plugins" in rule["rule"])
+def test_the_rules_of_the_crds_know_the_plugins() -> None:
+    definition = one("CustomResourceDefinition", "jobs.batch.volcano.sh")
+    (version,) = definition["spec"]["versions"]
+    spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    assert spec["properties"]["tasks"]["maxItems"], "an unbounded list's rules are refused"
+    rules = [rule["rule"] for rule in spec["x-kubernetes-validations"]]
+    (named,) = [rule for rule in rules if "self.plugins" in rule]
     assert set(re.findall(r'"(\w+)"', named)) == set(PLUGINS)
+
+
+def test_older_api_servers_get_crds_without_rules() -> None:
+    assert "x-kubernetes-validations" in str(shipped())
+    assert "x-kubernetes-validations" not in str(with_components("before-1.25"))
+
+
+def test_policies_are_bound_and_every_rule_has_a_message() -> None:
+    made = with_components("admission", "defaults")
+    for kind in ("ValidatingAdmissionPolicy", "MutatingAdmissionPolicy"):
+        policies = {d["metadata"]["name"]: d for d in made if d["kind"] == kind}
+        bound = [d["spec"]["policyName"] for d in made if d["kind"] == f"{kind}Binding"]
+        assert sorted(policies) == sorted(bound)
+        for policy in policies.values():
+            for rule in policy["spec"].get("validations", ()):
+                told = rule.get("message") or rule["messageExpression"]
+                assert "spec." in told or "annotations" in told or "annotation " in told
 
 
 def test_the_centres_arguments_are_accepted() -> None:

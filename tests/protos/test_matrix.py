@@ -65,6 +65,7 @@ def test_json_has_the_published_names() -> None:
             "driver": "",
             "net": "",
             "physical": "",
+            "pods": "any pod",
         }
     ]
     assert written["links"] == [["X", "NV12", "PXB"], ["NV12", "X", "SYS"], ["PXB", "SYS", "X"]]

@@ -27,6 +27,7 @@ PLAIN = (  # no numbers
     r"search limit reached; a placement may exist",
     r"the cluster has no nodes",
     r"could not bind pod .*",
+    r"(not decided within|the search for victims reached) the work limit of one cycle; it is tried again",
     r"fits now; its pods are bound in the next cycle",
     r"reserved: .*",
     r"expected in .*",

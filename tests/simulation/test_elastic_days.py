@@ -16,7 +16,7 @@ from central.simulator import scenario
 from central.simulator.documents import SourceLocation
 from central.simulator.simulation import Simulation
 from central.simulator.simulation_result import SimulationResult
-from tests.experiments.elastic import Json, template
+from tests.experiments.elastic import Json, service, template
 
 DAYS = int(os.environ.get("LOCKSTEP_DAYS", "3"))
 FIRST_DAY = int(os.environ.get("LOCKSTEP_FIRST_DAY", "0"))
@@ -120,20 +120,8 @@ class Day:
     def _service(self) -> Iterator[Json]:
         dice, cpu = self.dice, self.dice.choice((1, 3, 5))
         for index in range(dice.randint(0, 8)):
-            pod = template(cpu, "1Gi", 1.0)
-            pod["metadata"]["labels"] = {"app": "web"}
-            pod["spec"] |= {"schedulerName": "lockstep", "priorityClassName": "online"}
-            times = {"lockstep.dev/arrives-at": f"{index * 400 + dice.randint(0, 300)}s"}
-            yield {
-                "apiVersion": "apps/v1",
-                "kind": "Deployment",
-                "metadata": {"name": "web", "namespace": "default", "annotations": times},
-                "spec": {
-                    "replicas": dice.randint(0, 8),
-                    "selector": {"matchLabels": {"app": "web"}},
-                    "template": pod,
-                },
-            }
+            at_s = float(index * 400 + dice.randint(0, 300))
+            yield service("web", dice.randint(0, 8), at_s, template(cpu, "1Gi", 1.0))
 
 
 def waiting_services(scheduler: Scheduler) -> Iterator[tuple[str, int]]:

@@ -5,9 +5,11 @@ import random
 
 import pytest
 
+from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Decision, Evict, SetStatus
 from central.model.facts import Answered, Fact
 from central.scheduler.cycle import schedule_once
+from tests.central import factories
 from tests.simulation.busy_day import LONG, SHORT, Day, Size
 
 DAYS = int(os.environ.get("LOCKSTEP_DAYS", "3"))
@@ -70,3 +72,25 @@ def test_slices_decide_what_one_cycle_decides(seed: int) -> None:
             day.step(now, faults=True)
         assert deeds(sliced.trace) == deeds(uncut.trace), f"step {now}"
     assert sliced.slices > 100
+
+
+@pytest.mark.parametrize("more", [0, 1, 100])
+def test_slices_keep_the_order_behind_a_refused_head(more: int) -> None:
+    """Behind it the shortest goes first, also if the head was refused in an earlier slice."""
+    made = new_scheduler(factories.LEVELS)
+    head: list[Fact] = [
+        factories.gang("head", 2),
+        *(factories.pod(f"head-{i}", 8, "head") for i in range(2)),
+    ]
+    facts: list[Fact] = [
+        factories.node("a"),
+        *(factories.pod(f"old-{i}", 1, node="a", phase="Running") for i in range(7)),
+        *head,
+        factories.pod("long", 1, created=1.0, runs_for_s=1000.0),
+        factories.pod("short", 1, created=2.0, runs_for_s=10.0),
+        factories.pod("middle", 1, created=3.0, runs_for_s=100.0),
+    ]
+    decisions = schedule_once(made, facts, 10.0, Attempts(more))
+    while made.state.pending.round is not None:
+        decisions += schedule_once(made, [], 10.0, Attempts(more))
+    assert [each.name for each in decisions if isinstance(each, Bind)] == ["short"]

@@ -14,11 +14,16 @@ NO_FILES = ":4"  # kubectl's directive not to complete file names
 def names_of(action: argparse.Action, kind: str) -> None:
     """kind: job, queue, group, namespace or file; "": a new name, nothing to complete."""
     if kind == "file":
-        from argcomplete.completers import FilesCompleter
-
-        action.completer = FilesCompleter()  # type: ignore[attr-defined]  # argcomplete's way
+        action.completer = _files  # type: ignore[attr-defined]  # argcomplete's way
     else:
         action.completer = lambda parsed_args, **_: _names(kind, parsed_args)  # type: ignore[attr-defined]  # argcomplete's way
+
+
+def _files(**asked: Any) -> Iterable[str]:
+    from argcomplete.completers import FilesCompleter
+
+    found: Iterable[str] = FilesCompleter()(**asked)
+    return found
 
 
 def script(shell: str) -> str:

@@ -6,15 +6,21 @@ Design: docs/design/0036-jobs.md
 
 from dataclasses import replace
 
-from central.controllers.job import desired, job_status, members, policies, state_machine
+from central.controllers.job import (
+    desired,
+    job_notices,
+    job_status,
+    members,
+    policies,
+    state_machine,
+)
 from central.controllers.job.job import WATCH_TIMEOUT_S, Job
 from central.controllers.job.job_events import JobView
 from central.controllers.job.pod_tally import PodTally
 from central.controllers.job.rate_limit import StatusRateLimiter
 from central.controllers.job.state_machine import ACTIVE, Cause
 from central.model.decisions import Decision, SetStatus
-from central.model.event_objects import about, build_event
-from central.model.jobspec import API, PENDING, JobStatus
+from central.model.jobspec import PENDING, JobStatus
 from central.scheduler.state.gangs import Gang
 
 MAX_TRANSITIONS = 4  # phases that may be passed through in one cycle
@@ -120,8 +126,8 @@ def _next_status(job: Job, gang: Gang | None, counts: PodTally, now: float) -> J
 def _view(job: Job, gang: Gang | None, counts: PodTally) -> JobView:
     unknown = ""
     if gang is not None and gang.started and gang.missing() and gang.counts.running:
-        unknown = f"{gang.missing()} pods of the gang are missing: {gang.attempt.reason}" * bool(
-            gang.attempt.reason
+        unknown = f"{gang.missing()} pods of the gang are missing: {job.gang_reason}" * bool(
+            job.gang_reason
         )
     return JobView(
         job.spec,
@@ -146,8 +152,8 @@ def _write_transition(job: Job, status: JobStatus, counts: PodTally, now: float)
     decisions = [_set_status(job, status, counts, now)]
     if job.status.members is not None and status.members != job.status.members:
         decisions.append(members.event(job, status, now))
-    elif status.phase not in ACTIVE or status.restarts != job.status.restarts:
-        decisions.append(_event(job, status, now))
+    else:
+        decisions += job_notices.of_transition(job, status, now)
     return decisions
 
 
@@ -156,19 +162,6 @@ def _set_status(job: Job, status: JobStatus, counts: PodTally, now: float) -> De
     job.writing, job.written, job.wrote_at, job.status_due_at = status, found, now, None
     spec = job.spec
     return SetStatus("Job", spec.namespace, spec.name, spec.uid, found)
-
-
-def _event(job: Job, status: JobStatus, now: float) -> Decision:
-    reason = status.phase if status.phase != job.status.phase else status.reason
-    bad = status.phase not in ("Completing", "Completed")
-    return build_event(
-        about(API, "Job", *job.key, job.spec.uid),
-        reason,
-        status.message,
-        now,
-        warning=bad,
-        of_now=True,
-    )
 
 
 def _update_counts(

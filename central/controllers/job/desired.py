@@ -117,7 +117,9 @@ def _make_objects(job: Job, now: float) -> Iterator[Decision]:
             job.objects[place] = one.body
             job.in_flight.add(("Create", place))
             where = (one.kind, job.spec.namespace, one.name)
-            yield Create(*where, one.body, renew=one.follows, keys=one.keys)
+            yield Create(
+                *where, one.body, renew=one.follows, keys=one.keys, certificate=one.certificate
+            )
 
 
 def _has_objects(job: Job) -> bool:

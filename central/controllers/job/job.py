@@ -59,6 +59,7 @@ class Job:
         "deletions",
         "elastic_view",
         "event_since",
+        "gang_reason",
         "in_flight",
         "is_new",
         "lost",
@@ -107,6 +108,7 @@ class Job:
         self.commands: list[RequestedAction] = []
         self.spec_changed = False
         self.admitted = False  # pods may be created
+        self.gang_reason = ""  # why its gang waits, for readers of the Job's namespace
         self.pending_reason = ""  # why it is not admitted, or why its gang is pending
         self.set_aside = ""  # the bug of the scheduler that keeps it from being reconciled
         self.requeue_at: float | None = None  # when to reconcile it again

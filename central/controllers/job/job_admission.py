@@ -26,9 +26,11 @@ def admit(
     min_resources: MinResources,
     waiting: Iterable[tuple[Job, Gang]],
     failed: Callable[[Job, Exception], None],
+    public: Callable[[str, str], str],
 ) -> list[Job]:
     """The Jobs that are admitted now, or refused for another reason than before. Jobs are checked in queue
-    order: a Job leaves quota for the Jobs ahead of it. failed: of Jobs whose check raises."""
+    order: a Job leaves quota for the Jobs ahead of it. failed: of Jobs whose check raises.
+    public: a reason as readers of a namespace may see it."""
     changed: list[Job] = []
     lines: dict[str, _Line] = {}
     refused: dict[tuple[object, ...], str] = {}
@@ -42,6 +44,7 @@ def admit(
         why = refused.get(alike) or _refusal(queues, min_resources, gang, groups, bounds)
         if why:
             refused[alike] = why
+            why = public(why, gang.namespace)
         else:
             for line in bounds:
                 add(line.in_flight, queues.currency.counted(requested(groups)), 1)

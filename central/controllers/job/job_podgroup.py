@@ -92,7 +92,7 @@ def initial_pods(
 
 
 def min_resources(tasks: Sequence[TaskSpec], least: int, *, each: bool) -> ReadOnlyJson:
-    """In the terms of ResourceQuotas: requests under their own name and as requests.NAME."""
+    """Requests under their own name, which autoscalers and dashboards read, and in the terms of ResourceQuotas."""
     sums: dict[str, int] = {}
     pods = 0
     for task, count in initial_pods(tasks, least, each=each):
@@ -100,10 +100,8 @@ def min_resources(tasks: Sequence[TaskSpec], least: int, *, each: bool) -> ReadO
         for resource, amount in task.requests:
             if resource == "pods":
                 continue
-            if resource in WITH_LIMITS:
-                sums[resource] = sums.get(resource, 0) + amount * count
-            key = f"requests.{resource}"
-            sums[key] = sums.get(key, 0) + amount * count
+            for key in (resource, f"requests.{resource}"):
+                sums[key] = sums.get(key, 0) + amount * count
         for resource, amount in task.limits:
             if resource in WITH_LIMITS:
                 key = f"limits.{resource}"

@@ -4,45 +4,48 @@ pod is recorded in any case, and the Job, set aside, finds what it missed when i
 Design: docs/design/0049-containment.md
 """
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 from central.controllers.job.job import Job
 from central.controllers.job.job_store import JobStore
 from central.controllers.object_fence import ObjectFence
 from central.model.facts import Answered, PodSeen
 
 
-def pod_seen(
-    jobs: JobStore, fence: ObjectFence, pod: PodSeen, now: float, *, by_scheduler: bool
+class PodChange(NamedTuple):
+    """What a change of a pod means to a Job, and to the store where no Job hears of it."""
+
+    hear: Callable[..., None]  # Job, PodSeen, now, by_scheduler
+    note: Callable[[JobStore, Job, PodSeen], None]  # the Job is set aside
+    note_unowned: Callable[[JobStore, PodSeen], None]
+
+
+SEEN = PodChange(Job.on_pod_seen, JobStore.record_pod, JobStore.hold_pod)
+GONE = PodChange(Job.on_pod_gone, JobStore.forget_pod, JobStore.drop_held_pod)
+
+
+def pod_changed(
+    jobs: JobStore,
+    fence: ObjectFence,
+    change: PodChange,
+    pod: PodSeen,
+    now: float,
+    *,
+    by_scheduler: bool,
 ) -> None:
     """by_scheduler: the scheduler itself evicts the pod."""
     job = jobs.job_of(pod)
     if job is None:
-        jobs.hold_pod(pod)
+        change.note_unowned(jobs, pod)
     elif fence.blocks(job.key, content_of(job)):
-        jobs.record_pod(job, pod)
+        change.note(jobs, job, pod)
     else:
         try:
-            job.on_pod_seen(pod, now, by_scheduler=by_scheduler)
+            change.hear(job, pod, now, by_scheduler=by_scheduler)
             jobs.changed[job.key] = None
         except Exception as error:  # noqa: BLE001  a bug; the Job is set aside
-            jobs.record_pod(job, pod)
-            fence.failed(job.key, content_of(job), error)
-
-
-def pod_gone(
-    jobs: JobStore, fence: ObjectFence, pod: PodSeen, now: float, *, by_scheduler: bool
-) -> None:
-    """As pod_seen."""
-    job = jobs.job_of(pod)
-    if job is None:
-        jobs.drop_held_pod(pod)
-    elif fence.blocks(job.key, content_of(job)):
-        jobs.forget_pod(job, pod)
-    else:
-        try:
-            job.on_pod_gone(pod, now, by_scheduler=by_scheduler)
-            jobs.changed[job.key] = None
-        except Exception as error:  # noqa: BLE001  a bug; the Job is set aside
-            jobs.forget_pod(job, pod)
+            change.note(jobs, job, pod)
             fence.failed(job.key, content_of(job), error)
 
 

@@ -73,8 +73,11 @@ def _contained(context: JobContext, job: Job, now: float) -> list[Decision]:
 
 def _reconcile(context: JobContext, job: Job, now: float) -> list[Decision]:
     gang = _gang_of(context, job)
+    job.gang_reason = (
+        context.state.public(gang.attempt.reason, job.spec.namespace) if gang is not None else ""
+    )
     if job.admitted and gang is not None:
-        job.pending_reason = gang.attempt.reason if gang.members and not job.is_making_pods else ""
+        job.pending_reason = job.gang_reason if gang.members and not job.is_making_pods else ""
     decisions = control.decide(job, gang, context.jobs.status_limiter, now)
     if gang is not None:
         _override_gang_status(context, job, gang)
@@ -160,7 +163,8 @@ def _admit_jobs(context: JobContext, fresh: list[Job], now: float) -> None:
 
     free = [(job, gang) for job, gang in pairs if not _is_blocked(context, job)]
     failed = partial(_set_aside, context)
-    for job in job_admission.admit(context.queues, context.min_resources, free, failed):
+    public = context.state.public
+    for job in job_admission.admit(context.queues, context.min_resources, free, failed, public):
         if job.admitted:
             jobs.unadmitted.pop(job.key, None)
         jobs.changed[job.key] = None

@@ -21,6 +21,7 @@ from central.kube.decode.fields import (
     object_name,
     text_field,
 )
+from central.kube.decode.kubernetes_version import NEWEST, KubernetesVersion
 from central.kube.decode.pod_decoder import PodDecoder
 from central.kube.decode.topology_constraints import TopologyConstraints
 from central.model import limits
@@ -39,11 +40,16 @@ from protos import names
 
 
 class Decoder:
-    def __init__(self, scheduler_names: Sequence[str], levels: Sequence[str]) -> None:
-        """levels: the tree's node label keys, widest first."""
+    def __init__(
+        self,
+        scheduler_names: Sequence[str],
+        levels: Sequence[str],
+        version: KubernetesVersion = NEWEST,
+    ) -> None:
+        """levels: the tree's node label keys, widest first. version: of the API server."""
         self._default_scheduler = next(iter(scheduler_names), names.SCHEDULER)
         self._topology = TopologyConstraints(levels)
-        self._pods = PodDecoder(scheduler_names, self._topology)
+        self._pods = PodDecoder(scheduler_names, self._topology, version)
 
     def pod(self, raw: Json) -> PodSeen:
         try:  # a context manager would cost a twentieth of the time

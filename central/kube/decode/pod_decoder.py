@@ -31,6 +31,7 @@ from central.kube.decode.fields import (
     text_field,
     whole,
 )
+from central.kube.decode.kubernetes_version import NEWEST, KubernetesVersion
 from central.kube.decode.quantities import parse_time
 from central.kube.decode.topology_constraints import TopologyConstraints
 from central.model import limits
@@ -50,7 +51,13 @@ _NO_GANG = ("", None, "", "")
 
 
 class PodDecoder:
-    def __init__(self, scheduler_names: Sequence[str], topology: TopologyConstraints) -> None:
+    def __init__(
+        self,
+        scheduler_names: Sequence[str],
+        topology: TopologyConstraints,
+        version: KubernetesVersion = NEWEST,
+    ) -> None:
+        self._version = version
         self._ours = frozenset(scheduler_names)
         self._annotations = pod_annotations.PodAnnotations(topology)
         self._specs_by_content: dict[bytes, PodSpec] = {}
@@ -136,7 +143,7 @@ class PodDecoder:
                     podspec.decode_pod_spec(
                         spec,
                         ours,
-                        pod_affinity.decode_pod_rules(spec, ours, namespace, labels)
+                        pod_affinity.decode_pod_rules(spec, ours, namespace, labels, self._version)
                         if rule_parts
                         else None,
                         status,

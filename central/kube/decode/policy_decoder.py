@@ -37,11 +37,13 @@ def decode_queue(raw: Json) -> QueueSeen:
 
 def _queue(raw: Json, seen: QueueSeen) -> QueueSeen:
     spec, status = raw.get("spec") or {}, raw.get("status") or {}
-    # spec.state is the desired state; CRDs without it have only the observed one.
+    # spec.state is the desired state; CRDs without it have only the observed one. A state that follows from a
+    # queue above is not the queue's own.
     states = text_field(spec, "state"), text_field(status, "state")
     for part, state in zip(("spec", "status"), states, strict=True):
         if state not in _STATES:
             raise FieldError(f'{part}.state: "{state}" is neither Open nor Closed')
+    own = "" if text_field(status, "closedBy") else states[1]
     for field, why in _UNSUPPORTED.items():
         if spec.get(field):
             raise FieldError(f"spec.{field}: {why}")
@@ -62,7 +64,7 @@ def _queue(raw: Json, seen: QueueSeen) -> QueueSeen:
         deserved=amounts_field(spec.get("deserved"), "spec.deserved"),
         reclaimable=reclaimable is not False,
         fifo=strategy == "fifo",
-        closed=(states[0] or states[1]) in ("Closed", "Closing"),
+        closed=(states[0] or own) in ("Closed", "Closing"),
         command=text_field(raw["metadata"].get("annotations") or {}, names.COMMAND),
     )
     return replace(found, error=_contradiction(found))

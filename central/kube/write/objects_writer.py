@@ -6,7 +6,7 @@ from typing import Any
 
 from central.kube.resource_paths import BY_KIND
 from central.kube.transport.http_client import MERGE, Client, Reply
-from central.kube.write import ssh_keys
+from central.kube.write import coordinator_keys, ssh_keys
 from central.kube.write.retrying import Retry, call, is_success, object_of, says_gone
 from central.model.decisions import Create, Delete, Patch, SetStatus
 from central.model.facts import Answered
@@ -44,12 +44,12 @@ def _create(client: Client, decision: Create) -> Answered:
     resource = BY_KIND[decision.kind]
     body = {"apiVersion": resource.api_version, "kind": decision.kind, **decision.body}
     path = resource.path(decision.namespace)
-    if decision.keys:
+    if decision.keys or decision.certificate:
         # Generating keys takes a tenth of a second: not for a Secret that exists, as a dry run shows.
         reply = call(client, "POST", path + "?dryRun=All", body)
         if not reply.ok:
             return _secret_outcome(decision, reply)
-        body["stringData"] = {**(body.get("stringData") or {}), **ssh_keys.generate_key_pair()}
+        body["stringData"] = {**(body.get("stringData") or {}), **_generated(decision)}
     reply = call(client, "POST", path, body)
     if decision.kind == "Secret":
         return _secret_outcome(decision, reply)
@@ -57,6 +57,11 @@ def _create(client: Client, decision: Create) -> Answered:
         reply = call(client, "GET", _path(decision))
         return _after_conflict(client, decision, reply)
     return _outcome(decision, reply)
+
+
+def _generated(decision: Create) -> dict[str, str]:
+    found = ssh_keys.generate_key_pair() if decision.keys else {}
+    return found | (coordinator_keys.generate(decision.certificate) if decision.certificate else {})
 
 
 def _path(decision: ObjectDecision) -> str:

@@ -115,7 +115,7 @@ class StatusWriter:
 
     def evicting(self, evict: Evict) -> None:
         involved = _pod(evict.namespace, evict.name, evict.pod)
-        self._put_event(involved, EVICTED, evict.why)
+        self._put_event(involved, EVICTED, evict.public or evict.why)
 
     def warn(self, warning: EmitWarning) -> None:
         namespace = warning.namespace

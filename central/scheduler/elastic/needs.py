@@ -9,19 +9,19 @@ its only victims.
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
 import numpy as np
 
+from central.model.defaults import ACROSS_NONE, ACROSS_QUEUES
 from central.scheduler import placement
 from central.scheduler.elastic.elastic_gang import ElasticGang
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.placement import PlacementRequest
 from central.scheduler.preemption import preemption_plan
 from central.scheduler.preemption.preemption_request import (
-    ACROSS_NONE,
-    ACROSS_QUEUES,
     PreemptionContext,
     PreemptionPlan,
     PreemptionRequest,
@@ -32,6 +32,7 @@ from central.scheduler.snapshot.capacity import PodClassCapacity
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state.gangs import Gang
+from central.scheduler.work_meter import WorkLimitReached
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,9 @@ def _plan_by_search(
         return id(victim) in givers
 
     request = PreemptionRequest(need.gang, need.request, now, excluded, may_evict)
-    chosen = preemption_plan.find_victims(context, request) if givers else None
+    chosen: PreemptionPlan | None = None
+    with suppress(WorkLimitReached):
+        chosen = preemption_plan.find_victims(context, request) if givers else None
     if chosen is None:
         found.unserved.append(need.gang)
         return
@@ -181,7 +184,7 @@ def _place(draft: Draft, request: PlacementRequest) -> None:
     try:
         with draft.all_or_nothing():
             placement.fit(draft, request)
-    except DoesNotFit:
+    except (DoesNotFit, WorkLimitReached):
         return
 
 
@@ -236,7 +239,7 @@ class _Counts:
                 raise DoesNotFit("")
             with draft.all_or_nothing():
                 placement.fit(draft, request)
-        except DoesNotFit:
+        except (DoesNotFit, WorkLimitReached):
             self._keep(given)
             self.found.unserved.append(need.gang)
             return

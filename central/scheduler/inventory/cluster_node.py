@@ -13,7 +13,7 @@ from central.scheduler.inventory.node_report import Reported
 from central.scheduler.inventory.pods import DEVICES_UNKNOWN, OBSERVED, Pod, PodName
 from protos.closest import closest
 from protos.gpu_sharing import LEAST, MEMORY, RANKS, SHARE, WHOLE, choose_gpu
-from protos.names import GPU, GPU_SHARE
+from protos.names import GPU, GPU_SHARE, REST_OF_POD
 from protos.topology import Grant, RdmaUse, indices_of, mask_of
 
 
@@ -284,7 +284,10 @@ class ClusterNode:
                 planned[pod.seen.namespace, pod.seen.name, container] = share
                 ids = tuple(uuids[index] for index in indices_of(share))
                 if ids:
-                    grants.append(Grant(pod.seen.namespace, pod.seen.name, container, GPU, ids))
+                    grants.append(Grant(*name, container, GPU, ids))
+            if pod.spec.gpu_containers and left:
+                ids = tuple(uuids[index] for index in indices_of(left))
+                grants.append(Grant(*name, REST_OF_POD, GPU, ids))
         return grants, planned
 
 

@@ -24,6 +24,7 @@ from protos.slicing import is_slice
 
 NOT_TOGETHER = "each pod type fits on its own, but not all together"
 SEARCH_LIMIT = "search limit reached; a placement may exist"
+WORK_LIMIT = "not decided within the work limit of one cycle; it is tried again"
 NO_NODES = "the cluster has no nodes"
 _RESERVED_FOR = " of them reserved for "
 

@@ -60,6 +60,8 @@ def _fewest_domains(
     level, counted_level = at_levels
     levels = range(level, len(snapshot.columns.domains.levels))
     found = _largest_first(snapshot, capacity, rows, count, levels)
+    if _certainly_fewest(snapshot, capacity, (rows, found), count, levels):
+        return found
     inner = [*levels, len(snapshot.columns.domains.levels)]
     importance = [counted_level, *(index for index in inner if index != counted_level)]
     paths = _paths(snapshot, rows, levels)
@@ -80,6 +82,31 @@ def _fewest_domains(
         if _sizes(paths[:, searched], capacity[rows[searched]], count, importance) <= sizes:
             return rows[searched]
     return found
+
+
+def _certainly_fewest(
+    snapshot: Snapshot,
+    capacity: Ints,
+    all_and_found: tuple[Ints, Ints],
+    count: int,
+    levels: Sequence[int],
+) -> bool:
+    """Whether the found rows take, of each level, as few domains as that level by itself allows. False where a
+    row has no label of a level: then domains are told apart by their paths."""
+    rows, found = all_and_found
+    if _nodes_needed(capacity[found], count) != _nodes_needed(capacity[rows], count):
+        return False
+    tree = snapshot.columns.domains
+    for level in levels:
+        of, size = tree.of[level, rows], tree.count(level)
+        if of.min(initial=0) < 0:
+            return False
+        taken = np.count_nonzero(np.bincount(tree.of[level, found], minlength=size))
+        if taken > 1:
+            held = np.bincount(of, weights=capacity[rows], minlength=size).astype(np.int64)
+            if taken != _nodes_needed(held, count):
+                return False
+    return True
 
 
 def _largest_first(
@@ -140,9 +167,18 @@ def _least_sizes(paths: Ints, capacity: Ints, count: int, importance: Sequence[i
 
 
 def _nodes_needed(capacity: Ints, count: int) -> int:
-    """How many of them, those with the most capacity first, hold count pods."""
-    needed = fewest_children(capacity, np.zeros(len(capacity), dtype=np.int64), 1, count)
-    return int(needed[0])
+    """How many of them, those with the most capacity first, hold count pods. Together they do."""
+    most = int(capacity.max(initial=0))
+    if most > COUNTED_CAPACITY:
+        return int(np.searchsorted(np.cumsum(-np.sort(-capacity)), count)) + 1
+    needed, left = 0, count
+    of_size = np.bincount(capacity).tolist()
+    for size in range(most, 0, -1):
+        taken = min(of_size[size], -(-left // size))
+        needed, left = needed + taken, left - taken * size
+        if left <= 0:
+            break
+    return needed
 
 
 def _ties(snapshot: Snapshot, domain: Ints, rows: Ints, capacity: Ints) -> Ints:
@@ -195,6 +231,8 @@ def fewest_children(capacity: Ints, parent: Ints, parents: int, count: int) -> I
     """
     rows = np.flatnonzero((capacity > 0) & (parent >= 0))
     most = int(min(capacity[rows].max(initial=0), count))
+    if most == 1:
+        return np.full(parents, count, dtype=np.int64)
     if most <= COUNTED_CAPACITY:
         key = parent[rows] * (most + 1) + np.minimum(capacity[rows], most)
         of_size = np.bincount(key, minlength=parents * (most + 1)).reshape(parents, most + 1)

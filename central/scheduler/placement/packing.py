@@ -78,6 +78,8 @@ def search(problem: RolePlacementProblem, budget: int = STEPS) -> tuple[list[Vec
             return False
         for vector in _maximal(problem, index, left):
             budget -= 1
+            if problem.meter.count(rows):
+                budget = 0
             if budget <= 0:
                 return False
             plan.append(vector)
@@ -105,6 +107,8 @@ def _maximal(problem: RolePlacementProblem, row_index: int, left: Vector) -> Ite
             return
         for count in range(left[role], -1, -1):
             vector[role] = count
+            if problem.meter.count(1):
+                return
             rest = (*vector[: role + 1], *[0] * (len(left) - role - 1))
             if problem.fits(row_index, rest):
                 yield from grow(role + 1, list(rest))

@@ -26,9 +26,11 @@ from central.scheduler.placement.request import RolePreferences
 from central.scheduler.snapshot.capacity import PodClassCapacity
 from central.scheduler.snapshot.draft import Draft
 from central.scheduler.snapshot.snapshot import Snapshot
+from central.scheduler.work_meter import WorkMeter
 
 ROWS = 64  # of a domain that are considered
 SWAPS = 20_000
+SWAP_UNITS = 4  # of work
 STEPS = 20_000  # of the exact search
 Vector = tuple[int, ...]  # number of pods by role
 FitsDevices = Callable[[int, Vector], bool]
@@ -46,12 +48,14 @@ class RolePlacementProblem:
         existing: Sequence[Vector] = (),
         *,
         fits_devices: FitsDevices | None = None,
+        meter: WorkMeter | None = None,
     ) -> None:
         """free: free amounts by node. capacity: by node, how many pods of each role fit without the others.
         asks: requested amounts by role. existing: the gang's members by node. fits_devices: whether the
         GPU shares, NICs and pod rules of a vector fit a node, which sums cannot tell."""
         self.roles, self.free, self.capacity, self.asks = roles, free, capacity, asks
         self._fits_devices = fits_devices
+        self.meter = meter or WorkMeter()
         self.counts = tuple(count for _, count in roles.pods)
         self.existing = existing or [(0,) * len(self.counts)] * len(free)
         self.total = [
@@ -135,9 +139,12 @@ def improved(problem: RolePlacementProblem, plan: list[Vector]) -> list[Vector]:
             for b in range(len(plan)):
                 if a == b or not any(plan[a]):
                     continue
+                if tries <= 0 or problem.meter.is_spent:
+                    return plan
                 now = problem.cost_on(a, plan[a]) + problem.cost_on(b, plan[b])
                 for left, right in _swaps(plan[a], plan[b]):
                     tries -= 1
+                    problem.meter.count(SWAP_UNITS)
                     if problem.cost_on(a, left) + problem.cost_on(b, right) >= now:
                         continue
                     if problem.fits(a, left) and problem.fits(b, right):
@@ -185,6 +192,9 @@ def searched(problem: RolePlacementProblem, plan: list[Vector]) -> tuple[list[Ve
             return
         most = taken[-1] if index and alike[index] == alike[index - 1] else None
         for vector in product(*(range(count, -1, -1) for count in left)):
+            if budget <= 0 or problem.meter.count(1):
+                budget = 0
+                return
             if (most is not None and vector > most) or not problem.fits(index, vector):
                 continue
             budget -= 1
@@ -298,6 +308,7 @@ def build_problem(
         [tuple(ask.get(column, 0) for column in columns) for ask in asks],
         [tuple(pods) for pods in existing.tolist()],
         fits_devices=_fits_devices(snapshot, rows, [snapshot.view(spec) for spec, _ in roles.pods]),
+        meter=snapshot.meter,
     )
 
 

@@ -32,7 +32,7 @@ NO_PART = "MIG slices cannot be kept to one island or NUMA node; require node or
 def fit(draft: Draft, request: PlacementRequest) -> list[Assignment]:
     """Takes the assignments on the draft and returns them, pods that are close to each other in a row.
 
-    Raises DoesNotFit, with the draft as it was.
+    Raises DoesNotFit, with the draft as it was, or WorkLimitReached: the caller undoes the draft then.
     """
     for spec, _ in request.groups:
         if refusal := spec.unsupported or (request.by_islands and _not_inside_node(spec)):
@@ -53,6 +53,7 @@ def fit(draft: Draft, request: PlacementRequest) -> list[Assignment]:
     counted = _preferred_level(snapshot, request.preferred)
     packer = Packer(request.groups)
     for level in levels:
+        snapshot.meter.spend_rows(len(snapshot.columns.names) * len(counts))
         capacities = [snapshot.view(spec).refresh() for spec, _ in request.groups]
         choice = DomainChoice(
             snapshot,
@@ -64,6 +65,7 @@ def fit(draft: Draft, request: PlacementRequest) -> list[Assignment]:
             spread=request.spread,
         )
         for tried, found in enumerate(choice.candidates(level), start=1):
+            snapshot.meter.spend_rows(len(found) * len(counts))
             rows = _near_existing(snapshot, request, found) if request.existing_rows else found
             try:
                 with draft.all_or_nothing():
@@ -138,6 +140,7 @@ def _fit_roles(
             snapshot, capacities, counts, request.existing_rows, limit=ROLE_DOMAINS_TRIED
         )
         for rows in choice.candidates(level):
+            snapshot.meter.spend_rows(len(rows) * len(counts))
             try:
                 assign(draft, request.groups, level, rows, request.existing_gpus)
             except DoesNotFit:

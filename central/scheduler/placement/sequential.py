@@ -26,6 +26,7 @@ from protos.names import ISLAND, NUMA
 
 TOGETHER = "fit together under their pod affinity, anti-affinity, spread, port and volume rules"
 TRIED = 32  # domains of a level that are tried
+SORTED_BY = 6  # keys of the choice of a node
 
 
 def pods_affect_each_other(snapshot: Snapshot, groups: PodCounts) -> bool:
@@ -218,6 +219,7 @@ def _assign(draft: Draft, groups: PodCounts, order: Sequence[int], rows: Ints, w
         for index in order:
             spec = groups[index][0]
             while left[index]:
+                draft.snapshot.meter.spend_rows(SORTED_BY * len(rows))
                 row = _best_node(draft.snapshot, spec, left[index], rows, used)
                 if row is None:
                     break

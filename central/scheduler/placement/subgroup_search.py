@@ -73,6 +73,7 @@ def _assign_equal(
                 where, units = fill_fewest(snapshot, capacity.by_row, rows, subgroup.copies, start)
                 for row, count in zip(where.tolist(), units.tolist(), strict=True):
                     for _ in range(count):
+                        snapshot.meter.spend_rows(len(capacity.by_row))
                         assign(draft, subgroup.groups, place, _domain_rows(snapshot, place, row))
                 return
             if place == level:
@@ -257,6 +258,9 @@ class _SubgroupSearch:
                 if self.attempts_left <= 0:
                     return False
                 self.attempts_left -= 1
+                draft.snapshot.meter.spend_rows(
+                    len(inside) * len(subgroup.groups) + len(self._rows)
+                )
                 try:
                     with draft.all_or_nothing():
                         self._assign(draft, subgroup.groups, level, inside, subgroup.existing_gpus)

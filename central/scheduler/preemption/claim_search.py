@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from central.model.resources import Sums, add, requested
 from central.scheduler.inventory.pods import Pod
-from central.scheduler.preemption import preemption_plan
+from central.scheduler.preemption import preemption_plan, surplus_members
 from central.scheduler.preemption.disruption_budgets import disruptions_left
 from central.scheduler.preemption.preemption_request import (
     PreemptionContext,
@@ -26,6 +26,7 @@ from central.scheduler.queues.queue_tree import sums_of
 from central.scheduler.queues.queue_tree_node import Queue
 from central.scheduler.queues.shortfall import Shortfall
 from central.scheduler.state.gangs import Gang, GangKey
+from central.scheduler.work_meter import WorkLimitReached
 
 TRIED = 8  # choices of victims, until no queue gives more than it may
 SKIPPING = (
@@ -66,19 +67,34 @@ class ClaimSearch:
         givers = self._claim.givers()
         if not urgent and not givers:
             return None
-        found = self._search(self._may_give)
-        if found is None:
-            return self._inside_departments()
-        return self._from_furthest(found)
+        for keeps_shares in (True, False):
+            self._claim.keeps_shares, self._claim.kept_a_share = keeps_shares, False
+            found = self._search(self._may_give)
+            found = self._inside_departments() if found is None else self._with_fewest(found)
+            if found is not None or not self._claim.kept_a_share:
+                return found
+        return None
+
+    def _with_fewest(self, found: PreemptionPlan) -> PreemptionPlan:
+        """As _from_furthest(), as far as the work limit allows."""
+        try:
+            return self._from_furthest(found)
+        except WorkLimitReached:
+            return found
 
     def _may_give(self, victim: Gang) -> bool:
-        return self._by_priority(victim) or self._claim.may_give(victim)
+        return self._by_priority(victim) or self._by_entitlement(victim)
 
     def _by_priority(self, victim: Gang) -> bool:
         if not self._outranks(victim) or victim.account is None:
             return False
         queue = self._queues.by_name[victim.account.queue]
-        return queue is self._queue or self._claim.keeps_guarantee(queue, victim.account.used)
+        if queue is self._queue or _has_surplus(victim):
+            return True
+        return self._claim.keeps_guarantee(queue, victim.account.used)
+
+    def _by_entitlement(self, victim: Gang) -> bool:
+        return self._claim.may_give(victim, only_whole=not _has_surplus(victim))
 
     def _inside_departments(self) -> PreemptionPlan | None:
         """From queues nearer to the gang only, where what it may take from there does not go with the rest."""
@@ -88,7 +104,7 @@ class ClaimSearch:
             found = self._search(
                 lambda victim, near=near: (
                     self._by_priority(victim)  # type: ignore[misc]  # bound now
-                    or (self._queue_of(victim) in near and self._claim.may_give(victim))
+                    or (self._queue_of(victim) in near and self._by_entitlement(victim))
                 )
             )
             if found is not None:
@@ -108,7 +124,7 @@ class ClaimSearch:
             fewer = self._search(
                 lambda victim, first=first: (
                     self._queue_of(victim) in first  # type: ignore[misc]  # bound now
-                    and self._claim.may_give(victim)
+                    and self._by_entitlement(victim)
                 )
             )
             if fewer is not None or count >= len(order):
@@ -125,12 +141,16 @@ class ClaimSearch:
         """Victims that free capacity and quota, and that their queues may give."""
         context, request = self._context, self._request
         skipped: set[GangKey] = set()
+        spared = set[GangKey]()  # that may give surplus only
         fixed: dict[str, set[GangKey]] = {}  # by queue: the only victims of it that are left
 
         def allowed(victim: Gang) -> bool:
             if victim.key in skipped or not may_give(victim):
                 return False
             return victim.queue not in fixed or victim.key in fixed[victim.queue]
+
+        def keeps_minimum(victim: Gang) -> bool:
+            return victim.key in spared or request.spares_minimum(victim)
 
         shortfalls = self._shortfalls
         chosen: tuple[Pod, ...] = ()
@@ -139,7 +159,8 @@ class ClaimSearch:
         for attempt in range(TRIED):
             forced: tuple[Pod, ...] | None = ()
             if shortfalls:
-                forced = cover(context, request, allowed, shortfalls, chosen)
+                asked = replace(request, keeps_minimum=keeps_minimum)
+                forced = cover(context, asked, allowed, shortfalls, chosen)
             if forced is None:
                 return None
             narrowed = replace(
@@ -147,6 +168,7 @@ class ClaimSearch:
                 may_evict=lambda _, victim: allowed(victim),
                 by_group=not skipped and not fixed,
                 forced=forced,
+                keeps_minimum=keeps_minimum,
             )
             found = preemption_plan.find_victims(context, narrowed)
             if found is None:
@@ -171,7 +193,9 @@ class ClaimSearch:
             if chosen:
                 chosen = ()  # others may free the quota by themselves
                 continue
-            skipped |= {gang.key for gang in verdict.too_many}
+            went_whole = {gang.key for gang in verdict.too_many if self._went_whole(gang, losses)}
+            skipped |= {gang.key for gang in verdict.too_many} - went_whole
+            spared |= went_whole
             if attempt >= SKIPPING:
                 over = {gang.queue for gang in verdict.too_many}
                 for loss in losses:
@@ -201,7 +225,13 @@ class ClaimSearch:
         amounts = gang.account.used
         if len(pods) < len(gang.members):
             amounts = self._queues.currency.counted(sums_of(pods))
-        return Loss(gang, self._queues.by_name[gang.account.queue], amounts, self._outranks(gang))
+        queue = self._queues.by_name[gang.account.queue]
+        return Loss(gang, queue, amounts, self._outranks(gang), len(pods))
+
+    def _went_whole(self, gang: Gang, losses: Sequence[Loss]) -> bool:
+        """Whether more of it was chosen than the surplus that it has."""
+        surplus = surplus_members.surplus_count(gang, gang.counts.placed)
+        return any(loss.gang is gang and 0 < surplus < loss.pods for loss in losses)
 
     def _within_budgets(self, found: PreemptionPlan, forced: Iterable[Pod]) -> bool:
         """Whether all victims together overspend no disruption budget. Without forced ones the search has seen to
@@ -212,3 +242,7 @@ class ClaimSearch:
         left = disruptions_left(context.budgets, context.state.gangs.values())
         used = context.budgets.disruptions(found.victims)
         return all(count <= left[name] for name, count in used.items())
+
+
+def _has_surplus(gang: Gang) -> bool:
+    return surplus_members.surplus_count(gang, gang.counts.placed) > 0

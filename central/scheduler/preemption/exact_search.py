@@ -43,6 +43,9 @@ class _ExactSearch:
         if plus(harm, self.least[index]) >= self.harm:
             return
         self.steps -= 1
+        if self.problem.meter.count(len(self.units)):
+            self.steps = 0
+            return
         if self.problem.added_pods(self._rest(index, chosen)) < self.problem.missing:
             return
         unit = self.units[index]

@@ -15,9 +15,11 @@ from functools import reduce
 from heapq import heapify, heappop, heappush
 
 from central.scheduler.preemption.harm import NO_HARM, Harm, plus
+from central.scheduler.work_meter import WorkMeter
 
 Vector = tuple[int, ...]
 Allowance = tuple[str, str]  # a disruption budget by namespace and name, or a task's surplus
+UNIT_WORK = 16  # to weigh one unit of a row
 _PRECISION = 1 << 20  # of harm for each pod or amount, which is compared in integers
 
 
@@ -42,6 +44,8 @@ class LeastHarmProblem:
     units: Sequence[EvictionUnit]
     surplus: Mapping[int, int]  # by gang: members above its minimum
     allowed: Mapping[Allowance, int] = field(default_factory=dict)
+    meter: WorkMeter = field(default_factory=WorkMeter)
+    is_solved: bool = False  # its answer is the best one
     by_row: dict[int, list[EvictionUnit]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -256,6 +260,7 @@ def _greedy(problem: LeastHarmProblem, key: UnitOrder) -> list[EvictionUnit] | N
 def _best_on_row(taken: _Choice, row: int, key: UnitOrder, missing: int) -> RowChoice | None:
     """The units on the row that fit more pods there for the least harm for each pod."""
     problem = taken.problem
+    problem.meter.spend(UNIT_WORK * len(problem.by_row[row]))
     free, start = taken.free[row], problem.capacity(taken.free[row])
     singles: Counter[int] = Counter()
     picked: list[EvictionUnit] = []

@@ -25,8 +25,9 @@ from central.scheduler.preemption.victims import VictimSearch
 from central.scheduler.reservation.release_forecast import fits_when_empty
 from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.snapshot import Snapshot
+from central.scheduler.work_meter import WorkLimitReached
 
-FIRST_ROWS, FIRST_DOMAINS = 8, 4  # that are searched first; then four times as many, and so on
+FIRST_ROWS, FIRST_DOMAINS = 2, 4  # that are searched first; then four times as many, and so on
 WIDER = 4
 FEW = 1000  # candidates; so many are always searched together
 
@@ -49,7 +50,7 @@ def whole_search(context: PreemptionContext, request: PreemptionRequest) -> Vict
     table = context.candidates.table.refresh()
     allowed = _allowed(context, request)
     usable = _usable(context, request)
-    leaving = [*table.leaving(), *(pod for pod in request.forced if not pod.leaving)]
+    leaving = [*table.leaving(usable), *(pod for pod in request.forced if not pod.leaving)]
     return VictimSearch(context, request, usable, table.gangs_on(usable, allowed), leaving)
 
 
@@ -97,14 +98,19 @@ class _Narrowed:
         pods = count if self._on_node or count == 1 else 0
         self._bounds = context.candidates.bounds(spec, pods)
         self._bounds.update(self._snapshot, self._table, self._allowed, self._usable, request.now)
-        self._leaving = self._table.leaving()
+        self._snapshot.meter.spend_rows(self._table.entries.used)
 
     def find(self) -> PreemptionPlan | None:
         """The plan of the first part of which it is certain that no other can be better. Searches a part that
         includes all before, until it is everything."""
         best: PreemptionPlan | None = None
         for part, next_bound in self._parts():
-            best = self._search(part)
+            try:
+                best = self._search(part) or best
+            except WorkLimitReached:
+                if best is None:
+                    raise
+                return best
             if best is not None and self._is_best(best, next_bound):
                 return best
         return best
@@ -177,7 +183,8 @@ class _Narrowed:
         if not placement.required or placement.required not in island_masks.ON_NODE:
             usable[table.rows_of(gangs)] = True  # what a gang frees elsewhere counts too
             usable &= self._usable
-        search = VictimSearch(self._context, self._request, usable, gangs, self._leaving)
+        leaving = table.leaving(usable)
+        search = VictimSearch(self._context, self._request, usable, gangs, leaving)
         domains = _domains(self._snapshot, placement, usable)
         return search.plan_equal_pods([rows for rows in domains if search.may_fit(rows)])
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from central.model.arrays import Ints
+from central.model.defaults import ACROSS_NAMESPACES, ACROSS_NONE, ACROSS_QUEUES
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.placement import PlacementRequest
 from central.scheduler.preemption.disruption_budgets import DisruptionBudgets
@@ -16,12 +17,6 @@ from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang, GangKey
 
 MayEvict = Callable[[Gang, Gang], bool]
-
-
-# Which borders a higher priority may evict across (--preempt-across). Reclaim between queues goes by shares and does
-# not depend on it.
-ACROSS_NONE, ACROSS_NAMESPACES, ACROSS_QUEUES = "none", "namespaces", "queues"
-ACROSS = (ACROSS_NONE, ACROSS_NAMESPACES, ACROSS_QUEUES)
 
 
 def outranks(across: str, claimant: Gang, victim: Gang) -> bool:
@@ -63,8 +58,12 @@ class PreemptionRequest:
     by_group: bool = False  # may_evict answers alike for gangs of one victim_table.victim_group()
     ignore_budgets: bool = False  # only to find out whether disruption budgets block
     forced: tuple[Pod, ...] = ()  # victims that go in any case, because of a quota
+    keeps_minimum: Callable[[Gang], bool] | None = None  # victims that give surplus only
     # A further condition, on the draft that holds the gang and no victims.
     extra_check: Callable[[Draft, Sequence[Pod]], bool] | None = None
+
+    def spares_minimum(self, victim: Gang) -> bool:
+        return self.keeps_minimum is not None and self.keeps_minimum(victim)
 
 
 @dataclass(frozen=True, slots=True)

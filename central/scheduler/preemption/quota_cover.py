@@ -47,11 +47,15 @@ def cover(
     anyway = {pod.seen.uid for pod in chosen}
     gangs = [gang for gang in _inside(shortfalls) if gang is not request.gang and may_evict(gang)]
     scale = HarmScale([gang.priority for gang in gangs], request.now)
+    context.state.snapshot.meter.spend(len(gangs))
     units = [unit for gang in gangs for unit in _units(context, request, gang, shortfalls, scale)]
+    context.state.snapshot.meter.spend(len(units))
     given = [unit for unit in units if all(pod.seen.uid in anyway for pod in unit.pods)]
-    given = [one for one in given if one.whole or not any(_includes(other, one) for other in given)]
+    wholes = {unit.gang.key for unit in given if unit.whole}
+    given = [one for one in given if one.whole or one.gang.key not in wholes]
+    included = set(given)
     required = _required(shortfalls)
-    found = _least_harm([unit for unit in units if unit not in given], given, required)
+    found = _least_harm([unit for unit in units if unit not in included], given, required)
     if found is not None and not _within_budgets(context, request, found):
         free = [unit for unit in units if not context.budgets.disruptions(unit.pods)]
         found = _least_harm(free, [], required)
@@ -95,7 +99,7 @@ def _units(
         harm = scale.of(gang.priority, pods, breaks=whole)
         return _Unit(gang, tuple(pods), whole, harm, _frees(gang, queue, amounts, shortfalls))
 
-    if not evictable.why_whole(context, gang, request.now):
+    if not request.spares_minimum(gang) and not evictable.why_whole(context, gang, request.now):
         yield unit(members, whole=True)
     for pod in _surplus(gang, members):
         if evictable.may_leave(gang, pod):
@@ -125,10 +129,6 @@ def _frees(
         for short in shortfalls
         for resource in short.amounts
     )
-
-
-def _includes(whole: _Unit, single: _Unit) -> bool:
-    return whole.whole and whole.gang is single.gang and not single.whole
 
 
 def _total_harm(units: Iterable[_Unit]) -> Harm:
@@ -173,7 +173,7 @@ def _greedy(
     ordered: Sequence[_Unit], given: Sequence[_Unit], required: Sequence[int]
 ) -> list[_Unit]:
     """Takes units in order until all is covered, then leaves out those that are not needed, the last ones first."""
-    chosen = list(given)
+    chosen = dict.fromkeys(given)
     missing = [
         amount - sum(unit.frees[index] for unit in given) for index, amount in enumerate(required)
     ]
@@ -189,17 +189,18 @@ def _greedy(
         if any(one.whole for one in mine):
             continue
         for one in mine if unit.whole else ():  # members that the whole gang includes
-            chosen.remove(one)
+            del chosen[one]
             missing = [amount + free for amount, free in zip(missing, one.frees, strict=True)]
         taken[unit.gang.key] = [unit] if unit.whole else [*mine, unit]
-        chosen.append(unit)
+        chosen[unit] = None
         missing = [amount - free for amount, free in zip(missing, unit.frees, strict=True)]
-    for unit in [unit for unit in reversed(chosen) if unit not in given]:
+    kept = set(given)
+    for unit in [unit for unit in reversed(chosen) if unit not in kept]:
         less = [amount + free for amount, free in zip(missing, unit.frees, strict=True)]
         if all(amount <= 0 for amount in less):
-            chosen.remove(unit)
+            del chosen[unit]
             missing = less
-    return chosen
+    return list(chosen)
 
 
 def _best(

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from central.model.decisions import Evict
+from central.model.decisions import DEFRAGMENTATION, PREEMPTION, RECLAIM, Evict
 from central.model.resources import requested
 from central.scheduler.inventory.pods import EVICTED, EVICTION_ENDED, Pod
 from central.scheduler.placement import PlacementRequest
@@ -160,19 +160,22 @@ def _evict(
     context: PreemptionContext, pod: Pod, held: Reservation, *, trial: bool = False
 ) -> Evict:
     seen = pod.seen
-    why = _eviction_reason(context, held, context.state.gang_of(pod), seen.priority)
-    return Evict(seen.uid, seen.namespace, seen.name, pod.node, why, trial)
+    cause, why = _eviction_reason(context, held, context.state.gang_of(pod), seen.priority)
+    public = context.state.public(why, seen.namespace)
+    shown = public if public != why else ""
+    return Evict(seen.uid, seen.namespace, seen.name, pod.node, why, trial, cause, shown)
 
 
 def _eviction_reason(
     context: PreemptionContext, held: Reservation, victim: Gang | None, priority: int
-) -> str:
+) -> tuple[str, str]:
+    """The cause, and the message for users."""
     claimant = held.gang
     name = claimant.qualified_name
     if held.victims_fit_elsewhere:
-        return f"rescheduled to make room for {name}; it fits on other nodes"
+        return DEFRAGMENTATION, f"rescheduled to make room for {name}; it fits on other nodes"
     ranked = victim is not None and outranks(context.across, claimant, victim)
     if victim is not None and victim.queue != claimant.queue and not ranked:
-        return f"reclaimed for {name}; queue {claimant.queue} is below its fair share"
+        return RECLAIM, f"reclaimed for {name}; queue {claimant.queue} is below its fair share"
     own = victim.priority if victim is not None else priority
-    return f"preempted by {name} (priority {claimant.priority} > {own})"
+    return PREEMPTION, f"preempted by {name} (priority {claimant.priority} > {own})"

@@ -124,8 +124,9 @@ class RowBounds:
         other = np.flatnonzero(usable != self._usable).tolist()
         rows = np.unique(np.array([*dirty, *changed, *other], dtype=np.int64))
         if len(differ):
-            entries = np.isin(table.entries.slot, differ)
-            rows = np.union1d(rows, table.entries.row[entries])
+            changed_slots = np.zeros(have, dtype=np.bool_)
+            changed_slots[differ] = True
+            rows = np.union1d(rows, table.entries.row[changed_slots[table.entries.slot]])
         return rows, marks
 
     def _count(self, snapshot: Snapshot, table: VictimTable, allowed: Bools, rows: Ints) -> None:
@@ -179,32 +180,34 @@ class RowBounds:
 
     def _units(self, table: VictimTable, may_go: Ints, frees: Ints) -> _Units:
         entries, now = table.entries, self._now
-        slots = len(table.gangs)
-        staying = np.flatnonzero(entries.state == STAYS)
+        here = np.unique(entries.slot[may_go])  # slots; all below is of these gangs
+        place = np.full(len(table.gangs), -1, dtype=np.int64)
+        place[here] = np.arange(len(here))
+        staying = np.flatnonzero((entries.state == STAYS) & (place[entries.slot] >= 0))
         of_pod = _parts(table, staying, now)
-        slot = entries.slot[staying]
-        of_gang = np.zeros((slots, PARTS), dtype=np.int64)
+        slot = place[entries.slot[staying]]
+        of_gang = np.zeros((len(here), PARTS), dtype=np.int64)
         for part in range(2, PARTS - 1):
             np.add.at(of_gang[:, part], slot, of_pod[:, part])
-        priority = np.array(table.priority, dtype=np.int64)
+        priority = np.array([table.priority[slot] for slot in here.tolist()], dtype=np.int64)
         of_gang[:, 0], of_gang[:, 1] = priority, 1
-        pair = entries.slot[may_go] * (2**24) + entries.row[may_go]
+        mine = place[entries.slot[may_go]]
+        pair = mine * (2**24) + entries.row[may_go]
         pairs, index = np.unique(pair, return_inverse=True)
         on_row = np.bincount(index, weights=frees, minlength=len(pairs)).astype(np.int64)
         whole_slot, whole_row = pairs // 2**24, pairs % 2**24
         whole = of_gang[whole_slot]
         if not self.pods:  # by the part that it frees here
-            total = np.zeros(slots, dtype=np.float64)
-            candidates = np.flatnonzero((entries.state == STAYS) & self._allowed[entries.slot])
-            total += np.bincount(entries.slot[candidates], minlength=slots)
+            candidates = staying[self._allowed[entries.slot[staying]]]
+            total = np.bincount(place[entries.slot[candidates]], minlength=len(here))
             members = np.bincount(index, minlength=len(pairs))
             part_here = members / np.maximum(total[whole_slot], 1)
             whole = whole.astype(np.float64)
             whole[:, 1:] *= part_here[:, None]
-        surplus = np.array(table.surplus, dtype=np.int64)
-        alone = np.flatnonzero(surplus[entries.slot[may_go]] > 0)
+        surplus = np.array([table.surplus[slot] for slot in here.tolist()], dtype=np.int64)
+        alone = np.flatnonzero(surplus[mine] > 0)
         single = _parts(table, may_go[alone], now)
-        single[:, 0] = priority[entries.slot[may_go[alone]]]
+        single[:, 0] = priority[mine[alone]]
         return _Units(
             np.concatenate([whole_row, entries.row[may_go[alone]]]),
             np.concatenate([on_row, frees[alone]]),

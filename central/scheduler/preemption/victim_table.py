@@ -99,6 +99,7 @@ class VictimTable:
         self.classes: list[PodSpec] = []
         self._class_of: dict[int, int] = {}  # by id of the spec
         self._group_of_slot: list[int] = []
+        self._group_array: Ints | None = None  # the same; None: it changed
         self._groups: dict[object, int] = {}
         self._in_group: list[dict[int, None]] = []  # slots by group
 
@@ -124,8 +125,9 @@ class VictimTable:
         for group, slots in enumerate(self._in_group):
             if slots and (gang := self.gangs[next(iter(slots))]) is not None:
                 answers[group] = rule(gang)
-        group_of = np.array(self._group_of_slot, dtype=np.int64)
-        found: Bools = answers[group_of]
+        if self._group_array is None:
+            self._group_array = np.array(self._group_of_slot, dtype=np.int64)
+        found: Bools = answers[self._group_array]
         return found
 
     def _candidates(self, rows: Bools, allowed: Bools) -> Bools:
@@ -152,14 +154,16 @@ class VictimTable:
             for row in self.entries.row[first:end].tolist()
         ]
 
-    def leaving(self) -> list[Pod]:
-        """The terminating pods, and those of other schedulers."""
+    def leaving(self, rows: Bools) -> list[Pod]:
+        """The terminating pods on these rows, and those of other schedulers."""
+        entries, row_of = self.entries, self._state.snapshot.columns.row
+        here = (entries.state == LEAVES) & rows[entries.row]
         found = [
             pod
-            for slot in np.unique(self.entries.slot[self.entries.state == LEAVES]).tolist()
+            for slot in np.unique(entries.slot[here]).tolist()
             if (gang := self.gangs[slot]) is not None
             for pod in _holding(gang)
-            if pod.leaving
+            if pod.leaving and rows[row_of[pod.node]]
         ]
         return found + self.others_leaving()
 
@@ -218,6 +222,7 @@ class VictimTable:
                 self.surplus.append(0)
                 self._ranges.append((0, 0))
                 self._group_of_slot.append(-1)
+                self._group_array = None
             first = start + len(ints)
             for pod in holding:
                 row = row_of[pod.node]
@@ -265,7 +270,7 @@ class VictimTable:
         if before != group:
             if before >= 0:
                 self._in_group[before].pop(slot, None)
-            self._group_of_slot[slot] = group
+            self._group_of_slot[slot], self._group_array = group, None
             self._in_group[group][slot] = None
 
 
@@ -282,7 +287,8 @@ def victim_group(gang: Gang) -> tuple[object, ...]:
     the time."""
     account = gang.account
     used = tuple(sorted(account.used.items())) if account is not None else None
-    return gang.namespace, gang.queue, gang.priority, used
+    surplus = surplus_members.surplus_count(gang, gang.counts.placed) > 0
+    return gang.namespace, gang.queue, gang.priority, used, surplus
 
 
 def _times(pod: Pod) -> tuple[float, ...]:

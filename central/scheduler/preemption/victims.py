@@ -20,6 +20,7 @@ from central.scheduler.preemption import (
     evictable,
     exact_search,
     harm,
+    independent_units,
     least_harm,
     surplus_members,
 )
@@ -33,11 +34,13 @@ from central.scheduler.reservation.release_forecast import ReleasablePods, taken
 from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.state.gangs import Gang
+from central.scheduler.work_meter import WorkLimitReached
 
 MAX_STEPS = 4_000  # of the exact search, in all domains together
 MAX_EXACT_UNITS = 40  # in a domain; with more, the choice is good but not proven best
 MAX_DOMAINS = 8  # domains that get a trial placement, least harm first
 MAX_TRIALS = 200  # trial placements for a gang of unlike pods
+MEMBER_UNITS = 2  # of work, to read a candidate
 
 Found = tuple[LeastHarmProblem, list[EvictionUnit] | None]
 Planned = tuple[harm.Harm, PreemptionPlan]
@@ -85,11 +88,14 @@ class VictimSearch:
         surplus_by_task: dict[least_harm.Allowance, int] = {}
         for other in gangs:
             placed = other.counts.placed
+            snapshot.meter.spend(1 + MEMBER_UNITS * len(placed))
             members = [pod for pod in placed if pod.charged_spec is not None and not pod.leaving]
             if forced:
                 members = [pod for pod in members if pod.seen.uid not in forced]
             surplus = surplus_members.surplus_count(other, members)
-            kept_whole = bool(evictable.why_whole(context, other, self._now))
+            kept_whole = preemption.spares_minimum(other) or bool(
+                evictable.why_whole(context, other, self._now)
+            )
             if kept_whole and not surplus:
                 continue
             near = [
@@ -163,17 +169,16 @@ class VictimSearch:
         by_row: dict[int, list[int]] = {}
         for index in range(self._candidates):
             by_row.setdefault(int(self._releasable.rows[index]), []).append(index)
-        for rows in domains:
-            for problem in self._problems(rows, by_row):
-                if problem.missing <= 0:
-                    continue  # terminating pods free enough
-                chosen = least_harm.choose_victims(problem)
-                if chosen is not None or problem.allowed:
-                    found.append((problem, chosen))
+        try:
+            for rows in domains:
+                found += self._chosen_on(rows, by_row)
+        except WorkLimitReached:
+            if not found:
+                raise
         found.sort(key=_harm_of)
         steps = MAX_STEPS
         for index, (problem, chosen) in enumerate(found):
-            if len(problem.units) <= MAX_EXACT_UNITS and steps > 0:
+            if not problem.is_solved and len(problem.units) <= MAX_EXACT_UNITS and steps > 0:
                 better, steps = exact_search.improve(problem, chosen, steps)
                 found[index] = (problem, better)
         found.sort(key=_harm_of)
@@ -182,24 +187,40 @@ class VictimSearch:
                 return least_harm.total_harm(chosen), plan
         return None
 
+    def _chosen_on(self, rows: Ints, by_row: dict[int, list[int]]) -> Iterator[Found]:
+        for problem in self._problems(rows, by_row):
+            if problem.missing <= 0:
+                continue  # terminating pods free enough
+            chosen = independent_units.best(problem)
+            problem.is_solved = chosen is not None
+            if chosen is None:
+                chosen = least_harm.choose_victims(problem)
+            if chosen is not None or problem.allowed:
+                yield problem, chosen
+
     def _problems(self, rows: Ints, by_row: dict[int, list[int]]) -> Iterator[LeastHarmProblem]:
         ((spec, count),) = self._request.groups
         view, snapshot = self._snapshot.view(spec), self._snapshot
         columns, request = view.columns.tolist(), tuple(view.amounts.tolist())
-        inside = [int(row) for row in rows if int(row) in by_row]
+        candidates = np.zeros(len(self._usable), dtype=np.bool_)
+        candidates[list(by_row)] = True
+        inside = rows[candidates[rows]].tolist()
         amounts = self._releasable.amounts[:, columns]
         if 0 in columns:
             amounts[:, columns.index(0)] += self._releasable.whole_gpus
         near = sorted(index for row in inside for index in by_row[row])
+        snapshot.meter.spend(1 + MEMBER_UNITS * len(near))
         with self._releasable.without(self._terminating):
             free = snapshot.columns.free[inside][:, columns]
             if 0 in columns:  # unhealthy GPUs are not free
                 free[:, columns.index(0)] = snapshot.columns.gpus.count[inside]
             area = _Area(inside, near, free, amounts, request)
             if self._request.required in island_masks.PARTS and 0 in columns:
-                yield from self._islands(area, columns.index(0), count)
-                return
-        yield self._problem(area, count - int(self._fits_now[spec][rows].sum()))
+                problems = [*self._islands(area, columns.index(0), count)]
+            else:
+                missing = count - int(self._fits_now[spec][rows].sum())
+                problems = [self._problem(area, missing)]
+        yield from problems  # outside of the block: whoever takes them may raise
 
     def _islands(self, area: _Area, column: int, count: int) -> Iterator[LeastHarmProblem]:
         """One problem for each island or NUMA node of the row, which counts only its GPUs."""
@@ -243,7 +264,8 @@ class VictimSearch:
                 alone = self._harm_alone(index)
                 units.append(EvictionUnit(number, False, alone, {row: frees}, index, rank, uses))
         by_row = {row: tuple(have) for row, have in zip(area.rows, area.free.tolist(), strict=True)}
-        return LeastHarmProblem(by_row, area.request, missing, units, surplus, self._allowed)
+        meter = self._snapshot.meter
+        return LeastHarmProblem(by_row, area.request, missing, units, surplus, self._allowed, meter)
 
     def _whole(self, number: int) -> EvictionUnit | None:
         members, _ = self.gangs[number]
@@ -313,6 +335,16 @@ class VictimSearch:
         for index in range(self._candidates):
             by_row.setdefault(int(self._releasable.rows[index]), []).append(index)
         best: Planned | None = None
+        try:
+            for better in self._trials(domains, by_row):
+                if best is None or better[0] < best[0]:
+                    best = better
+        except WorkLimitReached:
+            if best is None:
+                raise
+        return best
+
+    def _trials(self, domains: Sequence[Ints], by_row: dict[int, list[int]]) -> Iterator[Planned]:
         trials = MAX_TRIALS
         for rows in domains[:MAX_DOMAINS]:
             near = sorted(index for row in rows.tolist() for index in by_row.get(row, ()))
@@ -335,9 +367,8 @@ class VictimSearch:
                     kept = without
             plan = self.try_without(self._pods_of(kept))
             harm_of_kept = least_harm.total_harm(kept)
-            if plan is not None and (best is None or harm_of_kept < best[0]):
-                best = (harm_of_kept, plan)
-        return best
+            if plan is not None:
+                yield harm_of_kept, plan
 
     def _units_in_order(self, near: Sequence[int]) -> list[EvictionUnit]:
         """Members above a minimum and whole gangs, in order of harm: at each priority the members come
@@ -379,6 +410,8 @@ class VictimSearch:
         going = ReleasablePods(
             self._context.state, [*victims, *self._releasable.pods[self._candidates :]]
         )
+        self._snapshot.meter.spend(len(going.pods))
+        self._snapshot.meter.spend_rows(len(self._usable))
         with going.without(np.arange(len(going.pods))) as snapshot:
             draft = Draft(snapshot)
             free, masks = snapshot.columns.free.copy(), list(snapshot.columns.gpus.free_mask)

@@ -3,14 +3,27 @@
 Design: docs/design/0015-queues.md
 """
 
-from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS, ROOT
+from typing import Any, Protocol
+
+from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS, ROOT, Sums
 from central.scheduler.queues.fair_share import QueueDemand, divide, in_whole_devices
 from central.scheduler.queues.queue_tree import Queues
 from central.scheduler.queues.queue_tree_node import Queue
 from central.scheduler.state.gangs import Gang
 
 
-def fair_shares(queues: Queues, resource: str) -> dict[str, int]:
+class SharedTree(Protocol):
+    """What fair shares are computed from: Queues, or a copy of its tree."""
+
+    @property
+    def root(self) -> Queue: ...
+    @property
+    def total(self) -> Sums: ...
+    @property
+    def cache(self) -> dict[tuple[str, str], Any]: ...
+
+
+def fair_shares(queues: SharedTree, resource: str) -> dict[str, int]:
     """By name of each queue in the tree: its fair share of the resource, at most its demand, in whole devices."""
     cached: dict[str, int] | None = queues.cache.get(("", resource))
     if cached is not None:
@@ -49,7 +62,7 @@ def scarce_shares(queues: Queues, gang: Gang) -> list[tuple[str, int, int]]:
     return found
 
 
-def _demands(queues: Queues, resource: str) -> dict[str, QueueDemand]:
+def _demands(queues: SharedTree, resource: str) -> dict[str, QueueDemand]:
     cached: dict[str, QueueDemand] | None = queues.cache.get(("demands", resource))
     if cached is None:
         cached = queues.cache["demands", resource] = {}
@@ -70,5 +83,6 @@ def _add_demands(queue: Queue, resource: str, demands: dict[str, QueueDemand]) -
         deserved,
         max(guarantee, sum(child.guarantee for child in children)),
         queue.seen.priority,
+        queue.used.get(resource, 0),
     )
     return demands[queue.name]

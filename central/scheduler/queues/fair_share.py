@@ -24,6 +24,7 @@ class QueueDemand:
     deserved: int = 0
     guarantee: int = 0
     priority: int = 0
+    used: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,19 +80,23 @@ def divide(total: Amount, queues: Sequence[QueueDemand]) -> list[Amount]:
 def in_whole_devices(
     shares: Sequence[Amount], queues: Sequence[QueueDemand], unit: int
 ) -> list[int]:
-    """The shares of divide() as whole devices of so many units, by largest remainder, of equal ones the first.
-    Whose demand is met keeps it, and nobody gets less than its guaranteed and deserved amounts gave. The sum, a whole
+    """The shares of divide() as whole devices of so many units, by largest remainder. Of equal ones the queue of
+    higher priority, then the one that uses more keeps that, then the first. Whose demand is met keeps it, and nobody gets less than its guaranteed and deserved amounts gave. The sum, a whole
     number, stays the same.
 
     Example: 8 devices by weights 2 and 1 are 5.33 and 2.67, so 5 and 3.
     """
     whole = [_whole_part(share, queue, unit) for share, queue in zip(shares, queues, strict=True)]
     left = int(sum(shares)) - sum(whole)
-    for i in sorted(range(len(shares)), key=lambda i: whole[i] - shares[i]):
+    for i in sorted(range(len(shares)), key=lambda i: _rest(queues[i], shares[i] - whole[i])):
         more = min(unit, queues[i].demand - whole[i], left)
         whole[i] += more
         left -= more
     return whole
+
+
+def _rest(queue: QueueDemand, remainder: Amount) -> tuple[Amount, int, int]:
+    return (-remainder, -queue.priority, -queue.used)
 
 
 def _whole_part(share: Amount, queue: QueueDemand, unit: int) -> int:

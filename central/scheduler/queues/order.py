@@ -1,8 +1,10 @@
 """The order in which gangs are tried.
 
 Inside a queue: priority; gangs below their minimum, then those with the fewest surplus members; age; name.
-Between queues: the lowest usage level first (quota.usage_level). When a gang is placed, only the levels of
-its queue and that queue's ancestors change.
+Between queues: those whose next gang leaves them within their fair share come first, because they could take back
+what others got above theirs: so no gang is placed and evicted by one state. Then the lowest usage level
+(quota.usage_level), then the level with the next gang, then the age of that gang. When a gang is placed, only the
+levels of its queue and that queue's ancestors change.
 
 A gang that got a part of its pods comes back at its new rank. So minima go before surplus, and the surplus
 is shared evenly.
@@ -20,16 +22,22 @@ from heapq import heapify, heappop, heapreplace
 from math import inf
 from operator import attrgetter
 
+from central.model.resources import Sums
 from central.scheduler.queues import quota
-from central.scheduler.queues.queue_tree import Queues
+from central.scheduler.queues.entitlement import fair_shares
+from central.scheduler.queues.queue_tree import Queues, sums_of
 from central.scheduler.queues.queue_tree_node import Queue
-from central.scheduler.queues.quota import UsageLevel
 from central.scheduler.state.gangs import Gang, GangKey
 
+FairShares = dict[str, dict[str, int]]  # by resource and queue
+Level = tuple[bool, bool, int, float, float, float, str]  # of a queue; the lowest is served first
 
-def in_order(queues: Queues, asked: Iterable[Gang], again: list[Gang]) -> Iterator[Gang]:
+
+def in_order(
+    queues: Queues, asked: Iterable[Gang], again: list[Gang], shares: FairShares | None = None
+) -> Iterator[Gang]:
     """Yields one gang at a time. The caller places or refuses it before it takes the next one. again: if
-    pods of the gang are left for another turn, the caller adds it."""
+    pods of the gang are left for another turn, the caller adds it. shares: of a round in slices, found so far."""
     if not queues.enabled:
         everybody = _Line(asked)
         while everybody.gangs:
@@ -45,7 +53,8 @@ def in_order(queues: Queues, asked: Iterable[Gang], again: list[Gang]) -> Iterat
     for name in sorted(by_queue.keys() - leaves):  # refused, or replacing members of started gangs
         while by_queue[name].gangs:
             yield from by_queue[name].take(again)
-    yield from FairShareOrder(queues, {by_name[name]: by_queue[name] for name in leaves}, again)
+    lines = {by_name[name]: by_queue[name] for name in leaves}
+    yield from FairShareOrder(queues, lines, again, {} if shares is None else shares)
 
 
 def rank(gang: Gang) -> tuple[int, int, float, GangKey]:
@@ -98,32 +107,51 @@ class _Line:
 
 
 class FairShareOrder:
-    """Gangs of leaf queues, lowest usage level first. Every inner queue has a heap of its children
-    with pending gangs below them. again: as in in_order()."""
+    """Gangs of leaf queues. Every inner queue has a heap of its children with pending gangs below them."""
 
-    def __init__(self, queues: Queues, by_leaf: dict[Queue, _Line], again: list[Gang]) -> None:
+    def __init__(
+        self, queues: Queues, by_leaf: dict[Queue, _Line], again: list[Gang], shares: FairShares
+    ) -> None:
+        """again: as in in_order(). shares: by resource; a pass does not change what queues use and request together,
+        so the first finding holds."""
         self._again = again
         self._queues = queues
         self._root = queues.root
         self._by_leaf = by_leaf
-        self._heaps: dict[Queue, list[tuple[UsageLevel, Queue]]] = {}
-        for queue in {above for leaf in by_leaf for above in leaf.path[:-1]}:
+        self._shares = shares
+        self._heaps: dict[Queue, list[tuple[Level, Queue]]] = {}
+        inside = {above for leaf in by_leaf for above in leaf.path[:-1]}
+        for queue in sorted(inside, key=lambda queue: (-len(queue.path), queue.name)):
             assert queue.parent is not None
+            heapify(self._heaps.get(queue, []))  # complete: deeper queues come first
             self._heaps.setdefault(queue.parent, []).append(self._entry(queue))
-        for heap in self._heaps.values():
-            heapify(heap)
+        heapify(self._heaps.get(self._root, []))
 
     def __iter__(self) -> Iterator[Gang]:
         while heap := self._heaps.get(self._root):
-            queue = heap[0][1]
-            while inner := self._heaps.get(queue):
-                queue = inner[0][1]
+            queue = self._leaf(heap[0][1])
             line, version = self._by_leaf[queue], queue.usage_version
-            while (
-                line.gangs and queue.usage_version == version
-            ):  # a refusal leaves the order as it is
+            need = self._need(line.gangs[-1])
+            while True:
                 yield from line.take(self._again)
+                # a refusal leaves the order as it is, but for what the next gang needs
+                if not line.gangs or queue.usage_version != version:
+                    break
+                if (following := self._need(line.gangs[-1])) != need:
+                    need = following
+                    if self._excess(queue, need) != [entry[0][0] for entry in self._path(queue)]:
+                        break
             self._reorder(queue)
+
+    def _leaf(self, queue: Queue) -> Queue:
+        """The queue below this one that is served next."""
+        while inner := self._heaps.get(queue):
+            queue = inner[0][1]
+        return queue
+
+    def _path(self, queue: Queue) -> list[tuple[Level, Queue]]:
+        """The entries of the queue and of its ancestors, each the first of its heap."""
+        return [self._heaps[outer][0] for outer in queue.path[1:]]
 
     def _reorder(self, queue: Queue) -> None:
         """Updates the entries of the queue and of its ancestors, each the first of its heap."""
@@ -136,6 +164,33 @@ class FairShareOrder:
             else:
                 heapreplace(heap, self._entry(inner))
 
-    def _entry(self, queue: Queue) -> tuple[UsageLevel, Queue]:
+    def _entry(self, queue: Queue) -> tuple[Level, Queue]:
         self._queues.record_usage(queue)
-        return (quota.usage_level(queue, self._queues.total), queue)
+        gang, total = self._by_leaf[self._leaf(queue)].gangs[-1], self._queues.total
+        need = self._need(gang)
+        level, then = quota.usage_level(queue, total), quota.usage_level(queue, total, need)
+        exceeds = self._exceeds(queue, need)
+        return ((exceeds, *level[:3], then[2], gang.created, queue.name), queue)
+
+    def _excess(self, queue: Queue, need: Sums) -> list[bool]:
+        return [self._exceeds(above, need) for above in queue.path[:-1]]
+
+    def _exceeds(self, queue: Queue, need: Sums) -> bool:
+        """Whether the queue would use more than its fair share."""
+        if len(self._by_leaf) == 1 or self._queues.half_life_s:
+            return False  # nobody waits behind it; or the past decides, which shares do not know
+        for resource, amount in need.items():
+            if self._queues.is_shared(resource):
+                shares = self._shares.get(resource)
+                if shares is None:
+                    shares = self._shares[resource] = fair_shares(self._queues, resource)
+                if queue.used.get(resource, 0) + amount > shares.get(queue.name, 0):
+                    return True
+        return False
+
+    def _need(self, gang: Gang) -> Sums:
+        """The requests of the pods that the gang would start with, or of one more."""
+        missing, waiting = gang.missing(), gang.counts.waiting
+        if missing == len(waiting) and gang.account is not None:
+            return gang.account.demand
+        return self._queues.currency.counted(sums_of(waiting[: max(1, missing)]))

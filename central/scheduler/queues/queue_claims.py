@@ -8,7 +8,9 @@ and then each level down to the leaf.
                 so a queue gets what it deserves also where all demand fits and only the pieces are too small
 
 In both the other queue must be reclaimable and keep its guarantee. It may give a gang as long as it is above its
-share before that. All usage is net: without what victims free, with what claims in flight will take. So claims of one
+share before that. Gangs that leave it at its share or above go first (keeps_shares). Where only larger ones help, the
+fair share rule weighs harm against gain: no queue ends up with less of its share than the claimant's queue has before.
+All usage is net: without what victims free, with what claims in flight will take. So claims of one
 queue need not wait for each other, and what a gang takes inside its department leaves the department's share as it
 is, for what it takes from another one.
 
@@ -41,6 +43,7 @@ class Loss(NamedTuple):
     queue: Queue
     amounts: Sums
     by_priority: bool
+    pods: int = 0
 
 
 class Verdict(NamedTuple):
@@ -59,8 +62,10 @@ class Claim:
         self.queue = queues.by_name[claimant.account.queue]
         self._need = {name: amount for name, amount in need.items() if queues.is_shared(name)}
         self._own_less_urgent = own_less_urgent
+        self.keeps_shares = False  # a victim may not take its queue below its share
+        self.kept_a_share = False  # a victim was refused for that
         others = [claim for claim in queues.claims.values() if claim.gang is not claimant]
-        self._lost = present_victims(others, queues.by_name)
+        self._lost = self._lost_before = present_victims(others, queues.by_name)
         self._gained = pending_needs(others, queues.by_name)
         self._givers: dict[Queue, int] | None = None
 
@@ -91,13 +96,19 @@ class Claim:
             for child in queue.children:
                 self._add_givers(child, rule, index)
 
-    def may_give(self, victim: Gang) -> bool:
-        """Whether the victim's queue may give it, as the first of all victims."""
+    def may_give(self, victim: Gang, *, only_whole: bool = True) -> bool:
+        """Whether the victim's queue may give it, or some of its surplus, as the first of all victims. only_whole: it
+        has none."""
         if victim.account is None:
             return False
-        queue = self._queues.by_name[victim.account.queue]
+        queue, amounts = self._queues.by_name[victim.account.queue], victim.account.used
         index = self.givers().get(queue)
-        return index is not None and self.keeps_guarantee(queue, victim.account.used)
+        if index is None or not only_whole:
+            return index is not None
+        rules = [rule for rule in RULES if self._rule_resources(rule, index)]
+        return self.keeps_guarantee(queue, amounts) and any(
+            self._gives_down(rule, queue, index, amounts) for rule in rules
+        )
 
     def keeps_guarantee(self, queue: Queue, amounts: Sums) -> bool:
         """Whether the queue, and each above it that the claimant is not in, keeps its guarantee without the amounts."""
@@ -164,14 +175,17 @@ class Claim:
         if loss.by_priority:
             return loss.queue is self.queue or self.keeps_guarantee(loss.queue, loss.amounts)
         index = self._index(loss.queue)
-        down = loss.queue.path[: loss.queue.path.index(self.queue.path[index])]
         return self.keeps_guarantee(loss.queue, loss.amounts) and any(
-            all(
-                queue.seen.reclaimable
-                and self._is_above(rule, queue, self._rule_resources(rule, index), loss.amounts)
-                for queue in down
-            )
-            for rule in rules.get(index, ())
+            self._gives_down(rule, loss.queue, index, loss.amounts) for rule in rules.get(index, ())
+        )
+
+    def _gives_down(self, rule: str, giver: Queue, index: int, amounts: Sums) -> bool:
+        """Whether the queue, and each above it below the level in common, may give so much."""
+        resources = self._rule_resources(rule, index)
+        down = giver.path[: giver.path.index(self.queue.path[index])]
+        return all(
+            queue.seen.reclaimable and self._may_lose(rule, queue, index, resources, amounts)
+            for queue in down
         )
 
     def _index(self, queue: Queue) -> int:
@@ -244,16 +258,40 @@ class Claim:
             self._used(giver, resource) for giver in self._givers or () if queue in giver.path
         )
 
-    def _is_above(
-        self, rule: str, queue: Queue, resources: Sequence[str], amounts: Sums | None = None
+    def _kept(self, rule: str, queue: Queue, resource: str) -> int:
+        """What the rule lets another queue keep."""
+        return (self._share if rule == FAIR_SHARE else self._own)(queue, resource)
+
+    def _is_above(self, rule: str, queue: Queue, resources: Sequence[str]) -> bool:
+        return any(self._used(queue, r) > self._kept(rule, queue, r) for r in resources)
+
+    def _may_lose(
+        self, rule: str, queue: Queue, index: int, resources: Sequence[str], amounts: Sums
     ) -> bool:
-        """Whether the queue uses more than the rule lets it keep, of a resource that the victim (amounts) frees."""
+        """Whether the queue uses more than the rule lets it keep, of a resource that the victim (amounts) frees, and
+        not too little without the victim."""
         for resource in resources:
-            if amounts is None or amounts.get(resource):
-                kept = self._share if rule == FAIR_SHARE else self._own
-                if self._used(queue, resource) > kept(queue, resource):
-                    return True
+            used, amount = self._used(queue, resource), amounts.get(resource, 0)
+            kept = self._kept(rule, queue, resource)
+            if not amount or used <= kept:
+                continue
+            if used - amount >= kept:
+                return True
+            if self.keeps_shares:
+                self.kept_a_share = True
+            elif rule == DESERVED or used - amount >= kept * self._level(index, resource):
+                return True
         return False
+
+    def _level(self, index: int, resource: str) -> Fraction:
+        """The least part of its share that one of the claimant's queues below this level uses before the claim."""
+        levels = []
+        for queue in self.queue.path[:index]:
+            lost = self._lost_before.get(queue, {}).get(resource, 0)
+            gained = self._gained.get(queue, {}).get(resource, 0)
+            used = queue.used.get(resource, 0) - lost + gained
+            levels.append(Fraction(used, max(1, self._share(queue, resource))))
+        return min(levels)
 
 
 def may_take_whole(queues: Queues, claimant: Gang, victim: Gang, *, by_priority: bool) -> bool:

@@ -7,10 +7,11 @@ gangs are in one queue.
 Design: docs/design/0015-queues.md
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeVar
 
 from central.model.facts import (
     NamespaceGone,
@@ -31,15 +32,19 @@ from central.scheduler.queues import access
 from central.scheduler.queues.claim_in_flight import ClaimInFlight
 from central.scheduler.queues.fifo import FifoQueues, is_ready
 from central.scheduler.queues.gpu_currency import GpuCurrency
+from central.scheduler.queues.queue_terms import QueueTerms, terms_of
 from central.scheduler.queues.queue_tree_node import Queue
 from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state.gangs import Account, Gang, GangKey
 from protos.names import GPU_SHARE
 
+Value = TypeVar("Value", int, str)
+
 SYSTEM_PRIORITIES = {
     "system-cluster-critical": 2_000_000_000,
     "system-node-critical": 2_000_001_000,
 }
+COMPARED = 100  # names of queues, for one that does not exist
 
 
 class Queues:
@@ -53,7 +58,7 @@ class Queues:
         self.now = 0.0
         self.fifo = FifoQueues()
         self.by_name: dict[str, Queue] = {}
-        self.root = Queue(ROOT)
+        self.root = Queue.without_object(ROOT)
         self.total: Sums = {}  # capacity to share
         self.cache: dict[tuple[str, str], Any] = {}  # derived values, until a sum changes
         self.claims: dict[GangKey, ClaimInFlight] = {}  # by the claiming gang
@@ -61,37 +66,59 @@ class Queues:
         self.guarantees = False
         self.restricted = False  # whether a queue has rules or limits for namespaces
         self._seen: dict[str, QueueSeen] = {}
+        self._terms: dict[str, QueueTerms] = {}
+        self._names: list[str] = []  # of all Queue objects, sorted
         self._namespace_queues: dict[str, str] = {}
         self._namespace_labels: dict[str, Labels] = {}
         self._priorities = dict(SYSTEM_PRIORITIES)
-        self._build_tree()
+        self._stale = True  # whether a Queue changed since the tree was built
+        self.settle()
 
     @property
     def enabled(self) -> bool:
         return bool(self._seen)
 
     def apply(self, fact: Rule) -> bool:
-        """Returns whether anything changed. The caller then updates every gang."""
-        before = (self._seen.copy(), self._namespace_queues.copy(), self._priorities.copy())
-        relabelled = isinstance(fact, NamespaceSeen | NamespaceGone) and self._relabel(fact)
+        """Returns whether anything changed. Then settle() must follow before the tree is read, and every gang must be
+        updated: once for all facts of a cycle."""
         match fact:
             case QueueSeen():
-                self._seen[fact.name] = fact
+                return self._apply_queue(fact)
             case QueueGone():
-                self._seen.pop(fact.name, None)
-            case NamespaceSeen(queue=""):
-                self._namespace_queues.pop(fact.name, None)
-            case NamespaceSeen():
-                self._namespace_queues[fact.name] = fact.queue
-            case NamespaceGone():
-                self._namespace_queues.pop(fact.name, None)
+                self._terms.pop(fact.name, None)
+                gone = self._seen.pop(fact.name, None) is not None
+                self._stale |= gone
+                return gone
+            case NamespaceSeen() | NamespaceGone():
+                relabelled = self._relabel(fact)
+                queue = fact.queue if isinstance(fact, NamespaceSeen) else ""
+                return _put(self._namespace_queues, fact.name, queue or None) or relabelled
             case PrioritySeen():
-                self._priorities[fact.name] = fact.value
+                return _put(self._priorities, fact.name, fact.value)
             case PriorityGone():
-                self._priorities.pop(fact.name, None)
-        if before[0] != self._seen:
+                return _put(self._priorities, fact.name, None)
+
+    def _apply_queue(self, fact: QueueSeen) -> bool:
+        if self._seen.get(fact.name) == fact:
+            return False
+        terms = terms_of(fact, self.currency)  # first: it may fail on the fact
+        self._seen[fact.name], self._terms[fact.name] = fact, terms
+        self._stale = True
+        return True
+
+    def settle(self) -> bool:
+        """Builds the tree if a Queue changed since the last call. Returns whether one did. Building takes time for all
+        queues, so it is done once for all facts of a cycle."""
+        if not self._stale:
+            return False
+        before = (self.root, self.by_name)
+        try:
             self._build_tree()
-        return relabelled or before != (self._seen, self._namespace_queues, self._priorities)
+        except Exception:
+            self.root, self.by_name = before  # whole, for the rebuild that follows
+            raise
+        self._stale = False
+        return True
 
     def _relabel(self, fact: NamespaceSeen | NamespaceGone) -> bool:
         """Returns whether a queue's rule may read the namespace's labels, and they changed."""
@@ -192,12 +219,21 @@ class Queues:
             queue.past_usage.advance(self.now, queue.used, queue.deserved, self.half_life_s)
 
     def _add_missing(self, name: str) -> Queue:
-        near = get_close_matches(name, sorted(self._seen), 1)
-        queue = self.by_name[name] = Queue(name)
-        queue.error = f"queue {name} does not exist" + (
-            f"; did you mean {near[0]}?" if near else ""
-        )
+        queue = self.by_name[name] = Queue.without_object(name)
+        queue.error = f"queue {name} does not exist"
         return queue
+
+    def why_invalid(self, queue: Queue) -> str:
+        """The queue's error, with the queue that may be meant instead of one that does not exist. Of many queues only
+        those next to it by name are compared: whoever creates a pod may name a queue that does not exist."""
+        if not queue.error or queue.name in self._seen:
+            return queue.error
+        names = self._names
+        at = bisect_left(names, queue.name)
+        near = get_close_matches(
+            queue.name, names[max(0, at - COMPARED // 2) : at + COMPARED // 2], 1
+        )
+        return queue.error + (f"; did you mean {near[0]}?" if near else "")
 
     def add_claim(self, claim: ClaimInFlight) -> None:
         """Its victims are being evicted, and its gang will take its place."""
@@ -249,12 +285,14 @@ class Queues:
     def _build_tree(self) -> None:
         """Builds the tree and its sums from the Queue objects, and keeps the usage history."""
         self._changed()
+        self._names = sorted(self._seen)
         before = self.by_name
-        root = self.root = Queue(ROOT)
-        found = {name: Queue(name) for name in sorted({*self._seen, DEFAULT} - {ROOT})}
+        root = self.root = self._described(ROOT)
+        if root.seen.error:  # else all queues would be invalid
+            root = self.root = Queue.without_object(ROOT)
+        found = {name: self._described(name) for name in sorted({*self._seen, DEFAULT} - {ROOT})}
         self.by_name = {ROOT: root, **found}
         for name, queue in self.by_name.items():
-            queue.describe_as(self._seen.get(name, queue.seen), self.currency)
             if (old := before.get(name)) is not None:
                 self.record_usage(old)
                 queue.past_usage = old.past_usage
@@ -263,8 +301,6 @@ class Queues:
             if not queue.error:
                 queue.parent = self.by_name[queue.seen.parent or ROOT]
                 queue.parent.children.append(queue)
-        if root.seen.error:
-            root.describe_as(QueueSeen(ROOT), self.currency)  # else all queues would be invalid
         for queue in self.by_name.values():
             self._disable_below(queue)
         self.guarantees = any(queue.guarantee for queue in root)
@@ -288,6 +324,11 @@ class Queues:
             for gang in queue.gangs.values():
                 if gang.account is not None:
                     self._charge(queue, gang, gang.account, 1)
+
+    def _described(self, name: str) -> Queue:
+        if (seen := self._seen.get(name)) is None:
+            return Queue.without_object(name)
+        return Queue(seen, self._terms[name])
 
     def _invalid_because(self, seen: QueueSeen) -> str:
         if seen.error:
@@ -332,6 +373,17 @@ class Queues:
             child.parent = None
             child.error = child.error or f"queue {child.name}: its parent {queue.error}"
             self._disable_below(child)
+
+
+def _put(table: dict[str, Value], key: str, value: Value | None) -> bool:
+    """Sets the value of the key; None: the key has none. Returns whether that changes the table."""
+    if table.get(key) == value:
+        return False
+    if value is None:
+        del table[key]
+    else:
+        table[key] = value
+    return True
 
 
 def _free_shares(columns: Columns, unschedulable: frozenset[str] | set[str]) -> int:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from central.model.facts import QueueSeen
 from central.model.resources import Sums, add
 from central.scheduler.queues.gpu_currency import GpuCurrency
+from central.scheduler.queues.queue_terms import QueueTerms, terms_of
 from central.scheduler.queues.usage_history import DecayedUsage
 from central.scheduler.state.gangs import Gang, GangKey
 
@@ -20,7 +21,7 @@ class NamespaceUsage:
 
 class Queue:
     __slots__ = (
-        "_borrowing",
+        "_terms",
         "capability",
         "children",
         "demand",
@@ -38,8 +39,8 @@ class Queue:
         "used",
     )
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, seen: QueueSeen, terms: QueueTerms) -> None:
+        self.name = seen.name
         self.error = ""  # why none of its gangs may start
         self.parent: Queue | None = None
         self.children: list[Queue] = []  # by name
@@ -50,28 +51,19 @@ class Queue:
         self.used: Sums = {}  # by its gangs and those of its descendants
         self.namespaces: dict[str, NamespaceUsage] = {}  # the same by namespace
         self.past_usage = DecayedUsage()  # with --usage-half-life only
-        self.describe_as(QueueSeen(name), GpuCurrency())
+        self.seen = seen  # its object, or the defaults
+        self._terms = terms
+        self.deserved, self.capability = terms.deserved, terms.capability
+        self.guarantee = terms.guarantee
 
-    def describe_as(self, seen: QueueSeen, currency: GpuCurrency) -> None:
-        """Sets its object, or the defaults, and what limits its usage."""
-        self.seen = seen
-        deserved = self.deserved = currency.entitled(seen.deserved)
-        self.capability: Sums = currency.limits(seen.capability)  # with borrowingLimit
-        self._borrowing: set[str] = set()
-        for resource, most in currency.limits(seen.borrowing_limit).items():
-            limit = deserved.get(resource, 0) + most
-            if limit < self.capability.get(resource, limit + 1):
-                self.capability[resource] = limit
-                self._borrowing.add(resource)
-        self.guarantee: Sums = currency.entitled(seen.guarantee)  # with what lendingLimit withholds
-        for resource, most in currency.limits(seen.lending_limit).items():
-            kept = max(0, deserved.get(resource, 0) - most)
-            if kept > self.guarantee.get(resource, 0):
-                self.guarantee[resource] = kept
+    @classmethod
+    def without_object(cls, name: str) -> "Queue":
+        seen = QueueSeen(name)
+        return cls(seen, terms_of(seen, GpuCurrency()))
 
     def borrows(self, resource: str) -> bool:
         """Whether borrowingLimit, and not capability, limits its use of the resource."""
-        return resource in self._borrowing
+        return resource in self._terms.borrowing
 
     def __iter__(self) -> Iterator["Queue"]:
         """The queue and its descendants, parents first."""

@@ -25,8 +25,8 @@ from central.scheduler.state.gangs import Gang
 UsageLevel = tuple[bool, int, float, str]
 
 
-def usage_level(queue: Queue, total: Sums) -> UsageLevel:
-    """The sort key of queues; the lowest is served first.
+def usage_level(queue: Queue, total: Sums, need: Sums | None = None) -> UsageLevel:
+    """The sort key of queues; the lowest is served first. need: what the queue would use more.
 
     Queues below their deserved amount come before others, then higher priority before lower. Then
     the share of the dominant resource counts: of the deserved amount that is used, or else of the
@@ -37,7 +37,11 @@ def usage_level(queue: Queue, total: Sums) -> UsageLevel:
     """
     seen = queue.seen
     deserved, used = queue.deserved, queue.used
-    if deserved and all(used.get(resource, 0) < own for resource, own in deserved.items()):
+    below = deserved and all(used.get(resource, 0) < own for resource, own in deserved.items())
+    if need:
+        used = dict(used)
+        add(used, need, 1)
+    if below:
         share = max(used.get(resource, 0) / own for resource, own in deserved.items())
         return (False, -seen.priority, share, queue.name)
     share = max(
@@ -70,7 +74,7 @@ def refusal(
         return ""
     queue = queues.by_name[gang.account.queue]
     if queue.error:
-        return queue.error
+        return queues.why_invalid(queue)
     need = queues.currency.counted(required(gang, groups))
     request = StartRequest(queues, min_resources, gang, queue, need)
     for policy in QUEUE_POLICIES:
@@ -225,7 +229,8 @@ def first_in_first_out(request: StartRequest) -> str:
     if queue.seen.fifo and not gang.started:
         first = request.queues.fifo.first(queue.name)
         if first is not None and first is not gang and first.attempt.rank < gang.attempt.rank:
-            return f"queue {queue.name} is first in, first out; {first.name} is ahead of it"
+            ahead = first.qualified_name  # equal gangs of several namespaces share the reason
+            return f"queue {queue.name} is first in, first out; {ahead} is ahead of it"
     return ""
 
 

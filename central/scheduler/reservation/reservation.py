@@ -40,6 +40,7 @@ from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang
+from central.scheduler.work_meter import WorkLimitReached
 
 TRUST = 2.0
 MAX_NARROWING = 5  # trial placements for a better place at the same start
@@ -299,7 +300,10 @@ def _earliest(
     low = least
     while high - low > 1:
         middle = (low + high) // 2
-        earlier = _fits_without(state, releasable, request, middle)
+        try:
+            earlier = _fits_without(state, releasable, request, middle)
+        except WorkLimitReached:
+            break  # later than it could be, but true
         if earlier is None:
             low = middle
         else:
@@ -324,7 +328,10 @@ def _latest_released(
     while low < high:
         middle = (low + high) // 2
         hidden = np.flatnonzero(released < times[middle])
-        other = _fits_without(state, releasable, request, count, hidden)
+        try:
+            other = _fits_without(state, releasable, request, count, hidden)
+        except WorkLimitReached:
+            break
         if other is None or _spans(state.snapshot, other.rows) > spans:
             high = middle
         else:
@@ -346,6 +353,7 @@ def _fits_without(
 ) -> TakenCapacity | None:
     """The capacity that a trial placement takes without the first `count` pods, on other rows than the
     hidden ones; None: no fit."""
+    state.snapshot.meter.spend_rows(count + len(state.snapshot.columns.names))
     with (
         releasable.without(np.arange(count)) as snapshot,
         _hiding(snapshot, hidden if hidden is not None else np.zeros(0, dtype=np.int64)),
@@ -398,6 +406,7 @@ def _by_end(
         for pod in state.nodes[snapshot.columns.names[row]].pods.values()
         if pod.charged_spec is not None and (pod.seen.ours or pod.ends(now) < inf)
     ]
+    snapshot.meter.spend(len(pods))
     releasable = ReleasablePods(state, pods)
     ends_at = [
         pod.ends(now)

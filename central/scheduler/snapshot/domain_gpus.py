@@ -9,7 +9,8 @@ import numpy as np
 from central.model.arrays import Ints
 from central.scheduler.inventory.columns import Columns
 
-FEW = 64  # up to so many changed rows are recounted one by one
+FEW = 16  # up to so many changed rows are recounted one by one; that is then faster than arrays
+ALL = 4  # if more than a fourth of the rows changed, all are counted again
 DIGITS = 62  # bits of an order
 
 
@@ -27,6 +28,9 @@ class DomainGpus:
         self._free_by_row, self._total_by_row = none, none
         self._free, self._total = none, none  # by slot
         self._weights: list[int] = []  # by level, and of a whole domain
+        self._leaves: list[Ints] = []  # by slot: the leaves in the domain
+        self._least_total = 0  # of the domains with GPUs, the fewest GPUs of one
+        self._small = none  # by leaf: the order for pods with fewer GPUs than that
 
     @property
     def single(self) -> bool:
@@ -40,11 +44,17 @@ class DomainGpus:
         if self._relabelled != columns.relabelled:
             self._relabel()
             self._relabelled, dirty = columns.relabelled, None
-        if dirty is None or len(dirty) > FEW:
+        if dirty is None or len(dirty) > max(FEW, len(self._leaf) // ALL):
             self._free_by_row = np.maximum(columns.gpus.count, 0)
-            self._total_by_row = columns.allocatable[:, 0].copy()
-            self._free, self._total = self._sum(self._free_by_row), self._sum(self._total_by_row)
-            self._weigh()
+            self._free = self._sum(self._free_by_row)
+            total = columns.allocatable[:, 0]
+            if dirty is None or not np.array_equal(total, self._total_by_row):
+                self._total_by_row = total.copy()
+                self._total = self._sum(total)
+                self._weigh()
+            self._small = self._order(self._leaf_slots, 0)
+        elif len(dirty) > FEW:
+            self._recount_many(np.unique(np.array(dirty, dtype=np.int64)))
         else:
             for row in set(dirty):
                 self._recount(row)
@@ -54,6 +64,12 @@ class DomainGpus:
     def order_of_rows(self, rows: Ints, gpus: int) -> Ints:
         """By row, the least first: how many whole domains around it pods with so many GPUs would break, then
         the free GPUs of its domains, the narrowest first."""
+        if gpus < self._least_total:
+            return self._small[self._leaf[rows]]
+        return self.order_from_sums(rows, gpus)
+
+    def order_from_sums(self, rows: Ints, gpus: int) -> Ints:
+        """As order_of_rows, for any number of GPUs."""
         leaves = self._leaf[rows]
         if len(rows) < self._leaf_slots.shape[1]:
             return self._order(self._leaf_slots[:, leaves], gpus)
@@ -95,6 +111,12 @@ class DomainGpus:
             _, path = np.unique(path * (len(of) + 2) + of + 1, return_inverse=True)
         _, first, self._leaf = np.unique(path, return_index=True, return_inverse=True)
         self._leaf_slots = self._slots[:, first]
+        self._leaves = [np.zeros(0, dtype=np.int64)] * (sum(counts) + 1)
+        for of_level in self._leaf_slots:
+            by_slot = np.argsort(of_level, kind="stable")
+            ends = np.flatnonzero(np.diff(of_level[by_slot])) + 1
+            for leaves in np.split(by_slot, ends):
+                self._leaves[of_level[leaves[0]]] = leaves
 
     def _sum(self, amounts: Ints) -> Ints:
         slots = sum(self._columns.domains.count(level) for level in range(len(self._starts))) + 1
@@ -108,6 +130,7 @@ class DomainGpus:
         """The free GPUs of each level become the digits of one integer. The widest levels are left out if
         they do not fit."""
         weight, self._weights = 1, []
+        self._least_total = int(self._total[self._total > 0].min(initial=1 << 31))
         ends = [*self._starts[1:], len(self._total) - 1][: len(self._starts)]
         tops = [
             int(self._total[start:end].max(initial=0)) + 1
@@ -123,17 +146,36 @@ class DomainGpus:
                 weight *= top
         self._weights.append(weight)
 
+    def _recount_many(self, rows: Ints) -> None:
+        """rows: each once."""
+        columns = self._columns
+        free = np.maximum(columns.gpus.count[rows], 0)
+        total = columns.allocatable[rows, 0]
+        more_free, more_total = free - self._free_by_row[rows], total - self._total_by_row[rows]
+        self._free_by_row[rows], self._total_by_row[rows] = free, total
+        for of_level in self._slots[:, rows]:
+            np.add.at(self._free, of_level, more_free)
+            np.add.at(self._total, of_level, more_total)
+        self._free[-1] = self._total[-1] = 0
+        if more_total.any():
+            self._weigh()
+        self._small = self._order(self._leaf_slots, 0)
+
     def _recount(self, row: int) -> None:
         columns, slots = self._columns, self._slots
         total = columns.allocatable.item(row, 0)
-        if change := max(columns.gpus.count.item(row), 0) - self._free_by_row.item(row):
+        if total != self._total_by_row.item(row):
+            self._recount_many(np.array([row]))
+        elif change := max(columns.gpus.count.item(row), 0) - self._free_by_row.item(row):
             self._free_by_row[row] += change
             for level in range(len(self._starts)):
-                self._free[slots.item(level, row)] += change
-            self._free[-1] = 0
-        if change := total - self._total_by_row.item(row):
-            self._total_by_row[row] = total
-            for level in range(len(self._starts)):
-                self._total[slots.item(level, row)] += change
-            self._total[-1] = 0
-            self._weigh()
+                if (slot := slots.item(level, row)) < len(self._free) - 1:
+                    self._change(slot, level, change)
+
+    def _change(self, slot: int, level: int, change: int) -> None:
+        free, total = self._free.item(slot), self._total.item(slot)
+        self._free[slot] = free + change
+        whole = (free + change == total > 0) - (
+            free == total > 0
+        )  # if it became whole: 1; if it was: -1
+        self._small[self._leaves[slot]] += self._weights[level] * change + self._weights[-1] * whole

@@ -8,6 +8,7 @@ observed, and the scheduler replaces every plan that they contradict.
 from typing import Protocol
 
 from central.model.facts import PodSeen
+from central.model.redaction import redacted
 from central.scheduler.inventory.cluster_node import ClusterNode
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.snapshot.snapshot import Snapshot
@@ -28,7 +29,10 @@ class Observer(Protocol):
 
 
 class ClusterState:
-    def __init__(self, levels: tuple[str, ...], observer: Observer) -> None:
+    def __init__(
+        self, levels: tuple[str, ...], observer: Observer, *, names_all: bool = False
+    ) -> None:
+        """names_all: objects of a namespace may name gangs of others."""
         self.snapshot = Snapshot(levels)
         self.podclasses = PodClasses(self.snapshot.pod_counts)
         self.network = NetworkTree(levels)
@@ -44,6 +48,7 @@ class ClusterState:
         self.any_movable = False  # whether any pod so far allows defragmentation to move it
         self.now = 0.0  # time of the cycle, in seconds since the epoch; never decreases
         self.observer = observer
+        self._names_all = names_all
         self._others_leaving: dict[str, Pod] = {}
 
     def others_leaving(self) -> list[Pod]:
@@ -60,6 +65,13 @@ class ClusterState:
     def gang_of(self, pod: Pod) -> Gang | None:
         key = pod.seen.gang_key
         return self.gangs.get(key) if key is not None else None
+
+    def public(self, text: str, namespace: str) -> str:
+        """The sentence for objects of the namespace, whose readers may not see other ones. `lockstep explain` names
+        what its asker may see."""
+        if self._names_all or "/" not in text:
+            return text
+        return redacted(text, self.podclasses.namespaces, lambda name: name == namespace)
 
     def planned_devices(self, name: str) -> tuple[Grant, ...]:
         """The devices that each container on the node is to get, unless they are observed already."""

@@ -1,9 +1,10 @@
 """The members of a gang, counted by what the scheduler needs to know of them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
+from central.model.facts import PodSeen
 from central.model.phases import ENDED
 from central.scheduler.inventory.pods import ASSUMED, Pod
 
@@ -34,28 +35,14 @@ class GangCounts:
 
     @classmethod
     def of(cls, members: Iterable[Pod]) -> "GangCounts":
-        """Hot path: every gang is counted before it is tried."""
+        """Hot path: every gang is counted before it is tried. Most members have the same settings, so each
+        combination is read once."""
         counts = cls()
         waiting, placed = counts.waiting, counts.placed
-        first = True
+        settings = set[_Settings]()
         for pod in members:
             seen = pod.seen
-            if first or seen.priority > counts.priority:
-                counts.priority = seen.priority
-            if first or seen.created < counts.created:
-                counts.created = seen.created
-            first = False
-            if seen.gang_min and seen.gang_min > counts.label_min:
-                counts.label_min = seen.gang_min
-            counts.required = max(counts.required, seen.topology_required)
-            counts.preferred = max(counts.preferred, seen.topology_preferred)
-            counts.placement = max(counts.placement, seen.placement)
-            if (tier := seen.required_tier) is not None:
-                counts.tier = tier if counts.tier is None else min(tier, counts.tier)
-            counts.queue = max(counts.queue, seen.queue)
-            if seen.preemptable is False:
-                counts.never_evicted = True
-            counts.cooldown_s = max(counts.cooldown_s, seen.cooldown_s)
+            settings.add(_settings(seen))
             phase = seen.phase
             if seen.deleting:
                 pass
@@ -70,9 +57,35 @@ class GangCounts:
                 counts.running += phase == "Running"
                 counts.succeeded += phase == "Succeeded"
                 counts.failed += phase == "Failed"
+        if settings:
+            counts._set(settings)
         counts.unplaced += len(waiting)
         waiting.sort(key=_rank)
         return counts
+
+    def _set(self, settings: set["_Settings"]) -> None:
+        (
+            priorities,
+            created,
+            minima,
+            required,
+            preferred,
+            placements,
+            tiers,
+            queues,
+            can,
+            cooldowns,
+        ) = zip(*settings, strict=True)
+        self.priority, self.created = max(priorities), min(created)
+        self.label_min = max(minimum or 0 for minimum in minima)
+        self.required, self.preferred, self.placement = (
+            max(required),
+            max(preferred),
+            max(placements),
+        )
+        self.tier = min((tier for tier in tiers if tier is not None), default=None)
+        self.queue, self.never_evicted = max(queues), False in can
+        self.cooldown_s = max(cooldowns)
 
     def _count_unplaced(self, pod: Pod) -> None:
         """Counts a pod without a node that has ended, is gated, or could not be bound."""
@@ -97,4 +110,18 @@ class GangCounts:
         self.unplaced -= len(pods)
 
 
+# Priority, creation, minimum, required and preferred level, placement, tier, queue, preemptable, cooldown.
+_Settings = tuple[float, float, int | None, str, str, str, int | None, str, bool | None, float]
+_settings: Callable[[PodSeen], _Settings] = attrgetter(
+    "priority",
+    "created",
+    "gang_min",
+    "topology_required",
+    "topology_preferred",
+    "placement",
+    "required_tier",
+    "queue",
+    "preemptable",
+    "cooldown_s",
+)
 _rank = attrgetter("seen.order")

@@ -35,6 +35,7 @@ class Attempt:
     failures_handled: int = 0  # bind_failures when retry_at was computed
     failed_attempts: int = 0  # in a row: attempts in which bindings failed
     retry_at: float = 0.0
+    work_factor: int = 1  # of the first work limit (work_meter.py), for the next attempt
     partial_since: float | None = None  # since when it is bound below its minimum
 
 

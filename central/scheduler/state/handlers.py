@@ -73,7 +73,7 @@ def update_pod(state: ClusterState, fact: PodSeen) -> None:
     state.uids[name] = fact.uid
     state.any_movable |= fact.movable
     pod = state.pods.get(fact.uid)
-    stale: PodSpec | None = None
+    stale: PodSeen | None = None
     if pod is None:
         pod = state.pods[fact.uid] = Pod(fact, fact.spec)
         state.snapshot.mix.observe(fact.spec)
@@ -86,7 +86,7 @@ def update_pod(state: ClusterState, fact: PodSeen) -> None:
         if rejoin:
             leave_gang(state, pod)
         before, pod.seen = pod.seen, fact
-        stale = before.spec
+        stale = before
         classify(state, pod, before)
         if rejoin:
             join_gang(state, pod, first_sight=False)
@@ -99,13 +99,13 @@ def update_pod(state: ClusterState, fact: PodSeen) -> None:
     state.observer.pod_seen(fact, evicting=pod.evicting)
     # A pod is never unbound: a fact without a node is older than the binding.
     moved = bool(pod.node and fact.node and fact.node != pod.node)  # another scheduler bound it
-    devices_lost = moved or (stale is not None and _devices(stale) != _devices(fact.spec))
+    devices_lost = moved or (stale is not None and _devices(stale.spec) != _devices(fact.spec))
     move_pod(state, pod, fact.node or pod.node, 0 if devices_lost else pod.gpus)
     if devices_lost and pod.node:
         pod.advance(DEVICES_UNKNOWN)
         reconcile_gpus(state, state.nodes[pod.node])
-    if stale is not None and stale != fact.spec:
-        state.podclasses.remove_spec(stale)
+    if stale is not None and stale.spec != fact.spec:
+        drop_rules(state, stale)
 
 
 def _devices(spec: PodSpec) -> tuple[int, int]:
@@ -124,9 +124,9 @@ def delete_pod(state: ClusterState, uid: str) -> None:
     if pod.node:
         node_of(state, pod.node).reported.forget(name)
     move_pod(state, pod, "")
-    state.podclasses.remove_spec(pod.seen.spec)
     on_unassigned(state, pod)
     index_pod(state, None, pod.seen)
+    drop_rules(state, pod.seen)
     leave_gang(state, pod)
     if state.uids.get(name) == uid:
         del state.uids[name]
@@ -461,11 +461,29 @@ def classify(state: ClusterState, pod: Pod, before: PodSeen | None) -> None:
     before: the pod as last seen; None for a new pod."""
     spec = pod.seen.spec
     if before is None or before.spec != spec:
-        fresh = state.podclasses.add_spec(spec)
-        for uid in state.podclasses.matching_pods(fresh):
+        for uid in state.podclasses.add_rules(pod.seen):
             reclassify(state, state.pods[uid])
+    elif pod.seen.node and not before.node and not state.podclasses.tracks(pod.seen):
+        admit_rules(state, pod)
     pod.spec = state.podclasses.class_of(pod.seen)
     index_pod(state, pod.seen, before)
+
+
+def drop_rules(state: ClusterState, seen: PodSeen) -> None:
+    """The pod has its rules no more, which may leave place for those of others."""
+    state.podclasses.remove_rules(seen)
+    if seen.spec.rules is None:
+        return
+    for uid in state.podclasses.refused(seen.namespace):
+        if uid in state.pods and not admit_rules(state, state.pods[uid]):
+            break
+
+
+def admit_rules(state: ClusterState, pod: Pod) -> bool:
+    matching = state.podclasses.admit(pod.seen)
+    for uid in (pod.seen.uid, *matching) if matching is not None else ():
+        reclassify(state, state.pods[uid])
+    return matching is not None
 
 
 def index_pod(state: ClusterState, seen: PodSeen | None, before: PodSeen | None) -> None:
@@ -491,9 +509,8 @@ def reclassify(state: ClusterState, pod: Pod) -> None:
 def namespace_changed(state: ClusterState, fact: NamespaceSeen | NamespaceGone) -> None:
     labels = dict(fact.labels) if isinstance(fact, NamespaceSeen) else None
     if state.podclasses.put_namespace(fact.name, labels):
-        for pod in state.pods.values():
-            if pod.seen.namespace == fact.name:
-                reclassify(state, pod)
+        for uid in state.podclasses.pods_of(fact.name):
+            reclassify(state, state.pods[uid])
 
 
 def storage_changed(state: ClusterState, fact: StorageFact) -> None:

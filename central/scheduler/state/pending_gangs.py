@@ -28,6 +28,7 @@ class PendingGangs:
         self.waiting: dict[GangKey, Gang] = {}  # with pods that need a node
         self.partial: dict[GangKey, Gang] = {}  # some pods bound, the minimum never reached
         self.changed_gangs: dict[GangKey, Gang] = {}  # changed since the last cycle
+        self.all_changed = False  # queues or priorities did, so that all gangs count as changed
         self.retrying: dict[GangKey, Gang] = {}  # to be tried in the same epoch
         self.preemption_retry_at: set[float] = set()  # times of the next searches for victims
         self.lowest_priority = inf  # the lowest priority of all gangs that ever had a placed pod
@@ -128,6 +129,11 @@ class PendingGangs:
     def refuse(self, gang: Gang, reason: str) -> None:
         """Records that the gang does not fit in this epoch."""
         gang.attempt.reason, gang.attempt.refused_at = reason, self.epoch
+
+    def try_later(self, gang: Gang, at: float) -> None:
+        """It is tried then, even if nothing is freed."""
+        gang.attempt.refused_at, gang.attempt.retry_at = -1, max(gang.attempt.retry_at, at)
+        self.retrying[gang.key] = gang
 
     def equivalence(self, terms: object) -> int:
         """A number for a request with its terms. Equal terms have equal numbers."""

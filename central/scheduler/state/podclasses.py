@@ -6,13 +6,15 @@ A rule is in use from the first pod that has it to the last one. When it comes o
 matches change their class.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from central.model.facts import PodSeen, PodSpec
+from central.model.limits import RULES_ALIKE
 from central.model.pod_rules import Labels, Peers
 from central.model.volumes import Volumes
 from central.scheduler.filters.pod_counts import MatchingPodCounts
+from central.scheduler.state.rule_index import LabelIndex, RuleBucket, RuleIndex
 from central.scheduler.volumes.claims import VolumeClaims
 
 NAME = "kubernetes.io/metadata.name"  # the label that every namespace has
@@ -24,34 +26,81 @@ class PodClasses:
     def __init__(self, pod_counts: MatchingPodCounts) -> None:
         self.storage = VolumeClaims(pod_counts.volumes.free)
         self._pod_counts = pod_counts
-        self._used: dict[Peers, int] = {}  # by how many pods
+        self._index = RuleIndex()
+        self._labels = LabelIndex()
+        self._refused: dict[
+            str, dict[tuple[str, PodSpec], None]
+        ] = {}  # by namespace: too many rules
         self._namespaces: dict[str, Mapping[str, str]] = {}
         self._matched: dict[tuple[str, Labels, bool], tuple[int, ...]] = {}
-        self._pods_by_labels: dict[str, dict[Labels, set[str]]] = {}  # uids by namespace and labels
         self._interned_specs: dict[PodSpec, PodSpec] = {}
         self._classes: dict[tuple[PodSpec, tuple[int, ...]], PodSpec] = {}
 
-    def add_spec(self, spec: PodSpec) -> tuple[Peers, ...]:
-        """One more pod has the spec. Returns its rules that were not in use before: the pods that
-        they match must be reclassified."""
-        fresh = []
-        for peers in spec.rules.peers() if spec.rules is not None else ():
-            self._used[peers] = self._used.get(peers, 0) + 1
-            if peers not in self._pod_counts.ids:
-                self._pod_counts.track(peers)
-                fresh.append(peers)
-        if fresh:
-            self._matched.clear()
-        return tuple(fresh)
+    def add_rules(self, seen: PodSeen) -> list[str]:
+        """One more pod has the rules of this pod's spec. Returns the uids of the pods that rules match which were not
+        in use before: they must be reclassified."""
+        rules = seen.spec.rules
+        if rules is None:
+            return []
+        if not seen.node and not self._index.admits(seen.namespace, rules.peers()):
+            self._refused.setdefault(seen.namespace, {})[seen.uid, seen.spec] = None
+            return []
+        return self._track(seen)
 
-    def remove_spec(self, spec: PodSpec) -> None:
-        """One pod fewer has the spec."""
-        for peers in spec.rules.peers() if spec.rules is not None else ():
-            self._used[peers] -= 1
-            if not self._used[peers]:
-                del self._used[peers]
+    def _track(self, seen: PodSeen) -> list[str]:
+        matched: dict[str, None] = {}
+        for peers in seen.spec.rules.peers() if seen.spec.rules is not None else ():
+            if self._index.add(seen.namespace, peers):
+                self._pod_counts.track(peers)
+                for namespace, labels in self._forget_matches(self._index.buckets_of(peers)):
+                    if self._match(peers, namespace, labels, leaving=False):
+                        matched.update(
+                            (uid, None) for uid in sorted(self._labels.of(namespace)[labels])
+                        )
+        return list(matched)
+
+    def remove_rules(self, seen: PodSeen) -> None:
+        """One pod fewer has the rules of this pod's spec."""
+        if seen.spec.rules is None:
+            return
+        refused = self._refused.get(seen.namespace)
+        if refused is not None and (seen.uid, seen.spec) in refused:
+            del refused[seen.uid, seen.spec]
+            if not refused:
+                del self._refused[seen.namespace]
+            return
+        for peers in seen.spec.rules.peers():
+            if buckets := self._index.remove(seen.namespace, peers):
                 self._pod_counts.untrack(peers)
-                self._matched.clear()
+                for _ in self._forget_matches(buckets):
+                    pass
+
+    def refused(self, namespace: str) -> list[str]:
+        """The uids of pods of the namespace whose rules are too many."""
+        return [uid for uid, _ in self._refused.get(namespace, ())]
+
+    def admit(self, seen: PodSeen) -> list[str] | None:
+        """Tracks the rules of a pod that was refused, if there are few enough now or it has a node. Returns what
+        add_rules() returns; None: it is still refused."""
+        refused, rules = self._refused[seen.namespace], seen.spec.rules
+        if rules is None or (
+            not seen.node and not self._index.admits(seen.namespace, rules.peers())
+        ):
+            return None
+        del refused[seen.uid, seen.spec]
+        if not refused:
+            del self._refused[seen.namespace]
+        return self._track(seen)
+
+    def tracks(self, seen: PodSeen) -> bool:
+        return (seen.uid, seen.spec) not in self._refused.get(seen.namespace, ())
+
+    def _forget_matches(self, buckets: Iterable[RuleBucket]) -> Iterator[tuple[str, Labels]]:
+        """Of the pods in the buckets; yields their namespaces and labels."""
+        for namespace, labels in self._labels.inside(buckets):
+            for leaving in (False, True):
+                self._matched.pop((namespace, labels, leaving), None)
+            yield namespace, labels
 
     @property
     def namespaces(self) -> Mapping[str, Mapping[str, str]]:
@@ -66,10 +115,16 @@ class PodClasses:
             del self._namespaces[name]
         else:
             self._namespaces[name] = labels
-        if not any(s.namespace_labels for p in self._pod_counts.ids for s in p.selectors):
+        if not self._index.reading_namespaces:
             return False
-        self._matched.clear()
+        for labels_of_pods in self._labels.of(name):
+            for leaving in (False, True):
+                self._matched.pop((name, labels_of_pods, leaving), None)
         return True
+
+    def pods_of(self, namespace: str) -> list[str]:
+        """The uids of all pods of the namespace."""
+        return [uid for uids in self._labels.of(namespace).values() for uid in sorted(uids)]
 
     def update_index(self, seen: PodSeen | None, before: PodSeen | None) -> list[str]:
         """Indexes a pod by labels and claims; seen is None if it is gone, before if it is new. Returns
@@ -84,32 +139,33 @@ class PodClasses:
 
     def _index_labels(self, seen: PodSeen | None, before: PodSeen | None) -> None:
         if before is not None:
-            alike = self._pods_by_labels[before.namespace]
-            alike[before.labels].discard(before.uid)
-            if not alike[before.labels]:
-                del alike[before.labels]
+            self._labels.remove(before.namespace, before.labels, before.uid)
+            if not self._labels.has(before.namespace, before.labels):
+                for leaving in (False, True):
+                    self._matched.pop((before.namespace, before.labels, leaving), None)
         if seen is not None:
-            self._pods_by_labels.setdefault(seen.namespace, {}).setdefault(seen.labels, set()).add(
-                seen.uid
-            )
+            self._labels.add(seen.namespace, seen.labels, seen.uid)
 
     def class_of(self, seen: PodSeen) -> PodSpec:
         """The class of the pod: one object for all pods of the class."""
         spec = self._with_volumes(seen) if seen.claims else seen.spec
+        if self._refused and not self.tracks(seen):
+            spec = replace(spec, rules=None, unsupported=spec.unsupported or _too_many(seen))
         if not self._pod_counts.ids:
             return self._interned(spec)
         key = (seen.namespace, seen.labels, seen.deleting)
         matched = self._matched.get(key)
         if matched is None:
-            if len(self._matched) >= _CACHED:
-                self._matched.clear()
-            known = self._pod_counts.ids.items()
+            ids = self._pod_counts.ids
             matched = tuple(
-                number
-                for peers, number in known
-                if self._match(peers, *key[:2], leaving=seen.deleting)
+                sorted(
+                    ids[peers]
+                    for peers in self._index.near(*key[:2])
+                    if self._match(peers, *key[:2], leaving=seen.deleting)
+                )
             )
-            self._matched[key] = matched
+            if self._labels.has(*key[:2]):  # else no change of the rules would reach it
+                self._matched[key] = matched
         if not matched:
             return self._interned(spec)
         if (pod_class := self._classes.get((spec, matched))) is None:
@@ -117,17 +173,6 @@ class PodClasses:
                 self._classes.clear()
             pod_class = self._classes[(spec, matched)] = replace(spec, matched=matched)
         return pod_class
-
-    def matching_pods(self, fresh: Iterable[Peers]) -> list[str]:
-        """The uids of the pods that one of the rules matches."""
-        rules = tuple(fresh)
-        return [
-            uid
-            for namespace, alike in (self._pods_by_labels.items() if rules else ())
-            for labels, uids in alike.items()
-            if any(self._match(peers, namespace, labels, leaving=False) for peers in rules)
-            for uid in sorted(uids)
-        ]
 
     def _with_volumes(self, seen: PodSeen) -> PodSpec:
         volumes = self.storage.requirements(seen)
@@ -146,3 +191,10 @@ class PodClasses:
         if namespace_labels is None:
             namespace_labels = {NAME: namespace}
         return peers.match(namespace, dict(labels), namespace_labels, leaving)
+
+
+def _too_many(seen: PodSeen) -> str:
+    return (
+        f"namespace {seen.namespace} has {RULES_ALIKE} other affinity, anti-affinity or spread rules that are compared "
+        "with the same pods; select pods by a label value that few rules name, or use fewer rules"
+    )

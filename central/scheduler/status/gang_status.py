@@ -2,7 +2,6 @@
 
 from central.model.decisions import Decision, UpdateGangStatus
 from central.model.phases import COMPLETED, PENDING, RUNNING, UNKNOWN
-from central.model.redaction import redacted
 from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang
 from central.scheduler.status import unhealthy
@@ -83,14 +82,6 @@ def _on_one_node(state: ClusterState, name: str, masks: list[int]) -> str:
     return f"on {NODE} {name}"
 
 
-def _public(state: ClusterState, gang: Gang, reason: str) -> str:
-    """For objects of the gang's namespace, whose readers may not see other ones. `lockstep explain` names what its
-    asker may see."""
-    if "/" not in reason:
-        return reason
-    return redacted(reason, state.podclasses.namespaces, lambda name: name == gang.namespace)
-
-
 def status_update(state: ClusterState, gang: Gang) -> list[Decision]:
     """An UpdateGangStatus if the gang's phase, reason or counts changed, after warnings about its
     devices."""
@@ -100,7 +91,7 @@ def status_update(state: ClusterState, gang: Gang) -> list[Decision]:
     counts = gang.counts
     pod_phases = (counts.running, counts.succeeded, counts.failed)
     now = phase(gang)
-    reason = _public(state, gang, _describe(state, gang, now))
+    reason = state.public(_describe(state, gang, now), gang.namespace)
     published = (now, reason, pod_phases)
     if published == gang.published.state:
         return [*warnings]

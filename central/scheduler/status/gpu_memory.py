@@ -1,7 +1,7 @@
 """Pods that use more memory of a shared GPU than their limit: warned first, evicted after a grace period."""
 
 from central.model import wording
-from central.model.decisions import Decision, Evict
+from central.model.decisions import GPU_MEMORY, Decision, Evict
 from central.model.event_reasons import GPU_MEMORY_EXCEEDED
 from central.model.facts import MemoryExceeded
 from central.scheduler.inventory.pods import Pod, start_leaving
@@ -37,7 +37,14 @@ class GpuMemoryOveruse:
                 leaving.append(pod)
                 seen = pod.seen
                 decisions.append(
-                    Evict(uid, seen.namespace, seen.name, pod.node, _message(pod, over))
+                    Evict(
+                        uid,
+                        seen.namespace,
+                        seen.name,
+                        pod.node,
+                        _message(pod, over),
+                        cause=GPU_MEMORY,
+                    )
                 )
             elif not over.final and uid not in self._warned:
                 self._warned[uid] = now

@@ -100,6 +100,7 @@ class QueueStatuses:
         counts = self._counts.get(queue.name, Counter())
         return {
             "state": self._state(queue),
+            "closedBy": _closed_by(queue),
             **{phase: counts[phase] for phase in _COUNTS},
             "allocated": quantities(queue.used),
         }
@@ -107,10 +108,18 @@ class QueueStatuses:
     def _state(self, queue: Queue) -> str:
         if queue.error:
             return "Unknown"
-        if not queue.seen.closed:
+        if not any(above.seen.closed for above in queue.path):
             return "Open"
         inside = (self._counts.get(below.name, Counter()) for below in queue)
         return "Closing" if any(c.total() > c["completed"] for c in inside) else "Closed"
+
+
+def _closed_by(queue: Queue) -> str:
+    """The closed queue above an open one; empty: none. Without it the state that was written would be read
+    as the queue's own, and would stay when the other one opens."""
+    if queue.seen.closed:
+        return ""
+    return next((above.name for above in queue.path if above.seen.closed), "")
 
 
 def quantities(sums: Sums) -> dict[str, str]:

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from central.server import argtypes
-from protos.stubs import fleet_pb2 as pb
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import grpc
+
+    from protos.stubs import fleet_pb2 as pb
 
 TIMEOUT_S = 10.0
 # Defaults where neither flag nor environment names a file: the paths in the scheduler's own pod.
@@ -60,13 +61,17 @@ def scheduler_address(args: argparse.Namespace) -> SchedulerAddress:
     return SchedulerAddress(args.server, args.ca_file, args.token_file, args.server_name)
 
 
-def topology(where: SchedulerAddress, node: str) -> pb.TopologyReply:
+def topology(where: SchedulerAddress, node: str) -> "pb.TopologyReply":
+    from protos.stubs import fleet_pb2 as pb
+
     query = pb.TopologyQuery(node=node)
     reply: pb.TopologyReply = _call(where, lambda desk, **kw: desk.Topology(query, **kw))
     return reply
 
 
-def explain(where: SchedulerAddress, namespace: str, name: str) -> pb.ExplainReply:
+def explain(where: SchedulerAddress, namespace: str, name: str) -> "pb.ExplainReply":
+    from protos.stubs import fleet_pb2 as pb
+
     query = pb.ExplainQuery(namespace=namespace, name=name)
     reply: pb.ExplainReply = _call(where, lambda desk, **kw: desk.Explain(query, **kw))
     return reply

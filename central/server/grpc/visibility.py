@@ -27,6 +27,9 @@ class Viewer:
     def sees_nodes(self) -> bool:
         return self._may("nodes", "")
 
+    def sees_queues(self) -> bool:
+        return self._may("queues.scheduling.volcano.sh", "")
+
     def sees(self, namespace: str) -> bool:
         """Whether the namespace's gangs and pods are visible."""
         known = self._seen.get(namespace)

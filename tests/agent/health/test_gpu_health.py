@@ -122,7 +122,7 @@ def test_every_xid_by_its_class(code: int) -> None:
     assert after[3].startswith(found.why)
     assert found.why.startswith(f"XID {code}: ")
     began = 1.0  # an error that is over at once is held down from then on
-    if kind == xid_rules.RESET:
+    if kind in (xid_rules.RESET, xid_rules.LINK):
         began += HOLD_DOWN.xid_s
         assert monitor.look(began).keys() == {3}
     assert next_release(monitor.health.values(), HOLD_DOWN) == began + HOLD_DOWN.hold_s
@@ -175,6 +175,21 @@ def test_a_reported_recovery_action_overrides_the_xid() -> None:
     monitor.look(0, (3, 79), wear=Wear(recovery=0))
     monitor.look(1, wear=Wear(recovery=0))
     assert monitor.look(11, wear=Wear(recovery=0)) == {}
+
+
+def test_a_harmless_xid_every_ten_minutes_costs_its_hold_each_time() -> None:
+    """The driver asks for nothing. 145 does not count at all, another keeps its first hold."""
+    for code, out in ((145, 0), (140, 10)):
+        monitor, unfit = Monitor(), 0
+        for second in range(3600):
+            xids = ((3, code),) if second % 600 == 5 else ()
+            unfit += bool(monitor.look(float(second), *xids, wear=Wear(recovery=0)))
+        assert unfit == 6 * out
+
+
+@pytest.mark.parametrize("code", [46, 110, 136, 151, 155, 156, 158])
+def test_more_xids_that_need_a_reset(code: int) -> None:
+    assert xid_rules.classify(code)[0] == xid_rules.RESET
 
 
 def test_a_reset_clears_the_errors() -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from agent.health.gpu_health import ABSENT
 from agent.resources.whole_gpu import WholeGpuResource
-from central.standalone.hollow_kubelet import HollowKubelet
-from protos.names import GPU, GPU_SHARE
+from central.standalone.hollow_kubelet import Container, HollowKubelet, KubeletPod
+from protos.names import GPU, GPU_SHARE, RDMA
 from tests.agent.health.test_gpu_health import without
 from tests.fakes import machines
 from tests.fakes.eventually import eventually
@@ -166,7 +166,7 @@ def test_the_agent_restarts_in_the_middle() -> None:
         box.agent.stop()
         box.wait_for(0)
         assert not box.kubelet.add_pod(pod("early", 1)).ok
-        assert box.kubelet.start_pod("uid-a").reason == "RunContainerError"
+        assert box.kubelet.start_pod("uid-a").ok, "a container restarts without the agent"
         box.restart_agent()
         box.wait_for(8)
         eventually(lambda: box.truth() == {"a": [2, 5]})
@@ -176,14 +176,27 @@ def test_the_agent_restarts_in_the_middle() -> None:
 
 def test_a_start_says_who_it_is_for(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
+    shares = (Container("c0", ((GPU_SHARE, 30),)),)
     with node_box() as box:
         box.start()
-        box.kubelet.add_pod(pod("a", 2))
-        assert "team/a, container c0, starts with GPUs 0,1" in caplog.text
-        assert box.truth() == {"a": [0, 1]}  # known before the container starts
-        box.kubelet.remove_pod("uid-a")
-        box.kubelet.add_pod(pod("b", 2))
-        assert "team/b, container c0, starts with GPUs 0,1" in caplog.text
+        eventually(lambda: box.kubelet.allocatable.get(GPU_SHARE))
+        for name in ("a", "b"):
+            box.kubelet.add_pod(KubeletPod(f"uid-{name}", "team", name, shares))
+            assert f"team/{name}, container c0, starts with 30 % of GPU 0" in caplog.text
+            box.kubelet.remove_pod(f"uid-{name}")
+
+
+@pytest.mark.parametrize(("resource", "needed"), [(GPU, False), (GPU_SHARE, True), (RDMA, True)])
+def test_only_what_is_set_up_at_a_start_needs_the_agent(resource: str, needed: bool) -> None:
+    """A container restarts, after a crash or a failed probe, while the agent is away."""
+    with node_box(machines.machine(cards=8)) as box:
+        box.start()
+        eventually(lambda: box.kubelet.allocatable.get(resource))
+        wants = (Container("c0", ((resource, 1),)),)
+        assert box.kubelet.add_pod(KubeletPod("uid-a", "team", "a", wants)).ok
+        box.agent.stop()
+        box.wait_for(0)
+        assert box.kubelet.start_pod("uid-a").ok != needed
 
 
 def test_unfit_gpus_leave_and_come_back() -> None:

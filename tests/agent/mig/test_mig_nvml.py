@@ -117,6 +117,23 @@ def test_the_slices_of_a_lost_gpu_are_unhealthy(box: Box) -> None:
         assert_allocatable(box, ONE, 9)
 
 
+def test_without_the_rights_the_slices_are_unknown_and_not_none(box: Box) -> None:
+    refused = "the driver refuses the agent nvmlDeviceGetMemoryInfo in MIG mode: add components/mig"
+    with box.running():
+        assert_allocatable(box, ONE, 9)
+        box.control.set("mig_monitor", 6, 0)
+        box.control.set("mig_monitor", 7, 0)
+        assert_allocatable(box, ONE, 0)
+        box.assert_logged(f"GPU 7 ({MACHINE.nvml.gpus[7].uuid}) is unhealthy: {refused}")
+        box.assert_healthy(6)
+        shown = box.hardware.seen("topology")
+        assert f"GPU7: {refused}" in shown
+        assert "-cgi PROFILE" not in shown
+        box.control.set("mig_monitor", 6, 1)
+        box.control.set("mig_monitor", 7, 1)
+        eventually(lambda: box.kubelet.allocatable.get(ONE) == 9, 30)
+
+
 def test_a_driver_that_hangs_in_a_slice(box: Box) -> None:
     with box.running():
         box.control.hang("nvmlDeviceGetComputeInstanceId", 1.0)

@@ -2,6 +2,7 @@
 
 import json
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -124,3 +125,14 @@ def test_without_the_demo_one_sentence_says_how_to_get_it(
 ) -> None:
     monkeypatch.setitem(sys.modules, "central.standalone", None)
     assert "pip install '.[demo]'" in refused(capsys, "demo")
+
+
+def test_a_command_starts_without_what_it_does_not_use() -> None:
+    """numpy, gRPC and protobuf take five times as long to import as everything else of a start."""
+    code = (
+        "import sys; from central.cli.main import parser; parser(); "
+        "print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    heavy = {"numpy", "grpc", "google", "yaml", "kubernetes", "rich", "argcomplete", "urllib3"}
+    assert not heavy & set(done.stdout.split())

@@ -240,3 +240,21 @@ def test_the_centre_falls_anywhere(calls: int) -> None:
     made = {name: count for (kind, name, *_), count in api.made.items() if kind == "Job"}
     assert made == {f"f-{name}": 1 for name in "abcd"}
     assert (api.names("Job"), state(api)[0]) == ([], "Succeed")
+
+
+def test_a_flow_without_flows_has_succeeded() -> None:
+    api = started()
+    assert state(api) == ("Succeed", "")
+    bare = Api()
+    bare.apply({"kind": "JobFlow", "metadata": {"name": "f"}, "spec": {}})
+    bare.settle()
+    assert state(bare) == ("Succeed", "")
+
+
+def test_a_flow_that_is_wrong_has_not() -> None:
+    api = Api()
+    api.apply(flow({"name": "a", "dependsOn": {"targets": ["nosuch"]}}))
+    api.settle()
+    phase, told = state(api)
+    assert phase == "Pending"
+    assert "nosuch" in told

@@ -23,6 +23,9 @@ class World:
     # As Kubernetes 1.20 had it: spread counts the pods of a domain that has a node for the pod, those
     # on its other nodes too.
     old_spread: bool = False
+    empty_counts: bool = (
+        False  # as before 1.27: an empty selector of a spread constraint counts all
+    )
 
     def there(self) -> list[tuple[Json, Json]]:
         """(pod, node) of all pods that run on a node."""
@@ -439,6 +442,8 @@ def spread_counts(pod: Json, constraint: Json, every: list[Json], node: Json) ->
 
 def peers_on(world: World, pod: Json, constraint: Json, node: Json) -> int:
     count = 0
+    if not world.empty_counts and selects_everything(pod, constraint):
+        return 0
     for other, where in world.there():
         if where is not node or "deletionTimestamp" in other["metadata"]:
             continue
@@ -447,6 +452,12 @@ def peers_on(world: World, pod: Json, constraint: Json, node: Json) -> int:
         if spread_matches(pod, constraint, other):
             count += 1
     return count
+
+
+def selects_everything(pod: Json, constraint: Json) -> bool:
+    given = constraint.get("labelSelector")
+    own = any(key in labels_of(pod) for key in constraint.get("matchLabelKeys", []))
+    return given is not None and not any(given.values()) and not own
 
 
 def spread_matches(pod: Json, constraint: Json, other: Json) -> bool:

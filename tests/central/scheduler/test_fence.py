@@ -257,3 +257,18 @@ def test_many_objects_with_one_fault_cost_one_rebuild(monkeypatch: pytest.Monkey
     assert bound(schedule_once(scheduler, facts, 0.0)) == {"other-0"}
     assert scheduler.quarantine.counts() == {"Pod": 300}
     assert scheduler.state.pending.wakeups["state rebuilt"] == 1
+
+
+def test_a_queue_on_which_the_tree_cannot_be_built_is_set_aside() -> None:
+    """The tree is built once for all facts, so the queue is found by bisection."""
+    bad = QueueSeen("bad", parent=["not a name"])  # type: ignore[arg-type]  # what a bug may let pass
+    queues = [QueueSeen(f"q{i}") for i in range(5)]
+    scheduler = new_scheduler(factories.LEVELS)
+    pod = factories.pod("good", 1, queue="q4")
+    decisions = schedule_once(scheduler, [*NODES, *queues[:3], bad, *queues[3:], pod], 1.0)
+    assert bound(decisions) == {"good"}
+    set_aside = {key.identity for key in scheduler.quarantine.set_asides if key.kind == "Queue"}
+    assert len(set_aside) == 1
+    assert "bad" in str(set_aside)
+    assert {each.name for each in queues} <= scheduler.queues.by_name.keys()
+    check_invariants(scheduler)

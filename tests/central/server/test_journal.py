@@ -140,7 +140,7 @@ def test_a_journal_of_format_1_decides_the_same(capsys: pytest.CaptureFixture[st
     assert '["Tell",' in OLD.read_text()
     assert main(["replay", str(OLD), "--check"]) == 0
     answer = capsys.readouterr()
-    assert answer.out == "19 cycles, 47 facts: the same 35 decisions\n"
+    assert answer.out == "19 cycles, 47 facts: the same 34 decisions\n"
     assert "the wording of reasons was not compared" in answer.err
     [decision] = codec.untagged([["Warn", dict.fromkeys(EmitWarning.__match_args__, "x")]])
     assert isinstance(decision, EmitWarning)

@@ -120,12 +120,15 @@ def good_agent(scheduler: Scheduler, rounds: int, pause_s: float = 0.3) -> list[
 def reported(
     scheduler: Scheduler, connected: Callable[[], AbstractContextManager[grpc.Channel]]
 ) -> float:
-    """Seconds until a report is taken. An agent tries again, too."""
+    """Seconds until a report is taken. An agent tries again too, and waits for a connection: strangers may have taken
+    the last place among those whose handshake has not ended."""
     began = time.monotonic()
     for last in (False, False, True):
         with connected() as channel:
             try:
-                FleetStub(channel).Report(report(), metadata=auth(scheduler.token), timeout=5)
+                FleetStub(channel).Report(
+                    report(), metadata=auth(scheduler.token), timeout=10, wait_for_ready=True
+                )
                 break
             except grpc.RpcError:
                 if last:

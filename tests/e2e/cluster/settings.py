@@ -15,7 +15,7 @@ BUILDERS = {  # by version of Kubernetes
     "1.20": PROGRAMS / "kubernetes-from-debian.sh",
     "1.36": PROGRAMS / "kubernetes-from-modules.sh",
 }
-KUBE = os.environ.get("KUBE") or "1.20"
+KUBE = os.environ.get("KUBE") or "1.36"
 CACHE = Path(
     os.environ.get("K8S_CACHE")
     or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", f"kubernetes-{KUBE}")
@@ -47,6 +47,10 @@ class Trouble(Exception):
     """What keeps the cluster from being as asked, in words for the person who asked."""
 
 
+class NoSources(Trouble):
+    """What the programs are built from cannot be had."""
+
+
 def program(name: str) -> Path:
     """A program of the cluster: KUBEBUILDER_ASSETS' where that has it, else the cache's."""
     for folder in (*map(Path, filter(None, [ASSETS])), *_FOLDERS):
@@ -65,6 +69,18 @@ def minor(name: str) -> int:
     """20, of a program of Kubernetes 1.20.2."""
     told = subprocess.run([program(name), "--version"], capture_output=True, text=True).stdout
     return int(told.split(".")[1]) if "." in told else 0
+
+
+def versions() -> str:
+    """Of the API server, the kubelet and the container runtime."""
+    found = []
+    for name in ("kube-apiserver", "kubelet", "containerd"):
+        if not program(name).exists():
+            continue
+        done = subprocess.run([program(name), "--version"], capture_output=True, text=True)
+        words = [word for word in done.stdout.split() if word.lstrip("v")[:1].isdigit()]
+        found.append(f"{name} {words[0] if words else 'of an unknown version'}")
+    return ", ".join(found)
 
 
 def lacks_beta(name: str) -> bool:

@@ -32,6 +32,7 @@ from tests.e2e.cluster.settings import (
     PODS,
     SERVICES,
     STATE,
+    NoSources,
     Trouble,
     program,
     run,
@@ -39,6 +40,7 @@ from tests.e2e.cluster.settings import (
     wait,
 )
 
+NO_SOURCES = 3  # exit status of a builder
 TOOLS = {
     "unshare": "util-linux",
     "nsenter": "util-linux",
@@ -53,7 +55,11 @@ def build() -> None:
     """The programs, into the cache; at once where they are there already."""
     if KUBE not in BUILDERS:
         raise Trouble(f"KUBE={KUBE}: there is no recipe for it; there is {', '.join(BUILDERS)}")
-    subprocess.run([BUILDERS[KUBE], CACHE], check=True)
+    status = subprocess.run([BUILDERS[KUBE], CACHE]).returncode
+    if status == NO_SOURCES:
+        raise NoSources(f"Kubernetes {KUBE} cannot be built: its sources cannot be had")
+    if status:
+        raise Trouble(f"{BUILDERS[KUBE].name}: exit status {status}")
 
 
 def nodes_defined() -> list[Node]:

@@ -4,10 +4,22 @@
 say() { printf '[%4ds] %s\n' "$SECONDS" "$*" >&2; }
 die() { say "$*"; exit 1; }
 
-# begin CACHE RECIPE: ends the script when the cache was made by this recipe; else empties it.
+# wanted PROGRAM...: those that KUBEBUILDER_ASSETS lacks, and that must be built.
+wanted() {
+    for program; do
+        [ -n "${KUBEBUILDER_ASSETS:-}" ] && [ -x "$KUBEBUILDER_ASSETS/$program" ] || echo "$program"
+    done
+}
+
+complete() { # RECIPE PROGRAM...: whether the cache was made by this recipe and has the programs
+    [ "$(cat "$cache/recipe" 2>/dev/null)" = "$1" ] || return
+    for program in "${@:2}"; do [ -x "$cache/bin/$program" ] || return; done
+}
+
+# begin CACHE RECIPE PROGRAM...: ends the script when the cache is complete; else empties it.
 begin() {
     cache=$1 recipe=$2 work=$1/work
-    if [ "$(cat "$cache/recipe" 2>/dev/null)" = "$recipe" ]; then
+    if complete "${@:2}"; then
         say "complete: $cache"
         exit 0
     fi
@@ -17,7 +29,7 @@ begin() {
     mkdir -p "$cache"
     exec 9>"$cache/lock"
     flock -n 9 || { say "another build is under way, waiting for it"; flock 9; }
-    [ "$(cat "$cache/recipe" 2>/dev/null)" != "$recipe" ] || exit 0
+    if complete "${@:2}"; then exit 0; fi
     rm -rf "$cache"/{recipe,bin,cni,debian,images,proto,work}
     mkdir -p "$cache"/{bin,debian,proto} "$work"/{apt/lists/partial,apt/archives/partial,debs}
 }

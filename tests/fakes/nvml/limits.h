@@ -7,7 +7,7 @@
  * The control file simulates a process without CAP_SYS_ADMIN ("admin GPU 0") and the memory that a cgroup
  * uses ("limit_used GPU BYTES"). */
 
-enum { NO_PERMISSION = 4, NO_LIMIT_SET = 0 };
+enum { NO_LIMIT_SET = 0 };
 typedef struct { const char *name_space; unsigned long long soft, hard; } SetLimits;
 typedef struct { const char *name_space; unsigned long long soft, hard, used; } GetLimits;
 static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;

@@ -14,6 +14,10 @@ static Slice *slice_of(void *handle) {
 
 static Gpu *parent_of(Slice *slice) { return &machine.gpu[slice->gpu]; }
 
+/* Rights to the MIG monitor capability, see control.h. Without, a process reads neither the slices
+ * nor the memory of a GPU in MIG mode. */
+static int may_monitor(Gpu *gpu) { return !gpu->mig || number_of(gpu, "mig_monitor", 1); }
+
 static int slice_used(Slice *slice) { /* MiB */
   int used = 0;
   controlled(parent_of(slice), "slice_used", (int)slice->gi, &used);
@@ -51,6 +55,7 @@ int nvmlDeviceGetMigDeviceHandleByIndex(Gpu *gpu, unsigned index, void **handle)
   unsigned place = 0;
   USE(gpu);
   if (index >= MIG_MOST) return INVALID_ARGUMENT;
+  if (!may_monitor(gpu)) return NO_PERMISSION;
   for (unsigned each = 0; gpu->mig && each < machine.slices; each++) {
     if (machine.slice[each].gpu != gpu->index) continue;
     if (place++ != index) continue;

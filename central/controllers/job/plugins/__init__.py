@@ -36,11 +36,12 @@ from central.controllers.job.plugins.plugin_api import (
     JobPlugin,
     PluginObject,
     read_options,
+    unknown_arguments,
 )
 from central.model.jobspec import JobSpec, TaskSpec
 from central.model.json_types import Json
 
-__all__ = ["PluginObject", "check", "decorate", "enabled", "objects"]
+__all__ = ["PluginObject", "check", "decorate", "enabled", "objects", "warnings"]
 
 PluginArguments = tuple[tuple[str, tuple[str, ...]], ...]
 
@@ -102,6 +103,15 @@ def check(job: JobSpec) -> str:
         except BadArgument as error:
             return f"spec.plugins.{name}: {error}"
     return _mount_conflict(job)
+
+
+def warnings(job: JobSpec) -> tuple[str, ...]:
+    """What of the Job's plugins is ignored, a sentence for each; for a Job that check() accepts."""
+    return tuple(
+        f"spec.plugins.{name}: {why}"
+        for name, arguments in job.plugins
+        for why in unknown_arguments(PLUGINS[name].Options, arguments)
+    )
 
 
 def _mount_conflict(job: JobSpec) -> str:

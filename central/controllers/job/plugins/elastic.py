@@ -5,6 +5,7 @@ Design: docs/design/0053-elastic-sizes.md
 
 from dataclasses import dataclass
 
+from central.controllers.job.plugins import coordinator_task
 from central.controllers.job.plugins.plugin_api import BadArgument, PluginObject
 from central.model.jobspec import EVEN, OBJECTIVES, JobSpec, TaskSpec
 from central.model.json_types import Json
@@ -19,6 +20,8 @@ class Options:
     step: int = 1  # sizes are minAvailable, minAvailable + step, ...
     objective: str = EVEN
     hold: str = ""  # a duration: least time between two changes that nobody else needs
+    coordinator: str = ""  # task whose pod runs the coordinator; empty: there is none
+    store: str = "none"  # of the coordinator
 
 
 def check(job: JobSpec, options: Options) -> None:
@@ -48,6 +51,17 @@ def check(job: JobSpec, options: Options) -> None:
                 f"plugin {name} lists the pods once, when they start; use plugin svc, whose host files "
                 "follow the size"
             )
+    _check_coordinator(job, task, options)
+
+
+def _check_coordinator(job: JobSpec, task: TaskSpec, options: Options) -> None:
+    if options.coordinator:
+        coordinator_task.check(job, options.coordinator, task)
+    if options.store != "none" and not options.store.startswith("file:/"):
+        raise BadArgument(
+            f'--store: "{options.store}" is neither none nor file:/PATH, on a volume of task '
+            f"{options.coordinator or 'that --coordinator names'}"
+        )
 
 
 def elastic_task(job: JobSpec, options: Options) -> TaskSpec:
@@ -59,8 +73,15 @@ def elastic_task(job: JobSpec, options: Options) -> TaskSpec:
 
 
 def objects(job: JobSpec, options: Options) -> tuple[PluginObject, ...]:
-    return ()
+    return (coordinator_task.secret(job, options.coordinator),) if options.coordinator else ()
 
 
 def decorate(job: JobSpec, task: TaskSpec, index: int, options: Options, pod: Json) -> Json:
+    varying = elastic_task(job, options)
+    if not options.coordinator:
+        return pod
+    if task.name == options.coordinator:
+        return coordinator_task.coordinator(job, varying, options.store, pod)
+    if task.name == varying.name:
+        return coordinator_task.member(job, options.coordinator, varying, index, pod)
     return pod

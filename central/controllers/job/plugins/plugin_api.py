@@ -27,6 +27,9 @@ class PluginObject:
     body: Json
     follows: bool = False  # the body depends on the Job's size; rewritten when that changes
     keys: bool = False  # gets a new pair of SSH keys (central.model.decisions.Create)
+    certificate: tuple[
+        str, ...
+    ] = ()  # gets a token and a certificate for these host names (the same)
 
 
 class JobPlugin(Protocol):
@@ -48,33 +51,59 @@ class JobPlugin(Protocol):
 
 
 def owned_object(
-    job: JobSpec, kind: str, name: str, *, follows: bool = False, keys: bool = False, **body: object
+    job: JobSpec,
+    kind: str,
+    name: str,
+    *,
+    follows: bool = False,
+    keys: bool = False,
+    certificate: tuple[str, ...] = (),
+    **body: object,
 ) -> PluginObject:
     """An object in the Job's namespace that is deleted with the Job."""
     meta = {"name": name, "namespace": job.namespace, "ownerReferences": [owner(job)]}
-    return PluginObject(kind, name, {"metadata": meta, **body}, follows, keys)
+    return PluginObject(kind, name, {"metadata": meta, **body}, follows, keys, certificate)
 
 
 def read_options(kind: type[OptionsT], arguments: Sequence[str]) -> OptionsT:
-    """Arguments as a Job's author writes them (--port=22, --port 22, --enabled). Raises BadArgument."""
-    known = {_flag(one): one for one in fields(kind)}  # type: ignore[arg-type]  # a dataclass
+    """Arguments as a Job's author writes them (--port=22, --port 22, --enabled). Unknown ones are left out, because
+    manifests have arguments of other versions of the plugins. Raises BadArgument."""
+    return kind(**_read(kind, arguments)[0])
+
+
+def unknown_arguments(kind: type[Any], arguments: Sequence[str]) -> list[str]:
+    """Those that read_options() leaves out, a sentence for each. Raises BadArgument."""
+    flags = ", ".join(f"--{_flag(one)}" for one in fields(kind)) or "none"
+    return [
+        f'unknown argument "{argument}" is ignored; known: {flags}'
+        for argument in _read(kind, arguments)[1]
+    ]
+
+
+def _read(kind: type[Any], arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    known = {_flag(one): one for one in fields(kind)}
     values: dict[str, Any] = {}
+    unknown: list[str] = []
+    switch = ""  # that stands before
     rest = list(arguments)
     while rest:
         argument = rest.pop(0)
         flag, equals, value = argument.lstrip("-").partition("=")
+        if switch and argument in _TRUE | _FALSE:
+            raise BadArgument(f'"{switch}" takes its value with =, as {switch}={argument}')
+        switch = ""
         if not argument.startswith("-") or flag not in known:
-            flags = ", ".join(f"--{name}" for name in known) or "none"
-            raise BadArgument(f'unknown argument "{argument}"; known: {flags}')
+            unknown.append(argument)
+            continue
         one = known[flag]
         if one.type is bool or one.type == "bool":
-            value = value if equals else "true"
+            value, switch = value if equals else "true", "" if equals else argument
         elif not equals:
             if not rest:
                 raise BadArgument(f'"{argument}" needs a value')
             value = rest.pop(0)
         values[one.name] = _value(argument, value, type(one.default))
-    return kind(**values)
+    return values, unknown
 
 
 def _flag(one: Any) -> str:

@@ -1,9 +1,10 @@
-"""pytorch: the variables of torch.distributed (MASTER_ADDR, MASTER_PORT, WORLD_SIZE, RANK). Without a master task,
+"""pytorch: the variables of torch.distributed (MASTER_ADDR, MASTER_PORT, WORLD_SIZE, RANK), and torchrun's options
+(PET_NNODES, PET_NODE_RANK, PET_NPROC_PER_NODE, ...), with one process for each GPU of the container. Without a master task,
 the first worker is the master. Requires svc."""
 
 from dataclasses import dataclass
 
-from central.controllers.job.plugins import hosts, pod_edits
+from central.controllers.job.plugins import hosts, pod_edits, torchrun_env
 from central.controllers.job.plugins.plugin_api import BadArgument, PluginObject, check_port
 from central.model.jobspec import JobSpec, TaskSpec
 from central.model.json_types import Json
@@ -46,7 +47,14 @@ def decorate(job: JobSpec, task: TaskSpec, index: int, options: Options, pod: Js
         "WORLD_SIZE": str(sum(one.replicas for one in ranked)),
         "RANK": str(rank),
     }
+    torchrun = {
+        "PET_NNODES": variables["WORLD_SIZE"],
+        "PET_NODE_RANK": variables["RANK"],
+        "PET_MASTER_ADDR": master,
+        "PET_MASTER_PORT": variables["MASTER_PORT"],
+    }
     pod = pod_edits.containers(pod, pod_edits.env(variables))
+    pod = pod_edits.containers(pod, torchrun_env.options(torchrun), init=False)
     pod = pod_edits.containers(pod, pod_edits.port("pytorchjob-port", options.port), init=False)
     if options.wait_master_enabled and rank:
         waiting = _wait(master, options)

@@ -137,6 +137,10 @@ class Api:
         why, uid = f"somebody wants {action}", f"uid-{self._uids}"
         assert not jobs_of(self.cluster).request_action((NAMESPACE, name), action, why, uid)
 
+    def events(self) -> list[Json]:
+        """All, in the order in which they were written."""
+        return [raw for (kind, _), raw in self.there.items() if kind == "Event"]
+
     def delete_job(self, name: str = "j") -> None:
         """The garbage collector takes what it owned, before or after."""
         uid = self.there["Job", name]["metadata"]["uid"]

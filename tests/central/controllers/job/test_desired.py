@@ -1,11 +1,13 @@
 """What an active Job has: its gang, its objects, its pods, as many as it wants; and what it says when
 it can't have them."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 from central.controllers.composite import jobs_of
 from central.model.decisions import Create, Decision, Delete, Patch, SetStatus
-from central.model.facts import PrioritySeen, QueueSeen
+from central.model.facts import NamespaceSeen, PrioritySeen, QueueSeen
+from tests.central import factories
 from tests.central.controllers.job.job_api import Api, job
 
 
@@ -213,7 +215,8 @@ def test_a_job_that_gets_something_wrong_says_so_and_has_nothing() -> None:
     state = api.status()["state"]
     assert (state["phase"], state["reason"]) == ("Pending", "InvalidSpec")
     assert state["message"].startswith("spec.plugins.nosuch: unknown plugin")
-    assert [kind for kind, _ in api.there] == ["Job"]
+    assert [kind for kind, _ in api.there if kind != "Event"] == ["Job"]
+    assert [event["reason"] for event in api.events()] == ["InvalidSpec"]
 
 
 def test_a_refused_call_is_reported_and_retried() -> None:
@@ -337,3 +340,15 @@ def test_counts_are_not_written_at_every_step() -> None:
         writes += sum(isinstance(one, SetStatus) for one in api.step(0.05))
     assert api.phase() == "Running"
     assert writes <= 8
+
+
+def test_a_status_names_no_gang_of_another_namespace() -> None:
+    api = Api()
+    secret = replace(factories.pod("secret", 9, queue="q"), namespace="team-b")
+    for fact in (NamespaceSeen("team-b"), QueueSeen("q", fifo=True), secret):
+        api.tell(fact)
+    api.settle()
+    api.apply(job({"w": 1}, name="a", queue="q"))
+    api.settle()
+    assert "another namespace is ahead of it" in api.status("a")["state"]["message"]
+    assert "secret" not in str(api.status("a"))

@@ -205,6 +205,24 @@ def test_pytorch_ranks_masters_first() -> None:
     assert "RANK" not in env(pod(spec, "tensorboard", 0))
 
 
+def test_pytorch_gives_torchrun_its_options() -> None:
+    limits = {"resources": {"limits": {"nvidia.com/gpu": 8}}}
+    eight = {"spec": {"containers": [{"name": "m", **limits}]}}
+    spec = job(replace(task("worker", 4), template=eight), pytorch=["--port=99"])
+    found = env(pod(spec, "worker", 3))
+    assert {name: value for name, value in found.items() if name.startswith("PET_")} == {
+        "PET_NNODES": "4",
+        "PET_NODE_RANK": "3",
+        "PET_NPROC_PER_NODE": "8",
+        "PET_MASTER_ADDR": "train-worker-0.train",
+        "PET_MASTER_PORT": "99",
+    }
+    assert env(pod(job(pytorch=[]), "worker", 0))["PET_NPROC_PER_NODE"] == "1"
+    own = {"containers": [{"name": "m", "env": [{"name": "PET_NPROC_PER_NODE", "value": "2"}]}]}
+    mine = replace(task("worker", 1), template={"spec": own})
+    assert env(pod(job(mine, pytorch=[]), "worker", 0))["PET_NPROC_PER_NODE"] == "2"
+
+
 def test_pytorch_without_a_master_has_the_first_worker_lead() -> None:
     told = env(pod(job(pytorch=[]), "worker", 1))
     assert (told["MASTER_ADDR"], told["RANK"]) == ("train-worker-0.train", "1")
@@ -305,8 +323,6 @@ def test_topology_asks_for_the_network_cards_beside_the_gpus() -> None:
     [
         (job(magic=[]), "spec.plugins.magic: unknown plugin; known: elastic, env, hcclrank,"),
         (job(task("a", 1), hcclrank=[]), "spec.plugins.hcclrank: the job has neither a task"),
-        (job(env=["--x"]), 'spec.plugins.env: unknown argument "--x"; known: none'),
-        (job(svc=["hello"]), 'spec.plugins.svc: unknown argument "hello"; known: --publ'),
         (job(svc=["--inject-hosts-env=maybe"]), '"maybe" is neither true nor false'),
         (job(ssh=["--ssh-port"]), 'spec.plugins.ssh: "--ssh-port" needs a value'),
         (job(ssh=["--ssh-port=x"]), '"x" is not a whole number'),
@@ -328,6 +344,30 @@ def test_topology_asks_for_the_network_cards_beside_the_gpus() -> None:
 )
 def test_errors_name_the_field(spec: JobSpec, told: str) -> None:
     assert told in plugins.check(spec)
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        (job(env=["--x"]), 'spec.plugins.env: unknown argument "--x" is ignored; known: none'),
+        (
+            job(svc=["hello"]),
+            'spec.plugins.svc: unknown argument "hello" is ignored; known: --publ',
+        ),
+        (job(ssh=["--no-root"]), 'spec.plugins.ssh: unknown argument "--no-root" is ignored;'),
+    ],
+)
+def test_unknown_arguments_are_ignored_with_a_warning(spec: JobSpec, told: str) -> None:
+    assert not plugins.check(spec)
+    (why,) = plugins.warnings(spec)
+    assert why.startswith(told)
+
+
+def test_an_unknown_argument_hides_no_known_one() -> None:
+    spec = job(ssh=["--no-root", "--ssh-port=2222", "--x", "y"])
+    config = next(made.body["stringData"]["config"] for made in plugins.objects(spec))
+    assert "2222" in config
+    assert len(plugins.warnings(spec)) == 3  # "y" may be the value of --x, or not
 
 
 def test_a_mount_of_the_jobs_own_where_files_belong_is_refused() -> None:

@@ -159,6 +159,7 @@ def test_an_event_brings_its_action_where_policies_hold(
     """Policies hold while the Job is Pending or Running. One that is stopping, stopped or over is
     not moved by what happens to its pods: what ended stays, what runs is stopped."""
     found, gang = case(phase, event, action)
+    found.gang_reason = gang.attempt.reason
     decisions = control.decide(found, gang, StatusRateLimiter(), NOW)
     [state] = [one.status for one in decisions if isinstance(one, SetStatus)]
     leads_to = LEADS_TO[phase, action] if phase in state_machine.ACTIVE else "."

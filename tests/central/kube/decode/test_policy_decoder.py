@@ -135,3 +135,11 @@ def test_unexpected_shapes_raise_only_malformed_object(spec: Json, meta: Json, m
     for convert in (policy_decoder.decode_queue, policy_decoder.decode_priority_class):
         with contextlib.suppress(MalformedObject):
             assert hash(convert(raw)) is not None
+
+
+def test_a_state_that_follows_from_a_queue_above_is_not_the_queues_own() -> None:
+    raw = api_fixtures.queue("a")
+    raw["status"] = {"state": "Closed", "closedBy": "org"}
+    assert not policy_decoder.decode_queue(raw).closed
+    raw["status"] = {"state": "Closed", "closedBy": ""}
+    assert policy_decoder.decode_queue(raw).closed

@@ -106,6 +106,17 @@ def test_ssh_keys_are_generated_once_and_belong_together(client: Client, run: Ru
     assert client.get(f"{SECRETS}/k")["data"] == data, "existing keys are kept"
 
 
+def test_a_coordinators_credentials_are_generated_once(client: Client, run: Run) -> None:
+    body = {**settings("k", owner="me").body, "stringData": {}}
+    body.pop("data")
+    asked = Create("Secret", "default", "k", body, certificate=("c.train",))
+    run(client, asked)
+    data = client.get(f"{SECRETS}/k")["data"]
+    assert data.keys() == {"token", "ca.crt", "tls.crt", "tls.key"}
+    assert run(client, asked) == [Answered("Create", "Secret", "default", "k")]
+    assert client.get(f"{SECRETS}/k")["data"] == data, "existing credentials are kept"
+
+
 def test_only_the_object_with_the_uid_is_changed(client: Client, made: Make, run: Run) -> None:
     uid = made(GROUPS, group("g"))["metadata"]["uid"]
     where = ("PodGroup", "default", "g")

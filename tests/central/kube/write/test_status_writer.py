@@ -243,8 +243,9 @@ def test_an_object_that_is_gone_is_not_written_again(
 
 def test_an_evicted_pod_gets_an_event(client: Client, made: Make, start: Start) -> None:
     uid = made(PODS, pod("p"))["metadata"]["uid"]
-    start(client).evicting(Evict(uid, "default", "p", "n1", "the gang is partial"))
-    eventually(lambda: events(client) == [("Pod", "p", "Evicted", "the gang is partial")])
+    evict = Evict(uid, "default", "p", "n1", "for team-b/x", public="for another namespace")
+    start(client).evicting(evict)
+    eventually(lambda: events(client) == [("Pod", "p", "Evicted", "for another namespace")])
 
 
 def test_a_warning_is_written_for_the_pod_and_its_podgroup(

@@ -3,33 +3,19 @@
 from itertools import pairwise
 
 from tests.central.scheduler.elastic.test_autoscaler import elastic, machine, priority
-from tests.experiments.elastic import Json, Run, simulate, template
+from tests.experiments.elastic import Run, service, simulate, template
 
 GAIN = ("its share is smaller", "there is room for more")
-
-
-def service(replicas: int, at_s: float) -> Json:
-    pod = template(1.0, "1Gi")
-    pod["metadata"]["labels"] = {"app": "web"}
-    pod["spec"] |= {"schedulerName": "lockstep", "priorityClassName": "high"}
-    times = {"lockstep.dev/arrives-at": f"{at_s:g}s"}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "web", "namespace": "default", "annotations": times},
-        "spec": {
-            "replicas": replicas,
-            "selector": {"matchLabels": {"app": "web"}},
-            "template": pod,
-        },
-    }
 
 
 def breathing(cost: str, hold: str) -> Run:
     """Every 20 s a service takes half of the node, or gives it back."""
     job = elastic("e", arguments=[f"--hold={hold}"])
     job["metadata"]["annotations"]["lockstep.dev/resize-cost"] = cost
-    steps = [service(4 * (index % 2), 20.0 * index) for index in range(60)]
+    steps = [
+        service("web", 4 * (index % 2), 20.0 * index, template(1.0, "1Gi"), "high")
+        for index in range(60)
+    ]
     return simulate([priority("high", 9), machine(0), job, *steps], 1200)
 
 

@@ -112,7 +112,35 @@ class Oracle:
             left = self.used[name] - self._sum(name, before)
             if not self.team[name].reclaimable or left - victim.gpus < self.team[name].guarantee:
                 return False
-        return self._by_share(up, down, before, gone) or self._by_own(up, down, before, gone)
+        by_share = self._by_share(up, down, before, gone)
+        if by_share and not self.harms_more_than_it_gains(victim, up, down, before):
+            return True
+        return self._by_own(up, down, before, gone)
+
+    def keeps_shares(self, gone: Sequence[Running]) -> bool:
+        """Whether no other queue is left below its share, or below its own amount where that is the reason."""
+        return any(self._keeps_in_order(order, gone) for order in permutations(gone))
+
+    def _keeps_in_order(self, order: Sequence[Running], gone: Sequence[Running]) -> bool:
+        for index, victim in enumerate(order):
+            before = order[:index]
+            if not self._may_go(victim, before, gone):
+                return False
+            mine, theirs = self.path(self.case.team), self.path(victim.team)
+            if victim.team == self.case.team:
+                continue
+            up = [name for name in mine if name not in theirs]
+            down = [name for name in theirs if name not in mine]
+            left = {n: self.used[n] - self._sum(n, before) - victim.gpus for n in down}
+            if not (
+                self._by_share(up, down, before, gone)
+                and all(left[name] >= self.shares[name] for name in down)
+            ) and not (
+                self._by_own(up, down, before, gone)
+                and all(left[name] >= self.own(name) for name in down)
+            ):
+                return False
+        return True
 
     def _by_share(
         self,
@@ -123,6 +151,17 @@ class Oracle:
     ) -> bool:
         return all(self._will_use(name, gone) <= self.shares[name] for name in up) and all(
             self.used[name] - self._sum(name, before) > self.shares[name] for name in down
+        )
+
+    def harms_more_than_it_gains(
+        self, victim: Running, up: Sequence[str], down: Sequence[str], before: Sequence[Running]
+    ) -> bool:
+        """Whether a queue is left with less of its share than the claimant's queues have now."""
+        level = min(Fraction(self.used[name], max(1, self.shares[name])) for name in up)
+        return any(
+            (left := self.used[name] - self._sum(name, before) - victim.gpus) < self.shares[name]
+            and Fraction(left, self.shares[name]) < level
+            for name in down
         )
 
     def _by_own(
@@ -196,9 +235,10 @@ class Oracle:
             for share, d, least in zip(exact, demands, sure, strict=True)
         ]
         remainders = [share - part for share, part in zip(exact, whole, strict=True)]
-        for i in sorted(range(len(teams)), key=lambda i: (-remainders[i], i))[
-            : int(sum(exact)) - sum(whole)
-        ]:
+        for i in sorted(
+            range(len(teams)),
+            key=lambda i: (-remainders[i], -teams[i].priority, -self.used[teams[i].name], i),
+        )[: int(sum(exact)) - sum(whole)]:
             whole[i] += 1
         for team, share in zip(teams, whole, strict=True):
             shares[team.name] = share

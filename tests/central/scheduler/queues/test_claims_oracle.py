@@ -1,5 +1,6 @@
 """Claims between queues of three levels against every set of victims."""
 
+from collections.abc import Sequence
 from random import Random
 
 import pytest
@@ -56,11 +57,8 @@ def case(seed: int) -> Case:
     return Case(teams(dice), nodes, tuple(running), claimant, gpus, priority)
 
 
-def played(case: Case) -> tuple[bool, set[str]]:
-    """Whether the claimant started at once, and the victims."""
-    scheduler = new_scheduler(factories.LEVELS)
-    facts: list[Fact] = [factories.node(f"n{i}", gpus=gpus) for i, gpus in enumerate(case.nodes)]
-    facts += [
+def queue_facts(teams: Sequence[Team]) -> list[Fact]:
+    return [
         QueueSeen(
             team.name,
             team.weight,
@@ -71,8 +69,15 @@ def played(case: Case) -> tuple[bool, set[str]]:
             () if team.deserved is None else ((GPU, team.deserved),),
             team.reclaimable,
         )
-        for team in case.teams
+        for team in teams
     ]
+
+
+def played(case: Case) -> tuple[bool, set[str]]:
+    """Whether the claimant started at once, and the victims."""
+    scheduler = new_scheduler(factories.LEVELS)
+    facts: list[Fact] = [factories.node(f"n{i}", gpus=gpus) for i, gpus in enumerate(case.nodes)]
+    facts += queue_facts(case.teams)
     facts += [
         factories.pod(
             one.name,
@@ -109,7 +114,13 @@ def problem(case: Case) -> str:
     if not oracle.fits(chosen):
         return f"{victims} are evicted in vain"
     legal = len(chosen) > MOST_VICTIMS or oracle.is_legal(chosen)
-    return "" if legal else f"{victims} must stay"
+    if not legal:
+        return f"{victims} must stay"
+    if len(chosen) <= MOST_VICTIMS and not oracle.keeps_shares(chosen):
+        spares = (gone for gone in oracle.sets(MOST_VICTIMS) if oracle.keeps_shares(gone))
+        if (better := next(spares, None)) is not None:
+            return f"{victims} leave a queue below its share; {[one.name for one in better]} do not"
+    return ""
 
 
 @pytest.mark.parametrize("part", range(4))

@@ -15,7 +15,7 @@ def test_nobody_overtakes_the_first() -> None:
     world = World(factories.node("a"), factories.node("b"), FIFO, QueueSeen("other"))
     world.step(1.0, *wide("old", 1, 1.0), *wide("big", 2, 2.0), *wide("small", 1, 3.0))
     assert list(world.began) == ["old"]
-    assert world.told["small"] == "queue q is first in, first out; big is ahead of it"
+    assert world.told["small"] == "queue q is first in, first out; ns/big is ahead of it"
     assert world.step(2.0, *job("else", 1, gpus=4, queue="other", created=9.0)) == ["else-0"]
 
 
@@ -41,7 +41,7 @@ def test_who_is_not_ready_holds_up_nobody_and_then_it_does() -> None:
     world.step(1.0, group, first)
     assert world.step(2.0, *wide("small", 1, 2.0)) == ["small-0"]
     world.step(3.0, second, *wide("late", 1, 3.0))
-    assert world.told["late"] == "queue q is first in, first out; big is ahead of it"
+    assert world.told["late"] == "queue q is first in, first out; ns/big is ahead of it"
 
 
 def test_the_more_urgent_come_first_and_the_strategy_may_change() -> None:
@@ -68,7 +68,7 @@ def test_the_first_is_found_again_when_a_more_urgent_one_arrives() -> None:
     world.step(2.0, *wide("urgent", 2, 3.0, priority=5))
     world.step(3.0, *wide("between", 1, 4.0, priority=3))
     assert not world.began
-    assert world.told["between"] == "queue q is first in, first out; urgent is ahead of it"
+    assert world.told["between"] == "queue q is first in, first out; ns/urgent is ahead of it"
 
 
 def test_a_started_gang_grows_though_another_is_first() -> None:

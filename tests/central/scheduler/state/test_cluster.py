@@ -1,5 +1,7 @@
 """Facts twice, late and contradictory: the books follow what is true."""
 
+from dataclasses import replace
+
 import pytest
 
 from central.controllers.composite import new_scheduler
@@ -8,6 +10,7 @@ from central.model.facts import BindFailed, Fact, NodeGone, PodGone
 from central.scheduler.cycle import schedule_once
 from central.scheduler.invariants import check_invariants
 from central.scheduler.scheduler import Scheduler
+from protos.names import REST_OF_POD
 from protos.topology import Grant, indices_of
 from tests.central import factories
 
@@ -160,3 +163,11 @@ def test_the_agent_is_told_of_planned_gpus(scheduler: Scheduler) -> None:
     assert not scheduler.state.nodes_to_notify
     schedule_once(scheduler, [factories.pod("one", 2)], 1.0)
     assert scheduler.state.nodes_to_notify == {"a"}
+
+
+def test_gpus_that_only_an_init_container_uses_are_planned_too(scheduler: Scheduler) -> None:
+    whole = factories.pod("one", 4)
+    spec = replace(whole.spec, gpu_containers=(("main", 2),))
+    schedule_once(scheduler, [replace(whole, spec=spec)], 0.0)
+    plans = {grant.container: grant.device_ids for grant in scheduler.state.planned_devices("a")}
+    assert plans == {"main": ("GPU-0", "GPU-1"), REST_OF_POD: ("GPU-2", "GPU-3")}

@@ -3,7 +3,12 @@ to explain has the names, and the query service leaves out what its asker may no
 
 from dataclasses import replace
 
-from central.model.facts import Fact, GangSeen, NamespaceSeen, PodSeen
+import pytest
+
+from central.controllers.composite import new_scheduler
+from central.model.decisions import Evict
+from central.model.facts import Fact, GangSeen, NamespaceSeen, PodSeen, QueueSeen
+from central.scheduler.cycle import schedule_once
 from central.scheduler.status import gang_status
 from tests.central import factories
 from tests.central.scheduler.small_cluster import World, job
@@ -49,3 +54,23 @@ def test_names_of_the_own_namespace_stay() -> None:
     world.step(1.0, *job("big", 2, created=1.0), *job("late", 1, created=2.0))
     assert "when long ends" in world.told["big"]
     assert "reserved for ns/big" in world.told["late"]
+
+
+@pytest.mark.parametrize("names_all", [False, True])
+def test_for_whom_a_pod_is_evicted(*, names_all: bool) -> None:
+    """The decision has the name, for the log; the Event on the pod has it only if all may be named."""
+    scheduler = new_scheduler(factories.LEVELS, names_all=names_all)
+    schedule_once(scheduler, [*TWO_NODES[:1], *NAMESPACES, *job("low", 1)], 0.0)
+    urgent = moved([*job("secret", 1, priority=5, created=1.0)], "team-b")
+    decisions = schedule_once(scheduler, urgent, 1.0)
+    (evict,) = [each for each in decisions if isinstance(each, Evict)]
+    assert evict.why == "preempted by team-b/secret (priority 5 > 0)"
+    shown = evict.public or evict.why
+    assert shown == (evict.why if names_all else "preempted by another namespace (priority 5 > 0)")
+
+
+def test_who_is_first_in_a_fifo_queue() -> None:
+    world = World(*TWO_NODES, *NAMESPACES, QueueSeen("q", fifo=True))
+    world.step(0.0, *moved(job("secret", 3, queue="q"), "team-b"))
+    world.step(1.0, *job("late", 1, created=2.0, queue="q"))
+    assert world.told["late"] == "queue q is first in, first out; another namespace is ahead of it"

@@ -101,9 +101,23 @@ def test_a_queue_closes_when_its_gangs_are_done() -> None:
 
 def test_a_queue_above_is_closing_for_those_below_it() -> None:
     world = World(factories.node("a"), queue("org", closed=True), queue("team", parent="org"))
-    assert (world.state("org"), world.state("team")) == ("Closed", "Open")
+    assert (world.state("org"), world.state("team")) == ("Closed", "Closed")
     world.step(5.0, *gang("late", "team"))
-    assert (world.state("org"), world.state("team")) == ("Closing", "Open")
+    assert (world.state("org"), world.state("team")) == ("Closing", "Closing")
+
+
+def test_queues_below_open_with_the_queue_above() -> None:
+    world = World(
+        factories.node("a"),
+        *(queue("org", closed=True), queue("team", parent="org")),
+        queue("shut", parent="org", closed=True),
+    )
+    closers = [world.queues[name]["closedBy"] for name in ("org", "team", "shut")]
+    assert closers == ["", "org", ""]
+    world.step(30.0, queue("org"))
+    world.settle()
+    assert [world.state(name) for name in ("org", "team", "shut")] == ["Open", "Open", "Closed"]
+    assert world.queues["team"]["closedBy"] == ""
 
 
 def test_a_queue_that_can_not_be_used_is_unknown() -> None:

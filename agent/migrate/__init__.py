@@ -1,0 +1,1 @@
+"""Translates the configuration of other device plugins: the command `lockstep-agent migrate`."""

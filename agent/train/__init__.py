@@ -1,0 +1,25 @@
+"""Lockstep's library for training processes, installed as `lockstep_train`: elastic membership, an order of
+records that no size changes, tasks with leases, checkpoints that hold the position in the data.
+
+Python 3.9 and the standard library are enough. Without a coordinator everything works as one process.
+Imports inside are relative, because the package has another name in the repository."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from .batches import Batch
+from .checkpoints import Saved
+from .job import Job, join, stopping
+from .order import BatchSampler, Order
+from .world import World
+
+__all__ = ["Batch", "BatchSampler", "Job", "Order", "Saved", "World", "join", "stopping"]
+
+
+def __getattr__(name: str) -> Any:
+    """`torch` is imported when it is used, because it needs PyTorch."""
+    if name == "torch":
+        return import_module(".torch", __name__)
+    raise AttributeError(f"module {__name__} has no attribute {name}")

@@ -1,0 +1,67 @@
+"""The same answer on every rank to "is it time to stop?", without a wait at the step.
+
+Each rank contributes two numbers, of which the greatest over all ranks count: the newest generation that it
+knows, and the step after which that one wants the present generation to stop. The exchange that is
+started after one step is read after the next, so that it runs beside the step's computation."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+Known = tuple[int, int]
+
+
+class LoneAgreement:
+    """Of one process, or of processes that have no process group: what this one knows."""
+
+    def exchange(self, known: Known) -> Known | None:
+        return known
+
+    def settle(self) -> None:
+        """Wait for an exchange that is under way."""
+
+
+class TorchAgreement:
+    """By an asynchronous all-reduce of the default process group."""
+
+    def __init__(self, distributed: Any) -> None:
+        self._distributed = distributed
+        self._pending: tuple[Any, Any] | None = None
+
+    def exchange(self, known: Known) -> Known | None:
+        """What all ranks agreed on after the step before; None after the first step. The next exchange
+        starts with what this rank knows now."""
+        agreed = self._read()
+        self._start(known)
+        return agreed
+
+    def settle(self) -> None:
+        self._read()
+
+    def _read(self) -> Known | None:
+        if self._pending is None:
+            return None
+        work, tensor = self._pending
+        self._pending = None
+        work.wait()
+        generation, step = tensor.tolist()
+        return int(generation), int(step)
+
+    def _start(self, known: Known) -> None:
+        torch = sys.modules["torch"]
+        device = "cpu"
+        if "nccl" in str(self._distributed.get_backend()):
+            device = f"cuda:{torch.cuda.current_device()}"
+        tensor = torch.tensor(known, dtype=torch.int64, device=device)
+        operation = self._distributed.ReduceOp.MAX
+        work = self._distributed.all_reduce(tensor, op=operation, async_op=True)
+        self._pending = (work, tensor)
+
+
+def process_group() -> Any:
+    """torch.distributed if its default process group is there, else None. Imports nothing."""
+    found = sys.modules.get("torch.distributed")
+    if found is None or not found.is_available() or not found.is_initialized():
+        return None
+    return found

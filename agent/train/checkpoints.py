@@ -1,0 +1,294 @@
+"""Checkpoints that are complete or not there. A checkpoint is a folder `ckpt-STEP-GENERATION` with a file or
+folder for each part; a part is renamed into place when it is written, and `complete.json` comes last."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Protocol
+
+from .client import RequestRefused, Stale
+from .membership import Membership
+
+KEEP = 3
+MANIFEST = "complete.json"
+COMPLETE_WITHIN_S = 600.0  # from the first part that rank 0 wrote to the last of the others
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A complete checkpoint. `path`: its only part, or part 0; `parts`: all, by rank of the ranks that saved."""
+
+    name: str
+    step: int
+    parts: tuple[str, ...]
+    data: dict[str, Any]
+
+    @property
+    def path(self) -> str:
+        return self.parts[0]
+
+
+@dataclass(frozen=True)
+class Part:
+    rank: int
+    parts: int
+    digest: str  # blake2b, 16 bytes
+    size: int  # bytes
+
+
+class Record(Protocol):
+    """Who decides that a checkpoint is complete."""
+
+    def begin(self, step: int, generation: int) -> str:
+        """Its name."""
+
+    def written(self, name: str, part: Part) -> None:
+        """A part is in place."""
+
+    def completed(self, name: str, data: Mapping[str, Any]) -> bool:
+        """All parts are in place; False: some are missing. Called on rank 0."""
+
+    def newest(self) -> str | None:
+        """The name of the newest complete one. None: the record has none."""
+
+    def restored(self, name: str) -> None:
+        """It is being loaded: what was done after it counts as not done."""
+
+
+class LocalRecord:
+    """Of one process: what it wrote is complete."""
+
+    def begin(self, step: int, generation: int) -> str:
+        return f"ckpt-{step}-{generation}"
+
+    def written(self, name: str, part: Part) -> None:
+        """It is the only part."""
+
+    def completed(self, name: str, data: Mapping[str, Any]) -> bool:
+        return True
+
+    def newest(self) -> str | None:
+        return None
+
+    def restored(self, name: str) -> None:
+        """Nobody else needs to know."""
+
+
+class CoordinatedRecord:
+    """The coordinator counts the parts."""
+
+    def __init__(self, membership: Membership) -> None:
+        self._client, self._identity = membership.client, membership.place.identity()
+
+    def begin(self, step: int, generation: int) -> str:
+        body = {**self._identity, "generation": generation, "step": step}
+        return str(self._client.insist("/v1/checkpoint/begin", body)["name"])
+
+    def written(self, name: str, part: Part) -> None:
+        told = {"rank": part.rank, "parts": part.parts, "digest": part.digest, "bytes": part.size}
+        self._client.insist("/v1/checkpoint/part", {**self._identity, "name": name, **told})
+
+    def completed(self, name: str, data: Mapping[str, Any]) -> bool:
+        body = {**self._identity, "name": name, "data": dict(data)}
+        return bool(self._client.insist("/v1/checkpoint/complete", body)["complete"])
+
+    def newest(self) -> str | None:
+        found = self._client.get("/v1/checkpoint/latest", {})
+        return None if found is None else str(found["name"])
+
+    def restored(self, name: str) -> None:
+        try:
+            self._client.insist("/v1/checkpoint/restore", {**self._identity, "name": name})
+        except RequestRefused as error:
+            if (
+                error.status != 404
+            ):  # 404: of an earlier Job with the same folder; its tasks are all todo
+                raise
+
+
+class Checkpoints:
+    """The checkpoints of one folder."""
+
+    def __init__(self, folder: str, record: Record, *, keep: int = KEEP) -> None:
+        self.folder, self._record, self._keep = Path(folder), record, keep
+        self._running: list[threading.Thread] = []
+        self._failed: BaseException | None = None
+
+    def save(
+        self,
+        step: int,
+        generation: int,
+        write: Callable[[str], Any],
+        *,
+        rank: int,
+        parts: int,
+        data: Mapping[str, Any] | None,
+    ) -> None:
+        """Write this rank's part. An error of an earlier asynchronous one is raised here."""
+        self._raise()
+        json.dumps(data, allow_nan=False)  # what cannot be stored is refused before it is written
+        name = self._record.begin(step, generation)
+        place = self.folder / name
+        place.mkdir(parents=True, exist_ok=True)
+        made = place / f"part-{rank}.new"
+        _remove(made)
+        result = write(str(made))
+        saving = _Saving(name, step, made, place / f"part-{rank}", rank, parts, dict(data or {}))
+        if callable(getattr(result, "result", None)):
+            self._later(saving, result)
+        else:
+            self._finish(saving)
+
+    def latest(self) -> Saved | None:
+        """The newest complete checkpoint whose parts are all there with their sizes; an older one where the
+        newest vanished."""
+        named = self._record.newest()
+        found = sorted(self._complete(), key=lambda each: each.step, reverse=True)
+        chosen = next((each for each in found if each.name == named), found[0] if found else None)
+        if chosen is not None:
+            self._record.restored(chosen.name)
+        return chosen
+
+    def wait(self) -> None:
+        """Until all asynchronous parts are written."""
+        for thread in self._running:
+            thread.join()
+        self._running.clear()
+        self._raise()
+
+    def _later(self, saving: _Saving, future: Future[Any]) -> None:
+        def finish() -> None:
+            try:
+                future.result()
+                self._finish(saving)
+            except Exception as error:  # noqa: BLE001  raised by the next save() or wait()
+                self._failed = error
+
+        self._running = [each for each in self._running if each.is_alive()]
+        thread = threading.Thread(target=finish, name="lockstep-save")
+        self._running.append(thread)
+        thread.start()
+
+    def _finish(self, saving: _Saving) -> None:
+        digest, size = _digest(saving.made)
+        _remove(saving.place)
+        saving.made.rename(saving.place)
+        try:
+            self._record.written(saving.name, Part(saving.rank, saving.parts, digest, size))
+            if saving.rank == 0:
+                self._complete_all(saving)
+        except Stale:
+            return  # its generation ended, or a newer one is complete: it does not count
+
+    def _complete_all(self, saving: _Saving) -> None:
+        end, pause_s = time.monotonic() + COMPLETE_WITHIN_S, 0.02
+        while not self._record.completed(saving.name, saving.data):
+            if time.monotonic() > end:
+                raise TimeoutError(
+                    f"checkpoint {saving.name}: not all of {saving.parts} parts were written within "
+                    f"{COMPLETE_WITHIN_S:.0f} s"
+                )
+            time.sleep(pause_s)
+            pause_s = min(1.0, pause_s * 2)
+        folder = saving.place.parent
+        parts = [folder / f"part-{rank}" for rank in range(saving.parts)]
+        manifest = {
+            "step": saving.step,
+            "data": saving.data,
+            "bytes": [_size(part) for part in parts],
+        }
+        _write_whole(folder / MANIFEST, json.dumps(manifest))
+        self._delete_older()
+
+    def _complete(self) -> list[Saved]:
+        found = (_read(place) for place in self.folder.glob("ckpt-*"))
+        return [each for each in found if each is not None]
+
+    def _delete_older(self) -> None:
+        """What is older than the ones to keep, complete or torn."""
+        complete = sorted(self._complete(), key=lambda each: each.step)
+        if len(complete) <= self._keep:
+            return
+        oldest = complete[-self._keep].step
+        for place in self.folder.glob("ckpt-*"):
+            step = place.name.split("-")[1]
+            if step.isdecimal() and int(step) < oldest:
+                _remove(place)
+
+    def _raise(self) -> None:
+        error, self._failed = self._failed, None
+        if error is not None:
+            raise RuntimeError(f"an earlier checkpoint was not saved: {error}") from error
+
+
+@dataclass(frozen=True)
+class _Saving:
+    name: str
+    step: int
+    made: Path
+    place: Path
+    rank: int
+    parts: int
+    data: dict[str, Any]
+
+
+def _read(place: Path) -> Saved | None:
+    """None: it is not complete."""
+    try:
+        manifest = json.loads((place / MANIFEST).read_text())
+        parts = [place / f"part-{rank}" for rank in range(len(manifest["bytes"]))]
+        if [_size(part) for part in parts] != manifest["bytes"]:
+            return None
+        names = tuple(map(str, parts))
+        return Saved(place.name, int(manifest["step"]), names, dict(manifest["data"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _files(place: Path) -> list[Path]:
+    return (
+        sorted(each for each in place.rglob("*") if each.is_file()) if place.is_dir() else [place]
+    )
+
+
+def _size(place: Path) -> int:
+    return sum(each.stat().st_size for each in _files(place))
+
+
+def _digest(place: Path) -> tuple[str, int]:
+    """Over the files' names and contents; and their size in bytes."""
+    digest, size = blake2b(digest_size=16), 0
+    for each in _files(place):
+        digest.update(str(each.relative_to(place)).encode() + b"\0")
+        with each.open("rb") as content:
+            while block := content.read(1 << 20):
+                digest.update(block)
+                size += len(block)
+            os.fsync(content.fileno())
+    return digest.hexdigest(), size
+
+
+def _write_whole(place: Path, text: str) -> None:
+    """By a rename, so that nobody reads a half."""
+    new = place.with_suffix(".new")
+    with new.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    new.rename(place)
+
+
+def _remove(place: Path) -> None:
+    if place.is_dir():
+        shutil.rmtree(place, ignore_errors=True)
+    else:
+        place.unlink(missing_ok=True)

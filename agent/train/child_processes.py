@@ -1,0 +1,89 @@
+"""The processes of one member in one generation: started together, ended together."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import IO
+
+LAST_LINES = 20
+_LOOK_S = 0.05
+
+
+class ChildProcesses:
+    """Processes in groups of their own, so that what they start ends with them. Their output passes
+    through; the last lines of stderr are kept for the report of a failure."""
+
+    def __init__(self, command: Sequence[str], environments: Sequence[Mapping[str, str]]) -> None:
+        self._last: deque[str] = deque(maxlen=LAST_LINES)
+        self._children: list[subprocess.Popen[bytes]] = []
+        self._readers: list[threading.Thread] = []
+        try:
+            for environment in environments:
+                self._start(command, environment)
+        except OSError:
+            self.stop(0.0)
+            raise
+
+    def _start(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        child = subprocess.Popen(
+            command,
+            env={**os.environ, **environment},
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        assert child.stderr is not None
+        reader = threading.Thread(target=self._copy, args=(child.stderr,), daemon=True)
+        reader.start()
+        self._children.append(child)
+        self._readers.append(reader)
+
+    def failed_code(self) -> int | None:
+        """The exit code of the first process that failed, a shell's for signals (128 + number); None: none."""
+        for child in self._children:
+            code = child.poll()
+            if code:
+                return code if code > 0 else 128 - code
+        return None
+
+    def all_done(self) -> bool:
+        return all(child.poll() == 0 for child in self._children)
+
+    def running(self) -> bool:
+        return any(child.poll() is None for child in self._children)
+
+    def stop(self, within_s: float) -> None:
+        """SIGTERM, then after `within_s` SIGKILL, to all and what they started. Returns when all ended."""
+        self._signal(signal.SIGTERM)
+        end_s = time.monotonic() + within_s
+        while self.running() and time.monotonic() < end_s:
+            time.sleep(_LOOK_S)
+        self._signal(signal.SIGKILL)
+        for child in self._children:
+            child.wait()
+        for reader in self._readers:
+            reader.join(1.0)
+
+    def last_lines(self) -> str:
+        for reader in self._readers:
+            reader.join(0.2)
+        return "\n".join(self._last)
+
+    def _signal(self, number: int) -> None:
+        for child in self._children:
+            with contextlib.suppress(ProcessLookupError):  # it ended, and all that it started
+                os.killpg(child.pid, number)
+
+    def _copy(self, stream: IO[bytes]) -> None:
+        for line in stream:
+            sys.stderr.buffer.write(line)
+            sys.stderr.buffer.flush()
+            self._last.append(line.decode(errors="replace").rstrip("\n")[:1000])
+        stream.close()

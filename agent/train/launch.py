@@ -1,0 +1,206 @@
+"""lockstep-launch [--nproc N] [--for FRAMEWORK] [--stop-wait SECONDS] -- COMMAND
+
+Runs a command in each generation of an elastic Job that this member is in: N processes with the variables of
+torch.distributed (and of others by --for). A newer generation ends them by SIGTERM, and SIGKILL after
+--stop-wait, and starts them again with their new ranks."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import threading
+import time
+from collections.abc import Sequence
+
+from . import stop_signal
+from .child_processes import ChildProcesses
+from .client import CoordinatorError
+from .environment import BadVariable, PodPlace, coordinator, pod_place
+from .generation import Generation
+from .launch_variables import FRAMEWORKS, variables
+from .membership import Membership
+
+PROGRAM = "lockstep-launch"
+BAD_USAGE, TRY_AGAIN = 2, 75  # exit codes; 75: EX_TEMPFAIL
+TERMINATED = 143  # 128 + SIGTERM, as a shell says it
+# A process that lost its neighbour may fail before the coordinator knows of the loss.
+NEIGHBOUR_WITHIN_S = 15.0
+_LOOK_S = 0.1
+
+
+class Launcher:
+    """One member: which generation runs, and how its end is reported."""
+
+    def __init__(self, membership: Membership, given: argparse.Namespace) -> None:
+        self._membership, self._given = membership, given
+        self._place: PodPlace = membership.place
+
+    def run(self) -> int:
+        """The exit code of the member."""
+        number = 0
+        while True:
+            found = self._next(number)
+            if found is None:
+                return self._end_without_generation()
+            number = found.number
+            code = self._run_generation(found)
+            if code is not None:
+                return code
+
+    def _next(self, number: int) -> Generation | None:
+        """The next live generation. SIGTERM ends the wait for it."""
+        found: list[Generation | None] = []
+        errors: list[CoordinatorError] = []
+
+        def ask() -> None:
+            try:
+                found.append(self._membership.next_live(number, None))
+            except CoordinatorError as error:
+                errors.append(error)
+
+        waits = threading.Thread(target=ask, daemon=True)
+        waits.start()
+        while waits.is_alive() and not stop_signal.came():
+            waits.join(_LOOK_S)
+        if errors:
+            raise errors[0]
+        return found[0] if found else None
+
+    def _end_without_generation(self) -> int:
+        if stop_signal.came() and not self._membership.left_by_plan:
+            self._membership.leave(TERMINATED, "SIGTERM")
+            return TERMINATED
+        if self._membership.left_by_plan:
+            _say(f"member {self._place.member} is not needed any more")
+            self._membership.leave(0)
+            return 0
+        _say("the other members took this one for lost; it starts again")
+        return TRY_AGAIN
+
+    def _run_generation(self, found: Generation) -> int | None:
+        """None: a newer generation is there. Else the exit code of the member."""
+        count = self._given.nproc
+        framework = self._given.framework
+        environments = [
+            variables(found, self._place, count, local_rank, framework)
+            for local_rank in range(count)
+        ]
+        _say(
+            f"generation {found.number}: ranks {environments[0]['RANK']} to {environments[-1]['RANK']} "
+            f"of {environments[0]['WORLD_SIZE']}"
+        )
+        children = ChildProcesses(self._given.command, environments)
+        try:
+            return self._watch(found, children)
+        finally:
+            children.stop(self._given.stop_wait)
+
+    def _watch(self, found: Generation, children: ChildProcesses) -> int | None:
+        while True:
+            if self._outdated(found):
+                return None
+            if stop_signal.came():
+                children.stop(self._given.stop_wait)
+                self._membership.leave(TERMINATED, "SIGTERM")
+                return TERMINATED
+            if children.all_done():
+                self._membership.leave(0)
+                return 0
+            code = children.failed_code()
+            if code is not None:
+                return self._failed(found, children, code)
+            self._membership.wait_change(self._membership.newest, _LOOK_S)
+
+    def _failed(self, found: Generation, children: ChildProcesses, code: int) -> int | None:
+        end_s = time.monotonic() + (NEIGHBOUR_WITHIN_S if found.size > 1 else 0.0)
+        lines = children.last_lines()
+        children.stop(self._given.stop_wait)
+        while time.monotonic() < end_s and not stop_signal.came():
+            if self._outdated(found):
+                return None
+            time.sleep(_LOOK_S)
+        _say(f"a process of generation {found.number} ended with code {code}")
+        self._membership.leave(code, lines)
+        return code
+
+    def _outdated(self, found: Generation) -> bool:
+        newest = self._membership.newest
+        return newest.over or newest.number > found.number
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    given = _parser().parse_args(arguments)
+    if given.command[:1] == ["--"]:
+        given.command = given.command[1:]
+    if not given.command:
+        _say("a command is needed: lockstep-launch -- python train.py")
+        return BAD_USAGE
+    stop_signal.install()
+    try:
+        client = coordinator()
+        if client is None:
+            _say("LOCKSTEP_COORDINATOR is not set, so the command runs once, as one process")
+            os.execvp(given.command[0], given.command)
+        place = pod_place()
+        if given.nproc is None:
+            given.nproc = 1 if given.framework else max(1, place.gpus)
+        return Launcher(Membership(client, place).start(), given).run()
+    except (BadVariable, CoordinatorError) as error:
+        _say(str(error))
+        return BAD_USAGE if isinstance(error, BadVariable) else 1
+    except OSError as error:
+        _say(f"{given.command[0]}: {error.strerror or error}")
+        return 127
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=PROGRAM, description="run a command in each generation of an elastic Job"
+    )
+    parser.add_argument(
+        "--nproc",
+        type=_count,
+        metavar="N",
+        help="processes of this member (default: its GPUs, at least 1; with --for 1)",
+    )
+    parser.add_argument(
+        "--for",
+        dest="framework",
+        default="",
+        choices=[name for name in FRAMEWORKS if name],
+        help="set the variables of this framework, too",
+    )
+    parser.add_argument(
+        "--stop-wait",
+        type=_seconds,
+        default=30.0,
+        metavar="SECONDS",
+        help="from SIGTERM to SIGKILL (default: 30)",
+    )
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
+    return parser
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 1024:
+        raise argparse.ArgumentTypeError(f'"{text}" is not a number from 1 to 1024')
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = -1.0
+    if not 0 <= found <= 86400:
+        raise argparse.ArgumentTypeError(f'"{text}" is not a number of seconds from 0 to 86400')
+    return found
+
+
+def _say(sentence: str) -> None:
+    print(f"{PROGRAM}: {sentence}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,158 @@
+"""One process of a member towards the coordinator: it joins, watches the generations by long poll, and
+acknowledges those that it is in."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+
+from .client import CoordinatorClient, CoordinatorError, RequestRefused, Stale, Unreachable
+from .environment import PodPlace
+from .generation import LIVE, NOTHING, Generation, parse
+
+POLL_S = 10  # also the heartbeat
+_FIRST_PAUSE_S, _MOST_PAUSE_S = 0.1, 3.0
+_log = logging.getLogger("lockstep_train")
+
+
+class Membership:
+    """The newest generation, kept up to date by a thread. All methods may be called from any thread."""
+
+    def __init__(self, client: CoordinatorClient, place: PodPlace) -> None:
+        self.client, self.place = client, place
+        self._changed = threading.Condition()
+        self._newest = NOTHING
+        self._refused: CoordinatorError | None = None
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="lockstep-watch", daemon=True)
+
+    def start(self) -> Membership:
+        """Join. Waits while the coordinator cannot be reached."""
+        self.client.insist("/v1/join", self.place.join_request())
+        self._thread.start()
+        return self
+
+    @property
+    def newest(self) -> Generation:
+        with self._changed:
+            return self._newest
+
+    @property
+    def left_by_plan(self) -> bool:
+        """This process may end: the Job is over, or the newest generation does without it on purpose."""
+        newest = self.newest
+        return newest.over or self.place.member in newest.leaving
+
+    def next_live(self, after: int, step: int | None) -> Generation | None:
+        """Acknowledge the next generation after number `after`, and wait until it is live. None: this
+        process is not in it and ends, or the Job is over. `step`: steps taken; None: not known."""
+        answered = 0  # the generation that was acknowledged
+        while True:
+            newest = self.newest
+            if newest.over:
+                return None
+            if newest.number > after:
+                inside = newest.find(self.place.member, self.place.incarnation)
+                if inside is not None and newest.state == LIVE:
+                    return newest
+                again = answered == newest.number and not newest.acknowledged
+                belongs = inside is not None or after > 0
+                if belongs and newest.state != LIVE and (answered < newest.number or again):
+                    self._acknowledge(newest, step)
+                    answered = newest.number
+                if inside is None and after > 0:
+                    return None
+            self.wait_change(newest, 1.0)
+
+    def _acknowledge(self, generation: Generation, step: int | None) -> None:
+        body = {**self.place.identity(), "generation": generation.number, "step": step}
+        try:
+            answer = self.client.insist("/v1/ack", body, within_s=POLL_S)
+        except Stale:
+            return  # superseded: the watch brings the newer one
+        except Unreachable as error:
+            _log.warning("acknowledging generation %s: %s", generation.number, error)
+            return
+        if answer.get("counted") is False:
+            _log.warning(
+                "stopped after step %s, but generation %s stops after %s",
+                step,
+                generation.number,
+                answer.get("stop_after_step"),
+            )
+
+    def wait_change(self, seen: Generation, timeout_s: float) -> Generation:
+        """The newest generation, as soon as it differs from `seen` or after the time."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._newest != seen or self._refused, timeout_s)
+            if self._refused is not None:
+                raise self._refused
+            return self._newest
+
+    def leave(self, code: int, message: str = "") -> None:
+        """Say that this process ends. An unreachable coordinator is not waited for long."""
+        self._closed.set()
+        body = {**self.place.identity(), "code": code, "message": message[-4000:]}
+        try:
+            self.client.insist("/v1/leave", body, within_s=5.0)
+        except CoordinatorError as error:
+            _log.warning("leaving: %s", error)
+
+    def _watch(self) -> None:
+        pause_s = _FIRST_PAUSE_S
+        while not self._closed.is_set():
+            if self._polled():
+                pause_s = _FIRST_PAUSE_S
+                continue
+            self._closed.wait(pause_s * random.uniform(0.5, 1.0))
+            pause_s = min(_MOST_PAUSE_S, pause_s * 2)
+
+    def _polled(self) -> bool:
+        """One poll; False: try again after a pause."""
+        try:
+            self._poll()
+        except Stale as error:
+            if error.must_join:
+                self._join_again()
+            return False
+        except RequestRefused as error:
+            self._fail(error)
+            return False
+        except (Unreachable, ValueError) as error:
+            _log.info("the coordinator: %s", error)
+            return False
+        return True
+
+    def _poll(self) -> None:
+        seen = self.newest
+        waits_for_live = seen.number > 0 and seen.state != LIVE
+        query = {
+            **self.place.identity(),
+            "after": seen.number - 1 if waits_for_live else seen.number,
+            "wait": POLL_S,
+            "state": LIVE if waits_for_live else None,
+        }
+        started = time.monotonic()
+        found = parse(self.client.get("/v1/generation", query, timeout_s=POLL_S + 10) or {})
+        with self._changed:
+            if found.number >= self._newest.number:
+                self._newest = found
+                self._changed.notify_all()
+        if found == seen and time.monotonic() - started < 0.05:
+            self._closed.wait(0.2)  # an answer at once without news: never a busy loop
+
+    def _join_again(self) -> None:
+        try:
+            self.client.post("/v1/join", self.place.join_request())
+        except Stale as error:  # a newer process speaks for this member
+            self._fail(error)
+        except CoordinatorError as error:
+            _log.info("joining again: %s", error)
+
+    def _fail(self, error: CoordinatorError) -> None:
+        with self._changed:
+            self._refused = error
+            self._changed.notify_all()
+        self._closed.set()

@@ -1,0 +1,137 @@
+"""The rendezvous backend `lockstep` of torchrun: the coordinator says who is there.
+
+torchrun --rdzv-backend=lockstep finds it by the entry point `torchrun.handlers` (PyTorch 2.5 or newer). For older
+versions `python -m lockstep_train.torchrun` takes torchrun's arguments. The coordinator is named by the
+variables that the plugin `elastic` sets; --rdzv-endpoint is not used."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from torch.distributed import TCPStore
+from torch.distributed.elastic.rendezvous import api
+
+from .environment import coordinator, pod_place
+from .generation import Generation
+from .membership import Membership
+
+BACKEND = "lockstep"
+STORE_WITHIN = timedelta(seconds=60)
+
+
+class LockstepRendezvous(api.RendezvousHandler):  # type: ignore[misc]
+    """One torchrun agent as a member. A newer generation makes torchrun start its workers again without
+    counting a restart, also when the size shrinks."""
+
+    def __init__(self, membership: Membership, run_id: str) -> None:
+        self._membership, self._run_id = membership, run_id
+        self._started = self._closed = False
+        self._number = 0
+
+    def get_backend(self) -> str:
+        return BACKEND
+
+    @property
+    def use_agent_store(self) -> bool:
+        return False
+
+    def get_run_id(self) -> str:
+        return self._run_id
+
+    def next_rendezvous(self) -> Any:
+        """The agents' store, this agent's rank and their number, for the next generation."""
+        if not self._started:
+            self._membership.start()
+            self._started = True
+        found = self._membership.next_live(self._number, None)
+        if found is None:
+            raise self._not_in_it()
+        self._number = found.number
+        place = self._membership.place
+        mine = found.find(place.member, place.incarnation)
+        assert mine is not None, "next_live() gives generations that this member is in"
+        # The workers inherit them.
+        os.environ["LOCKSTEP_GENERATION"] = str(found.number)
+        os.environ["LOCKSTEP_INCARNATION"] = str(place.incarnation)
+        store = TCPStore(
+            found.leader_address, found.leader_port, None, mine.rank == 0, STORE_WITHIN
+        )
+        return self._answer(store, mine.rank, found)
+
+    def _answer(self, store: Any, rank: int, found: Generation) -> Any:
+        """RendezvousInfo, or the tuple of PyTorch before 2.4."""
+        info = getattr(api, "RendezvousInfo", None)
+        if info is None:
+            return store, rank, found.size
+        first = api.RendezvousStoreInfo.build(rank, store, found.leader_address)
+        return info(store, rank, found.size, first)
+
+    def _not_in_it(self) -> BaseException:
+        sentence = f"member {self._membership.place.member} is in no newer generation"
+        if self._membership.left_by_plan:
+            self._membership.leave(0)
+            self._closed = True
+            graceful = getattr(api, "RendezvousGracefulExitError", None)
+            found: BaseException = SystemExit(0) if graceful is None else graceful(sentence)
+            return found
+        return api.RendezvousError(f"{sentence}: the others took it for lost; start it again")  # type: ignore[no-any-return]
+
+    def is_closed(self) -> bool:
+        return self._closed or self._membership.newest.over
+
+    def set_closed(self) -> None:
+        self._closed = True
+
+    def num_nodes_waiting(self) -> int:
+        """1: there is a newer generation, and the workers must start again."""
+        newest = self._membership.newest
+        return int(newest.over or newest.number > self._number)
+
+    def shutdown(self) -> bool:
+        """torchrun ends. It calls this while the error is handled that ends it, if there is one."""
+        error = sys.exc_info()[1]
+        if self._started and not self._closed:
+            self._membership.leave(0 if error is None else 1, "" if error is None else str(error))
+        self._closed = True
+        return True
+
+
+def create(parameters: Any) -> LockstepRendezvous:
+    client = coordinator()
+    if client is None:
+        raise ValueError(
+            "--rdzv-backend=lockstep: LOCKSTEP_COORDINATOR is not set; the plugin elastic of a Job sets it"
+        )
+    return LockstepRendezvous(Membership(client, pod_place()), str(parameters.run_id))
+
+
+def handler() -> Callable[[Any], LockstepRendezvous]:
+    """The entry point of the group `torchrun.handlers`."""
+    return create
+
+
+def main() -> int:
+    """torchrun with the backend registered, for PyTorch before 2.5."""
+    from torch.distributed import run
+
+    registry = api.rendezvous_handler_registry
+    if BACKEND not in getattr(registry, "_registry", {}):
+        registry.register(BACKEND, create)
+    arguments = sys.argv[1:]
+    if not any(each.startswith(("--rdzv_backend", "--rdzv-backend")) for each in arguments):
+        arguments = [f"--rdzv_backend={BACKEND}", *arguments]
+    try:
+        run.main(arguments)
+    except api.RendezvousError as error:
+        if type(error).__name__ != "RendezvousGracefulExitError":
+            raise
+        print(f"torchrun: {error}", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

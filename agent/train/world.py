@@ -1,0 +1,89 @@
+"""`World`: the processes that train together for one generation."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from .agreement import LoneAgreement, TorchAgreement, process_group
+
+NO_STEP = -1
+
+
+class Source(Protocol):
+    """Where a world learns that it is to stop."""
+
+    def newest(self) -> tuple[int, int]:
+        """(newest generation known, step after which the present one stops; NO_STEP: at the next)."""
+
+    def report(self, generation: int, step: int, samples: int) -> None:
+        """So many steps were taken, and this rank took so many samples in this generation. Costs no wait."""
+
+
+class World:
+    """rank, size                of this process among all of the generation
+    local_rank, local_size    among those of its pod
+    generation                number; grows with each change
+    previous_size             of the generation before; 0: this is the first
+    restarts                  a change of size ends the process (lockstep-launch, torchrun): save when over()"""
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        rank: int = 0,
+        size: int = 1,
+        local_rank: int = 0,
+        local_size: int = 1,
+        generation: int = 1,
+        leader: tuple[str, int] | None = None,
+        previous_size: int = 0,
+        restarts: bool = False,
+    ) -> None:
+        self.rank, self.size, self.generation = rank, size, generation
+        self.local_rank, self.local_size = local_rank, local_size
+        self.previous_size, self.restarts = previous_size, restarts
+        self._leader, self._source = leader, source
+        self._agreement: LoneAgreement | TorchAgreement | None = None
+        self.samples = 0  # that this rank took; Order counts them
+        self.ended = False  # over() said so
+
+    @property
+    def scale_changed(self) -> bool:
+        """The size differs from the generation before: the time for rules about learning rates."""
+        return self.previous_size not in (0, self.size)
+
+    def torch(self) -> dict[str, Any]:
+        """Arguments of torch.distributed.init_process_group besides the backend."""
+        if self._leader is None:
+            return {"init_method": "env://", "rank": self.rank, "world_size": self.size}
+        address, port = self._leader
+        host = f"[{address}]" if ":" in address else address
+        return {"init_method": f"tcp://{host}:{port}", "rank": self.rank, "world_size": self.size}
+
+    def over(self, step: int) -> bool:
+        """Whether this generation ends after this step: the same answer on every rank. Call it on all
+        ranks after each step, with the number of steps taken; end the turn when it is true.
+
+        With a process group of PyTorch it is one asynchronous all-reduce of two integers. Without one,
+        a single process asks nobody; several must take each step together by some other means."""
+        if self.ended:
+            return True
+        if self._agreement is None:
+            group = process_group()
+            self._agreement = LoneAgreement() if group is None else TorchAgreement(group)
+        self._source.report(self.generation, step, self.samples)
+        agreed = self._agreement.exchange(self._source.newest())
+        if agreed is not None:
+            generation, stop_after = agreed
+            self.ended = generation > self.generation and step >= stop_after
+        if self.ended:
+            self.settle()
+        return self.ended
+
+    def settle(self) -> None:
+        """Wait for the exchange that over() started last. worlds() does it at the end of a turn."""
+        if self._agreement is not None and process_group() is not None:
+            self._agreement.settle()
+
+    def __repr__(self) -> str:
+        return f"World(rank {self.rank} of {self.size}, generation {self.generation})"

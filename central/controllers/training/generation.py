@@ -1,0 +1,146 @@
+"""Values of the coordinator's membership: processes, places, generations, and the errors of stale callers."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from central.model.json_types import Json, ReadOnlyJson
+
+PROPOSED, LIVE = "proposed", "live"
+PORTS = 1000  # the leader's port differs between this many successive generations
+
+
+class Stale(Exception):
+    """The caller is older than what the coordinator knows. It is told the newest generation."""
+
+
+class NotJoined(Stale):
+    """The coordinator does not know this process; it must join (again)."""
+
+
+class NotAllowed(Exception):
+    """The request cannot be granted, with the reason as a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What the scheduler says of a member's pod."""
+
+    path: tuple[str, ...] = ()  # its domains, widest first; the last one is the node
+    pod: str = ""
+    uid: str = ""
+    ended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SizePlan:
+    """Which members the scheduler wants. A plan with a lower version than the present one is ignored."""
+
+    version: int
+    members: tuple[int, ...]
+    places: Mapping[int, Place] = field(default_factory=dict)
+    leave_by: float | None = None  # by this time (seconds) pods that leave are deleted
+    reason: str = ""
+    least: int = 0  # 0: as the coordinator was started
+    over: bool = False  # the Job has ended
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process that joined as a member. A restarted one has a higher incarnation."""
+
+    member: int
+    incarnation: int
+    address: str
+    pod: str = ""
+    uid: str = ""
+    node: str = ""
+    island: str = ""
+    gpus: int = 0
+    since: int = 0  # the first live generation that had it; 0: none yet
+
+    def json(self) -> Json:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    @classmethod
+    def read(cls, data: ReadOnlyJson) -> "Process":
+        return cls(**{name: data[name] for name in cls.__slots__ if name in data})
+
+
+@dataclass(slots=True)
+class Generation:
+    """One agreed membership. Times in seconds."""
+
+    number: int
+    processes: tuple[Process, ...]  # by rank
+    reason: str
+    state: str = PROPOSED
+    proposed_at: float = 0.0
+    leave_by: float | None = None
+    leaving: tuple[int, ...] = ()  # members of the live generation that are not in this one
+    stop_after_step: int | None = None
+    acknowledged: dict[int, int | None] = field(default_factory=dict)  # member: steps it has taken
+
+    def incarnations(self) -> dict[int, int]:
+        return {one.member: one.incarnation for one in self.processes}
+
+    def stopped(self) -> bool:
+        """Whether a member said at which step it stopped, so that the step is final."""
+        return any(step is not None for step in self.acknowledged.values())
+
+    def snapshot(self) -> Json:
+        return {
+            "number": self.number,
+            "processes": [one.json() for one in self.processes],
+            "reason": self.reason,
+            "state": self.state,
+            "leaving": list(self.leaving),
+            "stop_after_step": self.stop_after_step,
+            "acknowledged": sorted([key, step] for key, step in self.acknowledged.items()),
+        }
+
+    @classmethod
+    def restore(cls, data: ReadOnlyJson, now: float) -> "Generation":
+        return cls(
+            data["number"],
+            tuple(map(Process.read, data["processes"])),
+            data["reason"],
+            data["state"],
+            now,
+            None,
+            tuple(data["leaving"]),
+            data["stop_after_step"],
+            dict(data["acknowledged"]),
+        )
+
+
+def ranked(processes: Iterable[Process], places: Mapping[int, Place]) -> tuple[Process, ...]:
+    """In topology order: members of one domain, node and island have successive ranks."""
+
+    def key(one: Process) -> tuple[tuple[str, ...], str, str, int]:
+        place = places.get(one.member)
+        return (place.path if place else (), one.node, one.island, one.member)
+
+    return tuple(sorted(processes, key=key))
+
+
+def member_list(generation: Generation) -> list[dict[str, Any]]:
+    """As GET /v1/generation shows them. local: index among the members on the same node."""
+    on_node: dict[str, int] = {}
+    found = []
+    for rank, one in enumerate(generation.processes):
+        node = one.node or one.address
+        local = on_node.get(node, 0)
+        on_node[node] = local + 1
+        found.append(
+            {
+                "member": one.member,
+                "rank": rank,
+                "address": one.address,
+                "node": one.node,
+                "local": local,
+                "incarnation": one.incarnation,
+                "since": one.since,
+            }
+        )
+    return found

@@ -1,0 +1,481 @@
+"""Which processes of an elastic Job train together.
+
+A generation is proposed, acknowledged by all its members, then live. Its number only grows. At most one is
+proposed and one is live; a change while one is proposed supersedes it under the next number. The proposal names
+those who leave as well: they acknowledge the step at which they stopped, or are waited for until leave_by.
+
+- Growth is proposed when the planned members have joined, or `hold_s` after the first of them did. So those who
+  train do not wait for pods that start.
+- A loss, and a plan that takes members away, is proposed at once, with those who have joined.
+- A newcomer that does not acknowledge within `join_wait_s` is taken out of the proposal and comes with a later one.
+- With fewer than `least` members a proposal does not become live. After `below_s` the Job is over.
+
+A process is lost when it says so, when a younger one joins under its number, when it is silent for `ended_s` and
+the scheduler says that its pod ended, or when it is silent for `silent_s`.
+
+Design: docs/design/0059-coordinator.md
+"""
+
+from dataclasses import dataclass, field, replace
+
+from central.controllers.training.generation import (
+    LIVE,
+    PORTS,
+    Generation,
+    NotAllowed,
+    Process,
+    SizePlan,
+    Stale,
+    member_list,
+    ranked,
+)
+from central.controllers.training.roster import Failure, Roster
+from central.model.json_types import Json, ReadOnlyJson
+
+_AHEAD = 1_000_000  # a member may know a number that is higher by this much than what was stored
+_STEPS_TO_STOP = 2  # reports of one step are in flight when the stop is decided
+_LATEST_S = 600.0  # a process that never acknowledges delays a resize no more often than this
+TOLD_TO_END = 143  # the exit code of a process that got SIGTERM: neither done nor failed
+_NEVER = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class MembershipRules:
+    """Seconds, numbers of members, and the first port of the leaders' stores."""
+
+    least: int = 1
+    most: int = 1024
+    spares: int = 0
+    join_wait_s: float = 30.0
+    hold_s: float = 30.0
+    below_s: float = 600.0
+    ended_s: float = 10.0
+    silent_s: float = 30.0
+    leave_s: float = 30.0  # leave_by of a plan that has none
+    stuck_s: float = 0.0  # a member that does not acknowledge for this long is given up; 0: never
+    port: int = 28701
+
+
+@dataclass(slots=True)
+class Membership:
+    rules: MembershipRules
+    number: int = 0  # the highest that was ever given
+    live: Generation | None = None
+    proposal: Generation | None = None
+    plan: SizePlan | None = None
+    over: str = ""  # why the Job is over; empty: it is not
+    roster: Roster = field(default_factory=Roster)
+    version: int = 0  # grows with each change that members must learn of, or that must be stored
+    _below_since: float | None = None
+
+    # -- what members ask
+
+    @property
+    def is_done(self) -> bool:
+        """The Job is over, and no members are missing."""
+        return bool(self.over) and self._below_since is None
+
+    @property
+    def newest(self) -> Generation | None:
+        return self.proposal or self.live
+
+    @property
+    def mark(self) -> tuple[int, int]:
+        """What must be stored before members learn of it: the highest number, and the live generation's."""
+        return self.number, self.live.number if self.live else 0
+
+    def present(self) -> dict[int, int]:
+        """Incarnations of the processes that joined and are not lost."""
+        return self.roster.incarnations()
+
+    def answer(self, now: float, member: int | None = None) -> Json:
+        """The newest generation, as GET /v1/generation returns it."""
+        newest = self.newest
+        if newest is None:
+            empty: Json = {"generation": self.number, "state": "waiting", "members": [], "size": 0}
+            rest = {"leader": None, "reason": "", "stop_after_step": None}
+            return {**empty, **rest, **self._common((), None, now), "acknowledged": False}
+        leader = newest.processes[0]
+        return {
+            "generation": newest.number,
+            "state": newest.state,
+            "members": member_list(newest),
+            "size": len(newest.processes),
+            "leader": {"address": leader.address, "port": self.rules.port + newest.number % PORTS},
+            "reason": newest.reason,
+            "stop_after_step": newest.stop_after_step,
+            **self._common(newest.leaving, newest.leave_by, now),
+            "acknowledged": newest.state == LIVE or member in newest.acknowledged,
+        }
+
+    def _common(self, leaving: tuple[int, ...], leave_by: float | None, now: float) -> Json:
+        return {
+            "leaving": list(leaving),
+            "leave_in_s": None if leave_by is None else round(max(0.0, leave_by - now), 3),
+            "live": self.live.number if self.live else 0,
+            "over": bool(self.over),
+            "over_reason": self.over,
+        }
+
+    def has_changed(self, after: int, *, live: bool = False) -> bool:
+        """Whether a long poll is to be answered now. live: wait until a generation above `after` is live."""
+        newest = self.newest
+        if self.over:
+            return True
+        if newest is None:
+            return self.number > after
+        if live and newest.state != LIVE:
+            return newest.number > after + 1
+        return newest.number > after
+
+    def unacknowledged(self, member: int) -> bool:
+        """Whether the proposal waits for this member."""
+        proposal = self.proposal
+        if proposal is None or member in proposal.acknowledged:
+            return False
+        return member in proposal.incarnations() or member in proposal.leaving
+
+    # -- what members say
+
+    def join(self, now: float, process: Process) -> int:
+        """The newest number. Joining twice changes nothing. Raises Stale, NotAllowed."""
+        self._check_claim(process)
+        if self.roster.join(now, process):
+            self.version += 1
+        self.advance(now)
+        return self.number
+
+    def _check_claim(self, process: Process) -> None:
+        """A planned member's number belongs to its pod."""
+        if process.member >= self.rules.most:
+            raise NotAllowed(f"member {process.member}: the Job has at most {self.rules.most}")
+        place = self.plan.places.get(process.member) if self.plan else None
+        if place and place.pod and (place.pod, place.uid) != (process.pod, process.uid):
+            raise NotAllowed(f"member {process.member} is pod {place.pod}, not {process.pod}")
+
+    def heard(self, now: float, member: int, incarnation: int) -> None:
+        """Raises NotJoined."""
+        self.roster.of(member, incarnation).heard = now
+
+    def poll(self, now: float, member: int, incarnation: int, *, opened: bool) -> None:
+        """A long poll of the process was opened or closed. Raises NotJoined."""
+        there = self.roster.of(member, incarnation)
+        there.heard = now
+        there.polls = max(0, there.polls + (1 if opened else -1))
+
+    def raise_number(self, now: float, number: int) -> None:
+        """A member has seen this generation. If that is above all that was stored, the stored state is old: what
+        is live is unknown, and numbers go on above. Raises NotAllowed."""
+        if number <= self.number:
+            return
+        if number > self.number + _AHEAD:
+            raise NotAllowed(f"generation {number} is far above {self.number}")
+        self.number = number
+        self.live = self.proposal = None
+        self._below_since = None
+        for one in self.roster.present.values():
+            one.waiting_since = now
+        self.version += 1
+
+    def ack(self, now: float, member: int, incarnation: int, number: int, step: int | None) -> Json:
+        """Raises Stale, NotJoined."""
+        self.heard(now, member, incarnation)
+        live, proposal = self.live, self.proposal
+        if live is not None and number == live.number and proposal is None:
+            return self._ack_answer(counted=True, stop=None)
+        if proposal is None or number != proposal.number:
+            raise Stale(f"generation {number} is over")
+        is_in = proposal.incarnations().get(member) == incarnation
+        if not is_in and member not in proposal.leaving:
+            raise Stale(f"member {member} is not in generation {number}")
+        stop = proposal.stop_after_step
+        was_live = live is not None and live.incarnations().get(member) == incarnation
+        if was_live and step is not None and stop is not None and step < stop:
+            return self._ack_answer(counted=False, stop=stop)
+        if member not in proposal.acknowledged:
+            proposal.acknowledged[member] = step if was_live else None
+            self.version += 1
+        self.advance(now)
+        return self._ack_answer(counted=True, stop=stop)
+
+    @staticmethod
+    def _ack_answer(*, counted: bool, stop: int | None) -> Json:
+        return {"counted": counted, "stop_after_step": stop}
+
+    def report(self, now: float, member: int, incarnation: int, number: int, step: int) -> Json:
+        """A member of the live generation has taken `step` steps. Raises Stale, NotJoined."""
+        self.heard(now, member, incarnation)
+        live, proposal = self.live, self.proposal
+        if live is None or number != live.number:
+            raise Stale(f"generation {number} is not live")
+        if live.incarnations().get(member) != incarnation:
+            raise Stale(f"member {member} is not in generation {number}")
+        there = self.roster.present[member]
+        there.step = max(there.step, step)
+        if proposal is not None and not proposal.stopped():
+            stop = proposal.stop_after_step
+            if stop is None or step > stop:
+                proposal.stop_after_step = step + _STEPS_TO_STOP
+                self.version += 1
+        stop = proposal.stop_after_step if proposal is not None else None
+        return {"generation": self.number, "stop_after_step": stop}
+
+    def leave(self, now: float, member: int, incarnation: int, code: int, message: str) -> None:
+        """The process ends: 0 when its work is done, else it failed. Raises NotJoined."""
+        there = self.roster.of(member, incarnation)
+        if code == 0 and not self._leaves(member):
+            self.roster.done.add(member)
+        elif code not in (0, TOLD_TO_END) and self._is_wanted(member):
+            self.roster.note_failure(Failure(member, there.process.incarnation, code, message))
+        self._lose(member)
+        self.advance(now)
+
+    def _leaves(self, member: int) -> bool:
+        return not self._is_wanted(member) or bool(
+            self.proposal and member in self.proposal.leaving
+        )
+
+    # -- what the scheduler says
+
+    def set_plan(self, now: float, plan: SizePlan) -> None:
+        if self.plan is not None and plan.version < self.plan.version:
+            return
+        if plan.leave_by is None:
+            plan = replace(plan, leave_by=now + self.rules.leave_s)
+        self.plan = plan
+        if plan.over:
+            self._end(plan.reason or "the Job has ended")
+        self.advance(now)
+
+    # -- what follows
+
+    def advance(self, now: float) -> float:
+        """Draws all conclusions. Returns when to call again if nothing is said meanwhile."""
+        if self.over:
+            return _NEVER
+        self._drop_silent(now)
+        self._propose(now)
+        self._settle(now)
+        self._propose(now)
+        self._watch_least(now)
+        return self._next_time(now)
+
+    def _drop_silent(self, now: float) -> None:
+        for member, one in list(self.roster.present.items()):
+            if one.polls:
+                one.heard = now
+            silent = now - one.heard
+            place = self.plan.places.get(member) if self.plan else None
+            ended = place is not None and place.ended and place.uid in ("", one.process.uid)
+            lost = silent >= self.rules.silent_s or (ended and silent >= self.rules.ended_s)
+            if lost or self._is_stuck(now, member):
+                self._lose(member)
+
+    def _is_stuck(self, now: float, member: int) -> bool:
+        proposal, live = self.proposal, self.live
+        if not self.rules.stuck_s or proposal is None or live is None:
+            return False
+        late = now >= proposal.proposed_at + self.rules.stuck_s
+        return late and member in live.incarnations() and self.unacknowledged(member)
+
+    def _lose(self, member: int) -> None:
+        if self.roster.present.pop(member, None) is not None:
+            self.version += 1
+
+    def _is_wanted(self, member: int) -> bool:
+        return self.plan is None or member in self.plan.members
+
+    def _wanted(self) -> int:
+        """How many members a full generation has."""
+        most = self.rules.most if self.plan is None else len(self.plan.members)
+        return max(self._least(), most - self.rules.spares - len(self.roster.done))
+
+    def _least(self) -> int:
+        least = self.plan.least if self.plan and self.plan.least else self.rules.least
+        return max(1, least - len(self.roster.done))
+
+    def _target(self, now: float) -> dict[int, Process]:
+        """The members of the next generation: of those present, first those who are in the newest one."""
+        newest = self.newest
+        inside = newest.incarnations() if newest else {}
+        found = [
+            one.process
+            for member, one in self.roster.present.items()
+            if self._is_wanted(member) and member not in self.roster.done and one.not_before <= now
+        ]
+        found.sort(key=lambda one: (inside.get(one.member) != one.incarnation, one.member))
+        return {one.member: one for one in found[: self._wanted()]}
+
+    def _propose(self, now: float) -> None:
+        target, newest = self._target(now), self.newest
+        if not target:
+            return
+        inside = newest.incarnations() if newest else {}
+        outside = {member: one.incarnation for member, one in target.items()}
+        gone = [m for m, number in inside.items() if outside.get(m) != number]
+        gone = [member for member in gone if member not in self.roster.done or self.proposal]
+        come = [member for member, number in outside.items() if inside.get(member) != number]
+        if newest is None:
+            if self._gathered(now, come, len(target), self.rules.join_wait_s):
+                self._new_proposal(now, target, "start")
+        elif gone:
+            self._new_proposal(now, target, self._why_gone(gone))
+        elif come and not self.roster.done and self._may_grow(now, come, len(target)):
+            self._new_proposal(now, target, self._reason(f"{len(come)} joined"))
+
+    def _may_grow(self, now: float, come: list[int], size: int) -> bool:
+        if self.proposal is not None:
+            return len(self.proposal.processes) < self._least() <= size
+        return self._gathered(now, come, size, self.rules.hold_s)
+
+    def _gathered(self, now: float, come: list[int], size: int, wait_s: float) -> bool:
+        """Whether all that can come are here, or the first of those who came has waited long enough."""
+        if size < self._least():
+            return False
+        if size >= self._wanted():
+            return True
+        return now - min(self.roster.present[member].waiting_since for member in come) >= wait_s
+
+    def _why_gone(self, gone: list[int]) -> str:
+        planned = [member for member in gone if not self._is_wanted(member)]
+        if planned:
+            return self._reason(f"{len(planned)} leave")
+        return f"{len(gone)} lost"
+
+    def _reason(self, otherwise: str) -> str:
+        return (self.plan.reason if self.plan else "") or otherwise
+
+    def _new_proposal(self, now: float, target: dict[int, Process], reason: str) -> None:
+        before, live = self.proposal, self.live
+        self.number += 1
+        leaving: tuple[int, ...] = ()
+        stop = before.stop_after_step if before else None
+        if live is not None:
+            inside = live.incarnations()
+            there = self.present()
+            leaving = tuple(m for m in sorted(inside) if m not in target and m in there)
+            steps = [self.roster.present[m].step for m in inside if m in there]
+            if stop is None and max(steps, default=-1) >= 0:
+                stop = max(steps) + _STEPS_TO_STOP
+        places = self.plan.places if self.plan else {}
+        leave_by = self.plan.leave_by if self.plan else None
+        self.proposal = Generation(
+            self.number,
+            ranked(target.values(), places),
+            reason,
+            proposed_at=now,
+            leave_by=(leave_by if leave_by is not None else now + self.rules.leave_s)
+            if leaving
+            else None,
+            leaving=leaving,
+            stop_after_step=stop,
+        )
+        self.version += 1
+
+    def _settle(self, now: float) -> None:
+        proposal = self.proposal
+        if proposal is None:
+            return
+        if now >= proposal.proposed_at + self.rules.join_wait_s:
+            self._drop_late(now, proposal)
+        if len(proposal.processes) < self._least():
+            return
+        present = self.present()
+        for one in proposal.processes:
+            if present.get(one.member) != one.incarnation:
+                return
+            if one.member not in proposal.acknowledged:
+                return
+        patient = proposal.leave_by is not None and now < proposal.leave_by
+        if patient and any(self._still_here(m, proposal) for m in proposal.leaving):
+            return
+        self._make_live(proposal)
+
+    def _still_here(self, member: int, proposal: Generation) -> bool:
+        return member in self.roster.present and member not in proposal.acknowledged
+
+    def _drop_late(self, now: float, proposal: Generation) -> None:
+        """Takes newcomers that did not acknowledge out of the proposal, if enough remain without them."""
+        live = self.live.incarnations() if self.live else {}
+        late = [
+            one
+            for one in proposal.processes
+            if one.member not in proposal.acknowledged and live.get(one.member) != one.incarnation
+        ]
+        if not late or len(proposal.processes) - len(late) < self._least():
+            return
+        gone = {one.member for one in late}
+        proposal.processes = tuple(one for one in proposal.processes if one.member not in gone)
+        for member in gone & self.roster.present.keys():
+            there = self.roster.present[member]
+            wait_s = min(_LATEST_S, self.rules.hold_s * 2**there.late)
+            there.late, there.not_before = there.late + 1, now + wait_s
+        self.version += 1
+
+    def _make_live(self, proposal: Generation) -> None:
+        found = []
+        for one in proposal.processes:
+            known = one if one.since else replace(one, since=proposal.number)
+            there = self.roster.present[one.member]
+            there.process, there.step, there.late = known, -1, 0
+            found.append(known)
+        proposal.processes = tuple(found)
+        proposal.state = LIVE
+        self.live, self.proposal = proposal, None
+        self.version += 1
+
+    def _watch_least(self, now: float) -> None:
+        newest = self.newest
+        if newest is not None and not newest.incarnations().keys() - self.roster.done:
+            self._end("all members are done")
+        elif newest is None or not self._is_below(now):
+            self._below_since = None
+        elif self._below_since is None:
+            self._below_since = now
+        elif now >= self._below_since + self.rules.below_s:
+            left, wait = len(self._target(now)), self.rules.below_s
+            self._end(f"{left} of at least {self._least()} members for {wait:g} s")
+
+    def _is_below(self, now: float) -> bool:
+        return len(self._target(now)) < self._least()
+
+    def _end(self, reason: str) -> None:
+        self.over = reason
+        self.version += 1
+
+    def _next_time(self, now: float) -> float:
+        rules = self.rules
+        times = [one.heard + rules.ended_s for one in self.roster.present.values()]
+        times += [one.heard + rules.silent_s for one in self.roster.present.values()]
+        times += [one.waiting_since + rules.hold_s for one in self.roster.present.values()]
+        times += [one.waiting_since + rules.join_wait_s for one in self.roster.present.values()]
+        times += [one.not_before for one in self.roster.present.values()]
+        if self.proposal is not None:
+            times.append(self.proposal.proposed_at + rules.join_wait_s)
+            times.append(self.proposal.proposed_at + rules.stuck_s)
+            times.append(self.proposal.leave_by or _NEVER)
+        if self._below_since is not None:
+            times.append(self._below_since + rules.below_s)
+        return min((time for time in times if time > now), default=_NEVER)
+
+    # -- storing
+
+    def snapshot(self) -> Json:
+        return {
+            "number": self.number,
+            "live": self.live.snapshot() if self.live else None,
+            "proposal": self.proposal.snapshot() if self.proposal else None,
+            **self.roster.snapshot(),
+        }
+
+    @classmethod
+    def restore(cls, rules: MembershipRules, data: ReadOnlyJson, now: float) -> "Membership":
+        """All timers begin anew: the coordinator was away, not its members. Whether the Job is over is found anew: it may
+        have been started again."""
+        roster = Roster.restore(data, now)
+        made = cls(rules, data["number"], roster=roster)
+        made.live = Generation.restore(data["live"], now) if data["live"] else None
+        made.proposal = Generation.restore(data["proposal"], now) if data["proposal"] else None
+        if made.proposal is not None and made.proposal.leaving:
+            made.proposal.leave_by = now + rules.leave_s
+        return made

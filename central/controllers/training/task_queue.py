@@ -1,0 +1,363 @@
+"""One queue of tasks of an elastic Job: who has which task, which are done in the present epoch.
+
+A task is todo, leased (member, incarnation, attempt), done, or set aside after too many failures. Attempts have
+numbers that are never given twice, so an answer to an old lease is recognised whatever happened meanwhile.
+
+Guarantee: each task is done at least once in each epoch or set aside; what is done is not done again, unless a
+restore to a checkpoint undoes it.
+
+Design: docs/design/0059-coordinator.md
+"""
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from central.controllers.training.generation import NotAllowed, Stale
+from central.controllers.training.lease_time import LeaseTime
+from central.controllers.training.permutation import permuted
+from central.controllers.training.task_bitmap import BitMap
+from central.controllers.training.task_source import QueueSettings, TaskSource
+from central.model.json_types import Json, ReadOnlyJson
+
+MOST_RESULTS = 8 << 20  # characters of all results of one epoch
+RESULTS_PART = 1024  # tasks whose results are stored together
+MOST_HELD = 256  # tasks that one member may hold
+_RECENT = 4096  # done tasks whose attempt is remembered, so that the same answer may be sent again
+_MOST_WAIT_S, _LEAST_WAIT_S = 5.0, 0.25
+Owner = tuple[int, int]  # member, incarnation
+
+
+class NoLonger(Stale):
+    """The task belongs to another attempt."""
+
+
+class OtherEpoch(Stale):
+    """The queue is in another epoch."""
+
+    def __init__(self, queue: "TaskQueue") -> None:
+        self.epoch = max(0, queue.epoch)
+        super().__init__(f"queue {queue.name} is in epoch {self.epoch}")
+
+
+class LeaseKey(NamedTuple):
+    """Which lease an owner speaks of."""
+
+    owner: Owner
+    epoch: int
+    task: int
+    attempt: int
+
+
+@dataclass(slots=True)
+class TaskLease:
+    task: int
+    owner: Owner
+    attempt: int
+    since: float
+    until: float
+
+
+class TaskQueue:
+    """Times in seconds."""
+
+    def __init__(
+        self, name: str, settings: QueueSettings, source: TaskSource, first_attempt: int = 1
+    ) -> None:
+        self.name, self.settings, self.source = name, settings, source
+        self.epoch = -1  # none has begun
+        self.done = BitMap(source.total)
+        self.set_aside: dict[int, str] = {}  # why, by task
+        self.results: dict[int, tuple[int, str]] = {}  # attempt and result, by task
+        self.previous: dict[int, tuple[int, str]] = {}  # of the epoch before
+        self.version = 0  # grows with each change that must be stored
+        self.changed_results: set[int] = (
+            set()
+        )  # parts (RESULTS_PART) that were not taken for storing
+        self._leases: dict[int, list[TaskLease]] = {}
+        self._progress: dict[
+            int, tuple[int, int, int]
+        ] = {}  # attempts, failures, resume; todo or leased
+        self._recent: dict[int, int] = {}  # attempt that finished the task
+        self._times = LeaseTime()
+        self._next_attempt = first_attempt
+        self._position = 0  # in the epoch's permutation
+        self._again: list[tuple[int, int]] = []  # heap of (attempts, task) that were given back
+
+    # -- leases
+
+    def lease(self, now: float, owner: Owner, epoch: int, most: int) -> Json:
+        """Raises NotAllowed, OtherEpoch."""
+        if not self.source.complete:
+            raise NotAllowed(f"queue {self.name}: not all of its tasks have been given yet")
+        self.expire(now)
+        if epoch == self.epoch + 1 and (self.epoch < 0 or self.is_over):
+            self._begin(epoch)
+        if epoch > self.epoch:
+            raise OtherEpoch(self)
+        if epoch < self.epoch:
+            return {"tasks": [], "wait_s": 0, "over": True}
+        given: list[Json] = []
+        held = sum(one.owner == owner for one in self._all_leases())
+        most = min(most, MOST_HELD - held)
+        while len(given) < most and (task := self._next_todo()) is not None:
+            given.append(self._give(now, task, owner))
+        if not given and self.settings.speculate and (slow := self._straggler(now, owner)):
+            given.append(self._give(now, slow.task, owner))
+        wait_s = 0.0 if given or self.is_over else self._wait_s(now)
+        return {"tasks": given, "wait_s": wait_s, "over": self.is_over}
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing is todo or leased in the present epoch."""
+        return self.epoch >= 0 and self.done.count + len(self.set_aside) == self.source.total
+
+    def _begin(self, epoch: int) -> None:
+        self.epoch, self.done = epoch, BitMap(self.source.total)
+        self.previous, self.results = self.results, {}
+        self.set_aside = {}
+        self._forget_leases()
+        self.version += 1
+
+    def _forget_leases(self) -> None:
+        self._leases, self._progress, self._recent = {}, {}, {}
+        self._position, self._again = 0, []
+
+    def _next_todo(self) -> int | None:
+        """In the epoch's order, those that were never given before those that came back."""
+        total = self.source.total
+        while self._position < total:
+            task = permuted(self._position, total, self.settings.seed, self.epoch)
+            self._position += 1
+            if self._is_todo(task) and task not in self._progress:
+                return task
+        while self._again:
+            attempts, task = heapq.heappop(self._again)
+            if self._is_todo(task) and self._of(task)[0] == attempts:
+                return task
+        return None
+
+    def _is_todo(self, task: int) -> bool:
+        return task not in self.done and task not in self.set_aside and task not in self._leases
+
+    def _of(self, task: int) -> tuple[int, int, int]:
+        return self._progress.get(task, (0, 0, 0))
+
+    def _give(self, now: float, task: int, owner: Owner) -> Json:
+        attempts, failures, resume = self._of(task)
+        self._progress[task] = (attempts + 1, failures, resume)
+        attempt, self._next_attempt = self._next_attempt, self._next_attempt + 1
+        lease_s = self._times.lease_s
+        self._leases.setdefault(task, []).append(
+            TaskLease(task, owner, attempt, now, now + lease_s)
+        )
+        self.version += 1
+        name = self.source.name(task)
+        return {
+            "task": task,
+            "name": name,
+            "attempt": attempt,
+            "resume": resume,
+            "lease_s": lease_s,
+        }
+
+    def _straggler(self, now: float, owner: Owner) -> TaskLease | None:
+        """The oldest lease that is slow and has no second owner yet."""
+        limit = self._times.straggling_s
+        slow = [
+            held[0]
+            for held in self._leases.values()
+            if limit is not None and len(held) == 1 and held[0].owner != owner
+            if now - held[0].since > limit
+        ]
+        return min(slow, key=lambda one: one.since, default=None)
+
+    def _wait_s(self, now: float) -> float:
+        until = min((one.until for one in self._all_leases()), default=now)
+        return round(min(_MOST_WAIT_S, max(_LEAST_WAIT_S, until - now)), 3)
+
+    def _all_leases(self) -> Iterator[TaskLease]:
+        return (one for held in self._leases.values() for one in held)
+
+    # -- answers of owners
+
+    def finish(self, now: float, key: LeaseKey, result: str = "") -> None:
+        """Raises NoLonger, NotAllowed."""
+        task, attempt = key.task, key.attempt
+        if key.epoch == self.epoch and self._recent.get(task) == attempt:
+            return  # said before; the answer was lost
+        lease = self._held(key)
+        if result:
+            self._keep_result(task, attempt, result)
+        self._times.add(now - lease.since)
+        del self._leases[task]
+        self._progress.pop(task, None)
+        self.done.add(task)
+        self._recent[task] = attempt
+        if len(self._recent) > _RECENT:
+            del self._recent[next(iter(self._recent))]
+        self.version += 1
+
+    def fail(self, key: LeaseKey, why: str) -> None:
+        """Raises NoLonger."""
+        self._end_lease(self._held(key), failed=why or "it failed")
+
+    def progress(self, now: float, key: LeaseKey, upto: int) -> float:
+        """Renews the lease, and notes how many records are done. Returns seconds. Raises NoLonger."""
+        lease = self._held(key)
+        lease_s = self._times.lease_s
+        lease.until = now + lease_s
+        attempts, failures, resume = self._of(key.task)
+        if upto > resume:
+            self._progress[key.task] = (attempts, failures, upto)
+        self.version += 1
+        return lease_s
+
+    def _held(self, key: LeaseKey) -> TaskLease:
+        for lease in self._leases.get(key.task, ()) if key.epoch == self.epoch else ():
+            if (lease.attempt, lease.owner) == (key.attempt, key.owner):
+                return lease
+        raise NoLonger(f"task {key.task} of queue {self.name} is no longer yours")
+
+    def _keep_result(self, task: int, attempt: int, result: str) -> None:
+        held = sum(len(text) for _, text in self.results.values())
+        if held + len(result) > MOST_RESULTS:
+            raise NotAllowed(
+                f"result: the results of this epoch have {MOST_RESULTS} characters; "
+                "write them elsewhere and give their names"
+            )
+        self.results[task] = (attempt, result)
+        self.changed_results.add(task // RESULTS_PART)
+
+    # -- leases that end otherwise
+
+    def expire(self, now: float) -> None:
+        for lease in [one for one in self._all_leases() if one.until <= now]:
+            self._end_lease(lease, failed="its lease expired")
+
+    def release(self, present: dict[int, int]) -> None:
+        """Ends the leases of processes that are not present (incarnations by member)."""
+        for lease in list(self._all_leases()):
+            if present.get(lease.owner[0]) != lease.owner[1]:
+                self._end_lease(lease)
+
+    def _end_lease(self, lease: TaskLease, failed: str = "") -> None:
+        """The task is todo again, unless another attempt goes on or it failed too often."""
+        held = self._leases[lease.task]
+        held.remove(lease)
+        attempts, failures, resume = self._of(lease.task)
+        failures += bool(failed)
+        self._progress[lease.task] = (attempts, failures, resume)
+        if failed and failures > self.settings.failures:
+            self.set_aside[lease.task] = failed
+            self._progress.pop(lease.task)
+            held.clear()
+        if not held:
+            del self._leases[lease.task]
+            if lease.task not in self.set_aside:
+                heapq.heappush(self._again, (attempts, lease.task))
+        self.version += 1
+
+    # -- questions
+
+    def summary(self) -> Json:
+        leased = len(self._leases)
+        finished = self.done.count + len(self.set_aside)
+        failed = sorted(self.set_aside.items())[:100]
+        return {
+            "epoch": max(0, self.epoch),
+            "tasks": self.source.total,
+            "todo": self.source.total - finished - leased,
+            "leased": leased,
+            "done": self.done.count,
+            "failed": [{"task": t, "name": self.source.name(t), "why": why} for t, why in failed],
+            "over": self.is_over,
+        }
+
+    def results_of(self, epoch: int, start: int, most: int) -> Json:
+        """Raises OtherEpoch."""
+        if epoch not in (self.epoch, self.epoch - 1):
+            raise OtherEpoch(self)
+        results = self.results if epoch == self.epoch else self.previous
+        numbers = sorted(task for task in results if task >= start)
+        found = [
+            {
+                "task": t,
+                "name": self.source.name(t),
+                "attempt": results[t][0],
+                "result": results[t][1],
+            }
+            for t in numbers[:most]
+        ]
+        return {"results": found, "next": numbers[most] if len(numbers) > most else None}
+
+    def next_time(self) -> float | None:
+        """When the first lease expires."""
+        return min((one.until for one in self._all_leases()), default=None)
+
+    # -- checkpoints and storing
+
+    def token(self) -> Json:
+        """What counts as done for a checkpoint that is taken now."""
+        return {"epoch": self.epoch, "done": self.done.to_text()}
+
+    def unbegun(self) -> Json:
+        """The token of this queue before its first epoch."""
+        return {"epoch": -1, "done": BitMap(self.source.total).to_text()}
+
+    def rewind(self, token: ReadOnlyJson) -> None:
+        """What was done after the token is todo again. Only queues with `commit` are rewound. The token was made
+        by this queue."""
+        if not self.settings.commit:
+            return
+        if token["epoch"] != self.epoch:
+            self.previous, self.results = {}, {}
+        self.epoch = token["epoch"]
+        self.done = BitMap.from_text(token["done"], self.source.total)
+        self.results = {task: one for task, one in self.results.items() if task in self.done}
+        self.changed_results |= set(range(-(-self.source.total // RESULTS_PART)))
+        self.set_aside = {}
+        self._forget_leases()
+        self.version += 1
+
+    def snapshot(self, now: float) -> Json:
+        """Without the source and the results."""
+        leases = [
+            [
+                one.task,
+                *one.owner,
+                one.attempt,
+                round(now - one.since, 3),
+                round(one.until - now, 3),
+            ]
+            for one in self._all_leases()
+        ]
+        return {
+            "settings": self.settings.json(),
+            "epoch": self.epoch,
+            "done": self.done.to_text(),
+            "set_aside": sorted([task, why] for task, why in self.set_aside.items()),
+            "progress": sorted([task, *one] for task, one in self._progress.items()),
+            "leases": leases,
+            "recent": list(self._recent.items())[-64:],
+            "next_attempt": self._next_attempt,
+        }
+
+    @classmethod
+    def restore(
+        cls, name: str, source: TaskSource, data: ReadOnlyJson, now: float, first_attempt: int
+    ) -> "TaskQueue":
+        """first_attempt: above all attempts that may have been given without being stored."""
+        attempt = max(first_attempt, data["next_attempt"])
+        made = cls(name, QueueSettings(**data["settings"]), source, attempt)
+        made.epoch = data["epoch"]
+        made.done = BitMap.from_text(data["done"], source.total)
+        made.set_aside = dict(data["set_aside"])
+        made._recent = dict(data["recent"])
+        made._progress = {task: (a, f, resume) for task, a, f, resume in data["progress"]}
+        for task, member, incarnation, attempt, age, left in data["leases"]:
+            lease = TaskLease(task, (member, incarnation), attempt, now - age, now + left)
+            made._leases.setdefault(task, []).append(lease)
+        made._again = sorted((made._of(t)[0], t) for t in made._progress if t not in made._leases)
+        return made

@@ -1,0 +1,239 @@
+"""The command `lockstep coordinate`."""
+
+import argparse
+import asyncio
+import hmac
+import logging
+import signal
+import ssl
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from central.controllers.training.membership import MembershipRules
+from central.controllers.training.stored_state import StoredState, UnreadableState
+from central.coordinator.coordinator_app import CoordinatorApp, problem
+from central.coordinator.http_server import Authorize, HttpServer
+from central.coordinator.plan_file import PlanFile
+from central.coordinator.saving import Saving
+from central.coordinator.state_store import CannotStore, FileStore, NoStore, StateStore
+from central.model import limits
+from central.server import argtypes
+from central.server.argtypes import add_flag as flag
+from protos.common import logs
+
+_LOG = logging.getLogger(__name__)
+_LOAD_TRIES = 30
+_PLAN_S = 0.25  # between two looks at the plan's file
+_PROBES = ("/healthz", "/readyz", "/metrics")
+_SHORTEST_TOKEN = 16
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    about = "the Job, as NAMESPACE/NAME/UID; a store is used by this Job only"
+    flag(parser, "--job NAME", about, required=True)
+    about = "address of the HTTP interface"
+    flag(parser, "--listen HOST:PORT", about, default="0.0.0.0:28700")
+    about = "file with the token that members send"
+    flag(parser, "--token-file FILE", about, required=True)
+    about = "folder with tls.crt and tls.key; none: plain HTTP, for tests on one machine"
+    flag(parser, "--tls-dir DIR", about, default="")
+    about = "file:PATH (SQLite), or none: lost with the process"
+    flag(parser, "--store STORE", about, type=store, default="none")
+    about = "JSON file with the members to train with, read again when it changes; for runs without a scheduler"
+    flag(parser, "--plan FILE", about, default="")
+    for typed, about, least, default in (
+        ("--least N", "least size", 1, 1),
+        ("--most N", "most members; their numbers are below it", 1, 1024),
+        ("--spares N", "members that wait to replace a lost one", 0, 0),
+        ("--leader-port N", "first port of the leaders", 1, 28701),
+    ):
+        flag(parser, typed, about, type=_number(least, limits.REPLICAS), default=default)
+    for typed, about, default_s in (
+        (
+            "--join-wait SECONDS",
+            "wait for members at the start, and for newcomers to acknowledge",
+            30,
+        ),
+        ("--gather SECONDS", "wait for further newcomers before a growth is proposed", 30),
+        ("--silent SECONDS", "a process that is silent for this long is lost", 30),
+        ("--ended SECONDS", "the same, if the scheduler says that its pod ended", 10),
+        ("--below SECONDS", "with fewer than the least size for this long the Job is over", 600),
+        (
+            "--linger SECONDS",
+            "serve for this long after the Job is over, so that members learn of it",
+            10,
+        ),
+        (
+            "--stuck SECONDS",
+            "a member that does not acknowledge for this long is given up; 0: never",
+            0,
+        ),
+    ):
+        flag(parser, typed, about, type=argtypes.seconds, default=float(default_s))
+
+
+def _number(least: int, most: int) -> Callable[[str], int]:
+    def typed(text: str) -> int:
+        if not (text.isascii() and text.isdigit() and least <= int(text) <= most):
+            raise argparse.ArgumentTypeError(f'"{text}" is not a number from {least} to {most}')
+        return int(text)
+
+    return typed
+
+
+def store(text: str) -> str:
+    if text != "none" and not (text.startswith("file:") and len(text) > len("file:")):
+        raise argparse.ArgumentTypeError(f'"{text}" is neither file:PATH nor none')
+    return text
+
+
+class CannotServe(Exception):
+    """A sentence for the user, exit code 2."""
+
+
+def run(args: argparse.Namespace) -> int:
+    logs.configure("INFO", "text")
+    try:
+        return asyncio.run(_serve(args))
+    except (CannotServe, UnreadableState) as error:
+        print(f"lockstep: coordinate: {error}", file=sys.stderr)
+        return 2
+
+
+async def _serve(args: argparse.Namespace) -> int:
+    token = _token(args.token_file)
+    tls = _tls(args.tls_dir)
+    state = StoredState(args.job, _rules(args))
+    kept: StateStore = (
+        FileStore(args.store.removeprefix("file:")) if args.store != "none" else NoStore()
+    )
+    await _load(state, kept)
+    saving = Saving(state, kept)
+    if not await saving.first_write():
+        raise CannotServe(saving.trouble)
+    app = CoordinatorApp(state, saving)
+    server = HttpServer(app, _authorizer(token), problem)
+    host, _, port = args.listen.rpartition(":")
+    try:
+        listening = await server.start(host, int(port), tls)
+    except (OSError, ValueError) as error:
+        raise CannotServe(f"--listen {args.listen}: {error}") from error
+    _LOG.info(
+        "serving Job %s on port %d; generation %d, %d members present, store %s",
+        args.job,
+        listening,
+        state.membership.number,
+        len(state.membership.present()),
+        args.store,
+    )
+    try:
+        return await _until_stopped(app, saving, args)
+    finally:
+        await server.close()
+        saving.close()
+
+
+async def _until_stopped(app: CoordinatorApp, saving: Saving, args: argparse.Namespace) -> int:
+    """0: stopped, or the Job is over; 1: it is over because members are missing."""
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    app.advance()
+    writer = asyncio.create_task(saving.run())
+    stopping = asyncio.create_task(stop.wait())
+    ending = asyncio.create_task(_job_is_over(app, args.linger))
+    reading = asyncio.create_task(_follow(args.plan, app)) if args.plan else None
+    await asyncio.wait((writer, stopping, ending), return_when=asyncio.FIRST_COMPLETED)
+    if reading is not None:
+        reading.cancel()
+    if writer.done():
+        if error := writer.exception():
+            raise error
+        raise CannotServe(saving.trouble)
+    await saving.saved(2.0)
+    writer.cancel()
+    return int(ending.done() and not app.state.membership.is_done)
+
+
+async def _job_is_over(app: CoordinatorApp, linger_s: float) -> None:
+    members = app.state.membership
+    while not members.over:
+        await asyncio.sleep(_PLAN_S)
+    _LOG.info("the Job is over: %s", members.over)
+    await asyncio.sleep(linger_s)
+
+
+async def _follow(path: str, app: CoordinatorApp) -> None:
+    file = PlanFile(path)
+    while True:
+        now = time.monotonic()
+        if (plan := file.changed(now)) is not None:
+            app.state.membership.set_plan(now, plan)
+            app.advance()
+        await asyncio.sleep(_PLAN_S)
+
+
+async def _load(state: StoredState, kept: StateStore) -> None:
+    for tries in range(_LOAD_TRIES):
+        try:
+            state.read(kept.load(), time.monotonic())
+        except CannotStore as error:
+            _LOG.warning("cannot read the stored state, retrying: %s", error)
+            await asyncio.sleep(min(5.0, 0.2 * 2**tries))
+        else:
+            return
+    raise CannotServe(f"--store: not readable after {_LOAD_TRIES} tries")
+
+
+def _rules(args: argparse.Namespace) -> MembershipRules:
+    if args.least > args.most:
+        raise CannotServe(f"--least {args.least} is above --most {args.most}")
+    return MembershipRules(
+        least=args.least,
+        most=args.most,
+        spares=args.spares,
+        join_wait_s=args.join_wait,
+        hold_s=args.gather,
+        below_s=args.below,
+        ended_s=args.ended,
+        silent_s=args.silent,
+        stuck_s=args.stuck,
+        port=args.leader_port,
+    )
+
+
+def _token(path: str) -> bytes:
+    try:
+        found = Path(path).read_bytes().strip()
+    except OSError as error:
+        raise CannotServe(f"--token-file: {error}") from error
+    if len(found) < _SHORTEST_TOKEN:
+        raise CannotServe(
+            f"--token-file {path}: the token has fewer than {_SHORTEST_TOKEN} characters"
+        )
+    return found
+
+
+def _authorizer(token: bytes) -> Authorize:
+    expected = b"Bearer " + token
+
+    def authorize(path: str, given: str) -> bool:
+        return path in _PROBES or hmac.compare_digest(given.encode("latin-1", "replace"), expected)
+
+    return authorize
+
+
+def _tls(folder: str) -> ssl.SSLContext | None:
+    if not folder:
+        _LOG.warning("serving plain HTTP; set --tls-dir for anything but a test on one machine")
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(Path(folder) / "tls.crt", Path(folder) / "tls.key")
+    except (OSError, ssl.SSLError) as error:
+        raise CannotServe(f"--tls-dir {folder}: tls.crt and tls.key: {error}") from error
+    return context

@@ -1,0 +1,68 @@
+"""How many requests each member sends, and how fast it steps by the coordinator's own clock."""
+
+from dataclasses import dataclass
+
+MOST_REQUESTS = 200  # in a second, of one member
+MOST_REPORTS = 20
+_WEIGHT = 0.2  # of the newest value in a mean
+_STRAGGLES = 1.3  # times the median
+
+
+@dataclass(slots=True)
+class _Member:
+    second: int = -1
+    requests: int = 0
+    reports: int = 0
+    step: int = -1
+    at: float = 0.0
+    step_s: float = 0.0  # seconds of one step by our clock; 0: unknown
+    claimed_s: float = 0.0  # as it says itself
+    samples_per_s: float = 0.0
+
+
+class RequestRates:
+    def __init__(self) -> None:
+        self._members: dict[int, _Member] = {}
+
+    def allows(self, member: int, now: float) -> bool:
+        if not 0 <= member < 1 << 20:
+            return True  # refused elsewhere
+        one = self._members.setdefault(member, _Member())
+        if one.second != int(now):
+            one.second, one.requests, one.reports = int(now), 0, 0
+        one.requests += 1
+        return one.requests <= MOST_REQUESTS
+
+    def report(self, member: int, now: float, step: int, samples: float, seconds: float) -> None:
+        one = self._members.setdefault(member, _Member())
+        one.reports += 1
+        if one.reports > MOST_REPORTS:
+            return
+        if 0 <= one.step < step and now > one.at:
+            taken = step - one.step
+            one.step_s = _mean(one.step_s, (now - one.at) / taken)
+            one.claimed_s = _mean(one.claimed_s, seconds / taken)
+            one.samples_per_s = _mean(one.samples_per_s, samples / (now - one.at))
+        one.step, one.at = step, now
+
+    def of(self, member: int) -> _Member:
+        return self._members.get(member) or _Member()
+
+    def stragglers(self, members: list[int]) -> set[int]:
+        """Members whose own time for a step is above 1.3 times the median."""
+        known = {member: one.claimed_s for member in members if (one := self.of(member)).claimed_s}
+        if len(known) < 3:
+            return set()
+        median = sorted(known.values())[len(known) // 2]
+        return {member for member, value in known.items() if value > _STRAGGLES * median}
+
+    def samples_per_s(self, members: list[int]) -> float:
+        return sum(self.of(member).samples_per_s for member in members)
+
+    def forget(self, present: dict[int, int]) -> None:
+        for member in self._members.keys() - present.keys():
+            del self._members[member]
+
+
+def _mean(before: float, value: float) -> float:
+    return value if not before else before + _WEIGHT * (value - before)

@@ -1,0 +1,112 @@
+"""Writes the coordinator's state in the background: all that changed, in one transaction, and again until the store
+takes it. Whoever needs an answer to be durable waits for the write that includes it."""
+
+import asyncio
+import logging
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+from central.controllers.training.stored_state import StoredState
+from central.coordinator.state_store import CannotStore, Fenced, StateStore
+from central.model.json_types import Json
+
+_LOG = logging.getLogger(__name__)
+_RETRY_S = (0.5, 1.0, 2.0, 5.0)
+_QUIET_S = 2.0  # what nobody waits for is written this late at most
+
+
+class Saving:
+    """on_fenced is called when another coordinator has taken over."""
+
+    def __init__(self, state: StoredState, store: StateStore) -> None:
+        self._state, self._store = state, store
+        self._pending: dict[str, Json] = {}
+        self._waiters: list[asyncio.Future[bool]] = []
+        self._wake = asyncio.Event()
+        self._thread = ThreadPoolExecutor(1, "store")
+        self.fenced: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.not_durable_since: float | None = None  # monotonic
+        self.trouble = ""
+        self.writes = 0
+        self.stored_mark = (-1, -1)  # Membership.mark that is stored
+
+    async def run(self) -> None:
+        failures = 0
+        while True:
+            if not self._waiters:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._wake.wait(), _QUIET_S)
+            self._wake.clear()
+            if await self._write():
+                failures = 0
+            elif self.fenced.done():
+                return
+            else:
+                failures += 1
+                await asyncio.sleep(_RETRY_S[min(failures, len(_RETRY_S)) - 1])
+
+    async def _write(self) -> bool:
+        waiters, self._waiters = self._waiters, []
+        mark = self._state.membership.mark
+        self._pending.update(self._state.changes(time.monotonic()))
+        done = True
+        if self._pending:
+            done = await self._save()
+        if done:
+            self._pending = {}
+            self.stored_mark = mark
+            self.not_durable_since, self.trouble = None, ""
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(done)
+        return done
+
+    async def _save(self) -> bool:
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(
+                self._thread, self._store.save, self._state.run, self._pending
+            )
+        except Fenced as error:
+            if not self.fenced.done():
+                self.fenced.set_result(str(error))
+                self.trouble = str(error)
+        except CannotStore as error:
+            if self.not_durable_since is None:
+                self.not_durable_since = time.monotonic()
+                _LOG.warning("state is not stored, retrying: %s", error)
+            self.trouble = str(error)
+        else:
+            self.writes += 1
+            return True
+        return False
+
+    async def saved(self, timeout_s: float) -> bool:
+        """All that was changed until now. False: it could not be stored within the time."""
+        if not self._store.durable:
+            return True
+        waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        self._wake.set()
+        try:
+            return await asyncio.wait_for(waiter, timeout_s)
+        except TimeoutError:
+            return False
+
+    @property
+    def durable(self) -> bool:
+        return self._store.durable
+
+    @property
+    def before_telling(self) -> bool:
+        """Whether members learn of a generation only when it is stored."""
+        return self._store.before_telling
+
+    async def first_write(self) -> bool:
+        """Makes the number of this run durable, before anything is answered."""
+        return await self._write()
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=True)
+        self._store.close()

@@ -1,0 +1,11 @@
+"""Defaults and choices of the scheduler's settings. They are apart from the code that uses them, so that the
+command line can name them without importing the scheduler."""
+
+RESERVE_AFTER_S = 60.0  # seconds at the head before GPUs are held idle without a known start
+RESERVE_IDLE = 0.25  # of all GPUs, the most that are held idle so
+PATIENCE_S = 600.0  # seconds at the head of a queue after which a gang's reservation is strict
+
+# Which borders a higher priority may evict across (--preempt-across). Reclaim between queues goes by shares and does
+# not depend on it.
+ACROSS_NONE, ACROSS_NAMESPACES, ACROSS_QUEUES = "none", "namespaces", "queues"
+ACROSS = (ACROSS_NONE, ACROSS_NAMESPACES, ACROSS_QUEUES)

@@ -1,0 +1,273 @@
+"""Metrics by queue, of the fragmentation of free GPUs, and of what happened to gangs. Names and labels are in
+docs/reference/metrics.md.
+
+The number of series is bounded: the queues that use or wait for the most have labels of their own, all others
+together have the label queue="_other" (no queue can have that name).
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+
+from central.model.resources import ROOT
+from central.server import volcano_metrics
+from central.server.stats.gang_counters import Buckets, GangCounters
+from central.server.stats.pending_rows import PendingRow
+from central.server.stats.queue_rows import Amounts, QueueRow
+from central.server.stats.surveyor import Survey
+from central.server.version import version
+from protos.names import GPU
+
+OTHER = "_other"
+QUEUES_MOST = 100  # with series of their own, by default
+RANK_AGAIN_S = 60.0
+
+AMOUNTS: Mapping[str, tuple[str, Callable[[QueueRow], Amounts]]] = {
+    "used": ("that its gangs and those of queues below it use", lambda row: row.used),
+    "deserved": ("that are its own, and lent while unused", lambda row: row.deserved),
+    "guarantee": ("that are kept free for it", lambda row: row.guarantee),
+    "capability": ("that it may use at most", lambda row: row.capability),
+    "fair_share": (
+        "that it is entitled to now, at most what it uses and asks for",
+        lambda row: row.fair_share,
+    ),
+    "requested": ("that its own pending gangs request", lambda row: row.requested),
+}
+UNITS = "GPU equivalents, CPU cores, bytes, or units of the resource"
+
+
+class QueueLabels:
+    """Which queues have series of their own. A queue keeps its series while it is among the first, by what it uses
+    and requests; the ranks are taken anew once a minute."""
+
+    def __init__(self, most: int = QUEUES_MOST) -> None:
+        self._most = most
+        self._named: frozenset[str] = frozenset()
+        self._ranked_at = -RANK_AGAIN_S
+        self._all: frozenset[str] | None = None  # all queues, if there are few
+
+    def label(self, queue: str) -> str:
+        """From any thread."""
+        return queue if queue in self._named else OTHER
+
+    def rank(self, rows: Iterable[QueueRow]) -> None:
+        names = frozenset(row.name for row in rows)
+        now = time.monotonic()
+        if now - self._ranked_at < RANK_AGAIN_S and (self._named <= names == self._all):
+            return
+        self._ranked_at, self._all = now, names
+        busiest = sorted(rows, key=lambda row: (*_busy(row), row.name not in self._named, row.name))
+        self._named = frozenset(row.name for row in busiest[: self._most])
+
+
+def _busy(row: QueueRow) -> tuple[bool, float, float]:
+    """The least first: the root, then by GPUs, then by cores."""
+    gpus = row.used.get(GPU, 0.0) + row.requested.get(GPU, 0.0)
+    return (row.name != ROOT, -gpus, -row.used.get("cpu", 0.0) - row.requested.get("cpu", 0.0))
+
+
+class QueueMetrics:
+    def __init__(self, counters: GangCounters, labels: QueueLabels) -> None:
+        self._counters = counters
+        self._labels = labels
+
+    def families(self, survey: Survey) -> Iterator[Metric]:
+        self._labels.rank(survey.queues)
+        queues = self._folded(survey.queues)
+        yield _gauge(
+            "lockstep_queues", "Queues, with the root and invalid ones", len(survey.queues)
+        )
+        named = sum(name != OTHER for name in queues)
+        yield _gauge(
+            "lockstep_queues_with_series", 'Queues that are not part of queue="_other"', named
+        )
+        yield from _amounts(queues)
+        yield from self._gangs(queues)
+        yield from self._pending(survey)
+        yield from self._happened()
+        yield from _reserved(survey, self._labels.label)
+        yield from _largest(survey)
+        yield from volcano_metrics.families(
+            {label: _together(rows) for label, rows in queues.items()}
+        )
+        build = GaugeMetricFamily("lockstep_build_info", "1; the version", labels=("version",))
+        build.add_metric((version(),), 1)
+        yield build
+
+    def _folded(self, rows: Iterable[QueueRow]) -> dict[str, list[QueueRow]]:
+        """By label."""
+        found: dict[str, list[QueueRow]] = {}
+        for row in rows:
+            found.setdefault(self._labels.label(row.name), []).append(row)
+        return found
+
+    def _gangs(self, queues: Mapping[str, list[QueueRow]]) -> Iterator[Metric]:
+        about = "Gangs of the queue by phase, as PodGroups name it"
+        family = GaugeMetricFamily("lockstep_queue_gangs", about, labels=("queue", "phase"))
+        for label, rows in queues.items():
+            counts: Counter[str] = Counter()
+            for row in rows:
+                counts.update(row.gangs)
+            for phase, count in sorted(counts.items()):
+                family.add_metric((label, phase), count)
+        yield family
+
+    def _pending(self, survey: Survey) -> Iterator[Metric]:
+        by: dict[tuple[str, str], list[PendingRow]] = {}
+        for row in survey.pending:
+            by.setdefault((self._labels.label(row.queue), row.cause), []).append(row)
+        abouts: tuple[tuple[str, str, Callable[[PendingRow], float]], ...] = (
+            ("gangs", "Gangs with pods that have no node yet, by cause", lambda row: 1),
+            (
+                "pods",
+                "Pods without a node, by the cause of their gang's waiting",
+                lambda row: row.pods,
+            ),
+            (
+                "gpus",
+                "GPU equivalents that pods without a node request, by cause",
+                lambda row: row.gpus,
+            ),
+        )
+        for what, about, amount in abouts:
+            name = f"lockstep_queue_pending_{what}"
+            family = GaugeMetricFamily(name, about, labels=("queue", "cause"))
+            for labels, rows in sorted(by.items()):
+                family.add_metric(labels, sum(map(amount, rows)))
+            yield family
+        oldest = GaugeMetricFamily(
+            "lockstep_queue_oldest_pending_seconds",
+            "Seconds since the creation of the oldest pending gang",
+            labels=("queue",),
+        )
+        created: dict[str, float] = {}
+        for (label, _), rows in by.items():
+            first = min(row.created for row in rows)
+            created[label] = min(first, created.get(label, first))
+        for label, since in sorted(created.items()):
+            oldest.add_metric((label,), max(0.0, survey.at - since))
+        yield oldest
+
+    def _happened(self) -> Iterator[Metric]:
+        counters = self._counters
+        abouts = {
+            "admitted": "PodGroups and Jobs whose queue let their pods be created",
+            "started": "Times that a gang got nodes for its minimum",
+            "completed": "Gangs of which all pods succeeded",
+            "failed": "Gangs whose pods have all ended, one or more of them failed",
+        }
+        for event, about in abouts.items():
+            name = f"lockstep_queue_gangs_{event}"
+            family = CounterMetricFamily(name, about, labels=("queue",))
+            for label, count in sorted(dict(counters.gangs[event]).items()):
+                family.add_metric((label,), count)
+            yield family
+        evictions = CounterMetricFamily(
+            "lockstep_queue_evictions",
+            "Evictions decided, by the queue of the evicted pod and by cause",
+            labels=("queue", "cause"),
+        )
+        for (label, cause), count in sorted(dict(counters.evictions).items()):
+            evictions.add_metric((label, cause), count)
+        yield evictions
+        lost = CounterMetricFamily(
+            "lockstep_queue_evicted_gpu_seconds",
+            "GPU seconds since the start or the last checkpoint of evicted pods, by queue and cause",
+            labels=("queue", "cause"),
+        )
+        for (label, cause), gpu_s in sorted(dict(counters.lost_gpu_s).items()):
+            lost.add_metric((label, cause), gpu_s)
+        yield lost
+        waits = HistogramMetricFamily(
+            "lockstep_queue_wait_duration_seconds",
+            "Seconds from a gang's creation until its minimum had nodes",
+            labels=("queue",),
+        )
+        for label, buckets in sorted(dict(counters.waits).items()):
+            waits.add_metric((label,), cumulative(buckets), buckets.total)
+        yield waits
+        binds = HistogramMetricFamily(
+            "lockstep_pod_bind_duration_seconds",
+            "Seconds from a pod's creation until the watch showed its node",
+        )
+        binds.add_metric((), cumulative(counters.binds), counters.binds.total)
+        yield binds
+
+
+def cumulative(buckets: Buckets) -> list[tuple[str, float]]:
+    """As the exposition format has it: le, and the count up to there."""
+    found, count = [], 0
+    counts = list(buckets.counts)
+    for bound, more in zip((*map(str, buckets.bounds), "+Inf"), counts, strict=True):
+        count += more
+        found.append((bound, float(count)))
+    return found
+
+
+def _together(rows: list[QueueRow]) -> QueueRow:
+    """Several queues as one; its weight and limits mean nothing then."""
+    if len(rows) == 1:
+        return rows[0]
+    gangs: Counter[str] = Counter()
+    for row in rows:
+        gangs.update(row.gangs)
+    sums: dict[str, Any] = {what: _sum(map(read, rows)) for what, (_, read) in AMOUNTS.items()}
+    return replace(QueueRow(OTHER, weight=0, gangs=gangs), **sums)
+
+
+def _amounts(queues: Mapping[str, list[QueueRow]]) -> Iterator[Metric]:
+    for what, (about, read) in AMOUNTS.items():
+        family = GaugeMetricFamily(
+            f"lockstep_queue_{what}", f"{UNITS} {about}", labels=("queue", "resource")
+        )
+        for label, rows in queues.items():
+            for resource, amount in sorted(_sum(map(read, rows)).items()):
+                family.add_metric((label, resource), amount)
+        yield family
+
+
+def _sum(amounts: Iterable[Amounts]) -> dict[str, float]:
+    sums: dict[str, float] = {}
+    for each in amounts:
+        for resource, amount in each.items():
+            sums[resource] = sums.get(resource, 0.0) + amount
+    return sums
+
+
+def _reserved(survey: Survey, label: Callable[[str], str]) -> Iterator[Metric]:
+    family = GaugeMetricFamily(
+        "lockstep_queue_reserved_gpus",
+        "GPUs that are kept free for a pending gang of the queue",
+        labels=("queue",),
+    )
+    held: Counter[str] = Counter()
+    for row in survey.reservations:
+        held[label(row.queue)] += row.held
+    for queue, gpus in sorted(held.items()):
+        family.add_metric((queue,), gpus)
+    yield family
+
+
+def _largest(survey: Survey) -> Iterator[Metric]:
+    family = GaugeMetricFamily(
+        "lockstep_largest_gang_gpus",
+        "GPUs of the largest gang that would fit into one domain of the level now, by the GPUs of its pods; quotas "
+        "are not considered",
+        labels=("level", "model", "pod_gpus"),
+    )
+    for row in survey.largest:
+        family.add_metric((row.level, row.model, str(row.pod_gpus)), row.gpus)
+    yield family
+
+
+def _gauge(name: str, about: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, about, value)

@@ -1,0 +1,149 @@
+"""What happened to gangs, counted by queue from the decisions and facts of each cycle.
+
+A gang is counted once for each time that it starts; after a restart of the scheduler, gangs that run already are
+not counted again. Runs in the scheduling loop: a few dictionary look-ups for each decision.
+"""
+
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from central.model.decisions import Bind, Decision, Evict, UpdateGangStatus
+from central.model.facts import Fact, GangGone, PodGone, PodSeen
+from central.model.phases import COMPLETED, INQUEUE, PENDING, RUNNING
+from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS
+from central.scheduler.scheduler import Scheduler
+from central.scheduler.state.gangs import Gang, GangKey
+
+ADMITTED, STARTED, FAILED = "admitted", "started", "failed"
+ENDED = "completed"
+WAIT_BUCKETS_S = (
+    1.0,
+    5.0,
+    15.0,
+    60.0,
+    300.0,
+    900.0,
+    3600.0,
+    4 * 3600.0,
+    12 * 3600.0,
+    86400.0,
+    7 * 86400.0,
+)
+BIND_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0)
+UNBOUND_MOST = 200_000  # pods whose binding is not confirmed yet
+
+
+@dataclass(slots=True)
+class Buckets:
+    """A histogram. bounds: upper bounds in seconds; the last count is of what is above them all."""
+
+    bounds: tuple[float, ...]
+    counts: list[int] = field(default_factory=list)
+    total: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.counts = [0] * (len(self.bounds) + 1)
+
+    def observe(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+
+@dataclass(slots=True)
+class GangCounters:
+    """label: the label of a queue's name in metrics."""
+
+    scheduler: Scheduler
+    label: Callable[[str], str] = str
+    gangs: dict[str, Counter[str]] = field(default_factory=dict)  # by event, then by queue
+    evictions: Counter[tuple[str, str]] = field(default_factory=Counter)  # by queue and cause
+    waits: dict[str, Buckets] = field(default_factory=dict)  # until the start, by queue
+    binds: Buckets = field(default_factory=lambda: Buckets(BIND_BUCKETS_S))
+    lost_gpu_s: defaultdict[tuple[str, str], float] = field(
+        default_factory=lambda: defaultdict(float)
+    )  # by queue and cause
+    _phases: dict[GangKey, str] = field(default_factory=dict)
+    _unbound: dict[str, float] = field(default_factory=dict)  # creation by uid of the pod
+
+    def __post_init__(self) -> None:
+        self.gangs = {event: Counter() for event in (ADMITTED, STARTED, ENDED, FAILED)}
+
+    def observe(self, facts: Sequence[Fact], decisions: Sequence[Decision]) -> None:
+        """After each cycle, with what it applied and decided."""
+        now = self.scheduler.state.now
+        for decision in decisions:
+            match decision:
+                case Bind():
+                    pod = self.scheduler.state.pods.get(decision.pod)
+                    if pod is not None and len(self._unbound) < UNBOUND_MOST:
+                        self._unbound[decision.pod] = pod.seen.created
+                case UpdateGangStatus():
+                    self._status(decision, now)
+                case Evict(trial=False):
+                    self._evicted(decision, now)
+                case _:
+                    pass
+        for fact in facts:
+            match fact:
+                case PodSeen() if fact.node and fact.uid in self._unbound:
+                    created = self._unbound.pop(fact.uid)
+                    self.binds.observe(max(0.0, now - created))
+                case PodGone():
+                    self._unbound.pop(fact.uid, None)
+                case GangGone():
+                    self._phases.pop((fact.namespace, fact.name, True), None)
+                case _:
+                    pass
+        if len(self._phases) > 2 * len(self.scheduler.state.gangs) + 1000:
+            known = self.scheduler.state.gangs
+            self._phases = {key: phase for key, phase in self._phases.items() if key in known}
+
+    def _status(self, update: UpdateGangStatus, now: float) -> None:
+        gangs = self.scheduler.state.gangs
+        gang = gangs.get((update.namespace, update.gang, True))
+        if gang is None or (gang.object is None and update.has_object):
+            gang = gangs.get((update.namespace, update.gang, False)) or gang
+        if gang is None:
+            return
+        ended = bool(gang.members) and update.failed + update.succeeded == len(gang.members)
+        phase = FAILED if ended and update.failed else update.phase
+        before = self._phases.get(gang.key)
+        self._phases[gang.key] = phase
+        if phase == before:
+            return
+        queue = self.label(gang.queue)
+        if phase == INQUEUE:
+            known = before is not None or gang.object is None or gang.object.phase != INQUEUE
+            self._count(ADMITTED, queue, known=known)
+        elif phase == RUNNING:
+            self._started(gang, queue, now, before)
+        elif phase in (COMPLETED, FAILED):
+            event = ENDED if phase == COMPLETED else FAILED
+            self._count(event, queue, known=before is not None)
+
+    def _count(self, event: str, queue: str, *, known: bool) -> None:
+        """known: it was in another phase before. Else it may have been in this one for long."""
+        if known:
+            self.gangs[event][queue] += 1
+
+    def _started(self, gang: Gang, queue: str, now: float, before: str | None) -> None:
+        if before not in (PENDING, INQUEUE) and not gang.counts.assumed:
+            return  # it ran before this scheduler did
+        self.gangs[STARTED][queue] += 1
+        self.waits.setdefault(queue, Buckets(WAIT_BUCKETS_S)).observe(max(0.0, now - gang.created))
+
+    def _evicted(self, evict: Evict, now: float) -> None:
+        scheduler = self.scheduler
+        pod = scheduler.state.pods.get(evict.pod)
+        gang = scheduler.state.gang_of(pod) if pod is not None else None
+        label = self.label(gang.queue if gang is not None else "")
+        self.evictions[label, evict.cause] += 1
+        if pod is None:
+            return
+        seen, worth = pod.seen, scheduler.queues.currency.counted(dict(pod.spec.requests))
+        began = seen.started if seen.started is not None else pod.since
+        if began is not None and (gpus := worth.get(GPU_EQUIVALENTS, 0)):
+            saved = max(began, seen.checkpoint or 0.0)
+            self.lost_gpu_s[label, evict.cause] += gpus / GPU_UNITS * max(0.0, now - saved)

@@ -1,0 +1,170 @@
+"""The nodes with their GPUs and who holds them. Only rows of the snapshot that changed are read again; all of them
+once a minute, because a pod's queue or a node's label may change without a change of its capacity."""
+
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, replace
+
+from central.model.facts import PodSpec
+from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS
+from central.scheduler.filters import node_filters
+from central.scheduler.inventory.cluster_node import ClusterNode
+from central.scheduler.inventory.pods import Pod
+from central.scheduler.scheduler import Scheduler
+from central.scheduler.state.gangs import GangKey
+from protos.names import GPU
+
+ALL_AGAIN_S = 60.0
+SPECS_KEPT = 10_000
+PRODUCT = "nvidia.com/gpu.product"
+
+
+@dataclass(frozen=True, slots=True)
+class HeldGpus:
+    """What one pod holds on a node."""
+
+    pod: str
+    gang: GangKey | None  # None: a pod of another scheduler
+    namespace: str
+    queue: str
+    job: str  # the gang's owner, such as job/sweep, or its own name
+    account: str  # its ServiceAccount
+    mask: int  # of whole GPUs, or of the GPU of its share; 0: unknown
+    gpus: float  # GPU equivalents
+    whole: bool
+    observed: bool = False  # pod-resources reports these devices
+    leaving: bool = False
+    began: float = 0.0  # Unix time; 0: it has not started
+
+
+@dataclass(frozen=True, slots=True)
+class SurveyedNode:
+    name: str
+    path: tuple[str, ...] = ()  # its domains, widest first; empty: no label
+    model: str = ""
+    gpus: int = 0  # installed
+    allocatable: int = 0
+    free: int = 0  # whole GPUs that a pod can get now
+    island: int = 0  # of these, the most in one island
+    unhealthy: int = 0  # mask
+    holders: tuple[HeldGpus, ...] = ()
+    problem: str = ""
+    version: int = 0  # of the table, when the row changed last
+
+
+class NodeTable:
+    """Read by ask_in_slices(loop, table.steps). rows is replaced as a whole at the end of a reading."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, SurveyedNode] = {}
+        self.version = 0
+        self.levels: tuple[str, ...] = ()
+        self.gone_at = 0  # version in which a node was removed last
+        self._mark = -1
+        self._all_at = -ALL_AGAIN_S
+        self._worth: dict[PodSpec, float] = {}
+
+    def steps(self, scheduler: Scheduler) -> Generator[None, None, None]:
+        """Yields between two nodes."""
+        columns = scheduler.state.snapshot.columns
+        mark, dirty = columns.dirty.since(self._mark)
+        now = scheduler.state.now
+        names: list[str]
+        if (
+            dirty is None
+            or now - self._all_at >= ALL_AGAIN_S
+            or columns.domains.levels != self.levels
+        ):
+            names, self._all_at = list(columns.row), now
+        else:
+            names = list(dict.fromkeys(columns.names[row] for row in dirty if columns.names[row]))
+        fresh, version = dict(self.rows), self.version + 1
+        changed = False
+        for name in names:
+            row = self._row(scheduler, name)
+            if row is not None and replace(row, version=0) != self._before(fresh, name):
+                fresh[name] = replace(row, version=version)
+                changed = True
+            yield
+        gone = [name for name in fresh if name not in scheduler.state.snapshot.columns.row]
+        for name in gone:
+            del fresh[name]
+        self.levels = scheduler.state.snapshot.columns.domains.levels
+        self.rows, self._mark = fresh, mark
+        if changed or gone:
+            self.version = version
+        if gone:
+            self.gone_at = version
+
+    @staticmethod
+    def _before(rows: dict[str, SurveyedNode], name: str) -> SurveyedNode | None:
+        before = rows.get(name)
+        return replace(before, version=0) if before is not None else None
+
+    def _row(self, scheduler: Scheduler, name: str) -> SurveyedNode | None:
+        columns = scheduler.state.snapshot.columns
+        row, node = columns.row.get(name), scheduler.state.nodes.get(name)
+        if row is None or node is None:
+            return None
+        topology = node.report.topology if node.report is not None else None
+        installed = len(topology.gpus) if topology is not None else 0
+        allocatable = columns.allocatable.item(row, 0)
+        unhealthy = 0
+        for gpu in topology.gpus if topology is not None else ():
+            unhealthy |= (not gpu.healthy) << gpu.index
+        model = topology.gpus[0].model if topology is not None and topology.gpus else ""
+        if not model and node.seen is not None:
+            model = node.seen.labels.get(PRODUCT, "")
+        return SurveyedNode(
+            name,
+            columns.domains.path(row),
+            model,
+            installed or allocatable,
+            allocatable,
+            max(0, columns.gpus.count.item(row)),
+            max(0, columns.gpus.island.item(row)),
+            unhealthy,
+            tuple(self._holders(scheduler, node)),
+            _problem(node),
+        )
+
+    def _holders(self, scheduler: Scheduler, node: ClusterNode) -> Iterator[HeldGpus]:
+        for pod in node.pods.values():
+            if pod.alive and (gpus := self._gpus(scheduler, pod)):
+                yield _held(scheduler, pod, gpus)
+
+    def _gpus(self, scheduler: Scheduler, pod: Pod) -> float:
+        found = self._worth.get(pod.spec)
+        if found is None:
+            if len(self._worth) >= SPECS_KEPT:
+                self._worth.clear()
+            sums = scheduler.queues.currency.counted(dict(pod.spec.requests))
+            found = self._worth[pod.spec] = sums.get(GPU_EQUIVALENTS, 0) / GPU_UNITS
+        return found
+
+
+def _held(scheduler: Scheduler, pod: Pod, gpus: float) -> HeldGpus:
+    seen, gang = pod.seen, scheduler.state.gang_of(pod)
+    began = seen.started if seen.started is not None else pod.since
+    return HeldGpus(
+        seen.name,
+        seen.gang_key,
+        seen.namespace,
+        gang.queue if gang is not None else "",
+        (gang.owner or gang.name) if gang is not None else seen.owner_name or seen.name,
+        seen.service_account or "default",
+        pod.gpus,
+        gpus,
+        bool(pod.spec.request(GPU)),
+        pod.observed,
+        pod.leaving,
+        began or 0.0,
+    )
+
+
+def _problem(node: ClusterNode) -> str:
+    refusal = node_filters.refusal(PodSpec(()), node.seen) if node.seen else ""
+    if node.silent:
+        return f"{refusal}; the agent has stopped reporting".removeprefix("; ")
+    if node.report is None:
+        return f"{refusal}; no agent has reported".removeprefix("; ")
+    return refusal

@@ -1,0 +1,57 @@
+"""A question to the scheduling loop that is answered in slices, so that it delays no cycle by more than SLICE_S.
+
+    def steps(scheduler):                     # a generator
+        for key in list(scheduler.state.pending.waiting):
+            ...
+            yield                             # here the loop may go on with its next cycle
+        return answer
+
+    question = SlicedQuestion(steps)
+    while not loop.ask(question):
+        ...
+    question.answer
+
+Between two slices the state may change, so a step looks up by key what it reads. The answer is no picture of one
+moment: the parts of it are as old as the question took.
+"""
+
+import time
+from collections.abc import Callable, Generator
+from typing import Any, Protocol
+
+from central.scheduler.scheduler import Scheduler
+
+SLICE_S = 0.004
+Steps = Callable[[Scheduler], Generator[None, None, Any]]
+
+
+class QuestionLoop(Protocol):
+    """What is needed of server.loop.Loop."""
+
+    def ask(self, question: Callable[[Scheduler], Any], timeout_s: float = ...) -> Any: ...
+
+
+class SlicedQuestion:
+    """longest_s: the longest slice so far, in seconds."""
+
+    def __init__(self, steps: Steps, slice_s: float = SLICE_S) -> None:
+        self._make, self._slice_s = steps, slice_s
+        self._steps: Generator[None, None, Any] | None = None
+        self.answer: Any = None
+        self.longest_s = 0.0
+
+    def __call__(self, scheduler: Scheduler) -> bool:
+        """Runs for one slice. Returns whether the answer is complete."""
+        began = time.perf_counter()
+        try:
+            if self._steps is None:
+                self._steps = self._make(scheduler)
+            next(self._steps)
+            while time.perf_counter() - began < self._slice_s:
+                next(self._steps)
+        except StopIteration as end:
+            self.answer = end.value
+            return True
+        finally:
+            self.longest_s = max(self.longest_s, time.perf_counter() - began)
+        return False

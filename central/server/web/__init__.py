@@ -1,0 +1,1 @@
+"""The web console: pages for people, served from the scheduler's own state. It changes nothing."""

@@ -1,0 +1,55 @@
+// Requests with the viewer's token. The token stays in this tab (sessionStorage) and in no address.
+
+const KEY = "lockstep-token";
+
+export function takeToken() {
+  const given = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (given) {
+    sessionStorage.setItem(KEY, given);
+    history.replaceState(null, "", location.pathname);
+  }
+  return sessionStorage.getItem(KEY) || "";
+}
+
+export function setToken(token) {
+  if (token) sessionStorage.setItem(KEY, token);
+  else sessionStorage.removeItem(KEY);
+}
+
+export class Failed extends Error {
+  constructor(status, message) {
+    super(message);
+    this.status = status;
+  }
+}
+
+async function request(path, parameters = {}, signal = undefined) {
+  const query = new URLSearchParams(parameters).toString();
+  const headers = { Authorization: `Bearer ${sessionStorage.getItem(KEY) || ""}` };
+  const reply = await fetch(path + (query ? `?${query}` : ""), { headers, signal, cache: "no-store" });
+  if (!reply.ok) {
+    const why = await reply.json().catch(() => ({}));
+    throw new Failed(reply.status, why.error || reply.statusText);
+  }
+  return reply;
+}
+
+export async function get(path, parameters) {
+  return (await request(path, parameters)).json();
+}
+
+// Server-sent events by fetch, because EventSource sends no Authorization. Ends when the server ends it.
+export async function stream(path, onEvent, signal) {
+  const reader = (await request(path, {}, signal)).body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    rest += value;
+    const events = rest.split("\n\n");
+    rest = events.pop();
+    for (const event of events) {
+      if (event.startsWith("data: ")) onEvent(JSON.parse(event.slice(6)));
+    }
+  }
+}

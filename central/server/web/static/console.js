@@ -1,0 +1,147 @@
+// The console: one page that follows the scheduler by server-sent events, and asks for what changed.
+
+import { Failed, get, setToken, stream, takeToken } from "./api.js";
+import { amount, element, show } from "./dom.js";
+import * as panels from "./panels.js";
+import { RackMap, owned } from "./racks.js";
+
+const RETRY_MS = [500, 1000, 2000, 5000, 10000];
+const map = new RackMap(document.getElementById("racks"), chosen);
+let version = 0;
+let detail = null; // {kind: "node" | "gang", ...}
+let loading = Promise.resolve();
+
+document.getElementById("login").addEventListener("submit", (event) => {
+  event.preventDefault();
+  setToken(document.getElementById("token").value.trim());
+  document.getElementById("token").value = "";
+  follow();
+});
+document.getElementById("colour").addEventListener("change", (event) => { map.colourBy = event.target.value; redraw(); });
+document.getElementById("find").addEventListener("input", (event) => { map.find = event.target.value; redraw(); });
+
+if (takeToken()) follow();
+else login("");
+
+function login(why) {
+  document.getElementById("main").hidden = true;
+  document.getElementById("login").hidden = false;
+  say(why, Boolean(why));
+}
+
+async function follow() {
+  document.getElementById("login").hidden = true;
+  let failures = 0;
+  for (;;) {
+    try {
+      await stream("/api/events", (overview) => {
+        failures = 0;
+        loading = loading.then(() => update(overview)).catch(stopped);
+      });
+    } catch (error) {
+      if (error instanceof Failed && error.status === 401) {
+        setToken("");
+        return login(error.message);
+      }
+      say(error instanceof Failed ? error.message : "no answer from the scheduler; trying again", true);
+      await new Promise((done) => setTimeout(done, RETRY_MS[Math.min(failures++, RETRY_MS.length - 1)]));
+    }
+  }
+}
+
+function stopped(error) {
+  say(error.message, true);
+}
+
+async function update(overview) {
+  document.getElementById("main").hidden = false;
+  show("totals", ...panels.totals(overview));
+  document.getElementById("topology").hidden = !overview.may.nodes;
+  document.getElementById("kept").hidden = !overview.may.nodes;
+  document.getElementById("queues").hidden = !overview.may.queues;
+  if (overview.may.nodes) {
+    await nodes();
+    map.held = new Map();
+    for (const row of overview.reservations) {
+      for (const [name, gpus] of Object.entries(row.nodes)) map.held.set(name, (map.held.get(name) || 0) + gpus);
+    }
+    show("kept-body", panels.kept(overview));
+  }
+  show("waiting-body", panels.pending(await get("/api/pending", { limit: 100 }), overview.at, showGang));
+  if (overview.may.queues) show("queues-body", panels.queues(await get("/api/queues", { limit: 500 })));
+  redraw();
+  await refresh();
+  say(`live, ${new Date(overview.at * 1000).toLocaleTimeString()}`, false);
+  document.documentElement.dataset.version = version;
+}
+
+// Fetches the nodes that changed since the last time, page by page.
+async function nodes() {
+  let after = "";
+  let since = version;
+  let fresh = null;
+  for (;;) {
+    const page = await get("/api/nodes", { since, after });
+    if (page.all && !fresh) fresh = new Map();
+    for (const node of page.nodes) (fresh || map.nodes).set(node.n, node);
+    if (page.next === null) {
+      if (fresh) map.nodes = fresh;
+      version = page.version;
+      return;
+    }
+    after = page.next;
+  }
+}
+
+function redraw() {
+  map.draw();
+  const sums = [...map.sums().entries()];
+  const swatch = (colour) => {
+    const made = element("i", { class: "swatch" });
+    made.style.background = colour;
+    return made;
+  };
+  const found = map.colourBy === "state" ? [["in use", map.paint?.good]] : sums.slice(0, 12).map(([name, gpus]) => [`${name} ${amount(gpus)}`, map.colours.get(name)]);
+  if (sums.length > 12 && map.colourBy !== "state") found.push([`and ${sums.length - 12} more`, "transparent"]);
+  if (map.paint) found.push(["free", map.paint.free], ["reserved", map.paint.held], ["unhealthy", map.paint.bad]);
+  show("legend", ...found.map(([name, colour]) => element("span", { title: name }, swatch(colour), name)));
+}
+
+function chosen(node, open) {
+  const jobs = new Set([...owned(node).values()].map((each) => (each.o === "-" ? "another namespace" : each.o)));
+  document.getElementById("chosen").textContent = `${node.n} (${node.p.filter(Boolean).join(" · ") || "no rack"}): ${node.f} of ${node.g} GPUs free${node.u.length ? `, ${node.u.length} unhealthy` : ""}${jobs.size ? `; ${[...jobs].join(", ")}` : ""}${node.x ? `; ${node.x}` : ""}`;
+  if (open) {
+    detail = { kind: "node", name: node.n };
+    map.marked = new Set();
+    refresh(true).catch(stopped);
+  }
+}
+
+function showGang(namespace, name) {
+  detail = { kind: "gang", namespace, name };
+  refresh(true).catch(stopped);
+}
+
+async function refresh(focus = false) {
+  const asked = detail;
+  if (!asked) return;
+  try {
+    if (asked.kind === "node") show("detail-body", panels.node(await get("/api/node", { name: asked.name })));
+    else {
+      const found = await get("/api/gang", { namespace: asked.namespace, name: asked.name });
+      map.marked = new Set(found.pods.map((pod) => pod.node).filter(Boolean));
+      map.draw();
+      show("detail-body", panels.gang(found, map.nodes));
+    }
+  } catch (error) {
+    if (!(error instanceof Failed) || error.status === 401) throw error;
+    show("detail-body", element("p", { class: "soft" }, error.message));
+  }
+  if (focus) document.getElementById("detail").scrollIntoView({ block: "nearest" });
+}
+
+function say(text, bad) {
+  const state = document.getElementById("state");
+  state.textContent = text;
+  state.className = bad ? "bad" : "";
+}

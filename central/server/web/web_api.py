@@ -1,0 +1,307 @@
+"""What the console shows, as JSON, of what the viewer may see: nodes if they may get nodes, queues if they may get
+queues, gangs and pods of namespaces as `lockstep explain` (central.server.grpc.visibility).
+
+Runs in worker threads. The data come from a survey that all viewers share, so ten viewers cost the scheduling loop no
+more than one. Each answer is bounded: at most NODES_MOST nodes or ROWS_MOST rows, and a place to go on.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from math import inf
+from typing import Any
+
+from central.server.grpc.query_service import NodeView, Queries
+from central.server.grpc.visibility import Viewer
+from central.server.stats.node_rows import HeldGpus, SurveyedNode
+from central.server.stats.pending_rows import PendingRow
+from central.server.stats.queue_rows import QueueRow
+from central.server.stats.surveyor import Survey, SurveySource
+from central.server.version import version
+from central.server.web.web_request import Request, RequestRefused
+from protos.topology import indices_of
+
+NODES_MOST, ROWS_MOST = 1000, 500
+AGE_S = 2.0  # of a survey that is young enough
+HIDDEN = "-"  # the owner of what the viewer may not see
+Json = dict[str, Any]
+
+
+class WebApi:
+    def __init__(self, surveyor: SurveySource, queries: Queries) -> None:
+        self._surveyor = surveyor
+        self._queries = queries
+        self._calls: dict[str, Callable[[Request, Viewer], Json]] = {
+            "/api/overview": self.overview,
+            "/api/nodes": self.nodes,
+            "/api/queues": self.queues,
+            "/api/pending": self.pending,
+            "/api/node": self.node,
+            "/api/gang": self.gang,
+        }
+
+    def answer(self, request: Request, viewer: Viewer) -> Json:
+        """Raises RequestRefused, TimeoutError, or AccessUnknown of central.kube.transport.access_review."""
+        call = self._calls.get(request.path)
+        if call is None:
+            raise RequestRefused(404, f"there is no {request.path[:100]}")
+        viewer.sees_everything()  # one question instead of one for each namespace, if so
+        return call(request, viewer)
+
+    def overview(self, request: Request, viewer: Viewer) -> Json:
+        """The totals. Without nodes, if the viewer may not get them."""
+        survey = self._surveyor.survey(AGE_S)
+        found: Json = {"at": survey.at, "version": survey.version, "lockstep": version()}
+        pending = [row for row in survey.pending if viewer.sees(row.key[0])]
+        found["pending"] = {
+            "gangs": len(pending),
+            "gpus": sum(row.gpus for row in pending),
+            "oldest": min((row.created for row in pending), default=None),
+            "hidden": len(survey.pending) - len(pending),
+        }
+        found["may"] = {"nodes": viewer.sees_nodes(), "queues": viewer.sees_queues()}
+        if viewer.sees_nodes():
+            redacted = _redactor(viewer, survey)
+            found["totals"] = _totals(survey)
+            found["levels"] = survey.levels
+            found["largest"] = [row._asdict() for row in survey.largest[:ROWS_MOST]]
+            found["reservations"] = [
+                {
+                    "gang": _owner(viewer, row.namespace, row.name),
+                    "queue": row.queue,
+                    "place": row.place,
+                    "text": redacted(row.text),
+                    "start": _known(row.start),
+                    "gpus": row.held,
+                    "nodes": dict(row.gpus),
+                }
+                for row in survey.reservations[:ROWS_MOST]
+            ]
+        return found
+
+    def nodes(self, request: Request, viewer: Viewer) -> Json:
+        """Those that changed after version `since`, by name, from the name `after` on. all: the viewer must forget
+        what it has, because nodes are gone."""
+        if not viewer.sees_nodes():
+            raise RequestRefused(403, "you may not get nodes")
+        survey = self._surveyor.survey(AGE_S)
+        since = request.number("since", 0, 2**53)
+        limit = min(request.number("limit", NODES_MOST, 2**31), NODES_MOST) or 1
+        after = request.query.get("after", "")
+        everything = since < survey.gone_at or since > survey.version
+        names = sorted(
+            name
+            for name, row in survey.nodes.items()
+            if name > after and (everything or row.version > since)
+        )
+        page = names[:limit]
+        return {
+            "version": survey.version,
+            "all": everything,
+            "levels": survey.levels,
+            "nodes": [_node(survey.nodes[name], viewer) for name in page],
+            "next": page[-1] if len(names) > limit else None,
+        }
+
+    def queues(self, request: Request, viewer: Viewer) -> Json:
+        if not viewer.sees_queues():
+            raise RequestRefused(403, "you may not get queues")
+        survey = self._surveyor.survey(AGE_S)
+        return _page(request, survey.queues, _queue)
+
+    def pending(self, request: Request, viewer: Viewer) -> Json:
+        """The pending gangs by queue, in their order, with their places in it."""
+        survey = self._surveyor.survey(AGE_S)
+        places: dict[str, int] = {}
+        rows = []
+        for row in survey.pending:
+            places[row.queue] = place = places.get(row.queue, 0) + 1
+            if viewer.sees(row.key[0]):
+                rows.append((place, row))
+        redacted = _redactor(viewer, survey)
+        return _page(request, rows, lambda pair: _pending(pair[0], pair[1], redacted))
+
+    def node(self, request: Request, viewer: Viewer) -> Json:
+        if not viewer.sees_nodes():
+            raise RequestRefused(403, "you may not get nodes")
+        name = request.text("name")
+        views = self._queries.node_views(name)
+        if not views:
+            raise RequestRefused(404, f'node "{name}" not found')
+        return _hardware(views[0], viewer)
+
+    def gang(self, request: Request, viewer: Viewer) -> Json:
+        namespace, name = request.text("namespace"), request.text("name")
+        if not viewer.sees(namespace):
+            raise RequestRefused(403, f'you may see no gangs of namespace "{namespace:.63}"')
+        found = self._queries.explain(namespace, name)
+        if found is None:
+            raise RequestRefused(404, f"no gang or pod named {namespace}/{name}")
+        return {
+            "namespace": found.namespace,
+            "name": found.name,
+            "phase": found.phase,
+            "reason": viewer.redacted(found.reason, found.namespaces),
+            "queue": found.queue,
+            "minimum": found.min_member,
+            "closest": viewer.redacted(found.closest, found.namespaces),
+            "size": len(found.pods),
+            "pods": [  # in rank order
+                {
+                    "name": pod.name,
+                    "node": pod.node,
+                    "gpus": [*indices_of(pod.gpus)],
+                    "phase": pod.phase,
+                    "confirmed": pod.confirmed,
+                    "share": pod.share,
+                }
+                for pod in found.pods[:ROWS_MOST]
+            ],
+        }
+
+
+def _page(request: Request, rows: Sequence[Any], show: Callable[[Any], Json]) -> Json:
+    first = request.number("after", 0, 10**9)
+    limit = min(request.number("limit", ROWS_MOST, 2**31), ROWS_MOST) or 1
+    end = first + limit
+    return {
+        "rows": [show(row) for row in rows[first:end]],
+        "size": len(rows),
+        "next": end if end < len(rows) else None,
+    }
+
+
+def _redactor(viewer: Viewer, survey: Survey) -> Callable[[str], str]:
+    """Removes the names from namespaces that the viewer may not see. The namespaces are collected once."""
+    if viewer.sees_everything():
+        return str
+    found = {row.key[0] for row in survey.pending}
+    found.update(row.namespace for row in survey.reservations)
+    found.update(held.namespace for row in survey.nodes.values() for held in row.holders)
+    return lambda text: viewer.redacted(text, found)
+
+
+def _totals(survey: Survey) -> Json:
+    rows = survey.nodes.values()
+    return {
+        "nodes": len(survey.nodes),
+        "gpus": sum(row.gpus for row in rows),
+        "used": sum(held.gpus for row in rows for held in row.holders),
+        "free": sum(row.free for row in rows),
+        "unhealthy": sum(row.unhealthy.bit_count() for row in rows),
+        "held": sum(row.held for row in survey.reservations),
+        "problems": sum(bool(row.problem) for row in rows),
+    }
+
+
+def _owner(viewer: Viewer, namespace: str, name: str) -> str:
+    return f"{namespace}/{name}" if viewer.sees(namespace) else HIDDEN
+
+
+def _node(row: SurveyedNode, viewer: Viewer) -> Json:
+    """Short keys, because there may be thousands."""
+    return {
+        "n": row.name,
+        "p": row.path,
+        "m": row.model,
+        "g": row.gpus,
+        "f": row.free,
+        "u": [*indices_of(row.unhealthy)],
+        "x": row.problem,
+        "h": [*_holders(row.holders, viewer)],
+    }
+
+
+def _holders(holders: Iterable[HeldGpus], viewer: Viewer) -> Iterable[Json]:
+    """By gang."""
+    found: dict[tuple[str, str], Json] = {}
+    masks: dict[tuple[str, str], int] = {}
+    for held in holders:
+        key = (_owner(viewer, held.namespace, held.job), held.queue)
+        found.setdefault(key, {"o": key[0], "q": key[1]})
+        masks[key] = masks.get(key, 0) | held.mask
+    for key, each in found.items():
+        yield {**each, "i": [*indices_of(masks[key])]}
+
+
+def _queue(row: QueueRow) -> Json:
+    return {
+        "name": row.name,
+        "parent": row.parent,
+        "weight": row.weight,
+        "priority": row.priority,
+        "error": row.error,
+        "closed": row.closed,
+        "leaf": row.leaf,
+        "used": row.used,
+        "deserved": row.deserved,
+        "guarantee": row.guarantee,
+        "capability": row.capability,
+        "fair_share": row.fair_share,
+        "requested": row.requested,
+        "gangs": row.gangs,
+    }
+
+
+def _pending(place: int, row: PendingRow, redacted: Callable[[str], str]) -> Json:
+    return {
+        "namespace": row.key[0],
+        "gang": row.key[1],
+        "name": row.name,
+        "queue": row.queue,
+        "place": place,
+        "cause": row.cause,
+        "reason": redacted(row.reason),
+        "pods": row.pods,
+        "gpus": row.gpus,
+        "minimum": row.minimum,
+        "placed": row.placed,
+        "created": row.created,
+        "priority": row.priority,
+        "within": row.within,
+        "reserved": row.reserved,
+        "start": _known(row.start),
+    }
+
+
+def _hardware(view: NodeView, viewer: Viewer) -> Json:
+    topology = view.topology
+    owners: dict[int, list[str]] = {}
+    for holder in view.holders:
+        for gpu in indices_of(holder.gpus):
+            owners.setdefault(gpu, []).append(_owner(viewer, holder.namespace, holder.pod))
+    return {
+        "name": view.name,
+        "path": view.domains,
+        "problem": view.trouble,
+        "allocatable": view.gpus_allocatable,
+        "agent": view.agent_version,
+        "driver": topology.driver_version if topology is not None else "",
+        "islands": topology.islands if topology is not None else (),
+        "gpus": [
+            {
+                "index": gpu.index,
+                "uuid": gpu.uuid,
+                "model": gpu.model,
+                "memory": gpu.memory_bytes,
+                "numa": gpu.numa,
+                "healthy": gpu.healthy,
+                "why": gpu.why,
+                "mig": gpu.mig,
+                "owners": owners.get(gpu.index, []),
+            }
+            for gpu in (topology.gpus if topology is not None else ())
+        ],
+        "nics": [
+            {
+                "name": nic.name,
+                "numa": nic.numa,
+                "link": nic.link_layer,
+                "gbps": nic.rate_gbps,
+                "why": nic.why,
+            }
+            for nic in (topology.hcas if topology is not None else ())
+        ],
+    }
+
+
+def _known(time_s: float) -> float | None:
+    return time_s if time_s < inf else None

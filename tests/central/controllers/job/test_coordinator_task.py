@@ -1,0 +1,106 @@
+"""Plugin elastic with a coordinator: its Secret, its pod, its members."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from central.controllers.job import plugins
+from central.model.jobspec import ElasticTask, JobSpec, TaskSpec
+
+Json = dict[str, Any]
+
+
+def job(*arguments: str, svc: bool = True) -> JobSpec:
+    gpus = {"resources": {"limits": {"nvidia.com/gpu": 4}}}
+    tasks = (
+        TaskSpec(
+            "coordinator", 1, 1, {"spec": {"containers": [{"name": "c", "image": "lockstep"}]}}
+        ),
+        TaskSpec("worker", 8, 2, {"spec": {"containers": [{"name": "m", **gpus}]}}),
+    )
+    given = arguments or ("--task=worker", "--coordinator=coordinator", "--store=file:/state/q.db")
+    named = (("elastic", given), *((("svc", ()),) if svc else ()))
+    elastic = ElasticTask("worker", 2, 8)
+    return JobSpec("team", "train", "uid-12345678", tasks, plugins=named, elastic=elastic)
+
+
+def pod(spec: JobSpec, name: str, index: int) -> Json:
+    task = spec.task(name)
+    assert task is not None
+    return plugins.decorate(
+        spec, task, index, {"metadata": {}, "spec": dict(task.template["spec"])}
+    )
+
+
+def files(made: Json) -> set[str]:
+    (volume,) = (one for one in made["spec"]["volumes"] if one["name"] == "lockstep-coordinator")
+    return {item["key"] for item in volume["secret"]["items"]}
+
+
+def test_members_reach_the_coordinator_and_have_no_key() -> None:
+    spec = job()
+    assert plugins.check(spec) == ""
+    made = pod(spec, "worker", 5)
+    found = {one["name"]: one.get("value") for one in made["spec"]["containers"][0]["env"]}
+    assert found["LOCKSTEP_COORDINATOR"] == "https://train-coordinator-0.train:28700"
+    assert found["LOCKSTEP_MEMBER"] == "5"
+    assert "LOCKSTEP_GPUS" not in found  # the node's agent sets it
+    assert found["LOCKSTEP_ADDRESS"] == "train-worker-5.train"
+    assert (found["PET_NNODES"], found["PET_NPROC_PER_NODE"]) == ("2:8", "4")
+    assert found["PET_RDZV_BACKEND"] == "lockstep"
+    assert found["PET_RDZV_ENDPOINT"] == "train-coordinator-0.train:28700"
+    assert files(made) == {"token", "ca.crt"}
+
+
+def test_the_coordinators_pod_runs_it() -> None:
+    made = pod(job(), "coordinator", 0)
+    (container,) = made["spec"]["containers"]
+    assert container["command"][:2] == ["lockstep", "coordinate"]
+    assert {
+        "--job=team/train/uid-12345678",
+        "--least=2",
+        "--most=8",
+        "--store=file:/state/q.db",
+    } <= {*container["command"]}
+    assert "LOCKSTEP_MEMBER" not in {one["name"] for one in container.get("env") or ()}
+    assert files(made) == {"token", "tls.crt", "tls.key"}
+
+
+def test_a_command_of_its_own_stays() -> None:
+    spec = job()
+    own = {"spec": {"containers": [{"name": "c", "args": ["coordinate", "--spares=1"]}]}}
+    spec = replace(spec, tasks=(replace(spec.tasks[0], template=own), spec.tasks[1]))
+    (container,) = pod(spec, "coordinator", 0)["spec"]["containers"]
+    assert "command" not in container
+
+
+def test_the_secret_has_a_certificate_for_the_coordinators_names() -> None:
+    (secret,) = (one for one in plugins.objects(job()) if one.kind == "Secret")
+    assert secret.name == "train-elastic-uid-1234"
+    assert secret.certificate == (
+        "train-coordinator-0.train",
+        "train-coordinator-0.train.team",
+        "train-coordinator-0.train.team.svc",
+    )
+    assert not [one for one in plugins.objects(job("--task=worker")) if one.kind == "Secret"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--coordinator=x",), '--coordinator: the job has no task "x"'),
+        (("--coordinator=worker",), "--coordinator: task worker is the elastic one"),
+        (
+            ("--task=coordinator", "--coordinator=worker"),
+            "task worker has 8 pods; it must have one",
+        ),
+        (("--store=redis",), '--store: "redis" is neither none nor file:/PATH'),
+    ],
+)
+def test_wrong_arguments_are_one_sentence(arguments: tuple[str, ...], told: str) -> None:
+    assert told in plugins.check(job(*arguments))
+
+
+def test_it_needs_the_host_names() -> None:
+    assert "needs plugin svc" in plugins.check(job(svc=False))

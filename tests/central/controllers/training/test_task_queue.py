@@ -1,0 +1,186 @@
+"""Tasks: leases, attempts, failures, order, storing."""
+
+import json
+import random
+
+import pytest
+
+from central.controllers.training.generation import NotAllowed
+from central.controllers.training.permutation import permuted
+from central.controllers.training.task_bitmap import BitMap
+from central.controllers.training.task_queue import LeaseKey, NoLonger, OtherEpoch, TaskQueue
+from central.controllers.training.task_source import QueueSettings, TaskSource
+
+A, B = (0, 1), (1, 1)
+
+
+def queue(tasks: int = 4, **settings: object) -> TaskQueue:
+    return TaskQueue("q", QueueSettings(**settings), TaskSource.of_range(tasks, 1))  # type: ignore[arg-type]  # by name
+
+
+def take(made: TaskQueue, now: float, owner: tuple[int, int], most: int = 1) -> list[LeaseKey]:
+    given = made.lease(now, owner, max(0, made.epoch), most)["tasks"]
+    return [LeaseKey(owner, made.epoch, one["task"], one["attempt"]) for one in given]
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 10, 64, 1000])
+def test_an_order_has_each_number_once(n: int) -> None:
+    orders = [
+        [permuted(i, n, seed, epoch) for i in range(n)] for seed, epoch in ((0, 0), (0, 1), (1, 0))
+    ]
+    assert all(sorted(order) == list(range(n)) for order in orders)
+    assert n < 10 or len({tuple(order) for order in orders}) == 3
+
+
+def test_each_task_is_given_once_and_the_epoch_ends() -> None:
+    made = queue(5)
+    keys = take(made, 0.0, A, 3) + take(made, 0.0, B, 64)
+    assert sorted(key.task for key in keys) == list(range(5))
+    assert take(made, 1.0, B) == []
+    for key in keys:
+        assert not made.is_over
+        made.finish(1.0, key)
+    assert made.lease(1.0, A, 0, 1)["over"]
+    assert len(take_epoch(made, 1)) == 5
+    with pytest.raises(OtherEpoch):
+        made.lease(1.0, A, 2, 1)
+    assert made.lease(1.0, A, 0, 1) == {"tasks": [], "wait_s": 0, "over": True}
+
+
+def take_epoch(made: TaskQueue, epoch: int) -> list[int]:
+    return [one["task"] for one in made.lease(1.0, A, epoch, 64)["tasks"]]
+
+
+def test_late_answers_are_refused() -> None:
+    made = queue(1)
+    (old,) = take(made, 0.0, A)
+    made.expire(60.0)
+    (new,) = take(made, 60.0, B)
+    assert new.attempt > old.attempt
+    for key in (old, new._replace(owner=A), new._replace(epoch=1)):
+        with pytest.raises(NoLonger):
+            made.finish(61.0, key)
+    made.finish(61.0, new)
+    made.finish(61.0, new)  # the answer was lost
+    assert made.done.count == 1
+
+
+def test_leases_of_the_lost_end_at_once_without_a_failure() -> None:
+    made = queue(1, failures=0)
+    (key,) = take(made, 0.0, A)
+    made.progress(1.0, key, 7)
+    made.release({0: 2, 1: 1})
+    given = made.lease(1.0, B, 0, 1)["tasks"]
+    assert [one["resume"] for one in given] == [7]
+    assert made.set_aside == {}
+
+
+def test_too_many_failures_set_a_task_aside_by_name() -> None:
+    made = queue(2, failures=2)
+    for _ in range(3):
+        keys = take(made, 0.0, A, 2)
+        bad = next(key for key in keys if key.task == 1)
+        made.fail(bad, "cannot read it")
+        made.release({})
+    assert made.summary()["failed"] == [{"task": 1, "name": "1-1", "why": "cannot read it"}]
+    (good,) = take(made, 0.0, A, 2)
+    made.finish(0.0, good)
+    assert made.is_over
+    assert sorted(take_epoch(made, 1)) == [0, 1]
+
+
+def test_lease_times_follow_the_durations() -> None:
+    made = queue(300)
+    assert made.lease(0.0, A, 0, 1)["tasks"][0]["lease_s"] == 60
+    for duration in (100.0, 1000.0):
+        for key in take(made, 0.0, A, 100):
+            made.finish(duration, key)
+        lease_s = made.lease(0.0, A, 0, 1)["tasks"][0]["lease_s"]
+        assert lease_s == min(1200.0, 3 * duration)
+
+
+def test_a_straggler_is_given_a_second_time_and_the_first_answer_wins() -> None:
+    made = queue(2, speculate=True)
+    (slow,) = take(made, 0.0, A)
+    (quick,) = take(made, 0.0, B)
+    made.finish(5.0, quick)
+    assert take(made, 14.0, B) == []
+    (second,) = take(made, 16.0, B)
+    assert second.task == slow.task
+    made.finish(17.0, second)
+    with pytest.raises(NoLonger):
+        made.finish(17.0, slow)
+    assert made.is_over
+
+
+def test_what_came_back_is_given_after_what_was_never_tried() -> None:
+    made = queue(3, failures=9)
+    (first,) = take(made, 0.0, A)
+    made.fail(first, "x")
+    assert [key.task for key in take(made, 0.0, A, 3)][-1] == first.task
+
+
+def test_a_member_holds_a_bounded_number() -> None:
+    made = queue(1000)
+    for _ in range(10):
+        take(made, 0.0, A, 64)
+    assert made.summary()["leased"] == 256
+
+
+def test_a_rewind_undoes_what_came_after_the_token() -> None:
+    made = queue(4, commit=True)
+    first, second, third = take(made, 0.0, A, 3)
+    made.finish(0.0, first)
+    token = json.loads(json.dumps(made.token()))
+    made.finish(0.0, second, "a result")
+    made.rewind(token)
+    assert (made.done.count, made.results) == (1, {})
+    with pytest.raises(NoLonger):
+        made.finish(0.0, third)
+    assert sorted(key.task for key in take(made, 0.0, B, 4)) == sorted({0, 1, 2, 3} - {first.task})
+    plain = queue(4)
+    plain.finish(0.0, take(plain, 0.0, A)[0])
+    plain.rewind(plain.unbegun())
+    assert plain.done.count == 1
+
+
+def test_names_come_in_parts() -> None:
+    made = TaskQueue("q", QueueSettings(), TaskSource.of_names(3))
+    made.source.add(0, ["a", "b"])
+    with pytest.raises(NotAllowed, match="not all"):
+        made.lease(0.0, A, 0, 1)
+    with pytest.raises(NotAllowed, match="other tasks"):
+        made.source.add(1, ["x", "c"])
+    assert made.source.add(1, ["b", "c"])
+    assert sorted(one["name"] for one in made.lease(0.0, A, 0, 3)["tasks"]) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_restored_queue_goes_on_as_before(seed: int) -> None:
+    chosen = random.Random(seed)
+    made = queue(20, failures=2)
+    held: list[LeaseKey] = []
+    for _ in range(60):
+        held += take(made, 0.0, chosen.choice((A, B)), chosen.randint(1, 4))
+        chosen.shuffle(held)
+        for key in [held.pop() for _ in range(len(held) // 2)]:
+            made.fail(key, "x") if chosen.random() < 0.3 else made.finish(0.0, key)
+        state = json.loads(json.dumps(made.snapshot(0.0)))
+        again = TaskQueue.restore("q", made.source, state, 1000.0, 1)
+        assert again.snapshot(1000.0) == made.snapshot(0.0)
+        assert again.summary() == made.summary()
+        if made.is_over:
+            made.lease(0.0, A, made.epoch + 1, 1)
+            made.release({})
+            held = []
+
+
+def test_a_million_tasks_half_done_are_small() -> None:
+    bits = BitMap(1_000_000)
+    for number in range(500_000):
+        bits.add(number)
+    text = bits.to_text()
+    assert len(text) < 4000
+    assert BitMap.from_text(text, 1_000_000).count == 500_000
+    with pytest.raises(ValueError, match="not a set of 10 tasks"):
+        BitMap.from_text(text, 10)

@@ -1,0 +1,111 @@
+"""Requests that nobody should send: no traceback, bounded memory, others served. LOCKSTEP_REQUESTS sets how many."""
+
+import json
+import os
+import random
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.central.coordinator.coordinator_process import (
+    TOKEN,
+    CoordinatorProcess,
+    MemberClient,
+    all_live,
+)
+
+_REQUESTS = int(os.environ.get("LOCKSTEP_REQUESTS", "2000"))
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600 if _REQUESTS < 10_000 else 36_000)]
+_MORE_MEMORY = 48 << 20
+PATHS = {
+    "join": ("member", "incarnation", "address", "pod", "gpus"),
+    "ack": ("member", "incarnation", "generation", "step"),
+    "report": ("member", "incarnation", "generation", "step", "samples", "seconds", "loss"),
+    "leave": ("member", "incarnation", "code", "message"),
+    "queue": ("queue", "seed", "commit", "range", "tasks", "total", "from", "failures"),
+    "lease": ("member", "incarnation", "queue", "epoch", "most"),
+    "done": ("member", "incarnation", "queue", "epoch", "task", "attempt", "tasks", "result"),
+    "failed": ("member", "incarnation", "queue", "epoch", "task", "attempt", "why"),
+    "progress": ("member", "incarnation", "queue", "epoch", "task", "attempt", "upto"),
+    "checkpoint/begin": ("member", "incarnation", "generation", "step"),
+    "checkpoint/part": ("member", "incarnation", "name", "rank", "parts", "digest", "bytes"),
+    "checkpoint/complete": ("member", "incarnation", "name", "data"),
+    "checkpoint/restore": ("member", "incarnation", "name"),
+}
+VALUES: tuple[Any, ...] = (
+    0, 1, 2, 3, -1, 64, 10**9, 2**53, 2**70, 1.5, 1e308, True, None, "", "q", "a\nb", "\x00", "x" * 10_000, "0",
+    [], {}, ["a"], [1], ["x" * 2000], {"records": 10, "size": 1}, {"records": 2**52, "size": 1}, {"records": -3},
+    [{"task": 0, "attempt": 1}], [[[[[[]]]]]], {"a": {"b": [1, 2, 3]}}, "ckpt-1-1",
+)  # fmt: skip
+
+
+def body(chosen: random.Random, names: tuple[str, ...]) -> bytes:
+    found = {name: chosen.choice(VALUES) for name in names if chosen.random() < 0.9}
+    if chosen.random() < 0.6:  # the first checks pass
+        found |= {"member": 0, "incarnation": 1, "queue": "q"}
+    text = json.dumps(found).encode()
+    if chosen.random() < 0.05:
+        at = chosen.randrange(len(text))
+        return text[:at] + chosen.randbytes(3) + text[at:]
+    if chosen.random() < 0.02:
+        return b"[" * chosen.randrange(200_000)
+    if chosen.random() < 0.02:
+        return b'{"member": NaN, "step": Infinity}'
+    return text
+
+
+def test_no_request_is_answered_with_a_traceback(tmp_path: Path) -> None:
+    chosen = random.Random(7)
+    with CoordinatorProcess(tmp_path, most="4", store=f"file:{tmp_path}/q.db") as server:
+        member = MemberClient(server, 0)
+        member.join()
+        client = server.client()
+        before = server.memory()
+        statuses = set()
+        for _ in range(_REQUESTS):
+            path = chosen.choice(list(PATHS))
+            status, answer = client.post(f"/v1/{path}", body(chosen, PATHS[path]))
+            assert status in (200, 400, 404, 409, 429), answer
+            assert status == 200 or answer["error"]
+            statuses.add(status)
+        assert {200, 400, 404, 409} <= statuses
+        assert server.memory() - before < _MORE_MEMORY
+        assert server.client().get("/v1/status")[0] == 200
+        assert "Traceback" not in server.log()
+
+
+RAW: tuple[tuple[bytes, bytes], ...] = (
+    (b"GET /v1/status HTTP/1.1\r\n\r\n", b"401"),
+    (b"GET /v1/status HTTP/1.1\r\nAuthorization: Bearer x\r\nContent-Length: 9999\r\n\r\n{", b"401"),
+    (b"POST /v1/join HTTP/1.1\r\nAuthorization: Bearer %t\r\nContent-Length: 999999999999\r\n\r\n", b"413"),
+    (b"POST /v1/join HTTP/1.1\r\nAuthorization: Bearer %t\r\nTransfer-Encoding: chunked\r\n\r\n"
+     + b"10000\r\n" + b"x" * 0x10000 + b"\r\n" + b"40000\r\n" + b"x" * 0x40000, b"413"),
+    (b"GET /" + b"a" * 40_000, b"431"),
+    (b"GET / HTTP/1.1\r\nX: " + b"a" * 40_000, b"431"),
+    (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"400"),
+    (b"GET /healthz HTTP/1.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n", b"400"),
+    (b"DELETE /v1/join HTTP/1.1\r\nAuthorization: Bearer %t\r\n\r\n", b"405"),
+    (b"GET /v1/none HTTP/1.1\r\nAuthorization: Bearer %t\r\n\r\n", b"404"),
+    (b"GET /v1/generation?after=-1 HTTP/1.1\r\nAuthorization: Bearer %t\r\n\r\n", b"400"),
+)  # fmt: skip
+
+
+def test_malformed_http_is_refused_and_others_are_served(tmp_path: Path) -> None:
+    with CoordinatorProcess(tmp_path, most="1") as server:
+        member = MemberClient(server, 0)
+        all_live([member])
+        for raw, status in RAW:
+            with socket.create_connection(("127.0.0.1", server.port), timeout=20) as client:
+                try:
+                    client.sendall(raw.replace(b"%t", TOKEN.encode()))
+                    answer = client.recv(4096)
+                except ConnectionError:
+                    answer = b""  # closed before all was read
+                assert answer[9:12] in (status, b""), (raw[:60], answer[:200])
+        idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(300)]
+        assert member.generation()["state"] == "live"
+        for each in idle:
+            each.close()
+        assert "Traceback" not in server.log()

@@ -1,0 +1,88 @@
+"""Where victims are chosen by sorting, no other set of them does less harm."""
+
+import random
+from itertools import combinations
+
+import pytest
+
+from central.scheduler.preemption import independent_units
+from central.scheduler.preemption.harm import NO_HARM, Harm
+from central.scheduler.preemption.least_harm import EvictionUnit, LeastHarmProblem
+
+
+def problem(dice: random.Random) -> LeastHarmProblem:
+    """Two resources; the second one is mostly not short."""
+    ask = (dice.choice((1, 2, 3)), dice.choice((1, 1, 2)))
+    free = {row: (dice.randrange(-1, 3), dice.choice((0, 20, 20, 20))) for row in range(3)}
+    units = [
+        EvictionUnit(
+            gang,
+            True,
+            (1, dice.randrange(2), dice.randrange(5), 1, 0, 0, 0),
+            {row: (dice.choice((0, 1, 2, 3)), dice.randrange(2)) for row in _rows(dice)},
+            rank=dice.randrange(3),
+        )
+        for gang in range(dice.randrange(1, 7))
+    ]
+    return LeastHarmProblem(free, ask, dice.randrange(1, 4), units, {})
+
+
+def _rows(dice: random.Random) -> list[int]:
+    return dice.sample(range(3), 2) if dice.random() < 0.03 else [dice.randrange(3)]
+
+
+def pods(have: tuple[int, ...], ask: tuple[int, ...]) -> int:
+    count = 0
+    while all(amount >= (count + 1) * each for amount, each in zip(have, ask, strict=True)):
+        count += 1
+    return count
+
+
+def gained(made: LeastHarmProblem, chosen: tuple[EvictionUnit, ...]) -> int:
+    total = 0
+    for row, free in made.free.items():
+        after = tuple(
+            amount + sum(unit.frees[row][index] for unit in chosen if row in unit.frees)
+            for index, amount in enumerate(free)
+        )
+        ask = tuple(made.request)
+        total += pods(after, ask) - pods(tuple(free), ask)
+    return total
+
+
+def harm(chosen: tuple[EvictionUnit, ...]) -> Harm:
+    total = list(NO_HARM)
+    for unit in chosen:
+        total = [max(total[0], unit.harm[0]), *map(sum, zip(total[1:], unit.harm[1:], strict=True))]
+    return tuple(total)  # type: ignore[return-value]  # seven parts
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_set_of_victims_does_less_harm(seed: int) -> None:
+    answered = 0
+    for number in range(1000):
+        made = problem(random.Random(seed * 1000 + number))
+        found = independent_units.best(made)
+        if found is None:
+            continue
+        answered += 1
+        assert gained(made, tuple(found)) >= made.missing
+        sets = (
+            chosen
+            for size in range(len(made.units) + 1)
+            for chosen in combinations(made.units, size)
+        )
+        best = min(harm(chosen) for chosen in sets if gained(made, chosen) >= made.missing)
+        assert harm(tuple(found)) == best, (made.free, made.request, made.missing, made.units)
+    assert answered > 50
+
+
+def test_pods_of_one_gpu_on_full_nodes_are_sorted() -> None:
+    units = [
+        EvictionUnit(gang, True, (1, 1, 9 - gang, 1, 0, 0, 0), {gang // 2: (1,)})
+        for gang in range(8)
+    ]
+    made = LeastHarmProblem(dict.fromkeys(range(4), (0,)), (1,), 3, units, {})
+    found = independent_units.best(made)
+    assert found is not None
+    assert [unit.gang for unit in found] == [7, 6, 5]

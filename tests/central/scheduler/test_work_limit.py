@@ -1,0 +1,200 @@
+"""No decision about one gang takes more work than its limit, and one that was cut short changed nothing."""
+
+import random
+
+import pytest
+
+from central.controllers.composite import new_scheduler
+from central.model.decisions import Bind, Decision, Evict
+from central.model.facts import Fact
+from central.scheduler.cycle import due, schedule_once
+from central.scheduler.invariants import check_invariants
+from central.scheduler.placement.explain import WORK_LIMIT
+from central.scheduler.reserved_capacity import UNDECIDED
+from central.scheduler.scheduler import Scheduler
+from central.scheduler.work_meter import FIRST_LIMIT, MAX_FACTOR, WorkLimitReached, WorkMeter
+from protos.names import RACK
+from tests.central import factories
+from tests.central.scheduler.state_copy import fingerprint
+
+NOW = 1000.0
+OVERSHOOT = 20_000  # the last operation is counted before it is made
+
+
+def cluster(nodes: int, facts: list[Fact], limit: int = FIRST_LIMIT) -> Scheduler:
+    made = new_scheduler(factories.LEVELS)
+    made.state.snapshot.meter.first_limit = limit
+    placed: list[Fact] = [
+        factories.node(f"n{number:03}", rack=f"r{number // 4}", block=f"b{number // 16}")
+        for number in range(nodes)
+    ]
+    schedule_once(made, [*placed, *facts], NOW)
+    return made
+
+
+def running(nodes: int, per_node: int = 8) -> list[Fact]:
+    """Pods of one GPU."""
+    return [
+        factories.pod(f"s-{number}-{gpu}", 1, node=f"n{number:03}", phase="Running", started=gpu)
+        for number in range(nodes)
+        for gpu in range(per_node)
+    ]
+
+
+def longest(made: Scheduler) -> int:
+    return made.state.snapshot.meter.longest
+
+
+def acts(decisions: list[Decision]) -> list[Bind | Evict]:
+    return [each for each in decisions if isinstance(each, Bind | Evict)]
+
+
+def reason(made: Scheduler, name: str) -> str:
+    (gang,) = (gang for gang in made.state.gangs.values() if gang.name == name)
+    return gang.attempt.reason
+
+
+def spread_gang(name: str, pods: int, **other: object) -> list[Fact]:
+    """Its pods are placed one by one: each looks at all nodes."""
+    rules = factories.even(name, "kubernetes.io/hostname", pods)
+    labels = (("app", name),)
+    members = [
+        factories.pod(f"{name}-{rank}", 8, name, rules=rules, labels=labels) for rank in range(pods)
+    ]
+    return [factories.gang(name, pods, **other), *members]
+
+
+def test_a_meter_counts_before_it_refuses() -> None:
+    meter = WorkMeter(10)
+    meter.spend(10**9)  # no decision has begun
+    meter.begin()
+    meter.spend(10)
+    with pytest.raises(WorkLimitReached):
+        meter.spend(1)
+    meter.extend()
+    meter.spend(10)
+    assert meter.count(1)
+    assert meter.was_short
+    meter.begin(2)
+    assert not meter.count(20)
+    assert not meter.was_short
+
+
+def test_a_long_search_ends_and_goes_on_with_more() -> None:
+    limit = 4_000
+    made = cluster(64, [], limit)
+    facts = spread_gang("slow", 60)
+    decided = acts(schedule_once(made, [*facts, factories.pod("quick", 1)], NOW))
+    assert [each.name for each in decided] == ["quick"]
+    assert reason(made, "slow").endswith(WORK_LIMIT)
+    assert longest(made) <= limit + OVERSHOOT
+    check_invariants(made)
+    assert not acts(schedule_once(made, [], NOW + 0.5))
+    at = due(made, NOW + 0.5)
+    assert at is not None
+    assert at <= NOW + 2.0
+    assert len(acts(schedule_once(made, [], at))) == 60, longest(made)
+    assert reason(made, "slow") == ""
+
+
+def test_what_needs_more_than_the_most_says_so_and_holds_up_nobody() -> None:
+    limit = 500
+    made = cluster(64, [], limit)
+    schedule_once(made, spread_gang("slow", 60), NOW)
+    now = NOW
+    for attempt in range(5):
+        at = due(made, now)
+        assert at is not None
+        assert now < at <= now + 10.0
+        now = at
+        decided = acts(schedule_once(made, [factories.pod(f"quick-{attempt}", 1)], now))
+        assert [each.name for each in decided] == [f"quick-{attempt}"]
+        assert reason(made, "slow").endswith(WORK_LIMIT)
+    assert longest(made) <= MAX_FACTOR * limit + OVERSHOOT
+
+
+def test_the_minimum_has_work_of_its_own() -> None:
+    made = cluster(64, [], 4_000)
+    _, *members = spread_gang("elastic", 60)
+    decided = acts(schedule_once(made, [factories.gang("elastic", 2), *members], NOW))
+    assert len(decided) >= 2
+
+
+def test_a_search_for_victims_ends_and_goes_on_with_more() -> None:
+    made = cluster(32, running(32), limit=400)
+    facts = [factories.gang("urgent", 8, priority=10)]
+    members = [factories.pod(f"urgent-{rank}", 8, "urgent") for rank in range(8)]
+    assert not acts(schedule_once(made, [*facts, *members], NOW))
+    assert UNDECIDED in reason(made, "urgent")
+    assert not any(pod.leaving for pod in made.state.pods.values())
+    made.state.snapshot.meter.first_limit = 20_000
+    at = due(made, NOW)
+    assert at is not None
+    assert at <= NOW + 2.0
+    evicted = acts(schedule_once(made, [], at))
+    assert len(evicted) == 64
+    check_invariants(made)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_limit_leaves_half_a_decision(seed: int) -> None:
+    """Each limit gives a whole decision or none, and the state of before."""
+    dice = random.Random(seed)
+    full = [pod for pod in running(16) if dice.random() < 0.95]
+    gang: list[Fact] = [
+        factories.gang("urgent", 4, priority=10, topology_required=RACK),
+        *(factories.pod(f"urgent-{rank}", 6 + rank % 2, "urgent") for rank in range(4)),
+    ]
+    seen = set[bool]()
+    for limit in (1, 10, 50, 100, 200, 400, 700, 1_000, 2_000, 5_000, 20_000, 10**9):
+        made = cluster(16, full, limit)
+        before = fingerprint(made)
+        decided = acts(schedule_once(made, gang, NOW))
+        check_invariants(made)
+        assert not any(isinstance(each, Bind) for each in decided)
+        if not decided:
+            assert fingerprint(made) == before, limit
+        seen.add(bool(decided))
+    assert seen == {True, False}
+
+
+def test_hostile_gangs_stay_below_the_limit() -> None:
+    """4,000 unlike pods of one tenant, and gangs that require a rack."""
+    facts: list[Fact] = [
+        factories.pod(f"flood-{number}", 1, cpu=100 + number, created=float(number))
+        for number in range(400)
+    ]
+    for number in range(10):
+        facts.append(factories.gang(f"g{number}", 4, priority=10, topology_required=RACK))
+        facts += [factories.pod(f"g{number}-{rank}", 8, f"g{number}") for rank in range(4)]
+    made = cluster(64, running(64))
+    schedule_once(made, facts, NOW)
+    assert 0 < longest(made) <= 20_000
+
+
+def test_the_work_of_a_claimant_does_not_grow_with_the_number_of_claimants() -> None:
+    """Single pods against the surplus of gangs."""
+    used = []
+    for claimants in (10, 40):
+        surplus: list[Fact] = []
+        for number in range(48):
+            surplus.append(factories.gang(f"e{number}", 4))
+            surplus += [
+                factories.pod(
+                    f"e{number}-{rank}",
+                    1,
+                    f"e{number}",
+                    node=f"n{(number + rank) % 48:03}",
+                    phase="Running",
+                    started=float(rank),
+                )
+                for rank in range(8)
+            ]
+        made = cluster(48, surplus)
+        facts: list[Fact] = [
+            factories.pod(f"u-{number}", 1, priority=10, created=float(number))
+            for number in range(claimants)
+        ]
+        assert len(acts(schedule_once(made, facts, NOW))) == claimants
+        used.append(longest(made))
+    assert used[1] <= 1.2 * used[0] + 500

@@ -1,0 +1,101 @@
+"""Metrics by queue: their values on a cluster at work, and that their number is bounded."""
+
+from prometheus_client.metrics_core import Metric
+
+from central.controllers.composite import new_scheduler
+from central.model.facts import Fact, QueueSeen
+from central.scheduler.cycle import schedule_once
+from central.server.queue_metrics import OTHER, QueueLabels, QueueMetrics
+from central.server.stats.gang_counters import GangCounters
+from central.server.stats.queue_rows import QueueRow
+from central.server.stats.surveyor import Survey, Surveyor
+from protos.names import GPU
+from tests.central import factories
+from tests.central.server.stats.test_surveyor import Direct
+
+Samples = dict[tuple[str, ...], float]
+
+
+def samples(families: list[Metric]) -> Samples:
+    """By name and label values."""
+    return {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in families
+        for sample in family.samples
+    }
+
+
+def collected(*facts: Fact, most: int = 100) -> Samples:
+    made, labels = new_scheduler(factories.LEVELS), QueueLabels(most)
+    counters = GangCounters(made, labels.label)
+    labels.rank(Surveyor(Direct(made)).survey(0.0).queues)
+    for fact in (factories.node("n"), factories.report("n"), *facts):
+        counters.observe([fact], schedule_once(made, [fact], 1000.0))
+    return samples(
+        list(QueueMetrics(counters, labels).families(Surveyor(Direct(made)).survey(0.0)))
+    )
+
+
+def test_a_queue_that_runs_and_waits() -> None:
+    found = collected(
+        QueueSeen(
+            "q", deserved=((GPU, 6),), guarantee=((GPU, 2),), capability=((GPU, 7), ("cpu", 9000))
+        ),
+        factories.pod("runs", 5, queue="q", cpu=500, created=900.0),
+        factories.pod("waits", 3, queue="q", created=940.0),
+        factories.pod("never", 9, queue="q", created=970.0),
+    )
+    assert found["lockstep_queue_used", "q", GPU] == found["lockstep_queue_used", "root", GPU] == 5
+    assert found["lockstep_queue_used", "q", "cpu"] == 0.5
+    assert found["lockstep_queue_deserved", "q", GPU] == 6
+    assert found["lockstep_queue_guarantee", "q", GPU] == 2
+    assert found["lockstep_queue_capability", "q", GPU] == 7
+    assert found["lockstep_queue_capability", "q", "cpu"] == 9
+    assert found["lockstep_queue_fair_share", "q", GPU] == 7
+    assert found["lockstep_queue_requested", "q", GPU] == 12
+    assert found["lockstep_queue_pending_gangs", "q", "quota"] == 1
+    assert found["lockstep_queue_pending_gpus", "q", "quota"] == 3
+    assert found["lockstep_queue_pending_gpus", "q", "never"] == 9
+    assert found["lockstep_queue_oldest_pending_seconds", "q"] == 60
+    assert found["lockstep_queue_gangs", "q", "pending"] == 2
+    assert found["lockstep_queues",] == 3
+    assert found["lockstep_largest_gang_gpus", "node", "test", "1"] == 3
+    assert found["lockstep_pod_bind_duration_seconds_count",] == 0
+    assert found["volcano_queue_allocated_milli_cpu", "q"] == 500
+    assert found["volcano_queue_allocated_scalar_resources", "q", GPU] == 5
+    assert found["volcano_queue_pod_group_pending_count", "q"] == 2
+    assert found["volcano_queue_overused", "q"] == 0
+
+
+def rows(*amounts: float) -> list[QueueRow]:
+    return [QueueRow(f"q{at}", used={GPU: amount}) for at, amount in enumerate(amounts)]
+
+
+def test_the_number_of_series_is_bounded() -> None:
+    labels = QueueLabels(3)
+    made = QueueMetrics(GangCounters(new_scheduler(()), labels.label), labels)
+    many = rows(*range(1000))
+    found = samples(list(made.families(Survey(queues=tuple(many)))))
+    named = {key[1] for key in found if key[0] == "lockstep_queue_used"}
+    assert named == {"q999", "q998", "q997", OTHER}
+    assert found["lockstep_queue_used", OTHER, GPU] == sum(range(997))
+    assert found["lockstep_queues",] == 1000
+    assert found["lockstep_queues_with_series",] == 3
+    more = QueueMetrics(GangCounters(new_scheduler(()), QueueLabels(3).label), QueueLabels(3))
+    assert len(found) == len(samples(list(more.families(Survey(queues=tuple(rows(*range(50))))))))
+
+
+def test_a_queue_keeps_its_series_when_others_pass_it_for_a_moment() -> None:
+    labels = QueueLabels(2)
+    labels.rank(rows(3, 2, 1))
+    assert [labels.label(f"q{at}") for at in range(3)] == ["q0", "q1", OTHER]
+    labels.rank(rows(3, 2, 9))
+    assert [labels.label(f"q{at}") for at in range(3)] == ["q0", "q1", OTHER]
+    labels.rank([*rows(3, 2, 9), QueueRow("new")])  # the queues are others now
+    assert [labels.label(f"q{at}") for at in range(3)] == ["q0", OTHER, "q2"]
+
+
+def test_the_root_comes_first() -> None:
+    labels = QueueLabels(1)
+    labels.rank([*rows(5), QueueRow("root", used={GPU: 5.0})])
+    assert (labels.label("root"), labels.label("q0")) == ("root", OTHER)

@@ -1,0 +1,124 @@
+"""The console in a headless Chromium: beside a loop with a constructed cluster, and served by a real scheduler process
+with hollow nodes and real agents."""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from central.standalone.hollow_node import HollowNode
+from central.standalone.local_cluster import CAPTURES, LocalCluster, free_port
+from protos.names import BLOCK, RACK
+from tests.central.server.test_scheduler_process import reported, submit
+from tests.central.server.web.console_world import cluster, served
+from tests.fakes.chromium import Browser, Page
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+LIVE = "document.getElementById('state').textContent.startsWith('live')"
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[Browser]:
+    with Browser.started(tmp_path) as made:
+        yield made
+
+
+def text(page: Page, where: str) -> str:
+    return str(page.value(f"document.querySelector({where!r}).innerText"))
+
+
+def test_the_page_shows_the_cluster_and_obeys_the_keyboard(browser: Browser) -> None:
+    with served(cluster(8)) as (server, _):
+        page = browser.page(f"http://127.0.0.1:{server.port}/#token=admin", width=1280, height=900)
+        page.until(LIVE)
+        page.until("document.querySelectorAll('#waiting tbody tr').length == 2")
+        assert page.value("location.href") == f"http://127.0.0.1:{server.port}/"
+        assert "never" in text(page, "#waiting")
+        assert "no node has 9 GPUs" in text(page, "#waiting")
+        assert "borrowed" in text(page, "#queues")
+        page.value("document.getElementById('racks').focus()")
+        page.key("ArrowDown")
+        page.key("ArrowDown")
+        page.until("document.getElementById('chosen').textContent.startsWith('node-0001')")
+        page.key("Enter")
+        page.until("document.querySelectorAll('#detail-body dt').length == 8")
+        assert "GPU 3" in text(page, "#detail-body .bad ~ dl .bad")
+        page.key("ArrowRight")
+        page.until("document.getElementById('chosen').textContent.startsWith('node-0004')")
+        page.value("document.querySelector('#waiting button.link').click()")
+        page.until(
+            "document.getElementById('detail-body').innerText.includes('Pods') || "
+            "document.querySelector('#detail-body table') !== null"
+        )
+        assert page.errors == []
+
+
+def test_colours_of_the_map_are_those_of_the_scheme(browser: Browser) -> None:
+    with served(cluster(4)) as (server, _):
+        url = f"http://127.0.0.1:{server.port}/#token=admin"
+        seen = []
+        for dark in (False, True):
+            page = browser.page(url, width=1000, height=700, dark=dark)
+            page.until(LIVE)
+            seen.append(page.value("getComputedStyle(document.body).backgroundColor"))
+            pixels = page.value(
+                "(() => { const c = document.getElementById('racks'); const d = c.getContext('2d')"
+                ".getImageData(0, 0, c.width, c.height).data; const s = new Set();"
+                "for (let i = 0; i < d.length; i += 4) if (d[i + 3] === 255) s.add(`${d[i]},${d[i+1]},${d[i+2]}`);"
+                "return s.size; })()"
+            )
+            assert pixels > 4  # free, unhealthy, and several jobs
+            assert page.errors == []
+        assert seen[0] != seen[1]
+
+
+def test_a_phone_needs_no_scrolling_sideways(browser: Browser) -> None:
+    with served(cluster(8)) as (server, _):
+        page = browser.page(f"http://127.0.0.1:{server.port}/#token=admin", width=360, height=740)
+        page.until(LIVE)
+        assert page.value("document.documentElement.scrollWidth") <= 360
+
+
+def test_without_a_valid_token_it_asks_for_one(browser: Browser) -> None:
+    with served(cluster(2)) as (server, _):
+        page = browser.page(f"http://127.0.0.1:{server.port}/", width=800, height=600)
+        page.until("!document.getElementById('login').hidden")
+        for token, shown in (
+            ("wrong", "!document.getElementById('login').hidden && state.textContent"),
+            ("admin", LIVE),
+        ):
+            page.value(f"token.value = '{token}'; document.querySelector('#login button').click()")
+            page.until(shown)
+
+
+@pytest.fixture
+def box(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[LocalCluster, int]]:
+    nodes = [
+        HollowNode(f"n{at}", {RACK: f"r{at // 2}", BLOCK: "b"}, CAPTURES / "dgx-a100-8.json")
+        for at in range(4)
+    ]
+    monkeypatch.setattr(tempfile, "tempdir", "/tmp")  # sockets' paths must be short
+    port = free_port()
+    with LocalCluster(nodes, flags=[f"--console-listen=127.0.0.1:{port}"]) as made:
+        made.start_api()
+        made.start_scheduler()
+        made.start_nodes()
+        made.wait_for_scheduler()
+        made.start_agents()
+        made.wait("the agents", lambda: reported(made))
+        yield made, port
+
+
+def test_a_real_scheduler(box: tuple[LocalCluster, int], browser: Browser) -> None:
+    cluster, port = box
+    token = cluster.token_file.read_text()
+    page = browser.page(f"http://localhost:{port}/#token={token}", width=1200, height=800)
+    page.until(LIVE)
+    submit(cluster, "train", 2, 8)
+    page.until("document.getElementById('legend').textContent.includes('default/train 16')")
+    submit(cluster, "giant", 3, 8)
+    page.until("document.getElementById('waiting').textContent.includes('default/giant')")
+    page.value("document.querySelector('#waiting button.link').click()")
+    page.until("document.querySelectorAll('#detail-body tbody tr').length == 3")
+    assert page.errors == []
