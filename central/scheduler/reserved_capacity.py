@@ -29,7 +29,7 @@ from central.scheduler.preemption.preemption_request import (
 from central.scheduler.queues import quota
 from central.scheduler.queues.claim_in_flight import present_victims
 from central.scheduler.queues.order import run_time_s
-from central.scheduler.queues.shortfall import Shortfall
+from central.scheduler.queues.shortfall import Shortfalls
 from central.scheduler.reservation.reservation import Reservation, plan_reservation
 from central.scheduler.reservation.withholding import WithheldCapacity
 from central.scheduler.scheduler import Scheduler
@@ -202,10 +202,10 @@ class ReservedCapacity:
         return []
 
     def on_over_quota(
-        self, gang: Gang, request: PlacementRequest, lacks: Sequence[Shortfall]
+        self, gang: Gang, request: PlacementRequest, lacks: Sequence[Shortfalls]
     ) -> list[Evict]:
         """Preempts for a gang that its queue may not start now, so that quota and capacity become free together.
-        lacks: the quota; none: no victims help."""
+        lacks: the quota, as alternatives; none: no victims help."""
         own = self._reservations.get(gang.key)
         evictions: list[Evict] | None = None
         if lacks and own is not None and own.by_eviction and self._are_leaving(gang, own, request):
@@ -318,10 +318,10 @@ class ReservedCapacity:
         )
 
     def _preempt(
-        self, gang: Gang, request: PlacementRequest, lacks: Sequence[Shortfall] = ()
+        self, gang: Gang, request: PlacementRequest, lacks: Sequence[Shortfalls] = ()
     ) -> list[Evict] | None:
-        """Evicts victims so that all of the request fits, with the quota that it lacks, and reserves what they free
-        for the gang. None: there are no such victims."""
+        """Evicts victims so that all of the request fits, with the quota that it lacks (one of the
+        alternatives), and reserves what they free for the gang. None: there are no such victims."""
         key = gang.key
         searched = (gang.queue, gang.priority, request, *quota.tenant(self._scheduler.queues, gang))
         preempts = gang.priority > self._pending.lowest_priority or self._scheduler.queues.enabled
@@ -374,7 +374,7 @@ class ReservedCapacity:
             raise
 
     def _plan(
-        self, preemption: PreemptionRequest, lacks: Sequence[Shortfall], *, preempts: bool
+        self, preemption: PreemptionRequest, lacks: Sequence[Shortfalls], *, preempts: bool
     ) -> PreemptionPlan | None:
         snapshot, context = self._state.snapshot, self._context
         plan = search(snapshot, reclaim.plan, context, preemption, lacks) if preempts else None
@@ -385,7 +385,7 @@ class ReservedCapacity:
                 self._pending.preemption_retry_at.update(settled)
         return plan
 
-    def _blocked_by(self, preemption: PreemptionRequest, lacks: Sequence[Shortfall]) -> str:
+    def _blocked_by(self, preemption: PreemptionRequest, lacks: Sequence[Shortfalls]) -> str:
         snapshot = self._state.snapshot
         return search(snapshot, reclaim.blocking_budgets, self._context, preemption, lacks)
 

@@ -353,8 +353,10 @@ def _try_schedule(
     reserved.annotate(gang)
 
 
-def _claimable(scheduler: Scheduler, gang: Gang, want: PlacementRequest) -> list[Shortfall]:
-    """The quota whose lack is all that refuses the gang."""
+def _claimable(
+    scheduler: Scheduler, gang: Gang, want: PlacementRequest
+) -> list[tuple[Shortfall, ...]]:
+    """The quota whose lack is all that refuses the gang: alternatives."""
     min_resources = scheduler.min_resources
     if min_resources.refusal(scheduler.state, gang, want.groups):
         return []

@@ -24,16 +24,17 @@ from central.scheduler.preemption.preemption_request import (
     outranks,
 )
 from central.scheduler.queues.claim_in_flight import ClaimInFlight
-from central.scheduler.queues.shortfall import Shortfall
+from central.scheduler.queues.shortfall import Shortfalls
 from central.scheduler.reservation.reservation import Reservation, ReservedPlace
 from central.scheduler.state.gangs import Gang
 
 
 def plan(
-    context: PreemptionContext, request: PreemptionRequest, shortfalls: Sequence[Shortfall] = ()
+    context: PreemptionContext, request: PreemptionRequest, lacks: Sequence[Shortfalls] = ()
 ) -> PreemptionPlan | None:
     """Victims of lower priority in the gang's queue, and of other queues as far as these stay at
-    their fair shares, with all victims counted together. shortfalls: quota that the victims must free as well."""
+    their fair shares, with all victims counted together. lacks: quota that the victims must free as well, as
+    alternatives."""
     if not context.queues.enabled:
         may_evict = partial(outranks, context.across)
         by_priority = replace(request, may_evict=may_evict, by_group=True)
@@ -41,17 +42,18 @@ def plan(
     account = request.gang.account
     if account is None or context.queues.by_name[account.queue].error:
         return None
-    return ClaimSearch(context, request, shortfalls).plan()
+    plans = (ClaimSearch(context, request, shortfalls).plan() for shortfalls in lacks or [()])
+    return next(filter(None, plans), None)
 
 
 def blocking_budgets(
-    context: PreemptionContext, request: PreemptionRequest, shortfalls: Sequence[Shortfall] = ()
+    context: PreemptionContext, request: PreemptionRequest, lacks: Sequence[Shortfalls] = ()
 ) -> str:
     """Which disruption budgets alone block preemption, as a reason; empty: none."""
     budgets = context.budgets
     if not budgets.seen:
         return ""
-    found = plan(context, replace(request, ignore_budgets=True), shortfalls)
+    found = plan(context, replace(request, ignore_budgets=True), lacks)
     if found is None:
         return ""
     budgets.blocked_a_request = True

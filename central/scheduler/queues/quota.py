@@ -7,7 +7,8 @@ capacity back from another, and for `lockstep explain`.
 Design: docs/design/0015-queues.md
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice, pairwise, product
 from typing import NamedTuple
 
 from central.model import wording
@@ -23,6 +24,8 @@ from central.scheduler.queues.shortfall import GANGS, Shortfall
 from central.scheduler.state.gangs import Gang
 
 UsageLevel = tuple[bool, int, float, str]
+
+MAX_ALTERNATIVES = 8  # sets of shortfalls that are tried for one gang
 
 
 def usage_level(queue: Queue, total: Sums, need: Sums | None = None) -> UsageLevel:
@@ -85,9 +88,9 @@ def refusal(
 
 def shortfalls(
     queues: Queues, min_resources: MinResources, gang: Gang, groups: Sequence[tuple[PodSpec, int]]
-) -> list[Shortfall]:
-    """What victims must free so that the queue may start these pods; of the nearest queue first. None at all: it may
-    start them, or no victims can change that."""
+) -> list[tuple[Shortfall, ...]]:
+    """What victims must free so that the queue may start these pods: alternatives, each with the nearest queue first.
+    None at all: it may start them, or no victims can change that."""
     if gang.account is None or (queue := queues.by_name[gang.account.queue]).error:
         return []
     need = queues.currency.counted(required(gang, groups))
@@ -99,7 +102,8 @@ def shortfalls(
         if _never_within(request, above):
             return []
         found += _shortfalls_of(request, above)
-    return [*found, *_shortfalls_of_guarantees(request)]
+    by_guarantees = islice(product(*_shortfalls_of_guarantees(request)), MAX_ALTERNATIVES)
+    return [lacks for each in by_guarantees if (lacks := (*found, *chain.from_iterable(each)))]
 
 
 def may_claim(
@@ -107,8 +111,10 @@ def may_claim(
 ) -> bool:
     """Whether less urgent gangs of its queue, or queues above their shares, use as much as the gang lacks of a
     quota. Its pods must exist before victims are chosen."""
-    lacks = shortfalls(queues, min_resources, gang, groups)
-    return bool(lacks) and all(_may_be_covered(queues, gang, short) for short in lacks)
+    return any(
+        all(_may_be_covered(queues, gang, short) for short in lacks)
+        for lacks in shortfalls(queues, min_resources, gang, groups)
+    )
 
 
 def _may_be_covered(queues: Queues, gang: Gang, short: Shortfall) -> bool:
@@ -135,21 +141,45 @@ def _is_above_share(queues: Queues, queue: Queue, resources: Iterable[str]) -> b
     )
 
 
-def _shortfalls_of_guarantees(request: StartRequest) -> list[Shortfall]:
-    """What must become free beside what is withheld for others. A queue that would stay within its own guarantee
-    need not leave that."""
+def _shortfalls_of_guarantees(request: StartRequest) -> list[list[tuple[Shortfall, ...]]]:
+    """By resource, what must become free beside what is withheld for others: alternatives, the smallest first."""
     found = []
     for resource, amount in request.need.items() if request.queues.guarantees else ():
         left, withheld, _ = _free_beside_guarantees(request, resource, amount)
-        if not withheld or amount <= left:
-            continue
-        short = Shortfall(request.queues.root, {resource: amount - left})
-        own = request.queue.guarantee.get(resource, 0)
-        over = request.queue.used.get(resource, 0) + amount - own
-        if own >= amount and over < short.amounts[resource]:
-            short = Shortfall(request.queue, {resource: over})
-        found.append(short)
+        if withheld and amount > left:
+            ways = [*_ways_into_guarantees(request, resource, amount)]
+            found.append(sorted(ways, key=lambda way: max(_largest(short) for short in way)))
     return found
+
+
+def _largest(short: Shortfall) -> int:
+    return max(short.amounts.values())
+
+
+def _ways_into_guarantees(
+    request: StartRequest, resource: str, amount: int
+) -> Iterator[tuple[Shortfall, ...]]:
+    """A queue that would stay within its own guarantee leaves free only what is guaranteed to queues below the same
+    parents. So for each queue of the path that could: so much of it goes that it does. Else enough goes for all."""
+    queues, withheld = request.queues, 0
+    free = queues.total.get(resource, 0) - queues.root.used.get(resource, 0)
+    path = request.queue.path
+    for inner, outer in pairwise(path):
+        own = inner.guarantee.get(resource, 0)
+        over = inner.used.get(resource, 0) + amount - own
+        beside = amount - (free - withheld)
+        inside = (Shortfall(inner, {resource: over}),) if over > 0 else ()
+        if own >= amount:
+            rest = (Shortfall(queues.root, {resource: beside}),) if beside > over else ()
+            yield (*inside, *rest)
+        if over <= 0:
+            return
+        withheld += sum(
+            _unused_guarantee(queues, other, resource)
+            for other in outer.children
+            if other is not inner
+        )
+    yield (Shortfall(queues.root, {resource: amount - (free - withheld)}),)
 
 
 def _never_within(request: StartRequest, above: Queue) -> bool:

@@ -1,5 +1,6 @@
 """What a quota lacks for a gang: only victims inside the queue can free it."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from central.model.resources import Sums
@@ -12,3 +13,6 @@ class Shortfall(NamedTuple):
     queue: Queue
     amounts: Sums
     namespace: str = ""  # only victims of this namespace count; empty: of all
+
+
+Shortfalls = Sequence[Shortfall]  # that victims must cover together
