@@ -18,6 +18,7 @@ from agent.settings import version
 from agent.sharing import sharing_mode
 from protos.common import logs
 
+PATH = re.compile(r"(/[\w.+-]+)+", re.ASCII)
 MOST_CHANNELS = 2047  # as many as the driver creates by default, from 0
 
 
@@ -119,6 +120,13 @@ def _add_run_arguments(run: argparse.ArgumentParser) -> None:
         _channel,
         -1,
     )
+    flag(
+        "--driver-mount HOST:CONTAINER",
+        "directory of the host to mount, read only, into containers with GPUs, where no container "
+        "runtime of NVIDIA adds the driver's libraries, as on GKE (default: none)",
+        _mount,
+        (),
+    )
     _add_sharing_arguments(run)
     _add_cdi_arguments(run)
     _add_rdma_arguments(run)
@@ -207,6 +215,17 @@ def _channel(text: str) -> int:
     if not text.isdecimal() or int(text) > MOST_CHANNELS:
         raise argparse.ArgumentTypeError(f"'{text}' is not a channel from 0 to {MOST_CHANNELS}")
     return int(text)
+
+
+def _mount(text: str) -> tuple[tuple[str, str], ...]:
+    host, colon, inside = text.partition(":")
+    paths = (host, inside)
+    if not colon or not all(PATH.fullmatch(each) and ".." not in each for each in paths):
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is not two absolute paths, such as "
+            "/home/kubernetes/bin/nvidia:/usr/local/nvidia"
+        )
+    return (paths,)
 
 
 def _add_sharing_arguments(run: argparse.ArgumentParser) -> None:

@@ -84,7 +84,9 @@ class Agent:
         specs = Specs(s.cdi_dir) if s.cdi_dir else None
         return table.Services(
             files=files,
-            gpus=Injection(s.injection(), s.cdi_kind, "LOCKSTEP_GPU", specs, files.gpus),
+            gpus=Injection(
+                s.injection(), s.cdi_kind, "LOCKSTEP_GPU", specs, files.gpus, mounts=s.driver_mount
+            ),
             nics=Injection(s.injection(), RDMA, "LOCKSTEP_HCA", specs, files.nics),
             shares=self._monitor.sharing,
             limit_rdma=self._limits.pre_start,

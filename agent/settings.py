@@ -30,6 +30,7 @@ class Settings:
     hold_down: HoldDown = field(default_factory=HoldDown)
     pass_device_nodes: str = "auto"
     imex_channel: int = -1  # -1: none
+    driver_mount: tuple[tuple[str, str], ...] = ()  # on the host, in containers with GPUs
     share_gpus: str = "all"
     share_config: Path | None = None
     gpu_memory: str = "auto"

@@ -5,7 +5,7 @@ GPU = "nvidia.com/gpu"
 MIG = "nvidia.com/mig-"  # prefix of MIG resources: nvidia.com/mig-1g.10gb
 
 DOMAIN = "lockstep.dev"
-AGENT = f"{DOMAIN}/agent"  # node label: true, or false, to run the agent there
+AGENT = f"{DOMAIN}/agent"  # node label: true, or false, to run the agent there; cpu: without GPUs
 GPU_SHARE = f"{DOMAIN}/gpu-share"  # a hundredth of one GPU
 GPU_MEMORY = f"{DOMAIN}/gpu-memory"  # annotation: cap on GPU memory
 GPU_MEMORY_LEVEL = f"{DOMAIN}/gpu-memory-enforcement"  # annotation: lowest acceptable enforcement

@@ -92,7 +92,8 @@ class Injection:
 
     Mode env: environment variables and device files. cdi: CDI names, and variables that NVIDIA's
     runtime does not act on. both: all of these. current() returns the present devices with their
-    files."""
+    files. mounts: what every container with such a device gets mounted, read only: path on the
+    host, path in the container."""
 
     def __init__(
         self,
@@ -101,9 +102,12 @@ class Injection:
         variable: str,
         specs: Specs | None,
         current: Callable[[], Devices],
+        *,
+        mounts: Sequence[tuple[str, str]] = (),
     ) -> None:
         self.mode, self.kind, self._variable = mode, kind, variable
         self._specs, self._current = specs, current
+        self._mounts = tuple((host, inside, True) for host, inside in mounts)
 
     def refresh(self) -> bool:
         if self.mode == "env" or self.kind == NVIDIA:
@@ -113,6 +117,7 @@ class Injection:
 
     def apply(self, names: Sequence[str], given: ContainerResponse) -> ContainerResponse:
         """Raises ValueError in mode cdi if a device has no spec."""
+        given = replace(given, mounts=(*given.mounts, *self._mounts))
         if self.mode == "env":
             return given
         known = self.refresh() and (self.kind == NVIDIA or set(names) <= self._current().keys())

@@ -26,3 +26,19 @@ def test_what_can_not_be_meant_is_refused(
     made = settings(parser().parse_args(["run", "--cgroup-root", str(tmp_path / "nope")]))
     with pytest.raises(Unusable, match="nope: no such directory"):
         Agent(made).start()
+
+
+@pytest.mark.parametrize(
+    "text", ["/a", "/a:", ":/b", "a:/b", "/a:b", "/a:/b:/c", "/a/../b:/c", "/:/b", "/a b:/c"]
+)
+def test_a_driver_mount_is_two_absolute_paths(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        parser().parse_args(["run", "--driver-mount", text])
+    assert "is not two absolute paths" in capsys.readouterr().err
+
+
+def test_a_driver_mount() -> None:
+    made = settings(parser().parse_args(["run", "--driver-mount", "/home/x/nvidia:/usr/nvidia"]))
+    assert made.driver_mount == (("/home/x/nvidia", "/usr/nvidia"),)

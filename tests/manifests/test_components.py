@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
+from agent.flags import parser
+from agent.nvml.library import FOLDERS
+from agent.settings import settings
 from tests.manifests.manifests import FOLDER
 
 pytestmark = pytest.mark.slow
@@ -64,8 +67,11 @@ def test_policies_speak_of_the_pods_that_there_are(tmp_path: Path) -> None:
         (centre, "NetworkPolicy", "lockstep-central", "podSelector"),
         (centre, "PodDisruptionBudget", "lockstep-central", "selector"),
     ):
-        labels = found[kind, name]["spec"][field]["matchLabels"]
-        assert labels.items() <= template["metadata"]["labels"].items()
+        selector = found[kind, name]["spec"][field]
+        labels = template["metadata"]["labels"]
+        assert selector.get("matchLabels", {}).items() <= labels.items()
+        for each in selector.get("matchExpressions", ()):
+            assert labels[each["key"]] in each["values"]
     served = {port["containerPort"] for port in centre["spec"]["containers"][0]["ports"]}
     opened = found["NetworkPolicy", "lockstep-central"]["spec"]["ingress"][0]["ports"]
     assert {port["port"] for port in opened} == served
@@ -107,3 +113,102 @@ def test_the_rights_to_read_mig_slices(tmp_path: Path) -> None:
     security = container["securityContext"]
     assert security["capabilities"] == {"drop": ["ALL"], "add": ["SYS_ADMIN"]}
     assert security["allowPrivilegeEscalation"]
+
+
+GPU_NODES = (
+    {"nvidia.com/gpu.present": "true"},
+    {"feature.node.kubernetes.io/pci-10de.present": "true"},
+    {"feature.node.kubernetes.io/pci-0302_10de.present": "true"},
+    {"lockstep.dev/agent": "true"},
+)
+OPERATED = ({"nvidia.com/gpu.deploy.device-plugin": "true"},)
+DRAINED = tuple(
+    {"nvidia.com/gpu.deploy.device-plugin": value}
+    for value in ("false", "paused-for-driver-upgrade", "paused-for-mig-change")
+)
+CPU_NODES: tuple[Json, ...] = (
+    {},
+    {"nvidia.com/gpu.present": "false"},
+    {"lockstep.dev/agent": "cpu"},
+)
+NO_AGENT = ({"lockstep.dev/agent": "false"}, {"node-role.kubernetes.io/control-plane": ""})
+
+
+def runs_on(pod: Json, labels: Json) -> bool:
+    """Whether a DaemonSet runs this pod on a node with these labels."""
+    labels = {"kubernetes.io/os": "linux", **labels}
+    affinity = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    return pod["nodeSelector"].items() <= labels.items() and any(
+        all(_holds(each, labels) for each in term["matchExpressions"])
+        for term in affinity["nodeSelectorTerms"]
+    )
+
+
+def _holds(expression: Json, labels: Json) -> bool:
+    value, values = labels.get(expression["key"]), expression.get("values", ())
+    holds = {
+        "In": value in values,
+        "NotIn": value not in values,
+        "Exists": value is not None,
+        "DoesNotExist": value is None,
+    }
+    return holds[expression["operator"]]
+
+
+def agents_of(tmp_path: Path, *components: str) -> Json:
+    found = built(tmp_path, *components)
+    names = ("lockstep-agent", "lockstep-agent-cpu")
+    return {name: found["DaemonSet", name]["spec"]["template"]["spec"] for name in names}
+
+
+@pytest.mark.parametrize("operator", [False, True])
+def test_each_node_has_the_agent_that_its_runtime_can_start(tmp_path: Path, operator: bool) -> None:
+    chosen = ("cpu-nodes", *(["gpu-operator"] if operator else []))
+    agents = agents_of(tmp_path, *chosen)
+    gpu, cpu = agents["lockstep-agent"], agents["lockstep-agent-cpu"]
+    assert ("runtimeClassName" in gpu) == operator
+    assert "runtimeClassName" not in cpu
+    assert not {each["name"] for each in cpu["volumes"]} & {"driver", "driver-container"}
+    present = {"nvidia.com/gpu.present": "true"}
+    gpu_nodes = [{**each, **present} for each in OPERATED] if operator else [*GPU_NODES]
+    for labels in gpu_nodes:
+        assert (runs_on(gpu, labels), runs_on(cpu, labels)) == (True, False), labels
+    for labels in CPU_NODES:
+        assert (runs_on(gpu, labels), runs_on(cpu, labels)) == (False, True), labels
+    for labels in NO_AGENT:
+        assert (runs_on(gpu, labels), runs_on(cpu, labels)) == (False, False), labels
+    for labels in DRAINED if operator else ():
+        drained = {**labels, **present}
+        assert (runs_on(gpu, drained), runs_on(cpu, drained)) == (False, False), drained
+
+
+def test_the_agent_on_cpu_nodes_is_the_agent(tmp_path: Path) -> None:
+    """The same image, identity and places; its arguments are some of the agent's."""
+    agents = agents_of(tmp_path, "cpu-nodes")
+    gpu, cpu = agents["lockstep-agent"], agents["lockstep-agent-cpu"]
+    (on_gpus,), (on_cpus,) = gpu["containers"], cpu["containers"]
+    assert set(on_cpus["args"]) < set(on_gpus["args"])
+    assert settings(parser().parse_args(on_cpus["args"])).server
+    for field in ("image", "securityContext", "livenessProbe", "readinessProbe", "ports"):
+        assert on_cpus[field] == on_gpus[field]
+    for each in cpu["volumes"]:
+        assert each in gpu["volumes"]
+    for each in on_cpus["volumeMounts"]:
+        assert each in on_gpus["volumeMounts"]
+    for field in ("serviceAccountName", "priorityClassName", "tolerations", "securityContext"):
+        assert cpu[field] == gpu[field]
+
+
+def test_gke_gives_containers_the_driver_that_the_agent_reads(tmp_path: Path) -> None:
+    spec = built(tmp_path, "gke")["DaemonSet", "lockstep-agent"]["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    chosen = settings(parser().parse_args(container["args"]))
+    ((host, inside),) = chosen.driver_mount
+    assert inside == "/usr/local/nvidia"
+    mounts = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
+    (volume,) = [each for each in spec["volumes"] if each["name"] == "gke-driver"]
+    assert volume["hostPath"]["path"] == host
+    assert mounts["gke-driver"] == f"{chosen.driver_root}{host}"
+    assert f"{host}/lib64".lstrip("/") in FOLDERS
+    assert container["securityContext"]["privileged"]
+    assert runs_on(spec, {"cloud.google.com/gke-accelerator": "nvidia-h100-80gb"})

@@ -1,6 +1,7 @@
 """CDI specs on disk, and the answer to Allocate in each mode."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -108,3 +109,12 @@ def test_a_directory_that_cant_be_written(tmp_path: Path, caplog: pytest.LogCapt
 def test_a_device_without_files_has_no_name(machine: Machine) -> None:
     with pytest.raises(ValueError, match=r"no CDI spec .* for GPU-c"):
         machine.injection("cdi").apply(["GPU-c"], CLASSIC)
+
+
+@pytest.mark.parametrize("mode", ["env", "cdi", "both"])
+def test_the_drivers_directory_is_mounted_in_every_mode(machine: Machine, mode: str) -> None:
+    mounts = (("/home/kubernetes/bin/nvidia", "/usr/local/nvidia"),)
+    injection = Injection(mode, KIND, "X", machine.specs, lambda: machine.files, mounts=mounts)
+    other = ("/run/mps", "/mps", False)
+    given = injection.apply(["GPU-a"], replace(CLASSIC, mounts=(other,)))
+    assert given.mounts == (other, ("/home/kubernetes/bin/nvidia", "/usr/local/nvidia", True))
