@@ -7,7 +7,7 @@ queue whose victims are not enough is joined by the next ones.
 Design: docs/design/0015-queues.md
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from central.model.resources import Sums, add, requested
@@ -21,17 +21,18 @@ from central.scheduler.preemption.preemption_request import (
     outranks,
 )
 from central.scheduler.preemption.quota_cover import cover
-from central.scheduler.queues.queue_claims import Claim, Loss
+from central.scheduler.queues.queue_claims import Claim, Loss, Verdict
 from central.scheduler.queues.queue_tree import sums_of
 from central.scheduler.queues.queue_tree_node import Queue
 from central.scheduler.queues.shortfall import Shortfall
 from central.scheduler.state.gangs import Gang, GangKey
 from central.scheduler.work_meter import WorkLimitReached
 
-TRIED = 8  # choices of victims, until no queue gives more than it may
+TRIED = 10  # choices of victims, until no queue gives more than it may
 SKIPPING = (
     4  # of them, those that only leave out what was too much; then what is left of a queue is fixed
 )
+FEW = 16  # victims, of which others are tried if nothing is found without those that were too many
 
 MayGive = Callable[[Gang], bool]
 
@@ -138,70 +139,84 @@ class ClaimSearch:
     # --- one choice of victims -----------------------------------------------------------------
 
     def _search(self, may_give: MayGive) -> PreemptionPlan | None:
-        """Victims that free capacity and quota, and that their queues may give."""
-        context, request = self._context, self._request
-        skipped: set[GangKey] = set()
-        spared = set[GangKey]()  # that may give surplus only
-        fixed: dict[str, set[GangKey]] = {}  # by queue: the only victims of it that are left
-
-        def allowed(victim: Gang) -> bool:
-            if victim.key in skipped or not may_give(victim):
-                return False
-            return victim.queue not in fixed or victim.key in fixed[victim.queue]
-
-        def keeps_minimum(victim: Gang) -> bool:
-            return victim.key in spared or request.spares_minimum(victim)
-
-        shortfalls = self._shortfalls
-        chosen: tuple[Pod, ...] = ()
-        if shortfalls:
-            chosen = self._victims_inside(shortfalls[0].queue, allowed)
+        """Victims that free capacity and quota, and that their queues may give. Of a queue that gives too much the
+        larger ones are left out; if nothing is found then, those that it could give instead."""
+        choice = _Choice(may_give, self._shortfalls)
+        if self._shortfalls:
+            choice.chosen = self._victims_inside(self._shortfalls[0].queue, choice.allows)
+        others: list[_Choice] = []  # for a dead end
         for attempt in range(TRIED):
-            forced: tuple[Pod, ...] | None = ()
-            if shortfalls:
-                asked = replace(request, keeps_minimum=keeps_minimum)
-                forced = cover(context, asked, allowed, shortfalls, chosen)
-            if forced is None:
-                return None
-            narrowed = replace(
-                request,
-                may_evict=lambda _, victim: allowed(victim),
-                by_group=not skipped and not fixed,
-                forced=forced,
-                keeps_minimum=keeps_minimum,
-            )
-            found = preemption_plan.find_victims(context, narrowed)
+            found, forced = self._victims(choice)
             if found is None:
-                return None
+                if not others:
+                    return None
+                choice = others.pop()
+                continue
             losses = self._losses(found.victims)
             verdict = self._claim.judge(losses)
             if verdict.short:
-                if shortfalls is not self._shortfalls:
+                if choice.shortfalls is not self._shortfalls:
                     return None  # what is inside its departments does not suffice
-                shortfalls = [*self._shortfalls, *verdict.short]
-                inside = [short.queue for short in verdict.short]
-                chosen = tuple(
-                    pod
-                    for loss in losses
-                    if any(queue in loss.queue.path for queue in inside)
-                    for pod in found.victims
-                    if context.state.gang_of(pod) is loss.gang
-                )
-                continue
-            if not verdict.too_many:
+                choice.shortfalls = [*self._shortfalls, *verdict.short]
+                choice.chosen = self._pods_inside(verdict.short, losses, found.victims)
+            elif not verdict.too_many:
                 return found if self._within_budgets(found, forced) else None
-            if chosen:
-                chosen = ()  # others may free the quota by themselves
-                continue
-            went_whole = {gang.key for gang in verdict.too_many if self._went_whole(gang, losses)}
-            skipped |= {gang.key for gang in verdict.too_many} - went_whole
-            spared |= went_whole
-            if attempt >= SKIPPING:
-                over = {gang.queue for gang in verdict.too_many}
-                for loss in losses:
-                    if loss.queue.name in over:
-                        fixed.setdefault(loss.queue.name, set()).add(loss.gang.key)
+            elif choice.chosen:
+                choice.chosen = ()  # others may free the quota by themselves
+            else:
+                if len(others) < SKIPPING and len(losses) <= FEW:
+                    others += self._alternatives(choice, losses, verdict)
+                choice.leave_out(verdict.too_many, losses, fixes=attempt >= SKIPPING)
         return None
+
+    def _victims(self, choice: "_Choice") -> tuple[PreemptionPlan | None, tuple[Pod, ...]]:
+        """The plan, and those of its victims that quota requires."""
+        context, request = self._context, self._request
+
+        def keeps_minimum(victim: Gang) -> bool:
+            return victim.key in choice.spared or request.spares_minimum(victim)
+
+        forced: tuple[Pod, ...] | None = ()
+        if choice.shortfalls:
+            asked = replace(request, keeps_minimum=keeps_minimum)
+            forced = cover(context, asked, choice.allows, choice.shortfalls, choice.chosen)
+        if forced is None:
+            return None, ()
+        narrowed = replace(
+            request,
+            may_evict=lambda _, victim: choice.allows(victim),
+            by_group=not choice.skipped and not choice.fixed,
+            forced=forced,
+            keeps_minimum=keeps_minimum,
+        )
+        return preemption_plan.find_victims(context, narrowed), forced
+
+    def _pods_inside(
+        self, short: Sequence[Shortfall], losses: Sequence[Loss], victims: Sequence[Pod]
+    ) -> tuple[Pod, ...]:
+        inside = {
+            loss.gang.key for loss in losses if any(each.queue in loss.queue.path for each in short)
+        }
+        gangs = {pod.seen.uid: self._context.state.gang_of(pod) for pod in victims}
+        return tuple(
+            pod
+            for pod in victims
+            if (gang := gangs[pod.seen.uid]) is not None and gang.key in inside
+        )
+
+    def _alternatives(
+        self, choice: "_Choice", losses: Sequence[Loss], verdict: Verdict
+    ) -> Iterator["_Choice"]:
+        """Without those that queues could give if they gave none of those that were too many. And, tried first, with
+        so much from inside the claimant's queues that another rule applies."""
+        over = {gang.queue for gang in verdict.too_many}
+        too_many = {gang.key for gang in verdict.too_many}
+        instead = {loss.gang.key for loss in losses if loss.queue.name in over} - too_many
+        yield choice.without(instead)
+        if verdict.instead and choice.shortfalls is self._shortfalls:
+            inside = choice.without(set())
+            inside.shortfalls = [*self._shortfalls, *verdict.instead]
+            yield inside
 
     def _victims_inside(self, queue: Queue, allowed: MayGive) -> tuple[Pod, ...]:
         """The least harmful victims for the capacity alone, of those that free this queue's quota too."""
@@ -228,11 +243,6 @@ class ClaimSearch:
         queue = self._queues.by_name[gang.account.queue]
         return Loss(gang, queue, amounts, self._outranks(gang), len(pods))
 
-    def _went_whole(self, gang: Gang, losses: Sequence[Loss]) -> bool:
-        """Whether more of it was chosen than the surplus that it has."""
-        surplus = surplus_members.surplus_count(gang, gang.counts.placed)
-        return any(loss.gang is gang and 0 < surplus < loss.pods for loss in losses)
-
     def _within_budgets(self, found: PreemptionPlan, forced: Iterable[Pod]) -> bool:
         """Whether all victims together overspend no disruption budget. Without forced ones the search has seen to
         that."""
@@ -242,6 +252,44 @@ class ClaimSearch:
         left = disruptions_left(context.budgets, context.state.gangs.values())
         used = context.budgets.disruptions(found.victims)
         return all(count <= left[name] for name, count in used.items())
+
+
+class _Choice:
+    """Which victims are left to choose from."""
+
+    def __init__(self, may_give: MayGive, shortfalls: list[Shortfall]) -> None:
+        self._may_give = may_give
+        self.shortfalls = shortfalls
+        self.chosen: tuple[Pod, ...] = ()  # victims that are to go, as far as quota needs them
+        self.skipped: set[GangKey] = set()
+        self.spared: set[GangKey] = set()  # that may give surplus only
+        self.fixed: dict[str, set[GangKey]] = {}  # by queue: the only victims of it that are left
+
+    def allows(self, victim: Gang) -> bool:
+        if victim.key in self.skipped or not self._may_give(victim):
+            return False
+        return victim.queue not in self.fixed or victim.key in self.fixed[victim.queue]
+
+    def without(self, gangs: set[GangKey]) -> "_Choice":
+        other = _Choice(self._may_give, self.shortfalls)
+        other.skipped, other.spared = self.skipped | gangs, set(self.spared)
+        return other
+
+    def leave_out(self, too_many: Sequence[Gang], losses: Sequence[Loss], *, fixes: bool) -> None:
+        """fixes: of their queues only the others of these victims are left."""
+        went_whole = {gang.key for gang in too_many if _went_whole(gang, losses)}
+        self.skipped |= {gang.key for gang in too_many} - went_whole
+        self.spared |= went_whole
+        over = {gang.queue for gang in too_many} if fixes else set()
+        for loss in losses:
+            if loss.queue.name in over:
+                self.fixed.setdefault(loss.queue.name, set()).add(loss.gang.key)
+
+
+def _went_whole(gang: Gang, losses: Sequence[Loss]) -> bool:
+    """Whether more of it was chosen than the surplus that it has."""
+    surplus = surplus_members.surplus_count(gang, gang.counts.placed)
+    return any(loss.gang is gang and 0 < surplus < loss.pods for loss in losses)
 
 
 def _has_surplus(gang: Gang) -> bool:

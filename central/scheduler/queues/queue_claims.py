@@ -51,6 +51,7 @@ class Verdict(NamedTuple):
 
     too_many: Sequence[Gang] = ()  # their queues give enough without them
     short: Sequence[Shortfall] = ()  # so much must come from inside these queues, which it does not
+    instead: Sequence[Shortfall] = ()  # as short; then what is too many may go by what is deserved
 
 
 class Claim:
@@ -156,7 +157,21 @@ class Claim:
             else:
                 too_many.append(loss.gang)
         self._lost = before
-        return Verdict((), short) if short else Verdict(too_many)
+        if short:
+            return Verdict((), short)
+        return Verdict(too_many, (), self._short_of_deserved(too_many, rules))
+
+    def _short_of_deserved(
+        self, too_many: Sequence[Gang], rules: dict[int, list[str]]
+    ) -> Sequence[Shortfall]:
+        """What must come from inside the claimant's queues so that the rule of deserved amounts applies to the first
+        of the victims that other queues may not give."""
+        for gang in too_many:
+            assert gang.account is not None
+            index = self._index(self._queues.by_name[gang.account.queue])
+            if DESERVED not in rules.get(index, RULES) and self._rule_resources(DESERVED, index):
+                return self._short(DESERVED, self.queue.path[:index])
+        return ()
 
     def _rules_by_level(
         self, losses: Sequence[Loss]

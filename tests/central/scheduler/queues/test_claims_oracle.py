@@ -17,6 +17,7 @@ from tests.effort import examples
 
 MOST_VICTIMS = 4
 TEAMS = ("a", "b", "c", "d")
+BELOW_SHARE = "leave a queue below its share"
 
 
 def teams(dice: Random) -> tuple[Team, ...]:
@@ -119,7 +120,7 @@ def problem(case: Case) -> str:
     if len(chosen) <= MOST_VICTIMS and not oracle.keeps_shares(chosen):
         spares = (gone for gone in oracle.sets(MOST_VICTIMS) if oracle.keeps_shares(gone))
         if (better := next(spares, None)) is not None:
-            return f"{victims} leave a queue below its share; {[one.name for one in better]} do not"
+            return f"{victims} {BELOW_SHARE}; {[one.name for one in better]} do not"
     return ""
 
 

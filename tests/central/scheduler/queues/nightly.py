@@ -1,0 +1,24 @@
+"""Ten thousand claims between queues against brute force: `make nightly`. Fewer: LOCKSTEP_CLAIMS."""
+
+import os
+
+import pytest
+
+from tests.central.scheduler.queues.test_claims_oracle import BELOW_SHARE, case, problem
+
+CLAIMS = int(os.environ.get("LOCKSTEP_CLAIMS", "10000"))
+SHARD = 500
+MOST_BELOW_SHARE = 1  # of a shard: the search for victims that keep all shares is bounded
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("shard", range(-(-CLAIMS // SHARD)))
+def test_a_claim_takes_what_it_may_and_nothing_else(shard: int) -> None:
+    found = [
+        f"seed {seed}: {wrong}"
+        for seed in range(shard * SHARD, (shard + 1) * SHARD)
+        if (wrong := problem(case(seed)))
+    ]
+    below_share = [each for each in found if BELOW_SHARE in each]
+    assert found == below_share
+    assert len(below_share) <= MOST_BELOW_SHARE, below_share
