@@ -14,6 +14,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn
 
+from central.cli import exit_codes, report_command
 from central.cli.jobs import completion, job_flags
 from central.coordinator import coordinate_command
 from central.server import argtypes, settings
@@ -128,6 +129,10 @@ def parser() -> argparse.ArgumentParser:
     for asking in (topology, explain):
         query_client.add_flags(asking)
         _add_output(asking)
+    about = (
+        "show GPU-hours by queue, namespace, user, job or GPU model, from the scheduler's history"
+    )
+    report_command.add_flags(_add(commands, "report", about, _report))
     job_flags.add(commands)
     about = "print the completion script of a shell: source <(lockstep completion bash)"
     shell = _add(commands, "completion", about, _completion)
@@ -217,13 +222,20 @@ def _completion(args: argparse.Namespace) -> int:
     return 0
 
 
+def _report(args: argparse.Namespace) -> int:
+    try:
+        return report_command.run(args)
+    except query_client.CannotAsk as error:
+        return _unanswered(error)
+
+
 def _topology(args: argparse.Namespace) -> int:
     from central.cli import render
 
     try:
         reply = query_client.topology(query_client.scheduler_address(args), args.node)
     except query_client.CannotAsk as error:
-        return _fail(error)
+        return _unanswered(error)
     if args.output == "json":
         print(json.dumps(render.topology_json(reply, one=bool(args.node)), indent=1))
         for problem in reply.troubles:
@@ -249,9 +261,9 @@ def _explain(args: argparse.Namespace) -> int:
             if reply.found:
                 break
     except query_client.CannotAsk as error:
-        return _fail(error)
+        return _unanswered(error)
     if not reply.found:
-        return _fail(f"no gang or pod named {'/'.join(meanings[0])}")
+        return _fail(f"no gang or pod named {'/'.join(meanings[0])}", exit_codes.NOT_FOUND)
     if args.output == "json":
         print(json.dumps(render.explanation_json(reply), indent=1))
     else:
@@ -259,6 +271,15 @@ def _explain(args: argparse.Namespace) -> int:
     return 0
 
 
-def _fail(why: object) -> int:
+def _unanswered(error: query_client.CannotAsk) -> int:
+    codes = {
+        query_client.NOT_FOUND: exit_codes.NOT_FOUND,
+        query_client.REFUSED: exit_codes.REFUSED,
+        query_client.UNREACHABLE: exit_codes.UNREACHABLE,
+    }
+    return _fail(error, codes.get(error.kind, exit_codes.USAGE))
+
+
+def _fail(why: object, code: int = exit_codes.USAGE) -> int:
     print(f"lockstep: {why}", file=sys.stderr)
-    return 2
+    return code

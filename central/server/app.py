@@ -5,6 +5,7 @@ import contextlib
 import logging
 import os
 import signal
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -36,6 +37,10 @@ from central.server.grpc.auth import Authenticator
 from central.server.grpc.grpc_server import CannotStart, Server, serve
 from central.server.grpc.plans import PlannedDevices
 from central.server.grpc.query_service import QueryService
+from central.server.history.allocations import AllocationLog
+from central.server.history.history_store import HistoryStore, HistoryUnusable
+from central.server.history.recorder import HistoryRecorder
+from central.server.history.usage_report import AllocationReports
 from central.server.journal import Journal
 from central.server.leader_election import LeaderElection
 from central.server.leader_parts import LeaderParts, Ready
@@ -82,7 +87,10 @@ def run(settings: Settings) -> int:
         journal = _open_journal(settings, scheduler, stack)
         labels = QueueLabels(settings.metrics_queues)
         counters = GangCounters(scheduler, labels.label)
-        on_cycle = partial(_on_cycle, metrics, counters)
+        allocations = AllocationLog(scheduler) if settings.history is not None else None
+        on_cycle = partial(
+            _on_cycle, metrics, [each for each in (counters, allocations) if each is not None]
+        )
         loop = Loop(scheduler, ready=ready, journal=journal, on_cycle=on_cycle)
         surveyor = Surveyor(loop)
         metrics.watch_loop(loop)
@@ -94,14 +102,21 @@ def run(settings: Settings) -> int:
         election = _election(settings, client, metrics, stack)
         if not election.acquire(partial(_stopped, stopping)):
             return 0
+        history = _open_history(settings)
         if settings.default_queue:
             default_queue.create_default_queue(client)
-        agents, plans, server = _serve_grpc(settings, client, credentials, loop, stack)
+        agents, plans, server = _serve_grpc(
+            settings, client, credentials, loop, stack, history=history
+        )
         metrics.watch_connections(server.front)
         version = settings.kubernetes_version or _served_version(client, stopping)
         if version is None:
             return 0
-        _serve_console(settings, client, loop, surveyor, stack)
+        if history is not None and allocations is not None:
+            recorder = HistoryRecorder(history, allocations, loop, surveyor)
+            recorder.start()
+            stack.callback(recorder.stop)
+        _serve_console(settings, client, loop, surveyor, stack, history=history)
         reader = Decoder(settings.scheduler_names, settings.topology_levels, version)
         parts = LeaderParts(
             client,
@@ -134,13 +149,20 @@ def _election(
 
 
 def _serve_grpc(
-    settings: Settings, client: Client, credentials: tls.Credentials, loop: Loop, stack: ExitStack
+    settings: Settings,
+    client: Client,
+    credentials: tls.Credentials,
+    loop: Loop,
+    stack: ExitStack,
+    *,
+    history: HistoryStore | None,
 ) -> tuple[AgentService, PlannedDevices, Server]:
     plans = PlannedDevices()
     authenticator = Authenticator(TokenReviewer(client, settings.namespace))
     agents = AgentService(loop.put, authenticator, plans, settings.silent_after_s)
     loop.add_source(agents.silent)
-    queries = QueryService(ClusterQueries(loop), authenticator, AccessReviewer(client))
+    usage = AllocationReports(history) if history is not None else None
+    queries = QueryService(ClusterQueries(loop), authenticator, AccessReviewer(client), usage)
     server = serve(
         settings.listen,
         credentials,
@@ -155,16 +177,19 @@ def _serve_grpc(
 
 def _on_cycle(
     metrics: Metrics,
-    counters: GangCounters,
+    observers: Sequence[GangCounters | AllocationLog],
     facts: Sequence[Fact],
     decisions: Sequence[Decision],
     seconds: float,
 ) -> None:
     metrics.observe_cycle(facts, decisions, seconds)
-    try:
-        counters.observe(facts, decisions)
-    except Exception as error:  # noqa: BLE001  a bug in what is counted must not stop scheduling
-        quiet.error("counters", error, "could not count what happened to gangs (bug)")
+    for observer in observers:
+        try:
+            observer.observe(facts, decisions)
+        except Exception as error:  # noqa: BLE001  a bug in what is counted must not stop scheduling
+            quiet.error(
+                type(observer).__name__, error, "could not count what happened to gangs (bug)"
+            )
 
 
 def _observe(loop: Loop, agents: AgentService, fact: Fact) -> None:
@@ -193,7 +218,13 @@ def _serve_probes(settings: Settings, metrics: Metrics, stack: ExitStack) -> Non
 
 
 def _serve_console(
-    settings: Settings, client: Client, loop: Loop, surveyor: Surveyor, stack: ExitStack
+    settings: Settings,
+    client: Client,
+    loop: Loop,
+    surveyor: Surveyor,
+    stack: ExitStack,
+    *,
+    history: HistoryStore | None,
 ) -> None:
     if not settings.console_listen:
         return
@@ -206,6 +237,15 @@ def _serve_console(
     console.start()
     stack.callback(console.stop)
     log.info("serving the web console on port %d of the loopback", console.port)
+
+
+def _open_history(settings: Settings) -> HistoryStore | None:
+    if settings.history is None:
+        return None
+    try:
+        return HistoryStore(settings.history, settings.history_mib << 20, time.time)
+    except HistoryUnusable as error:
+        raise CannotStart(str(error)) from error
 
 
 def _open_journal(settings: Settings, scheduler: Scheduler, stack: ExitStack) -> Journal | None:

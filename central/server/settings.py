@@ -195,6 +195,18 @@ class Settings:
         "size in MiB at which the journal is rotated to FILE.1",
         type=argtypes.whole,
     )
+    history: str | None = _flag(
+        "--history FILE",
+        None,
+        "keep allocations of GPUs for lockstep report, and pictures of the cluster for the console, in this file on a "
+        "volume of the scheduler",
+    )
+    history_mib: int = _flag(
+        "--history-size MIB",
+        512,
+        "size in MiB that the history keeps below, by deleting its oldest part",
+        type=argtypes.whole,
+    )
     metrics_listen: str = _flag(
         "--metrics-listen HOST:PORT",
         "",

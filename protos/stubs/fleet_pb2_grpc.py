@@ -169,6 +169,11 @@ class DeskStub:
                 request_serializer=protos_dot_stubs_dot_fleet__pb2.ExplainQuery.SerializeToString,
                 response_deserializer=protos_dot_stubs_dot_fleet__pb2.ExplainReply.FromString,
                 _registered_method=True)
+        self.Usage = channel.unary_unary(
+                '/lockstep.v1.Desk/Usage',
+                request_serializer=protos_dot_stubs_dot_fleet__pb2.UsageQuery.SerializeToString,
+                response_deserializer=protos_dot_stubs_dot_fleet__pb2.UsageReply.FromString,
+                _registered_method=True)
 
 
 class DeskServicer:
@@ -187,6 +192,13 @@ class DeskServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Usage(self, request, context):
+        """GPU-hours of a span of time; FAILED_PRECONDITION where the scheduler keeps no history.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_DeskServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -199,6 +211,11 @@ def add_DeskServicer_to_server(servicer, server):
                     servicer.Explain,
                     request_deserializer=protos_dot_stubs_dot_fleet__pb2.ExplainQuery.FromString,
                     response_serializer=protos_dot_stubs_dot_fleet__pb2.ExplainReply.SerializeToString,
+            ),
+            'Usage': grpc.unary_unary_rpc_method_handler(
+                    servicer.Usage,
+                    request_deserializer=protos_dot_stubs_dot_fleet__pb2.UsageQuery.FromString,
+                    response_serializer=protos_dot_stubs_dot_fleet__pb2.UsageReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -256,6 +273,33 @@ class Desk:
             '/lockstep.v1.Desk/Explain',
             protos_dot_stubs_dot_fleet__pb2.ExplainQuery.SerializeToString,
             protos_dot_stubs_dot_fleet__pb2.ExplainReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Usage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lockstep.v1.Desk/Usage',
+            protos_dot_stubs_dot_fleet__pb2.UsageQuery.SerializeToString,
+            protos_dot_stubs_dot_fleet__pb2.UsageReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -90,6 +90,8 @@ class DeskStub:
     def __new__(cls, channel: _aio.Channel) -> DeskAsyncStub: ...
     Topology: _grpc.UnaryUnaryMultiCallable[_fleet_pb2.TopologyQuery, _fleet_pb2.TopologyReply]
     Explain: _grpc.UnaryUnaryMultiCallable[_fleet_pb2.ExplainQuery, _fleet_pb2.ExplainReply]
+    Usage: _grpc.UnaryUnaryMultiCallable[_fleet_pb2.UsageQuery, _fleet_pb2.UsageReply]
+    """GPU-hours of a span of time; FAILED_PRECONDITION where the scheduler keeps no history."""
 
 @_typing.type_check_only
 class DeskAsyncStub(DeskStub):
@@ -98,6 +100,8 @@ class DeskAsyncStub(DeskStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Topology: _aio.UnaryUnaryMultiCallable[_fleet_pb2.TopologyQuery, _fleet_pb2.TopologyReply]  # type: ignore[assignment]
     Explain: _aio.UnaryUnaryMultiCallable[_fleet_pb2.ExplainQuery, _fleet_pb2.ExplainReply]  # type: ignore[assignment]
+    Usage: _aio.UnaryUnaryMultiCallable[_fleet_pb2.UsageQuery, _fleet_pb2.UsageReply]  # type: ignore[assignment]
+    """GPU-hours of a span of time; FAILED_PRECONDITION where the scheduler keeps no history."""
 
 class DeskServicer(metaclass=_abc_1.ABCMeta):
     """User -> scheduler."""
@@ -115,5 +119,13 @@ class DeskServicer(metaclass=_abc_1.ABCMeta):
         request: _fleet_pb2.ExplainQuery,
         context: _ServicerContext,
     ) -> _typing.Union[_fleet_pb2.ExplainReply, _abc.Awaitable[_fleet_pb2.ExplainReply]]: ...
+
+    @_abc_1.abstractmethod
+    def Usage(
+        self,
+        request: _fleet_pb2.UsageQuery,
+        context: _ServicerContext,
+    ) -> _typing.Union[_fleet_pb2.UsageReply, _abc.Awaitable[_fleet_pb2.UsageReply]]:
+        """GPU-hours of a span of time; FAILED_PRECONDITION where the scheduler keeps no history."""
 
 def add_DeskServicer_to_server(servicer: DeskServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -17,6 +17,7 @@ from central.server.grpc.auth import Authenticator
 from central.server.grpc.connection_limits import Limits
 from central.server.grpc.plans import PlannedDevices
 from central.server.grpc.query_service import Queries, QueryService
+from central.server.grpc.usage_query import UsageSource
 from central.server.grpc.visibility import Access
 from protos import wire
 from protos.stubs import fleet_pb2 as pb
@@ -66,7 +67,9 @@ class SchedulerServer:
         silent_after_s: float = 30.0,
         access: Access | None = None,
         reviewer: TokenReview | None = None,
+        *,
         limits: Limits | None = None,
+        usage: UsageSource | None = None,
     ) -> None:
         self.facts: list[Fact] = []
         self.plans = PlannedDevices()
@@ -74,7 +77,7 @@ class SchedulerServer:
         self.agents = AgentService(self.facts.append, auth, self.plans, silent_after_s)
         services: list[Callable[[grpc.aio.Server], None]] = [self.agents.add_to]
         if queries is not None:
-            services.append(QueryService(queries, auth, access or EveryRight()).add_to)
+            services.append(QueryService(queries, auth, access or EveryRight(), usage).add_to)
         self.server = grpc_server.serve("127.0.0.1:0", credentials(), services, auth, limits=limits)
         self.address = f"127.0.0.1:{self.server.port}"
 

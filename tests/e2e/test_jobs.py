@@ -115,9 +115,9 @@ def test_mpi_as_it_is_written_for_volcano(lab: Lab, path: Path, workers: int) ->
     assert (status["succeeded"], status.get("running", 0), status.get("pending", 0)) == (1, 0, 0)
     assert status["minAvailable"] == workers + 1
     row = lab.listing()
-    assert (row["Name"], row["Phase"], row["JobType"]) == (name, "Completed", "MPI")
-    assert (row["Replicas"], row["Min"]) == (str(workers + 1), str(workers + 1))
-    assert (row["Pending"], row["Running"], row["Succeeded"]) == ("0", "0", "1")
+    assert (row["NAME"], row["PHASE"], row["JOBTYPE"]) == (name, "Completed", "MPI")
+    assert (row["REPLICAS"], row["MIN"]) == (str(workers + 1), str(workers + 1))
+    assert (row["PENDING"], row["RUNNING"], row["SUCCEEDED"]) == ("0", "0", "1")
     lab.group_is_completed(f"{name}-{job['metadata']['uid']}")
 
     lab.cluster.kubectl("-n", lab.namespace, "delete", "vcjob", name, "--wait=false")
@@ -135,7 +135,7 @@ def test_tensorflow_as_it_is_written_for_volcano(lab: Lab) -> None:
     left = lab.left(*workers)  # the server never ends by itself
     assert {pod["status"]["phase"] for pod in left.values()} == {"Succeeded"}
     row = lab.listing()
-    assert (row["Phase"], row["JobType"], row["Replicas"]) == ("Completed", "Tensorflow", "3")
+    assert (row["PHASE"], row["JOBTYPE"], row["REPLICAS"]) == ("Completed", "Tensorflow", "3")
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 
 import orjson
 
+from central.cli import exit_codes
 from central.kube.resource_paths import BY_KIND, ResourcePath
 from central.kube.transport.configuration import KubeconfigError, load_user_config
 from central.kube.transport.http_client import MERGE, Client, StatusError, Stream, Unreachable
@@ -18,7 +19,18 @@ REWATCH_S = 1.0
 
 
 class CannotDo(Exception):
-    """A sentence for the user."""
+    """A sentence for the user. code: the exit code."""
+
+    def __init__(self, why: str, code: int = exit_codes.USAGE) -> None:
+        super().__init__(why)
+        self.code = code
+
+
+def refusal_code(status: int) -> int:
+    """The exit code for a status of the API server."""
+    if status == 404:
+        return exit_codes.NOT_FOUND
+    return exit_codes.UNREACHABLE if status >= 500 or status == 429 else exit_codes.REFUSED
 
 
 class TooOld(Exception):
@@ -54,7 +66,7 @@ class Api:
         except StatusError:
             return None
         except Unreachable as error:
-            raise CannotDo(_unreachable(error)) from error
+            raise CannotDo(_unreachable(error), exit_codes.UNREACHABLE) from error
 
     def all(self, kind: ResourcePath, *, everywhere: bool = False, **query: str) -> list[Json]:
         return self.all_from(kind, everywhere=everywhere, **query)[0]
@@ -100,9 +112,11 @@ class Api:
         except StatusError as refused:
             if refused.status == GONE:
                 raise TooOld from refused
-            raise CannotDo(_sentence(refused, "watch", kind, "", self.namespace)) from refused
+            raise CannotDo(
+                _sentence(refused, "watch", kind, "", self.namespace), refusal_code(refused.status)
+            ) from refused
         except Unreachable as error:
-            raise CannotDo(_unreachable(error)) from error
+            raise CannotDo(_unreachable(error), exit_codes.UNREACHABLE) from error
 
     def changes(
         self, kind: ResourcePath, *, everywhere: bool = False, **query: str
@@ -141,7 +155,7 @@ class Api:
         try:
             return self._client.stream(path, 3600.0)
         except Unreachable as error:
-            raise CannotDo(_unreachable(error)) from error
+            raise CannotDo(_unreachable(error), exit_codes.UNREACHABLE) from error
 
     def create(self, kind: ResourcePath, obj: Json) -> Json:
         meta = obj.get("metadata") or {}
@@ -166,10 +180,10 @@ class Api:
                 served = self._client.get(root).get("resources") or ()
             except StatusError as refused:
                 if refused.status != 404:
-                    raise CannotDo(refused.message) from refused
+                    raise CannotDo(refused.message, refusal_code(refused.status)) from refused
                 served = ()
             except Unreachable as error:
-                raise CannotDo(_unreachable(error)) from error
+                raise CannotDo(_unreachable(error), exit_codes.UNREACHABLE) from error
             self._resources[version] = {
                 one["kind"]: ResourcePath(
                     group, number, one["kind"], one["name"], one["namespaced"]
@@ -181,7 +195,8 @@ class Api:
         if kind is None:
             raise CannotDo(
                 f"the cluster does not serve {name or 'objects without a kind'} "
-                f"({version or 'no apiVersion'}){_hint(version)}"
+                f"({version or 'no apiVersion'}){_hint(version)}",
+                exit_codes.NOT_FOUND,
             )
         return kind
 
@@ -193,11 +208,13 @@ class Api:
         try:
             reply = self._client.request(method, path, sent, content, timeout_s=60.0)
         except Unreachable as error:
-            raise CannotDo(_unreachable(error)) from error
+            raise CannotDo(_unreachable(error), exit_codes.UNREACHABLE) from error
         if not reply.ok:
             refused = reply.error()
             verb = {"GET": "get" if name else "list", "POST": "create"}.get(method, method.lower())
-            raise CannotDo(_sentence(refused, verb, kind, name, self.namespace)) from refused
+            raise CannotDo(
+                _sentence(refused, verb, kind, name, self.namespace), refusal_code(refused.status)
+            ) from refused
         found: Json = reply.json()
         return found
 

@@ -5,9 +5,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
-from central.cli.jobs import list_command, terminal_table
+from central.cli import terminal_table
+from central.cli.jobs import list_command
 from central.cli.jobs.api import EVENTS, GROUPS, JOBS, KINDS, PODS, QUEUES, Api, CannotDo
-from central.cli.jobs.terminal_table import Cell, Column, age, clock, table, wrapped
+from central.cli.terminal_table import Cell, Column, age, clock, table, wrapped
 from central.model.json_types import Json
 from protos.names import GROUP_NAMES, TASK
 
@@ -30,7 +31,7 @@ _TASKS = (
 _PODS = (
     Column("Pod"),
     Column("Task"),
-    Column("Status"),
+    Column("Status", state=True),
     Column("Restarts", "Rest", number=True),
     Column("Age", number=True),
     Column("Node"),
@@ -69,7 +70,8 @@ def job(api: Api, name: str, most: int | None) -> str:
     pods, unseen = _if_allowed(lambda: job_pods(api, found))
     page.line("Name", f"{meta['namespace']}/{meta['name']}")
     since = state.get("lastTransitionTime")
-    page.line("Phase", (state.get("phase") or "Pending") + (f" for {age(since)}" if since else ""))
+    phase = terminal_table.state(state.get("phase") or "Pending")
+    page.line("Phase", phase + (f" for {age(since)}" if since else ""))
     if why := "; ".join(filter(None, (why_of(found, group), _starting(pods)))):
         page.line("Why", why)
     page.line("Type", (meta.get("labels") or {}).get(list_command.JOB_TYPE) or "Batch")
@@ -98,7 +100,7 @@ def group(api: Api, name: str, most: int | None) -> str:
     pods = [pod for pod in api.all(PODS) if _joins(pod, name)]
     page = Page(most)
     page.line("Name", f"{meta['namespace']}/{meta['name']}")
-    page.line("Phase", status.get("phase") or "Pending")
+    page.line("Phase", terminal_table.state(status.get("phase") or "Pending"))
     if why := list_command.group_why(found):
         page.line("Why", why)
     page.line("Queue", spec.get("queue") or "default")

@@ -21,7 +21,7 @@ def command(path: str) -> Command:
 
 
 def guarded(path: str) -> Callable[[argparse.Namespace], int]:
-    """Runs the command. What fails for the user's reasons is one sentence, and exit code 2."""
+    """Runs the command. What fails for the user's reasons is one sentence, and an exit code of central.cli.exit_codes."""
 
     def run(args: argparse.Namespace) -> int:
         from central.cli.jobs.api import CannotDo, open_api, usual_namespace
@@ -42,7 +42,7 @@ def guarded(path: str) -> Callable[[argparse.Namespace], int]:
                 return command(path)(api, args)
         except CannotDo as error:
             print(f"lockstep: {error}", file=sys.stderr)
-            return 2
+            return error.code
 
     return run
 

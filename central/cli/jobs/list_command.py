@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import yaml
 
-from central.cli.jobs import terminal_table
+from central.cli import terminal_table
 from central.cli.jobs.api import GROUPS, JOBS, KINDS, QUEUES, Api, CannotDo
-from central.cli.jobs.terminal_table import Cell, Column, Row, age, clock
+from central.cli.terminal_table import Cell, Column, Row, age, clock
 from central.kube.resource_paths import ResourcePath
 from central.model.json_types import Json
 
@@ -20,7 +20,7 @@ JOB_TYPE = "volcano.sh/job-type"
 JOB = (
     Column("Name"),
     Column("Creation", "Age"),
-    Column("Phase"),
+    Column("Phase", state=True),
     Column("JobType", "Type"),
     Column("Replicas", "Repl", number=True),
     Column("Min", number=True),
@@ -35,7 +35,7 @@ JOB = (
 )
 GROUP = (
     Column("Name"),
-    Column("Phase"),
+    Column("Phase", state=True),
     Column("Min", number=True),
     Column("Running", "Run", number=True),
     Column("Succeeded", wide=True, number=True),
@@ -47,7 +47,7 @@ GROUP = (
 QUEUE = (
     Column("Name"),
     Column("Weight", number=True),
-    Column("State"),
+    Column("State", state=True),
     Column("Parent"),
     Column("Inqueue", "Inq", number=True),
     Column("Pending", "Pend", number=True),

@@ -1,4 +1,4 @@
-"""The client of the query service: asks the scheduler for `lockstep topology` and `lockstep explain`."""
+"""The client of the query service: asks the scheduler for `lockstep topology`, `explain`, `report` and the like."""
 
 import argparse
 import os
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from central.server import argtypes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import grpc
 
@@ -22,8 +22,16 @@ TOKEN_FILE = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 SERVER = "localhost:9443"
 
 
+# Kinds of failures.
+USAGE, NOT_FOUND, REFUSED, UNREACHABLE = "usage", "not found", "refused", "unreachable"
+
+
 class CannotAsk(Exception):
-    """A sentence for the user."""
+    """A sentence for the user. kind: of the failure."""
+
+    def __init__(self, why: str, kind: str = USAGE) -> None:
+        super().__init__(why)
+        self.kind = kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +85,16 @@ def explain(where: SchedulerAddress, namespace: str, name: str) -> "pb.ExplainRe
     return reply
 
 
+def usage(
+    where: SchedulerAddress, since: float, until: float, by: "Sequence[str]"
+) -> "pb.UsageReply":
+    from protos.stubs import fleet_pb2 as pb
+
+    query = pb.UsageQuery(since=since, until=until, by=by)
+    reply: pb.UsageReply = _call(where, lambda desk, **kw: desk.Usage(query, **kw))
+    return reply
+
+
 def _call(where: SchedulerAddress, ask: "Callable[..., Any]") -> Any:
     import grpc
 
@@ -94,7 +112,7 @@ def _call(where: SchedulerAddress, ask: "Callable[..., Any]") -> Any:
                 timeout=TIMEOUT_S,
             )
         except grpc.RpcError as error:
-            raise CannotAsk(_sentence(where, error)) from error
+            raise CannotAsk(_sentence(where, error), _kind(error)) from error
 
 
 def _read(path: str, flag: str) -> bytes:
@@ -102,6 +120,20 @@ def _read(path: str, flag: str) -> bytes:
         return Path(path).read_bytes()
     except OSError as error:
         raise CannotAsk(f"{path}: {error.strerror}; set {flag}") from error
+
+
+def _kind(error: "grpc.RpcError") -> str:
+    from grpc import StatusCode
+
+    match error.code():
+        case StatusCode.NOT_FOUND:
+            return NOT_FOUND
+        case StatusCode.UNAVAILABLE | StatusCode.DEADLINE_EXCEEDED:
+            return UNREACHABLE
+        case StatusCode.INVALID_ARGUMENT:
+            return USAGE
+        case _:
+            return REFUSED
 
 
 def _sentence(where: SchedulerAddress, error: "grpc.RpcError") -> str:

@@ -14,8 +14,10 @@ import grpc.aio
 
 from central.kube.transport.access_review import AccessUnknown
 from central.model.identity import Identity
+from central.server.grpc import usage_query
 from central.server.grpc.auth import Authenticator, CallRefused, Context, GuardedCall
 from central.server.grpc.rates import PeerRates, Rate
+from central.server.grpc.usage_query import UsageSource
 from central.server.grpc.visibility import Access, Viewer
 from central.server.version import version
 from protos import wire
@@ -109,8 +111,17 @@ class Hidden(Exception):
 
 
 class QueryService:
-    def __init__(self, queries: Queries, authenticator: Authenticator, access: Access) -> None:
+    """usage: None, where no history is kept."""
+
+    def __init__(
+        self,
+        queries: Queries,
+        authenticator: Authenticator,
+        access: Access,
+        usage: UsageSource | None = None,
+    ) -> None:
         self._queries = queries
+        self._usage = usage
         self._auth = authenticator
         self._access = access
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="queries")
@@ -121,6 +132,7 @@ class QueryService:
         calls = {
             "Topology": GuardedCall("user", pb.TopologyQuery, self.topology),
             "Explain": GuardedCall("user", pb.ExplainQuery, self.explain),
+            "Usage": GuardedCall("user", pb.UsageQuery, self.usage),
         }
         server.add_generic_rpc_handlers((self._auth.handlers("lockstep.v1.Desk", calls),))
 
@@ -138,6 +150,27 @@ class QueryService:
         if not request.name:
             raise CallRefused(grpc.StatusCode.INVALID_ARGUMENT, "name: must not be empty")
         return await self._ask(lambda viewer: self._explain(request, viewer), caller, context)
+
+    async def usage(
+        self, request: pb.UsageQuery, caller: Identity, context: Context
+    ) -> pb.UsageReply:
+        if self._usage is None:
+            why = "the scheduler keeps no history; start it with --history FILE"
+            raise CallRefused(grpc.StatusCode.FAILED_PRECONDITION, why)
+        if why := usage_query.mistake(request):
+            raise CallRefused(grpc.StatusCode.INVALID_ARGUMENT, why)
+        usage = self._usage
+
+        def ask(viewer: Viewer) -> pb.UsageReply:
+            viewer.sees_everything()
+            report = usage.usage(list(request.by), request.since, request.until, viewer.sees)
+            return usage_query.reply(report)
+
+        try:
+            return await self._ask(ask, caller, context)
+        except OSError as error:
+            why = f"the history can't be read now: {error}"
+            raise CallRefused(grpc.StatusCode.UNAVAILABLE, why) from error
 
     def _topology(self, request: pb.TopologyQuery, viewer: Viewer) -> pb.TopologyReply:
         if not viewer.sees_nodes():

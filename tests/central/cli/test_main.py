@@ -21,13 +21,13 @@ KUBECONFIG = {
 }
 
 
-def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+def refused(capsys: pytest.CaptureFixture[str], *argv: str, expected: int = 2) -> str:
     try:
         code = main(argv)
     except SystemExit as error:  # argparse
         code = int(error.code or 0)
     output = capsys.readouterr()
-    assert code == 2
+    assert code == expected
     assert not output.out
     assert "Traceback" not in output.err
     return output.err.strip().splitlines()[-1]
@@ -57,6 +57,11 @@ def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
         (["explain", "a/b/c/d"], 'explain: "a/b/c/d" is not [NAMESPACE/][KIND/]NAME'),
         (["explain"], "the following arguments are required: [NAMESPACE/]NAME"),
         (["central", "--kubeconfig=/no/such"], "kubeconfig /no/such: no such file"),
+        (["report", "--since=yesterday"], '--since: "yesterday" is neither a span such as 7d'),
+        (["report", "--by=gpu"], '--by: "gpu" is not one of queue, namespace, user, job, model'),
+        (["report", "--by="], '--by: "" contains no name'),
+        (["report", "--since=2026-01-02", "--until=2026-01-01"], "--since must be before --until"),
+        (["report", "-o", "yaml"], '-o/--output: "yaml" is not one of table, json, csv'),
         (["topology", "--ca-file=/no/such"], "lockstep: /no/such: No such file or directory"),
     ],
 )
@@ -80,6 +85,7 @@ def test_a_scheduler_that_does_not_answer(
         "--server=127.0.0.1:9",
         f"--ca-file={tmp_path / 'ca'}",
         f"--token-file={tmp_path / 'token'}",
+        expected=5,
     )
     assert "no scheduler answers at 127.0.0.1:9" in output
 

@@ -42,7 +42,7 @@ def test_the_default_queue_gets_an_object_when_it_is_changed(
     assert client.get(f"{QUEUES}/default")["spec"]["state"] == "Closed"
     lockstep("queue", "operate", "default", "-a", "update", "-w", "2")
     assert client.get(f"{QUEUES}/default")["spec"]["weight"] == 2
-    assert "queue other not found" in lockstep("queue", "operate", "other", "-a", "open", code=2)
+    assert "queue other not found" in lockstep("queue", "operate", "other", "-a", "open", code=3)
 
 
 def test_queues_with_their_gangs(lockstep: Lockstep, put: Callable[[str, Json], Json]) -> None:
@@ -52,7 +52,7 @@ def test_queues_with_their_gangs(lockstep: Lockstep, put: Callable[[str, Json], 
     title, row = lockstep("queue", "list").splitlines()
     assert (
         " ".join(title.split())
-        == "Name Weight State Parent Inqueue Pending Running Unknown Completed"
+        == "NAME WEIGHT STATE PARENT INQUEUE PENDING RUNNING UNKNOWN COMPLETED"
     )
     assert " ".join(row.split()) == "default 1 Open - 0 1 1 0 0"
 
@@ -94,7 +94,7 @@ def test_groups(lockstep: Lockstep, put: Callable[[str, Json], Json], client: Cl
     put(GROUPS, group("lm-mpi-job", "needs 2 more pods to start"))
     put(PODS, member("lm-mpi-job", "mpimaster", 0))
     title, row = lockstep("group", "list", "-o", "wide").splitlines()
-    assert " ".join(title.split()) == "Name Phase Min Running Succeeded Failed Queue Age Why"
+    assert " ".join(title.split()) == "NAME PHASE MIN RUNNING SUCCEEDED FAILED QUEUE AGE WHY"
     assert row.endswith("needs 2 more pods to start")
     view = lockstep("group", "view", "lm-mpi-job")
     assert "Minimum:      3 pods, 1 exist" in view

@@ -1,5 +1,5 @@
-"""Tables for a terminal. If the full table is too wide, titles and cells take their short forms. Cells
-are folded only if that is still too wide. Without a terminal tables are never shortened."""
+"""Tables for a terminal, one style for all commands. If the full table is too wide, titles and cells take their short
+forms. Cells are folded only if that is still too wide. Without a terminal tables are never shortened or coloured."""
 
 import os
 import shutil
@@ -10,6 +10,18 @@ from datetime import UTC, datetime
 from io import StringIO
 
 GAP = 2
+RED, GREEN, YELLOW = 31, 32, 33
+COLOURS = {
+    **dict.fromkeys(("Running", "Completed", "Succeeded", "Ready", "Open"), GREEN),
+    **dict.fromkeys(
+        ("Pending", "Inqueue", "Unknown", "Restarting", "Completing", "Aborting", "Terminating",
+         "Closing", "ContainerCreating"), YELLOW,
+    ),
+    **dict.fromkeys(
+        ("Failed", "Aborted", "Terminated", "Closed", "Error", "OOMKilled", "CrashLoopBackOff",
+         "ErrImagePull", "ImagePullBackOff", "StartError", "Evicted", "Invalid"), RED,
+    ),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +30,7 @@ class Column:
     short: str = ""  # the title in a narrow table
     wide: bool = False  # only with -o wide
     number: bool = False
+    state: bool = False  # coloured by its first word, where there is a terminal
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +50,22 @@ def width() -> int | None:
         return shutil.get_terminal_size().columns
     columns = os.environ.get("COLUMNS", "")
     return int(columns) if columns.isdigit() and int(columns) else None
+
+
+def coloured() -> bool:
+    """Whether states are coloured: on a terminal, unless NO_COLOR is set or the terminal is dumb."""
+    return (
+        sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    )
+
+
+def state(text: str) -> str:
+    """In the colour of its first word, where there is a terminal."""
+    colour = COLOURS.get(text.strip().partition(" ")[0])
+    if colour is None or not coloured():
+        return text
+    bare = text.strip()
+    return text.replace(bare, f"\x1b[{colour}m{bare}\x1b[0m", 1)
 
 
 def table(columns: Sequence[Column], rows: Sequence[Row], *, wide: bool, most: int | None) -> str:
@@ -82,7 +111,8 @@ class Feed:
 
 
 def _texts(columns: Sequence[Column], rows: Sequence[Row], *, short: bool) -> list[list[str]]:
-    titles = [column.short or column.title if short else column.title for column in columns]
+    titles = [(column.short if short else "") or column.title for column in columns]
+    titles = [title.upper() for title in titles]
     return [titles, *([_text(cell, short=short) for cell in row] for row in rows)]
 
 
@@ -108,7 +138,11 @@ def _lines(columns: Sequence[Column], lines: list[list[str]], widths: list[int],
     text = ""
     for line in lines:
         cells = [
-            cell.rjust(wide) if column.number else cell.ljust(wide)
+            cell.rjust(wide)
+            if column.number
+            else state(cell.ljust(wide))
+            if column.state
+            else cell.ljust(wide)
             for column, cell, wide in zip(columns, line, widths, strict=True)
         ]
         text += (" " * gap).join(cells).rstrip() + "\n"
@@ -156,7 +190,7 @@ def age(stamp: str | None, now: datetime | None = None) -> str:
 def clock(stamp: str | None) -> str:
     """In the user's own time zone."""
     began = moment(stamp)
-    return f"{began.astimezone():%Y-%m-%d %H:%M:%S}" if began else "-"
+    return f"{began.astimezone():%Y-%m-%d %H:%M:%S%z}" if began else "-"
 
 
 def wrapped(head: str, text: str, indent: int, most: int | None) -> str:

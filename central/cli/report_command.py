@@ -1,0 +1,143 @@
+"""`lockstep report`: GPU-hours by queue, namespace, user, job or GPU model, from the scheduler's history."""
+
+import argparse
+import csv
+import json
+import re
+import sys
+import time
+from datetime import datetime
+from io import StringIO
+from typing import TYPE_CHECKING, Any
+
+from central.cli import terminal_table
+from central.cli.terminal_table import Column
+from central.server import argtypes
+from central.server.grpc import query_client
+
+if TYPE_CHECKING:
+    from protos.stubs import fleet_pb2 as pb
+
+KEYS = ("queue", "namespace", "user", "job", "model")
+AMOUNTS = ("allocated", "held", "lost")
+FORMATS = ("table", "json", "csv")
+_SPAN = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?", re.ASCII)
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    argtypes.add_flag(
+        parser, "--since TIME", "begin: a span before now such as 7d or 12h30m, or a time such as "
+        "2026-11-01 or 2026-11-01T08:00+01:00, without a zone in the local one", type=moment, default="7d",
+    )  # fmt: skip
+    argtypes.add_flag(
+        parser, "--until TIME", "end, like --since", type=moment, default=None, shown="now"
+    )
+    argtypes.add_flag(
+        parser,
+        "--by KEY,...",
+        f"what the rows are for: {', '.join(KEYS)}",
+        type=keys,
+        default="queue",
+    )
+    query_client.add_flags(parser)
+    argtypes.add_flag(parser, "-o --output", "output format", choices=FORMATS, default="table")
+
+
+def keys(text: str) -> tuple[str, ...]:
+    found = argtypes.some_names(text)
+    if wrong := [each for each in found if each not in KEYS]:
+        raise argparse.ArgumentTypeError(f'"{wrong[0]}" is not one of {", ".join(KEYS)}')
+    return found
+
+
+def moment(text: str) -> float:
+    """Unix time."""
+    span = _SPAN.fullmatch(text)
+    if text and span:
+        days, hours, minutes = (int(part or 0) for part in span.groups())
+        return time.time() - 86400 * days - 3600 * hours - 60 * minutes
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):
+        why = f'"{text}" is neither a span such as 7d or 12h30m nor a time such as 2026-11-01T08:00'
+        raise argparse.ArgumentTypeError(why) from None
+
+
+def run(args: argparse.Namespace) -> int:
+    """Raises query_client.CannotAsk."""
+    until = time.time() if args.until is None else args.until
+    if args.since >= until:
+        raise query_client.CannotAsk("report: --since must be before --until")
+    reply = query_client.usage(query_client.scheduler_address(args), args.since, until, args.by)
+    match args.output:
+        case "json":
+            print(json.dumps(as_json(reply, args.by), indent=2))
+        case "csv":
+            print(as_csv(reply, args.by), end="")
+        case _:
+            print(as_table(reply, args.by, terminal_table.width()), end="")
+    for note in _notes(reply):
+        print(f"lockstep: {note}", file=sys.stderr)
+    return 0
+
+
+def as_json(reply: "pb.UsageReply", by: tuple[str, ...]) -> Any:
+    return {
+        "since": _stamp(reply.since),
+        "until": _stamp(reply.until),
+        "unit": "GPU-hours",
+        "rows": [
+            {**dict(zip(by, row.keys, strict=True)), **{key: getattr(row, key) for key in AMOUNTS}}
+            for row in reply.rows
+        ],
+    }
+
+
+def as_csv(reply: "pb.UsageReply", by: tuple[str, ...]) -> str:
+    """Names may come from tenants: one that a spreadsheet would take for a formula gets an apostrophe."""
+    out = StringIO()
+    made = csv.writer(out, lineterminator="\n")
+    made.writerow([*by, *(f"{key}_gpu_hours" for key in AMOUNTS)])
+    for row in reply.rows:
+        names = (f"'{name}" if name[:1] in "=+-@\t" and name else name for name in row.keys)
+        made.writerow([*names, *(repr(round(getattr(row, key), 6)) for key in AMOUNTS)])
+    return out.getvalue()
+
+
+def as_table(reply: "pb.UsageReply", by: tuple[str, ...], most: int | None) -> str:
+    if not reply.rows:
+        return ""
+    columns = [
+        *(Column(key) for key in by),
+        Column("GPU-hours", number=True),
+        Column("held idle", "held", number=True),
+        Column("lost", number=True),
+    ]
+    rows = [
+        (*(name or "-" for name in row.keys), *(f"{getattr(row, key):.2f}" for key in AMOUNTS))
+        for row in reply.rows
+    ]
+    sums = [sum(getattr(row, key) for row in reply.rows) for key in AMOUNTS]
+    total = ("total", *("" for _ in by[1:]), *(f"{each:.2f}" for each in sums))
+    return terminal_table.table(columns, [*rows, total], wide=False, most=most)
+
+
+def _notes(reply: "pb.UsageReply") -> list[str]:
+    notes = []
+    if not reply.rows:
+        notes.append(
+            f"no GPUs were allocated between {_stamp(reply.since)} and {_stamp(reply.until)}"
+        )
+    if reply.kept_since > reply.since:
+        notes.append(f"the history begins at {_stamp(reply.kept_since)}: earlier hours are missing")
+    if reply.hidden:
+        notes.append("namespaces that you may not see are left out")
+    if reply.left_out:
+        notes.append(
+            f"{reply.left_out} more rows are left out; shorten the time or take fewer keys"
+        )
+    return notes
+
+
+def _stamp(time_s: float) -> str:
+    return datetime.fromtimestamp(time_s).astimezone().isoformat(timespec="seconds")

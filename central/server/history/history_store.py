@@ -1,0 +1,209 @@
+"""The file of the history: an SQLite database of allocations, of small samples, and of pictures of the whole cluster.
+
+It is written by one thread and read by others, each with a connection of its own (write-ahead log). A process that is
+killed loses what it had not committed. A file that is no database, or is damaged, is renamed to FILE.corrupt-TIME, and
+an empty one takes its place.
+
+Kept are samples and pictures of a day by the minute and of a week by ten minutes, and allocations of KEEP_S. The file
+stays below its size: the oldest pictures go first, then the oldest allocations that have ended.
+"""
+
+import logging
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from central.server.history.allocations import HELD, Allocation
+
+log = logging.getLogger(__name__)
+
+FORMAT = 1
+DAY_S, WEEK_S, KEEP_S = 86_400, 7 * 86_400, 90 * 86_400
+FINE_S, COARSE_S = 60, 600
+PAGE_BYTES = 4096
+PRUNED_ROWS = 5_000  # at once, where the file is full
+SCHEMA = """
+CREATE TABLE facts (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE allocations (
+    uid TEXT NOT NULL, kind TEXT NOT NULL, namespace TEXT NOT NULL, queue TEXT NOT NULL, user TEXT NOT NULL,
+    job TEXT NOT NULL, model TEXT NOT NULL, units INTEGER NOT NULL, began INTEGER NOT NULL, ended INTEGER,
+    cause TEXT NOT NULL, lost_from INTEGER);
+CREATE UNIQUE INDEX open_allocations ON allocations (uid) WHERE ended IS NULL;
+CREATE INDEX ended_allocations ON allocations (ended);
+CREATE TABLE samples (at INTEGER PRIMARY KEY, body BLOB NOT NULL);
+CREATE TABLE pictures (at INTEGER PRIMARY KEY, body BLOB NOT NULL);
+"""
+COLUMNS = "uid, kind, namespace, queue, user, job, model, units, began, ended, cause, lost_from"
+
+
+class HistoryUnusable(Exception):
+    """The file can't be created or opened: a sentence for people."""
+
+
+class HistoryStore:
+    """Written by one thread. readable() gives connections to others."""
+
+    def __init__(self, file: str, most_bytes: int, now: Callable[[], float]) -> None:
+        """Raises HistoryUnusable."""
+        self._file, self._pages, self._now = Path(file), max(64, most_bytes // PAGE_BYTES), now
+        self.files = 0  # grows when an empty file takes the place of a damaged one
+        self._db = self._opened()
+
+    def close(self) -> None:
+        self._db.close()
+
+    def record(self, entries: Iterable[Allocation], now_s: float) -> None:
+        """An allocation that is open in the file already keeps its beginning. now_s is remembered as the last time
+        at which the open ones were known to go on."""
+
+        def write(db: sqlite3.Connection) -> None:
+            for entry in entries:
+                _record(db, entry)
+            db.execute("INSERT OR REPLACE INTO facts VALUES ('alive', ?)", (round(now_s * 1000),))
+
+        self._write(write)
+
+    def end_all_but(self, open_uids: Iterable[str]) -> int:
+        """Ends every other open allocation at the last time at which it was known to go on: their ends were missed.
+        Returns their number."""
+        (alive,) = self._db.execute(
+            "SELECT coalesce(max(value), 0) FROM facts WHERE name = 'alive'"
+        ).fetchone()
+        known = {*open_uids}
+        rows = self._db.execute("SELECT uid, kind FROM allocations WHERE ended IS NULL").fetchall()
+        missed = [(alive, uid) for uid, kind in rows if kind == HELD or uid not in known]
+        sql = "UPDATE allocations SET ended = max(began, ?) WHERE uid = ? AND ended IS NULL"
+        self._write(lambda db: db.executemany(sql, missed))
+        return len(missed)
+
+    def add_picture(self, at_s: int, sample: bytes, picture: bytes) -> None:
+        def write(db: sqlite3.Connection) -> None:
+            db.execute("INSERT OR REPLACE INTO samples VALUES (?, ?)", (at_s, sample))
+            db.execute("INSERT OR REPLACE INTO pictures VALUES (?, ?)", (at_s, picture))
+
+        self._write(write)
+        self._write(lambda db: _thin_out(db, at_s))
+
+    @contextmanager
+    def readable(self) -> Iterator[sqlite3.Connection]:
+        """For another thread. Raises OSError while the file is damaged or replaced."""
+        address = f"{self._file.absolute().as_uri()}?mode=ro"
+        try:
+            with closing(sqlite3.connect(address, uri=True)) as db:
+                yield db
+        except sqlite3.Error as error:
+            raise OSError(f"{self._file.name}: {error}") from error
+
+    def _write(self, change: Callable[[sqlite3.Connection], object]) -> None:
+        """Makes room where the file is full, and an empty file where it is damaged. Raises sqlite3.Error."""
+        try:
+            with self._db:
+                change(self._db)
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_FULL:
+                raise
+            self._prune()
+            with self._db:
+                change(self._db)
+        except sqlite3.DatabaseError as error:
+            if error.sqlite_errorcode not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+                raise
+            self._db.close()
+            self._set_aside(error)
+            self._db = self._opened()
+            self.files += 1
+            with self._db:
+                change(self._db)
+
+    def _prune(self) -> None:
+        """Half of the pictures, the oldest; where there are few, the oldest allocations that have ended."""
+        with self._db:
+            (count,) = self._db.execute("SELECT count(*) FROM pictures").fetchone()
+            oldest = "at IN (SELECT at FROM pictures ORDER BY at LIMIT ?)"
+            self._db.execute(f"DELETE FROM pictures WHERE {oldest}", (count // 2,))
+            if count < 8:
+                self._db.execute(
+                    "DELETE FROM allocations WHERE rowid IN (SELECT rowid FROM allocations "
+                    "WHERE ended IS NOT NULL ORDER BY ended LIMIT ?)",
+                    (PRUNED_ROWS,),
+                )
+        log.info("the history %s is full; its oldest part is deleted", self._file)
+
+    def _opened(self) -> sqlite3.Connection:
+        try:
+            return self._connected()
+        except sqlite3.DatabaseError as error:
+            if error.sqlite_errorcode not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+                raise HistoryUnusable(f"--history {self._file}: {error}") from error
+            self._set_aside(error)
+        try:
+            return self._connected()
+        except sqlite3.Error as error:
+            raise HistoryUnusable(f"--history {self._file}: {error}") from error
+
+    def _connected(self) -> sqlite3.Connection:
+        """Raises sqlite3.Error."""
+        db = sqlite3.connect(self._file, timeout=10.0, check_same_thread=False)
+        try:
+            db.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA synchronous = NORMAL")
+            db.execute("PRAGMA journal_size_limit = 8388608")
+            db.execute(f"PRAGMA max_page_count = {self._pages}")
+            (problem,) = db.execute("PRAGMA quick_check(1)").fetchone()
+            (version,) = db.execute("PRAGMA user_version").fetchone()
+            if problem != "ok" or version not in (0, FORMAT):
+                error = sqlite3.DatabaseError(problem if problem != "ok" else f"format {version}")
+                error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+                raise error
+            if not version:
+                db.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version = {FORMAT}; COMMIT;")
+        except sqlite3.Error:
+            db.close()
+            raise
+        return db
+
+    def _set_aside(self, why: sqlite3.Error) -> None:
+        aside = self._file.with_name(f"{self._file.name}.corrupt-{self._now():.0f}")
+        log.warning(
+            "the history %s can't be read (%s); it is kept as %s, and a new one begins",
+            self._file, why, aside.name,
+        )  # fmt: skip
+        for end in ("-wal", "-shm"):
+            self._file.with_name(self._file.name + end).unlink(missing_ok=True)
+        try:
+            self._file.replace(aside)
+        except OSError as error:
+            raise HistoryUnusable(f"--history {self._file}: {error.strerror}") from error
+
+
+def _record(db: sqlite3.Connection, entry: Allocation) -> None:
+    if entry.ended is not None:
+        ended = db.execute(
+            "UPDATE allocations SET ended = max(began, ?), cause = ?, lost_from = max(began, ?) "
+            "WHERE uid = ? AND ended IS NULL",
+            (entry.ended, entry.cause, entry.lost_from, entry.uid),
+        )
+        if ended.rowcount:
+            return
+    else:
+        db.execute(
+            "UPDATE allocations SET model = ? WHERE uid = ? AND ended IS NULL",
+            (entry.model, entry.uid),
+        )
+    row: tuple[Any, ...] = (
+        entry.uid, entry.kind, entry.namespace, entry.queue, entry.user, entry.job, entry.model,
+        entry.units, entry.began, entry.ended, entry.cause, entry.lost_from,
+    )  # fmt: skip
+    db.execute(f"INSERT OR IGNORE INTO allocations ({COLUMNS}) VALUES ({','.join('?' * 12)})", row)
+
+
+def _thin_out(db: sqlite3.Connection, now_s: int) -> None:
+    for table in ("samples", "pictures"):
+        db.execute(
+            f"DELETE FROM {table} WHERE at < ? OR (at < ? AND at % ? >= ?)",
+            (now_s - WEEK_S, now_s - DAY_S, COARSE_S, FINE_S),
+        )
+    db.execute("DELETE FROM allocations WHERE ended < ?", ((now_s - KEEP_S) * 1000,))

@@ -1,0 +1,67 @@
+"""The cluster at a past time, and curves of queues and jobs over a span of time, from the history's file."""
+
+import threading
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import Any
+
+from central.server.history import pictures
+from central.server.history.history_store import HistoryStore
+from central.server.stats.surveyor import Survey
+
+POINTS_MOST = 300  # of a curve
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """times: of the pictures, in Unix time, oldest first."""
+
+    times: tuple[int, ...] = ()
+
+    def latest(self, until_s: float) -> int | None:
+        """The last one that is not later. None: there is none."""
+        found = bisect_right(self.times, until_s)
+        return self.times[found - 1] if found else None
+
+
+class PastCluster:
+    """From any thread. Raises OSError while the file can't be read, and ValueError for a picture that can't."""
+
+    def __init__(self, store: HistoryStore) -> None:
+        self._store = store
+        self._lock = threading.Lock()  # one picture is read at a time, and the last one is kept
+        self._last: tuple[int, Survey] | None = None
+
+    def moments(self) -> Moments:
+        with self._store.readable() as db:
+            return Moments(tuple(at for (at,) in db.execute("SELECT at FROM pictures ORDER BY at")))
+
+    def at(self, time_s: float) -> Survey | None:
+        """The last picture that is not later, or None."""
+        with self._lock, self._store.readable() as db:
+            sql = "SELECT at, body FROM pictures WHERE at <= ? ORDER BY at DESC LIMIT 1"
+            row = db.execute("SELECT max(at) FROM pictures WHERE at <= ?", (time_s,)).fetchone()
+            if row[0] is None:
+                return None
+            if self._last is None or self._last[0] != row[0]:
+                at, body = db.execute(sql, (time_s,)).fetchone()
+                self._last = at, pictures.read_picture(body)
+            return self._last[1]
+
+    def samples(self, since_s: float, until_s: float) -> list[tuple[int, Json]]:
+        """At most POINTS_MOST samples of the span, evenly chosen and with the last one, oldest first."""
+        with self._store.readable() as db:
+            times = [
+                at
+                for (at,) in db.execute(
+                    "SELECT at FROM samples WHERE at >= ? AND at <= ? ORDER BY at",
+                    (since_s, until_s),
+                )
+            ]
+            step = -(-len(times) // POINTS_MOST) or 1
+            chosen = times[::-1][::step][::-1]
+            marks = ",".join("?" * len(chosen))
+            sql = f"SELECT at, body FROM samples WHERE at IN ({marks}) ORDER BY at"
+            return [(at, pictures.read_sample(body)) for at, body in db.execute(sql, chosen)]

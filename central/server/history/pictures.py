@@ -1,0 +1,150 @@
+"""A survey of the cluster as bytes and back: a small sample for curves, and a picture of all nodes, queues and pending
+gangs. Both are compressed JSON; a picture of 5,000 nodes with 40,000 GPUs has some 100 kB."""
+
+import zlib
+from collections import Counter
+from dataclasses import asdict, fields
+from math import inf
+from typing import Any
+
+import orjson
+
+from central.server.stats.largest_gang import LargestGang
+from central.server.stats.node_rows import HeldGpus, SurveyedNode
+from central.server.stats.pending_rows import PendingRow
+from central.server.stats.queue_rows import QueueRow
+from central.server.stats.surveyor import ReservationRow, Survey
+from protos.names import GPU
+
+PENDING_MOST = 500  # gangs in a picture
+QUEUES_MOST = JOBS_MOST = 200  # in a sample, those with the most GPUs
+PICTURE_BYTES_MOST = 64 << 20  # decompressed
+
+Json = dict[str, Any]
+
+
+def sample(survey: Survey) -> bytes:
+    """GPUs by queue as [used, deserved, requested], pods and GPUs by job, and totals."""
+    pods: Counter[tuple[str, str]] = Counter()
+    gpus: dict[tuple[str, str], float] = {}
+    for node in survey.nodes.values():
+        for held in node.holders:
+            job = held.namespace, held.job
+            pods[job] += 1
+            gpus[job] = gpus.get(job, 0.0) + held.gpus
+    busiest = sorted(survey.queues, key=lambda row: -row.used.get(GPU, 0.0))[:QUEUES_MOST]
+    largest = sorted(gpus, key=lambda job: -gpus[job])[:JOBS_MOST]
+    found: Json = {
+        "totals": {
+            "gpus": sum(row.gpus for row in survey.nodes.values()),
+            "used": sum(gpus.values()),
+            "free": sum(row.free for row in survey.nodes.values()),
+            "held": sum(row.held for row in survey.reservations),
+            "pending": sum(row.gpus for row in survey.pending),
+        },
+        "queues": {
+            row.name: [each.get(GPU, 0.0) for each in (row.used, row.deserved, row.requested)]
+            for row in busiest
+        },
+        "jobs": [[*job, pods[job], gpus[job]] for job in largest],
+    }
+    return zlib.compress(orjson.dumps(found), 6)
+
+
+def read_sample(body: bytes) -> Json:
+    """Raises ValueError."""
+    found: Json = orjson.loads(_inflated(body))
+    return found
+
+
+def picture(survey: Survey) -> bytes:
+    nodes = [
+        [row.name, row.path, row.model, row.gpus, row.allocatable, row.free, row.island, row.unhealthy,
+         row.problem, [_held(held) for held in row.holders]]
+        for row in survey.nodes.values()
+    ]  # fmt: skip
+    found: Json = {
+        "at": survey.at,
+        "levels": survey.levels,
+        "nodes": nodes,
+        "queues": [asdict(row) for row in survey.queues],
+        "pending": [_pending(row) for row in survey.pending[:PENDING_MOST]],
+        "pending_size": len(survey.pending),
+        "reservations": [
+            {**asdict(row), "start": _finite(row.start)} for row in survey.reservations
+        ],
+        "largest": [row._asdict() for row in survey.largest],
+        "usable": survey.usable_gpus,
+    }
+    return zlib.compress(orjson.dumps(found), 6)
+
+
+def read_picture(body: bytes) -> Survey:
+    """The survey; of its pending gangs the first PENDING_MOST. Raises ValueError."""
+    found = orjson.loads(_inflated(body))
+    try:
+        return Survey(
+            found["at"],
+            levels=tuple(found["levels"]),
+            nodes={row[0]: _node(row) for row in found["nodes"]},
+            queues=tuple(QueueRow(**row) for row in found["queues"]),
+            pending=tuple(_read_pending(row) for row in found["pending"]),
+            reservations=tuple(
+                ReservationRow(**{**row, "start": _infinite(row["start"])})
+                for row in found["reservations"]
+            ),
+            largest=tuple(LargestGang(**row) for row in found["largest"]),
+            usable_gpus=found["usable"],
+        )
+    except (KeyError, TypeError, IndexError) as error:
+        raise ValueError(f"a picture of another format: {error!r}") from error
+
+
+def _held(held: HeldGpus) -> list[Any]:
+    return [held.pod, held.namespace, held.queue, held.job, held.account, f"{held.mask:x}", held.gpus, held.whole,
+            held.began]  # fmt: skip
+
+
+def _node(row: list[Any]) -> SurveyedNode:
+    name, path, model, gpus, allocatable, free, island, unhealthy, problem, holders = row
+    held = tuple(
+        HeldGpus(
+            pod, None, namespace, queue, job, account, int(mask, 16), amount, whole, began=began
+        )
+        for pod, namespace, queue, job, account, mask, amount, whole, began in holders
+    )
+    return SurveyedNode(
+        name, tuple(path), model, gpus, allocatable, free, island, unhealthy, held, problem
+    )
+
+
+def _pending(row: PendingRow) -> Json:
+    found = {
+        each.name: getattr(row, each.name) for each in fields(PendingRow) if each.name != "rank"
+    }
+    return {**found, "start": _finite(row.start)}
+
+
+def _read_pending(row: Json) -> PendingRow:
+    key = tuple(row["key"])
+    start = _infinite(row["start"])
+    return PendingRow(**{**row, "key": key, "start": start, "rank": (0, 0, 0.0, key)})
+
+
+def _finite(time_s: float) -> float | None:
+    return time_s if time_s < inf else None
+
+
+def _infinite(time_s: float | None) -> float:
+    return inf if time_s is None else time_s
+
+
+def _inflated(body: bytes) -> bytes:
+    made = zlib.decompressobj()
+    try:
+        text = made.decompress(body, PICTURE_BYTES_MOST)
+    except zlib.error as error:
+        raise ValueError(f"not a picture: {error}") from error
+    if made.unconsumed_tail:
+        raise ValueError(f"a picture of more than {PICTURE_BYTES_MOST} bytes")
+    return text

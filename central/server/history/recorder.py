@@ -1,0 +1,101 @@
+"""The thread that writes the history: allocations every few seconds, a picture of the cluster every minute.
+
+The scheduling loop only notes what began and ended (allocations.py); a survey is read in slices between two cycles.
+Whatever fails here is logged and tried again: scheduling goes on without a history.
+"""
+
+import logging
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+
+from central.server.history import pictures
+from central.server.history.allocations import ENTRIES_MOST, Allocation, AllocationLog
+from central.server.history.history_store import FINE_S, HistoryStore, HistoryUnusable
+from central.server.loop import Loop
+from central.server.stats.sliced_question import SlicedQuestion
+from central.server.stats.surveyor import SurveySource
+from central.server.throttled_log import ThrottledLog
+
+log = logging.getLogger(__name__)
+
+FLUSH_S = 2.0
+
+
+class HistoryRecorder:
+    def __init__(
+        self,
+        store: HistoryStore,
+        allocations: AllocationLog,
+        loop: Loop,
+        surveyor: SurveySource,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._store, self._allocations, self._loop, self._surveyor = (
+            store, allocations, loop, surveyor
+        )  # fmt: skip
+        self._now = now
+        self._unsaved: list[Allocation] = []
+        self._file = -1  # number of the store's file that has all open allocations
+        self._last_picture = 0
+        self._stopping = threading.Event()
+        self._quiet = ThrottledLog(log)
+        self._thread = threading.Thread(target=self._run, name="history", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """After the loop has ended: what it noted last is written."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(10.0)
+        self._contained(self._save)
+        self._store.close()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(FLUSH_S):
+            if self._loop.synced:
+                self._contained(self.step)
+
+    def step(self) -> None:
+        """Raises sqlite3.Error, HistoryUnusable or TimeoutError."""
+        if self._file != self._store.files:
+            self._begin()
+        self._save()
+        minute = int(self._now() // FINE_S) * FINE_S
+        if minute != self._last_picture:
+            survey = self._surveyor.survey(FLUSH_S)
+            self._store.add_picture(minute, pictures.sample(survey), pictures.picture(survey))
+            self._last_picture = minute
+
+    def _begin(self) -> None:
+        """Of a new process, or of a file that took the place of a damaged one."""
+        files = self._store.files
+        question = SlicedQuestion(self._allocations.steps)
+        while not self._loop.ask(question):
+            if self._stopping.is_set():
+                return
+        missed = self._store.end_all_but(question.answer)
+        if missed:
+            log.info(
+                "history: the ends of %d allocations were missed while no scheduler wrote it",
+                missed,
+            )
+        self._file = files
+
+    def _save(self) -> None:
+        self._unsaved = [*self._unsaved, *self._allocations.take()][-ENTRIES_MOST:]
+        self._store.record(self._unsaved, self._now())
+        self._unsaved = []
+
+    def _contained(self, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except TimeoutError:
+            pass  # the loop is busy
+        except (sqlite3.Error, HistoryUnusable, OSError) as error:
+            self._quiet.error("store", error, "could not write the history")
+        except Exception as error:  # noqa: BLE001  a bug here must not end the history
+            self._quiet.error("bug", error, "could not write the history (bug)")

@@ -1,0 +1,67 @@
+"""GPU-hours of a span of time from the history's allocations, by queue, namespace, user, job or GPU model.
+
+An allocation counts with the part of it that lies in the span. Sums are exact: whole milliseconds times whole units of
+GPU equivalents.
+"""
+
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+
+from central.model.resources import GPU_UNITS
+from central.server.grpc.usage_query import KEYS, UsageReport, UsageRow
+from central.server.history.allocations import ALLOCATED, HELD
+from central.server.history.history_store import HistoryStore
+
+ROWS_MOST = 10_000
+UNITS_PER_GPU_HOUR = GPU_UNITS * 3_600_000
+
+
+class AllocationReports:
+    def __init__(self, store: HistoryStore) -> None:
+        self._store = store
+
+    def usage(
+        self, keys: Sequence[str], since: float, until: float, sees: Callable[[str], bool]
+    ) -> UsageReport:
+        """keys: of KEYS, one or more. sees: which namespaces count. Raises OSError."""
+        assert keys
+        assert not {*keys} - {*KEYS}
+        span = round(since * 1000), round(until * 1000)
+        with self._store.readable() as db:
+            (first,) = db.execute("SELECT coalesce(min(began), 0) FROM allocations").fetchone()
+            sums: dict[tuple[str, ...], list[int]] = {}
+            hidden = False
+            for namespace, row, *amounts in _sums(db, keys, *span):
+                if not sees(namespace):
+                    hidden = True
+                    continue
+                total = sums.setdefault(row, [0, 0, 0])
+                for at, amount in enumerate(amounts):
+                    total[at] += amount
+        order = sorted(sums.items(), key=lambda item: (-item[1][0], item[0]))
+        rows = tuple(
+            UsageRow(found, *(amount / UNITS_PER_GPU_HOUR for amount in amounts))
+            for found, amounts in order[:ROWS_MOST]
+        )
+        left_out = max(0, len(order) - ROWS_MOST)
+        return UsageReport(rows, since, until, first / 1000, hidden, left_out)
+
+
+def _sums(
+    db: sqlite3.Connection, keys: Sequence[str], since: int, until: int
+) -> Iterator[tuple[str, tuple[str, ...], int, int, int]]:
+    """By namespace and by the keys: units times milliseconds allocated, held and lost."""
+    chosen = ", ".join(("namespace", *keys))
+    found = db.execute(
+        f"""SELECT {chosen},
+            sum(CASE kind WHEN :allocated THEN units * (upto - since) ELSE 0 END),
+            sum(CASE kind WHEN :held THEN units * (upto - since) ELSE 0 END),
+            sum(CASE WHEN lost_from IS NULL THEN 0 ELSE units * max(0, upto - max(since, lost_from)) END)
+        FROM (SELECT *, max(began, :since) AS since, min(coalesce(ended, :until), :until) AS upto
+              FROM allocations WHERE began < :until AND (ended IS NULL OR ended > :since))
+        GROUP BY {chosen}""",
+        {"allocated": ALLOCATED, "held": HELD, "since": since, "until": until},
+    )
+    for namespace, *rest in found:
+        values, amounts = rest[: len(keys)], rest[len(keys) :]
+        yield namespace, tuple(values), amounts[0], amounts[1], amounts[2]

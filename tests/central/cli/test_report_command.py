@@ -1,0 +1,152 @@
+"""`lockstep report` against the scheduler's gRPC service with a history beside it."""
+
+import csv
+import json
+from collections.abc import Callable, Iterator, Sequence
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from central.cli import report_command
+from central.cli.main import main
+from central.model.identity import Identity
+from central.server.grpc.usage_query import UsageReport, UsageRow
+from protos.stubs import fleet_pb2 as pb
+from tests.central.scheduler_process import SchedulerServer, credentials
+from tests.central.server.test_query_service import CannedAnswers
+
+
+class CannedUsage:
+    """Remembers what it was asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[tuple[str, ...], float, float]] = []
+        self.visible: list[bool] = []
+
+    def usage(
+        self, keys: Sequence[str], since: float, until: float, sees: Callable[[str], bool]
+    ) -> UsageReport:
+        self.asked.append((tuple(keys), since, until))
+        self.visible.append(sees("team-b"))
+        rows = (
+            UsageRow(("research",) * len(keys), 12.5, 3.0, 0.25),
+            UsageRow(("=prod",) * len(keys), 1 / 3, 0.0, 0.0),
+        )
+        return UsageReport(rows, since, until, since + 60, hidden=True, left_out=2)
+
+
+class Rights:
+    def may(self, identity: Identity, verb: str, resource: str, namespace: str = "") -> bool:
+        return namespace == "team-a"
+
+
+Report = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def usage() -> CannedUsage:
+    return CannedUsage()
+
+
+@pytest.fixture
+def report(
+    usage: CannedUsage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Report]:
+    server = SchedulerServer(CannedAnswers(), access=Rights(), usage=usage)
+    (tmp_path / "ca").write_bytes(credentials().ca)
+    (tmp_path / "token").write_text("user")
+
+    def typed(*argv: str) -> tuple[int, str, str]:
+        where = [
+            f"--server={server.address}",
+            f"--ca-file={tmp_path}/ca",
+            f"--token-file={tmp_path}/token",
+        ]
+        code = main(["report", *where, "--server-name=localhost", *argv])
+        output = capsys.readouterr()
+        return code, output.out, output.err
+
+    yield typed
+    server.server.stop()
+
+
+def test_a_table_with_a_total(report: Report, usage: CannedUsage) -> None:
+    code, out, err = report("--since", "2026-11-01T00:00+00:00", "--until", "2026-11-02T00:00Z")
+    assert (code, usage.asked) == (0, [(("queue",), 1793491200.0, 1793577600.0)])
+    assert [line.split() for line in out.splitlines()] == [
+        ["QUEUE", "GPU-HOURS", "HELD", "IDLE", "LOST"],
+        ["research", "12.50", "3.00", "0.25"],
+        ["=prod", "0.33", "0.00", "0.00"],
+        ["total", "12.83", "3.00", "0.25"],
+    ]
+    assert "the history begins at " in err
+    assert "namespaces that you may not see are left out" in err
+    assert "2 more rows are left out" in err
+    assert usage.visible == [False]
+
+
+def test_csv_and_json_have_the_same_numbers(report: Report) -> None:
+    _, text, _ = report("--by", "queue,user", "-o", "csv")
+    rows = list(csv.DictReader(StringIO(text)))
+    assert rows[0] == {
+        "queue": "research", "user": "research", "allocated_gpu_hours": "12.5",
+        "held_gpu_hours": "3.0", "lost_gpu_hours": "0.25",
+    }  # fmt: skip
+    assert rows[1]["queue"] == "'=prod"  # no formula
+    _, text, _ = report("--by", "queue,user", "-o", "json")
+    found = json.loads(text)
+    assert found["unit"] == "GPU-hours"
+    assert found["rows"][0] == {
+        "queue": "research", "user": "research", "allocated": 12.5, "held": 3.0, "lost": 0.25,
+    }  # fmt: skip
+
+
+def test_a_scheduler_without_a_history(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    server = SchedulerServer(CannedAnswers())
+    (tmp_path / "ca").write_bytes(credentials().ca)
+    (tmp_path / "token").write_text("user")
+    where = [
+        f"--server={server.address}",
+        f"--ca-file={tmp_path}/ca",
+        f"--token-file={tmp_path}/token",
+    ]
+    assert main(["report", *where, "--server-name=localhost"]) == 4
+    assert "keeps no history; start it with --history FILE" in capsys.readouterr().err
+    server.server.stop()
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        pb.UsageQuery(since=1, until=2),
+        pb.UsageQuery(since=1, until=2, by=["queue", "queue"]),
+        pb.UsageQuery(since=1, until=2, by=["uid"]),
+        pb.UsageQuery(since=2, until=2, by=["queue"]),
+        pb.UsageQuery(since=-1, until=2, by=["queue"]),
+        pb.UsageQuery(since=float("nan"), until=2, by=["queue"]),
+        pb.UsageQuery(since=0, until=float("inf"), by=["queue"]),
+        pb.UsageQuery(since=0, until=91 * 86400, by=["queue"]),
+    ],
+)
+def test_a_query_that_is_wrong(query: pb.UsageQuery, usage: CannedUsage) -> None:
+    import grpc
+
+    from protos.stubs.fleet_pb2_grpc import DeskStub
+    from tests.central.scheduler_process import auth
+
+    server = SchedulerServer(CannedAnswers(), usage=usage)
+    with server.channel() as channel, pytest.raises(grpc.RpcError) as error:
+        DeskStub(channel).Usage(query, metadata=auth("user"))
+    assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert not usage.asked
+    server.server.stop()
+
+
+def test_spans_and_times() -> None:
+    import time
+
+    assert abs(time.time() - 90 * 60 - report_command.moment("1h30m")) < 5
+    assert report_command.moment("2026-11-01T08:00+01:00") == report_command.moment(
+        "2026-11-01T07:00Z"
+    )
