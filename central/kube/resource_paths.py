@@ -68,7 +68,13 @@ _CONTROLLERS = (
     ResourcePath("batch", "v1", "Job", "jobs"),
 )
 
-# Job and CronJob are those of batch.volcano.sh.
+# Of Kubernetes 1.37; 1.36 has it as v1alpha2.
+NATIVE_PODGROUP = ResourcePath("scheduling.k8s.io", "v1beta1", "PodGroup", "podgroups")
+
+# Job and CronJob are those of batch.volcano.sh, PodGroup is that of scheduling.volcano.sh.
 BY_KIND = {path.kind: path for path in (*_VOLCANO, *_KUBERNETES)}
 # With the controllers that are only read.
-BY_GROUP_KIND = {(path.group, path.kind): path for path in (*_VOLCANO, *_KUBERNETES, *_CONTROLLERS)}
+BY_GROUP_KIND = {
+    (path.group, path.kind): path
+    for path in (*_VOLCANO, *_KUBERNETES, *_CONTROLLERS, NATIVE_PODGROUP)
+}

@@ -53,6 +53,7 @@ class UpdateGangStatus:
     succeeded: int = 0
     failed: int = 0
     quiet: bool = False  # no Event, because its Job has one
+    native_version: str = ""  # as in GangSeen
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,7 @@ class EmitWarning:
     why: str
     reason: str = GPU_UNHEALTHY  # of the Event
     kind: str = "Pod"  # of the object called name, if it is not a pod
+    native_version: str = ""  # of the PodGroup, as in GangSeen
 
 
 @dataclass(frozen=True, slots=True)

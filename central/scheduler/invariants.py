@@ -284,7 +284,8 @@ def _queues(scheduler: Scheduler) -> None:
             for pod in gang.members.values():
                 for resource, amount in pod.seen.spec.requests if pod.node and pod.alive else ():
                     taken[resource] = taken.get(resource, 0) + amount
-            assert (gang.account is not None) == queues.enabled, f"{gang.name} has no account"
+            charged = queues.enabled and not gang.foreign
+            assert (gang.account is not None) == charged, f"{gang.name} has no account"
             if gang.account is not None:
                 assert gang.account.used == queues.currency.counted(taken), (
                     f"{gang.name}: another use in its account"

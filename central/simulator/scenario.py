@@ -10,6 +10,7 @@ from central.kube.decode import pod_affinity, podspec, storage_decoder
 from central.kube.decode.decoder import Decoder
 from central.kube.decode.fields import DECODE_ERRORS, FieldError, MalformedObject, error_text
 from central.kube.decode.kubernetes_version import NEWEST, KubernetesVersion
+from central.model import native_podgroup
 from central.model.facts import (
     BatchFact,
     CronSeen,
@@ -94,6 +95,8 @@ class _ScenarioBuilder:
         for found in self._objects:
             if found.kind == scenario_kinds.POD_GROUP:
                 self._groups[found.namespace, found.name] = found
+            elif found.kind == scenario_kinds.NATIVE_POD_GROUP:
+                self._groups[found.namespace, native_podgroup.gang_name(found.name)] = found
             elif found.kind == scenario_kinds.PRIORITY:
                 self._priorities.add(found.name, found.raw, found.wrong)
         self._objects = list(self._without_deployments())
@@ -200,8 +203,12 @@ class _ScenarioBuilder:
         """A duration annotation; a pod without it inherits its PodGroup's."""
         value = found.seconds(annotation)
         if value is None and found.kind == scenario_kinds.POD:
-            for key in GROUP_NAMES:
-                group = self._groups.get((found.namespace, found.annotations.get(key, "")))
+            named = [str(found.annotations.get(key, "")) for key in GROUP_NAMES]
+            own = found.part("spec").get("schedulingGroup")
+            if isinstance(own, dict):
+                named.append(native_podgroup.gang_name(str(own.get("podGroupName"))))
+            for name in named:
+                group = self._groups.get((found.namespace, name))
                 if group is not None:
                     return group.seconds(annotation)
         return value

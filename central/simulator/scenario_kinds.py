@@ -7,6 +7,7 @@ GroupKind = tuple[str, str]  # API group and kind
 
 POD, NODE, NAMESPACE = ("", "Pod"), ("", "Node"), ("", "Namespace")
 POD_GROUP = ("scheduling.volcano.sh", "PodGroup")
+NATIVE_POD_GROUP = ("scheduling.k8s.io", "PodGroup")
 JOB, CRON_JOB = ("batch.volcano.sh", "Job"), ("batch.volcano.sh", "CronJob")
 PRIORITY, BUDGET = ("scheduling.k8s.io", "PriorityClass"), ("policy", "PodDisruptionBudget")
 

@@ -260,6 +260,15 @@ def pod(
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
 
 
+def native_podgroup(name: str, least: int, key: str = "") -> dict[str, Any]:
+    """Of Kubernetes 1.36. key: of the node label that all its pods must share."""
+    spec: dict[str, Any] = {"schedulingPolicy": {"gang": {"minCount": least}}}
+    if key:
+        spec["schedulingConstraints"] = {"topology": [{"key": key}]}
+    version = "scheduling.k8s.io/v1alpha2"
+    return {"apiVersion": version, "kind": "PodGroup", "metadata": {"name": name}, "spec": spec}
+
+
 def podgroup(name: str, members: int, **annotations: str) -> dict[str, Any]:
     return {
         "apiVersion": "scheduling.volcano.sh/v1beta1",

@@ -6,11 +6,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from central.kube import resource_paths
-from central.kube.decode import batch_decoder, policy_decoder, storage_decoder
+from central.kube.decode import (
+    batch_decoder,
+    native_podgroup_decoder,
+    policy_decoder,
+    storage_decoder,
+)
 from central.kube.decode.decoder import Decoder
 from central.kube.decode.fields import identifying
 from central.kube.resource_paths import ResourcePath
-from central.model import facts, volumes
+from central.model import facts, native_podgroup, volumes
 from central.model.facts import Fact
 from central.model.json_types import Json
 
@@ -45,6 +50,7 @@ def kinds(decoder: Decoder, namespaces: Sequence[str] = ()) -> tuple[Kind, ...]:
         _optional("Queue", policy_decoder.decode_queue, _by_name(facts.QueueGone)),
         _kind("PriorityClass", policy_decoder.decode_priority_class, _by_name(facts.PriorityGone)),
         _optional("PodGroup", decoder.gang, _in_namespace(facts.GangGone)),
+        _native_podgroup(decoder),
         _optional("HyperNode", decoder.hypernode, _by_name(facts.HyperNodeGone)),
         *_storage(),
         _with_v1beta1(
@@ -112,6 +118,21 @@ def _identified(word: str, seen: Callable[[Json], Fact]) -> Callable[[Json], Fac
             return seen(raw)
 
     return decode
+
+
+def _native_podgroup(decoder: Decoder) -> Kind:
+    """The newest version that the API server offers; most offer none, or not yet."""
+    found: Kind | None = None
+    for version in reversed(tuple(native_podgroup.CONDITIONS)):
+        found = Kind(
+            replace(resource_paths.NATIVE_PODGROUP, version=version),
+            partial(decoder.native_gang, version),
+            native_podgroup_decoder.native_podgroup_gone,
+            optional=True,
+            fallback=found,
+        )
+    assert found is not None
+    return found
 
 
 def _owners(decoder: Decoder) -> tuple[Kind, ...]:

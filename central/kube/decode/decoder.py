@@ -7,7 +7,13 @@ PodSpec.unsupported or in the fact's `error`.
 
 from collections.abc import Sequence
 
-from central.kube.decode import gang_annotations, hypernode_decoder, job_decoder, podgroup_decoder
+from central.kube.decode import (
+    gang_annotations,
+    hypernode_decoder,
+    job_decoder,
+    native_podgroup_decoder,
+    podgroup_decoder,
+)
 from central.kube.decode.effective_requests import bounded, resource_amounts
 from central.kube.decode.fields import (
     DECODE_ERRORS,
@@ -73,6 +79,10 @@ class Decoder:
 
     def gang(self, raw: Json) -> GangSeen:
         return podgroup_decoder.decode_podgroup(raw, self._topology)
+
+    def native_gang(self, version: str, raw: Json) -> GangSeen:
+        """version: of scheduling.k8s.io."""
+        return native_podgroup_decoder.decode_native_podgroup(version, raw, self._topology)
 
     def job(self, raw: Json) -> JobSeen:
         return job_decoder.decode_job(raw, self._default_scheduler)

@@ -9,10 +9,11 @@ from central.kube.decode.fields import (
     identifying,
     identity,
     list_field,
+    map_field,
     text_field,
 )
 from central.kube.decode.topology_constraints import highest_tier
-from central.model import limits
+from central.model import limits, native_podgroup
 from central.model.facts import OwnerSeen
 from central.model.json_types import Json
 from protos import names
@@ -24,10 +25,12 @@ INTERMEDIATE = {"ReplicaSet": (), "Job": ("CronJob",)}
 
 
 def gang_of(
-    labels: Json, annotations: Json, meta: Json, errors: FirstError
+    labels: Json, annotations: Json, meta: Json, spec: Json, errors: FirstError
 ) -> tuple[str, int | None, str, str]:
     """The gang's name and minimum, as far as the pod itself gives them; the uid and name of the
     controller that may give the rest."""
+    if spec.get("schedulingGroup"):
+        return errors.read("", _native_gang, labels, annotations, spec), None, "", ""
     for key in names.GROUP_NAMES:
         if key in annotations and (
             group := errors.read("", text_field, annotations, key, limits.NAME)
@@ -43,6 +46,22 @@ def gang_of(
         errors.add(FieldError(f"annotation {names.GANG_MIN}: {why}"))
         least = None
     return "", least, uid, name
+
+
+def _native_gang(labels: Json, annotations: Json, spec: Json) -> str:
+    """The gang of a PodGroup of scheduling.k8s.io. Raises FieldError if the pod is in another gang, too."""
+    group = map_field(spec, "schedulingGroup", "spec", limits.TASKS)
+    name = text_field(group, "podGroupName", limits.NAME)
+    if not name:
+        raise FieldError("spec.schedulingGroup.podGroupName: the name of a PodGroup is missing")
+    other = next((key for key in names.GROUP_NAMES if annotations.get(key)), "")
+    other = f"annotation {other}" if other else ""
+    if not other and labels.get(names.GANG_LABEL):
+        other = f"label {names.GANG_LABEL}"
+    if other:
+        why = f"the pod is in a gang by {other}, too; a pod belongs to one gang"
+        raise FieldError(f"spec.schedulingGroup: {why}")
+    return native_podgroup.gang_name(name)
 
 
 def min_member(labels: Json, annotations: Json) -> int | None:

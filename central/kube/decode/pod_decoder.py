@@ -78,7 +78,7 @@ class PodDecoder:
             errors.read({}, labels_field, meta, "labels", "metadata", limits.LABELS)
             labels = {}
         gang, least, owner, owner_name = (
-            gang_annotations.gang_of(labels, annotations, meta, errors) if ours else _NO_GANG
+            gang_annotations.gang_of(labels, annotations, meta, spec, errors) if ours else _NO_GANG
         )
         fields = self._annotations.fields(annotations, ours, errors)
         if ours and (names.PREEMPTABLE in annotations or names.PREEMPTABLE in labels):

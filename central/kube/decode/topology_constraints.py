@@ -20,6 +20,7 @@ class TopologyConstraints:
         """levels: the tree's node label keys, widest first."""
         known = (*levels, names.NODE, names.NUMA, names.ISLAND)
         self.levels = frozenset(known)
+        self._labels = tuple(levels)
         self._choices = ", ".join(known)
 
     def from_annotations(self, annotations: Json) -> tuple[str, str]:
@@ -33,6 +34,12 @@ class TopologyConstraints:
             if level and level not in self.levels:
                 raise FieldError(f'annotation {key}: "{level}" is not one of {self._choices}')
         return required, preferred
+
+    def check_label(self, key: str, field: str) -> None:
+        """Of a constraint by node label. Raises FieldError if the network tree has no such level."""
+        if key not in self._labels:
+            known = ", ".join(self._labels)
+            raise FieldError(f'{field}: "{key}" is not a label of the network tree ({known})')
 
     def from_network_topology(self, constraint: Json, field: str) -> tuple[str, int | None]:
         """The level by name or by tier; a tier goes before a name. Raises FieldError."""

@@ -24,6 +24,7 @@ from central.kube.resource_paths import BY_KIND, ResourcePath
 from central.kube.transport.http_client import MERGE, STRATEGIC, Client, Reply
 from central.kube.transport.runtime import RUNTIME, Runtime
 from central.kube.transport.workers import RateLimiter, WorkerPool
+from central.kube.write import native_status
 from central.kube.write.event_writer import EventWriter, LimitedClient
 from central.kube.write.new_reasons import NewReasons
 from central.kube.write.retrying import Retry, object_of, says_gone
@@ -122,7 +123,8 @@ class StatusWriter:
         involved = _object(BY_KIND[warning.kind], namespace, warning.name, warning.pod)
         self._put_event(involved, warning.reason, warning.why)
         if warning.gang:
-            podgroup = _object(PODGROUP, namespace, warning.gang, warning.gang_uid)
+            path, name = native_status.podgroup(warning.gang, warning.native_version)
+            podgroup = _object(path, namespace, name, warning.gang_uid)
             self._put_event(podgroup, warning.reason, warning.why)
 
     def stop(self) -> None:
@@ -262,6 +264,8 @@ class StatusWriter:
         return newer is not None and newer.phase != update.phase
 
     def _write_podgroup(self, client: LimitedClient, update: UpdateGangStatus) -> Json | None:
+        if update.native_version:
+            return self._write_native_podgroup(client, update)
         placed = _is_placed(update)
         condition = {
             "type": "Scheduled" if placed else "Unschedulable",
@@ -286,6 +290,19 @@ class StatusWriter:
             if reply.ok:  # an older CRD, without the status subresource
                 self._status_path = ""
         return _reference(reply, PODGROUP, update.namespace, update.gang)
+
+    def _write_native_podgroup(
+        self, client: LimitedClient, update: UpdateGangStatus
+    ) -> Json | None:
+        resource, name = native_status.podgroup(update.gang, update.native_version)
+        path = resource.path(update.namespace, name)
+        reply = client.call("GET", path)
+        if reply.ok:
+            found = object_of(reply, resource, name)
+            patch = native_status.patch(found, update, self._runtime.time())
+            if patch is not None:
+                reply = client.call("PATCH", path + "/status", patch, MERGE)
+        return _reference(reply, resource, update.namespace, name)
 
 
 def _write_condition(

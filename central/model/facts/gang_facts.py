@@ -57,6 +57,8 @@ class GangSeen:
     min_resources: Amounts = ()  # of all its pods, those not created yet included
     owner: str = ""  # its controller: job/sweep
     preemptable: bool | None = None  # false: its pods are never evicted, unless they say otherwise
+    evicted_whole: bool = False  # its surplus is evicted with the rest of it, never alone
+    native_version: str = ""  # of scheduling.k8s.io; "": a PodGroup of scheduling.volcano.sh
 
 
 @dataclass(frozen=True, slots=True)

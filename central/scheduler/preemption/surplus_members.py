@@ -12,8 +12,8 @@ from central.scheduler.state.gangs import Gang, GangKey
 
 
 def surplus_count(gang: Gang, placed: Sequence[Pod]) -> int:
-    """0 for gangs with subgroups, which are only evicted whole."""
-    if gang.object is not None and gang.object.subgroups:
+    """0 for gangs that are only evicted whole: by their own setting, and those with subgroups."""
+    if gang.object is not None and (gang.object.subgroups or gang.object.evicted_whole):
         return 0
     tasks = gang.object.task_min if gang.object is not None else ()
     return max(0, len(placed) - max(gang.minimum, sum(least for _, least in tasks)))

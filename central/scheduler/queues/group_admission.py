@@ -72,7 +72,7 @@ class GroupAdmission:
         namespace, name, has_object = gang.key
         of_job = has_object and (namespace, name) in owned_groups
         began = gang.started or gang.preemption.preempted_for or gang.members
-        if gang.object is not None and not began and not of_job:
+        if gang.object is not None and not began and not of_job and not gang.foreign:
             self.groups[gang.key] = gang
             return gang.published.override is None or gang.published.override[0] != INQUEUE
         self.forget(gang.key)

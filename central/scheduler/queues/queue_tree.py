@@ -162,7 +162,7 @@ class Queues:
         """Counts the gang as it is now. Returns whether another gang of its fifo queue may
         start."""
         gang.class_priority = self.priority_of(gang)
-        account = self._account(gang) if self.enabled else None
+        account = self._account(gang) if self.enabled and not gang.foreign else None
         if account != gang.account:
             self.forget(gang)
             if account is not None:

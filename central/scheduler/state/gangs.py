@@ -133,6 +133,12 @@ class Gang:
         return self.account.queue if self.account is not None else DEFAULT
 
     @property
+    def foreign(self) -> bool:
+        """Whether it may be another scheduler's: kube-scheduler reads PodGroups of scheduling.k8s.io, too, and the
+        schedulerName of the pods decides. Such a group has no queue, no phase and no status here."""
+        return self.object is not None and bool(self.object.native_version) and not self.members
+
+    @property
     def minimum(self) -> int:
         if self.object is not None:
             return max(self.object.min_member, 1)

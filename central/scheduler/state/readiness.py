@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+from central.model import native_podgroup
 from central.scheduler.state.gangs import Gang
 
 
@@ -17,7 +18,7 @@ def not_ready_reason(gang: Gang, missing: int) -> str:
     if gang.object is not None and gang.object.priority_class and gang.class_priority is None:
         return f"spec.priorityClassName: PriorityClass {gang.object.priority_class} does not exist"
     if gang.key[2] and gang.object is None and not counts.label_min:
-        return f"PodGroup {gang.name} does not exist in namespace {gang.namespace}"
+        return _no_podgroup(gang)
     if counts.gated:
         return f"{counts.gated} of {len(gang.members)} pods are held by scheduling gates"
     if missing and len(gang.pods_to_start()) < missing:
@@ -33,6 +34,13 @@ def not_ready_reason(gang: Gang, missing: int) -> str:
     if gang.subgroups and counts.waiting and not gang.division().units():
         return gang.division().incomplete_group()
     return counts.blocked if not counts.waiting else ""
+
+
+def _no_podgroup(gang: Gang) -> str:
+    name, namespace = native_podgroup.podgroup_name(gang.name), gang.namespace
+    if native_podgroup.is_native(gang.name):
+        return f"PodGroup {name} of scheduling.k8s.io does not exist in namespace {namespace}"
+    return f"PodGroup {name} does not exist in namespace {namespace}"
 
 
 def _is_breaking(gang: Gang) -> bool:

@@ -105,6 +105,7 @@ def status_update(state: ClusterState, gang: Gang) -> list[Decision]:
         tuple(pod.seen.name for pod in counts.waiting),
         *pod_phases,
         quiet=gang.published.suppress_event,
+        native_version=_native_version(gang),
     )
     return [*warnings, update]
 
@@ -117,5 +118,17 @@ def plain_status(gang: Gang, why: str) -> list[Decision]:
     gang.published.state = published
     names = tuple(pod.seen.name for pod in gang.members.values())
     return [
-        UpdateGangStatus(gang.namespace, gang.name, UNKNOWN, why, gang.object is not None, names)
+        UpdateGangStatus(
+            gang.namespace,
+            gang.name,
+            UNKNOWN,
+            why,
+            gang.object is not None,
+            names,
+            native_version=_native_version(gang),
+        )
     ]
+
+
+def _native_version(gang: Gang) -> str:
+    return gang.object.native_version if gang.object is not None else ""

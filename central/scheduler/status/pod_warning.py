@@ -6,7 +6,11 @@ from central.scheduler.state.gangs import Gang
 
 
 def pod_warning(gang: Gang | None, pod: Pod, why: str, reason: str) -> EmitWarning:
-    owner = gang.object.uid if gang is not None and gang.object is not None else ""
-    name = gang.name if gang is not None and owner else ""
+    group = gang.object if gang is not None else None
+    owner = group.uid if group is not None else ""
+    name = group.name if group is not None and owner else ""
+    version = group.native_version if group is not None else ""
     seen = pod.seen
-    return EmitWarning(seen.namespace, name, owner, seen.uid, seen.name, why, reason)
+    return EmitWarning(
+        seen.namespace, name, owner, seen.uid, seen.name, why, reason, native_version=version
+    )

@@ -14,7 +14,17 @@ from tests.e2e.cluster.settings import (
     SERVICES,
     known_flags,
     lacks_beta,
+    minor,
     program,
+)
+
+NATIVE_GANGS_ALPHA = 36  # PodGroups of scheduling.k8s.io are alpha there, and off
+NATIVE_GANGS = ",".join(
+    f"{feature}=true"
+    for feature in (
+        *("GenericWorkload", "GangScheduling", "TopologyAwareWorkloadScheduling"),
+        *("WorkloadAwarePreemption", "WorkloadWithJob"),
+    )
 )
 
 
@@ -43,6 +53,10 @@ def control_plane(pki: Pki, flags: dict[str, list[str]]) -> Machine:
             *(str(pki.crt("ca")), str(pki.crt("dns")), str(pki.key("dns")), CLUSTER_DOMAIN),
         ],
     }
+    if minor("kube-apiserver") == NATIVE_GANGS_ALPHA:
+        components["kube-apiserver"].append("--runtime-config=scheduling.k8s.io/v1alpha2=true")
+        for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler"):
+            components[name].append(f"--feature-gates={NATIVE_GANGS}")
     for name, argv in components.items():
         argv.extend(flags.get(name, []))
     machine = Machine(CONTROL_PLANE)

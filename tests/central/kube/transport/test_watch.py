@@ -13,7 +13,7 @@ import pytest
 from central.kube.decode import api_kinds as watched
 from central.kube.decode.decoder import Decoder
 from central.kube.transport import watch
-from central.kube.transport.http_client import Client
+from central.kube.transport.http_client import MERGE, Client
 from central.model.facts import (
     BudgetGone,
     BudgetSeen,
@@ -34,6 +34,7 @@ from central.model.pod_rules import Expression
 from central.standalone.apiserver import StandaloneApi
 from protos import names
 from tests.central.controllers.job.job_api import job
+from tests.central.kube import native_objects
 from tests.central.kube.api_fixtures import GROUPS, PODS, group, node, pod, priority_class, queue
 from tests.central.kube.scripted_api import Answer, Call, Scripted, failure
 from tests.fakes.cable import Cable
@@ -95,7 +96,11 @@ class Inbox:
 
 def kinds(*names: str) -> tuple[watched.Kind, ...]:
     every = watched.kinds(Decoder(("lockstep",), ("rack",)))
-    return tuple(kind for kind in every if not names or kind.resource.plural in names)
+    return tuple(
+        kind
+        for kind in every
+        if not names or kind.resource.plural in names or kind.full_name in names
+    )
 
 
 @pytest.fixture
@@ -297,7 +302,7 @@ def test_a_missing_crd_is_checked_again(
 
     with Scripted(answer) as server:
         client = connected(server.url)
-        watches = inbox.watch(client, "podgroups", recheck_s=0.05)
+        watches = inbox.watch(client, "podgroups.scheduling.volcano.sh", recheck_s=0.05)
         assert watches.wait_synced(10)
         eventually(lambda: len(server.calls) > 3)
         installed.set()
@@ -308,6 +313,26 @@ def test_a_missing_crd_is_checked_again(
         "podgroups.scheduling.volcano.sh: not installed; checking again every 0.05s",
         "podgroups.scheduling.volcano.sh: is now installed",
     ]
+
+
+@pytest.mark.parametrize("version", ["v1alpha2", "v1beta1"])
+def test_native_podgroups_that_are_offered_later(
+    client: Client, made: Make, inbox: Inbox, version: str
+) -> None:
+    """When the API server's feature gate is set, or after an upgrade."""
+    watches = inbox.watch(client, "podgroups.scheduling.k8s.io", recheck_s=0.05)
+    assert watches.wait_synced(10)
+    made(native_objects.DEFINITIONS, native_objects.definition(version))
+    made(native_objects.groups(version), native_objects.podgroup("g", 2, version))
+    eventually(lambda: inbox.gangs == {"podgroup/g"})
+    [fact] = [fact for fact in inbox.facts if isinstance(fact, GangSeen)]
+    assert (fact.min_member, fact.native_version) == (2, version)
+    changed = {"spec": {"schedulingPolicy": {"gang": {"minCount": 3}}}}
+    path = f"{native_objects.groups(version)}/g"
+    assert client.request("PATCH", path, json.dumps(changed).encode(), MERGE).ok
+    eventually(lambda: getattr(inbox.facts[-1], "min_member", 0) == 3)
+    client.request("DELETE", path)
+    eventually(lambda: not inbox.gangs)
 
 
 def test_a_namespace_without_the_right_delays_no_other(

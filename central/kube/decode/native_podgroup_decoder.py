@@ -1,0 +1,136 @@
+"""PodGroups of scheduling.k8s.io, Kubernetes' own, as facts.
+
+v1alpha2 (Kubernetes 1.36) and v1beta1 (1.37) differ in the disruption mode and the condition. What a PodGroup of
+scheduling.volcano.sh has fields for, this one takes from the same annotations as pods do: the queue, a preferred
+level, the placement.
+
+Design: docs/design/0095-native-podgroups.md
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from central.kube.decode import gang_annotations, pod_annotations
+from central.kube.decode.fields import (
+    FieldError,
+    FirstError,
+    identifying,
+    identity,
+    int_field,
+    list_field,
+    map_field,
+    or_error,
+    shown,
+    text_field,
+    whole,
+)
+from central.kube.decode.quantities import parse_time
+from central.kube.decode.topology_constraints import TopologyConstraints, placement_policy
+from central.model import limits, native_podgroup
+from central.model.facts import GangGone, GangSeen
+from central.model.json_types import Json
+from central.model.phases import PENDING, RUNNING
+from protos import names
+
+_HOSTNAME = "kubernetes.io/hostname"
+_MODES = {"Pod": False, "PodGroup": True}  # of v1alpha2, to GangSeen.evicted_whole
+_MODE_FIELDS = {"single": False, "all": True}  # of v1beta1
+
+
+def decode_native_podgroup(version: str, raw: Json, topology: TopologyConstraints) -> GangSeen:
+    """version: the API version that served it. Raises MalformedObject."""
+    with identifying("PodGroup", raw):
+        namespace, name, uid = identity(raw["metadata"])
+        gang = native_podgroup.gang_name(name)
+        seen = GangSeen(namespace, gang, 1, uid=uid, queue="", native_version=version)
+    return or_error(seen, _gang, raw, seen, topology)
+
+
+def native_podgroup_gone(raw: Json) -> GangGone:
+    meta = raw["metadata"]
+    return GangGone(meta["namespace"], native_podgroup.gang_name(meta["name"]))
+
+
+def _gang(raw: Json, seen: GangSeen, topology: TopologyConstraints) -> GangSeen:
+    meta, spec = raw["metadata"], raw.get("spec") or {}
+    annotations = meta.get("annotations") or {}
+    errors = FirstError()
+    errors.read(None, _check_supported, spec)
+    level = errors.read("", _required_level, spec, topology)
+    required, preferred = errors.read(("", ""), topology.from_annotations, annotations)
+    scheduled, message = _condition(
+        raw.get("status") or {}, native_podgroup.CONDITIONS[seen.native_version]
+    )
+    return replace(
+        seen,
+        min_member=errors.read(1, _min_count, spec),
+        queue=errors.read("", text_field, annotations, names.QUEUE_NAME, limits.NAME),
+        priority=whole(spec.get("priority")),
+        priority_class=errors.read("", text_field, spec, "priorityClassName", limits.NAME),
+        topology_required=level or required,
+        topology_preferred=preferred,
+        placement=errors.read("", placement_policy, annotations),
+        created=parse_time(meta.get("creationTimestamp")),
+        phase=RUNNING if scheduled == "True" else PENDING if scheduled else "",
+        reason=message,
+        owner=gang_annotations.controller_of(meta)[1],
+        preemptable=pod_annotations.preemptable(meta.get("labels") or {}, annotations, errors),
+        evicted_whole=errors.read(False, _evicted_whole, spec),
+        error=errors.message,
+    )
+
+
+def _min_count(spec: Json) -> int:
+    """1 for the basic policy, whose pods are scheduled one by one. Raises FieldError."""
+    policy = map_field(spec, "schedulingPolicy", "spec", limits.TASKS)
+    if ("gang" in policy) == ("basic" in policy):
+        raise FieldError("spec.schedulingPolicy: exactly one of basic and gang is required")
+    if "basic" in policy:
+        return 1
+    gang = map_field(policy, "gang", "spec.schedulingPolicy", limits.TASKS)
+    return int_field(gang, "minCount", "spec.schedulingPolicy.gang", 1, limits.REPLICAS)
+
+
+def _required_level(spec: Json, topology: TopologyConstraints) -> str:
+    constraints = map_field(spec, "schedulingConstraints", "spec", limits.TASKS)
+    field = "spec.schedulingConstraints.topology"
+    terms = list_field(constraints, "topology", "spec.schedulingConstraints", limits.TASKS)
+    if len(terms) > 1:
+        raise FieldError(f"{field}: {len(terms)} constraints; one is accepted")
+    if not terms:
+        return ""
+    key = text_field(terms[0], "key", limits.NAME)
+    if key == _HOSTNAME:
+        return names.NODE
+    topology.check_label(key, f"{field}[0].key")
+    return key
+
+
+def _evicted_whole(spec: Json) -> bool:
+    mode: Any = spec.get("disruptionMode")
+    if isinstance(mode, str) and mode in _MODES:
+        return _MODES[mode]
+    if isinstance(mode, dict) and len(mode) == 1 and (only := next(iter(mode))) in _MODE_FIELDS:
+        return _MODE_FIELDS[only]
+    if mode is None:
+        return False
+    raise FieldError(f"spec.disruptionMode: {shown(mode)} is neither single pods nor all together")
+
+
+def _check_supported(spec: Json) -> None:
+    """Raises FieldError for what would start a gang otherwise than its owner asked."""
+    if parent := text_field(spec, "parentCompositePodGroupName", limits.NAME):
+        why = f"groups of PodGroups, such as CompositePodGroup {parent}, are not supported"
+        raise FieldError(f"spec.parentCompositePodGroupName: {why}")
+    if list_field(spec, "resourceClaims", "spec", limits.TASKS):
+        raise FieldError("spec.resourceClaims: dynamic resource allocation is not supported")
+
+
+def _condition(status: Json, kind: str) -> tuple[str, str]:
+    """The status and the message of the condition; both empty if it was not written yet."""
+    for condition in list_field(status, "conditions", "status", limits.TASKS):
+        if condition.get("type") == kind:
+            message = condition.get("message")
+            text = message[: limits.TEXT] if isinstance(message, str) else ""
+            return text_field(condition, "status"), text
+    return "", ""

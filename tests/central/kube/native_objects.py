@@ -1,0 +1,45 @@
+"""PodGroups and pods of scheduling.k8s.io, as Kubernetes 1.36 and 1.37 write them, and a definition with which the
+in-memory API serves them."""
+
+from typing import Any
+
+from central.model.json_types import Json
+
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+
+def groups(version: str) -> str:
+    return f"/apis/scheduling.k8s.io/{version}/namespaces/default/podgroups"
+
+
+def definition(version: str) -> Json:
+    names = {"kind": "PodGroup", "plural": "podgroups", "singular": "podgroup"}
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    served = {
+        "name": version,
+        "served": True,
+        "storage": True,
+        "subresources": {"status": {}},
+        "schema": {"openAPIV3Schema": schema},
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "podgroups.scheduling.k8s.io"},
+        "spec": {
+            "group": "scheduling.k8s.io",
+            "scope": "Namespaced",
+            "names": names,
+            "versions": [served],
+        },
+    }
+
+
+def podgroup(name: str, least: int, version: str = "v1alpha2", **spec: Any) -> Json:
+    policy = {"gang": {"minCount": least}}
+    return {
+        "apiVersion": f"scheduling.k8s.io/{version}",
+        "kind": "PodGroup",
+        "metadata": {"name": name},
+        "spec": {"schedulingPolicy": policy, **spec},
+    }

@@ -1,0 +1,128 @@
+"""The condition of a PodGroup of scheduling.k8s.io, written to the in-memory API."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from central.kube.transport.http_client import Client
+from central.kube.write import native_status
+from central.kube.write.status_writer import StatusTiming, StatusWriter
+from central.model.decisions import EmitWarning, UpdateGangStatus
+from central.model.json_types import Json
+from tests.central.kube.api_fixtures import EVENTS, PODS, pod
+from tests.central.kube.native_objects import DEFINITIONS, definition, groups, podgroup
+from tests.fakes.eventually import eventually
+
+Make = Callable[[str, dict[str, Any]], dict[str, Any]]
+
+
+@pytest.fixture
+def writer(client: Client) -> Iterator[StatusWriter]:
+    writer = StatusWriter(client, StatusTiming(settle_s=0.0, started_s=0.0, same_phase_s=0.0))
+    yield writer
+    writer.stop()
+
+
+def update(phase: str, reason: str = "", version: str = "v1alpha2") -> UpdateGangStatus:
+    return UpdateGangStatus(
+        "default", "podgroup/g", phase, reason, True, ("g-0",), native_version=version
+    )
+
+
+def condition(client: Client, version: str = "v1alpha2") -> Json:
+    found = client.get(f"{groups(version)}/g").get("status", {}).get("conditions") or [{}]
+    assert len(found) == 1
+    return dict(found[0])
+
+
+@pytest.mark.parametrize(
+    ("version", "kind"),
+    [("v1alpha2", "PodGroupScheduled"), ("v1beta1", "PodGroupInitiallyScheduled")],
+)
+def test_a_gang_that_waits_and_starts(
+    client: Client, made: Make, writer: StatusWriter, version: str, kind: str
+) -> None:
+    made(DEFINITIONS, definition(version))
+    made(groups(version), podgroup("g", 2, version))
+    made(PODS, pod("g-0"))
+    writer.put(update("Pending", "needs 4 GPUs", version))
+    eventually(lambda: condition(client, version).get("status") == "False")
+    before = condition(client, version)
+    expected = (kind, "Unschedulable", "needs 4 GPUs", 1)
+    fields = ("type", "reason", "message", "observedGeneration")
+    assert tuple(before[field] for field in fields) == expected
+
+    writer.put(update("Running", "2 of 2 pods placed on node n", version))
+    eventually(lambda: condition(client, version).get("status") == "True")
+    assert condition(client, version)["reason"] == "Scheduled"
+    involved = {
+        (event["involvedObject"]["apiVersion"], event["involvedObject"]["name"])
+        for event in client.get(EVENTS)["items"]
+        if event["involvedObject"]["kind"] == "PodGroup"
+    }
+    assert involved == {(f"scheduling.k8s.io/{version}", "g")}
+
+
+def test_a_warning_goes_to_the_group_too(client: Client, made: Make, writer: StatusWriter) -> None:
+    made(DEFINITIONS, definition("v1alpha2"))
+    uid = made(groups("v1alpha2"), podgroup("g", 2))["metadata"]["uid"]
+    member = made(PODS, pod("g-0"))["metadata"]["uid"]
+    writer.warn(
+        EmitWarning(
+            "default",
+            "podgroup/g",
+            uid,
+            member,
+            "g-0",
+            "GPU 3 is unhealthy",
+            native_version="v1alpha2",
+        )
+    )
+    eventually(lambda: len(client.get(EVENTS)["items"]) == 2)
+    involved = {
+        event["involvedObject"]["uid"]: event["involvedObject"]
+        for event in client.get(EVENTS)["items"]
+    }
+    found = (involved[uid]["apiVersion"], involved[uid]["name"])
+    assert found == ("scheduling.k8s.io/v1alpha2", "g")
+
+
+def found(*conditions: Json) -> Json:
+    meta = {"name": "g", "generation": 3, "resourceVersion": "17"}
+    return {"metadata": meta, "status": {"conditions": list(conditions)}}
+
+
+def test_once_scheduled_it_stays_so() -> None:
+    done = {"type": "PodGroupScheduled", "status": "True", "reason": "Scheduled"}
+    assert native_status.patch(found(done), update("Pending", "a pod was lost"), 0.0) is None
+    assert native_status.patch(found(done), update("Unknown", "a bug"), 0.0) is None
+
+
+def test_other_conditions_and_the_time_of_the_change_are_kept() -> None:
+    other = {"type": "DisruptionTarget", "status": "True"}
+    before = {"type": "PodGroupScheduled", "status": "False", "lastTransitionTime": "2026-01-01"}
+    patch = native_status.patch(found(before, other), update("Pending", "needs 2 GPUs"), 0.0)
+    assert patch is not None
+    assert patch["metadata"] == {"resourceVersion": "17"}
+    kept, ours = patch["status"]["conditions"]
+    assert kept == other
+    expected = ("False", "needs 2 GPUs", 3, "2026-01-01")
+    fields = ("status", "message", "observedGeneration", "lastTransitionTime")
+    assert tuple(ours[field] for field in fields) == expected
+    assert native_status.patch(found(other, ours), update("Pending", "needs 2 GPUs"), 9.0) is None
+
+
+def test_a_bug_is_an_error_of_the_scheduler() -> None:
+    patch = native_status.patch(found(), update("Unknown", "an exception (bug)"), 0.0)
+    assert patch is not None
+    [ours] = patch["status"]["conditions"]
+    assert (ours["status"], ours["reason"], ours["lastTransitionTime"]) == (
+        "False",
+        "SchedulerError",
+        "1970-01-01T00:00:00Z",
+    )
+
+
+def test_an_admitted_group_has_no_condition_yet() -> None:
+    assert native_status.patch(found(), update("Inqueue", "admitted"), 0.0) is None
