@@ -1,7 +1,9 @@
 """All controllers as one, and a scheduler that is composed with them."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from fractions import Fraction
 from functools import partial
+from types import MappingProxyType
 
 from central.controllers.command import CommandController
 from central.controllers.cronjob import CronJobController
@@ -171,6 +173,7 @@ def new_scheduler(
     reserve_after_s: float = RESERVE_AFTER_S,
     reserve_idle: float = RESERVE_IDLE,
     names_all: bool = False,
+    mig_fractions: Mapping[str, Fraction | str] = MappingProxyType({}),
 ) -> Scheduler:
     """A scheduler with all controllers; see Scheduler and Policy for the parameters."""
     policy = Policy(
@@ -181,6 +184,7 @@ def new_scheduler(
         reserve_after_s,
         reserve_idle,
         names_all,
+        tuple(sorted((name, Fraction(part)) for name, part in mig_fractions.items())),
     )
     return Scheduler(BatchControllers(), levels, policy, half_life_s)
 

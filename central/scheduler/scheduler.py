@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, Protocol
 
 from central.model.decisions import Decision
@@ -38,6 +39,7 @@ class Policy:
     reserve_after_s: float = RESERVE_AFTER_S
     reserve_idle: float = RESERVE_IDLE
     names_all: bool = False  # whether Events and statuses may name gangs of other namespaces
+    mig_fractions: tuple[tuple[str, Fraction], ...] = ()  # of one GPU, by MIG resource
 
 
 @dataclass(slots=True, eq=False)
@@ -150,7 +152,7 @@ class Scheduler:
         self.policy = policy
         self._levels = levels
         self.state = ClusterState(levels, self, names_all=policy.names_all)
-        self.queues = Queues(half_life_s)
+        self.queues = Queues(half_life_s, dict(policy.mig_fractions))
         self.min_resources = MinResources()
         self.admission = GroupAdmission()
         self.budgets = DisruptionBudgets()

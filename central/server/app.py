@@ -78,6 +78,7 @@ def run(settings: Settings) -> int:
         reserve_after_s=settings.reserve_after_s,
         reserve_idle=settings.reserve_idle,
         names_all=settings.names_in_events == ALL,
+        mig_fractions=dict(settings.mig_fractions),
     )
     with ExitStack() as stack:
         stack.callback(client.close)

@@ -3,15 +3,20 @@
 import os
 import re
 from argparse import Action, ArgumentParser, ArgumentTypeError
+from fractions import Fraction
 from typing import Any
 
 from central.kube.decode.kubernetes_version import KubernetesVersion, UnknownVersion, typed_version
 from protos.names import ISLAND, NODE, NUMA
+from protos.slicing import is_slice
 
 _LABEL_KEY = re.compile(
     r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?",
     re.ASCII,
 )
+
+
+_PART = re.compile(r"[0-9]{1,4}(/[1-9][0-9]{0,3}|\.[0-9]{1,4})?", re.ASCII)
 
 
 def add_flag(
@@ -68,6 +73,21 @@ def label_keys(text: str) -> tuple[str, ...]:
         if not _LABEL_KEY.fullmatch(key):
             raise ArgumentTypeError(f'"{key}" is not a label key, such as lockstep.dev/rack')
     return found
+
+
+def mig_fractions(text: str) -> tuple[tuple[str, Fraction], ...]:
+    """By MIG resource, in whole units of GPU_UNITS to a GPU."""
+    found: dict[str, Fraction] = {}
+    for each in names(text):
+        resource, _, part = each.partition("=")
+        if not is_slice(resource):
+            raise ArgumentTypeError(f'"{each}": {resource} is no MIG resource, nvidia.com/mig-...')
+        if _PART.fullmatch(part) is None or not 0 < (value := Fraction(part)) <= 1:
+            raise ArgumentTypeError(f'"{each}": "{part}" is no part of a GPU, such as 1/4 or 0.25')
+        if resource in found:
+            raise ArgumentTypeError(f'"{text}" contains {resource} twice')
+        found[resource] = value
+    return tuple(found.items())
 
 
 def address(text: str) -> str:

@@ -118,6 +118,7 @@ def settings(scheduler: Scheduler) -> dict[str, Any]:
         "reserve_after_s": scheduler.policy.reserve_after_s,
         "reserve_idle": scheduler.policy.reserve_idle,
         "names_all": scheduler.policy.names_all,
+        "mig_fractions": {name: str(part) for name, part in scheduler.policy.mig_fractions},
     }
 
 
@@ -146,6 +147,7 @@ class _SchedulerUnpickler(pickle.Unpickler):
             ("collections", "Counter"),
             ("collections", "OrderedDict"),
             ("collections", "deque"),
+            ("fractions", "Fraction"),
             ("itertools", "count"),
             ("numpy", "ndarray"),
             ("numpy", "dtype"),

@@ -3,6 +3,7 @@ environment only changes a flag's default."""
 
 import argparse
 from dataclasses import dataclass, field, fields
+from fractions import Fraction
 from typing import Any
 
 from central.kube.decode.kubernetes_version import NEWEST, KubernetesVersion
@@ -171,6 +172,14 @@ class Settings:
         "seconds that a gang runs before it may be evicted, except for members above its minimum; a Queue's "
         "spec.minRuntime takes precedence for its gangs",
         type=argtypes.seconds,
+        scheduling=True,
+    )
+    mig_fractions: tuple[tuple[str, Fraction], ...] = _flag(
+        "--mig-fraction RESOURCE=PART,...",
+        (),
+        "what a MIG slice counts in GPUs for queues, such as nvidia.com/mig-1g.20gb=1/4",
+        type=argtypes.mig_fractions,
+        shown="its compute slices of the GPU's seven, of four on an A30",
         scheduling=True,
     )
     workers: int = _flag("--workers N", 32, "concurrent API calls", type=argtypes.whole)

@@ -43,6 +43,7 @@ def run(args: argparse.Namespace) -> int:
         min_runtime_s=args.min_runtime_s,
         reserve_after_s=args.reserve_after_s,
         reserve_idle=args.reserve_idle,
+        mig_fractions=dict(args.mig_fractions),
     )
     try:
         journal = Journal(args.journal, scheduler, sys.maxsize) if args.journal else None

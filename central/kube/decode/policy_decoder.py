@@ -1,5 +1,6 @@
 """The cluster's policies as facts: Queues, PriorityClasses and PodDisruptionBudgets."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from central.kube.decode import queue_policy
@@ -16,8 +17,10 @@ from central.kube.decode.fields import (
 from central.kube.decode.pod_affinity import label_expressions
 from central.kube.decode.queue_policy import amounts_field
 from central.model import limits
+from central.model.amounts import Amounts
 from central.model.facts import BudgetSeen, PrioritySeen, QueueSeen
 from central.model.json_types import Json
+from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS
 from protos import names
 
 _STATES = ("", "Open", "Closed", "Closing", "Unknown")
@@ -72,12 +75,19 @@ def _queue(raw: Json, seen: QueueSeen) -> QueueSeen:
 
 def _contradiction(seen: QueueSeen) -> str:
     """Neither guarantee nor deserved may exceed the capability."""
-    capability = dict(seen.capability)
+    capability = dict(_in_units(seen.capability))
     for field, amounts in (("guarantee.resource", seen.guarantee), ("deserved", seen.deserved)):
-        for resource, amount in amounts:
+        for resource, amount in _in_units(amounts):
             if amount > capability.get(resource, amount):
-                return f"spec.{field}.{resource}: exceeds spec.capability"
+                name = names.GPU if resource == GPU_EQUIVALENTS else resource
+                return f"spec.{field}.{name}: exceeds spec.capability"
     return ""
+
+
+def _in_units(amounts: Amounts) -> Iterator[tuple[str, int]]:
+    """With whole GPUs as GPU equivalents."""
+    for resource, amount in amounts:
+        yield (GPU_EQUIVALENTS, amount * GPU_UNITS) if resource == names.GPU else (resource, amount)
 
 
 def decode_priority_class(raw: Json) -> PrioritySeen:

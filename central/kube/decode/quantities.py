@@ -33,17 +33,33 @@ class InvalidQuantity(ValueError):
 def parse_quantity(resource: str, quantity: Any) -> int:
     """In the resource's unit, rounded up: cpu in thousandths of a core, everything else in bytes or
     pieces. Extended resources such as nvidia.com/gpu must be whole. Raises InvalidQuantity."""
+    return _parse(resource == "cpu", "/" in resource, _text(quantity))
+
+
+def parse_exact(quantity: Any) -> Fraction:
+    """Of any resource, with fractions. Raises InvalidQuantity."""
+    return min(Fraction(_MOST), _exact(_text(quantity)))
+
+
+def _text(quantity: Any) -> str:
     if type(quantity) is not str:
         if isinstance(quantity, bool) or not isinstance(quantity, int | float):
             raise InvalidQuantity(f"{quantity!r} is not a quantity")
         quantity = str(quantity)  # in a manifest that no API server has normalized
     if len(quantity) > limits.AMOUNT_TEXT:
         raise InvalidQuantity(_too_long(quantity, "quantity"))
-    return _parse(resource == "cpu", "/" in resource, quantity)
+    return str(quantity)
 
 
 @lru_cache(maxsize=65536)
 def _parse(millis: bool, pieces: bool, quantity: str) -> int:
+    value = _exact(quantity) * (1000 if millis else 1)
+    if pieces and value.denominator != 1:
+        raise InvalidQuantity(f'"{quantity}" is not a whole number')
+    return min(_MOST, -(-value.numerator // value.denominator))
+
+
+def _exact(quantity: str) -> Fraction:
     match = _QUANTITY.fullmatch(quantity)
     if match is None:
         raise InvalidQuantity(f'"{quantity}" is not a quantity')
@@ -57,11 +73,7 @@ def _parse(millis: bool, pieces: bool, quantity: str) -> int:
         value *= _DECIMAL[decimal]
     if sign == "-" and value:
         raise InvalidQuantity(f'"{quantity}" is below zero')
-    if millis:
-        value *= 1000
-    if pieces and value.denominator != 1:
-        raise InvalidQuantity(f'"{quantity}" is not a whole number')
-    return min(_MOST, -(-value.numerator // value.denominator))
+    return value
 
 
 def parse_duration(text: Any) -> float:

@@ -15,16 +15,18 @@ clusters with Volcano's own CRD, which drops unknown fields, as JSON in the anno
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from central.kube.decode.effective_requests import resource_amounts
 from central.kube.decode.fields import FieldError, int_field, strings_field, text_field, too_long
 from central.kube.decode.pod_affinity import label_expressions
-from central.kube.decode.quantities import InvalidQuantity, parse_duration
+from central.kube.decode.quantities import InvalidQuantity, parse_duration, parse_exact
 from central.model import limits
 from central.model.facts import Amounts, QueueAccess, QueueSeen
 from central.model.json_types import Json
+from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS
 from protos import names
 
 FIELDS = (
@@ -71,7 +73,22 @@ def _switch(fields: Json, name: str, where: str) -> bool:
 def amounts_field(quantities: Json | None, field: str) -> Amounts:
     if len(quantities or ()) > limits.RESOURCES:
         raise FieldError(too_long(field, quantities or (), limits.RESOURCES))
-    return tuple(sorted(resource_amounts(quantities, field).items()))
+    others = {name: value for name, value in (quantities or {}).items() if name != names.GPU}
+    found = dict(resource_amounts(others, field))
+    if (gpus := (quantities or {}).get(names.GPU)) is not None:
+        found.update(_gpus(gpus, f"{field}.{names.GPU}"))
+    return tuple(sorted(found.items()))
+
+
+def _gpus(quantity: Any, field: str) -> Mapping[str, int]:
+    """Whole GPUs, or else GPU equivalents: to shares and slices a part of a GPU is worth something."""
+    try:
+        gpus = parse_exact(quantity)
+    except InvalidQuantity as error:
+        raise FieldError(f"{field}: {error}") from None
+    if gpus.denominator == 1:
+        return {names.GPU: int(gpus)}
+    return {GPU_EQUIVALENTS: round(gpus * GPU_UNITS)}
 
 
 def _access(part: Any, where: str) -> QueueAccess | None:
