@@ -13,9 +13,29 @@ from .batches import Batch
 from .checkpoints import Saved
 from .job import Job, join, stopping
 from .order import BatchSampler, Order
+from .task_data import data
+from .task_lease import EpochStatus, OtherEpoch, SetAside, TaskResult
+from .tasks import Task, Tasks, WorkerStopped
 from .world import World
 
-__all__ = ["Batch", "BatchSampler", "Job", "Order", "Saved", "World", "join", "stopping"]
+__all__ = [
+    "Batch",
+    "BatchSampler",
+    "EpochStatus",
+    "Job",
+    "Order",
+    "OtherEpoch",
+    "Saved",
+    "SetAside",
+    "Task",
+    "TaskResult",
+    "Tasks",
+    "WorkerStopped",
+    "World",
+    "data",
+    "join",
+    "stopping",
+]
 
 
 def __getattr__(name: str) -> Any:

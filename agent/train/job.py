@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import socket
+import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from . import stop_signal
 from .checkpoints import Checkpoints, CoordinatedRecord, LocalRecord, Saved
+from .client import Stale
 from .environment import LaunchedRank, coordinator, launched_rank, pod_place
 from .generation import Generation
 from .membership import Membership
 from .sources import CoordinatorSource, NoChange, SignalSource
-from .world import World
+from .world import Source, World
 
 FOLDER = "checkpoints"
 SIGNAL_WITHIN_S = 60.0
+_AGAIN_S = 0.2
+_present: list[Job] = []  # what join() returned last
 
 
 class TakenForLost(SystemExit):
@@ -33,6 +39,7 @@ class Job:
         record = LocalRecord() if membership is None else CoordinatedRecord(membership)
         self.checkpoints = Checkpoints(folder, record)
         self.world: World | None = None  # of the present turn
+        self._follows = self._leaves = False
 
     def worlds(self) -> Iterator[World]:
         """One turn for each generation. A turn that ends though over() was not true is the last one: the
@@ -42,7 +49,30 @@ class Job:
         elif self.membership is None:
             yield from self._turn(World(NoChange(), leader=("127.0.0.1", _free_port())))
         else:
+            self._follows = False
+            self.membership.unfollow()
             yield from self._generations(self.membership)
+
+    def follow(self) -> World:
+        """For workers that take no common steps, such as those of Tasks: be in each generation without a turn of
+        worlds(). Returns the present world as soon as this process is in a live generation, which is before
+        latest() and save() are called."""
+        if self._launched is not None:
+            self.world = self.world or self._launched_as(self._launched)
+        elif self.membership is None:
+            self.world = self.world or World(NoChange())
+        else:
+            stop_signal.install()
+            self.membership.follow()
+            live = self.membership.wait_live()
+            if live is None:
+                raise SystemExit(0)
+            self.world = self._followed(live)
+        return self.world
+
+    def _followed(self, live: Generation) -> World:
+        self._follows = True
+        return self._world(live, 0, NoChange())
 
     def save(
         self,
@@ -57,20 +87,42 @@ class Job:
         `write(path)` makes a file or folder at the path; it may return a future, then training goes on
         and the checkpoint is complete when the future ends. Rank 0 alone writes, unless the state is
         `sharded`: then each rank writes its part. `data`: the position, `order.state()`."""
-        world = self._current_world()
-        parts = world.size if sharded else 1
-        if world.rank < parts:
-            self.checkpoints.save(
-                step, world.generation, write, rank=world.rank, parts=parts, data=data
-            )
+        while True:
+            world = self._current_world()
+            parts = world.size if sharded else 1
+            if world.rank >= parts:
+                return
+            try:
+                self.checkpoints.save(
+                    step, world.generation, write, rank=world.rank, parts=parts, data=data
+                )
+            except Stale:
+                if not self._follows:
+                    raise
+                time.sleep(_AGAIN_S)  # a newer generation becomes live
+            else:
+                return
 
     def latest(self) -> Saved | None:
         """The newest complete checkpoint; None: there is none."""
         return self.checkpoints.latest()
 
+    def leave_at_exit(self) -> None:
+        """A worker that follow() made has done all its work: when the process ends without an error the
+        coordinator learns that nobody need replace it."""
+        if self._follows and not self._leaves:
+            self._leaves = True
+            atexit.register(self._leave)
+
+    def _leave(self) -> None:
+        if self.membership is not None and getattr(sys, "last_value", None) is None:
+            self.membership.leave(0)
+
     def _current_world(self) -> World:
+        if self._follows:
+            return self.follow()
         if self.world is None:
-            raise RuntimeError("save() is called inside of a turn of worlds()")
+            raise RuntimeError("save() is called inside of a turn of worlds(), or after follow()")
         return self.world
 
     def _turn(self, world: World) -> Iterator[World]:
@@ -99,7 +151,7 @@ class Job:
                 return
             number, size = found.number, found.size
 
-    def _world(self, found: Generation, previous: int, source: CoordinatorSource) -> World:
+    def _world(self, found: Generation, previous: int, source: Source) -> World:
         assert self.membership is not None
         place = self.membership.place
         mine = found.find(place.member, place.incarnation)
@@ -114,9 +166,10 @@ class Job:
             previous_size=previous,
         )
 
-    def _launched_world(self, launched: LaunchedRank) -> Iterator[World]:
+    @staticmethod
+    def _launched_as(launched: LaunchedRank) -> World:
         stop_signal.install()
-        world = World(
+        return World(
             SignalSource(),
             rank=launched.rank,
             size=launched.size,
@@ -125,6 +178,9 @@ class Job:
             generation=launched.generation,
             restarts=True,
         )
+
+    def _launched_world(self, launched: LaunchedRank) -> Iterator[World]:
+        world = self._launched_as(launched)
         yield from self._turn(world)
         if world.ended:
             # Another rank's launcher may have spoken first. A process that ended before its own launcher
@@ -146,7 +202,14 @@ def join(checkpoints: str | os.PathLike[str] | None = None) -> Job:
         membership = Membership(client, pod_place())
         if launched is None:
             membership.start()
-    return Job(membership, launched, folder)
+    made = Job(membership, launched, folder)
+    _present[:] = [made]
+    return made
+
+
+def present_job() -> Job:
+    """What join() returned last; joins if there is none yet."""
+    return _present[-1] if _present else join()
 
 
 def stopping() -> bool:

@@ -26,6 +26,7 @@ class Membership:
         self._newest = NOTHING
         self._refused: CoordinatorError | None = None
         self._closed = threading.Event()
+        self._follows = False
         self._thread = threading.Thread(target=self._watch, name="lockstep-watch", daemon=True)
 
     def start(self) -> Membership:
@@ -64,6 +65,31 @@ class Membership:
                     answered = newest.number
                 if inside is None and after > 0:
                     return None
+            self.wait_change(newest, 1.0)
+
+    def follow(self) -> None:
+        """Acknowledge each generation as it comes, for a process that has no step to stop at."""
+        self._follows = True
+        self._follow(self.newest)
+
+    def unfollow(self) -> None:
+        """next_live() acknowledges."""
+        self._follows = False
+
+    def _follow(self, newest: Generation) -> None:
+        inside = newest.find(self.place.member, self.place.incarnation) is not None
+        if self._follows and inside and newest.state != LIVE and not newest.acknowledged:
+            self._acknowledge(newest, None)
+
+    def wait_live(self) -> Generation | None:
+        """The newest generation, as soon as it is live with this process; None: the Job is over."""
+        while True:
+            newest = self.newest
+            if newest.over:
+                return None
+            place = self.place
+            if newest.state == LIVE and newest.find(place.member, place.incarnation) is not None:
+                return newest
             self.wait_change(newest, 1.0)
 
     def _acknowledge(self, generation: Generation, step: int | None) -> None:
@@ -115,7 +141,7 @@ class Membership:
             self._poll()
         except Stale as error:
             if error.must_join:
-                self._join_again()
+                self.join_again()
             return False
         except RequestRefused as error:
             self._fail(error)
@@ -140,10 +166,14 @@ class Membership:
             if found.number >= self._newest.number:
                 self._newest = found
                 self._changed.notify_all()
+        self._follow(found)
         if found == seen and time.monotonic() - started < 0.05:
             self._closed.wait(0.2)  # an answer at once without news: never a busy loop
 
-    def _join_again(self) -> None:
+    def join_again(self) -> None:
+        """The coordinator does not know this process. A launcher joins for the processes that it starts."""
+        if not self._thread.is_alive():
+            return
         try:
             self.client.post("/v1/join", self.place.join_request())
         except Stale as error:  # a newer process speaks for this member

@@ -12,7 +12,7 @@ import orjson
 from central.controllers.training.checkpoints import NoSuchCheckpoint
 from central.controllers.training.generation import NotAllowed, NotJoined, Process, Stale
 from central.controllers.training.stored_state import StoredState
-from central.controllers.training.task_queue import OtherEpoch
+from central.controllers.training.task_queue import NoLonger, OtherEpoch
 from central.controllers.training.tasks import NoSuchQueue
 from central.coordinator import request_fields as fields
 from central.coordinator import task_requests
@@ -115,6 +115,8 @@ class CoordinatorApp:
             body: Json = {"error": str(error), "generation": number, "join": joins}
             if isinstance(error, OtherEpoch):
                 body["epoch"] = error.epoch
+            if isinstance(error, NoLonger):
+                body["lost"] = True
             return json_answer(body, 409)
         if isinstance(error, NotAllowed):
             number = self.state.membership.number

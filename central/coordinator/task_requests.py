@@ -92,7 +92,11 @@ def failed(app: TaskApp, data: Json) -> Json:
     owner = app.joined(data)
     task, attempt, _ = _finished(data)
     why = fields.message(data, "why")
-    _of(app, data).fail(LeaseKey(owner, _epoch(data), task, attempt), why)
+    key = LeaseKey(owner, _epoch(data), task, attempt)
+    if fields.flag(data, "given_back"):
+        _of(app, data).give_back(key)
+    else:
+        _of(app, data).fail(key, why)
     return {}
 
 

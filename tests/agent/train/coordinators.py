@@ -1,26 +1,62 @@
 """A real coordinator as a process, and the environment of members that speak with it."""
 
+import json
 import os
 import socket
+import ssl
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 from urllib.error import URLError
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
+from central.server import tls
 from tests.architecture.sources import ROOT
 
 READY_WITHIN_S = 40.0
+TOKEN = "a-token-of-tests-0123456789"
 
 
-@dataclass(frozen=True)
 class RunningCoordinator:
-    url: str
-    folder: Path  # token, output, the package under its own name
+    """`lockstep coordinate` on a free port, with short waits. It may be killed and started again."""
+
+    def __init__(self, folder: Path, flags: tuple[str, ...], *, secure: bool) -> None:
+        self.folder = folder  # token, output, the package under its own name
+        self.secure = secure
+        port = free_port()
+        self.url = f"https://localhost:{port}" if secure else f"http://127.0.0.1:{port}"
+        self._command = [sys.executable, "-m", "central", "coordinate", "--job=default/train/uid"]
+        self._command += [f"--listen=127.0.0.1:{port}", f"--token-file={folder / 'token'}"]
+        self._command += ["--gather=1", "--join-wait=5", f"--leader-port={free_ports(200)}"]
+        self._command += flags
+        (folder / "token").write_text(TOKEN)
+        if secure:
+            issued = tls.issue("default", datetime.now(UTC))
+            (folder / "tls.crt").write_bytes(issued.certificate)
+            (folder / "tls.key").write_bytes(issued.key)
+            (folder / "ca.crt").write_bytes(issued.ca)
+            self._command.append(f"--tls-dir={folder}")
+        if not (folder / "lockstep_train").exists():
+            (folder / "lockstep_train").symlink_to(ROOT / "agent/train")
+        self.start()
+
+    def start(self) -> None:
+        with (self.folder / "coordinator.log").open("a") as log:
+            self.process = subprocess.Popen(self._command, cwd=ROOT, stdout=log, stderr=log)
+        self._wait_ready()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(20)
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self.process.wait(20)
 
     def environment(self, member: int, **more: str) -> dict[str, str]:
         """Of a member's processes, as the plugin `elastic` sets it."""
@@ -30,6 +66,7 @@ class RunningCoordinator:
             "PYTHONUNBUFFERED": "1",
             "LOCKSTEP_COORDINATOR": self.url,
             "LOCKSTEP_TOKEN_FILE": str(self.folder / "token"),
+            "LOCKSTEP_CA_FILE": str(self.folder / "ca.crt") if self.secure else "",
             "LOCKSTEP_MEMBER": str(member),
             "LOCKSTEP_POD": f"train-worker-{member}",
             "LOCKSTEP_POD_UID": f"uid-{member}",
@@ -38,25 +75,39 @@ class RunningCoordinator:
             **more,
         }
 
+    def get(self, path: str) -> Any:
+        """What a question is answered with."""
+        return json.loads(self._opened(path).read())
+
+    def log(self) -> str:
+        return (self.folder / "coordinator.log").read_text()
+
+    def _opened(self, path: str) -> Any:
+        context = None
+        if self.secure:
+            context = ssl.create_default_context(cafile=str(self.folder / "ca.crt"))
+        request = Request(self.url + path, headers={"Authorization": f"Bearer {TOKEN}"})
+        return urlopen(request, timeout=5, context=context)
+
+    def _wait_ready(self) -> None:
+        end = time.monotonic() + READY_WITHIN_S
+        while time.monotonic() < end:
+            assert self.process.poll() is None, self.log()
+            try:
+                with self._opened("/readyz"):
+                    return
+            except (URLError, OSError):
+                time.sleep(0.05)
+        raise AssertionError(f"not ready: {self.log()}")
+
 
 @contextmanager
-def coordinator(folder: Path, *flags: str) -> Iterator[RunningCoordinator]:
-    """`lockstep coordinate` on a free port, with short waits."""
-    (folder / "token").write_text("a-token-of-tests-0123456789")
-    if not (folder / "lockstep_train").exists():
-        (folder / "lockstep_train").symlink_to(ROOT / "agent/train")
-    port = free_port()
-    command = [sys.executable, "-m", "central", "coordinate", "--job=default/train/uid"]
-    command += [f"--listen=127.0.0.1:{port}", f"--token-file={folder / 'token'}"]
-    command += ["--gather=1", "--join-wait=5", f"--leader-port={free_ports(200)}", *flags]
-    with (folder / "coordinator.log").open("w") as log:
-        process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
-        try:
-            _wait_ready(f"http://127.0.0.1:{port}/readyz", process, folder / "coordinator.log")
-            yield RunningCoordinator(f"http://127.0.0.1:{port}", folder)
-        finally:
-            process.terminate()
-            process.wait(20)
+def coordinator(folder: Path, *flags: str, secure: bool = False) -> Iterator[RunningCoordinator]:
+    running = RunningCoordinator(folder, flags, secure=secure)
+    try:
+        yield running
+    finally:
+        running.stop()
 
 
 def free_port() -> int:
@@ -68,15 +119,3 @@ def free_port() -> int:
 def free_ports(count: int) -> int:
     """The first of a range below those that the kernel gives away."""
     return 12_000 + os.getpid() * 211 % (20_000 - count)
-
-
-def _wait_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    end = time.monotonic() + READY_WITHIN_S
-    while time.monotonic() < end:
-        assert process.poll() is None, log.read_text()
-        try:
-            with urlopen(url, timeout=5):
-                return
-        except (URLError, OSError):
-            time.sleep(0.05)
-    raise AssertionError(f"not ready: {log.read_text()}")

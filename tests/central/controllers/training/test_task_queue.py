@@ -75,6 +75,16 @@ def test_leases_of_the_lost_end_at_once_without_a_failure() -> None:
     assert made.set_aside == {}
 
 
+def test_a_task_that_is_given_back_has_not_failed() -> None:
+    made = queue(1, failures=0)
+    (key,) = take(made, 0.0, A)
+    made.progress(0.0, key, 7)
+    made.give_back(key)
+    assert made.lease(0.0, B, 0, 1)["tasks"][0]["resume"] == 7
+    with pytest.raises(NoLonger):
+        made.give_back(key)
+
+
 def test_too_many_failures_set_a_task_aside_by_name() -> None:
     made = queue(2, failures=2)
     for _ in range(3):

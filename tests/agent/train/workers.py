@@ -1,0 +1,88 @@
+"""Worker processes of a test, which are killed and started again."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+WITHIN_S = 45.0
+
+
+class Workers:
+    """Runs one script for several members. Each line that a process prints is JSON."""
+
+    def __init__(self, folder: Path, script: str, python: str = sys.executable) -> None:
+        self.folder, self.python = folder, python
+        self.running: dict[str, subprocess.Popen[bytes]] = {}
+        folder.mkdir(exist_ok=True)
+        (folder / "script.py").write_text(script)
+
+    def start(self, name: str, environment: dict[str, str], *arguments: str) -> None:
+        command = [self.python, str(self.folder / "script.py"), *arguments]
+        with (
+            (self.folder / f"{name}.out").open("ab") as out,
+            (self.folder / f"{name}.err").open("ab") as errors,
+        ):
+            self.running[name] = subprocess.Popen(
+                command, env=environment, stdout=out, stderr=errors
+            )
+
+    def kill(self, name: str, number: int = signal.SIGKILL) -> None:
+        self.running[name].send_signal(number)
+        if number == signal.SIGKILL:
+            self.running[name].wait(WITHIN_S)
+
+    def said(self, *names: str) -> list[Any]:
+        """What the processes of these names printed, whole lines only."""
+        found = []
+        for name in names or sorted(self.running):
+            file = self.folder / f"{name}.out"
+            lines = file.read_text().splitlines(keepends=True) if file.exists() else []
+            found += [json.loads(line) for line in lines if line.endswith("\n")]
+        return found
+
+    def errors(self, name: str) -> str:
+        return (self.folder / f"{name}.err").read_text()
+
+    def ended(self, name: str) -> int:
+        """The exit code; waits for it."""
+        try:
+            return self.running[name].wait(WITHIN_S)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{name} goes on: {self.errors(name)[-3000:]}") from None
+
+    def stop(self) -> None:
+        for process in self.running.values():
+            process.kill()
+            process.wait(WITHIN_S)
+
+
+@contextmanager
+def workers(folder: Path, script: str, python: str = sys.executable) -> Iterator[Workers]:
+    made = Workers(folder, script, python)
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+def wait_for(
+    is_so: Callable[[], bool], what: Callable[[], str] | str, within_s: float = WITHIN_S
+) -> None:
+    end = time.monotonic() + within_s
+    while not is_so():
+        if time.monotonic() > end:
+            raise AssertionError(
+                f"not within {within_s:.0f} s: {what() if callable(what) else what}"
+            )
+        time.sleep(0.03)
+
+
+def alive(pids: Iterable[int]) -> list[int]:
+    return [pid for pid in pids if os.path.exists(f"/proc/{pid}")]  # noqa: PTH110
