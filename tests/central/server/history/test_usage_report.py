@@ -207,7 +207,7 @@ def test_the_model_is_learnt_from_a_later_report(tmp_path: Path) -> None:
     made.cycle(T0, factories.node("n0"), factories.report("n0", factories.topology(8, model="")))
     made.cycle(T0 + 1, pod("one", 8, "default"))
     assert set(made.hours("model")) == {("unknown",)}
-    made.cycle(T0 + 2, factories.report("n0", factories.topology(8, model="H200")))
+    made.cycle(T0 + 2, factories.report("n0", factories.topology(8, model="H200"), generation=2))
     assert set(made.hours("model")) == {("H200",)}
 
 
