@@ -20,18 +20,23 @@ from central.scheduler.scheduling_round import Budget
 from central.scheduler.state import handlers
 from central.scheduler.state.gangs import Gang
 from central.scheduler.status import gang_status
-from central.scheduler.work_meter import MAX_FACTOR
+from central.scheduler.work_meter import MAX_FACTOR, Interrupt
 
 MOST_RESTARTS = 3  # of a cycle whose state was rebuilt; the next cycle does the rest
 
 
 def schedule_once(
-    scheduler: Scheduler, facts: Iterable[Fact], now: float, budget: Budget | None = None
+    scheduler: Scheduler,
+    facts: Iterable[Fact],
+    now: float,
+    budget: Budget | None = None,
+    interrupt: Interrupt | None = None,
 ) -> list[Decision]:
     """now: seconds since the epoch, as pods' start times are, of a clock that never goes back.
-    budget: ends the cycle's placements early; those that are left follow in the next cycle."""
+    budget: ends the cycle's placements early; those that are left follow in the next cycle.
+    interrupt: ends a long attempt (work_meter.py)."""
     apply_facts(scheduler, facts, now)
-    return decide(scheduler, now, budget)
+    return decide(scheduler, now, budget, interrupt)
 
 
 def apply_facts(scheduler: Scheduler, facts: Iterable[Fact], now: float) -> None:
@@ -39,11 +44,16 @@ def apply_facts(scheduler: Scheduler, facts: Iterable[Fact], now: float) -> None
     fence.apply_facts(scheduler, facts)
 
 
-def decide(scheduler: Scheduler, now: float, budget: Budget | None = None) -> list[Decision]:
+def decide(
+    scheduler: Scheduler,
+    now: float,
+    budget: Budget | None = None,
+    interrupt: Interrupt | None = None,
+) -> list[Decision]:
     decisions: list[Decision] = []
     for _ in range(MOST_RESTARTS):
         try:
-            _decide(scheduler, now, budget, decisions)
+            _decide(scheduler, now, budget, interrupt, decisions)
             break
         except fence.StateRebuilt:
             continue  # what was decided stays decided: the new state has it
@@ -54,13 +64,17 @@ def decide(scheduler: Scheduler, now: float, budget: Budget | None = None) -> li
 
 
 def _decide(
-    scheduler: Scheduler, now: float, budget: Budget | None, decisions: list[Decision]
+    scheduler: Scheduler,
+    now: float,
+    budget: Budget | None,
+    interrupt: Interrupt | None,
+    decisions: list[Decision],
 ) -> None:
     """Appends to the decisions as it makes them."""
     state, step, decided = scheduler.state, fence.step, fence.decided
     quarantine = scheduler.quarantine
     _update_accounting(scheduler, now)
-    scheduling_round.schedule_pending(scheduler, now, budget, decisions)
+    scheduling_round.schedule_pending(scheduler, now, budget, interrupt, decisions)
     usage = scheduler.device_usage
     decisions += decided(quarantine, "GPU memory", usage.gpu_memory.decide, state, now)
     decisions += decided(quarantine, "RDMA usage", usage.rdma.decide, state, now)

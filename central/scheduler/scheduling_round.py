@@ -15,7 +15,10 @@ the last gangs would never be tried in a cluster where something ends every seco
 A namespace that takes more than FLOOD_TRIES attempts of a round in slices waits behind the others with the
 rest: a tenant with thousands of unlike pods delays itself. An uncut round has no such rule.
 
-Design: docs/design/0052-slices.md
+A gang whose search needs more work than an attempt in a round may take has one long attempt after the round, in a
+cycle of its own where cycles are cut.
+
+Design: docs/design/0052-slices.md, docs/design/0061-work-limit.md
 """
 
 from collections import Counter
@@ -36,11 +39,11 @@ from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state import readiness
 from central.scheduler.state.gangs import Gang, GangKey
-from central.scheduler.state.pending_gangs import PendingGangs
-from central.scheduler.work_meter import MAX_FACTOR, WorkLimitReached
+from central.scheduler.work_meter import MAX_FACTOR, MAX_LONG_FACTOR, Interrupt, WorkLimitReached
 
 LIMITED_S = PREEMPTION_RETRY_S  # until a gang whose search reached its limit is tried with more
-LIMITED_MAX_S = 10.0  # ... with the most
+LIMITED_MAX_S = 10.0  # ... in a long attempt
+LONG_S = 1.5  # ... per unit of its factor, so that long attempts take about a tenth of the time
 ROUND_S = 1.0  # a round that is older is finished before refused gangs are tried again
 FLOOD_TRIES = 100  # attempts for one namespace in a round of slices, before it waits behind others
 
@@ -74,6 +77,9 @@ class Round:
     )  # what the order takes back, see order.in_order()
     version: int = -1  # of the queues, at the end of the last slice
     shares: FairShares = field(default_factory=dict)  # while only the round itself changes usage
+    long: list[Gang] = field(default_factory=list)  # due for a long attempt
+    is_long_next: bool = False  # the next cycle begins with it
+    interrupt: Interrupt | None = None  # of a long attempt
 
     def flooding(self) -> set[str]:
         """The namespaces that have had their attempts."""
@@ -91,12 +97,18 @@ class Round:
 
 
 def schedule_pending(
-    scheduler: Scheduler, now: float, budget: Budget | None, decisions: list[Decision]
+    scheduler: Scheduler,
+    now: float,
+    budget: Budget | None,
+    interrupt: Interrupt | None,
+    decisions: list[Decision],
 ) -> None:
     """Tries every due gang in order, or as many as the budget allows, and appends the decisions."""
     pending = scheduler.state.pending
     this = scheduler.state.pending.round or Round(now)
     scheduler.state.pending.round = None  # if the state is rebuilt on the way, a new round begins
+    if this.is_long_next:
+        _try_long(scheduler, this, now, interrupt, decisions)
     resumed = this.epoch == pending.epoch
     if not resumed:
         this.shares = {}
@@ -111,6 +123,11 @@ def schedule_pending(
         this.next_pass(dict.fromkeys(pending.refused_before()))
         reserved = ReservedCapacity(scheduler, now, this.memory, decisions, began=this.began)
         complete = _one_pass(scheduler, this, reserved, budget, decisions)
+    if complete and this.long:
+        this.is_long_next = True
+        if budget is None:
+            _try_long(scheduler, this, now, interrupt, decisions)
+        complete = budget is None  # else what was decided leaves before
     if not complete:
         this.epoch, this.version = pending.epoch, scheduler.queues.version
         scheduler.state.pending.round = this
@@ -120,6 +137,31 @@ def schedule_pending(
     if scheduler.queues.enabled and scheduler.preemption.claim_watch.look(scheduler.queues, now):
         pending.preemption_retry_at.add(now + PREEMPTION_RETRY_S)
     refusal_reasons.refresh(scheduler, now)
+
+
+def _try_long(
+    scheduler: Scheduler,
+    this: Round,
+    now: float,
+    interrupt: Interrupt | None,
+    decisions: list[Decision],
+) -> None:
+    """Makes the long attempt of the first gang that is due for one. The others follow after later rounds."""
+    pending = scheduler.state.pending
+    long = [gang for gang in this.long if pending.waiting.get(gang.key) is gang]
+    this.long, this.is_long_next = [], False
+    for gang in long[1:]:
+        pending.try_later(gang, now + LIMITED_S)
+    if not long:
+        return
+    # What the round remembers of attempts with less work does not count.
+    memory = this.memory._replace(no_victims={})
+    reserved = ReservedCapacity(scheduler, now, memory, decisions, began=this.began)
+    alone = Round(this.began, memory=memory, interrupt=interrupt)
+    _try(scheduler, alone, long[0], reserved, decisions)
+    reserved.on_tried(long[0])
+    reserved.close()
+    this.dropped |= reserved.dropped
 
 
 def account(scheduler: Scheduler, gang: Gang) -> None:
@@ -190,7 +232,9 @@ def _one_pass(
             this.left.pop(gang.key, None)
             this.tried.add(gang.key)
             blocked = scheduler.quarantine.set_asides and fence.blocks(scheduler, gang)
-            if not blocked and _try(scheduler, this, gang, reserved, decisions):
+            if not blocked and gang.attempt.work_factor > MAX_FACTOR:
+                this.long += [gang] if gang not in this.long else []
+            elif not blocked and _try(scheduler, this, gang, reserved, decisions):
                 this.left[gang.key] = None
                 this.again.append(gang)
                 continue
@@ -248,7 +292,7 @@ def _try(
         return False
     this.by_namespace[gang.namespace] += 1
     meter = scheduler.state.snapshot.meter
-    meter.begin(attempt.work_factor)
+    meter.begin(attempt.work_factor, this.interrupt)
     try:
         _try_schedule(scheduler, this, gang, reserved, decisions)
         account(scheduler, gang)
@@ -258,7 +302,7 @@ def _try(
     if scheduler.quarantine.set_asides:
         scheduler.quarantine.release(fence.key_of_gang(gang))
     if gang.key in pending.waiting:
-        _set_work_limit(gang, pending, scheduler.state.now, short=meter.was_short)
+        _set_work_limit(scheduler, gang)
     meter.end()
     pending.changed(gang)
     if attempt.reason and attempt.equivalence and gang.key not in reservations:
@@ -270,16 +314,19 @@ def _is_undecided(gang: Gang) -> bool:
     return gang.attempt.reason.endswith(explain.WORK_LIMIT)
 
 
-def _set_work_limit(gang: Gang, pending: PendingGangs, now: float, *, short: bool) -> None:
-    """short: a search of the gang has reached its limit. Then the gang is tried again with twice the work, though
-    nothing is freed."""
-    attempt = gang.attempt
-    if not short and not _is_undecided(gang):
+def _set_work_limit(scheduler: Scheduler, gang: Gang) -> None:
+    """If a search of the gang has reached its limit, the gang is tried again with twice the work, though nothing
+    is freed; with as much if it was interrupted."""
+    attempt, meter = gang.attempt, scheduler.state.snapshot.meter
+    if not meter.was_short and not _is_undecided(gang):
         attempt.work_factor = 1
         return
-    wait_s = LIMITED_S if attempt.work_factor < MAX_FACTOR else LIMITED_MAX_S
-    attempt.work_factor = min(2 * attempt.work_factor, MAX_FACTOR)
-    pending.try_later(gang, now + wait_s)
+    factor, wait_s = attempt.work_factor, LIMITED_S
+    if not meter.was_interrupted:
+        attempt.work_factor = min(2 * factor, MAX_LONG_FACTOR)
+    if factor > MAX_FACTOR:
+        wait_s = LIMITED_MAX_S if meter.was_interrupted else max(LIMITED_MAX_S, LONG_S * factor)
+    scheduler.state.pending.try_later(gang, scheduler.state.now + wait_s)
 
 
 def _refuse_alike(scheduler: Scheduler, gang: Gang, same: Gang) -> None:

@@ -5,16 +5,23 @@ has an answer by then returns the best one, any other raises WorkLimitReached wi
 get equal decisions, live, simulated and replayed.
 
 A unit is one pod or choice that is looked at one by one, or ROWS_PER_UNIT rows of an array: a few microseconds. The
-gang is tried again with twice the limit, up to MAX_FACTOR times the first one.
+gang is tried again with twice the limit each time. Beyond MAX_FACTOR times the first one its attempts are long: each
+has a cycle of its own, and whoever drives the scheduler may end it, because others wait.
 
 Design: docs/design/0061-work-limit.md
 """
 
+from collections.abc import Callable
 from math import inf
 
 FIRST_LIMIT = 150_000  # units of one decision
-MAX_FACTOR = 2  # of the first limit, after attempts that were not enough
+MAX_FACTOR = 2  # of the first limit, in a cycle with others
+MAX_LONG_FACTOR = 64  # ... in a cycle of its own
+ASK_UNITS = 10_000  # of a long attempt, between two questions whether others wait
 ROWS_PER_UNIT = 4
+
+
+Interrupt = Callable[[int], bool]  # asked with the units so far; true: the attempt ends
 
 
 class WorkLimitReached(Exception):
@@ -29,21 +36,29 @@ class WorkMeter:
         self.used = self.longest = 0
         self.is_spent = False  # nothing more is searched
         self.was_short = False  # in this decision a limit was reached
+        self.was_interrupted = False
         self._extent = self._limit = inf
+        self._interrupt: Interrupt | None = None
+        self._ask_at = inf
 
-    def begin(self, factor: int = 1) -> None:
-        """A new decision."""
+    def begin(self, factor: int = 1, interrupt: Interrupt | None = None) -> None:
+        """A new decision. interrupt: may end it before its limit."""
         self.end()
+        if interrupt is not None:
+            self._interrupt, self._ask_at = interrupt, ASK_UNITS
         self.used, self._extent = 0, self.first_limit * factor
         self._limit = self._extent
 
     def extend(self) -> None:
-        """Allows as much work again."""
+        """Allows as much work again, unless the attempt was interrupted."""
+        if self.was_interrupted:
+            return
         self._limit, self.is_spent = self.used + self._extent, False
 
     def end(self) -> None:
-        self._extent = self._limit = inf
-        self.is_spent = self.was_short = False
+        self._extent = self._limit = self._ask_at = inf
+        self._interrupt = None
+        self.is_spent = self.was_short = self.was_interrupted = False
 
     def spend(self, units: int) -> None:
         """Before the work. Raises WorkLimitReached."""
@@ -58,6 +73,13 @@ class WorkMeter:
         """The same for work that can end with what it has. Returns whether it must."""
         self.used += units
         self.longest = max(self.longest, self.used)
+        if self.used >= self._ask_at:
+            self._ask()
         if self.used > self._limit:
             self.is_spent = self.was_short = True
         return self.is_spent
+
+    def _ask(self) -> None:
+        self._ask_at = self.used + ASK_UNITS
+        if self._interrupt is not None and self._interrupt(self.used):
+            self.was_interrupted, self._limit, self._ask_at = True, self.used - 1, inf

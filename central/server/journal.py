@@ -4,6 +4,7 @@
     {"learn": [now, [fact, ...]]}                            applied before the initial sync was complete
     {"turn": [now, [fact, ...]]}                             written before the scheduling cycle
     {"cut": attempts}                                        the cycle ended after so many more than one, if others are left
+    {"interrupted": units}                                   a long attempt ended after so much work, because others waited
     {"decided": [decision, ...]}                             its decisions, if there were any
 
 A journal above its size is rotated to FILE.1. The new file continues with the whole cluster state, pickled,
@@ -61,6 +62,10 @@ class Journal:
     def cut(self, more: int) -> None:
         """The cycle is a slice: gangs are left to the next one. more: attempts after the first."""
         self._write({"cut": more})
+
+    def interrupted(self, units: int) -> None:
+        """A long attempt of the cycle ended after so many units of work."""
+        self._write({"interrupted": units})
 
     def decided(self, decisions: Sequence[Decision]) -> None:
         if decisions:

@@ -8,12 +8,13 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from queue import Empty
 from typing import Any, TypeVar
 
 from central.kube.transport.runtime import RUNTIME, Flag, Runtime
 from central.model.decisions import Bind, Decision, Evict
-from central.model.facts import Fact
+from central.model.facts import Fact, PodSeen
 from central.scheduler import cycle
 from central.scheduler.scheduler import Scheduler
 from central.server.journal import Journal
@@ -25,6 +26,9 @@ log = logging.getLogger(__name__)
 TICK_S = 0.5  # the longest time between two cycles: retries and grace periods end without a fact
 BATCH_WINDOW_S = 0.01  # collects facts after a cycle: a gang's pods arrive one by one
 SLICE_S = 0.08  # after which a cycle leaves further gangs to the next one
+# After so long, a search that takes a cycle of its own ends for those who wait.
+LONG_S = 0.9  # ... for a pod
+LONG_ASKED_S = 3.0  # ... for a question
 BATCH = 20_000  # facts at once of the initial list, so that it does not delay questions
 BATCH_SYNCED = 4_000  # facts per cycle after it, at most
 BATCH_FIRST = (
@@ -64,6 +68,21 @@ class SliceBudget:
         return False
 
 
+class LongAttempt:
+    """Ends a search that takes a cycle of its own after as long as those who wait by then allow."""
+
+    def __init__(self, clock: Callable[[], float], allowed_s: Callable[[], float]) -> None:
+        self._clock, self._allowed_s = clock, allowed_s
+        self._began = clock()
+        self.interrupted_at: int | None = None  # units of work
+
+    def __call__(self, used: int) -> bool:
+        if self._clock() < self._began + self._allowed_s():
+            return False
+        self.interrupted_at = used
+        return True
+
+
 class Loop:
     """ready: whether the initial sync is complete. Until then facts are applied and nothing is
     decided. on_cycle is called after each cycle that decides."""
@@ -85,6 +104,7 @@ class Loop:
         self._epoch = runtime.time() - runtime.monotonic()  # the clock's zero in Unix time
         self._inbox = runtime.mailbox()  # of facts, questions, and None, which wakes it up
         self._stopping = False
+        self._allowed_s = inf  # for a long search, with what came since the inbox was read
         self._cycles = 0
         self._tree_problems: Mapping[str, str] = {}
         self._on_cycle = on_cycle
@@ -108,11 +128,14 @@ class Loop:
     def put(self, fact: Fact) -> None:
         """From any thread."""
         self._inbox.put(fact)
+        if type(fact) is PodSeen and not fact.node:
+            self._allowed_s = LONG_S
 
     def ask(self, question: Callable[[Scheduler], Result], timeout_s: float = 10.0) -> Result:
         """From any other thread: question(cluster), called between two cycles. Raises TimeoutError."""
         asked = _Question(question, self._runtime.flag())
         self._inbox.put(asked)
+        self._allowed_s = min(self._allowed_s, LONG_ASKED_S)
         if not asked.answered.wait(timeout_s):
             raise TimeoutError
         if asked.error is not None:
@@ -122,7 +145,7 @@ class Loop:
 
     def stop(self) -> None:
         """From any thread and from a signal handler: it takes no lock."""
-        self._stopping = True
+        self._stopping, self._allowed_s = True, 0.0
         self._inbox.put(None)
 
     def run(self, submit: Submit, publish: Publish) -> None:
@@ -164,6 +187,7 @@ class Loop:
             item = self._inbox.get(timeout=wait_s) if wait_s else self._inbox.get_nowait()
             if (rest_s := self._ended_at + BATCH_WINDOW_S - self._runtime.monotonic()) > 0:
                 self._runtime.sleep(rest_s)
+            self._allowed_s = inf
             while True:
                 if isinstance(item, _Question):
                     questions.append(item)
@@ -171,6 +195,7 @@ class Loop:
                     facts.append(item)
                 if len(facts) >= most:
                     self._portion = min(2 * most, BATCH_SYNCED)
+                    self._allowed_s = min(self._allowed_s, LONG_S)
                     break
                 item = self._inbox.get_nowait()
         except Empty:
@@ -193,10 +218,13 @@ class Loop:
         if self._journal:
             self._journal.turn(now, facts)
         budget = SliceBudget(self._runtime.monotonic)
-        decisions = cycle.schedule_once(self._scheduler, facts, now, budget)
+        long = LongAttempt(self._runtime.monotonic, lambda: self._allowed_s)
+        decisions = cycle.schedule_once(self._scheduler, facts, now, budget, long)
         if self._journal:
             if self._scheduler.state.pending.round is not None:
                 self._journal.cut(budget.more)
+            if long.interrupted_at is not None:
+                self._journal.interrupted(long.interrupted_at)
             self._journal.decided(decisions)
         self._log_faults()
         return decisions

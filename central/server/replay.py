@@ -41,12 +41,16 @@ class _Cycle:
     now: float
     facts: list[Fact]
     more: int | None = None  # attempts after the first, if it was cut
+    interrupted: int | None = None  # units of work after which a long attempt was ended
 
     def budget(self) -> Budget | None:
         if self.more is None:
             return None
         left = iter(range(self.more))
         return lambda: next(left, None) is None
+
+    def interrupt(self, used: int) -> bool:
+        return self.interrupted is not None and used >= self.interrupted
 
 
 def replay(path: str, *, check: bool = False) -> Replayed:
@@ -70,6 +74,9 @@ class _Replay:
             kind, content = next(iter(line.items()))
             if kind == "cut" and pending is not None and isinstance(content, int):
                 pending.more = content
+                continue
+            if kind == "interrupted" and pending is not None and isinstance(content, int):
+                pending.interrupted = content
                 continue
             if pending is not None:
                 self._play(pending, self._read(number, content) if kind == "decided" else [])
@@ -151,7 +158,7 @@ class _Replay:
         self._cycles += 1
         self._facts += len(pending.facts)
         decisions = cycle.schedule_once(
-            self._scheduler, pending.facts, pending.now, pending.budget()
+            self._scheduler, pending.facts, pending.now, pending.budget(), pending.interrupt
         )
         self._scheduler.state.nodes_to_notify.clear()
         if self._check:

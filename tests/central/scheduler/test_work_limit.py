@@ -12,7 +12,14 @@ from central.scheduler.invariants import check_invariants
 from central.scheduler.placement.explain import WORK_LIMIT
 from central.scheduler.reserved_capacity import UNDECIDED
 from central.scheduler.scheduler import Scheduler
-from central.scheduler.work_meter import FIRST_LIMIT, MAX_FACTOR, WorkLimitReached, WorkMeter
+from central.scheduler.scheduling_round import LONG_S
+from central.scheduler.work_meter import (
+    FIRST_LIMIT,
+    MAX_FACTOR,
+    MAX_LONG_FACTOR,
+    WorkLimitReached,
+    WorkMeter,
+)
 from protos.names import RACK
 from tests.central import factories
 from tests.central.scheduler.state_copy import fingerprint
@@ -98,19 +105,97 @@ def test_a_long_search_ends_and_goes_on_with_more() -> None:
 
 
 def test_what_needs_more_than_the_most_says_so_and_holds_up_nobody() -> None:
-    limit = 500
+    limit = 50
     made = cluster(64, [], limit)
     schedule_once(made, spread_gang("slow", 60), NOW)
     now = NOW
-    for attempt in range(5):
+    for attempt in range(10):
         at = due(made, now)
         assert at is not None
-        assert now < at <= now + 10.0
+        assert now < at <= now + max(10.0, LONG_S * MAX_LONG_FACTOR)
         now = at
         decided = acts(schedule_once(made, [factories.pod(f"quick-{attempt}", 1)], now))
         assert [each.name for each in decided] == [f"quick-{attempt}"]
         assert reason(made, "slow").endswith(WORK_LIMIT)
-    assert longest(made) <= MAX_FACTOR * limit + OVERSHOOT
+    assert longest(made) <= MAX_LONG_FACTOR * limit + OVERSHOOT
+
+
+def urgent(nodes: int) -> list[Fact]:
+    """A gang that takes so many nodes."""
+    members = [factories.pod(f"urgent-{rank}", 8, "urgent") for rank in range(nodes)]
+    return [factories.gang("urgent", nodes, priority=10), *members]
+
+
+@pytest.mark.slow
+def test_a_large_gang_on_a_large_cluster_is_placed_and_holds_up_nobody() -> None:
+    """4,000 victims take more work than two attempts in cycles with others may."""
+    made = cluster(1000, running(1000))
+    now, facts, evicted = NOW, urgent(500), list[Evict]()
+    for number in range(20):
+        newcomer = factories.pod(f"new-{number}", 0, created=now)
+        decided = acts(schedule_once(made, [*facts, newcomer], now, lambda: False))
+        evicted = [each for each in decided if isinstance(each, Evict)]
+        assert newcomer.name in {each.name for each in decided if isinstance(each, Bind)}
+        if evicted:
+            break
+        facts, now = [], due(made, now) or 0.0
+    assert len(evicted) == 4000
+    assert now <= NOW + 10.0
+    assert longest(made) > MAX_FACTOR * FIRST_LIMIT
+    check_invariants(made)
+
+
+def test_a_long_attempt_has_a_cycle_of_its_own() -> None:
+    made = cluster(128, [], 400)
+    schedule_once(made, spread_gang("slow", 120), NOW)
+    factor, now = 1, NOW
+    while factor <= MAX_FACTOR:
+        now = due(made, now) or now
+        schedule_once(made, [], now, lambda: False)
+        (gang,) = made.state.pending.waiting.values()
+        factor = gang.attempt.work_factor
+    now, attempts = gang.attempt.retry_at, []
+
+    def interrupt(used: int) -> bool:
+        attempts.append(used)
+        return False
+
+    limit = made.state.snapshot.meter
+    limit.first_limit = 50_000  # enough, so it asks
+    decided = acts(schedule_once(made, [factories.pod("quick", 1)], now, lambda: False, interrupt))
+    assert [each.name for each in decided] == ["quick"]
+    assert not attempts
+    assert made.state.pending.round is not None
+    decided = acts(schedule_once(made, [], now, lambda: False, interrupt))
+    assert len(decided) == 120
+    assert attempts
+    check_invariants(made)
+
+
+def test_a_long_attempt_ends_when_others_wait_and_is_made_again() -> None:
+    made = cluster(128, [], 400)
+    schedule_once(made, spread_gang("slow", 120), NOW)
+    (gang,) = made.state.pending.waiting.values()
+    gang.attempt.work_factor, made.state.snapshot.meter.first_limit = 2 * MAX_FACTOR, 50_000
+    before = fingerprint(made)
+    assert not acts(schedule_once(made, [], NOW + 2.0, None, lambda used: True))
+    assert reason(made, "slow").endswith(WORK_LIMIT)
+    assert gang.attempt.work_factor == 2 * MAX_FACTOR
+    assert fingerprint(made) == before
+    assert len(acts(schedule_once(made, [], due(made, NOW + 2.0) or 0.0))) == 120
+    check_invariants(made)
+
+
+def test_several_gangs_take_turns_with_long_attempts() -> None:
+    made = cluster(64, [], 400)
+    schedule_once(made, [*spread_gang("a", 30), *spread_gang("b", 30)], NOW)
+    for gang in made.state.pending.waiting.values():
+        gang.attempt.work_factor = 2 * MAX_FACTOR
+    made.state.snapshot.meter.first_limit = 20_000
+    first = acts(schedule_once(made, [], NOW + 2.0))
+    assert {each.name[0] for each in first} == {"a"}
+    second = acts(schedule_once(made, [], due(made, NOW + 2.0) or 0.0))
+    assert {each.name[0] for each in second} == {"b"}
 
 
 def test_the_minimum_has_work_of_its_own() -> None:

@@ -11,6 +11,7 @@ import pytest
 from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Decision
 from central.model.facts import Fact, HyperNodeSeen, Member, NodeSilent
+from central.scheduler import scheduling_round
 from central.scheduler.invariants import check_invariants
 from central.server import loop as loop_module
 from central.server.journal import Journal
@@ -199,6 +200,53 @@ def test_a_long_cycle_is_cut_and_its_journal_replays(
         f"bind p{i:02} to a" for i in range(8)
     ]
     assert replay(str(tmp_path / "cut.journal"), check=True).decisions > 20
+
+
+@pytest.mark.slow
+def test_a_long_attempt_gives_way_and_its_journal_replays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A claim of 4,000 victims takes more work than an attempt in a cycle with others may. While pods arrive, it
+    gives way at once; else it comes to its end."""
+    monkeypatch.setattr(loop_module, "LONG_S", 0.0)
+    monkeypatch.setattr(scheduling_round, "LIMITED_MAX_S", 0.5)
+    monkeypatch.setattr(scheduling_round, "LONG_S", 0.0)
+    world, scheduler = World(), new_scheduler(factories.LEVELS)
+    kept = Journal(tmp_path / "long.journal", scheduler)
+    loop = Loop(scheduler, ready=lambda: True, journal=kept)
+    for number in range(1000):
+        loop.put(factories.node(f"n{number:03}"))
+        for gpu in range(8):
+            name, node = f"s-{number}-{gpu}", f"n{number:03}"
+            loop.put(factories.pod(name, 1, node=node, phase="Running", started=float(gpu)))
+    loop.put(factories.gang("urgent", 500, priority=10))
+    for rank in range(500):
+        loop.put(factories.pod(f"urgent-{rank}", 8, "urgent"))
+    quiet = threading.Event()
+
+    def arrive() -> None:
+        number = 0
+        while not quiet.wait(0.02):
+            number += 1
+            loop.put(factories.pod(f"new-{number}"))
+
+    def interrupted() -> bool:
+        return b'"interrupted"' in (tmp_path / "long.journal").read_bytes()
+
+    user = threading.Thread(target=arrive)
+    with running(loop, world):
+        user.start()
+        try:
+            eventually(interrupted, timeout_s=120.0)
+        finally:
+            quiet.set()
+            user.join()
+        eventually(
+            lambda: loop.ask(lambda it: any(pod.evicting for pod in it.state.pods.values()), 60.0),
+            timeout_s=120.0,
+        )
+    kept.close()
+    assert replay(str(tmp_path / "long.journal")).decisions > 4000
 
 
 def test_no_cycle_takes_a_flood_of_facts_at_once() -> None:
