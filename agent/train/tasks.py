@@ -80,8 +80,8 @@ class Task:
     def done(self, result: str = "") -> bool:
         """The task is done. False: it was no longer this process's, and somebody else does it.
 
-        Returns when that is stored, unless the queue has `commit`. `result` is kept with the task: exactly
-        one for each task of the epoch, see Tasks.results()."""
+        Returns when that is stored. `result` is kept with the task: exactly one for each task of the epoch,
+        see Tasks.results()."""
         _check_result(result)
         self._close()
         return self._queue.done(self._lease, result)

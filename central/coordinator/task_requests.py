@@ -74,10 +74,6 @@ async def done(app: TaskApp, data: Json) -> HttpAnswer:
     else:
         task, attempt, result = _finished(data)
         found.finish(now, LeaseKey(owner, epoch, task, attempt), result)
-    if found.settings.commit:  # durable with the next checkpoint only
-        return HttpAnswer(
-            200, b'{"refused":%s}' % str(answer["refused"]).encode() if answer else b"{}"
-        )
     return await app.when_durable(answer)
 
 

@@ -315,7 +315,9 @@ class TaskQueue:
         by this queue."""
         if not self.settings.commit:
             return
-        if token["epoch"] != self.epoch:
+        if token["epoch"] == self.epoch - 1:
+            self.previous, self.results = {}, self.previous
+        elif token["epoch"] != self.epoch:
             self.previous, self.results = {}, {}
         self.epoch = token["epoch"]
         self.done = BitMap.from_text(token["done"], self.source.total)

@@ -137,6 +137,19 @@ def test_a_member_holds_a_bounded_number() -> None:
     assert made.summary()["leased"] == 256
 
 
+def test_a_rewind_to_the_epoch_before_keeps_its_results() -> None:
+    made = queue(3, commit=True)
+    for key in take(made, 0.0, A, 2):
+        made.finish(0.0, key, f"r{key.task}")
+    token = made.token()
+    kept = made.results_of(0, 0, 10)
+    (last,) = take(made, 0.0, A)
+    made.finish(0.0, last, "later")
+    made.lease(0.0, A, 1, 3)
+    made.rewind(token)
+    assert made.results_of(0, 0, 10) == kept
+
+
 def test_a_rewind_undoes_what_came_after_the_token() -> None:
     made = queue(4, commit=True)
     first, second, third = take(made, 0.0, A, 3)
