@@ -51,6 +51,7 @@ nightly: install     ## 10,000 days, 100,000 stories, 1,000 nemeses, 10^6 hostil
 	    tests/central/scheduler/preemption/nightly.py tests/central/scheduler/queues/nightly.py -n auto --dist worksteal -o console_output_style=count
 	LOCKSTEP_LONG=1 pytest -q tests/central/server/test_strangers.py
 	LOCKSTEP_TRAINING_STORIES=100000 pytest -q tests/central/controllers/training -n auto --dist worksteal
+	LOCKSTEP_PLAN_STORIES=100000 pytest -q tests/central/controllers/job/test_plan_stories.py -n auto --dist worksteal
 	LOCKSTEP_REQUESTS=1000000 pytest -q tests/central/coordinator/test_hostile_requests.py
 mutants: install     ## change the deciding modules one by one; tests should fail (MUTANTS=number, SEED=)
 	python -m tests.mutation.run --mutants $(or $(MUTANTS),20) --seed $(or $(SEED),1)

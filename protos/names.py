@@ -64,3 +64,4 @@ SCHEDULER = "lockstep"
 AGENT_ACCOUNT = "lockstep-agent"
 NAMESPACE = "lockstep-system"
 AUDIENCE = "lockstep-central"  # of the agents' tokens, so that no other server accepts them
+COORDINATOR_AUDIENCE = "lockstep-coordinator"  # of the tokens of elastic Jobs' coordinators

@@ -18,6 +18,9 @@ from central.model.facts import (
     BatchFact,
     CommandGone,
     CommandSeen,
+    CoordinatorFact,
+    CoordinatorReported,
+    CoordinatorSilent,
     CronGone,
     CronSeen,
     FlowGone,
@@ -49,8 +52,10 @@ class BatchControllers:
         self.crons = CronJobController()
         self.flows = JobFlowController()
 
-    def apply(self, fact: BatchFact | JobSeen | JobGone) -> None:
+    def apply(self, fact: BatchFact | CoordinatorFact | JobSeen | JobGone) -> None:
         match fact:
+            case CoordinatorReported() | CoordinatorSilent():
+                self.jobs.coordinator_said(fact)
             case JobSeen():
                 self.jobs.seen(fact)
                 self._job_changed(fact.spec.namespace, fact.spec.name, fact.owner)
@@ -75,8 +80,10 @@ class BatchControllers:
             case TemplateGone():
                 self.flows.template_gone((fact.namespace, fact.name))
 
-    def discard(self, fact: BatchFact | JobSeen | JobGone) -> None:
+    def discard(self, fact: BatchFact | CoordinatorFact | JobSeen | JobGone) -> None:
         """The fact could not be applied: forgets its object, whose later facts start anew."""
+        if isinstance(fact, CoordinatorReported | CoordinatorSilent):
+            return  # the next report has all of it
         if isinstance(fact, JobSeen):
             self.jobs.gone((fact.spec.namespace, fact.spec.name))
             return

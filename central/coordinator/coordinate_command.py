@@ -8,8 +8,9 @@ import signal
 import ssl
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
+from typing import Any
 
 from central.controllers.training.membership import MembershipRules
 from central.controllers.training.stored_state import StoredState, UnreadableState
@@ -17,8 +18,10 @@ from central.coordinator.coordinator_app import CoordinatorApp, problem
 from central.coordinator.http_server import Authorize, HttpServer
 from central.coordinator.plan_file import PlanFile
 from central.coordinator.saving import Saving
+from central.coordinator.scheduler_link import SchedulerEndpoint, SchedulerLink
 from central.coordinator.state_store import CannotStore, FileStore, NoStore, StateStore
 from central.model import limits
+from central.model.decisions import SCHEDULER_ADDRESS, SCHEDULER_CA
 from central.server import argtypes
 from central.server.argtypes import add_flag as flag
 from protos.common import logs
@@ -28,6 +31,7 @@ _LOAD_TRIES = 30
 _PLAN_S = 0.25  # between two looks at the plan's file
 _PROBES = ("/healthz", "/readyz", "/metrics")
 _SHORTEST_TOKEN = 16
+SCHEDULER_TOKEN = "/var/run/secrets/lockstep/scheduler/token"
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -41,6 +45,10 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     flag(parser, "--tls-dir DIR", about, default="")
     about = "file:PATH (SQLite), or none: lost with the process"
     flag(parser, "--store STORE", about, type=store, default="none")
+    about = "folder with the scheduler's address and ca.crt: sizes come from there; none: there is no scheduler"
+    flag(parser, "--scheduler-dir DIR", about, default="")
+    about = "file with the token for the scheduler, which is bound to this pod"
+    flag(parser, "--scheduler-token-file FILE", about, default=SCHEDULER_TOKEN)
     about = "JSON file with the members to train with, read again when it changes; for runs without a scheduler"
     flag(parser, "--plan FILE", about, default="")
     for typed, about, least, default in (
@@ -145,10 +153,10 @@ async def _until_stopped(app: CoordinatorApp, saving: Saving, args: argparse.Nam
     writer = asyncio.create_task(saving.run())
     stopping = asyncio.create_task(stop.wait())
     ending = asyncio.create_task(_job_is_over(app, args.linger))
-    reading = asyncio.create_task(_follow(args.plan, app)) if args.plan else None
+    reading = [asyncio.create_task(one) for one in _plans(args, app)]
     await asyncio.wait((writer, stopping, ending), return_when=asyncio.FIRST_COMPLETED)
-    if reading is not None:
-        reading.cancel()
+    for each in reading:
+        each.cancel()
     if writer.done():
         if error := writer.exception():
             raise error
@@ -156,6 +164,20 @@ async def _until_stopped(app: CoordinatorApp, saving: Saving, args: argparse.Nam
     await saving.saved(2.0)
     writer.cancel()
     return int(ending.done() and not app.state.membership.is_done)
+
+
+def _plans(args: argparse.Namespace, app: CoordinatorApp) -> Iterator[Coroutine[Any, Any, None]]:
+    if args.plan:
+        yield _follow(args.plan, app)
+    if args.scheduler_dir:
+        folder, token = Path(args.scheduler_dir), Path(args.scheduler_token_file)
+        try:
+            address = (folder / SCHEDULER_ADDRESS).read_text("ascii").strip()
+            ca = (folder / SCHEDULER_CA).read_bytes()
+        except (OSError, ValueError) as error:
+            _LOG.warning("--scheduler-dir: %s; sizes follow those who join", error)
+            return
+        yield SchedulerLink(app, SchedulerEndpoint(address, ca, token)).run()
 
 
 async def _job_is_over(app: CoordinatorApp, linger_s: float) -> None:

@@ -71,6 +71,10 @@ class EmitWarning:
     native_version: str = ""  # of the PodGroup, as in GangSeen
 
 
+# Keys of the Secret of an elastic Job's coordinator: HOST:PORT, and a certificate in PEM.
+SCHEDULER_ADDRESS, SCHEDULER_CA = "scheduler-address", "scheduler-ca.crt"
+
+
 @dataclass(frozen=True, slots=True)
 class Create:
     """Create the object. An existing object with the same controller counts as success, because a request
@@ -82,7 +86,8 @@ class Create:
     body: Mapping[str, Any]
     renew: bool = False  # replace the body of an existing object
     keys: bool = False  # add a new SSH key pair if the object does not exist
-    certificate: tuple[str, ...] = ()  # add a token and a certificate for these names, as keys does
+    # Add a token, a certificate for these names, and where to find the scheduler, as keys does.
+    certificate: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

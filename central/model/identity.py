@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-Role = Literal["agent", "user"]
+Role = Literal["agent", "user", "coordinator"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,7 @@ class Identity:
     groups: tuple[str, ...] = ()
     extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
     expires: float = math.inf  # of the token, in seconds since 1970; inf: it does not say
+    pod_uid: str = ""  # of the pod that a coordinator's token is bound to; "" for other callers
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,6 +118,7 @@ class ElasticTask:
     hold_s: float | None = None  # least time between two changes that nobody else needs
     cost_s: float | None = None  # what a change of size costs the Job; None: not said
     yields: bool = True  # what others need may be taken from its surplus
+    coordinator: str = ""  # the task whose pod coordinates the members; empty: none
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from central.model.facts import (
     BindFailed,
     BudgetGone,
     BudgetSeen,
+    CoordinatorFact,
     EvictDone,
     Fact,
     GangGone,
@@ -100,6 +101,7 @@ HANDLERS: dict[type, Handler] = {
     RdmaUsed: lambda scheduler, fact: scheduler.device_usage.rdma.apply(scheduler.state, fact),
     **dict.fromkeys((HyperNodeSeen, HyperNodeGone), lambda s, fact: s.state.network.apply(fact)),
     **dict.fromkeys(
-        (JobSeen, JobGone, *get_args(BatchFact)), lambda s, fact: s.controllers.apply(fact)
+        (JobSeen, JobGone, *get_args(BatchFact), *get_args(CoordinatorFact)),
+        lambda s, fact: s.controllers.apply(fact),
     ),
 }

@@ -12,7 +12,9 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
+
+import grpc.aio
 
 from central.controllers.composite import new_scheduler
 from central.kube.decode import api_kinds
@@ -27,7 +29,7 @@ from central.kube.transport.access_review import AccessReviewer
 from central.kube.transport.http_client import Client, StatusError, Unreachable, connect
 from central.kube.transport.token_review import TokenReviewer
 from central.kube.write import default_queue
-from central.model.decisions import Decision
+from central.model.decisions import SCHEDULER_ADDRESS, SCHEDULER_CA, Decision
 from central.model.facts import Fact, NodeGone
 from central.model.json_types import Json
 from central.scheduler.scheduler import Scheduler
@@ -37,6 +39,8 @@ from central.server.grpc.auth import Authenticator
 from central.server.grpc.grpc_server import CannotStart, Server, serve
 from central.server.grpc.plans import PlannedDevices
 from central.server.grpc.query_service import QueryService
+from central.server.grpc.training_plans import PlanPublisher, TrainingPlans
+from central.server.grpc.training_service import TrainingService
 from central.server.history.allocations import AllocationLog
 from central.server.history.history_store import HistoryStore, HistoryUnusable
 from central.server.history.recorder import HistoryRecorder
@@ -89,9 +93,10 @@ def run(settings: Settings) -> int:
         labels = QueueLabels(settings.metrics_queues)
         counters = GangCounters(scheduler, labels.label)
         allocations = AllocationLog(scheduler) if settings.history is not None else None
-        on_cycle = partial(
-            _on_cycle, metrics, [each for each in (counters, allocations) if each is not None]
-        )
+        training = TrainingPlans()
+        publisher = PlanPublisher(training, scheduler)
+        observers = (publisher, counters, allocations)
+        on_cycle = partial(_on_cycle, metrics, [each for each in observers if each is not None])
         loop = Loop(scheduler, ready=ready, journal=journal, on_cycle=on_cycle)
         surveyor = Surveyor(loop)
         metrics.watch_loop(loop)
@@ -106,9 +111,9 @@ def run(settings: Settings) -> int:
         history = _open_history(settings)
         if settings.default_queue:
             default_queue.create_default_queue(client)
-        agents, plans, server = _serve_grpc(
-            settings, client, credentials, loop, stack, history=history
-        )
+        services = _services(settings, client, loop, history, _Training(training, election.term))
+        agents, plans = services.agents, services.plans
+        server = _serve_grpc(settings, client, credentials, services, stack)
         metrics.watch_connections(server.front)
         version = settings.kubernetes_version or _served_version(client, stopping)
         if version is None:
@@ -127,6 +132,7 @@ def run(settings: Settings) -> int:
             observe=partial(_observe, loop, agents),
             may_act=election.may_act,
             workers=settings.workers,
+            for_coordinators=_for_coordinators(settings, credentials),
         )
         stack.callback(parts.stop)
         ready.listed = parts.listed
@@ -149,36 +155,71 @@ def _election(
     return election
 
 
-def _serve_grpc(
+class _Training(NamedTuple):
+    plans: TrainingPlans
+    term: int  # of this leader
+
+
+class GrpcServices(NamedTuple):
+    agents: AgentService
+    plans: PlannedDevices
+    authenticator: Authenticator
+    adders: list[Callable[[grpc.aio.Server], None]]
+
+
+def _services(
     settings: Settings,
     client: Client,
-    credentials: tls.Credentials,
     loop: Loop,
-    stack: ExitStack,
-    *,
     history: HistoryStore | None,
-) -> tuple[AgentService, PlannedDevices, Server]:
+    training: _Training,
+) -> GrpcServices:
     plans = PlannedDevices()
     authenticator = Authenticator(TokenReviewer(client, settings.namespace))
     agents = AgentService(loop.put, authenticator, plans, settings.silent_after_s)
     loop.add_source(agents.silent)
+    coordinators = TrainingService(loop.put, authenticator, training.plans, training.term)
+    loop.add_source(coordinators.silent)
     usage = AllocationReports(history) if history is not None else None
     queries = QueryService(ClusterQueries(loop), authenticator, AccessReviewer(client), usage)
+    adders: list[Callable[[grpc.aio.Server], None]] = [
+        agents.add_to,
+        coordinators.add_to,
+        queries.add_to,
+    ]
+    return GrpcServices(agents, plans, authenticator, adders)
+
+
+def _serve_grpc(
+    settings: Settings,
+    client: Client,
+    credentials: tls.Credentials,
+    services: GrpcServices,
+    stack: ExitStack,
+) -> Server:
     server = serve(
         settings.listen,
         credentials,
-        [agents.add_to, queries.add_to],
-        authenticator,
+        services.adders,
+        services.authenticator,
         renew=lambda: _credentials(settings, client),
     )
     stack.callback(server.stop)
     log.info("serving gRPC on port %d; the API server is %s", server.port, client.server)
-    return agents, plans, server
+    return server
+
+
+def _for_coordinators(settings: Settings, credentials: tls.Credentials) -> Json:
+    service = f"{tls.names(settings.namespace)[2]}:{settings.listen.rpartition(':')[2]}"
+    return {
+        SCHEDULER_ADDRESS: settings.coordinators_connect or service,
+        SCHEDULER_CA: credentials.ca.decode(),
+    }
 
 
 def _on_cycle(
     metrics: Metrics,
-    observers: Sequence[GangCounters | AllocationLog],
+    observers: Sequence[GangCounters | AllocationLog | PlanPublisher],
     facts: Sequence[Fact],
     decisions: Sequence[Decision],
     seconds: float,

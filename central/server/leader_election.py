@@ -39,10 +39,16 @@ class LeaderElection:
         self._elect, self._every_s = elect, lease_s / 8
         holder = f"{pod or socket.gethostname()}_{uuid.uuid4().hex[:8]}"
         self._lease = Lease(client, namespace, holder, lease_s, pod=pod, clock=runtime.monotonic)
+        self._alone_since = int(runtime.time())
         self._labelled = not pod
         self._on_lost: Callable[[], None] = lambda: None
         self._ending = runtime.flag()
         self._thread = runtime.thread(self._run, "lease")
+
+    @property
+    def term(self) -> int:
+        """Grows with each leader. Without an election: the time at which this process became one."""
+        return self._lease.transitions if self._elect else self._alone_since
 
     def may_act(self) -> bool:
         return self._lease.held or not self._elect

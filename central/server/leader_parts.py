@@ -6,8 +6,9 @@ loop.run(parts.executor.submit, plans.publish)
 parts.stop()
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 
 from central.kube.decode.api_kinds import Kind
 from central.kube.transport import watch
@@ -32,12 +33,20 @@ class LeaderParts:
         observe: Callable[[Fact], None],
         may_act: Callable[[], bool],
         workers: int,
+        for_coordinators: Mapping[str, str] = MappingProxyType({}),
         runtime: Runtime = RUNTIME,
     ) -> None:
-        """observe: takes each fact of the watches. may_act: whether this replica leads for sure."""
+        """observe: takes each fact of the watches. may_act: whether this replica leads for sure.
+        for_coordinators: entries of the Secrets of elastic Jobs' coordinators."""
         self.watches = watch.start(kinds, client, observe, runtime=runtime)
         self.executor = DecisionExecutor(
-            client, loop.put, plans, workers, may_act=may_act, runtime=runtime
+            client,
+            loop.put,
+            plans,
+            workers,
+            may_act=may_act,
+            for_coordinators=for_coordinators,
+            runtime=runtime,
         )
         tickets, again = self.executor.tickets, partial(self.watches.list_again, "pods")
         self.audit = AssumptionAudit(client, loop, tickets, again, runtime)

@@ -37,6 +37,13 @@ class Settings:
         "address of the gRPC services for agents and users",
         type=argtypes.listen,
     )
+    coordinators_connect: str = _flag(
+        "--coordinators-connect HOST:PORT",
+        "",
+        "where the coordinators of elastic Jobs reach the gRPC services",
+        type=argtypes.listen,
+        shown="Service lockstep-central in the namespace",
+    )
     kubeconfig: str | None = _flag(
         "--kubeconfig FILE",
         None,

@@ -102,7 +102,8 @@ class LocalCluster:
         scheduler with extensions of one's own."""
         self.server = self.server or f"127.0.0.1:{free_port()}"
         command = [sys.executable, *program, "central", "--kubeconfig", str(self.kubeconfig)]
-        command += ["--tls-dir", str(self.tls), "--listen", self.server, *self._flags]
+        command += ["--tls-dir", str(self.tls), "--listen", self.server]
+        command += ["--coordinators-connect", self.server, *self._flags]
         with self.scheduler_log.open("ab") as output:
             self._scheduler = subprocess.Popen(
                 command,

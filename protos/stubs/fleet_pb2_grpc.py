@@ -149,6 +149,129 @@ class Fleet:
             _registered_method=True)
 
 
+class TrainingStub:
+    """Coordinator of an elastic Job -> scheduler. Every call carries a token that is bound to the coordinator's pod: the
+    pod decides which Job the call is about.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.Plan = channel.unary_unary(
+                '/lockstep.v1.Training/Plan',
+                request_serializer=protos_dot_stubs_dot_fleet__pb2.PlanRequest.SerializeToString,
+                response_deserializer=protos_dot_stubs_dot_fleet__pb2.PlanReply.FromString,
+                _registered_method=True)
+        self.Report = channel.unary_unary(
+                '/lockstep.v1.Training/Report',
+                request_serializer=protos_dot_stubs_dot_fleet__pb2.TrainingReport.SerializeToString,
+                response_deserializer=protos_dot_stubs_dot_fleet__pb2.TrainingAck.FromString,
+                _registered_method=True)
+
+
+class TrainingServicer:
+    """Coordinator of an elastic Job -> scheduler. Every call carries a token that is bound to the coordinator's pod: the
+    pod decides which Job the call is about.
+    """
+
+    def Plan(self, request, context):
+        """The members to train with. A long poll: returns when the version differs from the request's, or after wait_s.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Report(self, request, context):
+        """The coordinator's present state. Idempotent; also its heartbeat.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_TrainingServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'Plan': grpc.unary_unary_rpc_method_handler(
+                    servicer.Plan,
+                    request_deserializer=protos_dot_stubs_dot_fleet__pb2.PlanRequest.FromString,
+                    response_serializer=protos_dot_stubs_dot_fleet__pb2.PlanReply.SerializeToString,
+            ),
+            'Report': grpc.unary_unary_rpc_method_handler(
+                    servicer.Report,
+                    request_deserializer=protos_dot_stubs_dot_fleet__pb2.TrainingReport.FromString,
+                    response_serializer=protos_dot_stubs_dot_fleet__pb2.TrainingAck.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'lockstep.v1.Training', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('lockstep.v1.Training', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class Training:
+    """Coordinator of an elastic Job -> scheduler. Every call carries a token that is bound to the coordinator's pod: the
+    pod decides which Job the call is about.
+    """
+
+    @staticmethod
+    def Plan(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lockstep.v1.Training/Plan',
+            protos_dot_stubs_dot_fleet__pb2.PlanRequest.SerializeToString,
+            protos_dot_stubs_dot_fleet__pb2.PlanReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Report(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lockstep.v1.Training/Report',
+            protos_dot_stubs_dot_fleet__pb2.TrainingReport.SerializeToString,
+            protos_dot_stubs_dot_fleet__pb2.TrainingAck.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+
 class DeskStub:
     """User -> scheduler.
     """

@@ -17,6 +17,8 @@ from central.server.grpc.auth import Authenticator
 from central.server.grpc.connection_limits import Limits
 from central.server.grpc.plans import PlannedDevices
 from central.server.grpc.query_service import Queries, QueryService
+from central.server.grpc.training_plans import TrainingPlans
+from central.server.grpc.training_service import TrainingService
 from central.server.grpc.usage_query import UsageSource
 from central.server.grpc.visibility import Access
 from protos import wire
@@ -33,7 +35,7 @@ TOKENS: dict[str, Identity | AuthFailure] = {
 
 
 class TokenTable:
-    """The token "agent-NODE" is that of the node's agent."""
+    """The token "agent-NODE" is that of the node's agent, "coordinator-UID" that of a coordinator's pod."""
 
     def implausible(self, token: str, role: Role) -> str:
         return ""
@@ -42,6 +44,9 @@ class TokenTable:
         rejected = AuthFailure("the API server rejects the token")
         if token.startswith("agent-"):
             return Identity(AGENT, token.removeprefix("agent-"))
+        if token.startswith("coordinator-") and role == "coordinator":
+            uid = token.removeprefix("coordinator-")
+            return Identity("system:serviceaccount:team:default", pod_uid=uid)
         found = TOKENS.get(token, rejected)
         if role == "agent" and isinstance(found, Identity):
             return AuthFailure("only an agent may call this", authenticated=True)
@@ -70,12 +75,16 @@ class SchedulerServer:
         *,
         limits: Limits | None = None,
         usage: UsageSource | None = None,
+        term: int = 1,
     ) -> None:
         self.facts: list[Fact] = []
         self.plans = PlannedDevices()
         auth = Authenticator(reviewer or TokenTable())
         self.agents = AgentService(self.facts.append, auth, self.plans, silent_after_s)
+        self.training_plans = TrainingPlans()
+        self.training = TrainingService(self.facts.append, auth, self.training_plans, term, 1.0)
         services: list[Callable[[grpc.aio.Server], None]] = [self.agents.add_to]
+        services.append(self.training.add_to)
         if queries is not None:
             services.append(QueryService(queries, auth, access or EveryRight(), usage).add_to)
         self.server = grpc_server.serve("127.0.0.1:0", credentials(), services, auth, limits=limits)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
-from central.controllers.job import job_podgroup, plugins, pod_manifest
+from central.controllers.job import job_podgroup, planned_leave, plugins, pod_manifest
 from central.controllers.job.job import Job, ObjectRef
 from central.controllers.job.pod_tally import ENDED, PodTally
 from central.controllers.job.state_machine import ACTIVE
@@ -57,7 +57,8 @@ def _reconcile_active(
 ) -> Iterator[Decision]:
     """An active Job has a PodGroup, the objects of its plugins and volumes and, once it is admitted, the pods
     of the tasks that may start."""
-    yield from _delete_pods(job, _unwanted_pods(job), "no longer part of the Job", now)
+    unwanted = planned_leave.ready(job, _unwanted_pods(job), now)
+    yield from _delete_pods(job, unwanted, "no longer part of the Job", now)
     tasks = startable_tasks(job, counts)
     if gang is None or gang.object is None:
         manifest = partial(job_podgroup.manifest, job.spec, tasks)

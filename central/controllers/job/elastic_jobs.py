@@ -36,4 +36,5 @@ def resize(jobs: JobStore, asked: Resize) -> None:
     job = jobs.by_group.get(asked.key[:2])
     if job is not None:
         job.resize = RequestedSize(asked.members, asked.why)
+        job.leave_s = asked.leave_s
         jobs.changed[job.key] = None

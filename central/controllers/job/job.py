@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from central.controllers.job.state_machine import ACTIVE
-from central.model.facts import Answered, JobSeen, PodSeen
+from central.model.facts import Answered, CoordinatorReported, JobSeen, PodSeen
 from central.model.jobspec import JobSpec, JobStatus, TaskSpec, group_name, pod_name, with_members
 
 WATCH_TIMEOUT_S = 30.0  # a call whose effect the watch has not shown by then is repeated
@@ -19,6 +19,7 @@ _OBSERVED = (
     "_sized",
     "_sized_by",
     "elastic_view",
+    "reported",
 )  # no decision changes them
 _SEEN_LATER = ("Pod", "PodGroup", "PersistentVolumeClaim")
 
@@ -62,6 +63,8 @@ class Job:
         "gang_reason",
         "in_flight",
         "is_new",
+        "leave_by",
+        "leave_s",
         "lost",
         "lost_by_task",
         "objects",
@@ -70,6 +73,7 @@ class Job:
         "pods",
         "queued_at",
         "refused",
+        "reported",
         "requeue_at",
         "resize",
         "seen",
@@ -115,6 +119,9 @@ class Job:
         self.queued_at: float | None = None  # the requeue_at that JobStore's heap has
         self.is_new = True  # not reconciled yet
         self.resize: RequestedSize | None = None  # not written yet
+        self.reported: CoordinatorReported | None = None  # None: its coordinator is silent
+        self.leave_s = 0.0  # how long a member that leaves by plan may take until it is deleted
+        self.leave_by: dict[str, float] = {}  # those that do, by pod uid
         self.elastic_view: tuple[object, Any] = (None, None)  # of elastic_jobs.py
         self._desired_pods: dict[str, tuple[TaskSpec, int]] = {}
         self._desired_by: JobSpec | None = None  # the spec that _desired_pods was computed from

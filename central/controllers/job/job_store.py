@@ -8,7 +8,7 @@ from central.controllers.job.job import Job, RequestedAction
 from central.controllers.job.rate_limit import StatusRateLimiter
 from central.controllers.job.state_machine import TARGETED
 from central.model.decisions import Create, Decision, Delete, Patch, SetStatus
-from central.model.facts import Answered, JobSeen, PodSeen
+from central.model.facts import Answered, CoordinatorFact, CoordinatorReported, JobSeen, PodSeen
 from central.model.jobspec import ACTIONS
 
 Key = tuple[str, str]  # namespace and name
@@ -20,6 +20,7 @@ class JobStore:
         self.by_name: dict[Key, Job] = {}
         self.by_group: dict[Key, Job] = {}  # by PodGroup name
         self.elastic: dict[Key, Job] = {}  # with an elastic task
+        self.replanned: set[Key] = set()  # Jobs whose coordinator's plan may have changed
         self.owned: dict[str, dict[Key, Job]] = {}  # by their controller's uid
         self.changed: dict[Key, None] = {}  # since their last reconciliation
         self.unadmitted: dict[Key, Job] = {}  # waiting for admission by their queues
@@ -61,6 +62,8 @@ class JobStore:
     def gone(self, key: Key) -> None:
         job = self.by_name.pop(key, None)
         if job is not None:
+            if (elastic := job.seen.spec.elastic) is not None and elastic.coordinator:
+                self.replanned.add(key)
             self.by_group.pop((key[0], job.group), None)
             if (others := self.owned.get(job.seen.owner)) is not None:
                 others.pop(key, None)
@@ -121,6 +124,12 @@ class JobStore:
         job.commands.append(RequestedAction(action, why, uid))
         self.changed[key] = None
         return ""
+
+    def coordinator_said(self, fact: CoordinatorFact) -> None:
+        job = self.by_name.get((fact.namespace, fact.name))
+        if job is not None and job.spec.uid == fact.uid:
+            job.reported = fact if isinstance(fact, CoordinatorReported) else None
+            self.changed[job.key] = None
 
     # --- for reconcile -----------------------------------------------------------
 

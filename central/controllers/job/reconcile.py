@@ -48,6 +48,8 @@ def decide(context: JobContext, now: float) -> list[Decision]:
     decisions: list[Decision] = []
     for job in looked_at:
         decisions += _contained(context, job, now)
+        if (elastic := job.seen.spec.elastic) is not None and elastic.coordinator:
+            jobs.replanned.add(job.key)
     return decisions
 
 

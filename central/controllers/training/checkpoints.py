@@ -33,6 +33,7 @@ class Checkpoint:
     digests: dict[int, tuple[str, int]] = field(default_factory=dict)  # digest and bytes, by rank
     data: Any = None  # the position in the data
     told_data: bool = False
+    completed_at: float | None = None  # by the present coordinator's clock; None: by an earlier one
 
     @property
     def missing(self) -> int:
@@ -114,6 +115,7 @@ class Checkpoints:
 
     def _complete(self, now: float, one: Checkpoint) -> None:
         del self._open[one.name]
+        one.completed_at = now
         self.complete.append(one)
         self.last_took_s = now - one.began
         del self.complete[:-KEEP]
@@ -128,6 +130,13 @@ class Checkpoints:
 
     def _find(self, name: str) -> Checkpoint | None:
         return next((one for one in self.complete if one.name == name), None)
+
+    def newest(self) -> tuple[str, float] | None:
+        """Name and time of the newest complete one; None: there is none, or its time is not known."""
+        newest = self.complete[-1] if self.complete else None
+        if newest is None or newest.completed_at is None:
+            return None
+        return newest.name, newest.completed_at
 
     def latest(self) -> Json | None:
         if not self.complete:

@@ -31,6 +31,12 @@ class Place:
     uid: str = ""
     ended: bool = False
 
+    def ends(self, uid: str) -> bool:
+        """Whether the pod with this uid runs no more: it has ended, or another one has its number."""
+        if self.uid and uid and self.uid != uid:
+            return True
+        return self.ended
+
 
 @dataclass(frozen=True, slots=True)
 class SizePlan:

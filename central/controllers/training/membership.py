@@ -266,7 +266,7 @@ class Membership:
                 one.heard = now
             silent = now - one.heard
             place = self.plan.places.get(member) if self.plan else None
-            ended = place is not None and place.ended and place.uid in ("", one.process.uid)
+            ended = place is not None and place.ends(one.process.uid)
             lost = silent >= self.rules.silent_s or (ended and silent >= self.rules.ended_s)
             if lost or self._is_stuck(now, member):
                 self._lose(member)

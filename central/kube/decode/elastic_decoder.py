@@ -33,6 +33,7 @@ def elastic_task(job: JobSpec) -> ElasticTask | None:
         _seconds(options.hold, f"{field}: --hold") if options.hold else None,
         _cost(annotations),
         _yields(annotations),
+        options.coordinator,
     )
 
 

@@ -45,6 +45,7 @@ class Lease:
         self._before_us = f"{pod}_" if pod else ""  # until we hold the Lease
         self._meta = {"name": NAME, "namespace": namespace}
         self._path = f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace)}/leases"
+        self.transitions = 0  # of the Lease when it became ours: grows with each holder
         self._until = float("-inf")
         self._seen: tuple[object, ...] = ()  # what the other holder wrote last, and when we saw it
         self._seen_at = 0.0
@@ -70,11 +71,13 @@ class Lease:
             written = self._call("PUT", f"{self._path}/{NAME}", body)
         if written.status == 409:  # another replica was faster
             return False
-        if self._read(written)["spec"].get("holderIdentity") != self._holder:
+        spec = self._read(written)["spec"]
+        if spec.get("holderIdentity") != self._holder:
             raise Unreachable(
                 f"{self._client.server}: the answer is not the Lease that was written"
             )
         self._before_us = ""
+        self.transitions = int(spec.get("leaseTransitions") or 0)
         self.other_holder, self._until = "", asked_at + HELD * self._lease_s
         return True
 

@@ -2,12 +2,14 @@
 which tokens are worth one.
 
 An agent is the ServiceAccount lockstep-agent in our namespace, with a token for our audience that is bound
-to a pod. It may report for the node of that pod, which the API server names.
+to a pod. It may report for the node of that pod, which the API server names. A coordinator has a token of an
+audience of its own that is bound to a pod.
 """
 
 import logging
 import math
 import time
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -22,6 +24,7 @@ log = logging.getLogger(__name__)
 
 POD = BY_KIND["Pod"]
 
+_AUDIENCES: dict[Role, str] = {"agent": names.AUDIENCE, "coordinator": names.COORDINATOR_AUDIENCE}
 _PATH = "/apis/authentication.k8s.io/v1/tokenreviews"
 _POD = "authentication.kubernetes.io/pod-name"
 _POD_UID = "authentication.kubernetes.io/pod-uid"
@@ -41,8 +44,8 @@ class TokenReviewer:
         self._account = f"system:serviceaccount:{namespace}:{names.AGENT_ACCOUNT}"
 
     def implausible(self, token: str, role: Role) -> str:
-        """Why the API server would surely reject the token; "" if it may accept it. An agent's token is a JSON
-        Web Token with our audience. Users' tokens may have another form, which says nothing."""
+        """Why the API server would surely reject the token; "" if it may accept it. The tokens of agents
+        and coordinators are JSON Web Tokens with our audiences. Users' tokens may have another form, which says nothing."""
         if len(token) > token_claims.LONGEST or not token.isascii() or not token.isprintable():
             return "the token is no bearer token"
         if role == "user" and not token_claims.is_jwt(token):
@@ -55,14 +58,20 @@ class TokenReviewer:
             return REJECTED
         if role == "user":
             return ""
-        if names.AUDIENCE not in claims.audiences:
+        if _AUDIENCES[role] not in claims.audiences:
             return REJECTED
         return "" if claims.subject else "the token names no account"
 
     def review(self, token: str, role: Role) -> ReviewResult:
         """Blocks for one or two requests."""
         try:
-            found = self._agent(token) if role == "agent" else self._user(token)
+            match role:
+                case "agent":
+                    found = self._agent(token)
+                case "coordinator":
+                    found = self._coordinator(token)
+                case "user":
+                    found = self._user(token)
         except Unreachable as error:
             log.debug("could not review a token: %s", error)
             return UNREACHABLE
@@ -84,6 +93,17 @@ class TokenReviewer:
             return AuthFailure("the token is not bound to a pod", authenticated=True)
         node = self._node_of(pod, uid)
         return node if isinstance(node, AuthFailure) else _identity(user, token, node)
+
+    def _coordinator(self, token: str) -> ReviewResult:
+        """Of any account: which Job the pod speaks for is decided by who knows the Jobs' pods."""
+        status = self._review(token, names.COORDINATOR_AUDIENCE)
+        if isinstance(status, AuthFailure):
+            return status
+        user = status["user"]
+        uid = next(iter((user.get("extra") or {}).get(_POD_UID) or ()), "")
+        if not uid:
+            return AuthFailure("the token is not bound to a pod", authenticated=True)
+        return replace(_identity(user, token), pod_uid=str(uid))
 
     def _node_of(self, pod: str, uid: str) -> str | AuthFailure:
         reply = self._client.request("GET", POD.path(self._namespace, pod))

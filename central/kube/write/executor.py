@@ -19,8 +19,9 @@ Design: docs/design/0047-one-answer.md
 
 import logging
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Protocol
 
 from central.kube.transport.http_client import Client
@@ -73,9 +74,12 @@ class DecisionExecutor:
         retry_for_s: float = RETRY_FOR_S,
         *,
         may_act: Callable[[], bool] = lambda: True,
+        for_coordinators: Mapping[str, str] = MappingProxyType({}),
         runtime: Runtime = RUNTIME,
     ) -> None:
-        """may_act: false as soon as another replica may be the leader; then no request is begun."""
+        """may_act: false as soon as another replica may be the leader; then no request is begun.
+        for_coordinators: entries of the Secrets of coordinators."""
+        self._for_coordinators = for_coordinators
         self.tickets = Tickets(inbox, runtime)
         self._client = client
         self._runtime = runtime
@@ -157,7 +161,7 @@ class DecisionExecutor:
             case Evict():
                 return self._evictor.evict(decision)
             case _:
-                return objects_writer.execute(self._client, decision)
+                return objects_writer.execute(self._client, decision, self._for_coordinators)
 
     def _bind(self, decision: Bind) -> BindDone | BindFailed:
         if decision.claims and (why := self._volume_binder.bind_volumes(decision)):

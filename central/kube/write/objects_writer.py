@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from central.kube.resource_paths import BY_KIND
@@ -17,11 +18,15 @@ JSON_PATCH = "application/json-patch+json"
 GONE = "the object is gone"
 
 
-def execute(client: Client, decision: ObjectDecision) -> Answered:
-    """Raises Retry."""
+def execute(
+    client: Client,
+    decision: ObjectDecision,
+    for_coordinators: Mapping[str, str] = MappingProxyType({}),
+) -> Answered:
+    """for_coordinators: entries of the Secrets of coordinators. Raises Retry."""
     match decision:
         case Create():
-            return _create(client, decision)
+            return _create(client, decision, for_coordinators)
         case Delete():
             return _delete(client, decision)
         case SetStatus():
@@ -40,7 +45,7 @@ def _answered(decision: ObjectDecision, why: str = "", code: int = 0, uid: str =
     return Answered(verb, kind, namespace, name, why=why, uid=uid, code=code)
 
 
-def _create(client: Client, decision: Create) -> Answered:
+def _create(client: Client, decision: Create, for_coordinators: Mapping[str, str]) -> Answered:
     resource = BY_KIND[decision.kind]
     body = {"apiVersion": resource.api_version, "kind": decision.kind, **decision.body}
     path = resource.path(decision.namespace)
@@ -50,6 +55,8 @@ def _create(client: Client, decision: Create) -> Answered:
         if not reply.ok:
             return _secret_outcome(decision, reply)
         body["stringData"] = {**(body.get("stringData") or {}), **_generated(decision)}
+        if decision.certificate:
+            body["stringData"] |= for_coordinators
     reply = call(client, "POST", path, body)
     if decision.kind == "Secret":
         return _secret_outcome(decision, reply)

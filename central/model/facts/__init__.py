@@ -10,6 +10,8 @@ from central.model.facts.gang_facts import GangGone, GangSeen, Pairs, Roles, Sub
 from central.model.facts.job_facts import (
     CommandGone,
     CommandSeen,
+    CoordinatorReported,
+    CoordinatorSilent,
     CronGone,
     CronSeen,
     FlowGone,
@@ -65,6 +67,9 @@ __all__ = [
     "BudgetSeen",
     "CommandGone",
     "CommandSeen",
+    "CoordinatorFact",
+    "CoordinatorReported",
+    "CoordinatorSilent",
     "CronGone",
     "CronSeen",
     "EvictDone",
@@ -121,6 +126,8 @@ BatchFact = (
     | TemplateGone
 )
 
+CoordinatorFact = CoordinatorReported | CoordinatorSilent
+
 # Facts that change the order of gangs and their quotas.
 Rule = QueueSeen | QueueGone | NamespaceSeen | NamespaceGone | PrioritySeen | PriorityGone
 
@@ -148,6 +155,7 @@ Fact = (
     | BindFailed
     | EvictDone
     | BatchFact
+    | CoordinatorFact
     | JobSeen
     | JobGone
     | Answered

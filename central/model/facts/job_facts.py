@@ -139,3 +139,24 @@ class TemplateSeen:
 class TemplateGone:
     namespace: str
     name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorReported:
+    """What the coordinator of an elastic Job says, when it changed. uid: of the Job."""
+
+    namespace: str
+    name: str
+    uid: str
+    generation: int  # of the Job's members that the coordinator follows
+    training: tuple[int, ...]  # members that train, or that the others still wait for
+    checkpoint: float | None = None  # when the newest one was complete, in seconds since 1970
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorSilent:
+    """Nothing was heard of it for a while: nobody waits for it."""
+
+    namespace: str
+    name: str
+    uid: str

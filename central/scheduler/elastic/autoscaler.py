@@ -10,10 +10,11 @@ nothing changed since the last decision there is no cost.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from math import inf
 
 from central.scheduler.elastic import leavers, needs, pools
-from central.scheduler.elastic.elastic_gang import ElasticGang, Resize, with_more
+from central.scheduler.elastic.elastic_gang import LEAVE_FOR_NEEDS_S, ElasticGang, Resize, with_more
 from central.scheduler.elastic.leavers import Seat
 from central.scheduler.elastic.needs import Need
 from central.scheduler.elastic.resize_history import ResizeHistory
@@ -151,7 +152,8 @@ class Autoscaler:
         for index, pods in sorted(plan.leaving.items()):
             donor = donors[index]
             going = self._whole_steps(context, donor, pods, now)
-            yield self._shrunk(donor, going, f"room for {plan.for_whom[index]}")
+            shrunk = self._shrunk(donor, going, f"room for {plan.for_whom[index]}")
+            yield replace(shrunk, leave_s=LEAVE_FOR_NEEDS_S)
 
     def _whole_steps(
         self, context: PreemptionContext, donor: ElasticGang, pods: Sequence[Pod], now: float

@@ -10,6 +10,8 @@ from central.scheduler.inventory.pods import Pod
 from central.scheduler.state.gangs import Gang, GangKey
 
 COST_S = 30.0  # of a change of size, where the Job does not say
+LEAVE_S = 30.0  # how long its coordinator may take to let members go
+LEAVE_FOR_NEEDS_S = 5.0  # the same if others wait for their seats
 
 
 @dataclass(slots=True, eq=False)
@@ -34,7 +36,7 @@ class ElasticGang:
             if part is None or part.task != task.task:
                 continue
             used.add(part.index)
-            found.ending |= pod.seen.phase == "Succeeded"
+            found.ending |= pod.seen.phase == "Succeeded" and part.index in found.members
             if pod.node and pod.alive and not pod.leaving and part.index in found.members:
                 found.placed[part.index] = pod
         found.used = frozenset(used)
@@ -87,6 +89,7 @@ class Resize:
     members: tuple[int, ...]
     why: str
     leaving: tuple[Pod, ...] = ()
+    leave_s: float = LEAVE_S
 
 
 def with_more(members: Collection[int], used: Collection[int], more: int, most: int) -> set[int]:

@@ -45,6 +45,7 @@ class GuardedCall:
     role: Role
     message: type[Message]
     method: Method
+    unfit: Callable[[Identity], str] = lambda caller: ""  # why a known caller may not call it
 
 
 class CallRefused(Exception):
@@ -84,7 +85,7 @@ class Authenticator:
     ) -> Callable[[AsyncIterator[bytes], Context], Awaitable[bytes]]:
         async def guarded(messages: AsyncIterator[bytes], context: Context) -> bytes:
             try:
-                caller = await self._caller(call.role, context)
+                caller = await self._caller(call, context)
                 request = await self._read(call.message, messages)
                 return (await call.method(request, caller, context)).SerializeToString()
             except CallRefused as refused:
@@ -101,22 +102,25 @@ class Authenticator:
 
         return guarded
 
-    async def _caller(self, role: Role, context: Context) -> Identity:
+    async def _caller(self, call: GuardedCall, context: Context) -> Identity:
         """Raises CallRefused unless the call's token is valid for the role."""
+        role = call.role
         port = _port(context)
         token = bearer_token(context.invocation_metadata())
         if not token:
             raise self._refused(context, NO_TOKEN)
         connections = self.connections
         owner = connections.owner(port) if connections else None
-        vouched = role == "agent" and owner is not None and owner.is_agent
+        vouched = role == "agent" and owner is not None and owner.role == "agent"
         answer = await self._tokens.identify(token, role, self._peer(context), vouched=vouched)
         if isinstance(answer, AuthFailure):
             raise self._refused(context, answer)
         if role == "agent" and not answer.node:
             raise self.forbidden(context, answer, "only an agent may call this")
+        if why := call.unfit(answer):
+            raise self.forbidden(context, answer, why)
         if connections:
-            connections.admit(port, Owner(answer.user, answer.node))
+            connections.admit(port, Owner(answer.user, answer.node, answer.pod_uid))
         return answer
 
     async def _read(self, kind: type[Message], messages: AsyncIterator[bytes]) -> Message:

@@ -8,6 +8,8 @@ handshakes and slow writers take nothing from callers that are known, and agents
 from collections import Counter
 from dataclasses import dataclass, field
 
+from central.model.identity import Role
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -22,8 +24,10 @@ class Limits:
     fair: int = 16  # unknown ones of a peer that have this chance if there are too many in all
     per_agent: int = 8  # of one node
     per_user: int = 16
+    per_coordinator: int = 4
     agents: int = 20_000
     users: int = 1_000
+    coordinators: int = 4_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +35,12 @@ class Owner:
     """Whose a known connection is."""
 
     user: str
-    node: str = ""  # of an agent; "" for users
+    node: str = ""  # of an agent
+    pod_uid: str = ""  # of a coordinator
 
     @property
-    def is_agent(self) -> bool:
-        return bool(self.node)
+    def role(self) -> Role:
+        return "agent" if self.node else "coordinator" if self.pod_uid else "user"
 
 
 @dataclass(slots=True)
@@ -52,7 +57,7 @@ class ConnectionTable:
     _owner: dict[int, Owner] = field(default_factory=dict)
     _owned: dict[Owner, dict[int, None]] = field(default_factory=dict)  # oldest first
     _refused: Counter[int] = field(default_factory=Counter)
-    _known: Counter[bool] = field(default_factory=Counter)  # by Owner.is_agent
+    _known: Counter[Role] = field(default_factory=Counter)
 
     def accept(self, connection: int, peer: str, now: float) -> list[int]:
         """A new connection. Among too many of its peer it takes the place of the oldest one, and among too
@@ -104,18 +109,29 @@ class ConnectionTable:
         if self._owner.get(connection) == owner or not self._has(connection):
             return []
         self.forget(connection)
-        most = self.limits.agents if owner.is_agent else self.limits.users
+        each, most = self._allowed(owner.role)
         mine = self._owned.get(owner, {})
         closing = []
-        if len(mine) >= (self.limits.per_agent if owner.is_agent else self.limits.per_user):
+        if len(mine) >= each:
             closing.append(next(iter(mine)))
             self.forget(closing[0])
-        elif self._known[owner.is_agent] >= most:
+        elif self._known[owner.role] >= most:
             return [connection]
         self._owned.setdefault(owner, {})[connection] = None
         self._owner[connection] = owner
-        self._known[owner.is_agent] += 1
+        self._known[owner.role] += 1
         return closing
+
+    def _allowed(self, role: Role) -> tuple[int, int]:
+        """Connections of one caller, and of all callers of the role."""
+        limits = self.limits
+        match role:
+            case "agent":
+                return limits.per_agent, limits.agents
+            case "coordinator":
+                return limits.per_coordinator, limits.coordinators
+            case "user":
+                return limits.per_user, limits.users
 
     def refuse(self, connection: int) -> list[int]:
         """A call on the connection has shown no valid token."""
@@ -153,7 +169,7 @@ class ConnectionTable:
             _count_down(self._per_peer, found[1])
             self._silent.pop(connection, None)
         if (owner := self._owner.pop(connection, None)) is not None:
-            self._known[owner.is_agent] -= 1
+            self._known[owner.role] -= 1
             mine = self._owned[owner]
             del mine[connection]
             if not mine:
@@ -161,11 +177,8 @@ class ConnectionTable:
 
     def counts(self) -> dict[str, int]:
         """Connections by state."""
-        return {
-            "unknown": len(self._unknown),
-            "agent": self._known[True],
-            "user": self._known[False],
-        }
+        roles: tuple[Role, ...] = ("agent", "user", "coordinator")
+        return {"unknown": len(self._unknown), **{role: self._known[role] for role in roles}}
 
     def _has(self, connection: int) -> bool:
         return connection in self._unknown or connection in self._owner

@@ -68,7 +68,7 @@ class Front:
     def __init__(self, listen: str, limits: Limits) -> None:
         """Raises OSError."""
         self.target = 0
-        _allow_files(3 * (limits.agents + limits.users) + limits.unknown)
+        _allow_files(3 * (limits.agents + limits.users + limits.coordinators) + limits.unknown)
         self._listener = _listen(listen)
         self.port = int(self._listener.getsockname()[1])
         self._selector = selectors.DefaultSelector()
@@ -141,7 +141,7 @@ class Front:
             self._wake()
 
     def counts(self) -> dict[str, int]:
-        """Connections by state: unknown, agent, user."""
+        """Connections by state: unknown, agent, user, coordinator."""
         with self._lock:
             return self._table.counts()
 

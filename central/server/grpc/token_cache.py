@@ -46,6 +46,8 @@ LANES: dict[Role, LaneLimits] = {
     # After a restart of the scheduler all agents are unknown, and behind a NAT they may be one peer.
     "agent": LaneLimits(16, 5_000, Rate(50.0, 256), Rate(300.0, 5_000)),
     "user": LaneLimits(4, 64, Rate(1.0, 10), Rate(20.0, 60)),
+    # After a restart of the scheduler all coordinators are unknown.
+    "coordinator": LaneLimits(4, 1_000, Rate(5.0, 64), Rate(50.0, 1_000)),
 }
 VOUCHED = Rate(0.2, 4)
 BUSY = AuthFailure("too many unknown tokens are being reviewed; try again later", busy=True)
@@ -77,7 +79,7 @@ class TokenCache:
     ) -> None:
         self._reviewer = reviewer
         self._times = times or CacheTimes()
-        self._known: dict[Role, dict[Key, _Known]] = {"agent": {}, "user": {}}
+        self._known: dict[Role, dict[Key, _Known]] = {role: {} for role in LANES}
         self._rejected: dict[Key, tuple[float, AuthFailure]] = {}
         self._lanes = {role: _Lane(each, role) for role, each in (lanes or LANES).items()}
         self._renewals = ThreadPoolExecutor(8, thread_name_prefix="review-known")

@@ -25,7 +25,7 @@ def test_a_peer_has_few_unknown_connections() -> None:
     made = table()
     assert [accepted(made, number, "a", 0.0) for number in range(5)] == [[], [], [], [3], [4]]
     assert made.accept(5, "b", 0.0) == []  # another peer is not concerned
-    assert made.counts() == {"unknown": 4, "agent": 0, "user": 0}
+    assert made.counts() == {"unknown": 4, "agent": 0, "user": 0, "coordinator": 0}
 
 
 def test_a_connection_that_had_its_chance_gives_way() -> None:
@@ -90,7 +90,7 @@ def test_a_caller_keeps_its_newest_connections() -> None:
     for number in range(3):
         made.accept(number, str(number), 0.0)
     assert [made.admit(number, JANE) for number in range(3)] == [[], [], [0]]
-    assert made.counts() == {"unknown": 0, "agent": 0, "user": 2}
+    assert made.counts() == {"unknown": 0, "agent": 0, "user": 2, "coordinator": 0}
 
 
 def test_users_take_no_places_of_agents() -> None:

@@ -126,7 +126,8 @@ def test_a_callers_oldest_connection_gives_way(front: Front, behind: Behind) -> 
         for client in clients:
             admitted(front, behind, client, Owner("agent", "n1"))
         assert clients[0].recv(1) == b""
-        assert front.counts() == {"unknown": 0, "agent": LIMITS.per_agent, "user": 0}
+        there = {"unknown": 0, "agent": LIMITS.per_agent, "user": 0, "coordinator": 0}
+        assert front.counts() == there
     finally:
         for client in clients:
             client.close()

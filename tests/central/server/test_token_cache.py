@@ -40,7 +40,7 @@ class Reviewer:
 def cache(
     reviewer: Reviewer, times: CacheTimes | None = None, lane: LaneLimits = WIDE
 ) -> TokenCache:
-    return TokenCache(reviewer, times, {"agent": lane, "user": lane})
+    return TokenCache(reviewer, times, {"agent": lane, "user": lane, "coordinator": lane})
 
 
 def ran(story: Coroutine[Any, Any, None]) -> None:

@@ -6,14 +6,18 @@ Design: docs/design/0059-coordinator.md
 
 from central.controllers.job.plugins import hosts, pod_edits, torchrun_env
 from central.controllers.job.plugins.plugin_api import BadArgument, PluginObject, owned_object
+from central.model.decisions import SCHEDULER_ADDRESS, SCHEDULER_CA
 from central.model.jobspec import JobSpec, TaskSpec
 from central.model.json_types import Json
+from protos.names import COORDINATOR_AUDIENCE
 
 PORT = 28700
 PATH = "/etc/lockstep/coordinator"  # mount path of the credentials
 _VOLUME = "lockstep-coordinator"
 _MEMBERS_FILES = ("token", "ca.crt")
-_COORDINATORS_FILES = ("token", "tls.crt", "tls.key")
+_COORDINATORS_FILES = ("token", "tls.crt", "tls.key", SCHEDULER_ADDRESS, SCHEDULER_CA)
+_TOKEN_VOLUME, _TOKEN_PATH = "lockstep-scheduler", "/var/run/secrets/lockstep/scheduler"
+_TOKEN_S = 3600  # the kubelet renews it when four fifths have passed
 
 
 def check(job: JobSpec, name: str, elastic: TaskSpec) -> None:
@@ -54,14 +58,17 @@ def _secret(job: JobSpec) -> str:
 def _mounted(job: JobSpec, pod: Json, files: tuple[str, ...]) -> Json:
     items = [{"key": file, "path": file} for file in files]
     source = {"secretName": _secret(job), "items": items, "defaultMode": 0o444}
+    if SCHEDULER_CA in files:
+        source["optional"] = True  # Secrets of earlier versions lack it
     pod = pod_edits.volume(pod, {"name": _VOLUME, "secret": source})
     return pod_edits.containers(pod, pod_edits.mount(_VOLUME, PATH))
 
 
 def coordinator(job: JobSpec, elastic: TaskSpec, store: str, pod: Json) -> Json:
     """The first container runs `lockstep coordinate`, unless it has a command."""
-    pod = _mounted(job, pod, _COORDINATORS_FILES)
+    pod = _with_token(_mounted(job, pod, _COORDINATORS_FILES))
     first, *others = pod["spec"]["containers"]
+    first = pod_edits.mount(_TOKEN_VOLUME, _TOKEN_PATH)(first)
     if not first.get("command") and not first.get("args"):
         first = {**first, "command": ["lockstep", "coordinate", *_arguments(job, elastic, store)]}
     first = pod_edits.port("coordinator", PORT)(first)
@@ -69,6 +76,14 @@ def coordinator(job: JobSpec, elastic: TaskSpec, store: str, pod: Json) -> Json:
         probe = {"httpGet": {"path": "/readyz", "port": PORT, "scheme": "HTTPS"}}
         first = {**first, "readinessProbe": probe}
     return pod_edits.spec(pod, containers=[first, *others])
+
+
+def _with_token(pod: Json) -> Json:
+    """By it the scheduler knows which pod speaks, and so for which Job. The API server does not accept it."""
+    token = {"audience": COORDINATOR_AUDIENCE, "expirationSeconds": _TOKEN_S, "path": "token"}
+    sources = [{"serviceAccountToken": token}]
+    projected = {"sources": sources, "defaultMode": 0o444}
+    return pod_edits.volume(pod, {"name": _TOKEN_VOLUME, "projected": projected})
 
 
 def _arguments(job: JobSpec, elastic: TaskSpec, store: str) -> list[str]:
@@ -82,6 +97,7 @@ def _arguments(job: JobSpec, elastic: TaskSpec, store: str) -> list[str]:
         f"--least={given.least}",
         f"--most={given.most}",
         f"--store={store}",
+        f"--scheduler-dir={PATH}",
     ]
 
 

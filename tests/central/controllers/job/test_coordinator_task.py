@@ -64,7 +64,12 @@ def test_the_coordinators_pod_runs_it() -> None:
         "--store=file:/state/q.db",
     } <= {*container["command"]}
     assert "LOCKSTEP_MEMBER" not in {one["name"] for one in container.get("env") or ()}
-    assert files(made) == {"token", "tls.crt", "tls.key"}
+    assert files(made) == {"token", "tls.crt", "tls.key", "scheduler-address", "scheduler-ca.crt"}
+    (token,) = (one for one in made["spec"]["volumes"] if one["name"] == "lockstep-scheduler")
+    (source,) = token["projected"]["sources"]
+    assert source["serviceAccountToken"]["audience"] == "lockstep-coordinator"
+    mounts = {one["mountPath"] for one in container["volumeMounts"]}
+    assert "/var/run/secrets/lockstep/scheduler" in mounts
 
 
 def test_a_command_of_its_own_stays() -> None:

@@ -1,0 +1,103 @@
+"""What the coordinator of an elastic Job is told: which members the Job has, where their pods are, and who leaves by
+when.
+
+Design: docs/design/0085-plan-to-coordinator.md
+"""
+
+from dataclasses import dataclass
+
+from central.controllers.job.job import Job
+from central.controllers.job.job_store import JobStore
+from central.controllers.job.pod_tally import ENDED
+from central.controllers.job.state_machine import ACTIVE
+from central.model.facts import PodSeen
+from central.model.jobspec import RESTARTING
+from central.scheduler.state.cluster_state import ClusterState
+
+
+@dataclass(frozen=True, slots=True)
+class PodPlace:
+    """Of a member's pod. path: its domains, widest first, then the node, in an order that can be compared."""
+
+    member: int
+    pod: str
+    uid: str
+    path: tuple[str, ...] = ()
+    ended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingPlan:
+    """leave_by: in seconds since 1970; None: nobody leaves."""
+
+    namespace: str
+    name: str
+    uid: str
+    generation: int
+    members: tuple[int, ...]
+    places: tuple[PodPlace, ...]
+    least: int
+    leave_by: float | None = None
+    reason: str = ""
+    over: bool = False
+
+
+def changed(jobs: JobStore, state: ClusterState) -> dict[tuple[str, str], dict[str, TrainingPlan]]:
+    """Of the Jobs that were reconciled since the last call: their plans by the uid of each pod that may ask for them.
+    Empty: the Job is gone, or has no coordinator."""
+    found = {}
+    for key in jobs.replanned:
+        job = jobs.by_name.get(key)
+        asking = _coordinators(job) if job is not None else []
+        found[key] = (
+            dict.fromkeys(asking, plan_of(job, state)) if job is not None and asking else {}
+        )
+    jobs.replanned.clear()
+    return found
+
+
+def _coordinators(job: Job) -> list[str]:
+    elastic = job.seen.spec.elastic
+    if elastic is None or not elastic.coordinator:
+        return []
+    return [
+        uid
+        for uid, pod in job.pods.items()
+        if pod.part is not None
+        and pod.part.task == elastic.coordinator
+        and pod.part.version == job.status.version
+    ]
+
+
+def plan_of(job: Job, state: ClusterState) -> TrainingPlan:
+    elastic, spec, status = job.seen.spec.elastic, job.seen.spec, job.status
+    assert elastic is not None
+    members = job.members
+    places: dict[int, PodPlace] = {}
+    for pod in job.pods.values():
+        part = pod.part
+        if part is None or part.task != elastic.task or part.version != status.version:
+            continue
+        known = places.get(part.index)
+        if known is None or known.ended:
+            places[part.index] = _place(pod, part.index, state)
+    return TrainingPlan(
+        spec.namespace,
+        spec.name,
+        spec.uid,
+        status.generation,
+        members,
+        tuple(places[number] for number in sorted(places.keys() & set(members))),
+        elastic.least,
+        min(job.leave_by.values(), default=None),
+        status.resized,
+        status.phase not in (*ACTIVE, RESTARTING),
+    )
+
+
+def _place(pod: PodSeen, member: int, state: ClusterState) -> PodPlace:
+    row = state.snapshot.columns.row.get(pod.node) if pod.node else None
+    domains = state.snapshot.columns.domains
+    path = (*domains.path(row), pod.node) if row is not None else ()
+    ended = pod.deleting or pod.phase in ENDED
+    return PodPlace(member, pod.name, pod.uid, path, ended)

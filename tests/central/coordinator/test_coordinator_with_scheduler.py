@@ -1,0 +1,192 @@
+"""A coordinator and a scheduler as processes, over TLS: the members learn of a smaller size before their pods are
+deleted, and either process may be killed meanwhile."""
+
+import base64
+import json
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from central.standalone.hollow_node import HollowNode
+from central.standalone.local_cluster import LocalCluster
+from protos.names import COORDINATOR_AUDIENCE
+from tests.central.controllers.job.job_api import job
+from tests.central.coordinator.coordinator_process import CoordinatorProcess, MemberClient
+
+Json = dict[str, Any]
+PODS = "/api/v1/namespaces/ns/pods"
+JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/ns/jobs"
+LEAST, MOST = 2, 6
+CAPACITY = {"cpu": "6500m", "memory": "64Gi", "pods": "110"}
+
+
+@pytest.fixture
+def cluster() -> Iterator[LocalCluster]:
+    nodes = [HollowNode("n0", gpus=0, capacity=CAPACITY)]
+    with LocalCluster(nodes) as made:
+        made.start_api()
+        made.start_scheduler()
+        made.start_nodes()
+        made.wait_for_scheduler()
+        made.create("/api/v1/namespaces", {"metadata": {"name": "ns"}})
+        account = {"metadata": {"name": "default", "namespace": "ns"}}
+        made.create("/api/v1/namespaces/ns/serviceaccounts", account)
+        yield made
+
+
+def elastic_job() -> Json:
+    raw = job({"coordinator": 1, "worker": MOST}, name="train", cpu="1")
+    raw["metadata"]["namespace"] = "ns"
+    coordinator, worker = raw["spec"]["tasks"]
+    container = {"name": "main", "image": "i", "resources": {"requests": {"cpu": "100m"}}}
+    coordinator["template"] = {"spec": {"containers": [container]}}
+    worker["minAvailable"] = LEAST
+    arguments = ["--task=worker", "--coordinator=coordinator", "--hold=5s"]
+    raw["spec"] |= {"minAvailable": LEAST + 1, "plugins": {"elastic": arguments, "svc": []}}
+    raw["metadata"]["annotations"] = {"lockstep.dev/resize-cost": "1s"}
+    return raw
+
+
+def pods(cluster: LocalCluster, task: str = "worker") -> dict[int, Json]:
+    """Running pods of a task by number."""
+    found = {}
+    for pod in cluster.client.get(PODS)["items"]:
+        name, meta = pod["metadata"]["name"], pod["metadata"]
+        if name.startswith(f"train-{task}-") and not meta.get("deletionTimestamp"):
+            found[int(name.rsplit("-", 1)[1])] = pod
+    return {
+        number: pod
+        for number, pod in found.items()
+        if (pod.get("status") or {}).get("phase") == "Running"
+    }
+
+
+def token_of(cluster: LocalCluster, pod: Json) -> str:
+    """As the kubelet mounts it."""
+    meta = pod["metadata"]
+    bound = {"kind": "Pod", "apiVersion": "v1", "name": meta["name"], "uid": meta["uid"]}
+    spec = {"audiences": [COORDINATOR_AUDIENCE], "boundObjectRef": bound}
+    account = pod["spec"].get("serviceAccountName") or "default"
+    path = f"/api/v1/namespaces/ns/serviceaccounts/{account}/token"
+    reply = cluster.client.request("POST", path, json.dumps({"spec": spec}).encode())
+    assert reply.ok, reply.error()
+    return str(reply.json()["status"]["token"])
+
+
+def coordinator_for(cluster: LocalCluster, folder: Path, **more: str) -> CoordinatorProcess:
+    """As the Job's pod would run it: with its Secret and its token."""
+    (pod,) = pods(cluster, "coordinator").values()
+    (secret,) = cluster.client.get("/api/v1/namespaces/ns/secrets")["items"]
+    data = {key: base64.b64decode(value) for key, value in (secret.get("data") or {}).items()}
+    data |= {key: value.encode() for key, value in (secret.get("stringData") or {}).items()}
+    for name in ("scheduler-address", "scheduler-ca.crt"):
+        (folder / name).write_bytes(data[name])
+    (folder / "scheduler-token").write_text(token_of(cluster, pod))
+    return CoordinatorProcess(
+        folder,
+        secure=True,
+        scheduler_dir=str(folder),
+        scheduler_token_file=str(folder / "scheduler-token"),
+        least=str(LEAST),
+        most=str(MOST),
+        join_wait="3",
+        gather="2",
+        store=f"file:{folder}/q.db",
+        **more,
+    )
+
+
+def member(
+    server: CoordinatorProcess, number: int, pod: Json, incarnation: int = 1
+) -> MemberClient:
+    made = MemberClient(server, number, incarnation)
+    who = {"pod": pod["metadata"]["name"], "uid": pod["metadata"]["uid"], "node": "n0"}
+    made.http.ok("/v1/join", {**made.me, **who, "address": who["pod"]})
+    return made
+
+
+def terms(server: CoordinatorProcess) -> set[str]:
+    """Of the schedulers that it has reported to while it followed their plans."""
+    found = re.findall(r"reported to the scheduler of term (\d+)", server.log())
+    return {*found} - {"0"}
+
+
+def settle(members: dict[int, MemberClient], size: int, seconds: float = 30.0) -> Json:
+    """All acknowledge until a generation of this size is live. Returns it."""
+    until = time.monotonic() + seconds
+    found: Json = {}
+    while time.monotonic() < until:
+        for one in members.values():
+            found = one.generation()
+            if found["state"] == "proposed" and not found["acknowledged"]:
+                inside = {each["member"] for each in found["members"]} | {*found["leaving"]}
+                if one.member in inside:
+                    one.http.post("/v1/ack", {**one.me, "generation": found["generation"]})
+        if found.get("state") == "live" and found["size"] == size:
+            return found
+        time.sleep(0.1)
+    raise AssertionError(f"no live generation of {size}: {found}")
+
+
+def test_members_know_before_they_go(cluster: LocalCluster, tmp_path: Path) -> None:
+    cluster.create(JOBS, elastic_job())
+    cluster.wait("all to run", lambda: len(pods(cluster)) == MOST and pods(cluster, "coordinator"))
+    with coordinator_for(cluster, tmp_path) as server:
+        there = {number: member(server, number, pod) for number, pod in pods(cluster).items()}
+        assert settle(there, MOST)["leaving"] == []
+        with pytest.raises(AssertionError, match="is pod"):
+            member(server, 3, pods(cluster)[2], incarnation=2)  # the number of another pod
+
+        cluster.wait("the scheduler to hear", lambda: len(terms(server)) == 1)
+        cluster.kill_scheduler()  # while it is away, the last plan holds
+        cluster.start_scheduler()
+        cluster.wait("the scheduler to answer", lambda: cluster.topology() is not None)
+        cluster.wait("the next one to hear", lambda: len(terms(server)) == 2)
+        service = job({"s": 2}, name="service", cpu="1")
+        service["metadata"]["namespace"] = "ns"
+        cluster.create(JOBS, service)
+
+        def proposed() -> Json | None:
+            found: Json = there[0].generation()
+            return found if found["leaving"] else None
+
+        cluster.wait("members to learn of it", lambda: proposed() is not None)
+        leaving = set((proposed() or {})["leaving"])
+        running = set(pods(cluster))
+        assert leaving, "they know"
+        assert leaving <= running, "and their pods still run"
+
+        live = settle(there, MOST - len(leaving))
+        assert leaving.isdisjoint(one["member"] for one in live["members"])
+        cluster.wait("their pods to go", lambda: leaving.isdisjoint(pods(cluster)), 20.0)
+        assert set(pods(cluster)) == {one["member"] for one in live["members"]}
+
+        server.kill()
+        server.restart()
+        for one in there.values():
+            if one.member not in leaving:
+                again = member(server, one.member, pods(cluster)[one.member], incarnation=2)
+                there[one.member] = again
+        left = {number: one for number, one in there.items() if number not in leaving}
+        assert settle(left, MOST - len(leaving))["generation"] > live["generation"]
+
+
+def test_a_stranger_gets_no_plan(cluster: LocalCluster, tmp_path: Path) -> None:
+    """A worker of the same Job and account has a token of its own, which says which pod it is."""
+    cluster.create(JOBS, elastic_job())
+    cluster.wait("all to run", lambda: len(pods(cluster)) == MOST and pods(cluster, "coordinator"))
+    with coordinator_for(cluster, tmp_path) as server:
+        cluster.wait("the plan to come", lambda: "plan: 6 members" in server.log())
+    (tmp_path / "scheduler-token").write_text(token_of(cluster, pods(cluster)[0]))
+    (tmp_path / "log").unlink()
+    with CoordinatorProcess(
+        tmp_path,
+        scheduler_dir=str(tmp_path),
+        scheduler_token_file=str(tmp_path / "scheduler-token"),
+    ) as stranger:
+        cluster.wait("the refusal", lambda: "is not the coordinator of" in stranger.log())
+        assert "plan: " not in stranger.log()

@@ -1,0 +1,187 @@
+"""Coordinators over real TLS sockets: each gets the plan of its own Job, and what it says becomes facts of that Job."""
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import grpc
+import pytest
+
+from central.controllers.job.training_plan import PodPlace, TrainingPlan
+from central.model.facts import CoordinatorReported, CoordinatorSilent
+from protos.stubs import fleet_pb2 as pb
+from protos.stubs.fleet_pb2_grpc import DeskStub, FleetStub, TrainingStub
+from tests.central.scheduler_process import SchedulerServer, auth, refusal
+from tests.fakes.eventually import eventually
+
+PLAN = TrainingPlan(
+    "team", "train", "uid", 7, (0, 1, 3), (PodPlace(0, "train-worker-0", "u0", ("r1", "n1")),), 2
+)
+KEY = ("team", "train")
+MINE = auth("coordinator-pod1")
+
+
+@pytest.fixture
+def scheduler() -> Iterator[SchedulerServer]:
+    scheduler = SchedulerServer(term=5)
+    yield scheduler
+    scheduler.server.stop()
+
+
+@pytest.fixture
+def training(scheduler: SchedulerServer) -> Iterator[TrainingStub]:
+    scheduler.training_plans.publish({KEY: {"pod1": PLAN}}, time.time())
+    with scheduler.channel() as channel:
+        yield TrainingStub(channel)
+
+
+def test_a_coordinator_gets_its_plan(training: TrainingStub) -> None:
+    found = training.Plan(pb.PlanRequest(wait_s=5), metadata=MINE)
+    assert (found.plan, found.members, found.least) == (5 << 32 | 7, "0-1,3", 2)
+    (place,) = found.places
+    assert (place.member, place.pod, place.uid, place.domains) == (
+        0,
+        "train-worker-0",
+        "u0",
+        "r1/n1",
+    )
+    assert not found.leaves
+
+
+def test_a_change_ends_the_poll(scheduler: SchedulerServer, training: TrainingStub) -> None:
+    first = training.Plan(pb.PlanRequest(wait_s=5), metadata=MINE)
+    smaller = replace(PLAN, generation=8, members=(0, 1), leave_by=time.time() + 30)
+    later = threading.Timer(
+        0.2, scheduler.training_plans.publish, ({KEY: {"pod1": smaller}}, time.time())
+    )
+    later.start()
+    found = training.Plan(pb.PlanRequest(version=first.version, wait_s=60), metadata=MINE)
+    assert (found.members, found.leaves) == ("0-1", True)
+    assert 20 < found.leave_in_s <= 30
+    assert found.plan > first.plan
+
+
+def test_an_equal_plan_is_no_change(scheduler: SchedulerServer, training: TrainingStub) -> None:
+    first = training.Plan(pb.PlanRequest(wait_s=5), metadata=MINE)
+    scheduler.training_plans.publish({KEY: {"pod1": replace(PLAN)}}, time.time())
+    again = training.Plan(pb.PlanRequest(version=first.version, wait_s=0.1), metadata=MINE)
+    assert again.version == first.version
+
+
+def test_only_the_coordinators_pod_may_ask(
+    scheduler: SchedulerServer, training: TrainingStub
+) -> None:
+    """A pod of the same account, an agent and a user are refused, and none of them learns of a Job."""
+    for token in ("coordinator-pod2", "agent-n1", "user", "expired", ""):
+        code, _ = refusal(
+            lambda token=token: training.Plan(pb.PlanRequest(), metadata=auth(token))  # type: ignore[misc]
+        )
+        assert code in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED), token
+    assert scheduler.server.front.counts()["coordinator"] == 0
+    training.Plan(pb.PlanRequest(), metadata=MINE)
+    assert scheduler.server.front.counts()["coordinator"] == 1
+
+
+def test_a_coordinator_is_neither_agent_nor_user(scheduler: SchedulerServer) -> None:
+    with scheduler.channel() as channel:
+        desk, fleet = DeskStub(channel), FleetStub(channel)
+        calls = (
+            lambda: desk.Topology(pb.TopologyQuery(), metadata=MINE),
+            lambda: fleet.Report(pb.NodeReport(node="n1"), metadata=MINE),
+        )
+        for call in calls:
+            code, _ = refusal(call)
+            assert code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.UNIMPLEMENTED)
+
+
+def test_a_report_is_a_fact_when_it_changes(
+    scheduler: SchedulerServer, training: TrainingStub
+) -> None:
+    told = pb.TrainingReport(plan=5 << 32 | 7, members="0-1", step=10)
+    training.Report(told, metadata=MINE)
+    told.step = 20
+    training.Report(told, metadata=MINE)
+    told.checkpoint, told.checkpoint_age_s = "ckpt-20-1", 4.0
+    training.Report(told, metadata=MINE)
+    told.checkpoint_age_s = 9.0
+    training.Report(told, metadata=MINE)
+    first, second = scheduler.facts
+    assert first == CoordinatorReported("team", "train", "uid", 7, (0, 1))
+    assert isinstance(second, CoordinatorReported)
+    assert second.checkpoint == pytest.approx(time.time() - 4.0, abs=5.0)
+
+
+def test_a_plan_of_another_leader_says_nothing(
+    scheduler: SchedulerServer, training: TrainingStub
+) -> None:
+    """Its generations may be numbered otherwise."""
+    training.Report(pb.TrainingReport(plan=4 << 32 | 99, members="0-1"), metadata=MINE)
+    (fact,) = scheduler.facts
+    assert isinstance(fact, CoordinatorReported)
+    assert fact.generation == 0
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"members": "0-1,x"},
+        {"members": "5-2"},
+        {"members": "0-999999999"},
+        {"members": "1," * 100_000},
+        {"checkpoint": "c" * 300},
+        {"checkpoint": "c", "checkpoint_age_s": float("nan")},
+        {"checkpoint": "c", "checkpoint_age_s": -1.0},
+        {"checkpoint": "c", "checkpoint_age_s": 1e300},
+    ],
+)
+def test_a_report_that_makes_no_sense(
+    scheduler: SchedulerServer, training: TrainingStub, bad: dict[str, object]
+) -> None:
+    told = pb.TrainingReport()
+    for field, value in bad.items():
+        setattr(told, field, value)
+    code, why = refusal(lambda: training.Report(told, metadata=MINE))
+    assert code == grpc.StatusCode.INVALID_ARGUMENT
+    assert next(reversed(bad)) in why
+    assert not scheduler.facts
+
+
+def test_reports_are_bounded(training: TrainingStub) -> None:
+    codes = set()
+    for _ in range(60):
+        try:
+            training.Report(pb.TrainingReport(), metadata=MINE)
+        except grpc.RpcError as error:
+            codes.add(error.code())
+    assert codes == {grpc.StatusCode.RESOURCE_EXHAUSTED}
+
+
+def test_a_silent_coordinator(scheduler: SchedulerServer, training: TrainingStub) -> None:
+    training.Report(pb.TrainingReport(), metadata=MINE)
+    assert scheduler.training.silent(time.monotonic()) == []
+    eventually(
+        lambda: (
+            scheduler.training.silent(time.monotonic())
+            == [CoordinatorSilent("team", "train", "uid")]
+        )
+    )
+    training.Report(pb.TrainingReport(), metadata=MINE)
+    assert len(scheduler.facts) == 2  # it is heard again
+
+
+def test_the_successor_of_a_silent_coordinator(
+    scheduler: SchedulerServer, training: TrainingStub
+) -> None:
+    training.Report(pb.TrainingReport(), metadata=MINE)
+    scheduler.training_plans.publish({KEY: {"pod3": PLAN}}, time.time())
+    training.Report(pb.TrainingReport(), metadata=auth("coordinator-pod3"))
+    assert scheduler.training.silent(time.monotonic()) == []  # the first pod is gone
+
+
+def test_a_job_that_is_gone(scheduler: SchedulerServer, training: TrainingStub) -> None:
+    first = training.Plan(pb.PlanRequest(wait_s=5), metadata=MINE)
+    threading.Timer(0.2, scheduler.training_plans.publish, ({KEY: {}}, time.time())).start()
+    asked = pb.PlanRequest(version=first.version, wait_s=60)
+    code, _ = refusal(lambda: training.Plan(asked, metadata=MINE))
+    assert code == grpc.StatusCode.PERMISSION_DENIED
