@@ -16,12 +16,14 @@ from central.scheduler.elastic.needs import Need
 from central.scheduler.quarantine import ACCOUNT
 from central.scheduler.queues import order
 from central.scheduler.scheduler import Scheduler
-from central.scheduler.scheduling_round import Budget
+from central.scheduler.scheduling_round import Budget, Round
 from central.scheduler.state import handlers
 from central.scheduler.state.gangs import Gang
 from central.scheduler.status import gang_status
 from central.scheduler.work_meter import MAX_FACTOR, Interrupt
 
+ACCOUNTED_MOST = 5_000  # gangs in one slice: a tenth of a second
+STATUSES_MOST = 10_000  # gangs, in one cycle
 MOST_RESTARTS = 3  # of a cycle whose state was rebuilt; the next cycle does the rest
 
 
@@ -73,7 +75,8 @@ def _decide(
     """Appends to the decisions as it makes them."""
     state, step, decided = scheduler.state, fence.step, fence.decided
     quarantine = scheduler.quarantine
-    _update_accounting(scheduler, now)
+    if not _update_accounting(scheduler, now, sliced=budget is not None):
+        return
     scheduling_round.schedule_pending(scheduler, now, budget, interrupt, decisions)
     usage = scheduler.device_usage
     decisions += decided(quarantine, "GPU memory", usage.gpu_memory.decide, state, now)
@@ -99,9 +102,9 @@ def _decide(
     decisions += decided(
         quarantine, "HyperNode statuses", statuses.decide, network.hypernodes, network.built, now
     )
-    for gang in list(state.pending.changed_gangs.values()):
+    state.pending.all_decided()
+    for gang in state.pending.take_unpublished(STATUSES_MOST):
         decisions += _status(scheduler, gang)
-    state.pending.changed_gangs.clear()
     if budget is not None and not decisions and state.pending.round is None:
         # Nothing to do: whoever must preempt later need not read all pods first.
         step(quarantine, "candidates", scheduler.preemption.candidates.table.refresh)
@@ -109,9 +112,9 @@ def _decide(
 
 def due(scheduler: Scheduler, now: float) -> float | None:
     """When the next cycle is due without a fact; None: not before one. Virtual time jumps there."""
-    if scheduler.state.pending.round is not None:
-        return now
     pending = scheduler.state.pending
+    if pending.round is not None or pending.unpublished:
+        return now
     times = [
         gang.attempt.partial_since + partial_gangs.UNDO_AFTER_S
         for gang in pending.partial.values()
@@ -129,13 +132,16 @@ def due(scheduler: Scheduler, now: float) -> float | None:
     return min(times, default=None)
 
 
-def _update_accounting(scheduler: Scheduler, now: float) -> None:
+def _update_accounting(scheduler: Scheduler, now: float, *, sliced: bool) -> bool:
+    """Of at most ACCOUNTED_MOST gangs if the cycle is sliced. Returns whether all are accounted: nothing may be
+    decided before."""
     state = scheduler.state
     handlers.release_held_pods(state, now)
     fence.step(scheduler.quarantine, "network tree", _rebuild_network, scheduler)
     scheduler.queues.settle()
     if state.pending.all_changed:
         state.pending.changed_gangs.update(state.gangs)
+        state.pending.unaccounted.update(state.gangs)
         state.pending.all_changed = False
 
     def account(gang: Gang) -> None:
@@ -145,13 +151,18 @@ def _update_accounting(scheduler: Scheduler, now: float) -> None:
 
     if scheduler.quarantine.set_asides:
         fence.mark_due(scheduler)
-    fence.each_gang(scheduler, state.pending.changed_gangs.values(), account, [], ACCOUNT)
+    gangs = state.pending.take_unaccounted(ACCOUNTED_MOST if sliced else None)
+    fence.each_gang(scheduler, gangs, account, [], ACCOUNT)
+    if state.pending.unaccounted:
+        state.pending.round = state.pending.round or Round(now)  # the next cycle goes on at once
+        return False
     resumed = (
         scheduler.state.pending.round is not None
         and scheduler.state.pending.round.epoch == state.pending.epoch
     )
     if scheduler.queues.enabled and not resumed:  # one measure for all slices of a round
         scheduler.queues.measure_capacity(state.snapshot, state.unschedulable_nodes)
+    return True
 
 
 def _resize_elastic(scheduler: Scheduler, now: float) -> None:

@@ -11,7 +11,7 @@ kube-scheduler's SchedulingQueue (active, backoff, unschedulable).
 
 from collections import Counter
 from collections.abc import Container, Iterable
-from itertools import count
+from itertools import count, islice
 from math import inf
 from typing import Any
 
@@ -28,6 +28,8 @@ class PendingGangs:
         self.waiting: dict[GangKey, Gang] = {}  # with pods that need a node
         self.partial: dict[GangKey, Gang] = {}  # some pods bound, the minimum never reached
         self.changed_gangs: dict[GangKey, Gang] = {}  # changed since the last cycle
+        self.unaccounted: dict[GangKey, Gang] = {}  # those of them that no cycle has counted yet
+        self.unpublished: dict[GangKey, Gang] = {}  # changed since their status was computed
         self.all_changed = False  # queues or priorities did, so that all gangs count as changed
         self.retrying: dict[GangKey, Gang] = {}  # to be tried in the same epoch
         self.preemption_retry_at: set[float] = set()  # times of the next searches for victims
@@ -51,8 +53,27 @@ class PendingGangs:
 
     def changed(self, gang: Gang) -> None:
         """The gang itself changed: the next cycle examines it."""
-        self.changed_gangs[gang.key] = gang
+        self.changed_gangs[gang.key] = self.unaccounted[gang.key] = gang
         self.touch(gang)
+
+    def take_unaccounted(self, most: int | None) -> list[Gang]:
+        """The next of them; None: all."""
+        if most is None or len(self.unaccounted) <= most:
+            taken, self.unaccounted = self.unaccounted, {}
+            return list(taken.values())
+        keys = [*islice(self.unaccounted, most)]
+        return [self.unaccounted.pop(key) for key in keys]
+
+    def all_decided(self) -> None:
+        """The cycle has decided about all that changed. Their statuses are due."""
+        self.unpublished.update(self.changed_gangs)
+        self.changed_gangs.clear()
+        self.unaccounted.clear()
+
+    def take_unpublished(self, most: int) -> list[Gang]:
+        """The next gangs whose statuses are due."""
+        keys = [*islice(self.unpublished, most)]
+        return [self.unpublished.pop(key) for key in keys]
 
     def touch(self, gang: Gang) -> None:
         """The gang changed as a victim of preemption: what it holds, or what its queue is charged for it."""
@@ -97,6 +118,8 @@ class PendingGangs:
 
     def forget(self, gang: Gang) -> None:
         self.changed_gangs.pop(gang.key, None)
+        self.unaccounted.pop(gang.key, None)
+        self.unpublished.pop(gang.key, None)
         self.touch(gang)
         self.update(gang, waiting=False, partial=False)
 

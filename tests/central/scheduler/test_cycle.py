@@ -2,7 +2,8 @@
 
 from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Decision, Evict, UpdateGangStatus
-from central.model.facts import BindDone, BindFailed, Fact, PodGone, Taint
+from central.model.facts import BindDone, BindFailed, Fact, PodGone, QueueSeen, Taint
+from central.scheduler import cycle
 from central.scheduler.cycle import schedule_once
 from central.scheduler.invariants import check_invariants
 from central.scheduler.partial_gangs import UNDO_AFTER_S
@@ -243,3 +244,34 @@ def test_surplus_members_evict_nothing() -> None:
     world.step(10.0)
     assert list(world.began) == ["old", "elastic"]
     assert not world.evicted
+
+
+def test_many_gangs_that_changed_are_accounted_in_slices_before_anything_is_decided() -> None:
+    """A restart, or a change of queues: no cycle counts more than so many gangs, and none decides before."""
+    gangs = 3 * cycle.ACCOUNTED_MOST
+    facts: list[Fact] = [QueueSeen("q"), factories.node("n", gpus=1)]
+    facts += [
+        factories.pod(f"p{number}", 1, queue="q", created=float(-number)) for number in range(gangs)
+    ]
+    made = new_scheduler(factories.LEVELS)
+    for accounted in (1, 2):
+        assert not schedule_once(made, facts, 0.0, lambda: False)
+        assert len(made.queues.by_name["q"].gangs) == accounted * cycle.ACCOUNTED_MOST
+        assert cycle.due(made, 0.0) == 0.0
+        check_invariants(made)
+        facts = []
+    decisions = schedule_once(made, [], 0.0, lambda: False)
+    assert [each.name for each in decisions if isinstance(each, Bind)] == [f"p{gangs - 1}"]
+    check_invariants(made)
+
+
+def test_many_statuses_are_written_over_several_cycles() -> None:
+    made, count = new_scheduler(factories.LEVELS), cycle.STATUSES_MOST + 10
+    facts: list[Fact] = [factories.gang(f"g{number}", 1) for number in range(count)]
+    facts += [factories.pod(f"g{number}-0", 1, f"g{number}") for number in range(count)]
+    first = schedule_once(made, facts, 0.0)
+    assert sum(isinstance(each, UpdateGangStatus) for each in first) == cycle.STATUSES_MOST
+    assert cycle.due(made, 0.0) == 0.0
+    second = schedule_once(made, [], 0.0)
+    assert sum(isinstance(each, UpdateGangStatus) for each in second) == 10
+    assert cycle.due(made, 0.0) is None
