@@ -59,6 +59,11 @@ def explanation_json(reply: pb.ExplainReply) -> Any:
         "min_member": reply.min_member,
         "queue": reply.queue,
         "closest": reply.closest,
+        "owner": reply.owner,
+        "place": reply.place or None,
+        "pending": reply.pending,
+        "start": reply.start or None,
+        "priority": reply.priority,
         "cards": _cards_json(reply.cards),
         "pods": [
             {

@@ -43,6 +43,7 @@ from central.server.grpc.training_plans import PlanPublisher, TrainingPlans
 from central.server.grpc.training_service import TrainingService
 from central.server.history.allocations import AllocationLog
 from central.server.history.history_store import HistoryStore, HistoryUnusable
+from central.server.history.past_cluster import PastCluster
 from central.server.history.recorder import HistoryRecorder
 from central.server.history.usage_report import AllocationReports
 from central.server.journal import Journal
@@ -271,7 +272,8 @@ def _serve_console(
     if not settings.console_listen:
         return
     reviewer, access = TokenReviewer(client, settings.namespace), AccessReviewer(client)
-    api = WebApi(surveyor, ClusterQueries(loop))
+    past = PastCluster(history) if history is not None else None
+    api = WebApi(surveyor, ClusterQueries(loop), past)
     try:
         console = WebServer(settings.console_listen, api, reviewer, access)
     except ConsoleUnservable as error:

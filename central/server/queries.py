@@ -3,6 +3,7 @@ runs each query between two cycles, so every answer is consistent."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import inf
 from typing import Protocol
 
 from central.model import wording
@@ -220,6 +221,8 @@ def _explanation(scheduler: Scheduler, gang: Gang) -> Explanation:
     refusal_reasons.refresh_one(scheduler, gang)
     members = sorted(gang.members.values(), key=lambda pod: pod.seen.order)
     placed = [pod for pod in gang.counts.placed if pod.alive]
+    held = scheduler.reservations.get(gang.key)
+    place, pending = _place(scheduler, gang)
     return Explanation(
         gang.namespace,
         gang.name,
@@ -231,7 +234,22 @@ def _explanation(scheduler: Scheduler, gang: Gang) -> Explanation:
         gang_status.closeness(scheduler.state, gang) if placed else "",
         tuple(use for pod in members for use in _cards(scheduler, pod)),
         frozenset(namespace for namespace, *_ in scheduler.state.gangs),
+        gang.owner,
+        place,
+        pending,
+        held.start if held is not None else inf,
+        gang.priority,
     )
+
+
+def _place(scheduler: Scheduler, gang: Gang) -> tuple[int, int]:
+    """Its place among the pending gangs of its queue, from 1, and their number. 0: it does not wait."""
+    state = scheduler.state
+    if gang.key not in state.pending.waiting:
+        return 0, 0
+    waiting = [each for key in state.pending.waiting if (each := state.gangs.get(key)) is not None]
+    same = [each.attempt.rank for each in waiting if each.queue == gang.queue]
+    return 1 + sum(rank < gang.attempt.rank for rank in same), len(same)
 
 
 def _queue(scheduler: Scheduler, gang: Gang) -> str:

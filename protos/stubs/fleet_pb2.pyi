@@ -1257,6 +1257,11 @@ class ExplainReply(_message.Message):
     MIN_MEMBER_FIELD_NUMBER: _builtins.int
     QUEUE_FIELD_NUMBER: _builtins.int
     CLOSEST_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
+    PLACE_FIELD_NUMBER: _builtins.int
+    PENDING_FIELD_NUMBER: _builtins.int
+    START_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
     CARDS_FIELD_NUMBER: _builtins.int
     found: _builtins.bool
     namespace: _builtins.str
@@ -1269,6 +1274,15 @@ class ExplainReply(_message.Message):
     queue: _builtins.str
     closest: _builtins.str
     """the domain it runs in, or the best candidate"""
+    owner: _builtins.str
+    """of the gang, such as job/sweep; empty: none"""
+    place: _builtins.int
+    """among the pending gangs of its queue, from 1; 0: it does not wait"""
+    pending: _builtins.int
+    """gangs of its queue that wait, itself included"""
+    start: _builtins.float
+    """expected, Unix time; 0: unknown"""
+    priority: _builtins.int
     @_builtins.property
     def pods(self) -> _containers.RepeatedCompositeFieldContainer[Global___PodView]: ...
     @_builtins.property
@@ -1287,11 +1301,16 @@ class ExplainReply(_message.Message):
         min_member: _builtins.int = ...,
         queue: _builtins.str = ...,
         closest: _builtins.str = ...,
+        owner: _builtins.str = ...,
+        place: _builtins.int = ...,
+        pending: _builtins.int = ...,
+        start: _builtins.float = ...,
+        priority: _builtins.int = ...,
         cards: _abc.Iterable[Global___RdmaUse] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cards", b"cards", "closest", b"closest", "found", b"found", "min_member", b"min_member", "name", b"name", "namespace", b"namespace", "phase", b"phase", "pods", b"pods", "queue", b"queue", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cards", b"cards", "closest", b"closest", "found", b"found", "min_member", b"min_member", "name", b"name", "namespace", b"namespace", "owner", b"owner", "pending", b"pending", "phase", b"phase", "place", b"place", "pods", b"pods", "priority", b"priority", "queue", b"queue", "reason", b"reason", "start", b"start"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from math import inf
 from typing import Protocol, TypeVar
 
 import grpc
@@ -89,6 +90,11 @@ class Explanation:
     closest: str = ""
     cards: tuple[RdmaUse, ...] = ()
     namespaces: frozenset[str] = frozenset()  # that its sentences may name
+    owner: str = ""  # of the gang, such as job/sweep
+    place: int = 0  # among the pending gangs of its queue, from 1; 0: it does not wait
+    pending: int = 0  # gangs of its queue that wait
+    start: float = inf  # expected, Unix time; inf: unknown
+    priority: int = 0
 
 
 class Queries(Protocol):
@@ -203,6 +209,11 @@ class QueryService:
             queue=found.queue,
             closest=viewer.redacted(found.closest, found.namespaces),
             cards=wire.to_rdma_use(found.cards),
+            owner=found.owner,
+            place=found.place,
+            pending=found.pending,
+            start=found.start if found.start < inf else 0.0,
+            priority=found.priority,
         )
 
     async def _ask(

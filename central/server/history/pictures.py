@@ -3,6 +3,7 @@ gangs. Both are compressed JSON; a picture of 5,000 nodes with 40,000 GPUs has s
 
 import zlib
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict, fields
 from math import inf
 from typing import Any
@@ -16,7 +17,8 @@ from central.server.stats.queue_rows import QueueRow
 from central.server.stats.surveyor import ReservationRow, Survey
 from protos.names import GPU
 
-PENDING_MOST = 500  # gangs in a picture
+PENDING_MOST = 20_000  # gangs in a picture
+REASONS_MOST = 500  # of these, with their sentence
 QUEUES_MOST = JOBS_MOST = 200  # in a sample, those with the most GPUs
 PICTURE_BYTES_MOST = 64 << 20  # decompressed
 
@@ -67,9 +69,11 @@ def picture(survey: Survey) -> bytes:
         "at": survey.at,
         "levels": survey.levels,
         "nodes": nodes,
-        "queues": [asdict(row) for row in survey.queues],
-        "pending": [_pending(row) for row in survey.pending[:PENDING_MOST]],
-        "pending_size": len(survey.pending),
+        "queues": [_queue(row) for row in survey.queues],
+        "pending": [
+            _pending(row, with_reason=at < REASONS_MOST)
+            for at, row in enumerate(survey.pending[:PENDING_MOST])
+        ],
         "reservations": [
             {**asdict(row), "start": _finite(row.start)} for row in survey.reservations
         ],
@@ -80,7 +84,7 @@ def picture(survey: Survey) -> bytes:
 
 
 def read_picture(body: bytes) -> Survey:
-    """The survey; of its pending gangs the first PENDING_MOST. Raises ValueError."""
+    """The survey; of its pending gangs the first REASONS_MOST have a sentence. Raises ValueError."""
     found = orjson.loads(_inflated(body))
     try:
         return Survey(
@@ -118,11 +122,20 @@ def _node(row: list[Any]) -> SurveyedNode:
     )
 
 
-def _pending(row: PendingRow) -> Json:
+def _queue(row: QueueRow) -> Json:
+    """Not asdict, which takes the items of a Counter for its elements."""
+    found = {each.name: getattr(row, each.name) for each in fields(QueueRow)}
+    return {
+        key: dict(value) if isinstance(value, Mapping) else value for key, value in found.items()
+    }
+
+
+def _pending(row: PendingRow, *, with_reason: bool) -> Json:
     found = {
         each.name: getattr(row, each.name) for each in fields(PendingRow) if each.name != "rank"
     }
-    return {**found, "start": _finite(row.start)}
+    reason = row.reason if with_reason else ""
+    return {**found, "start": _finite(row.start), "reason": reason}
 
 
 def _read_pending(row: Json) -> PendingRow:

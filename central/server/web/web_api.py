@@ -11,11 +11,13 @@ from typing import Any
 
 from central.server.grpc.query_service import NodeView, Queries
 from central.server.grpc.visibility import Viewer
+from central.server.history.past_cluster import PastCluster
 from central.server.stats.node_rows import HeldGpus, SurveyedNode
 from central.server.stats.pending_rows import PendingRow
 from central.server.stats.queue_rows import QueueRow
 from central.server.stats.surveyor import Survey, SurveySource
 from central.server.version import version
+from central.server.web.history_api import TIME_MOST, HistoryApi
 from central.server.web.web_request import Request, RequestRefused
 from protos.topology import indices_of
 
@@ -26,9 +28,14 @@ Json = dict[str, Any]
 
 
 class WebApi:
-    def __init__(self, surveyor: SurveySource, queries: Queries) -> None:
+    """past: where a history is kept. With the parameter `at`, overview, nodes, queues and pending are of that time."""
+
+    def __init__(
+        self, surveyor: SurveySource, queries: Queries, past: PastCluster | None = None
+    ) -> None:
         self._surveyor = surveyor
         self._queries = queries
+        self._history = HistoryApi(past)
         self._calls: dict[str, Callable[[Request, Viewer], Json]] = {
             "/api/overview": self.overview,
             "/api/nodes": self.nodes,
@@ -36,6 +43,7 @@ class WebApi:
             "/api/pending": self.pending,
             "/api/node": self.node,
             "/api/gang": self.gang,
+            **self._history.calls,
         }
 
     def answer(self, request: Request, viewer: Viewer) -> Json:
@@ -46,9 +54,13 @@ class WebApi:
         viewer.sees_everything()  # one question instead of one for each namespace, if so
         return call(request, viewer)
 
+    def _survey(self, request: Request) -> Survey:
+        at = request.number("at", 0, TIME_MOST)
+        return self._history.survey(at) if at else self._surveyor.survey(AGE_S)
+
     def overview(self, request: Request, viewer: Viewer) -> Json:
         """The totals. Without nodes, if the viewer may not get them."""
-        survey = self._surveyor.survey(AGE_S)
+        survey = self._survey(request)
         found: Json = {"at": survey.at, "version": survey.version, "lockstep": version()}
         pending = [row for row in survey.pending if viewer.sees(row.key[0])]
         found["pending"] = {
@@ -82,11 +94,12 @@ class WebApi:
         what it has, because nodes are gone."""
         if not viewer.sees_nodes():
             raise RequestRefused(403, "you may not get nodes")
-        survey = self._surveyor.survey(AGE_S)
+        survey = self._survey(request)
         since = request.number("since", 0, 2**53)
         limit = min(request.number("limit", NODES_MOST, 2**31), NODES_MOST) or 1
         after = request.query.get("after", "")
-        everything = since < survey.gone_at or since > survey.version
+        past = request.number("at", 0, TIME_MOST) > 0
+        everything = past or since < survey.gone_at or since > survey.version
         names = sorted(
             name
             for name, row in survey.nodes.items()
@@ -104,12 +117,12 @@ class WebApi:
     def queues(self, request: Request, viewer: Viewer) -> Json:
         if not viewer.sees_queues():
             raise RequestRefused(403, "you may not get queues")
-        survey = self._surveyor.survey(AGE_S)
+        survey = self._survey(request)
         return _page(request, survey.queues, _queue)
 
     def pending(self, request: Request, viewer: Viewer) -> Json:
         """The pending gangs by queue, in their order, with their places in it."""
-        survey = self._surveyor.survey(AGE_S)
+        survey = self._survey(request)
         places: dict[str, int] = {}
         rows = []
         for row in survey.pending:
@@ -138,6 +151,7 @@ class WebApi:
         return {
             "namespace": found.namespace,
             "name": found.name,
+            "owner": found.owner or found.name,
             "phase": found.phase,
             "reason": viewer.redacted(found.reason, found.namespaces),
             "queue": found.queue,

@@ -10,6 +10,11 @@ const map = new RackMap(document.getElementById("racks"), chosen);
 let version = 0;
 let detail = null; // {kind: "node" | "gang", ...}
 let loading = Promise.resolve();
+let past = null; // the time that is shown; null: now
+let times = []; // of the pictures in the history
+let curves = null;
+let curvesAt = 0;
+let live = null; // the last overview of the present
 
 document.getElementById("login").addEventListener("submit", (event) => {
   event.preventDefault();
@@ -19,6 +24,10 @@ document.getElementById("login").addEventListener("submit", (event) => {
 });
 document.getElementById("colour").addEventListener("change", (event) => { map.colourBy = event.target.value; redraw(); });
 document.getElementById("find").addEventListener("input", (event) => { map.find = event.target.value; redraw(); });
+
+const slider = document.getElementById("slider");
+slider.addEventListener("input", () => { moveTo(Number(slider.value) >= times.length ? null : times[Number(slider.value)]); });
+document.getElementById("now").addEventListener("click", () => moveTo(null));
 
 if (takeToken()) follow();
 else login("");
@@ -53,40 +62,82 @@ function stopped(error) {
   say(error.message, true);
 }
 
+// Only the last of several moves is shown: a slider sends many.
+function moveTo(time) {
+  past = time;
+  moment();
+  loading = loading.then(async () => {
+    if (past !== time) return;
+    version = 0;
+    await present(past === null ? live || (await get("/api/overview")) : await get("/api/overview", { at: past }));
+  }).catch(stopped);
+}
+
+function moment() {
+  const at = past === null ? "now" : new Date(past * 1000).toLocaleString([], { weekday: "short", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" });
+  document.getElementById("moment").textContent = at;
+  slider.setAttribute("aria-valuetext", at);
+  document.getElementById("now").disabled = past === null;
+  document.documentElement.classList.toggle("past", past !== null);
+  if (past === null) slider.value = times.length;
+}
+
 async function update(overview) {
+  live = overview;
+  await history(overview);
+  if (past === null) await present(overview);
+}
+
+// Once a minute: which times there are, and the queues' curves.
+async function history(overview) {
+  if (overview.at - curvesAt < 60) return;
+  curvesAt = overview.at;
+  const found = await get("/api/history");
+  times = found.times;
+  document.getElementById("time").hidden = !times.length;
+  slider.max = times.length;
+  slider.value = past === null ? times.length : Math.max(0, times.findIndex((time) => time >= past));
+  curves = found.kept && overview.may.queues ? await get("/api/curves") : null;
+  moment();
+}
+
+async function present(overview) {
+  const at = past === null ? {} : { at: past };
   document.getElementById("main").hidden = false;
   show("totals", ...panels.totals(overview));
   document.getElementById("topology").hidden = !overview.may.nodes;
   document.getElementById("kept").hidden = !overview.may.nodes;
   document.getElementById("queues").hidden = !overview.may.queues;
   if (overview.may.nodes) {
-    await nodes();
+    await nodes(at);
     map.held = new Map();
     for (const row of overview.reservations) {
       for (const [name, gpus] of Object.entries(row.nodes)) map.held.set(name, (map.held.get(name) || 0) + gpus);
     }
     show("kept-body", panels.kept(overview));
   }
-  show("waiting-body", panels.pending(await get("/api/pending", { limit: 100 }), overview.at, showGang));
-  if (overview.may.queues) show("queues-body", panels.queues(await get("/api/queues", { limit: 500 })));
+  show("waiting-body", panels.pending(await get("/api/pending", { limit: 100, ...at }), overview.at, showGang));
+  if (overview.may.queues) show("queues-body", panels.queues(await get("/api/queues", { limit: 500, ...at }), curves));
   redraw();
   await refresh();
-  say(`live, ${new Date(overview.at * 1000).toLocaleTimeString()}`, false);
+  if (past !== null) say("shown is the past", false);
+  else say(`live, ${new Date(overview.at * 1000).toLocaleTimeString()}`, false);
+  document.documentElement.dataset.shown = past === null ? "now" : past;
   document.documentElement.dataset.version = version;
 }
 
 // Fetches the nodes that changed since the last time, page by page.
-async function nodes() {
+async function nodes(at) {
   let after = "";
   let since = version;
   let fresh = null;
   for (;;) {
-    const page = await get("/api/nodes", { since, after });
-    if (page.all && !fresh) fresh = new Map();
+    const page = await get("/api/nodes", { since, after, ...at });
+    if ((page.all || !since) && !fresh) fresh = new Map();
     for (const node of page.nodes) (fresh || map.nodes).set(node.n, node);
     if (page.next === null) {
       if (fresh) map.nodes = fresh;
-      version = page.version;
+      version = at.at ? 0 : page.version;
       return;
     }
     after = page.next;
@@ -131,7 +182,8 @@ async function refresh(focus = false) {
       const found = await get("/api/gang", { namespace: asked.namespace, name: asked.name });
       map.marked = new Set(found.pods.map((pod) => pod.node).filter(Boolean));
       map.draw();
-      show("detail-body", panels.gang(found, map.nodes));
+      const over = times.length ? panels.sizes(await get("/api/sizes", { namespace: found.namespace, name: found.owner })) : "";
+      show("detail-body", panels.gang(found, map.nodes, over));
     }
   } catch (error) {
     if (!(error instanceof Failed) || error.status === 401) throw error;

@@ -11,6 +11,22 @@ export function element(name, attributes = {}, ...children) {
   return made;
 }
 
+// A curve of values over time, as SVG; null is a gap. about: for who cannot see it. mark: a second, thin curve.
+export function curve(values, about, { mark = [], width = 120, height = 22 } = {}) {
+  const made = svg("svg", { viewBox: `0 0 ${width} ${height}`, class: "curve", role: "img", "aria-label": about, preserveAspectRatio: "none" });
+  const top = Math.max(1, ...values.filter(Number.isFinite), ...mark.filter(Number.isFinite));
+  const path = (points) => points.map((value, at) => (Number.isFinite(value) ? `${Number.isFinite(points[at - 1]) ? "L" : "M"}${((at * width) / Math.max(1, points.length - 1)).toFixed(1)} ${(height - 1 - (value * (height - 2)) / top).toFixed(1)}` : "")).join("");
+  if (mark.some(Number.isFinite)) made.append(svg("path", { d: path(mark), class: "mark" }));
+  made.append(svg("path", { d: path(values), class: "line" }));
+  return made;
+}
+
+function svg(name, attributes) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  return made;
+}
+
 export function show(where, ...children) {
   document.getElementById(where).replaceChildren(...children);
 }

@@ -1,6 +1,6 @@
 // The tables beside the map.
 
-import { amount, element, span, table } from "./dom.js";
+import { amount, curve, element, span, table } from "./dom.js";
 import { byName } from "./racks.js";
 
 const GPU = "nvidia.com/gpu";
@@ -34,7 +34,8 @@ export function pending(page, now, onGang) {
   return element("div", {}, table(heads, rows, "Pending gangs"), more > 0 ? element("p", { class: "soft" }, `and ${more} more`) : "");
 }
 
-export function queues(page) {
+// curves: {times, queues} of the last day, or null where no history is kept.
+export function queues(page, curves) {
   const below = new Map();
   for (const row of page.rows) {
     if (!below.has(row.parent)) below.set(row.parent, []);
@@ -43,16 +44,16 @@ export function queues(page) {
   const rows = [];
   const scale = Math.max(1, ...page.rows.filter((row) => row.parent || page.rows.length === 1).map((row) => Math.max(row.used[GPU] || 0, row.deserved[GPU] || 0, row.requested[GPU] || 0)));
   const walk = (row, depth) => {
-    rows.push(queue(row, depth, scale));
+    rows.push(queue(row, depth, scale, curves));
     for (const child of (below.get(row.name) || []).sort((a, b) => byName(a.name, b.name))) walk(child, depth + 1);
   };
   for (const row of below.get("") || []) walk(row, 0);
-  const heads = [["queue"], ["GPUs in use"], ["used", "number"], ["deserved", "number"], ["guarantee", "number"], ["fair share", "number"], ["at most", "number"], ["requested", "number"], ["lent / borrowed"], ["gangs"]];
+  const heads = [["queue"], ["GPUs in use"], ...(curves ? [["last day"]] : []), ["used", "number"], ["deserved", "number"], ["guarantee", "number"], ["fair share", "number"], ["at most", "number"], ["requested", "number"], ["lent / borrowed"], ["gangs"]];
   const more = page.size - page.rows.length;
   return element("div", {}, table(heads, rows, "Queues"), more > 0 ? element("p", { class: "soft" }, `and ${more} more`) : "");
 }
 
-function queue(row, depth, scale) {
+function queue(row, depth, scale, curves) {
   const used = row.used[GPU] || 0;
   const deserved = row.deserved[GPU];
   const name = element("td", { class: "name" }, row.name, row.closed ? element("span", { class: "soft" }, " closed") : "", row.error ? element("span", { class: "bad" }, ` ${row.error}`) : "");
@@ -62,7 +63,28 @@ function queue(row, depth, scale) {
   let lent = "";
   if (deserved !== undefined && used > deserved) lent = `${amount(used - deserved)} borrowed`;
   else if (deserved !== undefined && used < deserved) lent = `${amount(deserved - used)} to lend`;
-  return element("tr", {}, name, element("td", {}, meter(used, deserved, scale)), ...numbers.map((each) => element("td", { class: "number" }, amount(each))), element("td", {}, lent), element("td", {}, gangs));
+  return element("tr", {}, name, element("td", {}, meter(used, deserved, scale)), ...(curves ? [element("td", {}, day(row.name, curves))] : []), ...numbers.map((each) => element("td", { class: "number" }, amount(each))), element("td", {}, lent), element("td", {}, gangs));
+}
+
+function day(name, curves) {
+  const points = curves.queues[name];
+  if (!points || points.length < 2) return "";
+  const used = points.map((point) => (point ? point[0] : NaN));
+  const deserved = points.map((point) => (point && point[1] ? point[1] : NaN));
+  const most = Math.max(0, ...used.filter(Number.isFinite));
+  return curve(used, `GPUs in use over the last day, at most ${amount(most)}`, { mark: deserved });
+}
+
+// The size of a job over the last day, where it changed.
+export function sizes(found) {
+  const pods = found.sizes.map((size) => size[0]);
+  const first = pods.findIndex((size) => size > 0);
+  const seen = pods.slice(Math.max(0, first));
+  if (first < 0 || new Set(seen).size < 2) return "";
+  const since = new Date(found.times[first] * 1000).toLocaleString([], { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" });
+  const running = seen.filter((size) => size > 0);
+  const about = `pods since ${since}: ${Math.min(...running)} to ${Math.max(...running)}`;
+  return element("div", {}, element("h3", {}, "Size over the last day"), curve(seen, about, { width: 300, height: 50 }), element("p", { class: "soft" }, about));
 }
 
 function meter(used, deserved, scale) {
@@ -110,11 +132,12 @@ export function node(found) {
   return element("div", {}, element("p", {}, element("strong", {}, found.name), ` ${found.path.filter(Boolean).join(" · ")}`), element("p", { class: "soft" }, model, found.driver ? `, driver ${found.driver}` : ""), found.problem ? element("p", { class: "bad" }, found.problem) : "", element("dl", { class: "gpus" }, ...gpus), nics.length ? element("h3", {}, "RDMA NICs") : "", element("dl", { class: "gpus" }, ...nics));
 }
 
-export function gang(found, nodes) {
+// over: the job's size over time, an element or "".
+export function gang(found, nodes, over = "") {
   const rows = found.pods.map((pod, rank) => {
     const at = nodes.get(pod.node);
     return element("tr", {}, element("td", { class: "number" }, String(rank)), element("td", { class: "name" }, pod.name), element("td", {}, pod.node || element("span", { class: "soft" }, pod.phase), at ? element("span", { class: "soft" }, ` ${at.p.filter(Boolean).pop() || ""}`) : ""), element("td", {}, pod.gpus.join(",")));
   });
   const more = found.size - found.pods.length;
-  return element("div", {}, element("p", {}, element("strong", {}, `${found.namespace}/${found.name}`), ` ${found.phase}`), element("p", {}, found.reason), element("p", { class: "soft" }, `queue ${found.queue}; starts with ${found.minimum} pods${found.closest ? `; ${found.closest}` : ""}`), table([["rank", "number"], ["pod"], ["node"], ["GPUs"]], rows, "Pods in rank order"), more > 0 ? element("p", { class: "soft" }, `and ${more} more`) : "");
+  return element("div", {}, element("p", {}, element("strong", {}, `${found.namespace}/${found.name}`), ` ${found.phase}`), element("p", {}, found.reason), element("p", { class: "soft" }, `queue ${found.queue}; starts with ${found.minimum} pods${found.closest ? `; ${found.closest}` : ""}`), over, table([["rank", "number"], ["pod"], ["node"], ["GPUs"]], rows, "Pods in rank order"), more > 0 ? element("p", { class: "soft" }, `and ${more} more`) : "");
 }

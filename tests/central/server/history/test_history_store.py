@@ -12,11 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from central.model.facts import Fact, QueueSeen
+from central.scheduler.cycle import schedule_once
 from central.server.history import pictures
 from central.server.history.allocations import ALLOCATED, Allocation
 from central.server.history.history_store import DAY_S, WEEK_S, HistoryStore, HistoryUnusable
 from central.server.history.past_cluster import PastCluster
 from central.server.stats.surveyor import Surveyor
+from protos.names import GPU
+from tests.central import factories
 from tests.central.server.stats.test_surveyor import Direct, cluster
 
 MIB = 1 << 20
@@ -149,7 +153,15 @@ def test_a_killed_process_loses_nothing_that_it_had_recorded(tmp_path: Path) -> 
 
 
 def test_a_picture_is_the_survey_again(tmp_path: Path) -> None:
-    survey = Surveyor(Direct(cluster(4))).survey(0.0)
+    world = cluster(4, QueueSeen("q", deserved=((GPU, 8),)))
+    waits: list[Fact] = [
+        factories.gang("giant", 9, queue="q"),
+        *(factories.pod(f"giant-{i}", 8, "giant") for i in range(9)),
+    ]
+    schedule_once(world, [factories.pod("one", 8, queue="q"), *waits], 1001.0)
+    survey = Surveyor(Direct(world)).survey(0.0)
+    assert any(row.gangs for row in survey.queues)
+    assert survey.pending
     made = store(tmp_path)
     made.add_picture(60, pictures.sample(survey), pictures.picture(survey))
     past = PastCluster(made)
@@ -157,14 +169,16 @@ def test_a_picture_is_the_survey_again(tmp_path: Path) -> None:
     again = past.at(1000.0)
     assert again is not None
     assert again.at == survey.at
-    assert {name: replace(row, version=0) for name, row in survey.nodes.items()} == dict(
-        again.nodes
-    )
+    for name, row in survey.nodes.items():
+        holders = tuple(replace(held, gang=None) for held in row.holders)
+        assert again.nodes[name] == replace(row, version=0, holders=holders)
+    assert [replace(row, rank=again.pending[0].rank) for row in survey.pending] == [*again.pending]
     assert again.queues == survey.queues
     assert again.largest == survey.largest
     assert past.at(61.0) is again  # read once
     ((at, sample),) = past.samples(0.0, 100.0)
     assert (at, sample["totals"]["gpus"]) == (60, 32)
+    assert sample["jobs"] == [["ns", "one", 1, 8.0]]
 
 
 def test_long_curves_have_few_points_and_the_last_one(tmp_path: Path) -> None:

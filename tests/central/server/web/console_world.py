@@ -4,10 +4,18 @@ given. The API server is left out: the tests of the process have it."""
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 from central.controllers.composite import new_scheduler
-from central.model.facts import Fact, QueueSeen
+from central.model.facts import Fact, GangSeen, PodGone, PodSeen, QueueSeen
 from central.model.identity import AuthFailure, Identity, Role
+from central.scheduler.cycle import schedule_once
+from central.scheduler.scheduler import Scheduler
+from central.server.history import pictures
+from central.server.history.history_store import HistoryStore
+from central.server.history.past_cluster import PastCluster
 from central.server.loop import Loop
 from central.server.queries import ClusterQueries
 from central.server.stats.surveyor import Surveyor
@@ -41,12 +49,14 @@ class Rights:
 
 @contextmanager
 def served(
-    facts: Sequence[Fact], rights: Rights | None = None
+    facts: Sequence[Fact], rights: Rights | None = None, past: PastCluster | None = None
 ) -> Iterator[tuple[WebServer, Callable[[Fact], None]]]:
     """The console, and how to tell the scheduler of more."""
     rights, world = rights or Rights(), World()
     loop = Loop(new_scheduler(factories.LEVELS), ready=lambda: True)
-    server = WebServer("127.0.0.1:0", WebApi(Surveyor(loop), ClusterQueries(loop)), rights, rights)
+    server = WebServer(
+        "127.0.0.1:0", WebApi(Surveyor(loop), ClusterQueries(loop), past), rights, rights
+    )
     for fact in facts:
         loop.put(fact)
     with running(loop, world):
@@ -56,6 +66,43 @@ def served(
             yield server, loop.put
         finally:
             server.stop()
+
+
+def remembered(file: Path, nodes: int, hours: int = 12, every_min: int = 10) -> PastCluster:
+    """A history of a cluster that fills up: each picture has one more gang than the one before, and the job `sweep`
+    grows and shrinks."""
+    end = int(time.time()) // 60 * 60
+    store = HistoryStore(str(file), 512 << 20, time.time)
+    facts = cluster(nodes)
+    base = [fact for fact in facts if not isinstance(fact, GangSeen | PodSeen)]
+    pods = [fact for fact in facts if isinstance(fact, GangSeen | PodSeen)]
+    scheduler = new_scheduler(factories.LEVELS)
+    surveyor = Surveyor(AtOnce(scheduler))
+    schedule_once(scheduler, [*base, factories.gang("sweep", 1)], 1000.0)
+    moments = hours * 60 // every_min
+    sweep = 0
+    for at in range(moments):
+        some: list[Fact] = [*pods[at * len(pods) // moments : (at + 1) * len(pods) // moments]]
+        size = 1 + abs(at % 8 - 4)
+        pod = partial(factories.pod, gpus=1, gang="sweep")
+        some += [pod(f"sweep-{index}") for index in range(sweep, size)]
+        some += [PodGone(f"uid-sweep-{index}") for index in range(size, sweep)]
+        sweep = size
+        now = end - (moments - 1 - at) * every_min * 60
+        schedule_once(scheduler, some, float(now))
+        survey = surveyor.survey(0.0)
+        store.add_picture(now, pictures.sample(survey), pictures.picture(survey))
+    return PastCluster(store)
+
+
+class AtOnce:
+    """A loop that answers at once."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+
+    def ask(self, question: Callable[[Scheduler], Any], timeout_s: float = 0.0) -> Any:
+        return question(self._scheduler)
 
 
 def cluster(nodes: int, rack: int = 4) -> list[Fact]:
