@@ -45,6 +45,7 @@ class Gpu:
     slices: tuple[Slice, ...] = ()
     enforcement: str = "none"  # of memory caps of its shares: one of gpu_sharing.RANKS
     share_why: str = ""  # why it has no shares although it should
+    capability: str = ""  # CUDA compute capability: 9.0; empty: unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +103,7 @@ class NodeTopology:
     rdma_exclusive: bool = False  # RDMA devices are visible only in their network namespace
     memlock: int = 0  # bytes that containers may lock; -1: no limit, 0: unknown
     driver_version: str = ""
+    cuda_version: str = ""  # of the driver: 12.8
     pcie_source: str = ""  # the file that PCIe paths come from; empty: /sys
     bandwidth: tuple[tuple[float, ...], ...] = ()  # GB/s per direction, by pair of GPUs
     weak: tuple[Weak, ...] = ()

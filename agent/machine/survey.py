@@ -47,6 +47,7 @@ def survey(machine: Machine, *, functions: bool = False) -> NodeTopology:
         pcie_source=machine.sysfs.pcie_source,
         memlock=machine.host.memlock,
         driver_version=machine.nvml.driver_version,
+        cuda_version=machine.nvml.cuda_version,
         bandwidth=tuple(map(tuple, nvlink_pairs.bandwidth(gpus, links))),
         weak=nvlink_pairs.weak(gpus),
     )
@@ -75,6 +76,7 @@ def _gpu(position: int, gpu: GpuFacts, device: PciDevice | None) -> Gpu:
         chassis=gpu.platform.chassis if gpu.platform else "",
         slot=gpu.platform.slot if gpu.platform else -1,
         tray=gpu.platform.tray if gpu.platform else -1,
+        capability=gpu.capability,
     )
 
 

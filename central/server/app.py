@@ -51,6 +51,7 @@ from central.server.leader_election import LeaderElection
 from central.server.leader_parts import LeaderParts, Ready
 from central.server.loop import Loop
 from central.server.metrics import Metrics
+from central.server.node_marker import MarkerOptions, NodeMarker
 from central.server.queries import ClusterQueries
 from central.server.queue_metrics import QueueLabels, QueueMetrics
 from central.server.settings import ALL, Settings
@@ -138,10 +139,21 @@ def run(settings: Settings) -> int:
         stack.callback(parts.stop)
         ready.listed = parts.listed
         metrics.watch_api(parts.watches, parts.executor.tickets, parts.audit)
+        _mark_nodes(settings, client, loop, election, stack)
         election.start(loop.stop)
         loop.run(parts.executor.submit, plans.publish)
         log.info("stopping; running pods keep running")
     return 1 if election.lost else 0
+
+
+def _mark_nodes(
+    settings: Settings, client: Client, loop: Loop, election: LeaderElection, stack: ExitStack
+) -> None:
+    options = MarkerOptions(settings.node_labels, settings.node_condition, settings.node_taint)
+    if options.wanted:
+        marker = NodeMarker(client, loop, options, may_act=election.may_act)
+        marker.start()
+        stack.callback(marker.stop)
 
 
 def _election(

@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from central.kube.decode.kubernetes_version import KubernetesVersion, UnknownVersion, typed_version
+from central.model.facts import Taint
 from protos.names import ISLAND, NODE, NUMA
 from protos.slicing import is_slice
 
@@ -14,6 +15,7 @@ _LABEL_KEY = re.compile(
     r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?",
     re.ASCII,
 )
+_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?", re.ASCII)
 
 
 _PART = re.compile(r"[0-9]{1,4}(/[1-9][0-9]{0,3}|\.[0-9]{1,4})?", re.ASCII)
@@ -88,6 +90,29 @@ def mig_fractions(text: str) -> tuple[tuple[str, Fraction], ...]:
             raise ArgumentTypeError(f'"{text}" contains {resource} twice')
         found[resource] = value
     return tuple(found.items())
+
+
+def node_condition(text: str) -> tuple[str, str]:
+    """The type, and the status that means a problem."""
+    kind, _, status = text.partition("=")
+    if not _LABEL_KEY.fullmatch(kind):
+        raise ArgumentTypeError(f'"{text}" is not a condition type, such as GpuUnhealthy')
+    if text != kind and status not in ("True", "False"):
+        raise ArgumentTypeError(f'"{status}" is not a status: True or False')
+    return kind, status or "True"
+
+
+def node_taint(text: str) -> Taint:
+    term, _, effect = text.rpartition(":")
+    key, equals, value = term.partition("=")
+    good_value = not equals or _LABEL_VALUE.fullmatch(value)
+    if effect not in ("NoSchedule", "PreferNoSchedule", "NoExecute"):
+        raise ArgumentTypeError(
+            f'"{text}" is not KEY[=VALUE]:EFFECT with NoSchedule, PreferNoSchedule or NoExecute'
+        )
+    if not _LABEL_KEY.fullmatch(key) or not good_value:
+        raise ArgumentTypeError(f'"{term}" is not KEY or KEY=VALUE of a taint')
+    return Taint(key, value, effect)
 
 
 def address(text: str) -> str:

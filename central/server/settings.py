@@ -14,6 +14,7 @@ from central.model.defaults import (
     RESERVE_AFTER_S,
     RESERVE_IDLE,
 )
+from central.model.facts import Taint
 from central.server import argtypes
 from protos.common import logs
 from protos.names import BLOCK, NAMESPACE, PACK, RACK, SCHEDULER, SPREAD, ZONE
@@ -188,6 +189,30 @@ class Settings:
         type=argtypes.mig_fractions,
         shown="its compute slices of the GPU's seven, of four on an A30",
         scheduling=True,
+    )
+    node_labels: bool = _flag(
+        "--node-labels",
+        False,
+        "label nodes with what their GPUs are, with the names and values of NVIDIA's GPU feature discovery; needs the "
+        "right to patch nodes (components/node-labels)",
+    )
+    node_condition: tuple[str, str] | None = _flag(
+        "--node-condition TYPE[=STATUS]",
+        None,
+        "keep a condition of this type on nodes with GPUs, with this status (True or False) while a GPU or MIG slice is "
+        "unhealthy, such as GpuUnhealthy or AcceleratedHardwareReady=False; needs the right to patch "
+        "nodes/status (components/node-condition)",
+        type=argtypes.node_condition,
+        shown="none",
+    )
+    node_taint: Taint | None = _flag(  # noqa: RUF009  # it is a field()
+        "--node-taint KEY[=VALUE]:EFFECT",
+        None,
+        "taint nodes while a GPU or MIG slice is unhealthy, such as lockstep.dev/gpu-unhealthy:NoSchedule; the "
+        "healthy GPUs of the node get no further pods then, Lockstep's included; needs the right to patch nodes "
+        "(components/node-taint)",
+        type=argtypes.node_taint,
+        shown="none",
     )
     workers: int = _flag("--workers N", 32, "concurrent API calls", type=argtypes.whole)
     silent_after_s: float = _flag(

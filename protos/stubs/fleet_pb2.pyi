@@ -113,12 +113,15 @@ class Topology(_message.Message):
     WEAK_FIELD_NUMBER: _builtins.int
     PCIE_SOURCE_FIELD_NUMBER: _builtins.int
     RDMA_EXCLUSIVE_FIELD_NUMBER: _builtins.int
+    CUDA_VERSION_FIELD_NUMBER: _builtins.int
     MEMLOCK_FIELD_NUMBER: _builtins.int
     driver_version: _builtins.str
     pcie_source: _builtins.str
     """the file that PCIe paths come from; empty: /sys"""
     rdma_exclusive: _builtins.bool
     """RDMA devices are visible only in their network namespace"""
+    cuda_version: _builtins.str
+    """of the driver: 12.8; empty: unknown"""
     memlock: _builtins.int
     """bytes that containers may lock; -1: no limit, 0: unknown"""
     @_builtins.property
@@ -155,11 +158,12 @@ class Topology(_message.Message):
         weak: _abc.Iterable[Global___Weak] | None = ...,
         pcie_source: _builtins.str = ...,
         rdma_exclusive: _builtins.bool = ...,
+        cuda_version: _builtins.str = ...,
         memlock: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["rdma_cgroup", b"rdma_cgroup"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bandwidth", b"bandwidth", "driver_version", b"driver_version", "gpus", b"gpus", "hcas", b"hcas", "islands", b"islands", "links", b"links", "memlock", b"memlock", "numa_nodes", b"numa_nodes", "pcie_source", b"pcie_source", "rdma_cgroup", b"rdma_cgroup", "rdma_exclusive", b"rdma_exclusive", "weak", b"weak"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bandwidth", b"bandwidth", "cuda_version", b"cuda_version", "driver_version", b"driver_version", "gpus", b"gpus", "hcas", b"hcas", "islands", b"islands", "links", b"links", "memlock", b"memlock", "numa_nodes", b"numa_nodes", "pcie_source", b"pcie_source", "rdma_cgroup", b"rdma_cgroup", "rdma_exclusive", b"rdma_exclusive", "weak", b"weak"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -190,6 +194,7 @@ class Gpu(_message.Message):
     CHASSIS_FIELD_NUMBER: _builtins.int
     SLOT_FIELD_NUMBER: _builtins.int
     TRAY_FIELD_NUMBER: _builtins.int
+    CAPABILITY_FIELD_NUMBER: _builtins.int
     index: _builtins.int
     uuid: _builtins.str
     model: _builtins.str
@@ -224,6 +229,8 @@ class Gpu(_message.Message):
     slot: _builtins.int
     """in the chassis; -1: unknown"""
     tray: _builtins.int
+    capability: _builtins.str
+    """CUDA compute capability: 9.0; empty: unknown"""
     @_builtins.property
     def slices(self) -> _containers.RepeatedCompositeFieldContainer[Global___Slice]:
         """of a GPU in MIG mode"""
@@ -252,10 +259,11 @@ class Gpu(_message.Message):
         chassis: _builtins.str = ...,
         slot: _builtins.int = ...,
         tray: _builtins.int = ...,
+        capability: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chassis", b"chassis", "clique", b"clique", "cpu_affinity", b"cpu_affinity", "enforcement", b"enforcement", "gpu_numa", b"gpu_numa", "healthy", b"healthy", "index", b"index", "memory_bytes", b"memory_bytes", "mig", b"mig", "mig_change", b"mig_change", "model", b"model", "numa", b"numa", "numa_affinity", b"numa_affinity", "pci", b"pci", "share_why", b"share_why", "shares", b"shares", "slices", b"slices", "slot", b"slot", "tray", b"tray", "uuid", b"uuid", "why", b"why"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capability", b"capability", "chassis", b"chassis", "clique", b"clique", "cpu_affinity", b"cpu_affinity", "enforcement", b"enforcement", "gpu_numa", b"gpu_numa", "healthy", b"healthy", "index", b"index", "memory_bytes", b"memory_bytes", "mig", b"mig", "mig_change", b"mig_change", "model", b"model", "numa", b"numa", "numa_affinity", b"numa_affinity", "pci", b"pci", "share_why", b"share_why", "shares", b"shares", "slices", b"slices", "slot", b"slot", "tray", b"tray", "uuid", b"uuid", "why", b"why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

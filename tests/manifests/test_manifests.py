@@ -366,3 +366,47 @@ def test_examples_are_gangs_of_ours(path: Path) -> None:
         assert alone or group in groups or names.GANG_LABEL in meta.get("labels", {})
     wanted = [p["spec"]["containers"][0]["resources"]["limits"] for p in pods]
     assert not pods or any({names.GPU, names.GPU_SHARE} & limits.keys() for limits in wanted)
+
+
+@pytest.mark.parametrize(
+    ("component", "resource"),
+    [("labels", "nodes"), ("condition", "nodes/status"), ("taint", "nodes")],
+)
+def test_the_rights_to_mark_nodes_come_with_the_flag(component: str, resource: str) -> None:
+    """Without the component neither is there, and each right is one verb of one resource."""
+    mine = ("nodes", "nodes/status")
+    assert not any(r in mine and verb == "patch" for _, r, verb in granted("ClusterRole"))
+    made = with_components(f"node-{component}")
+    named = {(d["kind"], d["metadata"]["name"]): d for d in made}
+    plain = {(d["kind"], d["metadata"]["name"]) for d in shipped()}
+    roles = [d for key, d in named.items() if key not in plain]
+    role, binding = sorted(roles, key=lambda each: len(each["kind"]))
+    assert role["rules"] == [{"apiGroups": [""], "resources": [resource], "verbs": ["patch"]}]
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    assert [each["name"] for each in binding["subjects"]] == ["lockstep-central"]
+    spec = named["Deployment", "lockstep-central"]["spec"]["template"]["spec"]
+    chosen = settings.settings(main.parser().parse_args(spec["containers"][0]["args"]))
+    given = {
+        "labels": chosen.node_labels,
+        "condition": chosen.node_condition,
+        "taint": chosen.node_taint,
+    }
+    assert [name for name, value in given.items() if value] == [component]
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "--node-condition=",
+        "--node-condition=a b",
+        "--node-condition=X=Maybe",
+        "--node-condition=X=",
+        "--node-taint=a",
+        "--node-taint=a:Never",
+        "--node-taint=:NoSchedule",
+        "--node-taint=a=b c:NoSchedule",
+    ],
+)
+def test_what_nodes_cannot_be_marked_with(flag: str) -> None:
+    with pytest.raises(SystemExit):
+        main.parser().parse_args(["central", flag])

@@ -1,0 +1,156 @@
+"""Node labels with the names and values of NVIDIA's GPU feature discovery (k8s-device-plugin v0.20.0, internal/lm),
+as far as an agent's report has what they say. Pure.
+
+Left out, because the report has no such value: gfd.timestamp, gpu.machine, gpu.mode, vgpu.*, mps.capable, and the
+engines and multiprocessors of MIG slices. GPU shares are a resource of their own, so the sharing strategy of nvidia.com/gpu
+is none. Where a node's GPUs differ, the labels that describe one GPU are left out.
+
+Design: docs/design/0071-node-labels-and-health.md
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from protos import slicing
+from protos.names import GPU, MIG
+from protos.topology import Gpu, NodeTopology, Slice
+
+NVIDIA = "nvidia.com/"
+LONGEST = 63  # characters of a label's value
+# What this module writes beside the labels of MIG slices; one of these without a value is removed.
+FIXED = frozenset(
+    f"{NVIDIA}{name}"
+    for name in (
+        *(f"cuda.driver.{part}" for part in ("major", "minor", "rev")),
+        *(f"cuda.driver-version.{part}" for part in ("major", "minor", "revision", "full")),
+        *(f"cuda.runtime.{part}" for part in ("major", "minor")),
+        *(f"cuda.runtime-version.{part}" for part in ("major", "minor", "full")),
+        *(f"gpu.{part}" for part in ("count", "product", "memory", "family", "replicas")),
+        *(
+            f"gpu.{part}"
+            for part in ("compute.major", "compute.minor", "sharing-strategy", "clique")
+        ),
+        "mig.capable",
+        "mig.strategy",
+    )
+)
+OF_SLICES = re.compile(rf"{re.escape(MIG)}[^/]+\.(count|product|memory|replicas|sharing-strategy)")
+FAMILIES = {7: "volta", 8: "ampere", 9: "hopper", 10: "blackwell", 12: "blackwell", 13: "rubin"}
+NEWER = {7: (5, "turing"), 8: (9, "ada-lovelace")}  # from this minor number on
+# Compute capabilities whose GPUs all can be divided, or none can. GPUs with 12.0 differ.
+DIVISIBLE = frozenset(("8.0", "9.0", "10.0", "10.3"))
+WHOLE_ONLY = frozenset(("7.0", "7.2", "7.5", "8.6", "8.7", "8.9"))
+
+
+def labels_of(topology: NodeTopology) -> dict[str, str]:
+    """The labels for a node with this topology; none for a node without GPUs."""
+    if not topology.gpus:
+        return {}
+    found = {
+        **_driver(topology),
+        **_resource(GPU, [gpu for gpu in topology.gpus if not gpu.mig]),
+        **_slices(topology),
+        "mig.capable": _divisible(topology.gpus),
+        "mig.strategy": "mixed" if any(gpu.mig for gpu in topology.gpus) else "",
+        "gpu.clique": _common(gpu.clique for gpu in topology.gpus),
+    }
+    values = {_key(name): value_of(value) for name, value in found.items()}
+    return {key: value for key, value in values.items() if value}
+
+
+def changes(current: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str | None]:
+    """What a merge patch of the node's labels has to say; None removes a label. Labels that this module does not
+    write stay."""
+    stale = [
+        key for key in current if key not in wanted and (key in FIXED or OF_SLICES.fullmatch(key))
+    ]
+    missing = {key: value for key, value in wanted.items() if current.get(key) != value}
+    return {**missing, **dict.fromkeys(stale)}
+
+
+def value_of(text: str) -> str:
+    """As GPU feature discovery writes a value: without other characters, blanks as -."""
+    kept = "-".join(re.sub(r"[^A-Za-z0-9\-_. ]", "", text).split())
+    return kept[:LONGEST].strip("-_.")
+
+
+def _key(name: str) -> str:
+    return name if name.startswith(NVIDIA) else f"{NVIDIA}{name}"
+
+
+def _driver(topology: NodeTopology) -> dict[str, str]:
+    major, minor, revision = (*topology.driver_version.split("."), "", "", "")[:3]
+    cuda_major, _, cuda_minor = topology.cuda_version.partition(".")
+    return {
+        "cuda.driver.major": major,
+        "cuda.driver.minor": minor,
+        "cuda.driver.rev": revision,
+        "cuda.driver-version.major": major,
+        "cuda.driver-version.minor": minor,
+        "cuda.driver-version.revision": revision,
+        "cuda.driver-version.full": topology.driver_version,
+        "cuda.runtime.major": cuda_major,
+        "cuda.runtime.minor": cuda_minor,
+        "cuda.runtime-version.major": cuda_major,
+        "cuda.runtime-version.minor": cuda_minor,
+        "cuda.runtime-version.full": topology.cuda_version,
+    }
+
+
+def _resource(name: str, gpus: list[Gpu]) -> dict[str, str]:
+    """Of whole GPUs. Their number has lost and unhealthy ones too, as GPU feature discovery counts them."""
+    if not gpus:
+        return {f"{name}.count": "0"}
+    capability = _common(gpu.capability for gpu in gpus)
+    major, _, minor = capability.partition(".")
+    memory = {gpu.memory_bytes >> 20 for gpu in gpus}
+    return {
+        f"{name}.count": str(len(gpus)),
+        f"{name}.replicas": "1",
+        f"{name}.sharing-strategy": "none",
+        f"{name}.product": _common(gpu.model for gpu in gpus),
+        f"{name}.memory": str(memory.pop()) if len(memory) == 1 and 0 not in memory else "",
+        f"{name}.family": _family(major, minor),
+        f"{name}.compute.major": major,
+        f"{name}.compute.minor": minor,
+    }
+
+
+def _slices(topology: NodeTopology) -> dict[str, str]:
+    by_profile: dict[str, list[tuple[Gpu, Slice]]] = defaultdict(list)
+    for gpu, part in slicing.of(topology):
+        by_profile[part.profile].append((gpu, part))
+    found: dict[str, str] = {}
+    for profile, parts in by_profile.items():
+        name = value_of(profile.replace("+", ".").replace(" ", ""))
+        model = _common(gpu.model for gpu, _ in parts)
+        memory = {part.memory_bytes >> 20 for _, part in parts}
+        found |= {
+            f"{MIG}{name}.count": str(len(parts)),
+            f"{MIG}{name}.replicas": "1",
+            f"{MIG}{name}.sharing-strategy": "none",
+            f"{MIG}{name}.product": f"{value_of(model)}-MIG-{value_of(profile)}" if model else "",
+            f"{MIG}{name}.memory": str(memory.pop()) if len(memory) == 1 else "",
+        }
+    return found
+
+
+def _family(major: str, minor: str) -> str:
+    if not (major.isdecimal() and minor.isdecimal()):
+        return ""
+    since, newer = NEWER.get(int(major), (0, ""))
+    return newer if newer and int(minor) >= since else FAMILIES.get(int(major), "undefined")
+
+
+def _divisible(gpus: tuple[Gpu, ...]) -> str:
+    """Whether MIG is possible; empty if the report does not say so."""
+    if any(gpu.mig or gpu.capability in DIVISIBLE for gpu in gpus):
+        return "true"
+    return "false" if all(gpu.capability in WHOLE_ONLY for gpu in gpus) else ""
+
+
+def _common(values: Iterable[str]) -> str:
+    """The one value that all have; empty if they differ."""
+    found = set(values)
+    return found.pop() if len(found) == 1 else ""

@@ -1,0 +1,195 @@
+"""Rounds of marks on nodes: what is written, when, and what failures do to the others."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from central.controllers.composite import new_scheduler
+from central.kube.decode.decoder import Decoder
+from central.kube.transport.http_client import Client, connect
+from central.kube.transport.runtime import RUNTIME
+from central.model.facts import NodeGone, NodeSilent, Taint
+from central.scheduler import cycle
+from central.scheduler.scheduler import Scheduler
+from central.server import node_marker
+from central.server.node_marker import AGAIN_S, MarkerOptions, NodeMarker
+from central.standalone.apiserver import StandaloneApi
+from tests.central import factories
+from tests.central.kube.api_fixtures import kubeconfig, node
+
+NODES = "/api/v1/nodes"
+TAINT = Taint("lockstep.dev/gpu-unhealthy", "", "NoSchedule")
+ALL = MarkerOptions(True, ("GpuUnhealthy", "True"), TAINT)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(RUNTIME, name)
+
+
+class Cluster:
+    """The in-memory API, and a scheduler that is told of its nodes."""
+
+    def __init__(self, client: Client, options: MarkerOptions) -> None:
+        self.client, self.clock, self.leads = client, Clock(), True
+        self.scheduler = new_scheduler(factories.LEVELS)
+        self.decoder = Decoder(("lockstep",), factories.LEVELS)
+        runtime: Any = self.clock
+        self.marker = NodeMarker(client, self, options, may_act=lambda: self.leads, runtime=runtime)
+        self.generation = 0
+
+    def ask(self, question: Callable[[Scheduler], Any], timeout_s: float = 10.0) -> Any:
+        return question(self.scheduler)
+
+    def add(self, *names: str) -> None:
+        for name in names:
+            assert self.client.request("POST", NODES, json.dumps(node(name)).encode()).ok
+        self.watch()
+
+    def watch(self) -> None:
+        """What a watch of the nodes would bring."""
+        facts = [self.decoder.node(item) for item in self.client.get(NODES)["items"]]
+        cycle.apply_facts(self.scheduler, facts, 0.0)
+
+    def report(self, name: str, *sick: int) -> None:
+        self.generation += 1
+        topology = replace(factories.topology(8, sick=sick), driver_version="550.54.15")
+        cycle.apply_facts(self.scheduler, [factories.report(name, topology, self.generation)], 0.0)
+
+    def round(self) -> int:
+        done = self.marker.check()
+        self.watch()
+        return done
+
+    def read(self, name: str) -> Any:
+        return self.client.get(f"{NODES}/{name}")
+
+    def status(self, name: str) -> str:
+        found = self.read(name).get("status", {}).get("conditions", ())
+        return next((each["status"] for each in found if each["type"] == "GpuUnhealthy"), "")
+
+    def taints(self, name: str) -> list[str]:
+        return [each["key"] for each in self.read(name).get("spec", {}).get("taints", ())]
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[Client]:
+    with StandaloneApi() as api:
+        made = connect(kubeconfig(tmp_path, api.url))
+        yield made
+        made.close()
+
+
+@pytest.fixture
+def cluster(client: Client) -> Cluster:
+    return Cluster(client, ALL)
+
+
+def test_a_gpu_fails_and_recovers(cluster: Cluster) -> None:
+    cluster.add("n1", "n2")
+    cluster.report("n1")
+    assert cluster.round() == 2  # labels and a condition; n2 has no report
+    labels = cluster.read("n1")["metadata"]["labels"]
+    assert labels["nvidia.com/gpu.count"] == "8"
+    assert labels["nvidia.com/cuda.driver-version.full"] == "550.54.15"
+    assert (cluster.status("n1"), cluster.taints("n1")) == ("False", [])
+    assert cluster.round() == 0
+
+    cluster.report("n1", 3)
+    assert cluster.round() == 2
+    assert (cluster.status("n1"), cluster.taints("n1")) == ("True", [TAINT.key])
+    assert cluster.round() == 0
+    cluster.report("n1")
+    assert cluster.round() == 2
+    assert (cluster.status("n1"), cluster.taints("n1")) == ("False", [])
+    assert "labels" not in cluster.read("n2")["metadata"]
+
+
+def test_a_silent_agent_leaves_the_taint_as_it_is(cluster: Cluster) -> None:
+    cluster.add("n1")
+    cluster.report("n1", 3)
+    cluster.round()
+    cycle.apply_facts(cluster.scheduler, [NodeSilent("n1")], 0.0)
+    assert cluster.round() == 1
+    assert (cluster.status("n1"), cluster.taints("n1")) == ("Unknown", [TAINT.key])
+    cluster.report("n1")
+    cluster.round()
+    assert (cluster.status("n1"), cluster.taints("n1")) == ("False", [])
+
+
+def test_what_somebody_removes_comes_back(cluster: Cluster) -> None:
+    cluster.add("n1")
+    cluster.report("n1", 3)
+    cluster.round()
+    meta = {"metadata": {"labels": {"nvidia.com/gpu.count": None}}, "spec": {"taints": []}}
+    body = json.dumps(meta).encode()
+    kind = "application/merge-patch+json"
+    assert cluster.client.request("PATCH", f"{NODES}/n1", body, kind).ok
+    cluster.watch()
+    assert cluster.round() == 2
+    assert cluster.taints("n1") == [TAINT.key]
+    assert cluster.read("n1")["metadata"]["labels"]["nvidia.com/gpu.count"] == "8"
+    cluster.clock.now = AGAIN_S
+    assert cluster.round() == 1  # the condition, which no watch shows
+
+
+def test_other_tools_have_other_words(client: Client) -> None:
+    """AcceleratedHardwareReady is False in case of a problem."""
+    options = MarkerOptions(condition=("AcceleratedHardwareReady", "False"))
+    cluster = Cluster(client, options)
+    cluster.add("n1")
+    for sick, status in (((), "True"), ((1,), "False")):
+        cluster.report("n1", *sick)
+        cluster.round()
+        (found,) = cluster.read("n1")["status"]["conditions"]
+        assert (found["type"], found["status"]) == ("AcceleratedHardwareReady", status)
+    assert "labels" not in cluster.read("n1")["metadata"]
+    assert cluster.taints("n1") == []
+
+
+def test_a_replica_that_does_not_lead_writes_nothing(cluster: Cluster) -> None:
+    cluster.add("n1")
+    cluster.report("n1")
+    cluster.leads = False
+    assert cluster.round() == 0
+    assert "labels" not in cluster.read("n1")["metadata"]
+
+
+def test_nodes_that_fail_leave_the_others_their_turn(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """n0 to n3 are gone, and the scheduler has not heard of it."""
+    monkeypatch.setattr(node_marker, "WRITES_MOST", 3)
+    names = [f"n{number}" for number in range(8)]
+    cluster.add(*names)
+    for name in names:
+        cluster.report(name)
+    for name in names[:4]:
+        assert cluster.client.request("DELETE", f"{NODES}/{name}").ok
+    for _ in range(8):
+        assert cluster.marker.check() <= 3
+    for name in names[4:]:
+        assert cluster.status(name) == "False"
+        assert cluster.read(name)["metadata"]["labels"]["nvidia.com/gpu.count"] == "8"
+
+
+def test_a_node_that_is_gone_is_forgotten(cluster: Cluster) -> None:
+    cluster.add("n1")
+    cluster.report("n1")
+    cluster.round()
+    assert cluster.client.request("DELETE", f"{NODES}/n1").ok
+    cycle.apply_facts(cluster.scheduler, [NodeGone("n1")], 0.0)
+    assert cluster.marker.check() == 0
+    cluster.add("n1")
+    cluster.report("n1")
+    assert cluster.round() == 2
