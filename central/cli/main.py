@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from central.cli import exit_codes, report_command
 from central.cli.jobs import completion, job_flags
-from central.coordinator import coordinate_command
+from central.coordinator import coordinate_flags
 from central.server import argtypes, settings
 from central.server.argtypes import add_flag as flag
 from central.server.grpc import query_client
@@ -111,7 +111,7 @@ def parser() -> argparse.ArgumentParser:
     flag(demo, "--port PORT", about, type=argtypes.port, default=0, shown="any free port")
     _add_simulate(commands)
     about = "run the coordinator of one elastic job"
-    coordinate_command.add_flags(_add(commands, "coordinate", about, coordinate_command.run))
+    coordinate_flags.add_flags(_add(commands, "coordinate", about, _coordinate))
     about = "replay a journal and compare the decisions"
     replay = _add(commands, "replay", about, _replay)
     about = "journal written by central or simulate with --journal"
@@ -193,6 +193,12 @@ def _demo(args: argparse.Namespace) -> int:
         return _fail("the demo is not installed; in a checkout, pip install '.[demo]' or make demo")
 
     return demo.run(keep=args.keep, port=args.port, web=args.web)
+
+
+def _coordinate(args: argparse.Namespace) -> int:
+    from central.coordinator import coordinate_command
+
+    return coordinate_command.run(args)
 
 
 def _simulate(args: argparse.Namespace) -> int:

@@ -1,5 +1,7 @@
 """The address and credentials of the API server, read by the kubernetes package: from kubeconfig files with
-all their login methods, or from the pod's ServiceAccount, whose token file is read again when it rotates."""
+all their login methods, or from the pod's ServiceAccount, whose token file is read again when it rotates.
+
+The package is imported when it is needed: it takes half a second, and plain kubeconfigs of users do without it."""
 
 import os
 import ssl
@@ -10,25 +12,12 @@ from urllib.parse import urlsplit
 from urllib.request import proxy_bypass
 
 import yaml
-from kubernetes.client import Configuration
-from kubernetes.config import (
-    ConfigException,
-    list_kube_config_contexts,
-    load_incluster_config,
-    load_kube_config,
-)
+
+from central.kube.transport import plain_kubeconfig
 
 OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
-_BROKEN = (
-    ConfigException,
-    yaml.YAMLError,
-    OSError,
-    ValueError,
-    TypeError,
-    KeyError,
-    AttributeError,
-)
+_INVALID = (yaml.YAMLError, OSError, ValueError, TypeError, KeyError, AttributeError)
 
 
 class KubeconfigError(Exception):
@@ -51,7 +40,7 @@ class ClientConfig:
         """The current value of the header; "" with a client certificate or no credentials. Raises OSError."""
         try:
             value = self.configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
-        except _BROKEN as error:  # a token file that is being replaced, a login helper that fails
+        except _broken() as error:  # a token file that is being replaced, a login helper that fails
             raise OSError(f"no credentials: {error}") from error
         return str(value).strip() if value else ""
 
@@ -76,6 +65,14 @@ def load_user_config(kubeconfig: str | None, context: str | None) -> tuple[Clien
             return config, OWN_NAMESPACE.read_text().strip() or "default"
         except OSError:
             return config, "default"
+    with plain_kubeconfig.read(path, context) as plain:
+        if plain is not None:
+            try:
+                return _client_config(plain), plain.namespace
+            except _INVALID as error:
+                raise KubeconfigError(f"kubeconfig {path}: {_what(error)}") from error
+    from kubernetes.config import list_kube_config_contexts
+
     where = f"kubeconfig {path}"
     config = _read_config(where, path, context)
     contexts, active = list_kube_config_contexts(path)
@@ -94,6 +91,9 @@ def _existing(kubeconfig: str | None) -> str:
 
 
 def _read_config(where: str, path: str | None, context: str | None = None) -> ClientConfig:
+    from kubernetes.client import Configuration
+    from kubernetes.config import load_incluster_config, load_kube_config
+
     configuration = Configuration()
     try:
         if path is None:
@@ -101,8 +101,15 @@ def _read_config(where: str, path: str | None, context: str | None = None) -> Cl
         else:
             load_kube_config(path, context, configuration, persist_config=False)
         return _client_config(configuration)
-    except _BROKEN as error:
+    except _broken() as error:
         raise KubeconfigError(f"{where}: {_what(error)}") from error
+
+
+def _broken() -> tuple[type[Exception], ...]:
+    """What the kubernetes package raises for a configuration that is missing or invalid."""
+    from kubernetes.config import ConfigException
+
+    return (ConfigException, *_INVALID)
 
 
 def _what(error: Exception) -> str:

@@ -1,0 +1,73 @@
+"""The flags of `lockstep coordinate`, apart from what runs it: every command's start reads them."""
+
+import argparse
+from collections.abc import Callable
+
+from central.model import limits
+from central.server import argtypes
+from central.server.argtypes import add_flag as flag
+
+SCHEDULER_TOKEN = "/var/run/secrets/lockstep/scheduler/token"
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    about = "the Job, as NAMESPACE/NAME/UID; a store is used by this Job only"
+    flag(parser, "--job NAME", about, required=True)
+    about = "address of the HTTP interface"
+    flag(parser, "--listen HOST:PORT", about, default="0.0.0.0:28700")
+    about = "file with the token that members send"
+    flag(parser, "--token-file FILE", about, required=True)
+    about = "folder with tls.crt and tls.key; none: plain HTTP, for tests on one machine"
+    flag(parser, "--tls-dir DIR", about, default="")
+    about = "file:PATH (SQLite), or none: lost with the process"
+    flag(parser, "--store STORE", about, type=store, default="none")
+    about = "folder with the scheduler's address and ca.crt: sizes come from there; none: there is no scheduler"
+    flag(parser, "--scheduler-dir DIR", about, default="")
+    about = "file with the token for the scheduler, which is bound to this pod"
+    flag(parser, "--scheduler-token-file FILE", about, default=SCHEDULER_TOKEN)
+    about = "JSON file with the members to train with, read again when it changes; for runs without a scheduler"
+    flag(parser, "--plan FILE", about, default="")
+    for typed, about, least, default in (
+        ("--least N", "least size", 1, 1),
+        ("--most N", "most members; their numbers are below it", 1, 1024),
+        ("--spares N", "members that wait to replace a lost one", 0, 0),
+        ("--leader-port N", "first port of the leaders", 1, 28701),
+    ):
+        flag(parser, typed, about, type=_number(least, limits.REPLICAS), default=default)
+    for typed, about, default_s in (
+        (
+            "--join-wait SECONDS",
+            "wait for members at the start, and for newcomers to acknowledge",
+            30,
+        ),
+        ("--gather SECONDS", "wait for further newcomers before a growth is proposed", 30),
+        ("--silent SECONDS", "a process that is silent for this long is lost", 30),
+        ("--ended SECONDS", "the same, if the scheduler says that its pod ended", 10),
+        ("--below SECONDS", "with fewer than the least size for this long the Job is over", 600),
+        (
+            "--linger SECONDS",
+            "serve for this long after the Job is over, so that members learn of it",
+            10,
+        ),
+        (
+            "--stuck SECONDS",
+            "a member that does not acknowledge for this long is given up; 0: never",
+            0,
+        ),
+    ):
+        flag(parser, typed, about, type=argtypes.seconds, default=float(default_s))
+
+
+def _number(least: int, most: int) -> Callable[[str], int]:
+    def typed(text: str) -> int:
+        if not (text.isascii() and text.isdigit() and least <= int(text) <= most):
+            raise argparse.ArgumentTypeError(f'"{text}" is not a number from {least} to {most}')
+        return int(text)
+
+    return typed
+
+
+def store(text: str) -> str:
+    if text != "none" and not (text.startswith("file:") and len(text) > len("file:")):
+        raise argparse.ArgumentTypeError(f'"{text}" is neither file:PATH nor none')
+    return text
