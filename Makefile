@@ -62,7 +62,7 @@ bench: install       ## speed, as ratios in one run
 stubs: install       ## the gRPC stubs, again
 	python -m grpc_tools.protoc -I protos/stubs=protos --python_out=. --grpc_python_out=. \
 	    --mypy_out=quiet:. --mypy_grpc_out=quiet:. protos/*.proto
-reference: install   ## write the pages of docs/reference that follow from the code
+reference: install   ## write what follows from the code: pages of docs/reference, parts of the Helm chart
 	python -m tests.docs.reference
 docs: $(VENV)/.user  ## build the documentation as a site in build/site; a broken link is an error
 	pip install -q --group docs

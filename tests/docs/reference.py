@@ -1,4 +1,4 @@
-"""Writes the reference pages that follow from the code: `make reference` (python -m
+"""Writes the reference pages that follow from the code, and parts of the Helm chart: `make reference` (python -m
 tests.docs.reference). test_reference.py compares the pages with what is written here."""
 
 import argparse
@@ -28,6 +28,7 @@ from central.server.stats.surveyor import Surveyor
 from tests.captures.mig import sliced
 from tests.fakes import machines
 from tests.fakes.nodebox import node_box
+from tests.manifests import chart_files
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs/reference"
@@ -298,3 +299,4 @@ def page(name: str) -> str:
 if __name__ == "__main__":
     for name in PAGES:
         (FOLDER / name).write_text(page(name))
+    chart_files.write()

@@ -22,6 +22,11 @@ COMPONENTS = sorted(path.name for path in (FOLDER / "components").iterdir())
 
 def built(folder: Path, *components: str) -> dict[tuple[str, str], Json]:
     """By kind and name."""
+    return {(each["kind"], each["metadata"]["name"]): each for each in objects(folder, *components)}
+
+
+def objects(folder: Path, *components: str) -> list[Json]:
+    """What `kubectl apply -k` applies with these components."""
     kubectl = shutil.which("kubectl")
     if kubectl is None:
         pytest.skip("there is no kubectl to build with")
@@ -38,8 +43,7 @@ def built(folder: Path, *components: str) -> dict[tuple[str, str], Json]:
         [kubectl, "kustomize", str(folder)], capture_output=True, text=True, check=False
     )
     assert not done.returncode, done.stderr
-    documents = [each for each in yaml.safe_load_all(done.stdout) if each]
-    return {(each["kind"], each["metadata"]["name"]): each for each in documents}
+    return [each for each in yaml.safe_load_all(done.stdout) if each]
 
 
 @pytest.mark.parametrize("name", COMPONENTS)
