@@ -35,6 +35,7 @@ from central.scheduler.queues.order import FairShares
 from central.scheduler.queues.shortfall import Shortfall
 from central.scheduler.reserved_capacity import PREEMPTION_RETRY_S, PassMemory, ReservedCapacity
 from central.scheduler.scheduler import GangRefusal, Scheduler
+from central.scheduler.shared_refusals import Refusals, Verdicts
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state import readiness
@@ -48,10 +49,6 @@ ROUND_S = 1.0  # a round that is older is finished before refused gangs are trie
 FLOOD_TRIES = 100  # attempts for one namespace in a round of slices, before it waits behind others
 
 Budget = Callable[[], bool]  # asked before each attempt but the first; true: the slice ends
-# Reasons by capacity epoch and requests. Within an epoch free capacity only shrinks, so a request that
-# did not fit does not fit for another gang either.
-Refusals = dict[tuple[int, tuple[PlacementRequest, ...]], str]
-Verdicts = dict[frozenset[object], Refusals]  # by the reservations that constrained the attempt
 
 
 @dataclass(slots=True)
@@ -66,7 +63,7 @@ class Round:
     dropped: bool = False  # a reservation ended, so those refused before are tried again
     last_pass: bool = False
     late: bool = False  # gangs were due that had been tried already
-    verdicts: Verdicts = field(default_factory=dict)
+    verdicts: Verdicts = field(default_factory=Verdicts)
     first_refused: dict[int, Gang] = field(
         default_factory=dict
     )  # by equivalence, see _refused_alike
@@ -92,7 +89,7 @@ class Round:
     def next_pass(self, due: dict[GangKey, None]) -> None:
         self.left, self.last_pass, self.dropped = due, True, False
         self.memory = PassMemory.empty()
-        self.verdicts, self.first_refused = {}, {}
+        self.verdicts, self.first_refused = Verdicts(), {}
         self.order = None
 
 
@@ -384,7 +381,7 @@ def _try_schedule(
         elif placement_attempts.scarce(state, [gang, *_left(scheduler, this)]):
             first = 1
     for bound_by in reserved.views_for(gang):
-        refused = this.verdicts.setdefault(bound_by, {})
+        refused = this.verdicts.of(bound_by, wants[first:], state.pending.epoch)
         binds = _place(scheduler, gang, attempts[first:], wants[first:], refused, most=most)
         if binds:
             decisions += binds

@@ -98,6 +98,7 @@ class Withheld(NamedTuple):
 
     masks: list[int]  # by reserved row
     shares: list[tuple[int, int, int]]  # row, mask of one GPU, hundredths
+    any_capacity: bool
 
 
 @dataclass(slots=True, eq=False)
@@ -237,7 +238,7 @@ class Reservation:
         snapshot.columns.shift(rows, self.withheld, masks, free=False)
         gang, gone = self.gang, before - gpus.count[rows]
         snapshot.reserved_gpus[gang.key] = (gang.qualified_name, rows, gone)
-        return Withheld(masks, shares)
+        return Withheld(masks, shares, bool(self.withheld.any()))
 
     def give_back(self, snapshot: Snapshot, taken: "Withheld") -> None:
         for row, gpu, part in taken.shares:

@@ -1,7 +1,11 @@
 """Takes reserved capacity out of the snapshot for gangs that must leave it free, and puts it back."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
+import numpy as np
+
+from central.model.arrays import Ints
 from central.scheduler.reservation.reservation import Reservation, Withheld
 from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state.gangs import GangKey
@@ -29,17 +33,48 @@ class WithheldCapacity:
         self.volumes_only = [held for held in volumes_only if held.withheld_volumes]
         names = [held.withheld_volumes for held in (*binding, *volumes_only)]
         self._volumes = free.reserve_available(frozenset().union(*names))
-        if self.reservations() == binding:
+        before = self.reservations()
+        if before == binding[: len(before)]:  # what the others take depends on none after them
+            self._withhold(binding[len(before) :])
             return
         keep = _unaffected(self.reservations(), binding)
-        for held, taken in reversed(self._taken.values()):
-            if held not in keep:
-                held.give_back(self._snapshot, taken)
+        gone = [(held, taken) for held, taken in self._taken.values() if held not in keep]
+        together = _together([held for held, _ in gone])
+        if together is not None:
+            columns = self._snapshot.columns
+            columns.shift(together.rows, together.withheld, together.masks, free=True)
+            for held, _ in gone:
+                del self._snapshot.reserved_gpus[held.gang.key]
+        for held, taken in reversed(gone if together is None else ()):
+            held.give_back(self._snapshot, taken)
         stays = {held: taken for held, taken in self._taken.values() if held in keep}
+        self._taken = {}
+        self._withhold([held for held in binding if held not in keep])
+        taken_now = dict(self._taken.values())
         self._taken = {
-            held.gang.key: (held, stays[held] if held in keep else held.withhold(self._snapshot))
+            held.gang.key: (held, stays[held] if held in keep else taken_now[held])
             for held in binding
         }
+
+    def _withhold(self, added: list[Reservation]) -> None:
+        snapshot, together = self._snapshot, _together(added)
+        if together is None:
+            for held in added:
+                self._taken[held.gang.key] = held, held.withhold(snapshot)
+            return
+        gpus, rows = snapshot.columns.gpus, together.rows
+        before = gpus.count[rows]
+        snapshot.columns.shift(rows, together.withheld, together.masks, free=False)
+        gone, at = before - gpus.count[rows], 0
+        for held in added:
+            end = at + len(held.place.rows)
+            name, own = held.gang.qualified_name, held.place.rows
+            snapshot.reserved_gpus[held.gang.key] = name, own, gone[at:end]
+            self._taken[held.gang.key] = (
+                held,
+                Withheld([0] * len(own), [], bool(held.withheld.any())),
+            )
+            at = end
 
     def without(self, held: Reservation) -> None:
         """Gives this one back."""
@@ -50,7 +85,7 @@ class WithheldCapacity:
 
     def with_capacity(self) -> list[Reservation]:
         """The reservations that take any capacity beside volumes away now."""
-        return [held for held in self.reservations() if held.withheld.any()]
+        return [held for held, taken in self._taken.values() if taken.any_capacity]
 
     def with_volumes(self) -> list[Reservation]:
         """The reservations that take volumes away now."""
@@ -58,6 +93,24 @@ class WithheldCapacity:
 
     def __contains__(self, key: GangKey) -> bool:
         return key in self._taken
+
+
+class _Together(NamedTuple):
+    rows: Ints
+    withheld: Ints
+    masks: list[int]  # none
+
+
+def _together(reservations: Sequence[Reservation]) -> _Together | None:
+    """What many reservations withhold, where it can be taken at once: of different rows, and of no certain GPUs."""
+    if len(reservations) < 2 or any(any(held.place.masks) for held in reservations):
+        return None
+    rows = np.concatenate([held.place.rows for held in reservations])
+    widths = {held.withheld.shape[1] for held in reservations}
+    if len(widths) > 1 or len(np.unique(rows)) < len(rows):
+        return None
+    withheld = np.concatenate([held.withheld for held in reservations])
+    return _Together(rows, withheld, [0] * len(rows))
 
 
 def _unaffected(before: Sequence[Reservation], after: Sequence[Reservation]) -> set[Reservation]:

@@ -1,0 +1,95 @@
+"""What reservations take out of the snapshot, and that all of it comes back."""
+
+import random
+
+import numpy as np
+import pytest
+
+from central.controllers.composite import new_scheduler
+from central.scheduler.cycle import schedule_once
+from central.scheduler.placement.request import PlacementRequest
+from central.scheduler.reservation.reservation import Reservation, ReservedPlace
+from central.scheduler.reservation.withholding import WithheldCapacity
+from central.scheduler.scheduler import Scheduler
+from central.scheduler.shared_refusals import Verdicts
+from central.scheduler.state.gangs import Gang
+from tests.central import factories
+
+NODES = 12
+
+
+def cluster() -> Scheduler:
+    made = new_scheduler(factories.LEVELS)
+    names = [f"n{number:02}" for number in range(NODES)]
+    facts = [factories.node(name) for name in names]
+    schedule_once(made, [*facts, *(factories.report(name) for name in names)], 0.0)
+    return made
+
+
+def reserved(made: Scheduler, name: str, rows: list[int], gpus: int, mask: int = 0) -> Reservation:
+    columns = made.state.snapshot.columns
+    place = ReservedPlace.on(
+        made.state.snapshot,
+        np.array(rows, dtype=np.int64),
+        np.tile(np.array([gpus] + [0] * (columns.width - 1), dtype=np.int64), (len(rows), 1)),
+        [mask] * len(rows),
+        frozenset(),
+    )
+    gang = Gang(("ns", name, True))
+    request = PlacementRequest(((factories.spec(gpus), len(rows)),))
+    held = Reservation(gang, request, place, start=0.0, after="", by_eviction=True)
+    held.refresh(made.state, 0.0)
+    return held
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_at_once_or_one_by_one_the_same_is_taken_and_comes_back(seed: int) -> None:
+    """Sets of reservations in any order; some share rows, some have certain GPUs."""
+    dice, made = random.Random(seed), cluster()
+    columns, apart = made.state.snapshot.columns, dice.random() < 0.5
+    rows = list(range(NODES))
+    dice.shuffle(rows)
+    held = [
+        reserved(
+            made,
+            f"g{number}",
+            rows[2 * number : 2 * number + 2] if apart else sorted(dice.sample(rows, 2)),
+            dice.randint(1, 8),
+            dice.choice((0, 0, 0, 0b1111)),
+        )
+        for number in range(6)
+    ]
+    whole = columns.free.copy(), columns.gpus.count.copy(), list(columns.gpus.free_mask)
+    withheld = WithheldCapacity(made.state.snapshot)
+    for _ in range(12):
+        chosen = [one for one in held if dice.random() < 0.6]
+        withheld.set(chosen)
+        found = columns.free.copy(), columns.gpus.count.copy(), list(columns.gpus.free_mask)
+        names = {
+            key: gone.tolist() for key, (*_, gone) in made.state.snapshot.reserved_gpus.items()
+        }
+        withheld.set([])
+        taken = [(one, one.withhold(made.state.snapshot)) for one in chosen]
+        assert (columns.free == found[0]).all()
+        assert (columns.gpus.count == found[1]).all()
+        assert list(columns.gpus.free_mask) == found[2]
+        alone = {
+            key: gone.tolist() for key, (*_, gone) in made.state.snapshot.reserved_gpus.items()
+        }
+        assert names == alone
+        for one, what in reversed(taken):
+            one.give_back(made.state.snapshot, what)
+        assert not made.state.snapshot.reserved_gpus
+        assert (columns.free == whole[0]).all()
+        assert (columns.gpus.count == whole[1]).all()
+        assert list(columns.gpus.free_mask) == whole[2]
+
+
+def test_who_must_leave_more_free_is_refused_as_well() -> None:
+    verdicts, wants = Verdicts(), (PlacementRequest(((factories.spec(1), 1),)),)
+    few, more, others = frozenset({"a"}), frozenset({"a", "b"}), frozenset({"b"})
+    verdicts.of(few, wants, 7)[7, wants] = "no"
+    assert verdicts.of(more, wants, 7) == {(7, wants): "no"}
+    assert verdicts.of(others, wants, 7) == {}
+    assert verdicts.of(more, wants, 8) == {}
+    assert verdicts.of(few, wants, 7) == {(7, wants): "no"}
