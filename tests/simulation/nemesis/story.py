@@ -23,7 +23,7 @@ from tests.central import factories
 from tests.simulation.nemesis.model import History
 from tests.simulation.nemesis.virtual_api import Backup, Link, VirtualApi, VirtualClient, Weather
 from tests.simulation.nemesis.virtual_nodes import Nodes, User
-from tests.simulation.nemesis.virtual_runtime import Kernel, Process
+from tests.simulation.nemesis.virtual_runtime import Kernel, Process, one_processor
 
 LEASE_S = 15
 TROUBLE_S = 240.0  # for so long the nemesis is at work
@@ -188,6 +188,10 @@ class Story:
 
     def run(self) -> None:
         """Raises AssertionError with what is broken."""
+        with one_processor(self.seed):
+            self._run()
+
+    def _run(self) -> None:
         root = logging.getLogger("central")
         root.addHandler(self.bugs)
         random.seed(self.seed)  # jitter of the program
