@@ -82,7 +82,7 @@ def same(file: Path, context: str | None = None) -> None:
             if mine:
                 assert Path(mine).read_bytes() == Path(other).read_bytes()
         alias = theirs.get_api_key_with_prefix("BearerToken", alias="authorization") or ""
-        assert ours.get_api_key_with_prefix("BearerToken") == alias
+        assert ours.get_api_key_with_prefix("BearerToken") == alias.strip()
         assert ours.namespace == (chosen["context"].get("namespace") or "default")
 
 
