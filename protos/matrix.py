@@ -39,10 +39,22 @@ def rows(topology: NodeTopology) -> list[list[str]]:
     return table
 
 
-def table(topology: NodeTopology, holders: Mapping[str, str] | None = None) -> str:
-    """The matrix, then what needs attention. Columns are separated by at least two spaces. holders:
+def fitting(topology: NodeTopology, width: int) -> str:
+    """The matrix alone. A narrow terminal gets no columns for NICs; their rows say the same."""
+    whole = "\n".join(_aligned(rows(topology)))
+    if max(map(len, whole.splitlines())) <= width:
+        return whole
+    kept = range(len(topology.gpus) + 1)
+    narrow = [[row[at] for at in kept] for row in rows(topology)]
+    return "\n".join([*_aligned(narrow), "(a wider terminal also shows the columns of the NICs)"])
+
+
+def table(
+    topology: NodeTopology, holders: Mapping[str, str] | None = None, width: int = 10_000
+) -> str:
+    """The matrix, as fitting() has it, then what needs attention. Columns are separated by at least two spaces. holders:
     of MIG slices by uuid, if known."""
-    parts = ["\n".join(_aligned(rows(topology))), LEGEND]
+    parts = [fitting(topology, width), LEGEND]
     if topology.hcas:
         nics = [f"  NIC{position}: {hca.name}" for position, hca in enumerate(topology.hcas)]
         parts.append("\n".join(["NIC Legend:", "", *nics, ""]))

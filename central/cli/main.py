@@ -30,6 +30,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     completion.answer(made)
     given, words = _command(list(sys.argv[1:] if argv is None else argv))
     args = made.parse_args(given)
+    if not hasattr(args, "run"):  # no command, or a noun without a verb
+        args.helper.print_help(sys.stderr)
+        return exit_codes.USAGE
     if words:
         args.words = words
     try:
@@ -100,7 +103,8 @@ def parser() -> argparse.ArgumentParser:
         "GPUs that are close in the NVLink and network topology, or none.",
     )
     parser.add_argument("--version", action=_Version)
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    parser.set_defaults(helper=parser)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
 
     settings.add_flags(_add(commands, "central", "run the scheduler", _central))
     about = "run three workloads on a local cluster of eight simulated nodes"
@@ -120,12 +124,18 @@ def parser() -> argparse.ArgumentParser:
     about = "show nodes, their GPUs, and the pods that use them"
     topology = _add(commands, "topology", about, _topology)
     about = "show only this node, with its topology matrix"
-    topology.add_argument("node", nargs="?", default="", metavar="NODE", help=about)
+    node = topology.add_argument("node", nargs="?", default="", metavar="NODE", help=about)
+    completion.names_of(node, "node")
+    about = "only nodes in these domains, such as rack=r1,block=b2"
+    flag(topology, "-l --selector LEVEL=NAME,...", about, default="")
+    flag(topology, "--picture", "draw racks, nodes and GPUs, with a letter for each owner")
     about = "show why a gang is pending, or where it runs"
     explain = _add(commands, "explain", about, _explain)
     about = "job, PodGroup, pod or controller, such as deployment/web"
-    explain.add_argument("name", metavar="[NAMESPACE/]NAME", help=about)
-    flag(explain, "-n --namespace NAME", "namespace", default="default")
+    gang = explain.add_argument("name", metavar="[NAMESPACE/]NAME", help=about)
+    completion.names_of(gang, "gang")
+    space = flag(explain, "-n --namespace NAME", "namespace", default="default")
+    completion.names_of(space, "namespace")
     for asking in (topology, explain):
         query_client.add_flags(asking)
         _add_output(asking)
@@ -240,9 +250,15 @@ def _topology(args: argparse.Namespace) -> int:
 
     try:
         reply = query_client.topology(query_client.scheduler_address(args), args.node)
+        if args.selector:
+            reply = render.selected(reply, args.selector)
     except query_client.CannotAsk as error:
         return _unanswered(error)
-    if args.output == "json":
+    except ValueError as error:
+        return _fail(f"topology: -l: {error}")
+    if args.picture:
+        print(render.topology_picture(reply), end="")
+    elif args.output == "json":
         print(json.dumps(render.topology_json(reply, one=bool(args.node)), indent=1))
         for problem in reply.troubles:
             print(problem, file=sys.stderr)

@@ -1,13 +1,15 @@
 """Answers of the query service as tables and as JSON."""
 
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from datetime import datetime
 from io import StringIO
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
+from central.cli import terminal_table
+from central.cli.terminal_table import Cell, Column, Row
 from protos import matrix, slicing, wire
 from protos.gpu_sharing import WHOLE
 from protos.stubs import fleet_pb2 as pb
@@ -15,7 +17,7 @@ from protos.stubs import fleet_pb2 as pb
 
 def topology_table(reply: pb.TopologyReply) -> str:
     """One line per node. A single node is followed by its RDMA NICs and its matrix."""
-    text = _rendered(_nodes(reply))
+    text = _nodes(reply)
     if hidden := sum(node.hidden_holders for node in reply.nodes):
         text += f"\n{hidden} pod{'s' if hidden > 1 else ''} of other namespaces not shown\n"
     text += "".join(f"\n{problem}\n" for problem in reply.troubles)
@@ -30,8 +32,44 @@ def topology_table(reply: pb.TopologyReply) -> str:
             for holder in node.holders
             for part in holder.slices
         }
-        text += "\n" + matrix.table(wire.from_topology(node.topology), holders)
+        width = terminal_table.width() or 10_000
+        text += "\n" + matrix.table(wire.from_topology(node.topology), holders, width)
     return text
+
+
+def topology_picture(reply: pb.TopologyReply) -> str:
+    """Racks, nodes and GPUs with a letter for each owner, as wide as the terminal."""
+    from central.server import rack_picture
+
+    out = StringIO()
+    colour = terminal_table.coloured()
+    console = Console(
+        file=out, width=terminal_table.width() or 80, force_terminal=colour, no_color=not colour
+    )
+    rack_picture.draw(console, rack_picture.racks(reply))
+    return out.getvalue()
+
+
+def selected(reply: pb.TopologyReply, selector: str) -> pb.TopologyReply:
+    """Only the nodes whose domains have these values: rack=r1, or lockstep.dev/rack=r1,block=b2. Raises ValueError
+    for a level that the tree does not have."""
+    keys = list(reply.levels)
+    short = [key.rpartition("/")[2] for key in keys]
+    wanted: dict[int, str] = {}
+    for part in selector.split(","):
+        key, _, value = part.partition("=")
+        if key not in keys and key not in short:
+            raise ValueError(
+                f'"{key}" is not a level of the topology: {", ".join(short) or "none"}'
+            )
+        wanted[keys.index(key) if key in keys else short.index(key)] = value
+    found = pb.TopologyReply(levels=reply.levels, troubles=reply.troubles, version=reply.version)
+    found.nodes.extend(
+        node
+        for node in reply.nodes
+        if all(at < len(node.domains) and node.domains[at] == value for at, value in wanted.items())
+    )
+    return found
 
 
 def topology_json(reply: pb.TopologyReply, one: bool) -> Any:
@@ -40,14 +78,29 @@ def topology_json(reply: pb.TopologyReply, one: bool) -> Any:
 
 
 def explanation_table(reply: pb.ExplainReply) -> str:
-    head = f"{reply.namespace}/{reply.name}: {reply.phase}\n{_folded(reply.reason)}\n"
+    head = f"{reply.namespace}/{reply.name}: {terminal_table.state(reply.phase)}\n{_folded(reply.reason)}\n"
+    head += _standing(reply)
     if not reply.pods:
         return head
-    table = _table("POD", "PHASE", "NODE", "GPUS")
-    for pod in reply.pods:
-        table.add_row(pod.name, pod.phase, pod.node or "-", _gpus(pod))
-    text = head + "\n" + _rendered(table)
+    columns = (Column("pod"), Column("phase", state=True), Column("node"), Column("GPUs"))
+    rows = [(pod.name, pod.phase, pod.node or "-", _gpus(pod)) for pod in reply.pods]
+    text = head + "\n" + _rendered(columns, rows)
     return text + ("\n" + _cards(reply.cards) if reply.cards else "")
+
+
+def _standing(reply: pb.ExplainReply) -> str:
+    """The queue and, of a pending gang, its place and its expected start."""
+    if not reply.queue:
+        return ""
+    parts = [f"queue {reply.queue}"]
+    if reply.place:
+        parts.append(f"place {reply.place} of {reply.pending}")
+    if reply.priority:
+        parts.append(f"priority {reply.priority}")
+    if reply.start:
+        start = datetime.fromtimestamp(reply.start).astimezone()
+        parts.append(f"expected to start {start:%Y-%m-%d %H:%M%z}")
+    return "; ".join(parts) + "\n"
 
 
 def explanation_json(reply: pb.ExplainReply) -> Any:
@@ -80,28 +133,76 @@ def explanation_json(reply: pb.ExplainReply) -> Any:
     }
 
 
-def _nodes(reply: pb.TopologyReply) -> Table:
-    levels = [level.rpartition("/")[2].upper() for level in reply.levels]
+def _nodes(reply: pb.TopologyReply) -> str:
+    levels = [level.rpartition("/")[2] for level in reply.levels]
     used = [
         i for i in range(len(levels)) if any(any(node.domains[i : i + 1]) for node in reply.nodes)
     ]
-    shared = ["SHARED"] if any(node.gpus_shared for node in reply.nodes) else []
-    sliced = ["SLICES"] if any(_count(node) for node in reply.nodes) else []
-    extra = [*shared, *sliced]
-    table = _table("NODE", *(levels[i] for i in used), "GPUS", "USED", *extra, "MODEL", "TROUBLE")
-    for node in reply.nodes:
-        models = sorted({gpu.model for gpu in node.topology.gpus})
-        table.add_row(
+    shared = any(node.gpus_shared for node in reply.nodes)
+    sliced = any(_count(node) for node in reply.nodes)
+    columns = [
+        Column("node"),
+        *(Column(levels[i]) for i in used),
+        Column("GPUs", number=True),
+        Column("used", number=True),
+        *([Column("shared")] if shared else []),
+        *([Column("slices")] if sliced else []),
+        Column("model"),
+        Column("holders"),
+        Column("trouble"),
+    ]
+    rows: list[Row] = [
+        (
             node.name,
             *(node.domains[i] or "-" for i in used),
-            str(node.gpus_allocatable),
-            str(node.gpus_used),
+            node.gpus_allocatable,
+            node.gpus_used,
             *([_shared(node)] if shared else []),
             *([_sliced(node)] if sliced else []),
-            ", ".join(models) or "-",
+            _models(node),
+            _holders(node),
             node.trouble or "-",
         )
-    return table
+        for node in reply.nodes
+    ]
+    text = terminal_table.table(columns, rows, wide=False, most=terminal_table.width())
+    if len(reply.nodes) > 1:
+        gpus = sum(node.gpus_allocatable for node in reply.nodes)
+        in_use = sum(node.gpus_used for node in reply.nodes)
+        text += f"\n{len(reply.nodes)} nodes, {gpus} GPUs, {in_use} used, {gpus - in_use} free\n"
+    return text
+
+
+def _models(node: pb.NodeView) -> Cell:
+    models = sorted({gpu.model for gpu in node.topology.gpus})
+    short = [model.removeprefix("NVIDIA ").partition("-")[0] for model in models]
+    return Cell(", ".join(models) or "-", ", ".join(dict.fromkeys(short)) or "-")
+
+
+def _holders(node: pb.NodeView) -> Cell:
+    """Who holds its GPUs: ns/job 0-3. In short: the first one, and the number of the others."""
+    masks: dict[str, set[int]] = {}
+    for holder in node.holders:
+        name = f"{holder.namespace}/{holder.job or holder.pod}"
+        masks.setdefault(name, set()).update(holder.gpus)
+    shown = [f"{name} {_ranges(gpus)}".strip() for name, gpus in masks.items()]
+    if node.hidden_holders:
+        shown.append(f"{node.hidden_holders} hidden")
+    if not shown:
+        return Cell("-", "-")
+    first = next(iter(masks), shown[0])
+    return Cell(", ".join(shown), first + (f" +{len(shown) - 1}" if len(shown) > 1 else ""))
+
+
+def _ranges(gpus: set[int]) -> str:
+    """0-3,6."""
+    parts: list[list[int]] = []
+    for gpu in sorted(gpus):
+        if parts and parts[-1][1] == gpu - 1:
+            parts[-1][1] = gpu
+        else:
+            parts.append([gpu, gpu])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)
 
 
 def _skew(reply: pb.TopologyReply) -> str:
@@ -128,16 +229,18 @@ def _shared(node: pb.NodeView) -> str:
 
 def _cards(uses: Iterable[pb.RdmaUse]) -> str:
     """Usage and limits of RDMA resources by pod and NIC."""
-    table = _table("POD", "NIC", "HANDLES", "OBJECTS", "REFUSED")
-    for use in uses:
-        table.add_row(
+    columns = [Column(title) for title in ("pod", "NIC", "handles", "objects", "refused")]
+    rows = [
+        (
             f"{use.namespace}/{use.pod}",
             use.card,
             _of(use.current.hca_handle, use.limit.hca_handle),
             _of(use.current.hca_object, use.limit.hca_object),
             str(use.failures) if use.failures >= 0 else "-",
         )
-    return _rendered(table)
+        for use in uses
+    ]
+    return _rendered(columns, rows)
 
 
 def _of(used: int, most: int) -> str:
@@ -207,6 +310,7 @@ def _node_json(node: pb.NodeView, levels: list[str]) -> Any:
                 "pod": holder.pod,
                 "gpus": list(holder.gpus),
                 "confirmed": holder.confirmed,
+                **({"job": holder.job} if holder.job else {}),
                 **({"share": holder.share} if holder.share else {}),
                 **_enforced(node, holder),
                 **_slices_json(holder.slices),
@@ -238,23 +342,11 @@ def _gpus(pod: pb.PodView) -> str:
     return ", ".join(parts) or "-"
 
 
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
-
-
 def _folded(sentence: str) -> str:
     """Folded between words at the terminal's edge."""
-    probe = Console()
-    return textwrap.fill(sentence, probe.width) if probe.is_terminal else sentence
+    most = terminal_table.width()
+    return textwrap.fill(sentence, most) if most else sentence
 
 
-def _rendered(table: Table) -> str:
-    """Plain text as wide as the terminal, or 200 columns without one."""
-    out = StringIO()
-    probe = Console()
-    width = probe.width if probe.is_terminal else 200
-    Console(file=out, width=width, no_color=not probe.is_terminal).print(table)
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+def _rendered(columns: Sequence[Column], rows: Sequence[Row]) -> str:
+    return terminal_table.table(columns, rows, wide=False, most=terminal_table.width())

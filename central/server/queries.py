@@ -92,7 +92,13 @@ def _node_view(scheduler: Scheduler, node: ClusterNode) -> NodeView:
     row = snapshot.columns.row[node.name]
     holders = [
         Holder(
-            pod.seen.namespace, pod.seen.name, pod.gpus, pod.observed or bool(held), pod.share, held
+            pod.seen.namespace,
+            pod.seen.name,
+            pod.gpus,
+            pod.observed or bool(held),
+            pod.share,
+            held,
+            _job(scheduler, pod),
         )
         for pod in node.pods.values()
         if pod.alive and ((held := _slices(node, pod)) or pod.spec.request(GPU) or pod.share)
@@ -113,6 +119,11 @@ def _node_view(scheduler: Scheduler, node: ClusterNode) -> NodeView:
         agent_version=node.report.version if node.report else "",
         cards=tuple(use for pod in node.pods.values() for use in _cards(scheduler, pod)),
     )
+
+
+def _job(scheduler: Scheduler, pod: Pod) -> str:
+    gang = scheduler.state.gang_of(pod)
+    return (gang.owner or gang.name) if gang is not None else pod.seen.owner_name or pod.seen.name
 
 
 def _cards(scheduler: Scheduler, pod: Pod) -> list[RdmaUse]:

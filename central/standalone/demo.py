@@ -5,7 +5,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -13,13 +13,12 @@ from types import FrameType
 
 from rich.console import Console
 
-from central.standalone import picture
+from central.server import rack_picture
 from central.standalone.hollow_node import HollowNode
 from central.standalone.local_cluster import CAPTURES, Failed, Interrupted, LocalCluster, free_port
 from protos import matrix, wire
 from protos.names import BLOCK, RACK
 from protos.stubs import fleet_pb2 as pb
-from protos.topology import NodeTopology
 
 MANIFESTS = Path(__file__).parent / "manifests"
 RACKS = (("r1", "a100", "dgx-a100-8"), ("r2", "h100", "hgx-h100-8"))
@@ -131,22 +130,7 @@ def _matrix(console: Console, box: LocalCluster) -> None:
     if reply is None:
         raise Failed(f"the scheduler does not answer\n{box.logs()}")
     topology = wire.from_topology(reply.nodes[0].topology)
-    _plain(console, fitting(topology, console.width))
-
-
-def fitting(topology: NodeTopology, width: int) -> str:
-    """The topology matrix. A narrow terminal gets no columns for NICs; their rows say the same."""
-    whole = matrix.table(topology).partition("\n\n")[0]
-    if max(map(len, whole.splitlines())) <= width:
-        return whole
-    kept = [0, *range(1, len(topology.gpus) + 1)]
-    rows = [[row[at] for at in kept] for row in matrix.rows(topology)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join(cell.ljust(wide) for cell, wide in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
-    return "\n".join([*lines, "(a wider terminal also shows the columns of the NICs)"])
+    _plain(console, matrix.fitting(topology, console.width))
 
 
 def _workloads(console: Console, box: LocalCluster) -> None:
@@ -159,9 +143,7 @@ def _workloads(console: Console, box: LocalCluster) -> None:
     _title(console, "The cluster: one character per GPU")
     reply = box.topology()
     if reply is not None:
-        picture.draw(
-            console, racks(reply, [explained for explained in map(box.explain, GANGS) if explained])
-        )
+        rack_picture.draw(console, rack_picture.racks(reply))
 
 
 def _settled(box: LocalCluster, name: str) -> pb.ExplainReply | None:
@@ -190,30 +172,6 @@ def _print_gang(console: Console, explained: pb.ExplainReply) -> None:
         if pod.node:
             gpus = ",".join(map(str, pod.gpus))
             console.print(f"  {pod.name} on {pod.node}, GPUs {gpus}", highlight=False)
-
-
-def racks(reply: pb.TopologyReply, gangs: Sequence[pb.ExplainReply]) -> list[picture.Rack]:
-    """The topology as a picture: each GPU with the gang, or the single pod, that uses it."""
-    gang_of = {
-        (explained.namespace, pod.name): f"{explained.namespace}/{explained.name}"
-        for explained in gangs
-        for pod in explained.pods
-    }
-    found: dict[str, list[picture.NodeRow]] = {}
-    for node in reply.nodes:
-        cells = [picture.GpuCell(healthy=gpu.healthy) for gpu in node.topology.gpus]
-        for holder in node.holders:
-            pod = (holder.namespace, holder.pod)
-            owner = gang_of.get(pod, "/".join(pod))
-            for gpu in holder.gpus:
-                cells[gpu] = picture.GpuCell(owner, holder.confirmed, cells[gpu].healthy)
-        title = " · ".join(
-            f"{level.rpartition('/')[2]} {domain}"
-            for level, domain in zip(reply.levels, node.domains, strict=True)
-            if domain
-        )
-        found.setdefault(title or "no rack", []).append(picture.NodeRow(node.name, tuple(cells)))
-    return [picture.Rack(title, tuple(rows)) for title, rows in sorted(found.items())]
 
 
 def _keep(console: Console, box: LocalCluster, console_port: int) -> None:

@@ -1171,12 +1171,15 @@ class Holder(_message.Message):
     CONFIRMED_FIELD_NUMBER: _builtins.int
     SHARE_FIELD_NUMBER: _builtins.int
     SLICES_FIELD_NUMBER: _builtins.int
+    JOB_FIELD_NUMBER: _builtins.int
     namespace: _builtins.str
     pod: _builtins.str
     confirmed: _builtins.bool
     """also observed in pod-resources"""
     share: _builtins.int
     """hundredths of the one GPU; 0: whole GPUs"""
+    job: _builtins.str
+    """the owner of its gang, such as job/sweep, or the gang's name"""
     @_builtins.property
     def gpus(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """indices"""
@@ -1194,10 +1197,11 @@ class Holder(_message.Message):
         confirmed: _builtins.bool = ...,
         share: _builtins.int = ...,
         slices: _abc.Iterable[Global___HeldSlice] | None = ...,
+        job: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["confirmed", b"confirmed", "gpus", b"gpus", "namespace", b"namespace", "pod", b"pod", "share", b"share", "slices", b"slices"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["confirmed", b"confirmed", "gpus", b"gpus", "job", b"job", "namespace", b"namespace", "pod", b"pod", "share", b"share", "slices", b"slices"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

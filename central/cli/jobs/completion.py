@@ -7,12 +7,15 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from protos.names import BLOCK, RACK, ZONE
+
 SHELLS = ("bash", "zsh", "fish")
+_LEVELS = (ZONE, BLOCK, RACK)
 NO_FILES = ":4"  # kubectl's directive not to complete file names
 
 
 def names_of(action: argparse.Action, kind: str) -> None:
-    """kind: job, queue, group, namespace or file; "": a new name, nothing to complete."""
+    """kind: job, queue, group, namespace, node, gang, plugin, level or file; "": a new name, nothing to complete."""
     if kind == "file":
         action.completer = _files  # type: ignore[attr-defined]  # argcomplete's way
     else:
@@ -72,7 +75,16 @@ def _names(kind: str, args: Any) -> Iterable[str]:
     from central.cli.jobs import api as apis
     from central.kube.resource_paths import BY_KIND
 
-    names = {"job": "Job", "queue": "Queue", "group": "PodGroup", "namespace": "Namespace"}
+    names = {
+        "job": "Job", "queue": "Queue", "group": "PodGroup", "namespace": "Namespace", "node": "Node",
+        "gang": "PodGroup",
+    }  # fmt: skip
+    if kind == "plugin":
+        from central.controllers.job.plugins import PLUGINS
+
+        return sorted(PLUGINS)
+    if kind == "level":
+        return [*_LEVELS, "node", "island"]
     if kind not in names:
         return []
     try:

@@ -94,12 +94,12 @@ RUN: tuple[Flag, ...] = (
     (
         "--plugin NAME",
         "Job plugin, such as svc, ssh or pytorch; may be repeated",
-        {"action": "append", "default": []},
+        {"action": "append", "default": [], "complete": "plugin"},
     ),
     (
         "--within LEVEL",
         "widest topology level that the job may span: island, node or a level's label key",
-        {"shown": "any"},
+        {"shown": "any", "complete": "level"},
     ),
     (
         "--wait",
@@ -193,6 +193,7 @@ def _queues(verbs: Commands) -> None:
     _list(verbs, "queue", "list queues, with their gangs by phase")
     for verb in ("view", "get"):
         _view(verbs, verb, "queue", "show a queue")
+    _verb(verbs, "tree", "queue", "show the queues as a tree, with their GPUs", "tree_command.show")
     about = "open or close a queue, or change its limits"
     operate = _verb(verbs, "operate", "queue", about, "mutate.operate_queue", QUEUE_OPERATE)
     _names(operate, "queue", None)
@@ -209,7 +210,8 @@ def _groups(verbs: Commands) -> None:
 
 def _group(commands: Commands, name: str, about: str) -> Commands:
     parser = commands.add_parser(name, help=about, description=_sentence(about))
-    return parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    parser.set_defaults(helper=parser)
+    return parser.add_subparsers(dest="verb", metavar="VERB")
 
 
 def _sentence(about: str) -> str:

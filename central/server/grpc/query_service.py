@@ -49,6 +49,7 @@ class Holder:
     confirmed: bool  # pod-resources reports the same devices
     share: int = 0  # hundredths of its one GPU; 0: whole GPUs
     slices: tuple[HeldSlice, ...] = ()  # from pod-resources
+    job: str = ""  # the owner of its gang, or the gang's name
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +276,7 @@ def _node(view: NodeView, viewer: Viewer) -> pb.NodeView:
                 confirmed=holder.confirmed,
                 share=holder.share,
                 slices=_slices(holder.slices),
+                job=holder.job,
             )
             for holder in holders
         ],

@@ -36,7 +36,7 @@ def refused(capsys: pytest.CaptureFixture[str], *argv: str, expected: int = 2) -
 @pytest.mark.parametrize(
     ("argv", "output"),
     [
-        (["--no-such"], "the following arguments are required: COMMAND"),
+        (["--no-such"], "unrecognized arguments: --no-such"),
         (["central", "--no-such"], "unrecognized arguments: --no-such"),
         (["schedule"], 'COMMAND: "schedule" is not one of central, demo'),
         (["topology", "-o", "yaml"], '-o/--output: "yaml" is not one of table, json'),

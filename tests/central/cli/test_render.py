@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from central.cli import render
 from protos import wire
 from protos.stubs import fleet_pb2 as pb
@@ -26,8 +28,8 @@ def topology(*names: str) -> pb.TopologyReply:
 
 def test_a_line_per_node_without_the_levels_that_no_node_has() -> None:
     lines = render.topology_table(topology("a", "b")).splitlines()
-    assert lines[0].split() == ["NODE", "RACK", "GPUS", "USED", "MODEL", "TROUBLE"]
-    assert [line.split()[:4] for line in lines[1:]] == [
+    assert lines[0].split() == ["NODE", "RACK", "GPUS", "USED", "MODEL", "HOLDERS", "TROUBLE"]
+    assert [line.split()[:4] for line in lines[1:3]] == [
         ["a", "r1", "2", "1"],
         ["b", "r1", "2", "1"],
     ]
@@ -122,7 +124,7 @@ def test_mig_slices_and_their_holders() -> None:
     )
     reply = pb.TopologyReply(nodes=[node, pb.NodeView(name="b")])
     lines = render.topology_table(reply).splitlines()
-    assert lines[0].split() == ["NODE", "GPUS", "USED", "SLICES", "MODEL", "TROUBLE"]
+    assert lines[0].split() == ["NODE", "GPUS", "USED", "SLICES", "MODEL", "HOLDERS", "TROUBLE"]
     assert [line.split()[3] for line in lines[1:3]] == ["1/2", "-"]
     one = render.topology_table(pb.TopologyReply(nodes=[node]))
     assert "  GPU2  1g.5gb  gi 0  ci 0  MIG-0  -\n" in one
@@ -140,3 +142,57 @@ def test_mig_slices_and_their_holders() -> None:
     lines = render.explanation_table(pb.ExplainReply(found=True, pods=pods)).splitlines()
     assert lines[-2].split() == ["p", "Running", "a", "2", "(1g.5gb)"]
     assert lines[-1].split() == ["q", "Running", "a", "(gone)"]
+
+
+def test_the_holders_of_each_node_and_the_totals() -> None:
+    reply = topology("a", "b")
+    holders = [
+        pb.Holder(namespace="ns", pod="t-0", job="job/t", gpus=[0, 1, 2, 5], confirmed=True),
+        pb.Holder(namespace="ns", pod="one", gpus=[7], confirmed=True),
+    ]
+    del reply.nodes[0].holders[:]
+    reply.nodes[0].holders.extend(holders)
+    text = render.topology_table(reply)
+    assert "ns/job/t 0-2,5, ns/one 7" in text
+    assert text.endswith("\n2 nodes, 4 GPUs, 2 used, 2 free\n")
+
+
+def test_a_narrow_terminal_gets_the_first_holder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    reply = topology(*(f"node-with-a-long-name-{at}" for at in range(3)))
+    for node in reply.nodes:
+        node.holders.append(
+            pb.Holder(namespace="team", pod="p", job="job/another-long-name", gpus=[1])
+        )
+    lines = render.topology_table(reply).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "ns/one +1" in lines[1]
+
+
+def test_only_the_nodes_of_a_rack() -> None:
+    reply = topology("a", "b")
+    reply.nodes[1].domains[1] = "r2"
+    for selector in ("rack=r2", "lockstep.dev/rack=r2", "rack=r2,block="):
+        assert [node.name for node in render.selected(reply, selector).nodes] == ["b"]
+    with pytest.raises(ValueError, match='"zone" is not a level of the topology: block, rack'):
+        render.selected(reply, "zone=z")
+
+
+def test_a_picture_by_rack() -> None:
+    reply = topology("a", "b")
+    reply.nodes[1].domains[1] = "r2"
+    text = render.topology_picture(reply)
+    assert "┌ rack r1 " in text
+    assert "┌ rack r2 " in text
+    assert "A ns/one   · free" in text
+    assert "\x1b" not in text
+
+
+def test_the_place_in_the_queue_and_the_expected_start() -> None:
+    reply = pb.ExplainReply(
+        namespace="ns", name="j", phase="Pending", reason="why", queue="q", place=3, pending=12,
+        start=1793491200.0, priority=5,
+    )  # fmt: skip
+    text = render.explanation_table(reply)
+    assert "queue q; place 3 of 12; priority 5; expected to start 2026-1" in text
+    assert render.explanation_json(reply)["place"] == 3

@@ -3,7 +3,7 @@ from typing import Literal
 
 from rich.console import Console
 
-from central.standalone.picture import GpuCell, NodeRow, Rack, draw
+from central.server.rack_picture import GpuCell, NodeRow, Rack, draw
 
 FREE, HELD, PLANNED = GpuCell(), GpuCell("team/a"), GpuCell("team/b", confirmed=False)
 

@@ -2,9 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
+
+if TYPE_CHECKING:
+    from protos.stubs import fleet_pb2 as pb
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "red")
@@ -30,6 +34,27 @@ class NodeRow:
 class Rack:
     title: str
     nodes: tuple[NodeRow, ...]
+
+
+def racks(reply: "pb.TopologyReply") -> list[Rack]:
+    """The topology as a picture: each GPU with the job, or the single pod, that uses it."""
+    found: dict[str, list[NodeRow]] = {}
+    for node in reply.nodes:
+        count = max(len(node.topology.gpus), node.gpus_allocatable)
+        sick = {gpu.index for gpu in node.topology.gpus if not gpu.healthy}
+        cells = [GpuCell(healthy=at not in sick) for at in range(count)]
+        for holder in node.holders:
+            owner = f"{holder.namespace}/{holder.job or holder.pod}"
+            for gpu in holder.gpus:
+                if gpu < count:
+                    cells[gpu] = GpuCell(owner, holder.confirmed, cells[gpu].healthy)
+        title = " · ".join(
+            f"{level.rpartition('/')[2]} {domain}"
+            for level, domain in zip(reply.levels, node.domains, strict=False)
+            if domain
+        )
+        found.setdefault(title or "no rack", []).append(NodeRow(node.name, tuple(cells)))
+    return [Rack(title, tuple(rows)) for title, rows in sorted(found.items())]
 
 
 def draw(console: Console, racks: Sequence[Rack]) -> None:
