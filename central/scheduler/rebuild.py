@@ -195,8 +195,9 @@ def _recorded(scheduler: Scheduler) -> Iterator[Fact]:
             yield node.report
         if node.seen is not None:
             yield node.seen
+    yield from state.owners.replicated.objects.values()
     for gang in state.gangs.values():
-        if gang.object is not None:
+        if gang.object is not None and not gang.object.each_replica:
             yield gang.object
 
 

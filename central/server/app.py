@@ -125,7 +125,9 @@ def run(settings: Settings) -> int:
             recorder.start()
             stack.callback(recorder.stop)
         _serve_console(settings, client, loop, surveyor, stack, history=history)
-        reader = Decoder(settings.scheduler_names, settings.topology_levels, version)
+        reader = Decoder(
+            settings.scheduler_names, settings.topology_levels, version, settings.pod_groups
+        )
         parts = LeaderParts(
             client,
             loop,

@@ -4,13 +4,19 @@ import os
 import re
 from argparse import Action, ArgumentParser, ArgumentTypeError
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
+import yaml
+
+from central.kube.decode.fields import FieldError
+from central.kube.decode.gang_rules import GangRule, read_declarations
 from central.kube.decode.kubernetes_version import KubernetesVersion, UnknownVersion, typed_version
 from central.model.facts import Taint
 from protos.names import ISLAND, NODE, NUMA
 from protos.slicing import is_slice
 
+RULES_BYTES = 2**20  # of the file of --pod-groups
 _LABEL_KEY = re.compile(
     r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?",
     re.ASCII,
@@ -150,6 +156,20 @@ def kubernetes_version(text: str) -> KubernetesVersion:
         return typed_version(text)
     except UnknownVersion as error:
         raise ArgumentTypeError(str(error)) from error
+
+
+def gang_rules(path: str) -> tuple[GangRule, ...]:
+    """Of the file. Its errors name the file and the field."""
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(RULES_BYTES + 1)
+        if len(content) > RULES_BYTES:
+            raise ArgumentTypeError(f"{path}: more than {RULES_BYTES} bytes")
+        return read_declarations(yaml.safe_load(content))
+    except OSError as error:
+        raise ArgumentTypeError(f"{path}: {error.strerror}") from error
+    except (FieldError, yaml.YAMLError) as error:
+        raise ArgumentTypeError(f"{path}: {error}") from error
 
 
 def share(text: str) -> float:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from typing import Any
 
+from central.kube.decode.gang_rules import GangRule
 from central.kube.decode.kubernetes_version import NEWEST, KubernetesVersion
 from central.model.defaults import (
     ACROSS,
@@ -110,6 +111,14 @@ class Settings:
         "empty selector counts all pods, since then none",
         type=argtypes.kubernetes_version,
         shown=f"the API server's, or {NEWEST} where there is none",
+        scheduling=True,
+    )
+    pod_groups: tuple[GangRule, ...] = _flag(
+        "--pod-groups FILE",
+        (),
+        "YAML file: further kinds of objects whose pods are a gang, with the labels and fields that say so",
+        type=argtypes.gang_rules,
+        shown="none",
         scheduling=True,
     )
     patience_s: float = _flag(

@@ -4,7 +4,7 @@ reads it; a document that starts with "{" is parsed as JSON, which is fifty time
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -156,14 +156,17 @@ class ManifestObject:
 
     __slots__ = ("annotations", "kind", "labels", "meta", "name", "namespace", "place", "raw")
 
-    def __init__(self, place: SourceLocation, raw: Json) -> None:
+    def __init__(
+        self, place: SourceLocation, raw: Json, more: Collection[scenario_kinds.GroupKind] = ()
+    ) -> None:
+        """more: kinds that are known beside those of scenario_kinds."""
         self.place, self.raw = place, raw
         version, kind = raw.get("apiVersion"), raw.get("kind")
         for key, value in (("apiVersion", version), ("kind", kind)):
             if not isinstance(value, str) or not value:
                 raise place.wrong(f"{key}: {_missing(value)}")
         self.kind: scenario_kinds.GroupKind = (scenario_kinds.group_of(str(version)), str(kind))
-        if not scenario_kinds.known(self.kind):
+        if self.kind not in more and not scenario_kinds.known(self.kind):
             raise place.wrong(f"kind: unknown kind {kind} of {version}")
         meta = raw.get("metadata")
         if not isinstance(meta, dict):

@@ -9,6 +9,7 @@ from central.kube.decode import api_kinds as watched
 from central.kube.decode import pod_affinity, podspec, storage_decoder
 from central.kube.decode.decoder import Decoder
 from central.kube.decode.fields import DECODE_ERRORS, FieldError, MalformedObject, error_text
+from central.kube.decode.gang_rules import GangRule
 from central.kube.decode.kubernetes_version import NEWEST, KubernetesVersion
 from central.model import native_podgroup
 from central.model.facts import (
@@ -65,15 +66,19 @@ def read(
     scheduler_names: Sequence[str],
     levels: Sequence[str],
     version: KubernetesVersion | None = None,
+    rules: Sequence[GangRule] = (),
 ) -> Scenario:
+    kinds = {(rule.resource.group, rule.resource.kind) for rule in rules}
     objects = [
         copy
         for place, raw in documents
-        for copy in node_defaults.copies(ManifestObject(place, raw))
+        for copy in node_defaults.copies(ManifestObject(place, raw, kinds))
     ]
     if not objects:
         raise BadInput("no objects: the files are empty")
-    return _ScenarioBuilder(objects, Decoder(scheduler_names, levels, version or NEWEST)).read()
+    return _ScenarioBuilder(
+        objects, Decoder(scheduler_names, levels, version or NEWEST, rules)
+    ).read()
 
 
 class _ScenarioBuilder:

@@ -2,6 +2,7 @@
 simulated world needs, and those that are ignored, some of them with a warning."""
 
 from central.kube import resource_paths
+from central.kube.decode.gang_rules import WELL_KNOWN
 
 GroupKind = tuple[str, str]  # API group and kind
 
@@ -21,8 +22,11 @@ OF_NO_MATTER = {("", "Service"), ("", "ServiceAccount"), ("", "ConfigMap"), ("",
 _QUOTAS = {("", "ResourceQuota"), ("", "LimitRange")}
 
 
+_GANGS_OBJECTS = {(rule.resource.group, rule.resource.kind) for rule in WELL_KNOWN}
+
+
 def known(kind: GroupKind) -> bool:
-    others = _OTHER_CONTROLLERS | OF_NO_MATTER | _QUOTAS
+    others = _OTHER_CONTROLLERS | OF_NO_MATTER | _QUOTAS | _GANGS_OBJECTS
     return kind in resource_paths.BY_GROUP_KIND or kind == DEPLOYMENT or kind in others
 
 

@@ -26,6 +26,7 @@ def run(args: argparse.Namespace) -> int:
             args.scheduler_names,
             args.topology_levels,
             args.kubernetes_version,
+            args.pod_groups,
         )
         if read.endless and until_s is None:
             raise documents.BadInput(f"{read.endless} never ends; set --until")

@@ -8,12 +8,14 @@ from functools import partial
 from central.kube import resource_paths
 from central.kube.decode import (
     batch_decoder,
+    gang_rules,
     native_podgroup_decoder,
     policy_decoder,
     storage_decoder,
 )
 from central.kube.decode.decoder import Decoder
 from central.kube.decode.fields import identifying
+from central.kube.decode.gang_rules import GangRule
 from central.kube.resource_paths import ResourcePath
 from central.model import facts, native_podgroup, volumes
 from central.model.facts import Fact
@@ -27,6 +29,7 @@ class Kind:
     gone: Callable[[Json], Fact]
     optional: bool = False  # the API server may not serve it, as with CRDs
     fallback: "Kind | None" = None  # an older version of the kind
+    dispensable: bool = False  # without the right to read it, it counts as not installed
     metadata_only: bool = False  # only the metadata is fetched
     namespace: str = ""  # only the objects of this one; "": of all
 
@@ -51,6 +54,7 @@ def kinds(decoder: Decoder, namespaces: Sequence[str] = ()) -> tuple[Kind, ...]:
         _kind("PriorityClass", policy_decoder.decode_priority_class, _by_name(facts.PriorityGone)),
         _optional("PodGroup", decoder.gang, _in_namespace(facts.GangGone)),
         _native_podgroup(decoder),
+        *(_gangs_object(decoder, rule) for rule in decoder.rules),
         _optional("HyperNode", decoder.hypernode, _by_name(facts.HyperNodeGone)),
         *_storage(),
         _with_v1beta1(
@@ -129,6 +133,23 @@ def _native_podgroup(decoder: Decoder) -> Kind:
             partial(decoder.native_gang, version),
             native_podgroup_decoder.native_podgroup_gone,
             optional=True,
+            dispensable=True,
+            fallback=found,
+        )
+    assert found is not None
+    return found
+
+
+def _gangs_object(decoder: Decoder, rule: GangRule) -> Kind:
+    """A controller's object that makes its pods a gang."""
+    found: Kind | None = None
+    for version in (*rule.older, rule.resource.version):
+        found = Kind(
+            replace(rule.resource, version=version),
+            partial(decoder.controllers_gang, rule),
+            partial(gang_rules.object_gone, rule),
+            optional=True,
+            dispensable=True,
             fallback=found,
         )
     assert found is not None

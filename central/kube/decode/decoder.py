@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from central.kube.decode import (
     gang_annotations,
+    gang_rules,
     hypernode_decoder,
     job_decoder,
     native_podgroup_decoder,
@@ -27,6 +28,7 @@ from central.kube.decode.fields import (
     object_name,
     text_field,
 )
+from central.kube.decode.gang_rules import WELL_KNOWN, GangRule
 from central.kube.decode.kubernetes_version import NEWEST, KubernetesVersion
 from central.kube.decode.pod_decoder import PodDecoder
 from central.kube.decode.topology_constraints import TopologyConstraints
@@ -51,11 +53,14 @@ class Decoder:
         scheduler_names: Sequence[str],
         levels: Sequence[str],
         version: KubernetesVersion = NEWEST,
+        rules: Sequence[GangRule] = (),
     ) -> None:
-        """levels: the tree's node label keys, widest first. version: of the API server."""
+        """levels: the tree's node label keys, widest first. version: of the API server. rules: of controllers that are
+        not well-known; they go first."""
+        self.rules = (*rules, *WELL_KNOWN)
         self._default_scheduler = next(iter(scheduler_names), names.SCHEDULER)
         self._topology = TopologyConstraints(levels)
-        self._pods = PodDecoder(scheduler_names, self._topology, version)
+        self._pods = PodDecoder(scheduler_names, self._topology, version, self.rules)
 
     def pod(self, raw: Json) -> PodSeen:
         try:  # a context manager would cost a twentieth of the time
@@ -83,6 +88,9 @@ class Decoder:
     def native_gang(self, version: str, raw: Json) -> GangSeen:
         """version: of scheduling.k8s.io."""
         return native_podgroup_decoder.decode_native_podgroup(version, raw, self._topology)
+
+    def controllers_gang(self, rule: GangRule, raw: Json) -> GangSeen:
+        return gang_rules.decode_object(rule, raw, self._topology)
 
     def job(self, raw: Json) -> JobSeen:
         return job_decoder.decode_job(raw, self._default_scheduler)

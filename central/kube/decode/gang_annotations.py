@@ -1,6 +1,8 @@
 """Gangs without a PodGroup: what the labels and annotations of pods and of their controllers say, and
 which controller a pod belongs to."""
 
+from collections.abc import Sequence
+
 from central.kube.decode.fields import (
     DECODE_ERRORS,
     FieldError,
@@ -12,6 +14,7 @@ from central.kube.decode.fields import (
     map_field,
     text_field,
 )
+from central.kube.decode.gang_rules import GangRule
 from central.kube.decode.topology_constraints import highest_tier
 from central.model import limits, native_podgroup
 from central.model.facts import OwnerSeen
@@ -25,10 +28,12 @@ INTERMEDIATE = {"ReplicaSet": (), "Job": ("CronJob",)}
 
 
 def gang_of(
-    labels: Json, annotations: Json, meta: Json, spec: Json, errors: FirstError
+    labels: Json, raw: Json, rules: Sequence[GangRule], errors: FirstError
 ) -> tuple[str, int | None, str, str]:
     """The gang's name and minimum, as far as the pod itself gives them; the uid and name of the
     controller that may give the rest."""
+    meta, spec = raw["metadata"], raw["spec"]
+    annotations = meta.get("annotations") or {}
     if spec.get("schedulingGroup"):
         return errors.read("", _native_gang, labels, annotations, spec), None, "", ""
     for key in names.GROUP_NAMES:
@@ -41,11 +46,13 @@ def gang_of(
     if gang:
         return gang, least, "", ""
     uid, name = controller_of(meta)
+    if uid and least is None:
+        gang = next(filter(None, (rule.gang_of(labels, name) for rule in rules)), "")
     if least is not None and not uid:
         why = f"the pod has no controller, and no label {names.GANG_LABEL}"
         errors.add(FieldError(f"annotation {names.GANG_MIN}: {why}"))
         least = None
-    return "", least, uid, name
+    return gang, least, uid, name
 
 
 def _native_gang(labels: Json, annotations: Json, spec: Json) -> str:

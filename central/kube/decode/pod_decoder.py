@@ -31,6 +31,7 @@ from central.kube.decode.fields import (
     text_field,
     whole,
 )
+from central.kube.decode.gang_rules import WELL_KNOWN, GangRule
 from central.kube.decode.kubernetes_version import NEWEST, KubernetesVersion
 from central.kube.decode.quantities import parse_time
 from central.kube.decode.topology_constraints import TopologyConstraints
@@ -44,6 +45,8 @@ _TRAILING_NUMBER = re.compile(r"(\d{1,18})$", re.ASCII)
 _INDEX_KEYS = (
     "batch.kubernetes.io/job-completion-index",
     "volcano.sh/task-index",
+    "leaderworkerset.sigs.k8s.io/worker-index",
+    "training.kubeflow.org/replica-index",
     "apps.kubernetes.io/pod-index",
 )
 _CACHED_MOST = 50_000
@@ -56,7 +59,9 @@ class PodDecoder:
         scheduler_names: Sequence[str],
         topology: TopologyConstraints,
         version: KubernetesVersion = NEWEST,
+        rules: Sequence[GangRule] = WELL_KNOWN,
     ) -> None:
+        self._rules = rules
         self._version = version
         self._ours = frozenset(scheduler_names)
         self._annotations = pod_annotations.PodAnnotations(topology)
@@ -78,13 +83,15 @@ class PodDecoder:
             errors.read({}, labels_field, meta, "labels", "metadata", limits.LABELS)
             labels = {}
         gang, least, owner, owner_name = (
-            gang_annotations.gang_of(labels, annotations, meta, spec, errors) if ours else _NO_GANG
+            gang_annotations.gang_of(labels, raw, self._rules, errors) if ours else _NO_GANG
         )
         fields = self._annotations.fields(annotations, ours, errors)
         if ours and (names.PREEMPTABLE in annotations or names.PREEMPTABLE in labels):
             fields["preemptable"] = pod_annotations.preemptable(labels, annotations, errors)
         decoded = self._spec(spec, status, ours, namespace, labels)
         task = _text(annotations, names.TASK, errors) or _text(labels, names.TASK, errors)
+        if gang and not task:
+            task = _role(self._rules, gang, labels, owner_name)
         queue = _text(annotations, names.QUEUE_NAME, errors) if ours and annotations else ""
         volumes = spec.get("volumes")
         claims = errors.read((), storage_decoder.claim_names, name, spec) if volumes else ()
@@ -198,6 +205,14 @@ def _scheduling_content(spec: Json, status: Json, ours: bool) -> list[Any]:
 def _container_content(container: Json) -> list[Any]:
     get = container.get
     return [get("name"), get("resources"), get("ports"), get("restartPolicy")]
+
+
+def _role(rules: Sequence[GangRule], gang: str, labels: Json, owner: str) -> str:
+    """What the label of the gang's rule says; labels were checked to be texts."""
+    for rule in rules:
+        if rule.role and rule.gang_of(labels, owner) == gang:
+            return str(next(filter(None, map(labels.get, rule.role)), ""))[: limits.NAME]
+    return ""
 
 
 def _text(part: Json, key: str, errors: FirstError) -> str:

@@ -213,13 +213,17 @@ class _Reflector:
             log.info("%s: using %s", self._kind.full_name, self._kind.path)
         elif refused.status == 404 and self._kind.optional:
             self._absent()
-        elif refused.status == 403 and self._kind.namespace and not self._delivered:
+        elif refused.status == 403 and self._may_be_forbidden() and not self._delivered:
             self._not_allowed(refused.message)
         else:
             self._pause(f"{self._client.server}: {refused.status} {refused.message}")
 
+    def _may_be_forbidden(self) -> bool:
+        return bool(self._kind.namespace) or self._kind.dispensable
+
     def _not_allowed(self, why: str) -> None:
-        """A namespace in which nobody has bound the role counts as empty, so that it delays no other."""
+        """A namespace in which nobody has bound the role counts as empty, so that it delays no other. So does a kind
+        that an older role does not name."""
         if not self.synced.is_set():
             log.warning("%s: %s; checking again every %gs", self.kind_name, why, self._recheck_s)
         self._set_in_sync(True)

@@ -58,6 +58,8 @@ class GangSeen:
     owner: str = ""  # its controller: job/sweep
     preemptable: bool | None = None  # false: its pods are never evicted, unless they say otherwise
     evicted_whole: bool = False  # its surplus is evicted with the rest of it, never alone
+    declared: bool = False  # by a controller's object: there is no PodGroup to write to
+    each_replica: bool = False  # declared, for the gangs name/0, name/1, ...: each replica is one
     native_version: str = ""  # of scheduling.k8s.io; "": a PodGroup of scheduling.volcano.sh
 
 

@@ -125,7 +125,8 @@ def _best_candidate(
         return int(capacity[row]), _with_the_rest(name), np.array([row])
     if required:
         return _best_domain(snapshot, view, required, existing_rows)
-    return int(view.by_row.sum()), "the cluster {fits}", np.arange(len(snapshot.columns.names))
+    clause = "the cluster {fits}" if snapshot.columns.row else NO_NODES
+    return int(view.by_row.sum()), clause, np.arange(len(snapshot.columns.names))
 
 
 def _best_domain(

@@ -15,17 +15,15 @@ def surplus_count(gang: Gang, placed: Sequence[Pod]) -> int:
     """0 for gangs that are only evicted whole: by their own setting, and those with subgroups."""
     if gang.object is not None and (gang.object.subgroups or gang.object.evicted_whole):
         return 0
-    tasks = gang.object.task_min if gang.object is not None else ()
-    return max(0, len(placed) - max(gang.minimum, sum(least for _, least in tasks)))
+    return max(0, len(placed) - max(gang.minimum, sum(least for _, least in gang.task_min)))
 
 
 def surplus_by_task(gang: Gang, placed: Sequence[Pod]) -> dict[Allowance, int]:
-    if gang.object is None or not gang.object.task_min:
+    if not gang.task_min:
         return {}
     have = Counter(pod.seen.task for pod in placed)
     return {
-        task_key(gang.key, task): max(0, have[task] - minimum)
-        for task, minimum in gang.object.task_min
+        task_key(gang.key, task): max(0, have[task] - minimum) for task, minimum in gang.task_min
     }
 
 

@@ -138,19 +138,37 @@ class Gang:
 
     @property
     def foreign(self) -> bool:
-        """Whether it may be another scheduler's: kube-scheduler reads PodGroups of scheduling.k8s.io, too, and the
-        schedulerName of the pods decides. Such a group has no queue, no phase and no status here."""
-        return self.object is not None and bool(self.object.native_version) and not self.members
+        """Whether it may be another scheduler's: kube-scheduler reads PodGroups of scheduling.k8s.io and controllers'
+        objects, too, and the schedulerName of the pods decides. Such a group has no queue, no phase and no status
+        here."""
+        group = self.object
+        return (
+            group is not None and not self.members and bool(group.native_version or group.declared)
+        )
+
+    @property
+    def has_podgroup(self) -> bool:
+        """Whether there is a PodGroup, whose status is written."""
+        return self.object is not None and not self.object.declared
+
+    @property
+    def task_min(self) -> tuple[tuple[str, int], ...]:
+        return self.object.task_min if self.object is not None and not self._own_minimum else ()
+
+    @property
+    def _own_minimum(self) -> bool:
+        """Whether its pods say a minimum, which goes before that of a controller's object."""
+        return self.object is not None and self.object.declared and self.counts.label_min > 0
 
     @property
     def minimum(self) -> int:
-        if self.object is not None:
+        if self.object is not None and not self._own_minimum:
             return max(self.object.min_member, 1)
         return (self.counts.label_min or 1) if self.key[2] else 1
 
     def short_tasks(self) -> dict[str, int]:
         """How many pods each task lacks to its minimum."""
-        wanted = self.object.task_min if self.object is not None else ()
+        wanted = self.task_min
         if not wanted:
             return {}
         placed = Counter(pod.seen.task for pod in self.counts.placed)
@@ -161,10 +179,10 @@ class Gang:
         group, placed = self.object, len(self.counts.placed)
         if group is None:
             return max(self.minimum - placed, 0)
-        short = max(group.min_member, 1) - placed
+        short = self.minimum - placed
         if group.subgroups:
             short = max(short, self.division().missing(group.subgroups))
-        if group.task_min:
+        if self.task_min:
             short = max(short, sum(self.short_tasks().values()))
         return max(short, 0)
 

@@ -394,10 +394,27 @@ def assume(
 
 
 def update_group(state: ClusterState, fact: GangSeen) -> None:
-    _get_or_create_gang(state, (fact.namespace, fact.name, True)).object = fact
+    if fact.each_replica:
+        state.owners.replicated.objects[fact.namespace, fact.name] = fact
+        _update_replicas(state, fact.namespace, fact.name)
+    else:
+        _get_or_create_gang(state, (fact.namespace, fact.name, True)).object = fact
+    if fact.declared:
+        for made in state.owners.declare(fact.namespace, fact.name):
+            update_pod(state, made)
+
+
+def _update_replicas(state: ClusterState, namespace: str, name: str) -> None:
+    for key in state.owners.replicated.replicas_of(namespace, name):
+        gang = state.gangs[key]
+        gang.object = state.owners.replicated.for_replica(key)
+        state.pending.changed(gang)
 
 
 def delete_group(state: ClusterState, fact: GangGone) -> None:
+    state.owners.declared.discard((fact.namespace, fact.name))
+    if state.owners.replicated.objects.pop((fact.namespace, fact.name), None) is not None:
+        _update_replicas(state, fact.namespace, fact.name)
     gang = state.gangs.get((fact.namespace, fact.name, True))
     if gang is not None:
         gang.object = None
@@ -409,6 +426,7 @@ def _get_or_create_gang(state: ClusterState, key: GangKey) -> Gang:
     gang = state.gangs.get(key)
     if gang is None:
         gang = state.gangs[key] = Gang(key)
+        gang.object = state.owners.replicated.add(key)
     state.pending.changed(gang)
     return gang
 
@@ -446,8 +464,9 @@ def _touch(state: ClusterState, pod: Pod) -> None:
 
 
 def _drop_if_empty(state: ClusterState, gang: Gang) -> None:
-    if not gang.members and gang.object is None:
+    if not gang.members and (gang.object is None or gang.object.each_replica):
         state.gangs.pop(gang.key, None)
+        state.owners.replicated.drop(gang.key)
         state.pending.forget(gang)
         state.observer.gang_forgotten(gang)
 

@@ -11,7 +11,9 @@ Design: docs/design/0039-plain-pod-gangs.md
 from collections.abc import Iterator
 from dataclasses import replace
 
+from central.model import controller_gangs
 from central.model.facts import OwnerSeen, PodSeen
+from central.scheduler.state.replicated_gangs import ReplicatedGangs
 
 WATCHED_OWNERS = ("replicaset/", "statefulset/", "job/")  # no other controllers are watched
 HOLD_S = 1.0  # how long a pod waits for its controller, which another watch delivers
@@ -23,6 +25,8 @@ class OwnerGangs:
         self.gone: set[str] = set()  # deleted, while some of their pods remain
         self.pods: dict[str, PodSeen] = {}  # as the API server has them, by uid
         self.held: dict[str, float] = {}  # the pods that wait for their controller, and until when
+        self.declared: set[tuple[str, str]] = set()  # the gangs of objects, as GangSeen names them
+        self.replicated = ReplicatedGangs()
         self._by_owner: dict[str, dict[str, None]] = {}
 
     def with_defaults(self, fact: PodSeen) -> PodSeen:
@@ -53,13 +57,29 @@ class OwnerGangs:
         self._update_index(fact)
         if not fact.owner:
             return fact
-        complete = fact.owner in self.seen or not fact.owner_name.startswith(WATCHED_OWNERS)
-        if not known and self.seen and not complete and not fact.node:
+        if not known and not self._is_complete(fact) and not fact.node:
             until = self.held.setdefault(fact.uid, now + HOLD_S)
             if now < until:
                 return None
         self.held.pop(fact.uid, None)
         return self.with_defaults(fact)
+
+    def _is_complete(self, fact: PodSeen) -> bool:
+        """Whether all is known that says what gang the pod is in."""
+        controller = fact.owner in self.seen or not fact.owner_name.startswith(WATCHED_OWNERS)
+        if self.seen and not controller:
+            return False
+        if not controller_gangs.is_controllers(fact.gang) or fact.gang_min is not None:
+            return True
+        return (fact.namespace, controller_gangs.object_gang(fact.gang)) in self.declared
+
+    def declare(self, namespace: str, gang: str) -> list[PodSeen]:
+        """Of a controller's object. Returns the pods that waited for it alone."""
+        self.declared.add((namespace, gang))
+        ready = [uid for uid in self.held if self._is_complete(self.pods[uid])]
+        for uid in ready:
+            del self.held[uid]
+        return [self.with_defaults(self.pods[uid]) for uid in ready]
 
     def update(self, said: OwnerSeen) -> list[PodSeen]:
         """Returns the pods that change with their controller."""
@@ -110,6 +130,8 @@ class OwnerGangs:
 
     def _release_pods(self, owner: str) -> Iterator[str]:
         for uid in self._by_owner.get(owner, ()):
+            if uid in self.held and not self._is_complete(self.pods[uid]):
+                continue
             self.held.pop(uid, None)
             yield uid
 

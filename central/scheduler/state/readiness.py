@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from central.model import native_podgroup
+from central.model import controller_gangs, native_podgroup
 from central.scheduler.state.gangs import Gang
 
 
@@ -17,7 +17,7 @@ def not_ready_reason(gang: Gang, missing: int) -> str:
         return gang.object.error
     if gang.object is not None and gang.object.priority_class and gang.class_priority is None:
         return f"spec.priorityClassName: PriorityClass {gang.object.priority_class} does not exist"
-    if gang.key[2] and gang.object is None and not counts.label_min:
+    if gang.key[2] and gang.object is None and not counts.label_min and not _is_controllers(gang):
         return _no_podgroup(gang)
     if counts.gated:
         return f"{counts.gated} of {len(gang.members)} pods are held by scheduling gates"
@@ -34,6 +34,11 @@ def not_ready_reason(gang: Gang, missing: int) -> str:
     if gang.subgroups and counts.waiting and not gang.division().units():
         return gang.division().incomplete_group()
     return counts.blocked if not counts.waiting else ""
+
+
+def _is_controllers(gang: Gang) -> bool:
+    """Pods of a controller whose object is not known start one by one."""
+    return controller_gangs.is_controllers(gang.name)
 
 
 def _no_podgroup(gang: Gang) -> str:

@@ -101,7 +101,7 @@ def status_update(state: ClusterState, gang: Gang) -> list[Decision]:
         gang.name,
         now,
         reason,
-        gang.object is not None,
+        gang.has_podgroup,
         tuple(pod.seen.name for pod in counts.waiting),
         *pod_phases,
         quiet=gang.published.suppress_event,
@@ -123,7 +123,7 @@ def plain_status(gang: Gang, why: str) -> list[Decision]:
             gang.name,
             UNKNOWN,
             why,
-            gang.object is not None,
+            gang.has_podgroup,
             names,
             native_version=_native_version(gang),
         )

@@ -4,7 +4,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from math import inf
 
-from central.model import wording
+from central.model import controller_gangs, wording
 from central.model.phases import PENDING
 from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS, Sums
 from central.scheduler.queues import min_resources
@@ -88,7 +88,8 @@ def cause(scheduler: Scheduler, gang: Gang) -> str:
         return INVALID
     if gang.counts.gated:
         return GATED
-    if gang.key[2] and seen is None and not gang.counts.label_min:
+    named = gang.key[2] and not controller_gangs.is_controllers(gang.name)
+    if named and seen is None and not gang.counts.label_min:
         return INVALID
     return PODS_MISSING if reason else NEW
 

@@ -12,8 +12,9 @@ def groups(version: str) -> str:
     return f"/apis/scheduling.k8s.io/{version}/namespaces/default/podgroups"
 
 
-def definition(version: str) -> Json:
-    names = {"kind": "PodGroup", "plural": "podgroups", "singular": "podgroup"}
+def definition(version: str, group: str = "scheduling.k8s.io", kind: str = "PodGroup") -> Json:
+    singular = kind.lower()
+    names = {"kind": kind, "plural": f"{singular}s", "singular": singular}
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     served = {
         "name": version,
@@ -25,13 +26,8 @@ def definition(version: str) -> Json:
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": "podgroups.scheduling.k8s.io"},
-        "spec": {
-            "group": "scheduling.k8s.io",
-            "scope": "Namespaced",
-            "names": names,
-            "versions": [served],
-        },
+        "metadata": {"name": f"{singular}s.{group}"},
+        "spec": {"group": group, "scope": "Namespaced", "names": names, "versions": [served]},
     }
 
 

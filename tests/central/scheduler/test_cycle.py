@@ -275,3 +275,10 @@ def test_many_statuses_are_written_over_several_cycles() -> None:
     second = schedule_once(made, [], 0.0)
     assert sum(isinstance(each, UpdateGangStatus) for each in second) == 10
     assert cycle.due(made, 0.0) is None
+
+
+def test_a_gang_of_unlike_pods_in_a_cluster_without_nodes() -> None:
+    cluster = new_scheduler(factories.LEVELS)
+    pods = [factories.pod("g-0", 8, "g"), factories.pod("g-1", 0, "g")]
+    decisions = schedule_once(cluster, [factories.gang("g", 2), *pods], 0.0)
+    assert told(decisions, "g") == "needs 1 pod x 8 GPUs and 1 pod; the cluster has no nodes"

@@ -1,4 +1,4 @@
-"""PodGroups of scheduling.k8s.io with a real scheduler process, agents and hollow kubelets, on the in-memory API."""
+"""PodGroups of scheduling.k8s.io, and objects of controllers, with a real scheduler process, agents and hollow kubelets, on the in-memory API."""
 
 import tempfile
 from collections.abc import Iterator
@@ -9,6 +9,7 @@ from central.model.json_types import Json
 from central.standalone.hollow_node import HollowNode
 from central.standalone.local_cluster import CAPTURES, LocalCluster
 from protos.names import BLOCK, GPU, RACK
+from tests.central.kube import controller_fixtures as made
 from tests.central.kube.native_objects import DEFINITIONS, definition, groups, podgroup
 
 pytestmark = pytest.mark.slow
@@ -23,14 +24,15 @@ def box(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalCluster]:
         for i in range(2)
     ]
     monkeypatch.setattr(tempfile, "tempdir", "/tmp")  # sockets' paths must be short
-    with LocalCluster(nodes) as made:
-        made.start_api()
-        made.create(DEFINITIONS, definition(VERSION))
-        made.start_scheduler()
-        made.start_nodes()
-        made.wait_for_scheduler()
-        made.start_agents()
-        yield made
+    with LocalCluster(nodes) as local:
+        local.start_api()
+        local.create(DEFINITIONS, definition(VERSION))
+        local.create(DEFINITIONS, definition("v1", "ray.io", "RayCluster"))
+        local.start_scheduler()
+        local.start_nodes()
+        local.wait_for_scheduler()
+        local.start_agents()
+        yield local
 
 
 def create_pods(box: LocalCluster, name: str, count: int, **metadata: Json) -> None:
@@ -73,3 +75,27 @@ def test_gangs_of_kubernetes_own_podgroups(box: LocalCluster) -> None:
 def pod_reason(box: LocalCluster, name: str) -> str:
     conditions = box.client.get(f"{PODS}/{name}").get("status", {}).get("conditions", ())
     return next((c["message"] for c in conditions if c["type"] == "PodScheduled"), "")
+
+
+def test_a_ray_cluster_starts_with_every_group(box: LocalCluster) -> None:
+    space = f"namespaces/{made.SPACE}"
+    box.create("/api/v1/namespaces", {"metadata": {"name": made.SPACE}})
+    box.create(f"/apis/ray.io/v1/{space}/rayclusters", made.raycluster())
+    *first, gpu = made.ray_pods()
+    for raw in first:
+        box.create(f"/api/v1/{space}/pods", raw)
+    box.wait("the reason", lambda: "task gpu needs 1 more pod" in ray_reason(box))
+    box.create(f"/api/v1/{space}/pods", gpu)
+    box.wait("the start", lambda: "10 of 10 pods placed" in ray_reason(box))
+    box.wait("the bindings", lambda: all(raw["spec"].get("nodeName") for raw in pods(box)))
+    assert len(pods(box)) == 10
+    assert not box.client.get(f"/apis/ray.io/v1/{space}/rayclusters/tune").get("status")
+
+
+def pods(box: LocalCluster) -> list[Json]:
+    return list(box.client.get(f"/api/v1/namespaces/{made.SPACE}/pods")["items"])
+
+
+def ray_reason(box: LocalCluster) -> str:
+    found = box.explain("raycluster/tune", made.SPACE)
+    return found.reason if found is not None else ""

@@ -367,6 +367,22 @@ def test_a_namespace_without_the_right_delays_no_other(
     ]
 
 
+def test_kinds_that_an_older_role_does_not_name_delay_no_other(
+    inbox: Inbox, connected: Connected
+) -> None:
+    """After an upgrade of the program alone."""
+
+    def answer(call: Call) -> Answer:
+        return failure(403, "podgroups.scheduling.k8s.io is forbidden")
+
+    with Scripted(answer) as server:
+        wanted = ("podgroups.scheduling.k8s.io", "jobsets")
+        watches = inbox.watch(connected(server.url), *wanted, recheck_s=0.05)
+        assert watches.wait_synced(10)
+        assert not watches.out_of_sync()
+        watches.stop()
+
+
 def test_malformed_objects_are_skipped_and_logged(
     inbox: Inbox, connected: Connected, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,0 +1,274 @@
+"""Which objects make their pods a gang, and which labels of the pods say so: a table of well-known controllers, and
+declarations of others (--pod-groups FILE).
+
+Design: docs/design/0096-gangs-of-controllers.md
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from central.kube.decode import workload_roles
+from central.kube.decode.fields import (
+    FieldError,
+    FirstError,
+    identifying,
+    identity,
+    int_field,
+    list_field,
+    map_field,
+    or_error,
+    shown,
+    strings_field,
+    text_field,
+)
+from central.kube.decode.quantities import parse_time
+from central.kube.decode.topology_constraints import TopologyConstraints, placement_policy
+from central.kube.decode.workload_roles import Roles, RolesOf
+from central.kube.resource_paths import ResourcePath
+from central.model import limits
+from central.model.facts import GangGone, GangSeen
+from central.model.json_types import Json
+from protos import names
+
+RULES_MOST = 32  # each is a watch, and a lookup for each pod
+
+
+@dataclass(frozen=True, slots=True)
+class GangRule:
+    resource: ResourcePath
+    labels: tuple[str, ...]  # of pods: the object's name, then the index of a replica
+    roles: RolesOf
+    role: tuple[str, ...] = ()  # labels of pods; the first that a pod has
+    owners: tuple[str, ...] = ()  # kinds of the pods' own controllers; empty: any
+    older: tuple[str, ...] = ()  # versions that are tried if the API server does not serve this one
+
+    @property
+    def each_replica(self) -> bool:
+        return len(self.labels) > 1
+
+    def gang_of(self, labels: Mapping[str, Any], owner: str) -> str:
+        """The gang of a pod with these labels and this controller (job/train-0); empty: none of this rule's."""
+        if self.owners and owner.partition("/")[0] not in self.owners:
+            return ""
+        parts = [labels.get(key) for key in self.labels]
+        if not all(parts):
+            return ""
+        return "/".join((self.resource.kind.lower(), *map(str, parts)))
+
+
+def _rule(
+    group: str,
+    version: str,
+    kind: str,
+    labels: Sequence[str],
+    *,
+    roles: RolesOf,
+    role: tuple[str, ...] = (),
+    owners: tuple[str, ...] = (),
+) -> GangRule:
+    path = ResourcePath(group, version, kind, f"{kind.lower()}s")
+    return GangRule(path, tuple(labels), roles, role, owners or (kind.lower(),))
+
+
+_TRAINING = "training.kubeflow.org"
+_TRAINING_JOBS = {
+    "PyTorchJob": "pytorchReplicaSpecs",
+    "TFJob": "tfReplicaSpecs",
+    "XGBoostJob": "xgbReplicaSpecs",
+    "PaddleJob": "paddleReplicaSpecs",
+    "JAXJob": "jaxReplicaSpecs",
+}
+WELL_KNOWN: tuple[GangRule, ...] = (
+    _rule(
+        "jobset.x-k8s.io",
+        "v1alpha2",
+        "JobSet",
+        ["jobset.sigs.k8s.io/jobset-name"],
+        roles=workload_roles.jobset,
+        role=("jobset.sigs.k8s.io/replicatedjob-name",),
+        owners=("job",),
+    ),
+    _rule(
+        "leaderworkerset.x-k8s.io",
+        "v1",
+        "LeaderWorkerSet",
+        ["leaderworkerset.sigs.k8s.io/name", "leaderworkerset.sigs.k8s.io/group-index"],
+        roles=workload_roles.leaderworkerset,
+        owners=("statefulset",),
+    ),
+    _rule(
+        "ray.io",
+        "v1",
+        "RayCluster",
+        ["ray.io/cluster"],
+        roles=workload_roles.raycluster,
+        role=("ray.io/group",),
+    ),
+    replace(
+        _rule(
+            "kubeflow.org",
+            "v2beta1",
+            "MPIJob",
+            [f"{_TRAINING}/job-name"],
+            roles=workload_roles.mpijob,
+            role=(f"{_TRAINING}/job-role", f"{_TRAINING}/replica-type"),
+            owners=("mpijob", "job"),  # the launcher is a Job
+        ),
+        older=("v1",),
+    ),
+    *(
+        _rule(
+            "kubeflow.org",
+            "v1",
+            kind,
+            [f"{_TRAINING}/job-name"],
+            roles=workload_roles.replicas(key),
+            role=(f"{_TRAINING}/replica-type",),
+        )
+        for kind, key in _TRAINING_JOBS.items()
+    ),
+)
+
+
+def decode_object(rule: GangRule, raw: Json, topology: TopologyConstraints) -> GangSeen:
+    """The gang of the object's pods, or of those of each replica. Raises MalformedObject."""
+    kind = rule.resource.kind
+    with identifying(kind, raw):
+        namespace, name, _ = identity(raw["metadata"])
+        gang = f"{kind.lower()}/{name}"
+        seen = GangSeen(namespace, gang, 1, queue="", declared=True, each_replica=rule.each_replica)
+    return or_error(seen, _gang, rule, raw, seen, topology)
+
+
+def object_gone(rule: GangRule, raw: Json) -> GangGone:
+    meta = raw["metadata"]
+    return GangGone(meta["namespace"], f"{rule.resource.kind.lower()}/{meta['name']}")
+
+
+def _gang(rule: GangRule, raw: Json, seen: GangSeen, topology: TopologyConstraints) -> GangSeen:
+    meta = raw["metadata"]
+    annotations = meta.get("annotations") or {}
+    errors = FirstError()
+    roles: Roles = errors.read({}, rule.roles, raw)
+    required, preferred = errors.read(("", ""), topology.from_annotations, annotations)
+    pods = sum(roles.values())
+    if pods > limits.REPLICAS:
+        why = f"{pods} pods start together; at most {limits.REPLICAS} are accepted"
+        errors.add(FieldError(f"{rule.resource.kind}: {why}"))
+    return replace(
+        seen,
+        min_member=min(max(pods, 1), limits.REPLICAS),
+        task_min=tuple(sorted((role, least) for role, least in roles.items() if role and least))
+        if rule.role
+        else (),
+        queue=errors.read("", text_field, annotations, names.QUEUE_NAME, limits.NAME),
+        topology_required=required,
+        topology_preferred=preferred,
+        placement=errors.read("", placement_policy, annotations),
+        created=parse_time(meta.get("creationTimestamp")),
+        error=errors.message,
+    )
+
+
+# --- declarations of other kinds ---------------------------------------------
+
+
+def read_declarations(raw: Any) -> tuple[GangRule, ...]:
+    """The rules of a file. Raises FieldError."""
+    if not isinstance(raw, dict):
+        raise FieldError("podGroups: missing")
+    _only(raw, "", "podGroups")
+    found = list_field(raw, "podGroups", "", RULES_MOST)
+    return tuple(_declaration(each, f"podGroups[{i}]") for i, each in enumerate(found))
+
+
+def _declaration(raw: Any, field: str) -> GangRule:
+    _only(raw, field, "apiVersion", "kind", "plural", "labels", "role", "minimum", "roles")
+    version, kind = _required(raw, "apiVersion", field), _required(raw, "kind", field)
+    group, _, version = version.rpartition("/")
+    labels = strings_field(raw, "labels", field, 2)
+    if not labels or not all(labels):
+        raise FieldError(f"{field}.labels: one or two label keys of pods are required")
+    plural = text_field(raw, "plural", limits.NAME) or f"{kind.lower()}s"
+    return GangRule(
+        ResourcePath(group, version, kind, plural),
+        labels,
+        _roles_of(raw, field),
+        tuple(filter(None, [text_field(raw, "role", limits.NAME)])),
+    )
+
+
+def _roles_of(raw: Json, field: str) -> RolesOf:
+    least: Any = raw.get("minimum")
+    roles = map_field(raw, "roles", field, limits.TASKS)
+    if (least is None) == (not roles):
+        raise FieldError(f"{field}: exactly one of minimum and roles is required")
+    if roles:
+        _only(roles, f"{field}.roles", "path", "name", "count")
+        path = _required(roles, "path", f"{field}.roles")
+        return _Listed(path, text_field(roles, "name"), _required(roles, "count", f"{field}.roles"))
+    if type(least) is int:
+        fixed = int_field(raw, "minimum", field, 1, limits.REPLICAS)
+        return lambda _: {"": fixed}
+    if not isinstance(least, str) or not least:
+        raise FieldError(f"{field}.minimum: {shown(least)} is neither a number nor a path")
+    parent, _, key = least.rpartition(".")
+    return lambda found: {"": _number(_at(found, parent), key, parent)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """Roles at a path of the object: a list with their names at `name`, or a map by name if that is empty."""
+
+    path: str
+    name: str
+    count: str
+
+    def __call__(self, raw: Json) -> Roles:
+        parts = _at(raw, self.path) or {}
+        if self.name:
+            if not isinstance(parts, list) or len(parts) > limits.TASKS:
+                raise FieldError(f"{self.path}: not a list of at most {limits.TASKS} roles")
+            named = [(text_field(each, self.name, limits.NAME), each) for each in parts]
+        else:
+            if not isinstance(parts, dict) or len(parts) > limits.TASKS:
+                raise FieldError(f"{self.path}: not a map of at most {limits.TASKS} roles")
+            named = list(parts.items())
+        return {role: _number(each, self.count, self.path) for role, each in named}
+
+
+def _number(part: Any, key: str, field: str) -> int:
+    """1 if it is missing."""
+    if not isinstance(part, dict):
+        raise FieldError(f"{field}: {shown(part)} is not an object")
+    if part.get(key) is None:
+        return 1
+    return int_field(part, key, field, 0, limits.REPLICAS)
+
+
+def _at(raw: Any, path: str) -> Any:
+    """What stands at the path, such as spec.groups; None if a part is missing. Raises FieldError."""
+    for key in path.split(".") if path else ():
+        if raw is None:
+            return None
+        if not isinstance(raw, dict):
+            raise FieldError(f"{path}: {shown(raw)} is not an object")
+        raw = raw.get(key)
+    return raw
+
+
+def _required(raw: Json, key: str, field: str) -> str:
+    found = text_field(raw, key, limits.NAME)
+    if not found:
+        raise FieldError(f"{field}.{key}: missing")
+    return found
+
+
+def _only(raw: Any, field: str, *known: str) -> None:
+    if not isinstance(raw, dict):
+        raise FieldError(f"{field}: {shown(raw)} is not an object")
+    for key in raw:
+        if key not in known:
+            where = f"{field}.{key}" if field else str(key)
+            raise FieldError(f"{where}: unknown; known are {', '.join(known)}")

@@ -1,0 +1,62 @@
+"""Objects of controllers, and a file of declarations, in scenarios."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from central.cli.main import main
+from tests.central.kube import controller_fixtures as made
+from tests.central.simulator.manifests import Simulate, node
+
+
+def test_a_jobset_starts_as_a_whole(simulate: Simulate) -> None:
+    objects = [made.jobset(), *made.jobset_pods()]
+    found = simulate(*(node(f"n{i}") for i in range(3)), *objects)
+    assert not found["placements"]
+    assert {one["name"] for one in found["waiting"]} == {"jobset/train"}
+    found = simulate(*(node(f"n{i}") for i in range(4)), *objects)
+    assert len(found["placements"]) == 5
+
+
+def test_a_declared_kind(simulate: Simulate, tmp_path: Path) -> None:
+    file = tmp_path / "pod-groups.yaml"
+    rule = {
+        "apiVersion": "example.com/v1",
+        "kind": "TrainRun",
+        "labels": ["example.com/run"],
+        "minimum": "spec.workers",
+    }
+    file.write_text(yaml.safe_dump({"podGroups": [rule]}))
+    run = {
+        "apiVersion": "example.com/v1",
+        "kind": "TrainRun",
+        "metadata": {"name": "a", "namespace": made.SPACE},
+        "spec": {"workers": 2},
+    }
+    pods = [made.pod(f"a-{i}", ("TrainRun", "a"), {"example.com/run": "a"}) for i in range(2)]
+    flags = ("--pod-groups", str(file))
+    found = simulate(node("n0"), run, *pods, flags=flags)
+    assert not found["placements"]
+    assert found["waiting"][0]["name"] == "trainrun/a"
+    assert len(simulate(node("n0"), node("n1"), run, *pods, flags=flags)["placements"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("podGroups: [{kind: A}]", "podGroups[0].apiVersion: missing"),
+        ("podGroups: {", "expected"),
+        ("#" * (2**20 + 1), "more than 1048576 bytes"),
+    ],
+)
+def test_a_wrong_file_is_named(
+    text: str, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "pod-groups.yaml"
+    file.write_text(text)
+    with pytest.raises(SystemExit):
+        main(["simulate", "x.yaml", "--pod-groups", str(file)])
+    error = capsys.readouterr().err
+    assert str(file) in error
+    assert why in error
