@@ -14,7 +14,17 @@ from rich.console import Console
 from rich.table import Table
 
 from protos.names import RACK
-from tests.benchmarks import agent, binding, claims, first_cycles, jobs, plane, restart, turns
+from tests.benchmarks import (
+    agent,
+    binding,
+    claims,
+    elastic_sizes,
+    first_cycles,
+    jobs,
+    plane,
+    restart,
+    turns,
+)
 from tests.e2e.cluster.settings import program
 
 Row = tuple[str, float, str, str]  # what, measured, unit, aim
@@ -87,6 +97,14 @@ def decisions(say: Callable[[str], None]) -> list[Row]:
     rows.append(("(c) no to a gang that is too big, 500 nodes", spent, "ms", "<= 5 ms"))
     spent, _ = turns.claim(turns.full(500, priority=10), 250)
     rows.append(("(c) no where nobody is less urgent, and a reservation", spent, "ms", "<= 5 ms"))
+    for name, measure in (
+        ("pods of others", elastic_sizes.events),
+        ("a free seat", elastic_sizes.growth),
+    ):
+        say(f"500 elastic Jobs, {name}")
+        spent = measure().p50_ms
+        row = f"(c) one event ({name}), 500 elastic Jobs of 40, 5000 nodes"
+        rows.append((row, spent, "ms", "<= 20 ms"))
     for name, (case, aim) in claims.CASES.items():
         say(name)
         found = case()

@@ -200,16 +200,15 @@ class Autoscaler:
     def _for_gain(
         self, context: PreemptionContext, gangs: Sequence[ElasticGang], now: float
     ) -> list[Resize]:
-        started = [gang for gang in gangs if gang.started and gang.settled and not gang.pending]
-        if len(started) < sum(gang.started for gang in gangs):
+        started = [gang for gang in gangs if gang.started]
+        if not all(gang.settled and not gang.pending for gang in started):
             return []  # a change is under way; its end is a new decision
         line = sorted(started, key=lambda gang: gang.gang.attempt.rank)
         found: list[Resize] = []
         free = 0
-        candidates = sorted(
-            pools.pools_of(context, line),
-            key=lambda pool: min(gang.fulfilment(len(gang.placed)) for gang in pool.gangs),
-        )
+        candidates = list(pools.pools_of(context, line))
+        if len(candidates) > 1:
+            candidates.sort(key=lambda pool: min(map(ElasticGang.present_fulfilment, pool.gangs)))
         for pool in candidates:
             if found:
                 self._due(now)  # what one pool takes changes what is free for the next
@@ -253,8 +252,9 @@ class Autoscaler:
     def _settled(self, context: PreemptionContext, pool: pools.Pool, now: float) -> bool:
         """Whether the free seats are nobody else's: no pods leave there, and if others wait, the seats have
         been free for a while."""
-        if any(pod.leaving and pod.node for pod in context.state.pods.values()):
-            return False  # their end is a new decision
+        for pod in context.state.pods.values():  # written out: there may be 100,000
+            if (pod.life.leaving or pod.seen.deleting) and pod.node:
+                return False  # their end is a new decision
         own = {gang.key for gang in pool.gangs}
         others = [key for key in context.state.pending.waiting if key not in own]
         if not others or not pool.free:

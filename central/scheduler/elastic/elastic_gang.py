@@ -76,6 +76,9 @@ class ElasticGang:
         above = min(max(size, task.least), task.most) - task.least
         return task.least + above // task.step * task.step
 
+    def present_fulfilment(self) -> Fraction:
+        return self.fulfilment(len(self.placed))
+
     def fulfilment(self, size: int) -> Fraction:
         span = self.task.most - self.task.least
         return Fraction(max(0, size - self.task.least), span) if span else Fraction(1)

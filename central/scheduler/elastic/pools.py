@@ -9,7 +9,7 @@ import numpy as np
 
 from central.model.facts import PodSpec
 from central.model.jobspec import FILL
-from central.scheduler.elastic import sizes
+from central.scheduler.elastic import seat_counts, sizes
 from central.scheduler.elastic.elastic_gang import ElasticGang
 from central.scheduler.elastic.sizes import SizeRange
 from central.scheduler.inventory.pods import Pod
@@ -47,6 +47,8 @@ def pools_of(context: PreemptionContext, gangs: Sequence[ElasticGang]) -> Iterat
 def _rows(context: PreemptionContext, gang: ElasticGang) -> frozenset[int] | None:
     """Growth never crosses the level that the gang requires."""
     required, columns = gang.gang.required, context.state.snapshot.columns
+    if not required:
+        return None
     own = {columns.row[pod.node] for pod in gang.gang.counts.placed}
     if required in island_masks.ON_NODE:
         return frozenset(own)
@@ -59,7 +61,6 @@ def _rows(context: PreemptionContext, gang: ElasticGang) -> frozenset[int] | Non
 
 def count_seats(context: PreemptionContext, pool: Pool) -> None:
     """With all members of the gangs released: what fits then, without what is reserved for others."""
-    members: list[Pod] = [pod for gang in pool.gangs for pod in gang.placed.values()]
     snapshot = context.state.snapshot
     withheld = WithheldCapacity(snapshot)
     held = [
@@ -71,13 +72,20 @@ def count_seats(context: PreemptionContext, pool: Pool) -> None:
     freed = snapshot.freed
     try:
         pool.free = _fitting(context, pool)
-        releasable = ReleasablePods(context.state, members)
-        with releasable.without(np.arange(len(members))):
-            room = _fitting(context, pool)
+        room = seat_counts.fitting(context, pool.spec, _members(pool), pool.rows)
+        if room is None:
+            members = list(_members(pool))
+            releasable = ReleasablePods(context.state, members)
+            with releasable.without(np.arange(len(members))):
+                room = _fitting(context, pool)
     finally:
         withheld.set([])
         snapshot.freed = freed
     pool.seats = room - sum(gang.task.least for gang in pool.gangs)
+
+
+def _members(pool: Pool) -> Iterator[Pod]:
+    return (pod for gang in pool.gangs for pod in gang.placed.values())
 
 
 def _fitting(context: PreemptionContext, pool: Pool) -> int:
