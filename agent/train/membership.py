@@ -101,13 +101,10 @@ class Membership:
         except Unreachable as error:
             _log.warning("acknowledging generation %s: %s", generation.number, error)
             return
-        if answer.get("counted") is False:
-            _log.warning(
-                "stopped after step %s, but generation %s stops after %s",
-                step,
-                generation.number,
-                answer.get("stop_after_step"),
-            )
+        if answer.get("counted") is False and step is not None:
+            # The ranks agreed on their last step among themselves. A report of an earlier step that came late
+            # may have raised the coordinator's; nobody takes that step any more.
+            self._acknowledge(generation, None)
 
     def wait_change(self, seen: Generation, timeout_s: float) -> Generation:
         """The newest generation, as soon as it differs from `seen` or after the time."""

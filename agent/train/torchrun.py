@@ -75,9 +75,9 @@ class LockstepRendezvous(api.RendezvousHandler):  # type: ignore[misc]
         if self._membership.left_by_plan:
             self._membership.leave(0)
             self._closed = True
-            graceful = getattr(api, "RendezvousGracefulExitError", None)
-            found: BaseException = SystemExit(0) if graceful is None else graceful(sentence)
-            return found
+            # Not RendezvousGracefulExitError: the agent catches it and then has no result, which ends torchrun
+            # with an AttributeError and code 1 (seen in 2.15).
+            return SystemExit(0)
         return api.RendezvousError(f"{sentence}: the others took it for lost; start it again")  # type: ignore[no-any-return]
 
     def is_closed(self) -> bool:
@@ -124,12 +124,7 @@ def main() -> int:
     arguments = sys.argv[1:]
     if not any(each.startswith(("--rdzv_backend", "--rdzv-backend")) for each in arguments):
         arguments = [f"--rdzv_backend={BACKEND}", *arguments]
-    try:
-        run.main(arguments)
-    except api.RendezvousError as error:
-        if type(error).__name__ != "RendezvousGracefulExitError":
-            raise
-        print(f"torchrun: {error}", file=sys.stderr)
+    run.main(arguments)
     return 0
 
 

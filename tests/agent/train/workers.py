@@ -1,12 +1,13 @@
 """Worker processes of a test, which are killed and started again."""
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,13 @@ class Workers:
 
     def __init__(self, folder: Path, script: str, python: str = sys.executable) -> None:
         self.folder, self.python = folder, python
+        self.launcher: list[str] = []  # arguments before the script
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         folder.mkdir(exist_ok=True)
         (folder / "script.py").write_text(script)
 
     def start(self, name: str, environment: dict[str, str], *arguments: str) -> None:
-        command = [self.python, str(self.folder / "script.py"), *arguments]
+        command = [self.python, *self.launcher, str(self.folder / "script.py"), *arguments]
         with (
             (self.folder / f"{name}.out").open("ab") as out,
             (self.folder / f"{name}.err").open("ab") as errors,
@@ -37,6 +39,12 @@ class Workers:
         self.running[name].send_signal(number)
         if number == signal.SIGKILL:
             self.running[name].wait(WITHIN_S)
+
+    @staticmethod
+    def end_process(pid: int) -> None:
+        """One that a process of this test started, and that outlived it."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
     def said(self, *names: str) -> list[Any]:
         """What the processes of these names printed, whole lines only."""
@@ -82,7 +90,3 @@ def wait_for(
                 f"not within {within_s:.0f} s: {what() if callable(what) else what}"
             )
         time.sleep(0.03)
-
-
-def alive(pids: Iterable[int]) -> list[int]:
-    return [pid for pid in pids if os.path.exists(f"/proc/{pid}")]  # noqa: PTH110

@@ -1,0 +1,74 @@
+"""A training script for PyTorch as users write it, and the Python that can run it."""
+
+import functools
+import os
+import subprocess
+import sys
+
+RECORDS, BATCH = 20_000, 240
+NEEDS = "no Python here imports torch (set LOCKSTEP_TORCH_PYTHON, or apt install python3-torch)"
+
+# Prints a line of JSON for each step on each rank: step, generation, size, record ids, loss of the whole step.
+SCRIPT = """
+import json, os, sys, time
+import torch, torch.distributed as dist
+import lockstep_train as lt
+steps, batch, pause_s = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+torch.set_num_threads(1)
+torch.manual_seed(1)
+features = torch.randn(20000, 12, dtype=torch.float64)
+targets = torch.sin(features.sum(1, keepdim=True))
+model = torch.nn.Sequential(torch.nn.Linear(12, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1)).double()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+job = lt.join()
+order = lt.Order(20000, batch=batch, seed=7, epochs=100)
+saved = job.latest()
+if saved:
+    state = torch.load(saved.path)
+    model.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    order.load(saved.data)
+
+def write(path):
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, path)
+
+for world in job.worlds():
+    dist.init_process_group("gloo", **world.torch())
+    lt.torch.share(model, optimizer, order)
+    ddp = torch.nn.parallel.DistributedDataParallel(model)
+    for step, batch in order.steps(world):
+        ids = torch.tensor(batch.ids)
+        loss = torch.nn.functional.mse_loss(ddp(features[ids]), targets[ids])
+        optimizer.zero_grad()
+        (loss * batch.weight).backward()
+        optimizer.step()
+        whole = loss.detach() * batch.weight / world.size
+        dist.all_reduce(whole)
+        line = {"step": step, "generation": world.generation, "size": world.size, "ids": batch.ids,
+                "loss": whole.item(), "pid": os.getpid(), "at": time.time()}
+        print(json.dumps(line), flush=True)
+        time.sleep(pause_s)
+        if step == steps:
+            stop = False
+            break
+        stop = world.over(step)
+        if step % 50 == 0 or (stop and world.restarts):
+            job.save(step, write, data=order.state())
+        if stop:
+            break
+    dist.destroy_process_group()
+"""
+
+
+@functools.cache
+def python() -> str:
+    """One that imports torch with gloo; empty: there is none."""
+    tried = [os.environ.get("LOCKSTEP_TORCH_PYTHON", ""), sys.executable, "/usr/bin/python3"]
+    script = "import torch.distributed as d; assert d.is_available()"
+    for each in filter(None, tried):
+        try:
+            if subprocess.run([each, "-c", script], capture_output=True).returncode == 0:
+                return each
+        except OSError:
+            continue
+    return ""
