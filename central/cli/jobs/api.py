@@ -57,7 +57,22 @@ class Api:
         self._client.close()
 
     def get(self, kind: ResourcePath, name: str) -> Json:
-        return self._json("GET", kind.path(self.namespace, name), None, kind, name)
+        try:
+            return self._json("GET", kind.path(self.namespace, name), None, kind, name)
+        except CannotDo as error:
+            if error.code != exit_codes.NOT_FOUND or not (near := self._near(kind, name)):
+                raise
+            raise CannotDo(f"{error}; did you mean {near}?", error.code) from error
+
+    def _near(self, kind: ResourcePath, name: str) -> str:
+        """The name of an object that is nearly the same; empty: none, or the user may not list them."""
+        from difflib import get_close_matches
+
+        try:
+            names = [obj["metadata"]["name"] for obj in self.all(kind)]
+        except CannotDo:
+            return ""
+        return next(iter(get_close_matches(name, names, 1)), "")
 
     def find(self, kind: ResourcePath, name: str) -> Json | None:
         """None: it does not exist, or the user may not see it."""

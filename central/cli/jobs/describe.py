@@ -8,6 +8,7 @@ from functools import partial
 from central.cli import terminal_table
 from central.cli.jobs import list_command
 from central.cli.jobs.api import EVENTS, GROUPS, JOBS, KINDS, PODS, QUEUES, Api, CannotDo
+from central.cli.jobs.scheduler_view import NOT_ASKED, SchedulerView, asked_of_scheduler
 from central.cli.terminal_table import Cell, Column, age, clock, table, wrapped
 from central.model.json_types import Json
 from protos.names import GROUP_NAMES, TASK
@@ -38,11 +39,18 @@ _PODS = (
 )
 
 
+GPUS = Column("GPUs")
+
+
 def show(api: Api, args: argparse.Namespace) -> int:
     if args.output in ("json", "yaml"):
         print(list_command.written(api.get(KINDS[args.kind], args.chosen), args.output), end="")
         return 0
-    view = {"job": job, "group": group, "queue": queue}[args.kind]
+    if args.kind == "job":
+        gang = asked_of_scheduler(args, api.namespace, args.chosen)
+        print(job(api, args.chosen, terminal_table.width(), gang), end="")
+        return 0
+    view = {"group": group, "queue": queue}[args.kind]
     print(view(api, args.chosen, terminal_table.width()), end="")
     return 0
 
@@ -61,7 +69,7 @@ class Page:
         self.text += "\n" + table(columns, rows, wide=False, most=self.most)
 
 
-def job(api: Api, name: str, most: int | None) -> str:
+def job(api: Api, name: str, most: int | None, gang: SchedulerView = NOT_ASKED) -> str:
     found = api.get(JOBS, name)
     meta, spec, status = found["metadata"], found.get("spec") or {}, found.get("status") or {}
     state = status.get("state") or {}
@@ -75,7 +83,9 @@ def job(api: Api, name: str, most: int | None) -> str:
     if why := "; ".join(filter(None, (why_of(found, group), _starting(pods)))):
         page.line("Why", why)
     page.line("Type", (meta.get("labels") or {}).get(list_command.JOB_TYPE) or "Batch")
-    page.line("Queue", spec.get("queue") or "default")
+    page.line("Queue", (spec.get("queue") or "default") + gang.standing)
+    if gang.start:
+        page.line("Start", f"expected {gang.start}")
     page.line("Minimum", f"{list_command.minimum(found)} of {list_command.replicas(spec)} pods")
     page.line("Retries", f"{status.get('retryCount') or 0} of {spec.get('maxRetry', 3)}")
     if plugins := spec.get("plugins"):
@@ -86,10 +96,15 @@ def job(api: Api, name: str, most: int | None) -> str:
         "Created", f"{clock(meta.get('creationTimestamp'))} ({age(meta.get('creationTimestamp'))})"
     )
     page.table(_TASKS, [_task_row(task, status) for task in spec.get("tasks") or ()])
-    if pods:
+    if pods and gang.gpus:
+        by_name = [(pod, gang.gpus.get(pod["metadata"]["name"], "-")) for pod in pods]
+        page.table((*_PODS, GPUS), [(*pod_row(pod), gpus) for pod, gpus in by_name])
+    elif pods:
         page.table(_PODS, [pod_row(pod) for pod in pods])
     elif unseen:
         page.line("Pods", unseen)
+    if gang.trouble:
+        page.line("GPUs", f"not shown: {gang.trouble}")
     _events(api, page, [found, *([group] if group else []), *pods], {"PodGroup": "gang"})
     return page.text
 

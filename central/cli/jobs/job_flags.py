@@ -7,6 +7,7 @@ from typing import Any
 
 from central.cli.jobs import completion, dispatch
 from central.server import argtypes
+from central.server.grpc import query_client
 
 Commands = Any  # argparse's own type for them is private
 Flag = tuple[str, str, dict[str, Any]]
@@ -107,6 +108,7 @@ RUN: tuple[Flag, ...] = (
         "are Completed, 1 if one is not or can never start",
         {},
     ),
+    ("--follow", "follow the output of the job's pods until it ends; exit code as with --wait", {}),
     ("--dry-run", "print the manifest and create nothing", {}),
 )
 LIST: tuple[Flag, ...] = (
@@ -230,6 +232,8 @@ def _list(verbs: Commands, kind: str, about: str) -> None:
 def _view(verbs: Commands, verb: str, kind: str, about: str) -> None:
     parser = _verb(verbs, verb, kind, about, "describe.show")
     _names(parser, kind, None)
+    if kind == "job":
+        query_client.add_flags(parser)
     _output(parser, ("table", "json", "yaml"))
 
 

@@ -26,6 +26,8 @@ def run(api: Api, args: argparse.Namespace) -> int:
     warned = [list(warnings(api, obj)) if _is_job(obj) else [] for obj in objects]
     if args.wait and (first := next(filter(None, warned), None)):
         raise CannotDo(f"{first[0]}; nothing was created")
+    if args.follow and sum(map(_is_job, objects)) != 1:
+        raise CannotDo("--follow takes one job; nothing was created")
     jobs = []
     for kind, obj, sentences in zip(kinds, objects, warned, strict=True):
         for warning in sentences:
@@ -34,7 +36,18 @@ def run(api: Api, args: argparse.Namespace) -> int:
         word = "run" if kind.api_version == JOBS.api_version else "create"
         print(f"{word} {kind.singular} {made['metadata']['name']} successfully", flush=True)
         jobs += [made["metadata"]["name"]] if _is_job(obj) else []
+    if args.follow:
+        return _follow(api, jobs)
     return _wait(api, jobs) if args.wait else 0
+
+
+def _follow(api: Api, jobs: list[str]) -> int:
+    """The output of one job until it ends; then 0 if it is Completed, else 1."""
+    options = argparse.Namespace(
+        chosen=jobs[0], follow=True, task="", container="", tail=None, timestamps=False, previous=False
+    )  # fmt: skip
+    follow.logs(api, options)
+    return follow.watch_job(api, jobs[0], lambda _: None)
 
 
 def _wait(api: Api, jobs: list[str]) -> int:

@@ -17,11 +17,11 @@ __all__ = ["cluster"]  # the fixture
 
 
 @contextmanager
-def controller(client: Client, *states: dict[str, Any]) -> Iterator[None]:
+def controller(client: Client, *states: dict[str, Any], jobs: int = 1) -> Iterator[None]:
     """Writes these states into each new Job, one after the other."""
 
     def work() -> None:
-        eventually(lambda: client.get(JOBS)["items"])
+        eventually(lambda: len(client.get(JOBS)["items"]) >= jobs)
         for state in states:
             for job in client.get(JOBS)["items"]:
                 changed = orjson.dumps({**job, "status": {"state": state}})
@@ -58,6 +58,15 @@ def test_the_exit_code_says_how_it_ended(
     assert output.rstrip().endswith(last)
 
 
+@pytest.mark.parametrize(("phase", "code"), [("Completed", 0), ("Failed", 1)])
+def test_follow_ends_with_the_job(
+    phase: str, code: int, lockstep: Lockstep, client: Client
+) -> None:
+    with controller(client, {"phase": "Running"}, {"phase": phase}):
+        output = lockstep("job", "run", "j", "-i", "x", "--follow", code=code)
+    assert output.startswith("run job j successfully\n")
+
+
 @pytest.mark.usefixtures("cluster")
 @pytest.mark.parametrize("flags", [("-q", "nope"), ("--priority", "nope"), ("-g", "9")])
 def test_nothing_is_created_that_cannot_start(
@@ -74,7 +83,7 @@ def test_all_jobs_of_a_file_are_waited_for(
     manifest = tmp_path / "jobs.yaml"
     texts = [lockstep("job", "run", name, "-i", "x", "--dry-run") for name in ("a", "b")]
     manifest.write_text("---\n".join(texts))
-    with controller(client, {"phase": "Running"}, {"phase": "Completed"}):
+    with controller(client, {"phase": "Running"}, {"phase": "Completed"}, jobs=2):
         output = lockstep("job", "run", "-f", str(manifest), "--wait")
     for name in ("a", "b"):
         assert f"run job {name} successfully" in output

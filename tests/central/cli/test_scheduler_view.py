@@ -1,0 +1,73 @@
+"""`lockstep job view` with what the scheduler knows, near matches for names, and `job run --follow`."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from central.server.grpc.query_service import Explanation, PodView
+from tests.central.cli.run_cli import JOBS, PODS, Lockstep, member, mpi
+from tests.central.scheduler_process import SchedulerServer, credentials
+from tests.central.server.test_query_service import CannedAnswers
+
+Json = dict[str, Any]
+Put = Callable[[str, Json], Json]
+
+
+class OneJob(CannedAnswers):
+    def explain(self, namespace: str, name: str) -> Explanation | None:
+        if (namespace, name) != ("default", "job/lm-mpi-job"):
+            return None
+        pods = (
+            PodView("lm-mpi-job-mpimaster-0", "n1", 0b11, confirmed=True),
+            PodView("lm-mpi-job-mpiworker-0", "n1", 0b1100),
+        )
+        return Explanation(
+            namespace, name, "Pending", "why", pods, 3, "default", place=3, pending=12, start=1.8e9
+        )
+
+
+def test_gpus_of_each_pod_place_and_start(
+    lockstep: Lockstep, put: Put, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(JOBS, mpi())
+    put(PODS, member("lm-mpi-job", "mpimaster", 0))
+    put(PODS, member("lm-mpi-job", "mpiworker", 0))
+    alone = lockstep("job", "view", "lm-mpi-job")
+    assert "GPUS" not in alone
+    server = SchedulerServer(OneJob())
+    (tmp_path / "ca").write_bytes(credentials().ca)
+    (tmp_path / "token").write_text("user")
+    monkeypatch.setenv("LOCKSTEP_SERVER", server.address)
+    monkeypatch.setenv("LOCKSTEP_CA", str(tmp_path / "ca"))
+    monkeypatch.setenv("LOCKSTEP_TOKEN_FILE", str(tmp_path / "token"))
+    monkeypatch.setenv("LOCKSTEP_SERVER_NAME", "localhost")
+    monkeypatch.setenv("COLUMNS", "80")
+    text = lockstep("job", "view", "lm-mpi-job")
+    assert "default, place 3 of 12" in text
+    assert "expected 2027-01-15 " in text
+    rows = {line.split()[0]: line for line in text.splitlines() if line.startswith("lm-mpi-job-")}
+    assert rows["lm-mpi-job-mpimaster-0"].endswith("0,1")
+    assert "2,3" in rows["lm-mpi-job-mpiworker-0"]
+    assert max(map(len, text.splitlines())) <= 80
+    server.server.stop()
+    monkeypatch.setenv("LOCKSTEP_SERVER", "127.0.0.1:9")
+    assert "not shown: no scheduler answers at 127.0.0.1:9" in lockstep("job", "view", "lm-mpi-job")
+
+
+def test_a_name_that_is_nearly_right(lockstep: Lockstep, put: Put) -> None:
+    put(JOBS, mpi("sweep"))
+    said = lockstep("job", "view", "swep", code=3)
+    assert said == "lockstep: job default/swep not found; did you mean sweep?\n"
+    assert "did you mean" not in lockstep("job", "view", "other", code=3)
+
+
+def test_follow_takes_one_job(lockstep: Lockstep, put: Put, tmp_path: Path) -> None:
+    file = tmp_path / "jobs.yaml"
+    spec = "spec: {tasks: [{name: w, replicas: 1, template: {spec: {containers: [{name: m, image: i}]}}}]}"
+    head = "apiVersion: batch.volcano.sh/v1alpha1\nkind: Job\n"
+    file.write_text("---\n".join(f"{head}metadata: {{name: {name}}}\n{spec}\n" for name in "ab"))
+    said = lockstep("job", "run", "-f", str(file), "--follow", code=2)
+    assert "--follow takes one job; nothing was created" in said
+    assert lockstep("job", "list") == ""
