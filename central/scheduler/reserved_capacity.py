@@ -5,6 +5,7 @@ for the gangs that must leave it free, and put back for the others. So placement
 nothing of reservations, and gangs bound by the same reservations share refusals.
 
 Design: docs/design/0018-reservations.md
+Design: docs/design/0062-growth.md
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -170,13 +171,8 @@ class ReservedCapacity:
         own = self._reservations.get(key)
         if own is not None and own.moved is not None:
             return []  # others are still where it is moved to
-        if (
-            own is not None
-            and own.by_eviction
-            and key not in self._broken
-            and own.request == request
-        ):
-            return []  # its victims are terminating
+        if own is not None and self._awaits_victims(own, request):
+            return []
         if self._scheduler.elastic.serves(self._context, gang):
             self._scheduler.refused[key].left_to_surplus = True
             self.release(gang)
@@ -201,18 +197,32 @@ class ReservedCapacity:
             self._reserve(gang, request, instead=own, better=True)
         return []
 
+    def on_growth_refused(self, gang: Gang, request: PlacementRequest) -> list[Evict]:
+        """Preempts for one more member of a gang that has its minimum, if it may. Nothing is reserved or moved for
+        it otherwise."""
+        own = self._reservations.get(gang.key)
+        if own is not None and (own.moved is not None or self._awaits_victims(own, request)):
+            return []
+        evictions = self._preempt(gang, request, growth=True)
+        if evictions is None:
+            self.release(gang)
+        return evictions or []
+
+    def _awaits_victims(self, own: Reservation, request: PlacementRequest) -> bool:
+        return own.by_eviction and own.gang.key not in self._broken and own.request == request
+
     def on_over_quota(
-        self, gang: Gang, request: PlacementRequest, lacks: Sequence[Shortfalls]
+        self, gang: Gang, request: PlacementRequest, lacks: Sequence[Shortfalls], *, growth: bool
     ) -> list[Evict]:
         """Preempts for a gang that its queue may not start now, so that quota and capacity become free together.
-        lacks: the quota, as alternatives; none: no victims help."""
+        lacks: the quota, as alternatives; none: no victims help. growth: of a gang that has its minimum."""
         own = self._reservations.get(gang.key)
         evictions: list[Evict] | None = None
         if lacks and own is not None and own.by_eviction and self._are_leaving(gang, own, request):
             evictions = []
         elif lacks:
             next(iter(self.views_for(gang)))
-            evictions = self._preempt(gang, request, lacks)
+            evictions = self._preempt(gang, request, lacks, growth=growth)
         self._withheld.set([])
         if evictions is None:
             self.release(gang)
@@ -318,14 +328,22 @@ class ReservedCapacity:
         )
 
     def _preempt(
-        self, gang: Gang, request: PlacementRequest, lacks: Sequence[Shortfalls] = ()
+        self,
+        gang: Gang,
+        request: PlacementRequest,
+        lacks: Sequence[Shortfalls] = (),
+        *,
+        growth: bool = False,
     ) -> list[Evict] | None:
         """Evicts victims so that all of the request fits, with the quota that it lacks (one of the
         alternatives), and reserves what they free for the gang. None: there are no such victims."""
         key = gang.key
-        searched = (gang.queue, gang.priority, request, *quota.tenant(self._scheduler.queues, gang))
+        tenant = quota.tenant(self._scheduler.queues, gang)
+        searched = (gang.queue, gang.priority, request, growth, *tenant)
         preempts = gang.priority > self._pending.lowest_priority or self._scheduler.queues.enabled
-        if not preempts and not self._state.any_movable:
+        if not preempts and (growth or not self._state.any_movable):
+            return None
+        if growth and self._scheduler.elastic.manages(gang):
             return None
         if not all(pod.seen.preempts for pod in gang.counts.waiting):
             return None
@@ -345,7 +363,7 @@ class ReservedCapacity:
             if held.by_eviction and held is not own
         ]
         excluded: Ints = np.concatenate([np.zeros(0, dtype=np.int64), *others])
-        preemption = PreemptionRequest(gang, request, self._began, excluded)
+        preemption = PreemptionRequest(gang, request, self._began, excluded, growth=growth)
         try:
             plan = self._plan(preemption, lacks, preempts=preempts)
             blocked_by = "" if plan is not None else self._blocked_by(preemption, lacks)
@@ -378,7 +396,7 @@ class ReservedCapacity:
     ) -> PreemptionPlan | None:
         snapshot, context = self._state.snapshot, self._context
         plan = search(snapshot, reclaim.plan, context, preemption, lacks) if preempts else None
-        if plan is None and self._state.any_movable and not lacks:
+        if plan is None and self._state.any_movable and not lacks and not preemption.growth:
             plan = search(snapshot, defragment.plan, context, preemption)
             if plan is None:
                 settled = defragment.next_settled(context, self._now)

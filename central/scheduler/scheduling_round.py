@@ -369,8 +369,8 @@ def _try_schedule(
         scheduler.refused[gang.key] = GangRefusal(
             gang, wants[-1], refusals[-1], missing=missing, over_quota=True
         )
-        lacks = _claimable(scheduler, gang, wants[-1]) if missing else []
-        decisions += reserved.on_over_quota(gang, wants[-1], lacks)
+        lacks = _claimable(scheduler, gang, wants[-1])
+        decisions += reserved.on_over_quota(gang, wants[-1], lacks, growth=not missing)
         reserved.annotate(gang)
         return
     attempts, wants = [attempts[i] for i in admitted], tuple(wants[i] for i in admitted)
@@ -393,7 +393,8 @@ def _try_schedule(
     scheduler.refused[gang.key] = GangRefusal(
         gang, wants[-1], gang.attempt.reason, *reserved.withheld(), missing=missing
     )
-    decisions += reserved.on_refused(gang, wants[-1]) if missing > 0 else ()
+    on_refused = reserved.on_refused if missing else reserved.on_growth_refused
+    decisions += on_refused(gang, wants[-1])
     reserved.annotate(gang)
 
 

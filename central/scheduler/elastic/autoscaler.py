@@ -51,6 +51,10 @@ class Autoscaler:
             return False
         return any(needs.may_take(context, gang, donor) for donor in self._donors)
 
+    def manages(self, gang: Gang) -> bool:
+        """Whether the gang's size is decided here, once it has started."""
+        return gang.key in self.histories
+
     def decide(
         self,
         context: PreemptionContext,

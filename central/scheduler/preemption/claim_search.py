@@ -5,6 +5,7 @@ Which queue gives is decided before harm: of those above their shares the one th
 queue whose victims are not enough is joined by the next ones.
 
 Design: docs/design/0015-queues.md
+Design: docs/design/0062-growth.md
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -21,7 +22,7 @@ from central.scheduler.preemption.preemption_request import (
     outranks,
 )
 from central.scheduler.preemption.quota_cover import cover
-from central.scheduler.queues.queue_claims import Claim, Loss, Verdict
+from central.scheduler.queues.queue_claims import DESERVED, RULES, Claim, Loss, Verdict
 from central.scheduler.queues.queue_tree import sums_of
 from central.scheduler.queues.queue_tree_node import Queue
 from central.scheduler.queues.shortfall import Shortfall
@@ -50,7 +51,8 @@ class ClaimSearch:
         assert self._gang.account is not None
         self._queue = self._queues.by_name[self._gang.account.queue]
         need = self._queues.currency.counted(requested(request.placement.groups))
-        self._claim = Claim(self._queues, self._gang, need, self._own_less_urgent())
+        rules = (DESERVED,) if request.growth else RULES
+        self._claim = Claim(self._queues, self._gang, need, self._own_less_urgent(), rules)
 
     def _own_less_urgent(self) -> Sums:
         sums: Sums = {}
@@ -68,7 +70,7 @@ class ClaimSearch:
         givers = self._claim.givers()
         if not urgent and not givers:
             return None
-        for keeps_shares in (True, False):
+        for keeps_shares in (True,) if self._request.growth else (True, False):
             self._claim.keeps_shares, self._claim.kept_a_share = keeps_shares, False
             found = self._search(self._may_give)
             found = self._inside_departments() if found is None else self._with_fewest(found)

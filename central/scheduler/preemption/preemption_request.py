@@ -48,7 +48,8 @@ class PreemptionContext:
 
 @dataclass(frozen=True, slots=True)
 class PreemptionRequest:
-    """A pending gang's minimum. excluded: rows reserved for other gangs by eviction."""
+    """A pending gang's minimum, or one more member of a gang that has it. excluded: rows reserved for other gangs by
+    eviction."""
 
     gang: Gang
     placement: PlacementRequest
@@ -56,6 +57,7 @@ class PreemptionRequest:
     excluded: Ints
     may_evict: MayEvict = less_urgent
     by_group: bool = False  # may_evict answers alike for gangs of one victim_table.victim_group()
+    growth: bool = False  # above the minimum
     ignore_budgets: bool = False  # only to find out whether disruption budgets block
     forced: tuple[Pod, ...] = ()  # victims that go in any case, because of a quota
     keeps_minimum: Callable[[Gang], bool] | None = None  # victims that give surplus only

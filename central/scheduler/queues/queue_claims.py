@@ -55,14 +55,22 @@ class Verdict(NamedTuple):
 
 
 class Claim:
-    def __init__(self, queues: Queues, claimant: Gang, need: Sums, own_less_urgent: Sums) -> None:
+    def __init__(
+        self,
+        queues: Queues,
+        claimant: Gang,
+        need: Sums,
+        own_less_urgent: Sums,
+        rules: Sequence[str] = RULES,
+    ) -> None:
         """need: the requests of the pods that are to start. own_less_urgent: what gangs of the claimant's queue use
-        that it may evict by priority."""
+        that it may evict by priority. rules: that may entitle it."""
         assert claimant.account is not None
         self._queues = queues
         self.queue = queues.by_name[claimant.account.queue]
         self._need = {name: amount for name, amount in need.items() if queues.is_shared(name)}
         self._own_less_urgent = own_less_urgent
+        self._rules = rules
         self.keeps_shares = False  # a victim may not take its queue below its share
         self.kept_a_share = False  # a victim was refused for that
         others = [claim for claim in queues.claims.values() if claim.gang is not claimant]
@@ -80,7 +88,7 @@ class Claim:
             self._givers = {}
             path = self.queue.path
             for index in range(1, len(path) if not self.queue.error else 0):
-                rules = [r for r in RULES if self._may_be_entitled(r, path[:index])]
+                rules = [r for r in self._rules if self._may_be_entitled(r, path[:index])]
                 for child in path[index].children if rules else ():
                     if child is not path[index - 1]:
                         for rule in rules:
@@ -106,7 +114,7 @@ class Claim:
         index = self.givers().get(queue)
         if index is None or not only_whole:
             return index is not None
-        rules = [rule for rule in RULES if self._rule_resources(rule, index)]
+        rules = [rule for rule in self._rules if self._rule_resources(rule, index)]
         return self.keeps_guarantee(queue, amounts) and any(
             self._gives_down(rule, queue, index, amounts) for rule in rules
         )
@@ -149,7 +157,7 @@ class Claim:
             self._lose(loss)
         rules, unentitled = self._rules_by_level(losses)
         self._lost = {queue: dict(lost) for queue, lost in before.items()}
-        short = self._short(FAIR_SHARE, unentitled) if unentitled else ()
+        short = self._short(self._rules[0], unentitled) if unentitled else ()
         too_many: list[Gang] = []
         for loss in sorted(losses, key=lambda loss: (not loss.by_priority, self._size(loss))):
             if self._is_allowed(loss, rules):
@@ -181,7 +189,7 @@ class Claim:
         rules: dict[int, list[str]] = {}
         for index in sorted({self._index(loss.queue) for loss in losses if not loss.by_priority}):
             up = self.queue.path[:index]
-            rules[index] = [rule for rule in RULES if not self._short(rule, up)]
+            rules[index] = [rule for rule in self._rules if not self._short(rule, up)]
             if not rules[index]:
                 return rules, up
         return rules, ()

@@ -1,5 +1,7 @@
 """All or nothing, retries, undoing, and the sentence that every wait has."""
 
+import pytest
+
 from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Decision, Evict, UpdateGangStatus
 from central.model.facts import BindDone, BindFailed, Fact, PodGone, QueueSeen, Taint
@@ -236,14 +238,14 @@ def test_ranks_in_order_are_beside_each_other_and_learn_where_they_are() -> None
     assert again.domains == ((RACK, "r9"), (DOMAINS, "r9"))
 
 
-def test_surplus_members_evict_nothing() -> None:
-    """Preemption is for a gang's minimum only."""
+@pytest.mark.parametrize(("priority", "evicted"), [(5, ["old-0"]), (0, [])])
+def test_surplus_members_evict_what_is_less_urgent(priority: int, evicted: list[str]) -> None:
     world = small_cluster.World(factories.node("a"), factories.node("b"))
     world.step(1.0, *small_cluster.job("old", 1))
-    world.step(2.0, *small_cluster.job("elastic", 2, least=1, priority=5, created=2.0))
+    world.step(2.0, *small_cluster.job("elastic", 2, least=1, priority=priority, created=2.0))
     world.step(10.0)
     assert list(world.began) == ["old", "elastic"]
-    assert not world.evicted
+    assert world.evicted == evicted
 
 
 def test_many_gangs_that_changed_are_accounted_in_slices_before_anything_is_decided() -> None:

@@ -40,6 +40,7 @@ class Case:
     team: str
     gpus: int
     priority: int = 0
+    member: str = ""  # that runs already, of the claimant's gang, whose minimum is 1
 
 
 class Oracle:
@@ -51,8 +52,9 @@ class Oracle:
 
     def sets(self, most: int) -> Iterator[tuple[Running, ...]]:
         """Every legal set of victims that lets the claimant start, the smaller ones first."""
+        others = [one for one in self.case.running if one.name != self.case.member]
         for size in range(1, most + 1):
-            for chosen in combinations(self.case.running, size):
+            for chosen in combinations(others, size):
                 if self.fits(chosen) and self.is_legal(chosen):
                     yield chosen
 
@@ -112,6 +114,11 @@ class Oracle:
             left = self.used[name] - self._sum(name, before)
             if not self.team[name].reclaimable or left - victim.gpus < self.team[name].guarantee:
                 return False
+        if self.case.member:  # growth leaves others what they deserve
+            left = {name: self.used[name] - self._sum(name, before) - victim.gpus for name in down}
+            return self._by_own(up, down, before, gone) and all(
+                left[name] >= self.own(name) for name in down
+            )
         by_share = self._by_share(up, down, before, gone)
         if by_share and not self.harms_more_than_it_gains(victim, up, down, before):
             return True

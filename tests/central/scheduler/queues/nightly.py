@@ -4,7 +4,12 @@ import os
 
 import pytest
 
-from tests.central.scheduler.queues.test_claims_oracle import BELOW_SHARE, case, problem
+from tests.central.scheduler.queues.test_claims_oracle import (
+    BELOW_SHARE,
+    case,
+    growing_case,
+    problem,
+)
 
 CLAIMS = int(os.environ.get("LOCKSTEP_CLAIMS", "10000"))
 SHARD = 500
@@ -22,3 +27,10 @@ def test_a_claim_takes_what_it_may_and_nothing_else(shard: int) -> None:
     below_share = [each for each in found if BELOW_SHARE in each]
     assert found == below_share
     assert len(below_share) <= MOST_BELOW_SHARE, below_share
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("shard", range(-(-CLAIMS // SHARD)))
+def test_growth_takes_what_is_deserved_and_nothing_else(shard: int) -> None:
+    seeds = range(shard * SHARD, (shard + 1) * SHARD)
+    assert not [f"seed {n}: {wrong}" for n in seeds if (wrong := problem(growing_case(n)))]

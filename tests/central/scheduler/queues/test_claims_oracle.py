@@ -1,6 +1,7 @@
 """Claims between queues of three levels against every set of victims."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -58,6 +59,15 @@ def case(seed: int) -> Case:
     return Case(teams(dice), nodes, tuple(running), claimant, gpus, priority)
 
 
+def growing_case(seed: int) -> Case:
+    """The claimant is one more member of a gang of which one runs."""
+    found = case(seed)
+    node = Random(-seed).randrange(len(found.nodes))
+    member = Running("new-0", found.team, node, found.gpus, found.priority)
+    nodes = tuple(gpus + found.gpus * (i == node) for i, gpus in enumerate(found.nodes))
+    return replace(found, nodes=nodes, running=(*found.running, member), member=member.name)
+
+
 def queue_facts(teams: Sequence[Team]) -> list[Fact]:
     return [
         QueueSeen(
@@ -83,6 +93,7 @@ def played(case: Case) -> tuple[bool, set[str]]:
         factories.pod(
             one.name,
             one.gpus,
+            gang="new" if one.name == case.member else "",
             node=f"n{one.node}",
             phase="Running",
             queue=one.team,
@@ -90,9 +101,16 @@ def played(case: Case) -> tuple[bool, set[str]]:
         )
         for one in case.running
     ]
+    if case.member:
+        facts.append(factories.gang("new", 1, queue=case.team, priority=case.priority))
     schedule_once(scheduler, facts, 0.0)
     claimant = factories.pod(
-        "new", case.gpus, queue=case.team, created=10.0, priority=case.priority
+        "new-1" if case.member else "new",
+        case.gpus,
+        gang="new" if case.member else "",
+        queue=case.team,
+        created=10.0,
+        priority=case.priority,
     )
     decisions = schedule_once(scheduler, [claimant], 10.0)
     check_invariants(scheduler)
@@ -130,3 +148,11 @@ def test_a_claim_takes_what_it_may_and_nothing_else(part: int) -> None:
     for seed in range(part * many, (part + 1) * many):
         if found := problem(case(seed)):
             raise AssertionError(f"seed {seed}: {found}\n{case(seed)}")
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_growth_takes_what_is_deserved_and_nothing_else(part: int) -> None:
+    many = examples(400) // 4
+    for seed in range(part * many, (part + 1) * many):
+        if found := problem(growing_case(seed)):
+            raise AssertionError(f"seed {seed}: {found}\n{growing_case(seed)}")

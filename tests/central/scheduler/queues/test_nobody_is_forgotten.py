@@ -1,0 +1,134 @@
+"""Who may claim and can, does: days of queues, on which every pending gang is compared with all small sets of victims
+whenever the cluster has come to rest. The oracle shares no code with the scheduler."""
+
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+
+from central.model.facts import Fact, QueueSeen
+from central.scheduler.queues.claim_watch import LOOK_S
+from central.scheduler.reserved_capacity import PREEMPTION_RETRY_S
+from protos.names import GPU
+from tests.central import factories
+from tests.central.scheduler.queues.claim_oracle import Case, Oracle, Running, Team
+from tests.central.scheduler.queues.test_claims_oracle import TEAMS, teams
+from tests.central.scheduler.small_cluster import World, job
+from tests.effort import examples
+
+STEP_S = 1.0
+AT_REST_S = 2 * (LOOK_S + PREEMPTION_RETRY_S)
+MOST_VICTIMS = 2
+NODES = (4, 4, 3)
+
+
+class DayOracle(Oracle):
+    """With what all pending gangs ask for."""
+
+    def __init__(self, case: Case, pending: tuple[tuple[str, int], ...]) -> None:
+        self.pending = pending
+        super().__init__(case)
+
+    def _demand(self, name: str) -> int:
+        children = self._children(name)
+        own = self.used[name] - sum(self.used[child.name] for child in children)
+        own += sum(gpus for team, gpus in self.pending if team == name)
+        demand = own + sum(self._demand(child.name) for child in children)
+        most = self.team[name].capability
+        return demand if most is None else min(demand, most)
+
+
+class Day:
+    def __init__(self, seed: int) -> None:
+        self.dice = Random(seed)
+        self.teams = teams(self.dice)
+        queues = [self._queue(team) for team in self.teams]
+        nodes: list[Fact] = [factories.node(f"n{i}", gpus=gpus) for i, gpus in enumerate(NODES)]
+        self.world = World(*nodes, *queues)
+        self.now = 0.0
+        self.jobs: dict[str, tuple[str, int, int]] = {}  # queue, GPUs, priority
+
+    def _queue(self, team: Team) -> QueueSeen:
+        return QueueSeen(
+            team.name,
+            team.weight,
+            team.priority,
+            team.parent,
+            () if team.capability is None else ((GPU, team.capability),),
+            ((GPU, team.guarantee),) if team.guarantee else (),
+            () if team.deserved is None else ((GPU, team.deserved),),
+            team.reclaimable,
+            reserves=False,
+        )
+
+    def arrive(self) -> None:
+        dice, name = self.dice, f"j{len(self.jobs)}"
+        queue, gpus, priority = (
+            dice.choice(TEAMS),
+            dice.choice((1, 1, 2, 3)),
+            dice.choice((0, 0, 3)),
+        )
+        self.jobs[name] = queue, gpus, priority
+        facts = job(name, 1, gpus, queue=queue, priority=priority, created=self.now)
+        self.world.lasts[name] = dice.choice((60.0, 300.0, 900.0))
+        self._step(*facts)
+
+    def _step(self, *facts: Fact) -> None:
+        self.now += STEP_S
+        self.world.step(self.now, *facts)
+
+    def rest(self) -> None:
+        """Until nothing has been decided for a while; nothing ends meanwhile."""
+        ends, self.world.ends = self.world.ends, {}
+        quiet_since = self.now
+        for _ in range(300):
+            known = len(self.world.evicted), len(self.world.began)
+            self._step()
+            if self.world.leaving or known != (len(self.world.evicted), len(self.world.began)):
+                quiet_since = self.now
+            if self.now - quiet_since >= AT_REST_S:
+                break
+        else:
+            raise AssertionError("it never comes to rest")
+        ends.update(self.world.ends)
+        self.world.ends = {uid: end for uid, end in ends.items() if uid in self.world.running}
+
+    def forgotten(self) -> Iterator[str]:
+        placed = [pod for pod in self.world.running.values() if pod.node]
+        running = tuple(
+            Running(pod.gang, *self._place(pod.gang, pod.node), self.jobs[pod.gang][2])
+            for pod in placed
+        )
+        waits = [pod.gang for pod in self.world.running.values() if not pod.node]
+        pending = tuple(self.jobs[name][:2] for name in waits)
+        for name in waits:
+            queue, gpus, priority = self.jobs[name]
+            oracle = DayOracle(Case(self.teams, NODES, running, queue, gpus, priority), pending)
+            if oracle.fits(()):
+                yield f"{name} may start"
+            elif (found := next(oracle.sets(MOST_VICTIMS), None)) is not None:
+                yield f"{name} ({queue}, {gpus}, {priority}) may evict {found}"
+
+    def _place(self, name: str, node: str) -> tuple[str, int, int]:
+        queue, gpus, _ = self.jobs[name]
+        return queue, int(node[1:]), gpus
+
+
+def played(seed: int) -> int:
+    """How many were evicted. Raises AssertionError if somebody is forgotten."""
+    day = Day(seed)
+    for _ in range(20):
+        for _ in range(day.dice.randint(1, 4)):
+            day.arrive()
+        day.rest()
+        forgotten = list(day.forgotten())
+        assert not forgotten, f"seed {seed}, {day.now:.0f} s: {forgotten}\n{day.teams}"
+        day.now += day.dice.choice((10.0, 100.0, 400.0))
+    return len(day.world.evicted)
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_who_may_claim_and_can_does(part: int) -> None:
+    days = examples(40) // 2
+    evicted = sum(played(seed) for seed in range(part * days, (part + 1) * days))
+    assert evicted > days
