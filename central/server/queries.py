@@ -9,7 +9,7 @@ from typing import Protocol
 from central.model import wording
 from central.model.facts import PodSpec
 from central.model.phases import UNKNOWN
-from central.model.resources import DEFAULT
+from central.model.resources import DEFAULT, requested
 from central.scheduler import quarantine, refusal_reasons
 from central.scheduler.filters import node_filters
 from central.scheduler.inventory import gpu_shares, mig, nics
@@ -17,6 +17,7 @@ from central.scheduler.inventory.cluster_node import ClusterNode
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.quarantine import SetAsideKey
 from central.scheduler.queues import entitlement
+from central.scheduler.queues.claim_reasons import why_nobody
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import Gang
 from central.scheduler.status import gang_status
@@ -273,6 +274,11 @@ def _queue(scheduler: Scheduler, gang: Gang) -> str:
         f"{wording.resource(resource)}"
         for resource, used, due in entitlement.scarce_shares(scheduler.queues, gang)
     ]
-    return gang.account.queue + (
-        f" (uses {', '.join(standing)} of its fair share)" if standing else ""
-    )
+    clauses = [f"uses {', '.join(standing)} of its fair share"] if standing else []
+    refused = scheduler.refused.get(gang.key)
+    held = scheduler.reservations.get(gang.key)
+    if refused is not None and (held is None or not held.by_eviction):
+        need = scheduler.queues.currency.counted(requested(refused.request.groups))
+        clauses.append(why_nobody(scheduler.queues, gang, need, growth=not refused.missing))
+    shown = "; ".join(filter(None, clauses))
+    return gang.account.queue + (f" ({shown})" if shown else "")

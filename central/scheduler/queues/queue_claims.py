@@ -22,6 +22,7 @@ Design: docs/design/0015-queues.md
 
 from collections.abc import Sequence
 from fractions import Fraction
+from itertools import pairwise
 from typing import NamedTuple
 
 from central.model.resources import Sums, add
@@ -104,6 +105,34 @@ class Claim:
                 self._givers[queue] = index
             for child in queue.children:
                 self._add_givers(child, rule, index)
+
+    @property
+    def resources(self) -> Sequence[str]:
+        """That are compared."""
+        return list(self._need)
+
+    def limit(self, queue: Queue, resource: str) -> int:
+        """What the claimant's queue, or one above it, may use by the first rule."""
+        return self._limit(self._rules[0], queue, resource)
+
+    def above_limits(self) -> list[Shortfall]:
+        """What the claimant's queue and those above it would use above their limits by the first rule."""
+        return self._short(self._rules[0], self.queue.path[:-1])
+
+    def names_amounts(self) -> bool:
+        """Whether the first rule says anything about what the gang needs."""
+        return bool(self._rule_resources(self._rules[0], len(self.queue.path) - 1))
+
+    def above_and_not_reclaimable(self) -> list[Queue]:
+        """Queues beside the claimant's path that use more than their share, and may give none of it."""
+        return [
+            child
+            for inner, outer in pairwise(self.queue.path)
+            for child in outer.children
+            if child is not inner
+            and not child.seen.reclaimable
+            and self._is_above(FAIR_SHARE, child, self.resources)
+        ]
 
     def may_give(self, victim: Gang, *, only_whole: bool = True) -> bool:
         """Whether the victim's queue may give it, or some of its surplus, as the first of all victims. only_whole: it

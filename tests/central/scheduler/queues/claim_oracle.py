@@ -115,9 +115,9 @@ class Oracle:
             if not self.team[name].reclaimable or left - victim.gpus < self.team[name].guarantee:
                 return False
         if self.case.member:  # growth leaves others what they deserve
-            left = {name: self.used[name] - self._sum(name, before) - victim.gpus for name in down}
             return self._by_own(up, down, before, gone) and all(
-                left[name] >= self.own(name) for name in down
+                self.used[name] - self._sum(name, before) - victim.gpus >= self.own(name)
+                for name in down
             )
         by_share = self._by_share(up, down, before, gone)
         if by_share and not self.harms_more_than_it_gains(victim, up, down, before):
