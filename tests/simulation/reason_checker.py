@@ -11,13 +11,14 @@ from central.model import wording
 from central.model.facts import PodSpec
 from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS
 from central.model.selectors import CORDON, meets, tolerates
+from central.scheduler import refusal_reasons
 from central.scheduler.filters import gpu_model, node_filters
 from central.scheduler.inventory.cluster_node import ClusterNode
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.queues.queue_tree_node import Queue
 from central.scheduler.reservation.reservation import Reservation
 from central.scheduler.scheduler import Scheduler
-from central.scheduler.state.gangs import Gang
+from central.scheduler.state.gangs import Gang, GangKey
 from protos.names import GPU, GPU_SHARE, MIG
 from protos.topology import indices_of
 
@@ -66,14 +67,25 @@ UNITS = {"Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 
 
 def assert_reasons_true(scheduler: Scheduler) -> None:
-    """Checks the reason of every pending gang."""
-    checker = ReasonChecker(scheduler)
+    """Checks the reason of every pending gang, but for those whose turn to be counted again comes in the next cycle."""
+    checker, later = ReasonChecker(scheduler), _counted_later(scheduler)
     for gang in scheduler.state.pending.waiting.values():
-        if gang.attempt.reason:
+        if gang.attempt.reason and gang.key not in later:
             try:
                 checker.check(gang, gang.attempt.reason)
             except AssertionError as error:
                 raise AssertionError(f"{gang.name}: {gang.attempt.reason}\n{error}") from None
+
+
+def _counted_later(scheduler: Scheduler) -> set[GangKey]:
+    """The refusals that are out of date because one cycle counts only so many again. Raises AssertionError if it has
+    not counted so many."""
+    stamp = refusal_reasons.capacity_stamp(scheduler)
+    later = {key for key, refusal in scheduler.refused.items() if refusal.stamp != stamp}
+    counted = [each.reason for key, each in scheduler.refused.items() if key not in later]
+    enough = len(counted) >= min(refusal_reasons.RECOMPUTED_MOST, len(scheduler.refused))
+    assert enough, f"{len(later)} reasons are out of date, and only {len(counted)} are not"
+    return later
 
 
 class ReasonChecker:
