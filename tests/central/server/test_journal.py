@@ -4,6 +4,7 @@ import base64
 import dataclasses
 import json
 import os
+import re
 import subprocess
 import sys
 import types
@@ -151,6 +152,70 @@ def test_another_node_is_a_difference_in_format_1_too(tmp_path: Path) -> None:
     before, bind, after = OLD.read_text().partition('["Bind",')
     file.write_text(before + bind + after.replace('"node":"n0"', '"node":"n1"', 1))
     with pytest.raises(replay.Differs, match="decision 1"):
+        replay.replay(str(file))
+
+
+def of_another_version(file: Path) -> str:
+    return file.read_text().replace(f'"version":"{version()}"', '"version":"0.0.9"', 1)
+
+
+def written_with_jobs(folder: Path) -> Path:
+    """A day in which a Job is evicted for one of a higher priority."""
+    urgent = {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": "high"},
+        "value": 9,
+    }
+    limits = {"limits": {"nvidia.com/gpu": 8}}
+    container = {"name": "main", "image": "x", "resources": limits}
+
+    def job(name: str, **spec: object) -> manifests.Json:
+        task = {"name": "w", "replicas": 1, "template": {"spec": {"containers": [container]}}}
+        notes = {"lockstep.dev/arrives-at": "1m" if spec else "0s", "lockstep.dev/runs-for": "1h"}
+        return {
+            "apiVersion": "batch.volcano.sh/v1alpha1",
+            "kind": "Job",
+            "metadata": {"name": name, "annotations": notes},
+            "spec": {"minAvailable": 1, "tasks": [task], **spec},
+        }
+
+    source, file = folder / "in.json", folder / "jobs.journal"
+    objects = [manifests.node("n"), urgent, job("old"), job("new", priorityClassName="high")]
+    source.write_text("\n".join(map(json.dumps, objects)))
+    assert main(["simulate", str(source), "-o", "json", "--journal", str(file)]) == 0
+    text = file.read_text()
+    assert '"minResources"' in text
+    assert '["Evict",' in text
+    return file
+
+
+@pytest.mark.parametrize("other", [False, True])
+def test_another_cause_of_an_eviction_is_a_difference(tmp_path: Path, other: bool) -> None:
+    file = written_with_jobs(tmp_path)
+    if other:
+        file.write_text(of_another_version(file))
+    assert replay.replay(str(file)).decisions
+    text = file.read_text()
+    [cause] = set(re.findall(r'"cause":"([^"]+)"', text))
+    file.write_text(text.replace(f'"cause":"{cause}"', '"cause":""'))
+    assert replay.replay(str(file)).decisions
+    file.write_text(text.replace(f'"cause":"{cause}"', '"cause":"nobody"'))
+    with pytest.raises(replay.Differs, match="Evict"):
+        replay.replay(str(file))
+
+
+def test_amounts_of_min_resources_are_compared_across_versions(tmp_path: Path) -> None:
+    file = written_with_jobs(tmp_path)
+    text = of_another_version(file)
+    both = re.search(r'"nvidia.com/gpu":("?8"?),', text.partition('"minResources"')[2])
+    assert both is not None
+    file.write_text(text.replace(both[0], "", 1))
+    assert replay.replay(str(file)).decisions
+    changed = re.sub(r'("minResources":\{[^}]*gpu":"?)8', r"\g<1>7", text)
+    assert changed != text
+    file.write_text(changed)
+    with pytest.raises(replay.Differs, match="decision"):
         replay.replay(str(file))
 
 
