@@ -9,13 +9,14 @@ flood the port. /healthz and /readyz are answered in the event loop, and wait fo
 import asyncio
 import logging
 import socket
-import threading
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from protos.common.listener_thread import ListenerThread
 
 log = logging.getLogger(__name__)
 
@@ -48,43 +49,32 @@ class Probes:
         self.collector = ThreadPoolExecutor(1, thread_name_prefix="metrics")
         self.collecting = 0
         self._peers: Counter[str] = Counter()
-        self._loop = asyncio.new_event_loop()
-        self._ending = asyncio.Event()
-        self._thread = threading.Thread(target=self._run, name="probes", daemon=True)
         host, _, port = listen.rpartition(":")
         host = host.strip("[]")
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
             if int(port) > 65535:
                 raise ValueError(f"{port} is not a port")
-            self._listener = socket.create_server((host, int(port)), family=family, backlog=1024)
+            listener = socket.create_server((host, int(port)), family=family, backlog=1024)
         except (OSError, ValueError) as error:
-            self._loop.close()
             raise Unservable(f"--metrics-listen {listen}: {error}") from error
+        self._thread = ListenerThread("probes", listener, self._serve)
 
     @property
     def port(self) -> int:
-        return int(self._listener.getsockname()[1])
+        return self._thread.port
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._ending.set)
-            self._thread.join(5.0)
-        else:
-            self._loop.close()
-        self._listener.close()
+        self._thread.stop()
         self.collector.shutdown(wait=False, cancel_futures=True)
 
-    def _run(self) -> None:
-        self._loop.run_until_complete(self._serve())
-        self._loop.close()
-
-    async def _serve(self) -> None:
-        server = await self._loop.create_server(lambda: _Connection(self), sock=self._listener)
-        await self._ending.wait()
+    async def _serve(self, listener: socket.socket, ending: asyncio.Event) -> None:
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(lambda: _Connection(self), sock=listener)
+        await ending.wait()
         server.close()
         for connection in list(self.connections):
             connection.abort()
@@ -112,7 +102,7 @@ class Probes:
         match path.partition("?")[0]:
             case "/metrics" if self.collecting < COLLECTIONS:
                 self.collecting += 1
-                collected = self._loop.run_in_executor(
+                collected = asyncio.get_running_loop().run_in_executor(
                     self.collector, generate_latest, self.registry
                 )
                 collected.add_done_callback(lambda done: self._collected(connection, done))

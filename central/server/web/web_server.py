@@ -10,7 +10,6 @@ What clients can take is bounded: connections, the size of a head, questions per
 import asyncio
 import logging
 import socket
-import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +31,7 @@ from central.server.web.web_request import (
     render,
     render_stream_head,
 )
+from protos.common.listener_thread import ListenerThread
 
 log = logging.getLogger(__name__)
 
@@ -66,34 +66,22 @@ class WebServer:
         self._files = {f"/{file.name}": file for file in STATIC.iterdir()}
         self._files["/"] = STATIC / "index.html"
         self._quiet = ThrottledLog(log)
-        self._listener = _listener(listen)
-        self._loop = asyncio.new_event_loop()
-        self._ending = asyncio.Event()
-        self._thread = threading.Thread(target=self._run, name="console", daemon=True)
+        self._thread = ListenerThread("console", _listener(listen), self._serve)
 
     @property
     def port(self) -> int:
-        return int(self._listener.getsockname()[1])
+        return self._thread.port
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._ending.set)
-            self._thread.join(5.0)
-        else:
-            self._loop.close()
-        self._listener.close()
+        self._thread.stop()
         self._readers.shutdown(wait=False, cancel_futures=True)
 
-    def _run(self) -> None:
-        self._loop.run_until_complete(self._serve())
-        self._loop.close()
-
-    async def _serve(self) -> None:
-        server = await asyncio.start_server(self._connected, sock=self._listener, limit=HEAD_BYTES)
-        await self._ending.wait()
+    async def _serve(self, listener: socket.socket, ending: asyncio.Event) -> None:
+        server = await asyncio.start_server(self._connected, sock=listener, limit=HEAD_BYTES)
+        await ending.wait()
         server.close()
         rest = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         for task in rest:
