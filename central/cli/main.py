@@ -22,6 +22,8 @@ from central.server.argtypes import add_flag as flag
 from central.server.grpc import query_client
 from protos.common import logs
 
+MIGRATE_SOURCES = ("volcano", "kueue", "kube-scheduler")
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     # Silences gRPC's own log. gRPC reads this when it is imported, which is later.
@@ -143,12 +145,36 @@ def parser() -> argparse.ArgumentParser:
         "show GPU-hours by queue, namespace, user, job or GPU model, from the scheduler's history"
     )
     report_command.add_flags(_add(commands, "report", about, _report))
+    _add_migrate(commands)
     job_flags.add(commands)
     about = "print the completion script of a shell: source <(lockstep completion bash)"
     shell = _add(commands, "completion", about, _completion)
     about = "bash, zsh or fish"
     shell.add_argument("shell", choices=completion.SHELLS, metavar="SHELL", help=about)
     return parser
+
+
+def _add_migrate(commands: Any) -> None:
+    about = "prepare the move from another scheduler"
+    made = commands.add_parser("migrate", help=about, description=f"{about[0].upper()}{about[1:]}.")
+    verbs = made.add_subparsers(dest="verb", required=True, metavar="VERB")
+    about = "read a cluster and say what would change; nothing is written"
+    check = _add(verbs, "check", about, _migrate)
+    about = f"what to look for: {', '.join(MIGRATE_SOURCES)}; all if none is named"
+    check.add_argument(
+        "source", nargs="*", choices=[*MIGRATE_SOURCES, []], metavar="SOURCE", help=about
+    )
+    flag(
+        check,
+        "--kubeconfig FILE",
+        "kubeconfig file",
+        default=None,
+        shown="KUBECONFIG, else ~/.kube/config",
+    )
+    flag(
+        check, "--context NAME", "context of the kubeconfig", default=None, shown="the current one"
+    )
+    _add_output(check)
 
 
 def _add_simulate(commands: Any) -> None:
@@ -236,6 +262,12 @@ def _replay(args: argparse.Namespace) -> int:
 def _completion(args: argparse.Namespace) -> int:
     print(completion.script(args.shell), end="")
     return 0
+
+
+def _migrate(args: argparse.Namespace) -> int:
+    from central.cli.migrate import migrate_command
+
+    return migrate_command.run(args)
 
 
 def _report(args: argparse.Namespace) -> int:

@@ -27,6 +27,7 @@ from central.kube.decode.kubernetes_version import (
 )
 from central.kube.transport.access_review import AccessReviewer
 from central.kube.transport.http_client import Client, StatusError, Unreachable, connect
+from central.kube.transport.running_volcano import running_volcano
 from central.kube.transport.token_review import TokenReviewer
 from central.kube.write import default_queue
 from central.model.decisions import SCHEDULER_ADDRESS, SCHEDULER_CA, Decision
@@ -104,6 +105,7 @@ def run(settings: Settings) -> int:
         metrics.watch_loop(loop)
         metrics.watch_queues(surveyor, QueueMetrics(counters, labels))
         _on_signals(stopping, loop.stop)
+        _refuse_beside_volcano(settings, client, stopping)
         credentials = _first_credentials(settings, client, stopping)
         if credentials is None:
             return 0
@@ -156,6 +158,24 @@ def _mark_nodes(
         marker = NodeMarker(client, loop, options, may_act=election.may_act)
         marker.start()
         stack.callback(marker.stop)
+
+
+def _refuse_beside_volcano(
+    settings: Settings, client: Client, stopping: "SimpleQueue[None]"
+) -> None:
+    """Raises CannotStart."""
+    pods = _answered(
+        lambda: running_volcano(client, AccessReviewer(client)), "list of pods", stopping
+    )
+    if not pods:
+        return
+    why = f"Volcano runs on this cluster ({', '.join(pods)}), and both would act on the same Jobs"
+    if not settings.beside_volcano:
+        raise CannotStart(
+            f"{why}: remove its scheduler and controllers, but keep its CRDs "
+            "(docs/how-to/migrate-from-volcano.md), or start with --beside-volcano"
+        )
+    log.warning("%s; started nevertheless (--beside-volcano)", why)
 
 
 def _election(

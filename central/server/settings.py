@@ -236,6 +236,12 @@ class Settings:
         "seconds to wait for agents' reports after the initial sync, at most",
         type=argtypes.seconds,
     )
+    beside_volcano: bool = _flag(
+        "--beside-volcano",
+        False,
+        "start although Volcano's scheduler or controllers run on this cluster; both then act on the same Jobs, and on pods "
+        "with a schedulerName that both serve",
+    )
     journal: str | None = _flag(
         "--journal FILE", None, "record facts and decisions for lockstep replay"
     )

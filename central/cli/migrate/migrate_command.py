@@ -1,0 +1,66 @@
+"""`lockstep migrate check`: reads a cluster with the user's own rights, changes nothing, and says what a migration
+meets."""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
+
+from central.cli import exit_codes
+from central.cli.migrate import from_kube_scheduler, from_kueue, from_volcano
+from central.cli.migrate.cluster_objects import ClusterObjects, read_cluster
+from central.cli.migrate.finding import Finding
+from central.kube.transport.configuration import KubeconfigError, load_user_config
+from central.kube.transport.http_client import Client, Unreachable
+
+SOURCES: dict[str, Callable[[ClusterObjects], Iterable[Finding]]] = {
+    "volcano": from_volcano.findings,
+    "kueue": from_kueue.findings,
+    "kube-scheduler": from_kube_scheduler.findings,
+}
+TITLES = {
+    "stop": "Remove before Lockstep starts:",
+    "change": "Works differently, or needs an edit:",
+    "note": "For your information:",
+}
+
+
+def run(args: argparse.Namespace) -> int:
+    try:
+        config, _ = load_user_config(args.kubeconfig, args.context)
+    except KubeconfigError as error:
+        return _fail(error, exit_codes.USAGE)
+    client = Client(config)
+    try:
+        cluster = read_cluster(client)
+    except Unreachable as error:
+        return _fail(f"the API server does not answer: {error}", exit_codes.UNREACHABLE)
+    finally:
+        client.close()
+    found = {name: list(SOURCES[name](cluster)) for name in args.source or SOURCES}
+    if args.output == "json":
+        rows = {name: [asdict(each) for each in several] for name, several in found.items()}
+        print(json.dumps({"findings": rows, "unread": cluster.unread}, indent=1))
+    else:
+        print("\n".join(_text(found)))
+    for sentence in cluster.unread:
+        print(f"lockstep: {sentence}", file=sys.stderr)
+    stops = any(each.level == "stop" for several in found.values() for each in several)
+    return exit_codes.FAILED if stops else 0
+
+
+def _text(found: dict[str, list[Finding]]) -> Iterator[str]:
+    several = [each for findings in found.values() for each in findings]
+    if not several:
+        yield f"Nothing of {', '.join(found)} was found."
+    for level, title in TITLES.items():
+        here = [each for each in several if each.level == level]
+        if here:
+            yield title
+            yield from (f"  {each.about}: {each.text}" for each in here)
+
+
+def _fail(why: object, code: int) -> int:
+    print(f"lockstep: {why}", file=sys.stderr)
+    return code
