@@ -23,6 +23,7 @@ from agent.nvml.processes import MemoryByPid
 from agent.nvml.processes import read as read_processes
 from agent.nvml.usage import Usage
 from agent.nvml.usage import read as read_usage
+from agent.preflight.preflight import Preflight
 from agent.settings import Settings
 from agent.sharing.sharing import Sharing
 from agent.timeout_call import TimedOut, WithTimeout
@@ -48,6 +49,9 @@ class DeviceMonitor:
         self._meter = WithTimeout("the NVIDIA driver")
         self._usage: tuple[float, tuple[Usage, ...]] = (-USAGE_S, ())
         self.sharing = Sharing(settings, node, self.processes)
+        self.preflight = Preflight(
+            settings.preflight, settings.preflight_wait_s, node, lambda: self.facts, wake=self.wake
+        )
         self.users: dict[str, dict[int, str]] = {}  # pod UIDs by pid, by UUID of GPU or slice
         self.facts: tuple[GpuFacts, ...] = ()
         self.gpus: dict[str, DeviceHealth] = {}  # by UUID
@@ -125,7 +129,7 @@ class DeviceMonitor:
         self.nics, topology = nic_health.step(self.nics, topology, now=now, hold_down=hold_down)
         self._log_changes(known, topology, first)
         self._read_users(topology)
-        self._node.set_topology(self._with_shares(topology))
+        self._node.set_topology(self.preflight.with_pending(self._with_shares(topology)))
         self.refreshed_at = time.monotonic()
         if self.events and _listed(before) != _listed(self.gpus):
             self.events.renew()
@@ -228,7 +232,7 @@ class DeviceMonitor:
         self.facts = machine.nvml.gpus
         seen = self._surveyed(machine)
         self._log.ok(f"{len(seen.gpus)} GPUs, {len(seen.hcas)} RDMA NICs")
-        return gpu_health.keep_layout(known, seen)
+        return gpu_health.keep_layout(known, self.preflight.with_failures(seen))
 
     def _note_driver(self, gone: bool) -> None:
         if not gone:

@@ -186,6 +186,21 @@ def _add_run_arguments(run: argparse.ArgumentParser) -> None:
         held.settled_s,
     )
     flag(
+        "--preflight",
+        "check GPUs while nobody has them, at the agent's start, after each use and every hour; "
+        "links: NVLinks and the NIC beside the GPU; copy: also copies between GPUs, where the "
+        "agent's container has CUDA; a GPU that fails is unhealthy until a check passes "
+        "(default: %(default)s)",
+        ("none", "links", "copy"),
+        "none",
+    )
+    flag(
+        "--preflight-wait SECONDS",
+        "timeout of the copies of one check in seconds (default: %(default)g)",
+        _seconds,
+        20.0,
+    )
+    flag(
         "--metrics-listen HOST:PORT",
         "address for /metrics, /healthz and /readyz (default: none; the shipped manifests set "
         "0.0.0.0:9400)",

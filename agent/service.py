@@ -34,6 +34,7 @@ from protos.topology import RdmaLimit
 log = logging.getLogger(__name__)
 
 STOP_S = 0.8
+GRANTS_S = 2.0  # timeout of pod-resources at the start
 MEMORY_S = 2.0  # between checks of processes' memory, while a pod has a cap
 
 
@@ -112,9 +113,13 @@ class Agent:
         if folder and not folder.is_dir():
             raise Unusable(f"--cgroup-root {folder}: no such directory")
         self._serve_probes()
+        if self._settings.preflight != "none":
+            self._grants.list_now(GRANTS_S)  # which GPUs are idle, before any is said to be healthy
         self._monitor.refresh(first=True)
         every = self._settings.report_every_s
         self._spawn("survey", partial(self._monitor.run, self._stop))
+        if self._settings.preflight != "none":
+            self._spawn("preflight", partial(self._monitor.preflight.run, self._stop))
         if events := self._monitor.events:
             self._spawn("events", partial(events.run, self._stop))
         self._spawn("folder", partial(self._plugins.run, self._stop))

@@ -28,6 +28,8 @@ class Settings:
     driver_wait_s: float = 20.0
     driver_lost_s: float = 180.0
     hold_down: HoldDown = field(default_factory=HoldDown)
+    preflight: str = "none"  # or links, copy
+    preflight_wait_s: float = 20.0
     pass_device_nodes: str = "auto"
     imex_channel: int = -1  # -1: none
     driver_mount: tuple[tuple[str, str], ...] = ()  # on the host, in containers with GPUs

@@ -196,6 +196,8 @@ def _reading(gpu: Gpu, facts: GpuFacts | None) -> Finding | None:
     if facts is None:
         return Finding("lost", gpu.why)
     found = findings.of(facts)
+    if found is None and gpu.why.startswith(findings.PREFLIGHT):
+        return Finding("preflight", gpu.why)
     return Finding(found.kind if found else "silent", gpu.why)
 
 

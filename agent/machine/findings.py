@@ -15,6 +15,7 @@ RECOVERY = {
 }
 FABRIC_STATES = ("not supported", "not started", "in progress", "completed")
 COMPLETED, UNHEALTHY = 3, 2
+PREFLIGHT = "preflight: "  # begins the reason of a GPU that failed a check while it was idle
 # Without any of these the slices of a GPU in MIG mode, or their sizes, are unknown.
 MIG_CALLS = frozenset(
     f"nvmlDeviceGet{name}"
@@ -33,7 +34,7 @@ MIG_CALLS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    kind: str  # the class in metrics: lost, fabric, recovery, rows, pages, permission, nvlink, ecc, xid, silent
+    kind: str  # the class in metrics: lost, fabric, recovery, rows, pages, permission, nvlink, ecc, xid, preflight, silent
     why: str
 
 

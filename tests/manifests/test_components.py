@@ -216,3 +216,12 @@ def test_gke_gives_containers_the_driver_that_the_agent_reads(tmp_path: Path) ->
     assert f"{host}/lib64".lstrip("/") in FOLDERS
     assert container["securityContext"]["privileged"]
     assert runs_on(spec, {"cloud.google.com/gke-accelerator": "nvidia-h100-80gb"})
+
+
+def test_preflight_has_what_copies_need(tmp_path: Path) -> None:
+    spec = built(tmp_path, "preflight")["DaemonSet", "lockstep-agent"]["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    assert settings(parser().parse_args(container["args"])).preflight == "copy"
+    env = {each["name"]: each.get("value") for each in container["env"]}
+    assert env["NVIDIA_DRIVER_CAPABILITIES"] == "compute,utility"
+    assert container["resources"]["limits"]["memory"] == "4Gi"

@@ -1,0 +1,96 @@
+"""Runs gpu_copies as a process with a timeout, and reads what it found."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from agent.preflight.idle_checks import Pair, blamed
+
+POLL_S = 0.05
+MOST_OUTPUT = 1 << 20  # characters that are read
+PROGRAM = (sys.executable, "-m", "agent.preflight.gpu_copies")
+
+
+class CopyOutcome(NamedTuple):
+    failed: dict[str, str]  # why, by UUID
+    unable: str = ""  # why nothing could be copied
+    cancelled: bool = False
+
+
+class CopyProcess:
+    """One at a time. A process that hangs in the kernel cannot be killed; while it is there, no other begins."""
+
+    def __init__(self, program: Sequence[str] = PROGRAM) -> None:
+        self._program = tuple(program)
+        self._left: subprocess.Popen[bytes] | None = None
+
+    def run(
+        self, uuids: Sequence[str], wait_s: float, cancelled: Callable[[], bool]
+    ) -> CopyOutcome:
+        """cancelled: polled meanwhile; the process is ended once it is true."""
+        if self._left is not None and self._left.poll() is None:
+            return CopyOutcome(dict.fromkeys(uuids, "an earlier check of copies still hangs"))
+        environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ",".join(uuids)}
+        with tempfile.TemporaryFile() as output:
+            process = subprocess.Popen(
+                [*self._program, str(len(uuids))],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.DEVNULL,
+                env=environment,
+                start_new_session=True,
+            )
+            deadline = time.monotonic() + wait_s
+            while process.poll() is None and time.monotonic() < deadline and not cancelled():
+                time.sleep(POLL_S)
+            ended = process.poll() is not None
+            if not ended:
+                self._kill(process)
+            if cancelled():
+                return CopyOutcome({}, cancelled=True)
+            output.seek(0)
+            text = output.read(MOST_OUTPUT).decode("utf-8", "replace")
+        hung = "" if ended else f"a copy did not end within {wait_s:g} s"
+        return outcome(text, uuids, hung or f"the check of copies ended with {process.returncode}")
+
+    def _kill(self, process: "subprocess.Popen[bytes]") -> None:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(1.0)
+        except (ProcessLookupError, subprocess.TimeoutExpired):
+            self._left = process
+
+
+def outcome(text: str, uuids: Sequence[str], broken_off: str) -> CopyOutcome:
+    """What the lines say. broken_off: what is wrong if they do not end with done; the step that was tried last is to
+    blame for it, or every GPU if there was none."""
+    pairs: dict[Pair, str] = {}
+    last: Pair | None = None
+    for line in text.splitlines():
+        word, *rest = line.split(" ", 3)
+        if word == "unable":
+            return CopyOutcome({}, unable=line.partition(" ")[2])
+        if word == "done":
+            return CopyOutcome(blamed(pairs))
+        if word in ("try", "failed") and (pair := _pair(rest, uuids)):
+            if word == "try":
+                last = pair
+            else:
+                pairs[pair] = rest[2] if len(rest) > 2 else "a copy failed"
+    if last is None:
+        everyone = dict.fromkeys(uuids, broken_off)
+        return CopyOutcome({**everyone, **blamed(pairs)})
+    pairs.setdefault(last, broken_off)
+    return CopyOutcome(blamed(pairs))
+
+
+def _pair(words: Sequence[str], uuids: Sequence[str]) -> Pair | None:
+    numbers = [int(each) for each in words[:2] if each.isascii() and each.isdigit()]
+    if len(numbers) != 2 or max(numbers) >= len(uuids):
+        return None
+    return uuids[numbers[0]], uuids[numbers[1]]
