@@ -11,6 +11,7 @@ from agent.machine import capture
 from agent.machine.facts import Machine
 from tests.captures.dgx import dgx1, dgx2, dgx_a100
 from tests.captures.hgx import b200_one_off, gb200, hgx_h100
+from tests.captures.hosts import h100_four_snc, h100_no_nics, l40s_four
 from tests.captures.mig import dgx_a100_mig
 from tests.captures.pcie import pcie_plx, pcie_switch, single
 
@@ -27,6 +28,9 @@ MACHINES = (
     pcie_plx,
     b200_one_off,
     single,
+    h100_four_snc,
+    h100_no_nics,
+    l40s_four,
 )
 DEMONSTRATED = ("dgx-a100-8", "hgx-h100-8")
 

@@ -49,6 +49,7 @@ def test_bandwidth_is_symmetric_and_follows_the_links(name: str) -> None:
         ("b200-one-off-fabric-8", 0, 2, 48.0),  # PCIe of the fifth generation
         ("pcie-switch-8", 0, 1, 24.0),
         ("pcie-plx-8", 0, 1, 12.0),
+        ("h100-snc-4", 0, 3, 123.6),  # six links of 20.6
     ],
 )
 def test_bandwidth(name: str, a: int, b: int, expected: float) -> None:

@@ -162,6 +162,8 @@ def test_a_lost_gpu_keeps_its_index_and_has_no_links() -> None:
         ("b200-one-off-fabric-8", ((0, 1, 3, 4, 5, 6, 7), (2,))),
         ("pcie-plx-8", tuple((each,) for each in range(8))),
         ("single-gpu", ((0,),)),
+        ("h100-snc-4", ((0, 1, 2, 3),)),
+        ("l40s-4", ((0,), (1,), (2,), (3,))),
     ],
 )
 def test_islands(name: str, islands: tuple[tuple[int, ...], ...]) -> None:
