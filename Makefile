@@ -53,6 +53,7 @@ nightly: install     ## 10,000 days, 100,000 stories, 1,000 nemeses, 10^6 hostil
 	LOCKSTEP_TRAINING_STORIES=100000 pytest -q tests/central/controllers/training -n auto --dist worksteal
 	LOCKSTEP_PLAN_STORIES=100000 pytest -q tests/central/controllers/job/test_plan_stories.py -n auto --dist worksteal
 	LOCKSTEP_REQUESTS=1000000 pytest -q tests/central/coordinator/test_hostile_requests.py
+	LOCKSTEP_KILL_RUNS=50 pytest -q tests/agent/train/test_killed_at_random.py
 mutants: install     ## change the deciding modules one by one; tests should fail (MUTANTS=number, SEED=)
 	python -m tests.mutation.run --mutants $(or $(MUTANTS),20) --seed $(or $(SEED),1)
 e2e: install         ## the shipped manifests on a real Kubernetes (root, Debian-like; builds and caches it)

@@ -16,6 +16,8 @@ from urllib.parse import urlencode, urlsplit
 Answer = dict[str, Any]
 MOST_ANSWER = 64 << 20  # bytes
 _FIRST_PAUSE_S, _MOST_PAUSE_S = 0.1, 3.0
+# RecursionError: of an answer that nests too deep
+_NO_ANSWER = (OSError, http.client.HTTPException, ValueError, RecursionError)
 
 
 class CoordinatorError(Exception):
@@ -81,13 +83,13 @@ class CoordinatorClient:
         fresh = getattr(self._thread, "connection", None) is None
         try:
             return self._once(method, path, body, timeout_s)
-        except (OSError, http.client.HTTPException, ValueError) as error:
+        except _NO_ANSWER as error:
             self.close()
             if fresh:
                 raise Unreachable(f"{self.url}{path}: {error!r}") from error
         try:  # the server may have closed a connection that was idle
             return self._once(method, path, body, timeout_s)
-        except (OSError, http.client.HTTPException, ValueError) as error:
+        except _NO_ANSWER as error:
             self.close()
             raise Unreachable(f"{self.url}{path}: {error!r}") from error
 

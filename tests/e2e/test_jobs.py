@@ -161,10 +161,13 @@ def test_a_pod_is_told_its_rank_and_where_it_is(lab: Lab) -> None:
         node["metadata"]["name"]: node["metadata"]["labels"][names.RACK]
         for node in lab.cluster.api.get("/api/v1/nodes")["items"]
     }
-    for rank in range(2):
-        pod = f"ddp-worker-{rank}"
+    for index in range(2):
+        pod = f"ddp-worker-{index}"
         node = lab.pods()[pod]["spec"]["nodeName"]
-        assert lab.logs(pod).strip() == f"rank {rank} of 2 in {racks[node]}/{node}: 3"
+        assert sorted(lab.logs(pod).split("\n")[:-1]) == [
+            f"rank {rank} of 8 in {racks[node]}/{node}: 36"
+            for rank in range(4 * index, 4 * index + 4)
+        ]
 
 
 def test_a_job_that_grows(lab: Lab) -> None:

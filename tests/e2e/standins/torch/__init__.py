@@ -4,7 +4,8 @@ from torch import cuda as cuda
 
 
 class ones:  # noqa: N801  # as it is called there
-    def __init__(self, count: int, value: float = 1.0) -> None:
+    def __init__(self, count: int, value: float = 1.0, device: str = "cpu") -> None:
+        assert device == "cpu"
         self.count, self.value = count, value
 
     def __mul__(self, factor: float) -> "ones":
