@@ -2,25 +2,15 @@
 fail. A process loads the library once, so each test starts its own process."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from agent.machine import capture
-from central.standalone.hollow_kubelet import HollowKubelet
-from protos.names import GPU
-from tests.agent.nvml_fixture import CAPTURES, Hardware, library
-from tests.fakes.eventually import eventually
+from tests.agent.nvml_box import NvmlBox, nvml_box
+from tests.agent.nvml_fixture import library
 from tests.fakes.nodebox import gpus, pod
 from tests.fakes.nvml import build
-from tests.fakes.nvml.control import Control
 
 pytestmark = pytest.mark.slow
 
@@ -45,66 +35,13 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return library(tmp_path_factory.mktemp("nvml"))
 
 
-class Box:
-    """The agent as a process beside a hollow kubelet, on the fake library."""
-
-    def __init__(self, folder: Path, built: Path, kubelet: HollowKubelet) -> None:
-        self.folder, self.built, self.kubelet = folder, built, kubelet
-        self.whole = 8  # GPUs that are allocated whole
-        self.control = Control(folder / build.CONTROL)
-        self.hardware = Hardware(built, folder)
-        self.hardware.install(capture.load(CAPTURES / "hgx-h100-8.json"))
-        self.log = folder / "log"
-
-    @contextmanager
-    def running(self, *arguments: str, stderr: str = "") -> Iterator[subprocess.Popen[bytes]]:
-        fast = (
-            "--rdma-devices=none",
-            "--survey-every=0.2",
-            "--hold=0.3",
-            "--hold-xid=1.5",
-            "--driver-wait=0.5",
-        )
-        command = [sys.executable, "-m", "agent", "run", "--node=n", *fast, *arguments]
-        command += ["--kubelet-dir", str(self.folder), "--sysfs-root", str(self.hardware.sysfs)]
-        environment = {
-            **os.environ,
-            "LOCKSTEP_FAKE_NVML": str(self.folder / build.PROFILE),
-            "LD_LIBRARY_PATH": str(self.built),
-        }
-        with Path(stderr or self.log).open("w") as file:
-            process = subprocess.Popen(command, stderr=file, env=environment)
-        try:
-            self.assert_healthy(self.whole, seconds=20)
-            yield process
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(timeout=5) == 0
-        finally:
-            process.kill()
-            process.wait()
-        if not stderr:
-            assert "Traceback" not in self.said()
-
-    def assert_healthy(self, count: int, seconds: float = 8) -> None:
-        eventually(lambda: self.kubelet.allocatable.get(GPU, 0) == count, seconds)
-
-    def said(self) -> str:
-        return self.log.read_text()
-
-    def assert_logged(self, words: str) -> None:
-        eventually(lambda: words in self.said(), 8)
-
-
 @pytest.fixture
-def box(built: Path) -> Iterator[Box]:
-    with (
-        tempfile.TemporaryDirectory(prefix="ls-") as name,  # a unix socket's path must be short
-        HollowKubelet(Path(name)) as kubelet,
-    ):
-        yield Box(Path(name), built, kubelet)
+def box(built: Path) -> Iterator[NvmlBox]:
+    with nvml_box(built) as made:
+        yield made
 
 
-def test_an_xid_makes_a_gpu_unfit_until_it_has_been_quiet(box: Box) -> None:
+def test_an_xid_makes_a_gpu_unfit_until_it_has_been_quiet(box: NvmlBox) -> None:
     with box.running("--survey-every=60"):  # an event does not wait for the next survey
         box.assert_logged("listening for the events of 8 GPUs")
         box.control.xid(3, 31)
@@ -116,7 +53,7 @@ def test_an_xid_makes_a_gpu_unfit_until_it_has_been_quiet(box: Box) -> None:
     assert box.said().count("is unhealthy") == 1
 
 
-def test_it_is_fit_again_when_the_driver_says_so(box: Box) -> None:
+def test_it_is_fit_again_when_the_driver_says_so(box: NvmlBox) -> None:
     box.control.set("recovery", 2, 0)
     with box.running("--hold-xid=3600"):
         box.assert_logged("listening for the events of 8 GPUs")
@@ -128,7 +65,7 @@ def test_it_is_fit_again_when_the_driver_says_so(box: Box) -> None:
         box.assert_healthy(8)
 
 
-def test_readings_that_speak_against_a_gpu(box: Box) -> None:
+def test_readings_that_speak_against_a_gpu(box: NvmlBox) -> None:
     with box.running():
         for key, words in (
             ("rows_pending", "is to be remapped"),
@@ -147,7 +84,7 @@ def test_readings_that_speak_against_a_gpu(box: Box) -> None:
         box.assert_healthy(8, 30)
 
 
-def test_a_gpu_that_vanishes_while_it_is_held_and_comes_back(box: Box) -> None:
+def test_a_gpu_that_vanishes_while_it_is_held_and_comes_back(box: NvmlBox) -> None:
     with box.running():
         mine = gpus(box.kubelet.add_pod(pod("a", 4)))
         box.control.set("lost", mine[0], build.GPU_IS_LOST)
@@ -162,7 +99,7 @@ def test_a_gpu_that_vanishes_while_it_is_held_and_comes_back(box: Box) -> None:
         box.assert_healthy(7)
 
 
-def test_a_driver_that_hangs_holds_nobody_up(box: Box) -> None:
+def test_a_driver_that_hangs_holds_nobody_up(box: NvmlBox) -> None:
     with box.running():
         box.control.hang("nvmlDeviceGetName", 2.0)  # for each GPU: far beyond the timeout
         box.assert_logged("the NVIDIA driver has not answered for 0.5 s")
@@ -174,13 +111,13 @@ def test_a_driver_that_hangs_holds_nobody_up(box: Box) -> None:
         assert gpus(box.kubelet.add_pod(pod("c", 2)))
 
 
-def test_a_hang_does_not_keep_the_agent_from_ending(box: Box) -> None:
+def test_a_hang_does_not_keep_the_agent_from_ending(box: NvmlBox) -> None:
     with box.running():
         box.control.hang("nvmlDeviceGetUUID", 3600.0)
         box.assert_logged("has not answered")
 
 
-def test_calls_that_fail_leave_one_line(box: Box) -> None:
+def test_calls_that_fail_leave_one_line(box: NvmlBox) -> None:
     with box.running():
         for error in (999, 3, 17):
             box.control.fail("nvmlDeviceGetTotalEccErrors", error)
@@ -190,7 +127,7 @@ def test_calls_that_fail_leave_one_line(box: Box) -> None:
         box.assert_healthy(8)
 
 
-def test_an_old_driver_knows_none_of_it(box: Box, tmp_path: Path) -> None:
+def test_an_old_driver_knows_none_of_it(box: NvmlBox, tmp_path: Path) -> None:
     box.built = library(tmp_path / "old", hide=OLD)
     with box.running():
         box.assert_logged("no driver events")
@@ -198,14 +135,14 @@ def test_an_old_driver_knows_none_of_it(box: Box, tmp_path: Path) -> None:
         box.assert_healthy(7)
 
 
-def test_gpus_that_tell_no_events(box: Box) -> None:
+def test_gpus_that_tell_no_events(box: NvmlBox) -> None:
     for gpu in range(8):
         box.control.set("events", gpu, 0)
     with box.running():
         box.assert_logged("listening for the events of 0 GPUs")
 
 
-def test_a_disk_that_is_full_stops_nothing(box: Box) -> None:
+def test_a_disk_that_is_full_stops_nothing(box: NvmlBox) -> None:
     """A stream to which every write fails."""
     with box.running(stderr="/dev/full"):
         box.control.set("lost", 0, build.GPU_IS_LOST)
@@ -213,7 +150,7 @@ def test_a_disk_that_is_full_stops_nothing(box: Box) -> None:
         assert gpus(box.kubelet.add_pod(pod("a", 2)))
 
 
-def test_what_was_read_is_part_of_a_capture(box: Box) -> None:
+def test_what_was_read_is_part_of_a_capture(box: NvmlBox) -> None:
     box.control.set("ecc", 0, 3)
     box.control.set("ecc_aggregate", 0, 9)
     box.control.set("rows_pending", 0, 1)

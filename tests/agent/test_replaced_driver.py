@@ -1,7 +1,6 @@
 """A driver that is replaced under the agent, as a process: what the liveness probe says."""
 
 import socket
-import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -10,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from central.standalone.hollow_kubelet import HollowKubelet
+from tests.agent.nvml_box import NvmlBox, nvml_box
 from tests.agent.nvml_fixture import library
-from tests.agent.test_device_monitor import Box
 from tests.fakes.eventually import eventually
 from tests.fakes.nvml import build
 
@@ -25,12 +23,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def box(built: Path) -> Iterator[Box]:
-    with (
-        tempfile.TemporaryDirectory(prefix="ls-") as name,  # a unix socket's path must be short
-        HollowKubelet(Path(name)) as kubelet,
-    ):
-        yield Box(Path(name), built, kubelet)
+def box(built: Path) -> Iterator[NvmlBox]:
+    with nvml_box(built) as made:
+        yield made
 
 
 def port() -> int:
@@ -46,7 +41,7 @@ def health(at: int) -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
-def test_nvml_that_cannot_be_opened_any_more_asks_for_a_new_container(box: Box) -> None:
+def test_nvml_that_cannot_be_opened_any_more_asks_for_a_new_container(box: NvmlBox) -> None:
     at = port()
     profile = box.folder / build.PROFILE
     working = profile.read_text()
@@ -62,7 +57,7 @@ def test_nvml_that_cannot_be_opened_any_more_asks_for_a_new_container(box: Box) 
         assert health(at)[0] == 200
 
 
-def test_nvml_that_never_worked_or_hangs_asks_for_nothing(box: Box) -> None:
+def test_nvml_that_never_worked_or_hangs_asks_for_nothing(box: NvmlBox) -> None:
     at = port()
     box.hardware.install_profile(build.no_driver())
     box.whole = 0
@@ -73,7 +68,7 @@ def test_nvml_that_never_worked_or_hangs_asks_for_nothing(box: Box) -> None:
         assert "cannot be opened" not in health(at)[1]
 
 
-def test_a_driver_that_hangs_is_not_mended_by_a_new_container(box: Box) -> None:
+def test_a_driver_that_hangs_is_not_mended_by_a_new_container(box: NvmlBox) -> None:
     at = port()
     with box.running(f"--metrics-listen=127.0.0.1:{at}", "--driver-lost=0.1"):
         box.control.hang("nvmlDeviceGetName", 2.0)

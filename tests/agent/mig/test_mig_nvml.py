@@ -2,7 +2,6 @@
 run."""
 
 import socket
-import tempfile
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,10 +12,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from agent.machine import capture
 from agent.machine.facts import Machine
-from central.standalone.hollow_kubelet import Container, HollowKubelet, KubeletPod
+from central.standalone.hollow_kubelet import Container, KubeletPod
 from protos.names import GPU
+from tests.agent.nvml_box import NvmlBox, nvml_box
 from tests.agent.nvml_fixture import CAPTURES, library
-from tests.agent.test_device_monitor import Box
 from tests.captures.mig import sliced
 from tests.fakes.eventually import eventually
 from tests.fakes.nvml import build
@@ -33,12 +32,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def box(built: Path) -> Iterator[Box]:
-    with (
-        tempfile.TemporaryDirectory(prefix="ls-") as name,  # a unix socket's path must be short
-        HollowKubelet(Path(name)) as kubelet,
-    ):
-        made = Box(Path(name), built, kubelet)
+def box(built: Path) -> Iterator[NvmlBox]:
+    with nvml_box(built) as made:
         made.hardware.install(MACHINE)
         made.whole = 6
         yield made
@@ -52,18 +47,18 @@ def divided(gpu: int, profiles: dict[int, str] | None) -> Machine:
     return replace(MACHINE, nvml=replace(MACHINE.nvml, gpus=tuple(parts)))
 
 
-def assert_allocatable(box: Box, resource: str, count: int) -> None:
+def assert_allocatable(box: NvmlBox, resource: str, count: int) -> None:
     eventually(lambda: box.kubelet.allocatable.get(resource, 0) == count, 8)
 
 
-def slice_pod(box: Box, name: str, resource: str, count: int = 1) -> dict[str, str]:
+def slice_pod(box: NvmlBox, name: str, resource: str, count: int = 1) -> dict[str, str]:
     wants = (Container("c0", ((resource, count),)),)
     admission = box.kubelet.add_pod(KubeletPod(f"uid-{name}", "team", name, wants))
     assert admission.ok, admission
     return dict(admission.containers[0].envs)
 
 
-def test_an_error_of_one_instance(box: Box) -> None:
+def test_an_error_of_one_instance(box: NvmlBox) -> None:
     with box.running("--survey-every=60"):
         assert_allocatable(box, ONE, 9)
         box.control.xid(7, 94, 9, 0)
@@ -80,7 +75,7 @@ def test_an_error_of_one_instance(box: Box) -> None:
     assert "GPU 6" not in box.said().replace("GPU 6 (GPU-", "")
 
 
-def test_repartitioning_without_a_restart(box: Box) -> None:
+def test_repartitioning_without_a_restart(box: NvmlBox) -> None:
     with box.running():
         assert_allocatable(box, THREE, 1)
         held = slice_pod(box, "a", THREE)["NVIDIA_VISIBLE_DEVICES"]
@@ -107,7 +102,7 @@ def test_repartitioning_without_a_restart(box: Box) -> None:
         box.assert_healthy(7, 20)
 
 
-def test_the_slices_of_a_lost_gpu_are_unhealthy(box: Box) -> None:
+def test_the_slices_of_a_lost_gpu_are_unhealthy(box: NvmlBox) -> None:
     with box.running():
         assert_allocatable(box, ONE, 9)
         box.control.set("lost", 7, build.GPU_IS_LOST)
@@ -117,7 +112,7 @@ def test_the_slices_of_a_lost_gpu_are_unhealthy(box: Box) -> None:
         assert_allocatable(box, ONE, 9)
 
 
-def test_without_the_rights_the_slices_are_unknown_and_not_none(box: Box) -> None:
+def test_without_the_rights_the_slices_are_unknown_and_not_none(box: NvmlBox) -> None:
     refused = "the driver refuses the agent nvmlDeviceGetMemoryInfo in MIG mode: add components/mig"
     with box.running():
         assert_allocatable(box, ONE, 9)
@@ -134,7 +129,7 @@ def test_without_the_rights_the_slices_are_unknown_and_not_none(box: Box) -> Non
         eventually(lambda: box.kubelet.allocatable.get(ONE) == 9, 30)
 
 
-def test_a_driver_that_hangs_in_a_slice(box: Box) -> None:
+def test_a_driver_that_hangs_in_a_slice(box: NvmlBox) -> None:
     with box.running():
         box.control.hang("nvmlDeviceGetComputeInstanceId", 1.0)
         assert_allocatable(box, ONE, 0)
@@ -143,7 +138,7 @@ def test_a_driver_that_hangs_in_a_slice(box: Box) -> None:
         eventually(lambda: box.kubelet.allocatable.get(ONE) == 9, 30)
 
 
-def test_memory_use_of_slices(box: Box) -> None:
+def test_memory_use_of_slices(box: NvmlBox) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
 
@@ -175,7 +170,7 @@ def test_memory_use_of_slices(box: Box) -> None:
         assert ({"resource": TWO}, 1) in told["lockstep_agent_registered"]
 
 
-def test_whole_gpus_and_slices_at_once(box: Box) -> None:
+def test_whole_gpus_and_slices_at_once(box: NvmlBox) -> None:
     with box.running():
         assert_allocatable(box, ONE, 9)
         slice_pod(box, "a", ONE, 9)
