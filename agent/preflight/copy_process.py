@@ -55,8 +55,11 @@ class CopyProcess:
                 return CopyOutcome({}, cancelled=True)
             output.seek(0)
             text = output.read(MOST_OUTPUT).decode("utf-8", "replace")
-        hung = "" if ended else f"a copy did not end within {wait_s:g} s"
-        return outcome(text, uuids, hung or f"the check of copies ended with {process.returncode}")
+        if not ended:
+            return outcome(text, uuids, f"a copy did not end within {wait_s:g} s")
+        if unable := _not_the_gpus(process.returncode, text):
+            return CopyOutcome({}, unable=unable)
+        return outcome(text, uuids, f"the check of copies ended with {process.returncode}")
 
     def _kill(self, process: "subprocess.Popen[bytes]") -> None:
         try:
@@ -64,6 +67,13 @@ class CopyProcess:
             process.wait(1.0)
         except (ProcessLookupError, subprocess.TimeoutExpired):
             self._left = process
+
+
+def _not_the_gpus(code: int, text: str) -> str:
+    """Why the process ended early, if no GPU is to blame; else empty."""
+    if code == -signal.SIGKILL:
+        return "the process was killed, probably for the container's memory limit"
+    return "" if text else f"the process ended with {code} before it began"
 
 
 def outcome(text: str, uuids: Sequence[str], broken_off: str) -> CopyOutcome:

@@ -97,6 +97,21 @@ def test_a_program_that_breaks_off(faults: Path) -> None:
     assert "ended with -6" in found.failed["GPU-1"]
 
 
+@pytest.mark.parametrize(
+    ("program", "why"),
+    [
+        ("print('try 0 1', flush=True); import os; os.kill(os.getpid(), 9)", "memory limit"),
+        ("raise SystemExit(3)", "ended with 3 before it began"),
+    ],
+)
+def test_a_process_that_ends_for_other_reasons_speaks_against_no_gpu(
+    program: str, why: str
+) -> None:
+    found = CopyProcess((sys.executable, "-c", program)).run(UUIDS, 30.0, lambda: False)
+    assert found.failed == {}
+    assert why in found.unable
+
+
 def test_no_process_is_left(faults: Path) -> None:
     faults.write_text("hang 0 0\n")
     run(wait_s=0.5)

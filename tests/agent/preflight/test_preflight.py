@@ -1,20 +1,17 @@
 """When GPUs are checked, and what a failure does: the agent and a hollow kubelet."""
 
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
 import pytest
 
 from agent.machine import capture
 from agent.preflight.copy_process import CopyOutcome, CopyProcess
 from agent.service import Agent
-from central.standalone.hollow_kubelet import HollowKubelet
 from tests.agent.nvml_fixture import CAPTURES
 from tests.agent.preflight.test_idle_checks import links_down
 from tests.fakes.eventually import eventually
-from tests.fakes.nodebox import NodeBox, pod
+from tests.fakes.nodebox import NodeBox, node_box, pod
 
 H100 = capture.load(CAPTURES / "hgx-h100-8.json")
 
@@ -43,13 +40,8 @@ class Scripted(CopyProcess):
 
 @pytest.fixture
 def box() -> Iterator[NodeBox]:
-    with (
-        tempfile.TemporaryDirectory(prefix="ls-") as name,  # a unix socket's path must be short
-        HollowKubelet(Path(name)) as kubelet,
-    ):
-        made = NodeBox(Path(name), H100, kubelet)
+    with node_box(H100) as made:
         yield made
-        made.agent.stop()
 
 
 def prepared(box: NodeBox, mode: str = "copy") -> Scripted:
@@ -141,7 +133,6 @@ def test_a_check_gives_way_to_a_pod(box: NodeBox) -> None:
 
 def test_links_alone(box: NodeBox) -> None:
     copies = prepared(box, "links")
-    (box.directory / "next").mkdir()
     box.change(links_down(H100, 2, 3))
     box.agent.start()
     box.wait_for(7)
@@ -150,7 +141,6 @@ def test_links_alone(box: NodeBox) -> None:
 
 
 def test_off_by_default(box: NodeBox) -> None:
-    (box.directory / "next").mkdir()
     box.change(links_down(H100, 2, 3))
     box.start()
     assert whys(box.agent) == {}
