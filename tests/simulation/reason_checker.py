@@ -10,23 +10,22 @@ from itertools import pairwise
 from central.model import wording
 from central.model.facts import PodSpec
 from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS
-from central.model.selectors import CORDON, meets, tolerates
 from central.scheduler import refusal_reasons
-from central.scheduler.filters import gpu_model, node_filters
 from central.scheduler.inventory.cluster_node import ClusterNode
-from central.scheduler.inventory.pods import Pod
 from central.scheduler.queues.queue_tree_node import Queue
 from central.scheduler.reservation.reservation import Reservation
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import Gang, GangKey
-from protos.names import GPU, GPU_SHARE, MIG
+from protos.names import GPU, MIG
 from protos.topology import indices_of
+from tests.simulation import recount
 
 PLAIN = (  # no numbers
     r"each pod type fits on its own, but not all together",
     r"each subgroup fits on its own, but not all together",
     r"search limit reached; a placement may exist",
     r"the cluster has no nodes",
+    r"can never start: topology level \S+ is not one of .*",
     r"could not bind pod .*",
     r"(not decided within|the search for victims reached) the work limit of one cycle; it is tried again",
     r"fits now; its pods are bound in the next cycle",
@@ -63,7 +62,6 @@ TOGETHER = r"(\d+) of (\d+) fit together under [^;(]*rules(?: \(.*?\))?(?:$|; )"
 FREE_GPUS = re.compile(
     r"(\d+) of (\d+) GPUs free on (\d+) nodes?(?:, (\d+) of them reserved for (.*))?"
 )
-UNITS = {"Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 
 
 def assert_reasons_true(scheduler: Scheduler) -> None:
@@ -100,6 +98,8 @@ class ReasonChecker:
             return  # subgroups are searched, not counted
         if reason.startswith("set aside after a failure of the scheduler"):
             return  # nothing was counted
+        if reason in {gang.counts.blocked} - {""}:
+            return  # words of whoever refused the binding for good
         rest = reason
         for pattern, check in CHECKS:
             if match := re.match(pattern, rest):
@@ -117,7 +117,7 @@ class ReasonChecker:
         return found.string[found.end() :]
 
     def more_pods(self, gang: Gang, found: Found, reason: str) -> str:
-        assert (int(found[1]), int(found[2])) == (gang.missing(), len(_waiting(gang)))
+        assert (int(found[1]), int(found[2])) == (gang.missing(), len(recount.waiting(gang)))
         return found.string[found.end() :]
 
     def gated(self, gang: Gang, found: Found, reason: str) -> str:
@@ -130,7 +130,7 @@ class ReasonChecker:
         (policy,) = [each for each in gang.subgroups if each.name == found["policy"]]
         whole = sum(
             len(pods) >= policy.size
-            for (name, *_), pods in _subgroups(gang).items()
+            for (name, *_), pods in recount.subgroups(gang).items()
             if name == policy.name
         )
         said = tuple(int(found[each]) for each in ("least", "size", "whole"))
@@ -141,34 +141,50 @@ class ReasonChecker:
         if found["more"]:
             assert int(found["more"]) == gang.missing()
         if found["pending"]:
-            assert int(found["pending"]) == len(_waiting(gang))
+            assert int(found["pending"]) == len(recount.waiting(gang))
             return found.string[found.end() :]
         sizes = {policy.name: policy.size for policy in gang.subgroups}
-        exist = {"-".join(name): (len(p), sizes[name[0]]) for name, p in _subgroups(gang).items()}
+        exist = {
+            "-".join(name): (len(p), sizes[name[0]]) for name, p in recount.subgroups(gang).items()
+        }
         assert exist[found["name"]] == (int(found["exist"]), int(found["size"])), f"{exist}"
         return found.string[found.end() :]
 
     # --- queues -----------------------------------------------------------------------------------
 
     def capability(self, gang: Gang, found: Found, reason: str) -> str:
-        queue, name = self.scheduler.queues.by_name[found["queue"]], _resource(found["resource"])
+        queue, name = (
+            self.scheduler.queues.by_name[found["queue"]],
+            recount.resource(found["resource"]),
+        )
         most = dict(queue.seen.capability)[name]
-        assert _said(name, most) == found["most"], "the capability"
+        assert recount.said(name, most) == found["most"], "the capability"
         if "used" in found.re.groupindex:
             used = self._used(queue, name)
-            assert _said(name, used) == found["used"], f"the queue uses {used}"
+            assert recount.said(name, used) == found["used"], f"the queue uses {used}"
         return found.string[found.end() :]
 
     def guaranteed(self, gang: Gang, found: Found, reason: str) -> str:
-        queues, name = self.scheduler.queues, _resource(found["resource"])
+        queues, name = self.scheduler.queues, recount.resource(found["resource"])
         whole = Fraction(queues.total.get(GPU_EQUIVALENTS, 0), GPU_UNITS)
         total = whole if name == GPU else queues.total.get(name, 0)
         free = total - self._used(queues.root, name)
-        assert _said(name, free) == found["free"], f"{free} are free"
+        assert recount.said(name, free) == found["free"], f"{free} are free"
         kept: int | Fraction = 0
         for other in found["queues"].split(", "):
             kept += self._unused_guarantee(queues.by_name[other], name)
-        assert _said(name, min(kept, free)) == found["kept"], f"{kept} are guaranteed"
+        assert recount.said(name, min(kept, free)) == found["kept"], f"{kept} are guaranteed"
+        return found.string[found.end() :]
+
+    def min_resources(self, gang: Gang, found: Found, reason: str) -> str:
+        name = recount.resource(found["resource"])
+        opened = [
+            each
+            for each in self.nodes
+            if (seen := each.seen) is not None and seen.ready and not seen.unschedulable
+        ]
+        free = sum(self._free(node, name) for node in opened)
+        assert wording.amount(name, free) == found["free"], f"the cluster has {free} free"
         return found.string[found.end() :]
 
     def _unused_guarantee(self, queue: Queue, name: str) -> int | Fraction:
@@ -179,7 +195,7 @@ class ReasonChecker:
         """By the gangs of the queue and of those below it. GPUs include shares and slices."""
         inside = {each.name for each in queue}
         return sum(
-            _gpus(pod.spec) if name == GPU else pod.spec.request(name)
+            recount.gpus(pod.spec) if name == GPU else pod.spec.request(name)
             for gang in self.scheduler.state.gangs.values()
             if gang.account is not None and gang.account.queue in inside
             for pod in gang.members.values()
@@ -189,7 +205,7 @@ class ReasonChecker:
     # --- placement ----------------------------------------------------------------------------------
 
     def placement(self, gang: Gang, found: Found, reason: str) -> str:
-        waiting = _waiting(gang)
+        waiting = recount.waiting(gang)
         named = sum(map(int, re.findall(r"(\d+) pods?", found["pods"])))
         missing = gang.missing()
         if missing and not gang.subgroups:  # subgroups are placed whole
@@ -239,7 +255,7 @@ class ReasonChecker:
     ) -> None:
         match, counts = said_of
         where = self._named_nodes(gang, match, level)
-        usable = [node for node in where if not _refusal(spec, node)]
+        usable = [node for node in where if not recount.refusal(spec, node)]
         fits = sum(self._capacity(spec, node, held) for node in usable)
         said = int(match["fits"])
         assert int(match["count"]) in counts, f"of {counts}"
@@ -254,7 +270,7 @@ class ReasonChecker:
                 refused[refusal[2]] += int(refusal[1])
             elif each:
                 self._detail(spec, usable, held, each, exact=counted)
-        expected = Counter(why for node in self.nodes if (why := _refusal(spec, node)))
+        expected = Counter(why for node in self.nodes if (why := recount.refusal(spec, node)))
         for why, count in expected.items():
             assert refused[why] == count, f"{count} nodes: {why}"
         assert refused == expected or not counted, f"refused by nothing: {refused - expected}"
@@ -308,7 +324,7 @@ class ReasonChecker:
                 }
                 assert set(match[5].split(", ")) == owners, f"reserved for {owners}"
         elif match := re.fullmatch(r"short of (.*): enough for (\d+)", detail):
-            name = _resource(match[1])
+            name = recount.resource(match[1])
             if name == "volumes" or "NIC" in name or not exact:
                 return
             enough = sum(max(self._free(n, name, held), 0) // spec.request(name) for n in usable)
@@ -325,22 +341,22 @@ class ReasonChecker:
     def _never(self, spec: PodSpec, level: str, text: str) -> None:
         text, _, refused = text.removeprefix("can never start: ").partition(" (")
         if refused:
-            counts = Counter(why for node in self.nodes if (why := _lasting(spec, node)))
+            counts = Counter(why for node in self.nodes if (why := recount.lasting(spec, node)))
             said = [part.split(" ", 2)[::2] for part in refused.rstrip(")").split("; ")]
             assert {why: int(count) for count, why in said} == counts, f"{counts}"
-        usable = [node for node in self.nodes if not _lasting(spec, node)]
+        usable = [node for node in self.nodes if not recount.lasting(spec, node)]
         if match := re.match(
             r"no node(?: that they may use)? has (\S+) (\S+), the most is (\S+)", text
         ):
-            name = _resource(match[2])
-            most = max([_most(node, name) for node in usable], default=0)
+            name = recount.resource(match[2])
+            most = max([recount.most(node, name) for node in usable], default=0)
             asked = spec.request(name)
-            assert most < asked == _amount(name, match[1]), f"the most is {most}"
+            assert most < asked == recount.amount(name, match[1]), f"the most is {most}"
             assert wording.amount(name, most) == match[3], f"the most is {most}"
         elif text.startswith("no node may run such a pod"):
             assert not usable
         elif match := re.fullmatch(r"even if empty, .* fits? (\d+)", text):
-            most = sum(_when_empty(spec, node) for node in usable)
+            most = sum(recount.when_empty(spec, node) for node in usable)
             assert most == int(match[1]), f"{most} fit"
         elif match := re.fullmatch(r"even if empty, no (.*) fits more than (\d+)", text):
             if level in ("island", "NUMA node"):
@@ -348,7 +364,7 @@ class ReasonChecker:
             sums: Counter[str] = Counter()
             for node in usable:
                 for name in (node.name,) if level == "node" else self._domain(node, level):
-                    sums[name] += _when_empty(spec, node)
+                    sums[name] += recount.when_empty(spec, node)
             most = max(sums.values())
             assert most == int(match[2]), f"the largest fits {most}"
         elif match := re.fullmatch(r"they need (\d+) GPUs, .* have (\d+)", text):
@@ -423,110 +439,10 @@ CHECKS: tuple[tuple[str, Check], ...] = (
         r" to queues? (?P<queues>[^;]*)(?:$|; )",
         ReasonChecker.guaranteed,
     ),
+    (
+        r"needs \S+ (?P<resource>\S+(?: slices?)?)(?: \(spec\.minResources[^)]*\))?; the cluster has"
+        r" (?P<free>\S+) free(?:, of which \S+ are reserved for [^;]* \(minResources\))?(?:$|; )",
+        ReasonChecker.min_resources,
+    ),
     (PODS, ReasonChecker.placement),
 )
-
-
-def _waiting(gang: Gang) -> list[Pod]:
-    return [pod for pod in gang.members.values() if pod.waiting and not pod.bind_error]
-
-
-def _subgroups(gang: Gang) -> dict[tuple[str, ...], list[Pod]]:
-    """The pods that wait or run by the name of the first policy that takes them, and its labels."""
-    found: dict[tuple[str, ...], list[Pod]] = {}
-    for pod in gang.members.values():
-        if pod.seen.deleting or not (pod.node or pod.waiting):
-            continue
-        labels = dict(pod.seen.labels)
-        for policy in gang.subgroups:
-            name = tuple(labels.get(key, "") for key in policy.keys)
-            if all(name) and all(each.matches(labels) for each in policy.labels):
-                found.setdefault((policy.name, *name), []).append(pod)
-                break
-    return found
-
-
-def _refusal(spec: PodSpec, node: ClusterNode) -> str:
-    """Why the node cannot be used now, by its own state, in the order of the scheduler's sentences."""
-    seen = node.merged()
-    assert seen is not None
-    if not seen.ready:
-        return "not ready"
-    closed = seen.unschedulable or node.report_failed
-    if closed and not any(tolerates(each, CORDON) for each in spec.tolerations):
-        return "cordoned"
-    for taint in seen.taints:
-        if taint.effect != "PreferNoSchedule" and not any(
-            tolerates(each, taint) for each in spec.tolerations
-        ):
-            return f"taint {taint.key}"
-    if any(seen.labels.get(key) != value for key, value in spec.node_selector):
-        return "node selector"
-    if spec.node_terms is not None and not meets(spec.node_terms, seen):
-        return "node affinity"
-    for each in node_filters.NODE_FILTERS[4:]:  # of devices: counted, not recomputed
-        if why := each.refusal(spec, seen):
-            return why
-    return ""
-
-
-def _lasting(spec: PodSpec, node: ClusterNode) -> str:
-    """Why only a change of the node's labels or taints would let it run such a pod."""
-    seen = node.merged()
-    assert seen is not None
-    for taint in seen.taints:
-        tolerated = any(tolerates(each, taint) for each in spec.tolerations)
-        passing = taint.key.startswith("node.kubernetes.io/")
-        if taint.effect != "PreferNoSchedule" and not tolerated and not passing:
-            return f"taint {taint.key}"
-    if any(seen.labels.get(key) != value for key, value in spec.node_selector):
-        return "node selector"
-    if spec.node_terms is not None and not meets(spec.node_terms, seen):
-        return "node affinity"
-    why = gpu_model.mismatch(spec, seen)
-    return why if why != "GPU model unknown" else ""
-
-
-def _most(node: ClusterNode, name: str) -> int:
-    """What the node can offer at most."""
-    most = node.allocatable().get(name, 0)
-    if name == GPU and node.report is not None:
-        most = max(most, sum(not gpu.mig for gpu in node.report.topology.gpus))
-    return most
-
-
-def _when_empty(spec: PodSpec, node: ClusterNode) -> int:
-    return min(_most(node, name) // asked for name, asked in spec.requests if asked)
-
-
-def _resource(words: str) -> str:
-    names = {"GPUs": GPU, "RDMA handles": "hca_handle", "RDMA objects": "hca_object"}
-    return (
-        MIG + words.removesuffix(" slices")
-        if words.endswith(" slices")
-        else names.get(words, words)
-    )
-
-
-def _gpus(spec: PodSpec) -> Fraction:
-    """Whole GPUs, hundredths of one, and slices by their sevenths."""
-    worth = Fraction(spec.request(GPU)) + Fraction(spec.request(GPU_SHARE), 100)
-    for name, amount in spec.requests:
-        if sevenths := re.match(re.escape(MIG) + r"(\d)g\.", name):
-            worth += amount * Fraction(int(sevenths[1]), 7)
-    return worth
-
-
-def _said(name: str, value: int | Fraction) -> str:
-    """As a reason says it: GPUs to a hundredth."""
-    if name == GPU:
-        return f"{float(value):.2f}".rstrip("0").rstrip(".")
-    return wording.amount(name, int(value))
-
-
-def _amount(name: str, words: str) -> int:
-    if name == "cpu":
-        return round(float(words) * 1000)
-    if words[-2:] in UNITS:
-        return round(float(words[:-2]) * UNITS[words[-2:]])
-    return int(words)

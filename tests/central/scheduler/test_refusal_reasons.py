@@ -96,3 +96,9 @@ def test_a_refusal_outlives_the_gang_that_was_tried_for_it() -> None:
     schedule_once(cluster, [factories.pod("small", 4)], 3.0)
     for name in ("second", "third"):
         assert "12 of 16 GPUs free" in cluster.state.gangs["ns", name, True].attempt.reason
+
+
+def test_without_nodes_the_reason_says_so() -> None:
+    cluster = new_scheduler(factories.LEVELS)
+    decided = schedule_once(cluster, [factories.gang("g", 1), factories.pod("g-0", 8, "g")], 0.0)
+    assert told(decided, "g") == "needs 1 pod x 8 GPUs; the cluster has no nodes"

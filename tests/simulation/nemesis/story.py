@@ -24,6 +24,7 @@ from tests.simulation.nemesis.model import History
 from tests.simulation.nemesis.virtual_api import Backup, Link, VirtualApi, VirtualClient, Weather
 from tests.simulation.nemesis.virtual_nodes import Nodes, User
 from tests.simulation.nemesis.virtual_runtime import Kernel, Process, one_processor
+from tests.simulation.reason_checker import assert_reasons_true
 
 LEASE_S = 15
 TROUBLE_S = 240.0  # for so long the nemesis is at work
@@ -100,6 +101,7 @@ class Replica:
 
         def on_cycle(facts: object, decisions: object, took_s: float) -> None:
             check_invariants(scheduler)
+            assert_reasons_true(scheduler)
 
         self.loop = loop = Loop(scheduler, ready=ready, runtime=runtime, on_cycle=on_cycle)
         self.story.nodes.listeners[loop] = loop.put

@@ -1,0 +1,120 @@
+"""Plain counts of a gang's pods and of what a node has, for reason_checker.py: without the scheduler's code for them."""
+
+import re
+from fractions import Fraction
+
+from central.model import wording
+from central.model.facts import PodSpec
+from central.model.selectors import CORDON, meets, tolerates
+from central.scheduler.filters import gpu_model, node_filters
+from central.scheduler.inventory.cluster_node import ClusterNode
+from central.scheduler.inventory.pods import Pod
+from central.scheduler.state.gangs import Gang
+from protos.names import GPU, GPU_SHARE, MIG
+
+UNITS = {"Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+
+
+def waiting(gang: Gang) -> list[Pod]:
+    return [pod for pod in gang.members.values() if pod.waiting and not pod.bind_error]
+
+
+def subgroups(gang: Gang) -> dict[tuple[str, ...], list[Pod]]:
+    """The pods that wait or run by the name of the first policy that takes them, and its labels."""
+    found: dict[tuple[str, ...], list[Pod]] = {}
+    for pod in gang.members.values():
+        if pod.seen.deleting or not (pod.node or pod.waiting):
+            continue
+        labels = dict(pod.seen.labels)
+        for policy in gang.subgroups:
+            name = tuple(labels.get(key, "") for key in policy.keys)
+            if all(name) and all(each.matches(labels) for each in policy.labels):
+                found.setdefault((policy.name, *name), []).append(pod)
+                break
+    return found
+
+
+def refusal(spec: PodSpec, node: ClusterNode) -> str:
+    """Why the node cannot be used now, by its own state, in the order of the scheduler's sentences."""
+    seen = node.merged()
+    assert seen is not None
+    if not seen.ready:
+        return "not ready"
+    closed = seen.unschedulable or node.report_failed
+    if closed and not any(tolerates(each, CORDON) for each in spec.tolerations):
+        return "cordoned"
+    for taint in seen.taints:
+        if taint.effect != "PreferNoSchedule" and not any(
+            tolerates(each, taint) for each in spec.tolerations
+        ):
+            return f"taint {taint.key}"
+    if any(seen.labels.get(key) != value for key, value in spec.node_selector):
+        return "node selector"
+    if spec.node_terms is not None and not meets(spec.node_terms, seen):
+        return "node affinity"
+    for each in node_filters.NODE_FILTERS[4:]:  # of devices: counted, not recomputed
+        if why := each.refusal(spec, seen):
+            return why
+    return ""
+
+
+def lasting(spec: PodSpec, node: ClusterNode) -> str:
+    """Why only a change of the node's labels or taints would let it run such a pod."""
+    seen = node.merged()
+    assert seen is not None
+    for taint in seen.taints:
+        tolerated = any(tolerates(each, taint) for each in spec.tolerations)
+        passing = taint.key.startswith("node.kubernetes.io/")
+        if taint.effect != "PreferNoSchedule" and not tolerated and not passing:
+            return f"taint {taint.key}"
+    if any(seen.labels.get(key) != value for key, value in spec.node_selector):
+        return "node selector"
+    if spec.node_terms is not None and not meets(spec.node_terms, seen):
+        return "node affinity"
+    why = gpu_model.mismatch(spec, seen)
+    return why if why != "GPU model unknown" else ""
+
+
+def most(node: ClusterNode, name: str) -> int:
+    """What the node can offer at most."""
+    most = node.allocatable().get(name, 0)
+    if name == GPU and node.report is not None:
+        most = max(most, sum(not gpu.mig for gpu in node.report.topology.gpus))
+    return most
+
+
+def when_empty(spec: PodSpec, node: ClusterNode) -> int:
+    return min(most(node, name) // asked for name, asked in spec.requests if asked)
+
+
+def resource(words: str) -> str:
+    names = {"GPUs": GPU, "RDMA handles": "hca_handle", "RDMA objects": "hca_object"}
+    return (
+        MIG + words.removesuffix(" slices")
+        if words.endswith(" slices")
+        else names.get(words, words)
+    )
+
+
+def gpus(spec: PodSpec) -> Fraction:
+    """Whole GPUs, hundredths of one, and slices by their sevenths."""
+    worth = Fraction(spec.request(GPU)) + Fraction(spec.request(GPU_SHARE), 100)
+    for name, amount in spec.requests:
+        if sevenths := re.match(re.escape(MIG) + r"(\d)g\.", name):
+            worth += amount * Fraction(int(sevenths[1]), 7)
+    return worth
+
+
+def said(name: str, value: int | Fraction) -> str:
+    """As a reason says it: GPUs to a hundredth."""
+    if name == GPU:
+        return f"{float(value):.2f}".rstrip("0").rstrip(".")
+    return wording.amount(name, int(value))
+
+
+def amount(name: str, words: str) -> int:
+    if name == "cpu":
+        return round(float(words) * 1000)
+    if words[-2:] in UNITS:
+        return round(float(words[:-2]) * UNITS[words[-2:]])
+    return int(words)
