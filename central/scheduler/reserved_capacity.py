@@ -199,7 +199,7 @@ class ReservedCapacity:
 
     def on_growth_refused(self, gang: Gang, request: PlacementRequest) -> list[Evict]:
         """Preempts for one more member of a gang that has its minimum, if it may. Nothing is reserved or moved for
-        it otherwise."""
+        it otherwise. A queue has one such claim at a time: what its victims free beyond the claim is used first."""
         own = self._reservations.get(gang.key)
         if own is not None and (own.moved is not None or self._awaits_victims(own, request)):
             return []
@@ -207,6 +207,20 @@ class ReservedCapacity:
         if evictions is None:
             self.release(gang)
         return evictions or []
+
+    def _may_grow(self, gang: Gang) -> bool:
+        """Whether it may claim for a member above its minimum now."""
+        if self._scheduler.elastic.manages(gang):
+            return False
+        if any(self._grows_beside(held, gang) for held in self._reservations.values()):
+            self._pending.preemption_retry_at.add(self._now + PREEMPTION_RETRY_S)
+            return False
+        return True
+
+    def _grows_beside(self, held: Reservation, gang: Gang) -> bool:
+        """Whether another gang of the queue awaits victims for a member above its minimum."""
+        other, claims = held.gang, held.by_eviction and held.moved is None
+        return claims and other is not gang and other.queue == gang.queue and not other.missing()
 
     def _awaits_victims(self, own: Reservation, request: PlacementRequest) -> bool:
         return own.by_eviction and own.gang.key not in self._broken and own.request == request
@@ -339,11 +353,12 @@ class ReservedCapacity:
         alternatives), and reserves what they free for the gang. None: there are no such victims."""
         key = gang.key
         tenant = quota.tenant(self._scheduler.queues, gang)
-        searched = (gang.queue, gang.priority, request, growth, *tenant)
+        alike = request.groups if growth and _is_anywhere(request) else request
+        searched = (gang.queue, gang.priority, alike, growth, *tenant)
         preempts = gang.priority > self._pending.lowest_priority or self._scheduler.queues.enabled
         if not preempts and (growth or not self._state.any_movable):
             return None
-        if growth and self._scheduler.elastic.manages(gang):
+        if growth and not self._may_grow(gang):
             return None
         if not all(pod.seen.preempts for pod in gang.counts.waiting):
             return None
@@ -470,6 +485,11 @@ def remarks(
         clauses.append(f"excluding volumes reserved for {_names(volumes)}")
     clauses.append(gang.preemption.blocked_by)
     return "".join(f"; {clause}" for clause in clauses if clause)
+
+
+def _is_anywhere(request: PlacementRequest) -> bool:
+    """Whether it does not matter where the gang's other members are."""
+    return not (request.required or request.subgroups or request.roles)
 
 
 def _names(held: Iterable[Reservation]) -> str:
