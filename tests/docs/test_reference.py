@@ -1,6 +1,7 @@
 """The reference pages say what the code says."""
 
 import pytest
+import yaml
 
 from tests.docs import reference
 from tests.manifests import chart_files
@@ -29,3 +30,10 @@ def test_the_charts_copies_are_as_their_sources() -> None:
 
 def test_the_charts_schema_is_of_its_values_and_knows_every_flag() -> None:
     assert chart_files.SCHEMA.read_text() == chart_files.schema(), "write it again: make reference"
+
+
+def test_the_chart_has_the_components_of_the_kustomization() -> None:
+    """Their contents are compared by tests/manifests/test_chart_rendered.py, with Helm."""
+    values = yaml.safe_load((chart_files.CHART / "values.yaml").read_text())["components"]
+    assert set(values) == set(map(chart_files.in_values, chart_files.COMPONENTS))
+    assert not any(each["enabled"] for each in values.values())

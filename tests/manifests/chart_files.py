@@ -43,6 +43,7 @@ COMMANDS = {  # a path in values.yaml, and the command whose flags belong there
 }
 # Objects of the Kubernetes API, which the API server checks.
 OF_KUBERNETES = {"resources", "affinity", "updateStrategy", "nodeSelector"}
+COMPONENTS = sorted(path.name for path in (FOLDER / "components").iterdir())
 MORE: dict[str, dict[str, Any]] = {
     "pullPolicy": {"enum": ["Always", "IfNotPresent", "Never"]},
     "digest": {"pattern": "^(sha256:[0-9a-f]{64})?$"},
@@ -100,3 +101,11 @@ def write() -> None:
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(source.read_bytes())
     SCHEMA.write_text(schema())
+
+
+def in_values(component: str) -> str:
+    """The name of a component's folder as a key: gpu-operator is gpuOperator."""
+    if component == "before-1.25":
+        return "before125"
+    first, *others = component.split("-")
+    return first + "".join(each.capitalize() for each in others)

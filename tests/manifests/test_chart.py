@@ -13,19 +13,10 @@ from central.cli import main
 from central.server import settings
 from tests.manifests import chart_files
 from tests.manifests.chart_files import CHART, FILES
-from tests.manifests.manifests import FOLDER, ROOT, pod_spec
+from tests.manifests.manifests import ROOT, pod_spec
 
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 TEMPLATES = {path.name: path.read_text() for path in (CHART / "templates").iterdir()}
-COMPONENTS = sorted(path.name for path in (FOLDER / "components").iterdir())
-
-
-def in_values(component: str) -> str:
-    """The name of a component's folder as a key: gpu-operator is gpuOperator."""
-    if component == "before-1.25":
-        return "before125"
-    first, *others = component.split("-")
-    return first + "".join(each.capitalize() for each in others)
 
 
 def arguments(flags: dict[str, Any]) -> list[str]:
@@ -51,15 +42,6 @@ def test_the_version_is_the_projects() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     assert (chart["version"], chart["appVersion"]) == (version, version)
-
-
-@pytest.mark.parametrize("name", COMPONENTS)
-def test_every_component_is_a_value(name: str) -> None:
-    assert VALUES["components"][in_values(name)]["enabled"] is False
-
-
-def test_there_is_no_component_of_the_chart_alone() -> None:
-    assert set(VALUES["components"]) == {in_values(name) for name in COMPONENTS}
 
 
 WORKLOADS = [

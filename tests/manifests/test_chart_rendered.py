@@ -7,8 +7,7 @@ import pytest
 import yaml
 
 from tests.manifests import helm_program
-from tests.manifests.chart_files import CHART, COMMANDS, flags
-from tests.manifests.test_chart import COMPONENTS, in_values
+from tests.manifests.chart_files import CHART, COMMANDS, COMPONENTS, flags, in_values
 from tests.manifests.test_components import objects
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(helm_program.BUILD_S)]
@@ -168,6 +167,15 @@ def test_placement_and_metadata_reach_the_pods(tmp_path: Path) -> None:
     assert found["Deployment", NAMESPACE, "lockstep-central"]["spec"]["replicas"] == 3
     agent = found["DaemonSet", NAMESPACE, "lockstep-agent"]["spec"]["template"]["spec"]
     assert agent["runtimeClassName"] == "nvidia"
+
+
+def test_checks_without_copies_need_no_cuda(tmp_path: Path) -> None:
+    found = rendered(tmp_path, {"components": {"preflight": {"enabled": True, "depth": "links"}}})
+    agent = found["DaemonSet", NAMESPACE, "lockstep-agent"]["spec"]["template"]["spec"]
+    [container] = agent["containers"]
+    assert "--preflight=links" in container["args"]
+    assert {"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "utility"} in container["env"]
+    assert container["resources"]["limits"]["memory"] == "512Mi"
 
 
 def test_a_kubelet_elsewhere(tmp_path: Path) -> None:

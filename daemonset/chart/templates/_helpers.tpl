@@ -30,6 +30,7 @@
 {{- if .imex.enabled }}{{ $_ := set $made "imex-channel" .imex.channel }}{{ end }}
 {{- if .mps.enabled }}{{ $_ := set $made "sharing-dir" (get .mps.flags "sharing-dir") }}{{ end }}
 {{- if .pcieTree.enabled }}{{ $_ := set $made "pcie-tree" "/etc/lockstep/pcie-tree" }}{{ end }}
+{{- if .preflight.enabled }}{{ $_ := set $made "preflight" .preflight.depth }}{{ end }}
 {{- if .rdma.enabled }}
 {{- $_ := set $made "cgroup-root" "/host-cgroup" }}
 {{- $_ := set $made "rdma-hca-handles" .rdma.handles }}
