@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
 async def _serve(args: argparse.Namespace) -> int:
     token = _token(args.token_file)
     tls = _tls(args.tls_dir)
-    state = StoredState(args.job, _rules(args))
+    state = StoredState(args.job, _rules(args), args.task_failed_most)
     kept: StateStore = (
         FileStore(args.store.removeprefix("file:")) if args.store != "none" else NoStore()
     )

@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Callable
 
+from central.controllers.training.stored_state import FAILED_MOST
 from central.model import limits
 from central.server import argtypes
 from central.server.argtypes import add_flag as flag
@@ -21,6 +22,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     flag(parser, "--tls-dir DIR", about, default="")
     about = "file:PATH (SQLite), or none: lost with the process"
     flag(parser, "--store STORE", about, type=store, default="none")
+    about = "the Job fails when more than this part of a queue's tasks is set aside in an epoch; 1: never"
+    flag(parser, "--task-failed-most PART", about, type=_part, default=FAILED_MOST)
     about = "folder with the scheduler's address and ca.crt: sizes come from there; none: there is no scheduler"
     flag(parser, "--scheduler-dir DIR", about, default="")
     about = "file with the token for the scheduler, which is bound to this pod"
@@ -65,6 +68,16 @@ def _number(least: int, most: int) -> Callable[[str], int]:
         return int(text)
 
     return typed
+
+
+def _part(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = -1.0
+    if not 0 <= found <= 1:
+        raise argparse.ArgumentTypeError(f'"{text}" is not a number from 0 to 1')
+    return found
 
 
 def store(text: str) -> str:

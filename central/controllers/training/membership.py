@@ -64,6 +64,7 @@ class Membership:
     proposal: Generation | None = None
     plan: SizePlan | None = None
     over: str = ""  # why the Job is over; empty: it is not
+    failed: bool = False  # it is over because its work cannot be done
     roster: Roster = field(default_factory=Roster)
     version: int = 0  # grows with each change that members must learn of, or that must be stored
     _below_since: float | None = None
@@ -72,8 +73,8 @@ class Membership:
 
     @property
     def is_done(self) -> bool:
-        """The Job is over, and no members are missing."""
-        return bool(self.over) and self._below_since is None
+        """The Job is over, it has not failed, and no members are missing."""
+        return bool(self.over) and not self.failed and self._below_since is None
 
     @property
     def newest(self) -> Generation | None:
@@ -438,6 +439,12 @@ class Membership:
 
     def _is_below(self, now: float) -> bool:
         return len(self._target(now)) < self._least()
+
+    def fail(self, reason: str) -> None:
+        """The Job's work cannot be done."""
+        if not self.over:
+            self.failed = True
+            self._end(reason)
 
     def _end(self, reason: str) -> None:
         self.over = reason

@@ -17,14 +17,19 @@ SCHEMA = 1
 _META, _MEMBERS, _CHECKPOINTS = "meta", "membership", "checkpoints"
 
 
+FAILED_MOST = 0.01  # of the tasks of a queue
+
+
 class UnreadableState(Exception):
     """The stored state cannot be used, with the reason as a sentence."""
 
 
 class StoredState:
-    """run: how often a coordinator was started with this state."""
+    """run: how often a coordinator was started with this state. failed_most: the part of a queue's tasks that may be
+    set aside in an epoch; with more the Job fails."""
 
-    def __init__(self, job: str, rules: MembershipRules) -> None:
+    def __init__(self, job: str, rules: MembershipRules, failed_most: float = FAILED_MOST) -> None:
+        self._failed_most = failed_most
         self.job = job
         self.run = 0
         self.membership = Membership(rules)
@@ -37,6 +42,8 @@ class StoredState:
         members = self.membership
         at = members.advance(now)
         expiry = self.tasks.advance(now, members.present())
+        if why := self.tasks.too_many_set_aside(self._failed_most):
+            members.fail(why)
         if members.live is not None:
             self.checkpoints.drop_older(members.live.number)
         return at if expiry is None else min(at, expiry)

@@ -67,14 +67,17 @@ class Tasks:
         times = [one for queue in self.queues.values() if (one := queue.next_time()) is not None]
         return min(times, default=None)
 
-    def most_set_aside(self) -> tuple[str, float, Sequence[tuple[int, str]]]:
-        """The queue with the greatest part of its tasks set aside, that part, and these tasks."""
-        found: tuple[str, float, Sequence[tuple[int, str]]] = ("", 0.0, ())
+    def too_many_set_aside(self, most: float) -> str:
+        """A sentence on a queue of which more than this part is set aside in its epoch; empty: there is none."""
         for name, queue in self.queues.items():
-            part = len(queue.set_aside) / max(1, queue.source.total)
-            if part > found[1]:
-                found = (name, part, sorted(queue.set_aside.items()))
-        return found
+            count, total = len(queue.set_aside), queue.source.total
+            if count > most * total:
+                task, why = min(queue.set_aside.items())
+                return (
+                    f"queue {name}: {count} of {total} tasks were set aside, more than {most:.2%}; "
+                    f"the first is {queue.source.name(task)}: {why[:200]}"
+                )
+        return ""
 
     def token(self) -> Json:
         """Of the queues that are tied to checkpoints."""

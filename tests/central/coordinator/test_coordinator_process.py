@@ -146,3 +146,21 @@ def test_wrong_options_are_one_sentence(
     assert done.returncode == 2
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_it_fails_when_too_many_tasks_are_set_aside(tmp_path: Path) -> None:
+    with CoordinatorProcess(tmp_path, most="1", linger="0", task_failed_most="0.1") as server:
+        member = MemberClient(server, 0)
+        all_live([member])
+        body = {"queue": "q", "failures": 0, "range": {"records": 10, "size": 1}}
+        member.http.ok("/v1/queue", body)
+        for _ in range(2):
+            leased = {**member.me, "queue": "q", "epoch": 0, "most": 1}
+            (task,) = member.http.ok("/v1/lease", leased)["tasks"]
+            assert not member.generation()["over"], "one of ten is allowed"
+            who = {**member.me, "queue": "q", "epoch": 0, "task": task["task"]}
+            failed = {**who, "attempt": task["attempt"], "why": "a torn file"}
+            member.http.ok("/v1/failed", failed)
+        assert server.process.wait(30) == 1
+        assert "queue q: 2 of 10 tasks were set aside, more than 10.00%" in server.log()
+        assert "a torn file" in server.log()
