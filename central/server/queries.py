@@ -1,9 +1,10 @@
 """Answers users' queries from the cluster state: the view of a node, and why a gang is pending. The loop
 runs each query between two cycles, so every answer is consistent."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from math import inf
+from operator import itemgetter
 from typing import Protocol
 
 from central.model import wording
@@ -29,12 +30,13 @@ from central.server.grpc.query_service import (
     NodeView,
     PodView,
 )
+from central.server.stats.sliced_question import SlicedQuestion
 from protos.names import GPU
 from protos.topology import RdmaLimit, RdmaUse, mask_of
 
 
 class AskableLoop(Protocol):
-    def ask(self, question: Callable[[Scheduler], Answer]) -> Answer: ...
+    def ask(self, question: Callable[[Scheduler], Answer], timeout_s: float = ...) -> Answer: ...
 
 
 class ClusterQueries:
@@ -55,7 +57,13 @@ class ClusterQueries:
         return self._loop.ask(ask)
 
     def node_views(self, node: str) -> Sequence[NodeView]:
-        return self._loop.ask(lambda scheduler: node_views(scheduler, node))
+        if node:
+            return self._loop.ask(lambda scheduler: node_views(scheduler, node))
+        question = SlicedQuestion(_every_node)  # 0.2 s for 5,000 nodes, which no cycle waits for
+        while not self._loop.ask(question):
+            pass
+        views: list[NodeView] = question.answer
+        return views
 
     def explain(self, namespace: str, name: str) -> Explanation | None:
         return self._loop.ask(lambda scheduler: explain(scheduler, namespace, name))
@@ -69,6 +77,15 @@ def node_views(scheduler: Scheduler, name: str = "") -> list[NodeView]:
         for n in names
         if n in scheduler.state.snapshot.columns.row
     ]
+
+
+def _every_node(scheduler: Scheduler) -> Generator[None, None, list[NodeView]]:
+    """By name. Yields between two nodes; one that is gone by then is left out."""
+    views: list[NodeView] = []
+    for name in sorted(scheduler.state.snapshot.columns.row):
+        views += node_views(scheduler, name)
+        yield
+    return views
 
 
 def _contained_node_view(scheduler: Scheduler, node: ClusterNode) -> NodeView:
@@ -245,7 +262,7 @@ def _explanation(scheduler: Scheduler, gang: Gang) -> Explanation:
         _queue(scheduler, gang),
         gang_status.closeness(scheduler.state, gang) if placed else "",
         tuple(use for pod in members for use in _cards(scheduler, pod)),
-        frozenset(namespace for namespace, *_ in scheduler.state.gangs),
+        frozenset(map(itemgetter(0), scheduler.state.gangs)),
         gang.owner,
         place,
         pending,
@@ -256,12 +273,11 @@ def _explanation(scheduler: Scheduler, gang: Gang) -> Explanation:
 
 def _place(scheduler: Scheduler, gang: Gang) -> tuple[int, int]:
     """Its place among the pending gangs of its queue, from 1, and their number. 0: it does not wait."""
-    state = scheduler.state
-    if gang.key not in state.pending.waiting:
+    waiting, queue = scheduler.state.pending.waiting, gang.queue
+    if gang.key not in waiting:
         return 0, 0
-    waiting = [each for key in state.pending.waiting if (each := state.gangs.get(key)) is not None]
-    same = [each.attempt.rank for each in waiting if each.queue == gang.queue]
-    return 1 + sum(rank < gang.attempt.rank for rank in same), len(same)
+    ranks = [each.attempt.rank for each in waiting.values() if each.queue == queue]
+    return 1 + sum(rank < gang.attempt.rank for rank in ranks), len(ranks)
 
 
 def _queue(scheduler: Scheduler, gang: Gang) -> str:

@@ -1,11 +1,14 @@
 """Answers to users' queries."""
 
+from collections.abc import Callable
+from typing import Any
+
 from central.controllers.composite import new_scheduler
-from central.model.facts import Fact, NodeSilent, QueueSeen
+from central.model.facts import Fact, NodeGone, NodeSilent, QueueSeen
 from central.scheduler.cycle import schedule_once
 from central.scheduler.scheduler import Scheduler
 from central.server.grpc.query_service import HeldSlice
-from central.server.queries import explain, node_views
+from central.server.queries import ClusterQueries, _every_node, explain, node_views
 from tests.central import factories
 
 
@@ -114,3 +117,42 @@ def test_slices_and_who_holds_them() -> None:
     found = explain(made, "ns", "p")
     assert found is not None
     assert found.pods[0].slices == (HeldSlice("MIG-1", "1g.5gb", 2),)
+
+
+def test_every_node_is_viewed_in_slices() -> None:
+    """Between two of them the loop may run a cycle, in which a node goes."""
+    made = scheduler()
+    steps = _every_node(made)
+    next(steps)
+    schedule_once(made, [NodeGone("c")], 1.0)
+    views = None
+    while views is None:
+        try:
+            next(steps)
+        except StopIteration as end:
+            views = end.value
+    assert [view.name for view in views] == ["a", "b"]
+    asked: list[object] = []
+
+    class Counting:
+        def ask(self, question: Callable[[Scheduler], Any], timeout_s: float = 0.0) -> Any:
+            asked.append(question)
+            return question(made)
+
+    queries = ClusterQueries(Counting())
+    assert [view.name for view in queries.node_views("")] == ["a", "b"]
+    assert [view.name for view in queries.node_views("b")] == ["b"]
+
+
+def test_the_place_in_the_queue() -> None:
+    made = scheduler()
+    later: list[Fact] = [
+        factories.gang("later", 3),
+        *(factories.pod(f"later-{at}", 8, "later") for at in range(3)),
+    ]
+    schedule_once(made, later, 1.0)
+    found = {name: explain(made, "ns", name) for name in ("big", "later", "run")}
+    standing = {
+        name: (each.place, each.pending) for name, each in found.items() if each is not None
+    }
+    assert standing == {"big": (1, 2), "later": (2, 2), "run": (0, 0)}
