@@ -13,6 +13,7 @@ from central.model.timestamps import duration, stamp
 
 COUNTS_S = 1.0  # minimum interval between writes of changed counts
 WORDS_S = 5.0  # the same for a message that changes only in wording
+UNSHOWN_S = 60.0  # after which a status that the watch does not show is written again
 _WORDS = ("reason", "message")
 
 
@@ -98,7 +99,12 @@ def should_write(
 ) -> tuple[bool, float | None]:
     """Whether to write it now; otherwise when, if at all."""
     if found == job.written:
-        return False, None
+        if _is_shown(job):
+            return False, None
+        again_at = (
+            job.wrote_at + UNSHOWN_S
+        )  # a restored etcd may never show what was written before
+        return now >= again_at, again_at
     if not isinstance(job.written, dict):
         return not (job.status.phase in FINISHED and _is_told(job.seen.status, counts)), None
     if job.status_due_at is None:
@@ -111,6 +117,12 @@ def _apart(before: ReadOnlyJson, after: ReadOnlyJson) -> float:
     """A sentence where there was none is news as counts are."""
     only_words = before["state"]["message"] and _only_words(before, after)
     return WORDS_S if only_words else COUNTS_S
+
+
+def _is_shown(job: Job) -> bool:
+    """Whether the API shows the state that was written."""
+    seen, own = job.seen.status, job.status
+    return (seen.phase, seen.version) == (own.phase, own.version)
 
 
 def _is_told(status: JobStatus, counts: PodTally) -> bool:
