@@ -7,8 +7,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from central.kube.decode.fields import FieldError
 from central.kube.decode.gang_rules import GangRule, read_declarations
 from central.kube.decode.kubernetes_version import KubernetesVersion, UnknownVersion, typed_version
@@ -160,6 +158,8 @@ def kubernetes_version(text: str) -> KubernetesVersion:
 
 def gang_rules(path: str) -> tuple[GangRule, ...]:
     """Of the file. Its errors name the file and the field."""
+    import yaml  # commands without the flag start without it
+
     try:
         with Path(path).open("rb") as file:
             content = file.read(RULES_BYTES + 1)
