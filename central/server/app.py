@@ -105,7 +105,6 @@ def run(settings: Settings) -> int:
         metrics.watch_loop(loop)
         metrics.watch_queues(surveyor, QueueMetrics(counters, labels))
         _on_signals(stopping, loop.stop)
-        _refuse_beside_volcano(settings, client, stopping)
         credentials = _first_credentials(settings, client, stopping)
         if credentials is None:
             return 0
@@ -119,6 +118,7 @@ def run(settings: Settings) -> int:
         agents, plans = services.agents, services.plans
         server = _serve_grpc(settings, client, credentials, services, stack)
         metrics.watch_connections(server.front)
+        _refuse_beside_volcano(settings, client, stopping)
         version = settings.kubernetes_version or _served_version(client, stopping)
         if version is None:
             return 0

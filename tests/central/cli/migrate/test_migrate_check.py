@@ -207,21 +207,18 @@ def test_an_unknown_source(lockstep: Lockstep) -> None:
 
 
 @pytest.mark.usefixtures("volcano_system")
-@pytest.mark.parametrize("allowed", [False, True])
 def test_the_scheduler_does_not_start_beside_volcano(
-    api: StandaloneApi, put: Put, tmp_path: Path, allowed: bool
+    api: StandaloneApi, put: Put, tmp_path: Path
 ) -> None:
-    """With --beside-volcano it goes on, here until it cannot listen."""
     put("/api/v1/namespaces", {"metadata": {"name": "lockstep-system"}})
     meta = {"name": "volcano-scheduler-5b", "labels": {"app": "volcano-scheduler"}}
     spec = {"serviceAccountName": "volcano-scheduler", "containers": [{"name": "c", "image": "i"}]}
     put("/api/v1/namespaces/volcano-system/pods", {"metadata": meta, "spec": spec})
     kubeconfig = api.write_kubeconfig(tmp_path / "other-kubeconfig")
     command = [sys.executable, "-m", "central", "central", "--kubeconfig", str(kubeconfig)]
-    command += ["--listen", "192.0.2.1:9443", *(["--beside-volcano"] if allowed else [])]
+    command += ["--listen", "127.0.0.1:0"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT)
     assert done.returncode
     named = "Volcano runs on this cluster (volcano-system/volcano-scheduler-5b)"
     assert named in done.stderr
-    assert ("or start with --beside-volcano" in done.stderr) is not allowed
-    assert ("192.0.2.1" in done.stderr) is allowed
+    assert "or start with --beside-volcano" in done.stderr
