@@ -40,7 +40,7 @@ from central.model.facts import (
 )
 from central.model.volumes import StorageFact
 from central.scheduler.scheduler import Scheduler
-from central.scheduler.state import handlers
+from central.scheduler.state import gang_members, handlers, reclassification
 from central.scheduler.status import hypernode_status, queue_status
 
 Handler = Callable[[Scheduler, Any], None]
@@ -51,7 +51,7 @@ def apply(scheduler: Scheduler, fact: Fact) -> None:
 
 
 def _namespace(scheduler: Scheduler, fact: NamespaceSeen | NamespaceGone) -> None:
-    handlers.namespace_changed(scheduler.state, fact)
+    reclassification.namespace_changed(scheduler.state, fact)
     _queue_rule(scheduler, fact)
 
 
@@ -87,8 +87,10 @@ HANDLERS: dict[type, Handler] = {
     NodeReported: lambda scheduler, fact: handlers.apply_report(scheduler.state, fact),
     NodeSilent: lambda scheduler, fact: handlers.node_silent(scheduler.state, fact),
     GangSeen: lambda scheduler, fact: handlers.update_group(scheduler.state, fact),
-    GangGone: lambda scheduler, fact: handlers.delete_group(scheduler.state, fact),
-    **dict.fromkeys(get_args(StorageFact), lambda s, fact: handlers.storage_changed(s.state, fact)),
+    GangGone: lambda scheduler, fact: gang_members.delete_group(scheduler.state, fact),
+    **dict.fromkeys(
+        get_args(StorageFact), lambda s, fact: reclassification.storage_changed(s.state, fact)
+    ),
     **dict.fromkeys((NamespaceSeen, NamespaceGone), _namespace),
     **dict.fromkeys((QueueSeen, QueueGone, PrioritySeen, PriorityGone), _queue_rule),
     **dict.fromkeys((BudgetSeen, BudgetGone), _budget),

@@ -14,7 +14,7 @@ from central.scheduler.inventory.domains import Annotations
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.snapshot.draft import Assignment, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
-from central.scheduler.state import handlers
+from central.scheduler.state import handlers, reclassification
 from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang
 from protos.closest import closest
@@ -40,7 +40,7 @@ def binds(
             domains += [annotations(row)] * count
     ordered = _in_order_of(pods, assignments)
     handlers.assume(state, gang, ordered, nodes, gpus)
-    handlers.on_assigned(state, ordered)
+    reclassification.on_assigned(state, ordered)
     seen = [pod.seen for pod in ordered]
     unbound = state.podclasses.storage.unbound
     claims = [unbound(pod) if pod.claims else () for pod in seen]

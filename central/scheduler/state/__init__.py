@@ -1,1 +1,2 @@
-"""What the scheduler knows of the cluster, and the handlers that change it (on_*.py), by kind of fact."""
+"""What the scheduler knows of the cluster, and what facts change in it: handlers.py for pods, nodes and gangs, with
+gang_members.py and reclassification.py below."""

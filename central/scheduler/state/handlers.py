@@ -1,4 +1,4 @@
-"""Facts about pods, their controllers, gangs, nodes, classes and volumes, applied to the state.
+"""Facts about pods, their controllers, gangs and nodes, applied to the state.
 
 One pod fact may change all of these together: the pod's node and devices, what the node is charged,
 its gang's counts, and the class by which placement decides."""
@@ -8,10 +8,7 @@ from collections.abc import Sequence
 from central.model.facts import (
     BindFailed,
     EvictDone,
-    GangGone,
     GangSeen,
-    NamespaceGone,
-    NamespaceSeen,
     NodeReported,
     NodeSeen,
     NodeSilent,
@@ -19,7 +16,6 @@ from central.model.facts import (
     PodSeen,
     PodSpec,
 )
-from central.model.volumes import AttachLimits, StorageFact, Volumes, VolumeSeen
 from central.scheduler.inventory.cluster_node import ClusterNode
 from central.scheduler.inventory.pods import (
     BIND_FAILED,
@@ -33,8 +29,9 @@ from central.scheduler.inventory.pods import (
     Pod,
     transition,
 )
+from central.scheduler.state import gang_members, reclassification
 from central.scheduler.state.cluster_state import ClusterState
-from central.scheduler.state.gangs import Gang, GangKey
+from central.scheduler.state.gangs import Gang
 from protos.names import GPU, GPU_SHARE
 
 # --- pods and their controllers ----------------------------------------------
@@ -77,19 +74,19 @@ def update_pod(state: ClusterState, fact: PodSeen) -> None:
     if pod is None:
         pod = state.pods[fact.uid] = Pod(fact, fact.spec)
         state.snapshot.mix.observe(fact.spec)
-        classify(state, pod, None)
-        join_gang(state, pod, first_sight=True)
+        reclassification.classify(state, pod, None)
+        gang_members.join(state, pod, first_sight=True)
     elif pod.seen == fact:
         return  # its status changed in fields that the scheduler does not read
     else:
         rejoin = fact.gang_key != pod.seen.gang_key
         if rejoin:
-            leave_gang(state, pod)
+            gang_members.leave(state, pod)
         before, pod.seen = pod.seen, fact
         stale = before
-        classify(state, pod, before)
+        reclassification.classify(state, pod, before)
         if rejoin:
-            join_gang(state, pod, first_sight=False)
+            gang_members.join(state, pod, first_sight=False)
     if fact.phase == "Running" and pod.since is None:
         pod.since = state.now
     if fact.node and pod.life.stage != BOUND:
@@ -105,7 +102,7 @@ def update_pod(state: ClusterState, fact: PodSeen) -> None:
         pod.advance(DEVICES_UNKNOWN)
         reconcile_gpus(state, state.nodes[pod.node])
     if stale is not None and stale.spec != fact.spec:
-        drop_rules(state, stale)
+        reclassification.drop_rules(state, stale)
 
 
 def _devices(spec: PodSpec) -> tuple[int, int]:
@@ -124,10 +121,10 @@ def delete_pod(state: ClusterState, uid: str) -> None:
     if pod.node:
         node_of(state, pod.node).reported.forget(name)
     move_pod(state, pod, "")
-    on_unassigned(state, pod)
-    index_pod(state, None, pod.seen)
-    drop_rules(state, pod.seen)
-    leave_gang(state, pod)
+    reclassification.on_unassigned(state, pod)
+    reclassification.index_pod(state, None, pod.seen)
+    reclassification.drop_rules(state, pod.seen)
+    gang_members.leave(state, pod)
     if state.uids.get(name) == uid:
         del state.uids[name]
 
@@ -138,7 +135,7 @@ def bind_failed(state: ClusterState, fact: BindFailed) -> None:
         return  # the pod is gone, or the watch has shown its node since
     pod.advance(BIND_FAILED, fact.why if fact.final else "")
     move_pod(state, pod, "")
-    on_unassigned(state, pod)
+    reclassification.on_unassigned(state, pod)
     gang = state.gang_of(pod)
     if gang is not None:
         gang.attempt.bind_failures += 1
@@ -164,7 +161,7 @@ def evict_done(state: ClusterState, fact: EvictDone) -> None:
         refusals = min(refusals + 1, 10)
     pod.evict_backoff = EvictionBackoff(refusals, not_before)
     state.pending.preemption_retry_at.add(not_before)
-    member_changed(state, pod)
+    gang_members.member_changed(state, pod)
 
 
 # --- nodes, from the API server and from agents -------------------------------
@@ -185,7 +182,7 @@ def update_node(state: ClusterState, fact: NodeSeen) -> None:
     if before is None:
         for pod in node.pods.values():
             charge(state, pod)
-            _touch(state, pod)
+            gang_members.touch(state, pod)
         reconcile_gpus(state, node)
 
 
@@ -195,7 +192,7 @@ def delete_node(state: ClusterState, name: str) -> None:
         return
     for pod in node.pods.values():
         refund(state, pod)
-        _touch(state, pod)
+        gang_members.touch(state, pod)
     node.seen = None
     node.drop_report()
     state.unschedulable_nodes.discard(name)
@@ -258,7 +255,7 @@ def _update_health(state: ClusterState, node: ClusterNode) -> None:
         state.unhealthy_nodes.discard(node.name)
     if unhealthy or was_unhealthy:
         for pod in node.pods.values():
-            member_changed(state, pod)
+            gang_members.member_changed(state, pod)
 
 
 # --- the node of a pod, and what it is charged there -------------------------
@@ -287,7 +284,7 @@ def move_pod(state: ClusterState, pod: Pod, where: str, gpus: int = 0) -> None:
         reconcile_gpus(
             state, node_of(state, where)
         )  # its agent reported the pod before the API server did
-    member_changed(state, pod)
+    gang_members.member_changed(state, pod)
 
 
 def charge(state: ClusterState, pod: Pod) -> None:
@@ -390,183 +387,15 @@ def assume(
     state.pending.changed(gang)
 
 
-# --- the gang of a pod -------------------------------------------------------
+# --- gangs ---------------------------------------------------------------------
 
 
 def update_group(state: ClusterState, fact: GangSeen) -> None:
     if fact.each_replica:
         state.owners.replicated.objects[fact.namespace, fact.name] = fact
-        _update_replicas(state, fact.namespace, fact.name)
+        gang_members.update_replicas(state, fact.namespace, fact.name)
     else:
-        _get_or_create_gang(state, (fact.namespace, fact.name, True)).object = fact
+        gang_members.get_or_create(state, (fact.namespace, fact.name, True)).object = fact
     if fact.declared:
         for made in state.owners.declare(fact.namespace, fact.name):
             update_pod(state, made)
-
-
-def _update_replicas(state: ClusterState, namespace: str, name: str) -> None:
-    for key in state.owners.replicated.replicas_of(namespace, name):
-        gang = state.gangs[key]
-        gang.object = state.owners.replicated.for_replica(key)
-        state.pending.changed(gang)
-
-
-def delete_group(state: ClusterState, fact: GangGone) -> None:
-    state.owners.declared.discard((fact.namespace, fact.name))
-    if state.owners.replicated.objects.pop((fact.namespace, fact.name), None) is not None:
-        _update_replicas(state, fact.namespace, fact.name)
-    gang = state.gangs.get((fact.namespace, fact.name, True))
-    if gang is not None:
-        gang.object = None
-        state.pending.changed(gang)
-        _drop_if_empty(state, gang)
-
-
-def _get_or_create_gang(state: ClusterState, key: GangKey) -> Gang:
-    gang = state.gangs.get(key)
-    if gang is None:
-        gang = state.gangs[key] = Gang(key)
-        gang.object = state.owners.replicated.add(key)
-    state.pending.changed(gang)
-    return gang
-
-
-def join_gang(state: ClusterState, pod: Pod, *, first_sight: bool) -> None:
-    if (key := pod.seen.gang_key) is not None:
-        gang = _get_or_create_gang(state, key)
-        gang.members[pod.seen.uid] = pod
-        gang.invalidate_counts()
-        if first_sight and pod.seen.phase == "Running":
-            gang.started = True  # it ran before the scheduler started
-
-
-def leave_gang(state: ClusterState, pod: Pod) -> None:
-    gang = state.gang_of(pod)
-    if gang is not None:
-        gang.members.pop(pod.seen.uid, None)
-        gang.invalidate_counts()
-        state.pending.changed(gang)
-        _drop_if_empty(state, gang)
-
-
-def member_changed(state: ClusterState, pod: Pod) -> None:
-    gang = state.gang_of(pod)
-    if gang is not None:
-        gang.invalidate_counts()
-        state.pending.changed(gang)
-
-
-def _touch(state: ClusterState, pod: Pod) -> None:
-    """What the pod holds changed, and nothing else of its gang."""
-    gang = state.gang_of(pod)
-    if gang is not None:
-        state.pending.touch(gang)
-
-
-def _drop_if_empty(state: ClusterState, gang: Gang) -> None:
-    if not gang.members and (gang.object is None or gang.object.each_replica):
-        state.gangs.pop(gang.key, None)
-        state.owners.replicated.drop(gang.key)
-        state.pending.forget(gang)
-        state.observer.gang_forgotten(gang)
-
-
-# --- the class of a pod: its rules and volumes -------------------------------
-
-
-def classify(state: ClusterState, pod: Pod, before: PodSeen | None) -> None:
-    """Sets the pod's class, and updates the class of every pod that its affinity rules match.
-
-    before: the pod as last seen; None for a new pod."""
-    spec = pod.seen.spec
-    if before is None or before.spec != spec:
-        for uid in state.podclasses.add_rules(pod.seen):
-            reclassify(state, state.pods[uid])
-    elif pod.seen.node and not before.node and not state.podclasses.tracks(pod.seen):
-        admit_rules(state, pod)
-    pod.spec = state.podclasses.class_of(pod.seen)
-    index_pod(state, pod.seen, before)
-
-
-def drop_rules(state: ClusterState, seen: PodSeen) -> None:
-    """The pod has its rules no more, which may leave place for those of others."""
-    state.podclasses.remove_rules(seen)
-    if seen.spec.rules is None:
-        return
-    for uid in state.podclasses.refused(seen.namespace):
-        if uid in state.pods and not admit_rules(state, state.pods[uid]):
-            break
-
-
-def admit_rules(state: ClusterState, pod: Pod) -> bool:
-    matching = state.podclasses.admit(pod.seen)
-    for uid in (pod.seen.uid, *matching) if matching is not None else ():
-        reclassify(state, state.pods[uid])
-    return matching is not None
-
-
-def index_pod(state: ClusterState, seen: PodSeen | None, before: PodSeen | None) -> None:
-    for uid in state.podclasses.update_index(seen, before):
-        if uid in state.pods:
-            reclassify(state, state.pods[uid])
-
-
-def reclassify(state: ClusterState, pod: Pod) -> None:
-    """Gives the pod its present class. A placed pod keeps its node and is counted there again."""
-    pod_class = state.podclasses.class_of(pod.seen)
-    if pod_class == pod.spec:
-        return
-    pod.spec = pod_class
-    if pod.charged_spec is not None:
-        row = state.snapshot.columns.row[pod.node]
-        state.snapshot.give(row, pod.charged_spec)
-        state.snapshot.take(row, pod_class)
-        pod.charged_spec = pod_class
-    member_changed(state, pod)
-
-
-def namespace_changed(state: ClusterState, fact: NamespaceSeen | NamespaceGone) -> None:
-    labels = dict(fact.labels) if isinstance(fact, NamespaceSeen) else None
-    if state.podclasses.put_namespace(fact.name, labels):
-        for uid in state.podclasses.pods_of(fact.name):
-            reclassify(state, state.pods[uid])
-
-
-def storage_changed(state: ClusterState, fact: StorageFact) -> None:
-    for uid in state.podclasses.storage.apply(fact):
-        reclassify(state, state.pods[uid])
-    if isinstance(fact, VolumeSeen) and fact.free:
-        state.pending.capacity_freed("volume available")
-    if isinstance(fact, AttachLimits):
-        state.snapshot.pod_counts.put_limits(fact.node, dict(fact.limits))
-        state.pending.capacity_freed("volume attach limit changed")
-
-
-def on_assigned(state: ClusterState, pods: Sequence[Pod]) -> None:
-    """Plans for the claims of these pods the volumes that their placement reserved."""
-    snapshot, storage = state.snapshot, state.podclasses.storage
-    claimants: dict[tuple[int, Volumes], list[Pod]] = {}
-    for pod in pods:
-        volumes = pod.spec.volumes
-        if volumes is not None and (volumes.wants or volumes.shared):
-            claimants.setdefault((snapshot.columns.row[pod.node], volumes), []).append(pod)
-    shared: dict[str, str] = {}
-    for (row, volumes), there in claimants.items():
-        lots, common = snapshot.pod_counts.volumes.confirm(row, volumes)
-        shared |= common
-        wants = [want for want, count in volumes.wants for _ in range(count)]
-        for pod, lot in zip(there, lots, strict=False):
-            storage.plan(pod.seen, zip(wants, lot, strict=True), shared)
-    sharing = [state.pods[uid] for claim in shared for uid in storage.users(claim)]
-    freed = snapshot.freed
-    for pod in (*(pod for there in claimants.values() for pod in there), *sharing):
-        reclassify(state, pod)
-    snapshot.freed = freed  # reclassifying charges and refunds rows, but frees no capacity
-
-
-def on_unassigned(state: ClusterState, pod: Pod) -> None:
-    """The pod has no node any more: the volumes planned for its claims are available again."""
-    if pod.seen.claims:
-        for uid in state.podclasses.storage.unplan(pod.seen):
-            if uid in state.pods:
-                reclassify(state, state.pods[uid])

@@ -1,0 +1,73 @@
+"""The gangs of pods: who joins and leaves, when their counts are taken anew, and when they are forgotten."""
+
+from central.model.facts import GangGone
+from central.scheduler.inventory.pods import Pod
+from central.scheduler.state.cluster_state import ClusterState
+from central.scheduler.state.gangs import Gang, GangKey
+
+
+def get_or_create(state: ClusterState, key: GangKey) -> Gang:
+    gang = state.gangs.get(key)
+    if gang is None:
+        gang = state.gangs[key] = Gang(key)
+        gang.object = state.owners.replicated.add(key)
+    state.pending.changed(gang)
+    return gang
+
+
+def join(state: ClusterState, pod: Pod, *, first_sight: bool) -> None:
+    if (key := pod.seen.gang_key) is not None:
+        gang = get_or_create(state, key)
+        gang.members[pod.seen.uid] = pod
+        gang.invalidate_counts()
+        if first_sight and pod.seen.phase == "Running":
+            gang.started = True  # it ran before the scheduler started
+
+
+def leave(state: ClusterState, pod: Pod) -> None:
+    gang = state.gang_of(pod)
+    if gang is not None:
+        gang.members.pop(pod.seen.uid, None)
+        gang.invalidate_counts()
+        state.pending.changed(gang)
+        _drop_if_empty(state, gang)
+
+
+def member_changed(state: ClusterState, pod: Pod) -> None:
+    gang = state.gang_of(pod)
+    if gang is not None:
+        gang.invalidate_counts()
+        state.pending.changed(gang)
+
+
+def touch(state: ClusterState, pod: Pod) -> None:
+    """What the pod holds changed, and nothing else of its gang."""
+    gang = state.gang_of(pod)
+    if gang is not None:
+        state.pending.touch(gang)
+
+
+def update_replicas(state: ClusterState, namespace: str, name: str) -> None:
+    for key in state.owners.replicated.replicas_of(namespace, name):
+        gang = state.gangs[key]
+        gang.object = state.owners.replicated.for_replica(key)
+        state.pending.changed(gang)
+
+
+def delete_group(state: ClusterState, fact: GangGone) -> None:
+    state.owners.declared.discard((fact.namespace, fact.name))
+    if state.owners.replicated.objects.pop((fact.namespace, fact.name), None) is not None:
+        update_replicas(state, fact.namespace, fact.name)
+    gang = state.gangs.get((fact.namespace, fact.name, True))
+    if gang is not None:
+        gang.object = None
+        state.pending.changed(gang)
+        _drop_if_empty(state, gang)
+
+
+def _drop_if_empty(state: ClusterState, gang: Gang) -> None:
+    if not gang.members and (gang.object is None or gang.object.each_replica):
+        state.gangs.pop(gang.key, None)
+        state.owners.replicated.drop(gang.key)
+        state.pending.forget(gang)
+        state.observer.gang_forgotten(gang)

@@ -1,0 +1,108 @@
+"""The classes of pods as their rules, labels, namespaces and volumes change. A placed pod keeps its node, and is counted
+there by its new class."""
+
+from collections.abc import Sequence
+
+from central.model.facts import NamespaceGone, NamespaceSeen, PodSeen
+from central.model.volumes import AttachLimits, StorageFact, Volumes, VolumeSeen
+from central.scheduler.inventory.pods import Pod
+from central.scheduler.state import gang_members
+from central.scheduler.state.cluster_state import ClusterState
+
+
+def classify(state: ClusterState, pod: Pod, before: PodSeen | None) -> None:
+    """Sets the pod's class, and updates the class of every pod that its affinity rules match.
+
+    before: the pod as last seen; None for a new pod."""
+    spec = pod.seen.spec
+    if before is None or before.spec != spec:
+        for uid in state.podclasses.add_rules(pod.seen):
+            reclassify(state, state.pods[uid])
+    elif pod.seen.node and not before.node and not state.podclasses.tracks(pod.seen):
+        admit_rules(state, pod)
+    pod.spec = state.podclasses.class_of(pod.seen)
+    index_pod(state, pod.seen, before)
+
+
+def drop_rules(state: ClusterState, seen: PodSeen) -> None:
+    """The pod has its rules no more, which may leave place for those of others."""
+    state.podclasses.remove_rules(seen)
+    if seen.spec.rules is None:
+        return
+    for uid in state.podclasses.refused(seen.namespace):
+        if uid in state.pods and not admit_rules(state, state.pods[uid]):
+            break
+
+
+def admit_rules(state: ClusterState, pod: Pod) -> bool:
+    matching = state.podclasses.admit(pod.seen)
+    for uid in (pod.seen.uid, *matching) if matching is not None else ():
+        reclassify(state, state.pods[uid])
+    return matching is not None
+
+
+def index_pod(state: ClusterState, seen: PodSeen | None, before: PodSeen | None) -> None:
+    for uid in state.podclasses.update_index(seen, before):
+        if uid in state.pods:
+            reclassify(state, state.pods[uid])
+
+
+def reclassify(state: ClusterState, pod: Pod) -> None:
+    """Gives the pod its present class. A placed pod keeps its node and is counted there again."""
+    pod_class = state.podclasses.class_of(pod.seen)
+    if pod_class == pod.spec:
+        return
+    pod.spec = pod_class
+    if pod.charged_spec is not None:
+        row = state.snapshot.columns.row[pod.node]
+        state.snapshot.give(row, pod.charged_spec)
+        state.snapshot.take(row, pod_class)
+        pod.charged_spec = pod_class
+    gang_members.member_changed(state, pod)
+
+
+def namespace_changed(state: ClusterState, fact: NamespaceSeen | NamespaceGone) -> None:
+    labels = dict(fact.labels) if isinstance(fact, NamespaceSeen) else None
+    if state.podclasses.put_namespace(fact.name, labels):
+        for uid in state.podclasses.pods_of(fact.name):
+            reclassify(state, state.pods[uid])
+
+
+def storage_changed(state: ClusterState, fact: StorageFact) -> None:
+    for uid in state.podclasses.storage.apply(fact):
+        reclassify(state, state.pods[uid])
+    if isinstance(fact, VolumeSeen) and fact.free:
+        state.pending.capacity_freed("volume available")
+    if isinstance(fact, AttachLimits):
+        state.snapshot.pod_counts.put_limits(fact.node, dict(fact.limits))
+        state.pending.capacity_freed("volume attach limit changed")
+
+
+def on_assigned(state: ClusterState, pods: Sequence[Pod]) -> None:
+    """Plans for the claims of these pods the volumes that their placement reserved."""
+    snapshot, storage = state.snapshot, state.podclasses.storage
+    claimants: dict[tuple[int, Volumes], list[Pod]] = {}
+    for pod in pods:
+        volumes = pod.spec.volumes
+        if volumes is not None and (volumes.wants or volumes.shared):
+            claimants.setdefault((snapshot.columns.row[pod.node], volumes), []).append(pod)
+    shared: dict[str, str] = {}
+    for (row, volumes), there in claimants.items():
+        lots, common = snapshot.pod_counts.volumes.confirm(row, volumes)
+        shared |= common
+        wants = [want for want, count in volumes.wants for _ in range(count)]
+        for pod, lot in zip(there, lots, strict=False):
+            storage.plan(pod.seen, zip(wants, lot, strict=True), shared)
+    sharing = [state.pods[uid] for claim in shared for uid in storage.users(claim)]
+    freed = snapshot.freed
+    for pod in (*(pod for there in claimants.values() for pod in there), *sharing):
+        reclassify(state, pod)
+    snapshot.freed = freed  # reclassifying charges and refunds rows, but frees no capacity
+
+
+def on_unassigned(state: ClusterState, pod: Pod) -> None:
+    """The pod has no node any more: the volumes planned for its claims are available again."""
+    if pod.seen.claims:
+        for uid in state.podclasses.storage.unplan(pod.seen):
+            if uid in state.pods:
+                reclassify(state, state.pods[uid])
