@@ -3,8 +3,8 @@
 import argparse
 from collections.abc import Callable
 
-from central.controllers.training.stored_state import FAILED_MOST
 from central.model import limits
+from central.model.defaults import TASKS_FAILED_MOST
 from central.server import argtypes
 from central.server.argtypes import add_flag as flag
 
@@ -23,7 +23,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     about = "file:PATH (SQLite), or none: lost with the process"
     flag(parser, "--store STORE", about, type=store, default="none")
     about = "the Job fails when more than this part of a queue's tasks is set aside in an epoch; 1: never"
-    flag(parser, "--task-failed-most PART", about, type=_part, default=FAILED_MOST)
+    flag(parser, "--task-failed-most PART", about, type=_part, default=TASKS_FAILED_MOST)
     about = "folder with the scheduler's address and ca.crt: sizes come from there; none: there is no scheduler"
     flag(parser, "--scheduler-dir DIR", about, default="")
     about = "file with the token for the scheduler, which is bound to this pod"

@@ -1,9 +1,10 @@
-"""Defaults and choices of the scheduler's settings. They are apart from the code that uses them, so that the
-command line can name them without importing the scheduler."""
+"""Defaults and choices of settings. They are apart from the code that uses them, so that the
+command line can name them without importing the scheduler or the coordinator."""
 
 RESERVE_AFTER_S = 60.0  # seconds at the head before GPUs are held idle without a known start
 RESERVE_IDLE = 0.25  # of all GPUs, the most that are held idle so
 PATIENCE_S = 600.0  # seconds at the head of a queue after which a gang's reservation is strict
+TASKS_FAILED_MOST = 0.01  # of a queue of tasks, the most that may be set aside in an epoch
 
 # Which borders a higher priority may evict across (--preempt-across). Reclaim between queues goes by shares and does
 # not depend on it.

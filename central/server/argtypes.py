@@ -5,14 +5,17 @@ import re
 from argparse import Action, ArgumentParser, ArgumentTypeError
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from central.kube.decode.fields import FieldError
-from central.kube.decode.gang_rules import GangRule, read_declarations
-from central.kube.decode.kubernetes_version import KubernetesVersion, UnknownVersion, typed_version
-from central.model.facts import Taint
 from protos.names import ISLAND, NODE, NUMA
 from protos.slicing import is_slice
+
+if (
+    TYPE_CHECKING
+):  # each command loads this module: what few flags need is imported where they are read
+    from central.kube.decode.gang_rules import GangRule
+    from central.kube.decode.kubernetes_version import KubernetesVersion
+    from central.model.facts import Taint
 
 RULES_BYTES = 2**20  # of the file of --pod-groups
 _LABEL_KEY = re.compile(
@@ -106,7 +109,9 @@ def node_condition(text: str) -> tuple[str, str]:
     return kind, status or "True"
 
 
-def node_taint(text: str) -> Taint:
+def node_taint(text: str) -> "Taint":
+    from central.model.facts import Taint
+
     term, _, effect = text.rpartition(":")
     key, equals, value = term.partition("=")
     good_value = not equals or _LABEL_VALUE.fullmatch(value)
@@ -149,16 +154,21 @@ def number(text: str) -> int:
     return int(text)
 
 
-def kubernetes_version(text: str) -> KubernetesVersion:
+def kubernetes_version(text: str) -> "KubernetesVersion":
+    from central.kube.decode.kubernetes_version import UnknownVersion, typed_version
+
     try:
         return typed_version(text)
     except UnknownVersion as error:
         raise ArgumentTypeError(str(error)) from error
 
 
-def gang_rules(path: str) -> tuple[GangRule, ...]:
+def gang_rules(path: str) -> "tuple[GangRule, ...]":
     """Of the file. Its errors name the file and the field."""
-    import yaml  # commands without the flag start without it
+    import yaml
+
+    from central.kube.decode.fields import FieldError
+    from central.kube.decode.gang_rules import read_declarations
 
     try:
         with Path(path).open("rb") as file:

@@ -4,9 +4,8 @@ environment only changes a flag's default."""
 import argparse
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from central.kube.decode.gang_rules import GangRule
 from central.kube.decode.kubernetes_version import NEWEST, KubernetesVersion
 from central.model.defaults import (
     ACROSS,
@@ -15,10 +14,13 @@ from central.model.defaults import (
     RESERVE_AFTER_S,
     RESERVE_IDLE,
 )
-from central.model.facts import Taint
 from central.server import argtypes
 from protos.common import logs
 from protos.names import BLOCK, NAMESPACE, PACK, RACK, SCHEDULER, SPREAD, ZONE
+
+if TYPE_CHECKING:  # each command loads this module
+    from central.kube.decode.gang_rules import GangRule
+    from central.model.facts import Taint
 
 LEVELS = (ZONE, BLOCK, RACK)
 OWN, ALL = "own", "all"  # --names-in-events
@@ -113,7 +115,7 @@ class Settings:
         shown=f"the API server's, or {NEWEST} where there is none",
         scheduling=True,
     )
-    pod_groups: tuple[GangRule, ...] = _flag(
+    pod_groups: "tuple[GangRule, ...]" = _flag(  # noqa: RUF009  # it is a field()
         "--pod-groups FILE",
         (),
         "YAML file: further kinds of objects whose pods are a gang, with the labels and fields that say so",
@@ -214,7 +216,7 @@ class Settings:
         type=argtypes.node_condition,
         shown="none",
     )
-    node_taint: Taint | None = _flag(  # noqa: RUF009  # it is a field()
+    node_taint: "Taint | None" = _flag(  # noqa: RUF009  # it is a field()
         "--node-taint KEY[=VALUE]:EFFECT",
         None,
         "taint nodes while a GPU or MIG slice is unhealthy, such as lockstep.dev/gpu-unhealthy:NoSchedule; the "

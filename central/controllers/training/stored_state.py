@@ -11,13 +11,11 @@ from central.controllers.training.checkpoints import Checkpoints
 from central.controllers.training.membership import Membership, MembershipRules
 from central.controllers.training.task_queue import RESULTS_PART, TaskQueue
 from central.controllers.training.tasks import Tasks
+from central.model.defaults import TASKS_FAILED_MOST
 from central.model.json_types import Json, ReadOnlyJson
 
 SCHEMA = 1
 _META, _MEMBERS, _CHECKPOINTS = "meta", "membership", "checkpoints"
-
-
-FAILED_MOST = 0.01  # of the tasks of a queue
 
 
 class UnreadableState(Exception):
@@ -28,7 +26,9 @@ class StoredState:
     """run: how often a coordinator was started with this state. failed_most: the part of a queue's tasks that may be
     set aside in an epoch; with more the Job fails."""
 
-    def __init__(self, job: str, rules: MembershipRules, failed_most: float = FAILED_MOST) -> None:
+    def __init__(
+        self, job: str, rules: MembershipRules, failed_most: float = TASKS_FAILED_MOST
+    ) -> None:
         self._failed_most = failed_most
         self.job = job
         self.run = 0
