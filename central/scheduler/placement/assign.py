@@ -21,18 +21,19 @@ def assign(
     rows: Ints,
     existing_gpus: int = 0,
     *,
+    among: int = -1,
     counted_level: int = 0,
 ) -> None:
     """Assigns every pod to one of the rows, pods with the most GPUs first because they fit in the fewest
     places.
 
-    existing_gpus: the gang's GPUs on the row, if it is one. counted_level: the index of the level whose
+    existing_gpus: the gang's GPUs on the row, if it is one. among: the GPUs that it may use. counted_level: the index of the level whose
     domains should be few, if it is below the next level. Raises DoesNotFit, with the draft half filled."""
     snapshot = draft.snapshot
     mark = len(draft.assignments)
-    within = -1
+    within = among
     if level in island_masks.PARTS:
-        within = _fullest_mask(snapshot, groups, level, int(rows[0]), existing_gpus)
+        within = _fullest_mask(snapshot, groups, level, int(rows[0]), existing_gpus, among=among)
     order: Sequence[int] = range(len(groups))
     if len(groups) > 1:
         order = gpu_shares.widest_first([snapshot.view(spec) for spec, _ in groups])
@@ -61,10 +62,16 @@ def assign(
 
 
 def assign_sequentially(
-    draft: Draft, groups: PodCounts, level: str, rows: Ints, existing_gpus: int = 0
+    draft: Draft,
+    groups: PodCounts,
+    level: str,
+    rows: Ints,
+    existing_gpus: int = 0,
+    *,
+    among: int = -1,
 ) -> None:
     """As assign(), for pods whose own rules refer to each other."""
-    masks = sequential.gpu_masks(draft.snapshot, groups, level, rows, existing_gpus)
+    masks = sequential.gpu_masks(draft.snapshot, groups, level, rows, existing_gpus, among=among)
     count = sum(count for _, count in groups)
     if all(sequential.assign_all(draft, groups, rows, within) < count for within in masks):
         raise DoesNotFit("not all pods fit together")
@@ -79,11 +86,11 @@ def level_below(snapshot: Snapshot, level: str) -> int:
 
 
 def _fullest_mask(
-    snapshot: Snapshot, groups: PodCounts, level: str, row: int, existing_gpus: int
+    snapshot: Snapshot, groups: PodCounts, level: str, row: int, existing_gpus: int, *, among: int
 ) -> int:
     """The mask of the fullest island, or NUMA node, that takes all of the gang's GPUs."""
     asks = [(snapshot.view(spec), count) for spec, count in groups]
-    fitting = island_masks.holding(snapshot, level, row, asks, existing_gpus)
+    fitting = island_masks.holding(snapshot, level, row, asks, existing_gpus, among=among)
     if not fitting:
         raise DoesNotFit(f"no {level} has enough capacity")
     return fitting[0]

@@ -187,14 +187,20 @@ def _candidates(
 
 
 def gpu_masks(
-    snapshot: Snapshot, groups: PodCounts, level: str, rows: Ints, existing_gpus: int
+    snapshot: Snapshot,
+    groups: PodCounts,
+    level: str,
+    rows: Ints,
+    existing_gpus: int,
+    *,
+    among: int = -1,
 ) -> Sequence[int]:
     """The GPU masks of the node's islands, or NUMA nodes, that take all of the gang's GPUs, the fullest
-    first; at other levels one mask of all GPUs."""
+    first; at other levels one mask of all GPUs. among: the GPUs that it may use."""
     if level not in island_masks.PARTS:
-        return (-1,)
+        return (among,)
     asks = [(snapshot.view(spec), count) for spec, count in groups]
-    return island_masks.holding(snapshot, level, int(rows[0]), asks, existing_gpus)
+    return island_masks.holding(snapshot, level, int(rows[0]), asks, existing_gpus, among=among)
 
 
 def _orders(snapshot: Snapshot, groups: PodCounts) -> list[list[int]]:

@@ -41,6 +41,8 @@ def fit(draft: Draft, request: PlacementRequest, levels: Sequence[str]) -> list[
     first = request.subgroups[0]
     sequentially = sequential.pods_affect_each_other(snapshot, request.groups)
     alone = len(request.subgroups) == 1 and len(first.groups) == 1 and first.roles is None
+    if request.required in island_masks.PARTS and (first.copies > 1 or request.existing_rows):
+        alone = False  # they share one island, and are counted by row
     if alone and not first.existing_rows and not sequentially:
         _assign_equal(draft, request, levels, inner[first.required])
         return draft.assignments[mark:]
@@ -160,8 +162,9 @@ class _SubgroupSearch:
             for _ in range(subgroup.copies)
         ]
         self._packer = JointPacker(draft, self._subgroups, counted=not sequentially)
-        # Where the gang is tried: these rows, and up to these levels by the level that a subgroup requires.
+        # Where the gang is tried: these rows and GPUs, and up to these levels by the level that a subgroup requires.
         self._rows: Ints = np.zeros(0, dtype=np.int64)
+        self._gpus = -1
         self._allowed: dict[str, list[str]] = {}
         # Attempts that a failed search took, by what was left to place and what was taken. Equal subgroups
         # that swap their domains lead to the same search again. It counts as much, but is not made.
@@ -201,17 +204,31 @@ class _SubgroupSearch:
                 for subgroup in self._subgroups
             }
             for tried, self._rows in enumerate(choice.candidates(level), start=1):
-                taken: dict[int, list[Assignment]] = {}
-                self._failed.clear()
-                if self.attempts_left > 0 and self._place(hardest, taken):
-                    self._draft.assignments[mark:] = [s for i in sorted(taken) for s in taken[i]]
-                    return True
-                if self._packer.assign(self._rows):
+                for gpus in self._parts(level):
+                    self._gpus = gpus
+                    taken: dict[int, list[Assignment]] = {}
+                    self._failed.clear()
+                    if self.attempts_left > 0 and self._place(hardest, taken):
+                        self._draft.assignments[mark:] = [
+                            s for i in sorted(taken) for s in taken[i]
+                        ]
+                        return True
+                if request.required not in island_masks.PARTS and self._packer.assign(self._rows):
                     return True
                 self._packer.exact &= tried < TRIED_DOMAINS
                 if self.attempts_left <= 0 and not self._packer.exact:
                     return False
         return False
+
+    def _parts(self, level: str) -> Sequence[int]:
+        """The GPUs that the gang may use on its rows: all, or those of the one island or NUMA node that it has to be
+        in."""
+        request, snapshot = self._request, self._draft.snapshot
+        if request.required not in island_masks.PARTS:
+            return (-1,)
+        asks = [(snapshot.view(spec), count) for spec, count in request.groups]
+        row = int(self._rows[0])
+        return island_masks.holding(snapshot, level, row, asks, request.existing_gpus)
 
     def _ease(
         self, subgroup: SubgroupRequest, inner: dict[str, list[str]]
@@ -263,7 +280,14 @@ class _SubgroupSearch:
                 )
                 try:
                     with draft.all_or_nothing():
-                        self._assign(draft, subgroup.groups, level, inside, subgroup.existing_gpus)
+                        self._assign(
+                            draft,
+                            subgroup.groups,
+                            level,
+                            inside,
+                            subgroup.existing_gpus,
+                            among=self._gpus,
+                        )
                 except DoesNotFit:
                     continue
                 if roles is not None and not _on_node(level):

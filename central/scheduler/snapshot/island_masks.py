@@ -43,16 +43,19 @@ def holding(
     row: int,
     asks: Sequence[tuple[ShareRequest, int]],
     held: int = 0,
+    *,
+    among: int = -1,
 ) -> list[int]:
     """The masks of the level that have GPUs for so many pods of each request, the fullest first. held: GPUs
-    that the gang has there already, which the mask must contain."""
+    that the gang has there already, which the mask must contain. among: the GPUs that it may use."""
     free, left = snapshot.columns.gpus.free_mask[row], snapshot.columns.gpus.free_shares[row]
     sharing = any(ask.share for ask, _ in asks)
     wanted = sum(ask.gpus * count for ask, count in asks)
     found = [
         part
-        for part in masks(snapshot.columns.gpus.shape[row], level)
-        if not held & ~part
+        for whole in masks(snapshot.columns.gpus.shape[row], level)
+        if (part := whole & among)
+        and not held & ~part
         and (part & free).bit_count() >= wanted
         and not (sharing and not gpu_shares.fits(snapshot.columns.gpus, row, asks, part))
     ]

@@ -24,7 +24,7 @@ from central.scheduler.placement import (
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.snapshot.draft import Assignment, DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
-from protos.names import BLOCK, RACK
+from protos.names import BLOCK, ISLAND, RACK
 from tests.central import factories
 
 RING = "ring"  # a label: pods of one ring are a group
@@ -285,6 +285,40 @@ def test_each_ring_gets_a_node_and_all_get_one_rack() -> None:
     used = [nodes_of(scheduler, ring) for ring in range(3)]
     assert all(len(nodes) == 1 for nodes in used)
     assert set.union(*used) == {"b0", "b1", "b2"}
+
+
+def gpus_of(scheduler: Scheduler) -> set[int]:
+    pods = [pod for pod in scheduler.state.pods.values() if pod.seen.name.startswith("g-")]
+    return {gpu for pod in pods for gpu in range(8) if pod.gpus >> gpu & 1}
+
+
+@pytest.mark.parametrize("required", ["node", ISLAND, ""])
+def test_groups_of_a_gang_that_needs_one_island_share_it(required: str) -> None:
+    """Two pairs on a node whose first island has three free GPUs, and whose second one has four."""
+    scheduler = new_scheduler(factories.LEVELS)
+    report = factories.report("a", factories.topology(8, islands=((0, 1, 2, 3), (4, 5, 6, 7))))
+    schedule_once(scheduler, [factories.node("a"), report, factories.pod("other", 1)], 0.0)
+    gang = factories.gang(
+        "g", 4, topology_required=ISLAND, subgroups=(policy(2, required=required),)
+    )
+    schedule_once(scheduler, [gang, *(member(rank, rank // 2, 1) for rank in range(4))], 1.0)
+    assert gpus_of(scheduler) in ({0, 1, 2, 3}, {4, 5, 6, 7})
+    check_invariants(scheduler)
+
+
+def test_a_later_group_joins_the_island_of_its_gang_or_waits() -> None:
+    scheduler = new_scheduler(factories.LEVELS)
+    report = factories.report("a", factories.topology(8, islands=((0, 1, 2, 3), (4, 5, 6, 7))))
+    gang = factories.gang("g", 2, topology_required=ISLAND, subgroups=(policy(2, least=1),))
+    first = [member(rank, 0, 1) for rank in range(2)]
+    schedule_once(scheduler, [factories.node("a"), report, gang, *first], 0.0)
+    island = {gpu // 4 for gpu in gpus_of(scheduler)}
+    assert len(island) == 1
+    schedule_once(scheduler, [member(rank, 1, 1) for rank in (2, 3)], 1.0)
+    assert len(gpus_of(scheduler)) == 4
+    assert {gpu // 4 for gpu in gpus_of(scheduler)} == island
+    schedule_once(scheduler, [member(rank, 2, 1) for rank in (4, 5)], 2.0)
+    assert len(gpus_of(scheduler)) == 4
 
 
 def test_a_group_that_lacks_pods_waits_and_the_others_start() -> None:
