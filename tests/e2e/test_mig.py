@@ -17,6 +17,7 @@ from tests.e2e.world import World, pod, podgroup, until
 from tests.fakes.nvml import build
 from tests.fakes.nvml.control import Control
 
+PODGROUPS = "podgroups.scheduling.volcano.sh"  # "podgroup" alone may be Kubernetes' own
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 NODE = "node-1"
@@ -103,7 +104,7 @@ def test_a_gang_of_slices_and_a_gpu_that_is_divided_anew(
     words = "2 of 9 1g.10gb slices free on 1 node"
     until("the sentence", lambda: words in cluster.lockstep("explain", f"{namespace}/big"))
     cluster.kubectl(
-        "-n", namespace, "delete", "podgroup/big", "pod/big-0", "pod/big-1", "pod/big-2"
+        "-n", namespace, "delete", f"{PODGROUPS}/big", "pod/big-0", "pod/big-1", "pod/big-2"
     )
 
     # One GPU instance fails: that slice alone, and its gang is told.
@@ -140,6 +141,6 @@ def test_a_gang_of_slices_and_a_gpu_that_is_divided_anew(
     gone = "is unhealthy: it is gone: its GPU was repartitioned"
     until("the gang to be told", lambda: gone in cluster.lockstep("explain", f"{namespace}/infer"))
     cluster.kubectl(
-        "-n", namespace, "delete", "podgroup/infer", *(f"pod/infer-{i}" for i in range(7))
+        "-n", namespace, "delete", f"{PODGROUPS}/infer", *(f"pod/infer-{i}" for i in range(7))
     )
     divider.counted({names.GPU: 8})

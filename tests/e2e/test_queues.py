@@ -10,6 +10,7 @@ from tests.e2e.cluster import verbs
 from tests.e2e.world import World, pod, podgroup, until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+PODGROUPS = "podgroups.scheduling.volcano.sh"  # "podgroup" alone may be Kubernetes' own
 QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
 
 
@@ -52,14 +53,14 @@ def test_a_queue_says_what_it_has_and_whether_it_is_open(cluster: World, namespa
         counts(state="Closing", running=1, pending=1)
         closed = f"queue {name} is closed"
         cluster.kubectl("-n", namespace, "delete", "pod", "runs-0", "--wait")
-        cluster.kubectl("-n", namespace, "delete", "podgroup", "runs")
+        cluster.kubectl("-n", namespace, "delete", PODGROUPS, "runs")
         until("the sentence", lambda: closed in cluster.lockstep("explain", f"{namespace}/waits"))
         counts(state="Closing", running=0, pending=1)
         state("Open")
         cluster.running(namespace, 1)
         counts(state="Open", running=1, pending=0)
         state("Closed")
-        cluster.kubectl("-n", namespace, "delete", "pod,podgroup", "--all", "--wait")
+        cluster.kubectl("-n", namespace, "delete", f"pod,{PODGROUPS}", "--all", "--wait")
         counts(state="Closed", running=0, pending=0, allocated={})
     finally:
         verbs.kubectl("delete", "queue", name, "--ignore-not-found")

@@ -93,6 +93,7 @@ def test_a_probe_that_raises_is_an_answer(probes: Probes) -> None:
 
 def test_held_connections_give_way_to_new_ones(probes: Probes) -> None:
     """Silent ones, half requests, and readers that do not read."""
+    threads = threading.active_count()  # earlier tests' among them
     with ExitStack() as stack:
         for number in range(CONNECTIONS + 100):
             first = (b"", b"GET /healthz HTTP/1.1\r\n", b"GET /metrics HTTP/1.1\r\nA: ")[number % 3]
@@ -101,7 +102,7 @@ def test_held_connections_give_way_to_new_ones(probes: Probes) -> None:
                 assert get(probes, "/healthz")[0] == 200
         assert get(probes, "/healthz")[0] == 200
         assert len(probes.connections) <= CONNECTIONS
-        assert threading.active_count() < 20
+        assert threading.active_count() <= threads + 5
 
 
 def test_a_slow_writer_is_closed_in_time(probes: Probes) -> None:

@@ -107,7 +107,7 @@ class Day:
             self.cycles += 1
             views = slice(self.cycles % VIEWS_CHECKED, None, VIEWS_CHECKED)
             check_invariants(self.cluster, views)
-            assert_reasons_true(self.cluster)
+            self.check_reasons()
             assert_sound(self.cluster, decisions)
             self.seen["reserved"] += len(self.cluster.reservations)
             self.seen["made room"] += sum(
@@ -124,6 +124,9 @@ class Day:
     def schedule(self, facts: list[Fact], now: float) -> list[Decision]:
         """One cycle; other days do it otherwise."""
         return schedule_once(self.cluster, facts, now)
+
+    def check_reasons(self) -> None:
+        assert_reasons_true(self.cluster)
 
     def _interleaved(self, facts: list[Fact]) -> list[Fact]:
         """Each kind comes in its own order, as from its own watch; the kinds in any."""

@@ -24,6 +24,7 @@ class FaultyDay(Day):
         super().__init__(seed, size)
         self._injector = Injector("/central/scheduler/", seed, 10_000)
         self.bugs: list[str] = []
+        self._stopped = False  # whether a bug was in the last cycle
 
     def schedule(self, facts: list[Fact], now: float) -> list[Decision]:
         if now >= self.size.faults_end:
@@ -31,7 +32,14 @@ class FaultyDay(Day):
         known = len(self._injector.where)
         decisions = self._injector.call(lambda: schedule_once(self.cluster, facts, now))
         self.bugs += [f"{now:g} s: {where}" for where in self._injector.where[known:]]
+        self._stopped = len(self._injector.where) > known
         return decisions
+
+    def check_reasons(self) -> None:
+        """A cycle that a bug stopped leaves the numbers of the one before. They stay until those whose turn was still to
+        come have been tried again."""
+        if not self._stopped and not self.cluster.state.pending.retrying:
+            super().check_reasons()
 
 
 @pytest.mark.timeout(300)

@@ -63,7 +63,7 @@ def read(path: str, context: str | None) -> Iterator[PlainConfiguration | None]:
 
 
 def _plain(path: Path, context: str | None, folder: Path) -> PlainConfiguration | None:
-    if os.pathsep in str(path) or getproxies().keys() - {"no"}:
+    if os.pathsep in str(path) or getproxies().keys() & {"http", "https", "all"}:
         return None
     content = yaml.load(path.read_text(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     chosen = _named(content["contexts"], context or content["current-context"])["context"]
