@@ -197,6 +197,7 @@ def test_a_killed_worker_costs_the_steps_since_the_checkpoint(
     print(f"{len(again)} steps twice; losses differ by {worst:.1e} at most")
 
 
+@pytest.mark.skipif(not torch_training.has_torchrun(), reason="torchrun of this PyTorch fails")
 def test_torchrun_counts_no_restart_for_a_change_of_size(stack: ExitStack, tmp_path: Path) -> None:
     """`--max-restarts=0` and sizes 2, 3 and 2: a counted restart would end torchrun."""
     steps, batch = 300, 240

@@ -72,3 +72,11 @@ def python() -> str:
         except OSError:
             continue
     return ""
+
+
+@functools.cache
+def has_torchrun() -> bool:
+    """That of PyTorch 1.13 starts nothing under Python 3.11: Std.from_str("0") finds no member for 0 there."""
+    code = "from torch.distributed.elastic.multiprocessing import Std; assert Std.from_str('0') is not None"
+    found = python()
+    return bool(found) and subprocess.run([found, "-c", code], capture_output=True).returncode == 0
