@@ -88,7 +88,7 @@ def on_assigned(state: ClusterState, pods: Sequence[Pod]) -> None:
             claimants.setdefault((snapshot.columns.row[pod.node], volumes), []).append(pod)
     shared: dict[str, str] = {}
     for (row, volumes), there in claimants.items():
-        lots, common = snapshot.pod_counts.volumes.confirm(row, volumes)
+        lots, common = snapshot.pod_counts.volumes.confirm(row, volumes, len(there))
         shared |= common
         wants = [want for want, count in volumes.wants for _ in range(count)]
         for pod, lot in zip(there, lots, strict=False):

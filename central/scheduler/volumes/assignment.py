@@ -9,6 +9,7 @@ both, which needs two volumes.
 Design: docs/design/0004-existing-volumes.md
 """
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,6 +39,8 @@ class VolumeAssignment:
         # Reserved by drafts and by placements that are not confirmed yet.
         self._assigned: dict[tuple[int, Volumes], list[PodVolumes]] = {}
         self._shared: dict[str, SharedVolume] = {}  # by claim
+        # Pods whose volumes were handed over, and that are still counted with their requests.
+        self._confirmed: Counter[tuple[int, Volumes]] = Counter()
 
     # --- capacity -----------------------------------------------------------------
 
@@ -143,6 +146,10 @@ class VolumeAssignment:
         assigned = self._assigned.get((row, volumes), [])
         for _, want in volumes.shared:
             self.free.versions[want.storage_class] += 1
+        if confirmed := min(pods, self._confirmed[row, volumes]):
+            self._confirmed[row, volumes] -= confirmed
+            self._confirmed += Counter()  # without those that are 0
+            pods -= confirmed
         for _ in range(min(pods, len(assigned))):
             for name in assigned.pop():
                 self.free.release(name)
@@ -155,9 +162,11 @@ class VolumeAssignment:
         if not assigned:
             self._assigned.pop((row, volumes), None)
 
-    def confirm(self, row: int, volumes: Volumes) -> tuple[list[PodVolumes], dict[str, str]]:
-        """Hands over what the pods on the row got: the volumes of each pod, and by claim the volume that
-        they share. The caller plans them for claims; they stay reserved."""
+    def confirm(
+        self, row: int, volumes: Volumes, pods: int
+    ) -> tuple[list[PodVolumes], dict[str, str]]:
+        """Hands over what the last so many pods on the row got: the volumes of each pod, and by claim the volume
+        that they share. The caller plans them for claims; they stay reserved. Others of the row keep theirs."""
         for _, want in volumes.shared:
             self.free.versions[want.storage_class] += 1
         shared = {
@@ -165,7 +174,13 @@ class VolumeAssignment:
             for claim, _ in volumes.shared
             if claim in self._shared
         }
-        return self._assigned.pop((row, volumes), []), shared
+        assigned = self._assigned.get((row, volumes), [])
+        found = assigned[-pods:]
+        del assigned[-pods:]
+        if not assigned:
+            self._assigned.pop((row, volumes), None)
+        self._confirmed[row, volumes] += len(found)
+        return found, shared
 
     def assigned(self) -> set[str]:
         """The names of all volumes that are assigned and not confirmed."""

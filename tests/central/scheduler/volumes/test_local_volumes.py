@@ -149,6 +149,22 @@ def test_a_volume_is_not_given_twice_and_comes_back() -> None:
     assert cluster.state.pods["uid-p1"].node == "a"
 
 
+def test_only_the_volumes_of_the_pods_that_are_planned_are_handed_over() -> None:
+    """Two equal pods on a node. One is planned, and then counted without its requests; the other keeps its volume."""
+    cluster = racks()
+    schedule_once(cluster, [volume("v0", "a"), volume("v1", "a")], 1.0)
+    snapshot = cluster.state.snapshot
+    assignment, row = snapshot.pod_counts.volumes, snapshot.columns.row["a"]
+    volumes = Volumes(wants=((VolumeRequest("local", GI, ("ReadWriteOnce",)), 1),))
+    assignment.count(row, volumes, 2)
+    (lot,), _ = assignment.confirm(row, volumes, 1)
+    assignment.count(row, volumes, -1)
+    assert assignment.pods_assigned() == {(row, volumes): 1}
+    assert assignment.assigned() | {*lot} == assignment.free.reserved == {"v0", "v1"}
+    assignment.count(row, volumes, -1)
+    assert assignment.free.reserved == {*lot}
+
+
 def test_what_the_api_server_says_goes_before_the_plan() -> None:
     """The volume names the claim, then the claim its volume; the pod is seen last."""
     cluster = racks()
