@@ -19,6 +19,7 @@ from central.kube.write.retrying import Retry
 from central.model.decisions import Bind
 from central.model.facts import BindFailed, EvictDone, Fact
 from central.scheduler.scheduler import Scheduler
+from central.server.rounds import Rounds
 
 log = logging.getLogger(__name__)
 
@@ -64,8 +65,7 @@ class AssumptionAudit:
         self._runtime = runtime
         self._since: dict[Assumption, float] = {}
         self._outcomes: Counter[str] = Counter({HOLDS: 0, WRONG: 0, UNREADABLE: 0})
-        self._ending = runtime.flag()
-        self._thread = runtime.thread(self._run, "assumption-audit")
+        self._rounds = Rounds("assumption-audit", self.check, every_s=EVERY_S, runtime=runtime)
 
     @property
     def old(self) -> int:
@@ -79,19 +79,10 @@ class AssumptionAudit:
         return dict(self._outcomes)
 
     def start(self) -> None:
-        self._thread.start()
+        self._rounds.start()
 
     def stop(self) -> None:
-        self._ending.set()
-
-    def _run(self) -> None:
-        while not self._ending.wait(EVERY_S):
-            try:
-                self.check()
-            except TimeoutError:
-                log.debug("the loop is too busy for an audit")
-            except Exception:
-                log.exception("unhandled exception in the audit of assumptions (bug)")
+        self._rounds.stop()
 
     def check(self) -> None:
         """One round. Raises TimeoutError."""

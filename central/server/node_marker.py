@@ -24,6 +24,7 @@ from central.model.facts import NodeReported, Taint
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.status import node_labels
 from central.scheduler.status.node_marks import NodeMarks, marks_of
+from central.server.rounds import Rounds
 from central.server.stats.sliced_question import QuestionLoop, SlicedQuestion
 from central.server.throttled_log import ThrottledLog
 
@@ -70,23 +71,13 @@ class NodeMarker:
         self._written: dict[str, tuple[float, tuple[str, str, str]]] = {}  # conditions, by node
         self._last = ""  # node of the last change
         self._quiet = ThrottledLog(log)
-        self._ending = runtime.flag()
-        self._thread = runtime.thread(self._run, "node-marks")
+        self._rounds = Rounds("node-marks", self.check, every_s=EVERY_S, runtime=runtime)
 
     def start(self) -> None:
-        self._thread.start()
+        self._rounds.start()
 
     def stop(self) -> None:
-        self._ending.set()
-
-    def _run(self) -> None:
-        while not self._ending.wait(EVERY_S):
-            try:
-                self.check()
-            except TimeoutError:
-                log.debug("the loop is too busy to say what nodes are to be marked with")
-            except Exception:
-                log.exception("unhandled exception while marking nodes (bug)")
+        self._rounds.stop()
 
     def check(self) -> int:
         """One round; returns the number of changes. Raises TimeoutError."""
@@ -102,7 +93,7 @@ class NodeMarker:
                 del memory[name]
         done = 0
         for change in self._changes(nodes):
-            if done >= WRITES_MOST or self._ending.is_set() or not self._may_act():
+            if done >= WRITES_MOST or self._rounds.ending or not self._may_act():
                 break
             done += 1
             try:
