@@ -59,7 +59,8 @@ class _Parser(argparse.ArgumentParser):
         choice = re.search(r"argument (.*): invalid choice: '(.*?)' \(choose from (.*)\)", message)
         near: list[str] = []
         if choice:
-            choices = [each.strip("' ") for each in choice[3].split(",")]
+            found = [each.strip("' ") for each in choice[3].split(",")]
+            choices = [each for each in found if each != "[]"]  # argparse's word for none named
             near = get_close_matches(choice[2], choices, 1)
             wrong = "unknown" if near else f"not one of {', '.join(choices)}"
             message = f'{choice[1]}: "{choice[2]}" is {wrong}'

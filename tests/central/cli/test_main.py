@@ -61,6 +61,10 @@ def refused(capsys: pytest.CaptureFixture[str], *argv: str, expected: int = 2) -
         (["explain"], "the following arguments are required: [NAMESPACE/]NAME"),
         (["central", "--kubeconfig=/no/such"], "kubeconfig /no/such: no such file"),
         (["report", "--since=yesterday"], '--since: "yesterday" is neither a span such as 7d'),
+        (
+            ["migrate", "check", "bogus"],
+            'SOURCE: "bogus" is not one of volcano, kueue, kube-scheduler (see',
+        ),
         (["report", "--by=gpu"], '--by: "gpu" is not one of queue, namespace, user, job, model'),
         (["report", "--by="], '--by: "" contains no name'),
         (["report", "--since=2026-01-02", "--until=2026-01-01"], "--since must be before --until"),

@@ -142,6 +142,14 @@ def test_proxies_of_the_environment_are_left_to_it(
     assert load_user_config(str(file), None)[0].proxy == "http://proxy:3128"
 
 
+def test_other_variables_that_end_in_proxy_are_none(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("no_grpc_proxy", "127.0.0.1")
+    with plain_kubeconfig.read(str(kubeconfig(folder, {}, {"token": "abc"})), None) as found:
+        assert found is not None
+
+
 @pytest.mark.parametrize("text", ["", "[", "a: b", "contexts: 3", "\x00"])
 def test_what_is_none_is_a_sentence(folder: Path, text: str) -> None:
     (folder / "kubeconfig").write_text(text)
