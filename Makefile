@@ -9,7 +9,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE     # rewriting and compiling the tests again costs each run seconds
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check quick fix lint types layers fast unit sim nightly mutants e2e bench stubs reference docs lock clean
+.PHONY: help install demo test check quick fix lint types layers fast unit sim nightly mutants e2e bench stubs reference docs lock images clean
 
 help:                ## this list
 	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):.*## /  make \1\t/' | expand -t 18
@@ -69,12 +69,14 @@ docs: $(VENV)/.user  ## build the documentation as a site in build/site; a broke
 	pip install -q --group docs
 	rm -rf build/docs && mkdir -p build && cp -r docs build/docs && mv build/docs/zensical.toml build
 	cd build && zensical build --clean --strict
-LOCK = uv pip compile -q --universal --python-version 3.12 --generate-hashes --no-emit-index-url \
+LOCK = uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
     --no-emit-find-links --custom-compile-command "make lock"
 lock: $(VENV)/.user  ## pin the images' packages with their hashes in daemonset/requirements-*.txt
 	pip install -q --group lock
 	$(LOCK) -o daemonset/requirements-agent.txt pyproject.toml --extra agent
-	$(LOCK) -o daemonset/requirements-central.txt pyproject.toml --extra central
+	$(LOCK) -o daemonset/requirements-central.txt pyproject.toml --extra central --extra otel
 	$(LOCK) -o daemonset/requirements-build.txt --group build
+images:              ## build both images with buildah, podman or docker (IMAGES=registry.example/lockstep, BASE=, PLATFORM=)
+	daemonset/build-images
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

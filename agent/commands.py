@@ -9,7 +9,7 @@ from pathlib import Path
 
 from agent import nvml
 from agent.machine import capture as captures
-from agent.machine import host, pcie_source, sysfs
+from agent.machine import host, pcie_source, plausible, sysfs
 from agent.machine.facts import Machine
 from agent.machine.survey import survey
 from protos import matrix
@@ -89,7 +89,9 @@ def add_capture_arguments(parser: argparse.ArgumentParser) -> None:
 
 def topology(arguments: argparse.Namespace) -> int:
     """Prints the topology matrix."""
-    machine = _observed(arguments)
+    machine, left_out = plausible.checked(_observed(arguments))
+    for sentence in left_out:
+        print(sentence, file=sys.stderr)
     seen = survey(machine)
     if arguments.output == "json":
         node = arguments.node or machine.host.hostname

@@ -12,12 +12,12 @@ from agent import cgroups, commands, nvml
 from agent.backoff import StateLogger
 from agent.health import gpu_health, nic_health
 from agent.health.gpu_health import DeviceHealth, XidEvent
-from agent.machine import host, sysfs, xid_rules
+from agent.machine import host, plausible, sysfs, xid_rules
 from agent.machine.capture import CaptureError
 from agent.machine.facts import GpuFacts, Machine, NvmlFacts, Unusable
 from agent.machine.survey import survey
 from agent.mig import slice_health
-from agent.nics import nic_shares, selector
+from agent.nics import nic_shares, rails, selector
 from agent.node import AgentNode
 from agent.nvml.processes import MemoryByPid
 from agent.nvml.processes import read as read_processes
@@ -36,6 +36,7 @@ USAGE_S = 2.0  # how long a reading of usage is reused
 METER_S = 1.0  # timeout of a reading of usage or processes
 CALM_S = 1.0  # pause after a survey that events triggered: a burst of errors causes one survey
 MOST_XIDS = 1000  # pairs of GPU and XID that are counted; more are not
+MOST_NEWS = 10_000  # events that wait for a survey; more are dropped
 
 
 class DeviceMonitor:
@@ -43,6 +44,7 @@ class DeviceMonitor:
         self._settings, self._node = settings, node
         self._log = StateLogger(log)
         self._warned: set[str] = set()
+        self._left_out: tuple[str, ...] = ()  # devices that cannot be as the driver or /sys says
         self._driver = WithTimeout("the NVIDIA driver")
         self._news: SimpleQueue[XidEvent | None] = SimpleQueue()
         self.minors: dict[str, int] = {}  # minor numbers of the GPUs' device files, by UUID
@@ -70,13 +72,18 @@ class DeviceMonitor:
             events = self._wait()
             if stop.is_set():
                 return
-            self.refresh(events)
+            try:
+                self.refresh(events)
+            except Exception:
+                # What is known stays. The liveness probe fails if no later survey succeeds.
+                log.exception("a bug in the hardware survey; please report it")
             if events:
                 stop.wait(CALM_S)
 
     def on_event(self, uuid: str, xid: int, gi: int = -1, ci: int = -1) -> None:
         """The driver reported an XID; may be called from any thread."""
-        self._news.put(XidEvent(uuid, xid, gi, ci))
+        if self._news.qsize() < MOST_NEWS:
+            self._news.put(XidEvent(uuid, xid, gi, ci))
 
     def wake(self) -> None:
         self._news.put(None)
@@ -146,6 +153,7 @@ class DeviceMonitor:
         default = RdmaLimit(s.rdma_hca_handles, s.rdma_hca_objects)
         policy = nic_shares.NicPolicy(s.rdma_shares, default, s.cgroup_root is not None)
         topology = nic_shares.with_shares(topology, s.rdma_devices, policy)
+        topology = rails.with_rails(topology, s.rdma_rails)
         self._warn(topology)
         return self.sharing.with_sharing(topology, self.facts)
 
@@ -153,6 +161,8 @@ class DeviceMonitor:
         """Warns once about each limitation of the RDMA NICs, and of the agent's rights."""
         idle = selector.unmatched(topology, self._settings.rdma_devices)
         warnings = {f"--rdma-devices: no RDMA NIC matches {each}" for each in idle}
+        bare = rails.empty(topology, self._settings.rdma_rails)
+        warnings |= {f"--rdma-rails: {each} has no NIC that --rdma-devices serves" for each in bare}
         if any(hca.shares for hca in topology.hcas):
             warnings.update(matrix.notes(topology))
         warnings |= {
@@ -160,6 +170,7 @@ class DeviceMonitor:
             for gpu in self.facts
             if gpu.denied
         }
+        warnings.update(self._left_out)
         for sentence in sorted(warnings - self._warned):
             log.warning("%s", sentence)
         self._warned = warnings
@@ -223,16 +234,23 @@ class DeviceMonitor:
                 if not isinstance(error, TimedOut):
                     self.facts = ()  # the driver's counters start again when it is back
                 return gpu_health.all_unhealthy(known, str(error))
-            return self._surveyed(
-                Machine(NvmlFacts(), sysfs.read(s.sysfs_root), host.read(s.proc_root))
-            )
+            machine = Machine(NvmlFacts(), sysfs.read(s.sysfs_root), host.read(s.proc_root))
+            return self._surveyed(plausible.checked(machine)[0])
         self._note_driver(False)
         self._driver_worked = True
-        self.minors.update({gpu.uuid: gpu.minor for gpu in machine.nvml.gpus})
+        machine, self._left_out = plausible.checked(machine)
         self.facts = machine.nvml.gpus
         seen = self._surveyed(machine)
         self._log.ok(f"{len(seen.gpus)} GPUs, {len(seen.hcas)} RDMA NICs")
-        return gpu_health.keep_layout(known, self.preflight.with_failures(seen))
+        kept = gpu_health.keep_layout(known, self.preflight.with_failures(seen))
+        self._keep_minors(kept)
+        return kept
+
+    def _keep_minors(self, topology: NodeTopology) -> None:
+        """Of the GPUs that exist and of those that are lost. Others hold the dictionary itself."""
+        self.minors.update({gpu.uuid: gpu.minor for gpu in self.facts if gpu.uuid})
+        for uuid in self.minors.keys() - {gpu.uuid for gpu in topology.gpus}:
+            del self.minors[uuid]
 
     def _note_driver(self, gone: bool) -> None:
         if not gone:

@@ -7,30 +7,23 @@ import socket
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
 
 from agent import commands
 from agent.gpu_setup.command import add_arguments as add_setup_arguments
 from agent.health.gpu_health import HoldDown
 from agent.migrate.migrate_command import add_arguments as add_migrate_arguments
-from agent.nics import selector
+from agent.nics import rails, selector
 from agent.settings import version
 from agent.sharing import sharing_mode
 from protos.common import logs
+from protos.common.sentence_parser import SentenceParser
 
 PATH = re.compile(r"(/[\w.+-]+)+", re.ASCII)
 MOST_CHANNELS = 2047  # as many as the driver creates by default, from 0
 
 
-class Parser(argparse.ArgumentParser):
-    """Reports errors in one line, without the usage."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
-
-
-def parser() -> Parser:
-    top = Parser(
+def parser() -> SentenceParser:
+    top = SentenceParser(
         prog="lockstep-agent",
         description="Node agent: discovers the hardware, serves the kubelet's device-plugin API, "
         "reports to the scheduler.",
@@ -325,6 +318,19 @@ def _add_rdma_arguments(run: argparse.ArgumentParser) -> None:
         0,
     )
     flag(
+        "--rdma-rails NICS",
+        "NICs to offer by rail, as lockstep.dev/rail-0 and on instead of lockstep.dev/rdma: none; "
+        "auto: each NIC that is served is a rail, that of GPU 0 first; or a list as for "
+        "--rdma-devices, the NICs of rail 0 first (default: none)",
+        _rails,
+        ("none",),
+    )
+    flag(
+        "--device-info-dir DIR",
+        "the host's /var/run/k8s.cni.cncf.io/devinfo/dp, where device-info files of NICs are "
+        "written for Multus (default: none are written)",
+    )
+    flag(
         "--cgroup-root DIR",
         "the host's /sys/fs/cgroup, writable; pods' RDMA and GPU memory limits are written "
         "there (default: none are written)",
@@ -356,6 +362,13 @@ def _limit(text: str) -> int:
 def _nics(text: str) -> tuple[str, ...]:
     try:
         return selector.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _rails(text: str) -> tuple[str, ...]:
+    try:
+        return rails.parse(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 

@@ -92,6 +92,15 @@ class AgentNode:
             kept = tuple(each for each in state.allocations if each.device_ids != new.device_ids)
             self._become(replace(state, allocations=(*kept, new)))
 
+    def forget_allocation(self, resource: str, ids: tuple[str, ...]) -> None:
+        """The answer to that Allocate was a refusal."""
+        refused = (resource, tuple(sorted(ids)))
+        with self._changed:
+            old = self._state.allocations
+            kept = tuple(each for each in old if (each.resource, each.device_ids) != refused)
+            if kept != old:
+                self._become(replace(self._state, allocations=kept))
+
     def set_intents(self, intents: tuple[Grant, ...], version: int) -> None:
         with self._changed:
             self._become(replace(self._state, intents=intents, intents_version=version))

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import grpc
 
+from agent import report_size
 from agent.backoff import Backoff, StateLogger
 from agent.node import AgentNode
 from agent.node_state import NodeState
@@ -110,7 +111,7 @@ class Reporter:
         self._backoff, self._on_plans = backoff, on_plans
         self._report_every_s = report_every_s
         self._version = version
-        self._log = StateLogger(log)
+        self._log, self._oversize = StateLogger(log), StateLogger(log)
         self._lock = threading.Lock()
         self._channel: grpc.Channel | None = None
         self._stopping = threading.Event()
@@ -229,9 +230,19 @@ class Reporter:
                 report.topology_of = topology_of
             else:
                 report.topology.CopyFrom(wire.to_topology(state.topology))
-            report.grants.extend(wire.to_grants(gpu_sharing.fold_shares(state.reported_grants())))
+            report.grants.extend(wire.to_grants(self._grants(state)))
             report.agent_version = self._version
         return report
+
+    def _grants(self, state: NodeState) -> tuple[Grant, ...]:
+        kept, left_out = report_size.fitting(gpu_sharing.fold_shares(state.reported_grants()))
+        if left_out:
+            self._oversize.failed(
+                f"{left_out} grants of the kubelet's list are not reported: too many, or too long"
+            )
+        else:
+            self._oversize.ok("all grants are reported")
+        return kept
 
     # Plans
 

@@ -23,10 +23,12 @@ from agent.reporter import Reporter, SchedulerEndpoint
 from agent.resources import table
 from agent.resources.cdi import Injection, Specs
 from agent.resources.device_files import DeviceFiles
+from agent.resources.device_info import DeviceInfoFiles
 from agent.resources.gpu_resource import RecentAllocation
 from agent.settings import Settings, version
 from agent.sharing.memory_watch import MemoryWatch, capped
 from agent.sharing.setup_requests import STATES
+from protos.common import signal_wait
 from protos.common.probes import Probes, Unservable
 from protos.names import RDMA
 from protos.topology import RdmaLimit
@@ -89,6 +91,7 @@ class Agent:
                 s.injection(), s.cdi_kind, "LOCKSTEP_GPU", specs, files.gpus, mounts=s.driver_mount
             ),
             nics=Injection(s.injection(), RDMA, "LOCKSTEP_HCA", specs, files.nics),
+            nic_info=DeviceInfoFiles(s.device_info_dir),
             shares=self._monitor.sharing,
             limit_rdma=self._limits.pre_start,
             recent_gpus=RecentAllocation(),
@@ -188,7 +191,7 @@ class Agent:
 
     def wait(self) -> None:
         """Until interrupt()."""
-        self._interrupted.get()
+        signal_wait.next_item(self._interrupted)
 
     def stop(self) -> None:
         """Takes less than a second; may be called twice."""

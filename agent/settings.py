@@ -39,7 +39,9 @@ class Settings:
     gpu_memory_grace_s: float = 10.0
     sharing_dir: Path | None = None
     rdma_devices: tuple[str, ...] = ("auto",)
+    rdma_rails: tuple[str, ...] = ("none",)
     rdma_shares: int = 0  # 0: derived from the NICs' limits
+    device_info_dir: Path | None = None
     device_mode: str = "auto"
     cdi_dir: Path | None = None
     cdi_kind: str = "lockstep.dev/gpu"

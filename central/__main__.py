@@ -4,6 +4,13 @@ import sys
 
 
 def main() -> int:
+    if sys.argv[1:] == [
+        "--version"
+    ]:  # without the parser, whose import takes longer than all the rest
+        from central.server.version import version
+
+        print(f"lockstep {version()}")
+        return 0
     try:
         from central.cli.main import main as command
     except ModuleNotFoundError as error:  # pip install lockstep alone is for training images

@@ -11,7 +11,10 @@ Example: NVLink joins GPUs 0-1, 2-3, 4-5 and 6-7, and GPU 0 is taken. One GPU: 1
 other choice breaks a pair. Two GPUs: 2 and 3, the closest pair with the lowest indices.
 
 The result is exact for up to 16 free GPUs, and for more if their positions are alike. Otherwise it
-is greedy from every start, improved by exchanges."""
+is greedy from every start, improved by exchanges.
+
+Design: docs/design/0123-no-nvswitch-partitions.md
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

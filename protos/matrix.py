@@ -212,6 +212,7 @@ def to_json(node: str, topology: NodeTopology) -> dict[str, object]:
                 "uverbs": hca.uverbs,
                 "why": hca.why,
                 "shares": hca.shares,
+                "rail": hca.rail,
                 "vendor": hca.vendor,
                 "device": hca.device,
                 "driver": hca.driver,

@@ -12,10 +12,12 @@ GPU_MEMORY_LEVEL = f"{DOMAIN}/gpu-memory-enforcement"  # annotation: lowest acce
 GPU_MODEL = f"{DOMAIN}/gpu-model"  # annotation: allowed GPU models: H100,H200 or A100*80GB
 GPU_LEAST = f"{DOMAIN}/gpu-memory-least"  # annotation: least memory of each GPU
 RDMA = f"{DOMAIN}/rdma"  # a share of one NIC
+RAIL = f"{DOMAIN}/rail-"  # and a number: a share of a NIC of that rail
 RDMA_HANDLES = f"{DOMAIN}/rdma-hca-handles"  # annotations: limits of a pod on each of its NICs
 RDMA_OBJECTS = f"{DOMAIN}/rdma-hca-objects"
 GANG_LABEL = f"{DOMAIN}/gang"
 GANG_MIN = f"{DOMAIN}/gang-min"
+GANG_OF = f"{DOMAIN}/gang-of"  # on a PodGroup that the scheduler writes for tools: deployment/web
 # Volcano's equivalent on a controller (Deployment, StatefulSet, batch Job).
 OWNER_MIN = "scheduling.volcano.sh/group-min-member"
 TOPOLOGY_MODE = "volcano.sh/network-topology-mode"  # hard or soft
@@ -24,14 +26,24 @@ RUNS_FOR = f"{DOMAIN}/runs-for"  # expected run time of a pod: 90s, 1h30m; absen
 # In simulations: how long a deleted pod takes to leave, and a bound one to run.
 GRACE = f"{DOMAIN}/grace"
 START_TAKES = f"{DOMAIN}/start-takes"
+# In simulations: the time that one member of an elastic Job needs for all of its work, and how fast more members are.
+WORK = f"{DOMAIN}/work"
+SPEED = f"{DOMAIN}/speed"
 CHECKPOINT = f"{DOMAIN}/checkpointed-at"  # time of the last checkpoint: 2026-11-20T10:00:00Z
 RESIZE_COST = f"{DOMAIN}/resize-cost"  # what a change of an elastic Job's size costs it: 40s
+# On a Deployment, ReplicaSet, StatefulSet or batch Job whose size the scheduler decides.
+ELASTIC_MIN = f"{DOMAIN}/elastic-min"
+ELASTIC_MAX = f"{DOMAIN}/elastic-max"
+ELASTIC_STEP = f"{DOMAIN}/elastic-step"
+ELASTIC_OBJECTIVE = f"{DOMAIN}/elastic-objective"
 YIELDS = f"{DOMAIN}/yields"  # "false": an elastic Job's surplus is not taken for others
 MOVABLE = f"{DOMAIN}/movable"  # "true": defragmentation may move the pod
 TOPOLOGY_REQUIRED = f"{DOMAIN}/topology-required"
 TOPOLOGY_PREFERRED = f"{DOMAIN}/topology-preferred"
-PLACEMENT = f"{DOMAIN}/placement"  # pack (fewest nodes of a domain) or spread
-PACK, SPREAD = "pack", "spread"
+ROLE_TOPOLOGY = f"{DOMAIN}/role-topology"  # on a controller: workers/each=node
+SUBGROUP_TOPOLOGY = f"{DOMAIN}/subgroup-topology"  # on a PodGroup: tp=lockstep.dev/block
+PLACEMENT = f"{DOMAIN}/placement"  # pack (fewest nodes of a domain), spread or balance
+PACK, SPREAD, BALANCE = "pack", "spread", "balance"
 # Either annotation adds a pod to a PodGroup; Volcano's operators write the second.
 GROUP_NAMES = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
 TASK = "volcano.sh/task-spec"  # a pod's role in its job
@@ -42,6 +54,7 @@ PREEMPTABLE = "volcano.sh/preemptable"  # on pods and PodGroups: "false" means n
 COOLDOWN = "volcano.sh/cooldown-time"  # of a pod: run time before its gang may be evicted
 # On pods, and on a namespace as the default for its gangs.
 QUEUE_NAME = "scheduling.volcano.sh/queue-name"
+USER = "lockstep.dev/user"  # of a pod or Job: who created it; the component users writes it
 QUEUE_POLICY = (
     f"{DOMAIN}/queue-policy"  # on a Queue: what the CRD of Volcano has no fields for, as JSON
 )
@@ -62,6 +75,7 @@ ISLAND = "island"
 
 SCHEDULER = "lockstep"
 AGENT_ACCOUNT = "lockstep-agent"
+CENTRAL_ACCOUNT = "lockstep-central"
 NAMESPACE = "lockstep-system"
 AUDIENCE = "lockstep-central"  # of the agents' tokens, so that no other server accepts them
 COORDINATOR_AUDIENCE = "lockstep-coordinator"  # of the tokens of elastic Jobs' coordinators

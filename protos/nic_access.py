@@ -13,19 +13,19 @@ ANY = "any pod"
 
 def lines(topology: NodeTopology) -> Iterator[str]:
     """One for all NICs with the same answer, of those that pods may have; none if any pod can use
-    all of them."""
+    all of them, and none is offered by rail."""
     offered = [hca for hca in topology.hcas if hca.shares] or list(topology.hcas)
     found: dict[str, list[str]] = {}
     for hca in offered:
         found.setdefault(access(hca, topology), []).append(_name(hca))
-    if found.keys() <= {ANY}:
+    if found.keys() <= {ANY} and not any(hca.rail for hca in offered):
         return iter(())
     return (f"  {', '.join(names)}: {how}" for how, names in found.items())
 
 
 def access(hca: Hca, topology: NodeTopology) -> str:
     if hca.physical:
-        return "one pod, with an interface of it (sriov-cni with Multus, by the PCI address)"
+        return "one pod, with an interface of it (sriov-cni with Multus, which hands it the PCI address)"
     if topology.rdma_exclusive:
         return "pods with hostNetwork; others only if a CNI plugin moves the NIC (rdma-cni)"
     if hca.link_layer == ETHERNET:
@@ -38,6 +38,6 @@ def access(hca: Hca, topology: NodeTopology) -> str:
 
 def _name(hca: Hca) -> str:
     """With what a NetworkAttachmentDefinition names."""
-    if hca.physical:
-        return f"{hca.name} ({hca.pci})"
-    return f"{hca.name} ({hca.net})" if hca.net and hca.link_layer == ETHERNET else hca.name
+    what = hca.pci if hca.physical else hca.net if hca.link_layer == ETHERNET else ""
+    inside = ", ".join(filter(None, (what, hca.rail)))
+    return f"{hca.name} ({inside})" if inside else hca.name

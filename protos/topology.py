@@ -58,12 +58,15 @@ class Hca:
     port: int = 1  # the first active port
     uverbs: str = ""  # uverbs0: device file below /dev/infiniband
     why: str = ""  # why it is unhealthy; empty: healthy
-    shares: int = 0  # lockstep.dev/rdma devices
+    shares: int = 0  # lockstep.dev/rdma devices, or those of its rail
     vendor: str = ""  # 0x15b3
     device: str = ""
     driver: str = ""  # mlx5_core
     net: str = ""  # network interfaces, comma-separated
     physical: str = ""  # for a virtual function: the physical NIC
+    rail: str = (
+        ""  # its resource if it is offered by rail: lockstep.dev/rail-0; empty: lockstep.dev/rdma
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from agent.machine.facts import Unusable
-from protos.common import logs
+from protos.common import logs, signal_wait
 
 if TYPE_CHECKING:
     from agent.gpu_setup.manager import GpuSetupManager
@@ -52,7 +52,7 @@ def run(given: argparse.Namespace) -> int:
         target=_work, args=(manager, stop, ended), name="gpu-setup", daemon=True
     )
     work.start()
-    failure = ended.get()
+    failure = signal_wait.next_item(ended)
     stop.set()
     manager.wake()
     work.join(2.0)

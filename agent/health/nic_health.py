@@ -13,15 +13,21 @@ def step(
     known: Mapping[str, DeviceHealth], seen: NodeTopology, *, now: float, hold_down: HoldDown
 ) -> tuple[dict[str, DeviceHealth], NodeTopology]:
     """The health of each NIC by name, and the topology to report. The health of a NIC that is no
-    longer listed is kept, as unhealthy, because the NIC may come back."""
+    longer listed is kept, as unhealthy, for `settled_s`, because the NIC may come back."""
     here = {hca.name: hca for hca in seen.hcas}
     following = {}
     for name in sorted(known.keys() | here.keys()):
+        if name not in here and _is_old(known[name], now, hold_down):
+            continue
         why = here[name].why if name in here else ABSENT
         cause = Finding("link", why) if why else None
         following[name] = advance(known.get(name, DeviceHealth(since=now)), cause, now, hold_down)
     hcas = tuple(replace(hca, why=reason(following[hca.name], hold_down)) for hca in seen.hcas)
     return following, replace(seen, hcas=hcas)
+
+
+def _is_old(health: DeviceHealth, now: float, hold_down: HoldDown) -> bool:
+    return health.cause is not None and now - health.since > hold_down.settled_s
 
 
 def changes(known: NodeTopology, now: NodeTopology) -> tuple[str, ...]:

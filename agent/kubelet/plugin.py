@@ -136,9 +136,13 @@ class DevicePlugin(rpc.DevicePluginServicer):
         if not (self._node.state.taken(self.resource.name).keys() - self._reused).isdisjoint(ids):
             self.grants.list_now(LIST_S)  # the pod that had them may have ended
         self._node.record_allocation(self.resource.name, tuple(ids), time.monotonic(), self._reused)
-        self._reused |= set(ids)
         state = self._node.state
-        given = self.resource.response(ids, state)
+        try:
+            given = self.resource.response(ids, state)
+        except ValueError:
+            self._node.forget_allocation(self.resource.name, tuple(ids))
+            raise
+        self._reused |= set(ids)
         log.info("allocate %s", self.resource.describe(ids, state))
         return pb.ContainerAllocateResponse(
             envs=given.envs,

@@ -11,6 +11,7 @@ although not every pair is joined. A GPU without NVLink is an island of its own,
 exactly one island. So is a GPU in MIG mode, because its slices can't use NVLink.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import combinations
@@ -20,6 +21,7 @@ from agent.machine.facts import GpuFacts, InfinibandDevice, Machine, PciDevice, 
 from protos.topology import Gpu, Hca, NodeTopology, NumaNode, RdmaLimit
 
 ACTIVE = "ACTIVE"
+RATE = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?(?= |$)")
 
 
 def survey(machine: Machine, *, functions: bool = False) -> NodeTopology:
@@ -171,8 +173,8 @@ def _unhealthy(nic: InfinibandDevice) -> str:
 
 def _rate(text: str) -> float:
     """400 Gb/sec (4X NDR) -> 400.0"""
-    number = text.split(" ", maxsplit=1)[0]
-    return float(number) if number.replace(".", "", 1).isdigit() else 0.0
+    number = RATE.match(text)
+    return float(number[0]) if number else 0.0
 
 
 def _limits(

@@ -1,7 +1,9 @@
-"""Reads raw facts from sysfs: PCI, NUMA, InfiniBand and the rdma cgroup, below any root."""
+"""Reads raw facts from sysfs: PCI, NUMA, InfiniBand and the rdma cgroup, below any root. What cannot
+be read or understood counts as absent: a device with a broken file does not hide the others."""
 
 import re
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 
 from agent.machine.facts import (
@@ -21,6 +23,9 @@ DISPLAY, NETWORK, BRIDGE_OTHER, ACCELERATOR = "0x03", "0x02", "0x0680", "0x12"
 SWITCH_MANAGEMENT = b"SW_MNG"  # in the product data (VPD) of NICs that manage NVSwitches
 PODS = ("kubepods.slice", "kubepods")  # the cgroup of all pods: systemd and cgroupfs driver
 LIMIT = re.compile(r"(\w+)=(\S+)")
+NUMBER = re.compile(r"-?[0-9]{1,10}")
+MOST_BYTES = 65536  # of a file; the kernel's have 4096 at most, distances of 1,024 NUMA nodes too
+MOST_ENTRIES = 65536  # of a directory
 
 
 def read(root: str | Path = "/sys") -> SysfsFacts:
@@ -41,42 +46,56 @@ def read(root: str | Path = "/sys") -> SysfsFacts:
 def _text(path: Path) -> str:
     """The content of a file; empty if it can't be read."""
     try:
-        return path.read_text(encoding="utf-8", errors="replace").strip()
+        with path.open("rb") as file:
+            return file.read(MOST_BYTES).decode("utf-8", errors="replace").strip()
     except OSError:
         return ""
 
 
 def _number(path: Path, otherwise: int = -1) -> int:
     text = _text(path)
-    return int(text) if text.lstrip("-").isdigit() else otherwise
+    return int(text) if NUMBER.fullmatch(text) else otherwise
+
+
+def _resolved(path: Path) -> Path:
+    """The path itself if its links lead nowhere, or in a circle."""
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError):
+        return path
 
 
 def _children(folder: Path) -> list[Path]:
-    """The subdirectories, and links to directories, in natural order: mlx5_2 before mlx5_10."""
+    """The subdirectories, and links to directories, in natural order: mlx5_2 before mlx5_10.
+    Without names that are not text."""
+    return sorted(_directories(folder), key=_natural)
+
+
+def _directories(folder: Path) -> list[Path]:
     try:
-        found = [path for path in folder.iterdir() if path.is_dir()]
+        found = [path for path in islice(folder.iterdir(), MOST_ENTRIES) if path.is_dir()]
     except OSError:
         return []
-    return sorted(found, key=_natural)
+    return [path for path in found if path.name.isprintable()]
 
 
 def _natural(path: Path) -> list[tuple[int, str]]:
-    parts = re.findall(r"\d+|\D+", path.name)
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
+    parts = re.findall(r"[0-9]+|[^0-9]+", path.name)
+    return [(int(part), "") if part[0] in "0123456789" else (-1, part) for part in parts]
 
 
 def _pci(sys: Path) -> list[PciDevice]:
     """The GPUs, NVSwitches and NICs. Bridges appear only in their paths."""
-    base = sys.resolve()
+    base = _resolved(sys)
     devices = []
-    for link in sorted((sys / "bus/pci/devices").glob("*")):
+    for link in sorted(_directories(sys / "bus/pci/devices")):
         kind, vendor = _text(link / "class"), _text(link / "vendor")
         relevant = (
             kind.startswith(NETWORK)
             or (kind.startswith((DISPLAY, ACCELERATOR)) and vendor == NVIDIA)
             or (kind.startswith(BRIDGE_OTHER) and vendor in NVSWITCHES)
         )
-        path = link.resolve()
+        path = _resolved(link)
         if not relevant or not path.is_relative_to(base):
             continue
         physfn = path / "physfn"
@@ -90,7 +109,7 @@ def _pci(sys: Path) -> list[PciDevice]:
                 numa=_number(link / "numa_node"),
                 local_cpus=_text(link / "local_cpulist"),
                 driver=_driver(path) if kind.startswith(NETWORK) else "",
-                physfn=physfn.resolve().name if physfn.exists() else "",
+                physfn=_resolved(physfn).name if physfn.exists() else "",
             )
         )
     return devices
@@ -98,7 +117,7 @@ def _pci(sys: Path) -> list[PciDevice]:
 
 def _driver(path: Path) -> str:
     link = path / "driver"
-    return link.resolve().name if link.exists() else ""
+    return _resolved(link).name if link.exists() else ""
 
 
 def _numa(sys: Path) -> list[NumaFacts]:
@@ -106,10 +125,10 @@ def _numa(sys: Path) -> list[NumaFacts]:
         NumaFacts(
             id=int(path.name.removeprefix("node")),
             cpus=_text(path / "cpulist"),
-            distance=tuple(map(int, re.findall(r"\d+", _text(path / "distance")))),
+            distance=tuple(map(int, re.findall(r"[0-9]{1,9}", _text(path / "distance")))),
         )
         for path in _children(sys / "devices/system/node")
-        if re.fullmatch(r"node\d+", path.name)
+        if re.fullmatch(r"node[0-9]{1,9}", path.name)
     ]
 
 
@@ -118,7 +137,7 @@ def _infiniband(sys: Path) -> list[InfinibandDevice]:
     devices = []
     for path in _children(sys / "class/infiniband"):
         function = path / "device"
-        address = function.resolve().name
+        address = _resolved(function).name
         if not function.exists() or not (sys / "bus/pci/devices" / address).exists():
             address = ""
         verbs = _children(function / "infiniband_verbs") if address else []
@@ -129,7 +148,7 @@ def _infiniband(sys: Path) -> list[InfinibandDevice]:
                 uverbs=verbs[0].name if verbs else _uverbs(sys, path.name),
                 ports=tuple(_port(port) for port in _children(path / "ports")),
                 net=tuple(each.name for each in _children(function / "net")) if address else (),
-                bridge=bool(address) and _manages_switches(function.resolve()),
+                bridge=bool(address) and _manages_switches(_resolved(function)),
             )
         )
     return devices
@@ -144,7 +163,7 @@ def _uverbs(sys: Path, name: str) -> str:
 
 def _port(path: Path) -> Port:
     return Port(
-        number=int(path.name) if path.name.isdigit() else 0,
+        number=int(path.name) if NUMBER.fullmatch(path.name) else 0,
         state=_text(path / "state").rpartition(": ")[2],  # 4: ACTIVE
         link_layer=_text(path / "link_layer"),
         rate=_text(path / "rate"),
@@ -155,7 +174,8 @@ def _port(path: Path) -> Port:
 def _manages_switches(function: Path) -> bool:
     """Cached, because the product data is slow to read and does not change."""
     try:
-        return SWITCH_MANAGEMENT in (function / "vpd").read_bytes()
+        with (function / "vpd").open("rb") as file:
+            return SWITCH_MANAGEMENT in file.read(MOST_BYTES)
     except OSError:
         return False
 
@@ -179,7 +199,7 @@ def _limits(text: str) -> list[RdmaDeviceLimit]:
     limits = []
     for line in text.splitlines():
         name, _, rest = line.strip().partition(" ")
-        values = {key: int(value) if value.isdigit() else -1 for key, value in LIMIT.findall(rest)}
+        values = {k: int(v) if NUMBER.fullmatch(v) else -1 for k, v in LIMIT.findall(rest)}
         if name:
             limits.append(
                 RdmaDeviceLimit(name, values.get("hca_handle", -1), values.get("hca_object", -1))

@@ -17,8 +17,7 @@ from agent.cgroups import CgroupFiles, Cgroups
 from agent.kubelet import checkpoint
 from agent.node import AgentNode
 from agent.resources.device_resource import ContainerKey, Refused
-from protos.names import RDMA
-from protos.nearest import device_of
+from protos import nic_ids
 from protos.topology import RdmaLimit, RdmaUse
 
 log = logging.getLogger(__name__)
@@ -94,7 +93,7 @@ class RdmaLimitWriter:
         limit = self._limit(requested)
         if limit == NO_LIMIT and not requested:
             return
-        nics = sorted(set(map(device_of, ids)))
+        nics = sorted(set(map(nic_ids.names(self._node.state.topology), ids)))
         try:
             if self._cgroups is None:
                 raise Refused("the agent can't write cgroups (--cgroup-root is not set)")
@@ -116,7 +115,11 @@ class RdmaLimitWriter:
 
     def _requested(self, pod: tuple[str, str] | None) -> Mapping[str, int]:
         for plan in self._node.state.intents:
-            if plan.resource == RDMA and (plan.namespace, plan.pod) == pod and plan.limits:
+            if (
+                nic_ids.are_nics(plan.resource)
+                and (plan.namespace, plan.pod) == pod
+                and plan.limits
+            ):
                 return dict(plan.limits)
         return {}
 
@@ -132,7 +135,7 @@ class RdmaLimitWriter:
         except OSError as error:
             raise Refused(str(error)) from None
         for entry in entries:
-            held = entry.resource == RDMA and entry.device_ids == tuple(sorted(ids))
+            held = nic_ids.are_nics(entry.resource) and entry.device_ids == tuple(sorted(ids))
             if held and (holder is None or entry.container == holder[2]):
                 return entry.uid
         raise Refused(f"the kubelet's checkpoint has no container with {', '.join(sorted(ids))}")
@@ -162,20 +165,23 @@ class RdmaLimitWriter:
         if self._cgroups is None or not self._cgroups.version():
             return ()
         try:
-            entries = [each for each in checkpoint.read(self._plugins) if each.resource == RDMA]
+            entries = [
+                each for each in checkpoint.read(self._plugins) if nic_ids.are_nics(each.resource)
+            ]
         except OSError as error:
             self._log.failed(str(error))
             return ()
         holders = {
             (grant.container, grant.device_ids): (grant.namespace, grant.pod)
             for grant in self._node.state.grants
-            if grant.resource == RDMA
+            if nic_ids.are_nics(grant.resource)
         }
+        name = nic_ids.names(self._node.state.topology)
         pods: dict[str, tuple[tuple[str, str], set[str]]] = {}
         for entry in entries:
             pod = holders.get((entry.container, entry.device_ids))
             if pod is not None:
-                pods.setdefault(entry.uid, (pod, set()))[1].update(map(device_of, entry.device_ids))
+                pods.setdefault(entry.uid, (pod, set()))[1].update(map(name, entry.device_ids))
         used: list[RdmaUse] = []
         for uid, (pod, nics) in sorted(pods.items()):
             try:

@@ -11,7 +11,7 @@ from typing import Any
 import pynvml
 
 from agent.backoff import Backoff, StateLogger
-from agent.nvml.library import NvmlError, opened, try_query
+from agent.nvml.library import NvmlError, device_count, opened, try_query
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ class EventListener:
 def _register(events: Any) -> dict[int, str]:
     """The uuid of each GPU that supports XID events, by handle."""
     names: dict[int, str] = {}
-    for index in range(pynvml.nvmlDeviceGetCount()):
+    for index in range(device_count()):
         handle = try_query(pynvml.nvmlDeviceGetHandleByIndex, index)
         if handle is None:
             continue  # lost; renew() is called when it is back

@@ -40,6 +40,8 @@ UNSUPPORTED = {
     pynvml.NVML_ERROR_UNKNOWN,
 }
 
+MOST_GPUS = 128  # that are asked, whatever the driver counts
+
 _own = threading.local()  # .denied: calls that the driver refused this thread, see denials()
 _lock = threading.Lock()  # guards initialisation and shutdown, which NVML counts
 _inside = 0  # threads inside opened()
@@ -146,8 +148,8 @@ def _trouble(error: Any) -> str:
 
 
 def query(call: Callable[..., Any], *arguments: Any) -> Any:
-    """The result; None if this GPU or driver does not support the call, or refuses it (see
-    denials)."""
+    """The result; None if this GPU or driver does not support the call, refuses it (see denials),
+    or answers with something that is not text."""
     try:
         return call(*arguments)
     except pynvml.NVMLError as error:
@@ -156,6 +158,8 @@ def query(call: Callable[..., Any], *arguments: Any) -> Any:
         if error.value in UNSUPPORTED:
             return None
         raise
+    except UnicodeDecodeError:  # the binding decodes texts
+        return None
 
 
 @contextmanager
@@ -173,5 +177,10 @@ def try_query(call: Callable[..., Any], *arguments: Any) -> Any:
     """The result; None after any NVML error."""
     try:
         return call(*arguments)
-    except pynvml.NVMLError:
+    except (pynvml.NVMLError, UnicodeDecodeError):
         return None
+
+
+def device_count() -> int:
+    """Raises pynvml.NVMLError."""
+    return min(int(pynvml.nvmlDeviceGetCount()), MOST_GPUS)

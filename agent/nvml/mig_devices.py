@@ -9,6 +9,7 @@ from agent.machine.facts import SliceFacts
 from agent.nvml.library import query
 
 MIB = 1 << 20
+MOST_SLICES = 64  # that are asked, whatever the driver counts
 
 
 def mode(handle: Any) -> tuple[bool, bool]:
@@ -19,7 +20,8 @@ def mode(handle: Any) -> tuple[bool, bool]:
 
 def handles(gpu: Any) -> Iterator[Any]:
     """The handles of the existing slices; their indices may have gaps."""
-    for index in range(query(pynvml.nvmlDeviceGetMaxMigDeviceCount, gpu) or 0):
+    most = query(pynvml.nvmlDeviceGetMaxMigDeviceCount, gpu) or 0
+    for index in range(min(most, MOST_SLICES)):
         handle = query(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, gpu, index)
         if handle is not None:
             yield handle

@@ -1,7 +1,9 @@
 """GPU memory in use by process."""
 
+import ctypes
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pynvml
 
@@ -12,6 +14,7 @@ CALLS = (
     pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3,
     pynvml.nvmlDeviceGetMPSComputeRunningProcesses_v3,
 )
+MOST_PROCESSES = 65536  # the binding allocates memory for as many as the driver counts
 MemoryByPid = dict[int, int]  # bytes, by the process's pid on the host
 
 
@@ -23,11 +26,22 @@ def read(driver_root: Path | None, uuids: Sequence[str]) -> dict[str, MemoryByPi
 
 def _of(uuid: str) -> MemoryByPid | None:
     handle = try_query(pynvml.nvmlDeviceGetHandleByUUID, uuid)
-    lists = [try_query(call, handle) for call in CALLS] if handle is not None else []
-    if not lists or lists[0] is None:
+    if handle is None or any(_count(call.__name__, handle) > MOST_PROCESSES for call in CALLS):
+        return None
+    lists = [try_query(call, handle) for call in CALLS]
+    if lists[0] is None:
         return None
     found: MemoryByPid = {}
     for process in [process for processes in lists for process in processes or ()]:
         # A process that computes and renders is in two lists, with the same amount.
         found[process.pid] = max(found.get(process.pid, 0), process.usedGpuMemory or 0)
     return found
+
+
+def _count(name: str, handle: Any) -> int:
+    """How many processes the driver would list; 0 if it does not list any."""
+    call = try_query(pynvml._nvmlGetFunctionPointer, name)
+    found = ctypes.c_uint(0)
+    if call is not None:
+        call(handle, ctypes.byref(found), None)
+    return found.value

@@ -2,6 +2,7 @@
 keeps its default; a GPU that can't be read has `fault` set to the reason."""
 
 import ctypes
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ import pynvml
 
 from agent.machine.facts import Fabric, GpuFacts, NvLink, NvmlFacts, Platform, Wear
 from agent.nvml import mig_devices
-from agent.nvml.library import UNSUPPORTED, denials, opened, query, try_query
+from agent.nvml.library import UNSUPPORTED, denials, device_count, opened, query, try_query
 
 P2P_NVLINK = pynvml.NVML_P2P_CAPS_INDEX_NVLINK
 REMOTE = {
@@ -21,6 +22,7 @@ REMOTE = {
 }
 UNCORRECTED = pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED
 RECOVERY_ACTION = 230  # NVML_FI_DEV_GET_GPU_RECOVERY_ACTION
+ADDRESS = re.compile(r"([0-9a-f]{1,8}):([0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f])")
 WORD_BITS = 64  # of one element of an affinity mask
 SET_WORDS = 32
 
@@ -34,11 +36,13 @@ def read(driver_root: str | Path | None = None) -> NvmlFacts:
 def _read() -> NvmlFacts:
     handles: list[Any] = []
     faults: list[str] = []
-    for index in range(pynvml.nvmlDeviceGetCount()):
+    for index in range(device_count()):
         try:
             handles.append(pynvml.nvmlDeviceGetHandleByIndex(index))
             faults.append("")
         except pynvml.NVMLError as error:
+            if error.value == pynvml.NVML_ERROR_INVALID_ARGUMENT:
+                break  # past the last GPU, whatever the driver counts
             handles.append(None)
             faults.append(f"NVML can't reach it: {error}")
     cuda = query(pynvml.nvmlSystemGetCudaDriverVersion_v2)
@@ -58,7 +62,7 @@ def _gpu(index: int, handles: list[Any], fault: str) -> GpuFacts:
         with denials() as denied:
             found = _healthy_gpu(index, handle, handles)
         return replace(found, denied=tuple(sorted(denied)))
-    except pynvml.NVMLError as error:
+    except (pynvml.NVMLError, UnicodeDecodeError) as error:
         # A GPU that fell off the bus or needs a reset often still reports its identity.
         return GpuFacts(
             index=index,
@@ -171,12 +175,12 @@ def _platform(handle: Any) -> Platform | None:
 def _address(info: Any) -> str:
     """The address as sysfs writes it: NVML's domain has eight digits, that of sysfs four. Empty
     where the remote end of a link has no address, or the placeholder fffffff:ffff:ff."""
-    text = info.busId if info else b""
-    parts = (text.decode() if isinstance(text, bytes) else text).lower().split(":")
-    if len(parts) != 3 or "." not in parts[2]:
+    try:
+        text = info.busId if info else b""
+        found = ADDRESS.fullmatch((text.decode() if isinstance(text, bytes) else text).lower())
+    except UnicodeDecodeError:
         return ""
-    domain, bus, function = parts
-    return f"{int(domain, 16):04x}:{bus}:{function}"
+    return f"{int(found[1], 16):04x}:{found[2]}" if found else ""
 
 
 def _mask(words: Any) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import pynvml
 
 from agent.nvml import mig_devices
-from agent.nvml.library import opened, try_query
+from agent.nvml.library import device_count, opened, try_query
 
 LINK_ERRORS = (
     pynvml.NVML_NVLINK_ERROR_DL_REPLAY,
@@ -32,7 +32,7 @@ def read(driver_root: Path | None, links: dict[str, tuple[int, ...]]) -> tuple[U
     """links: the active NVLinks of each GPU, by uuid. Raises NvmlError."""
     with opened(driver_root):
         found = []
-        for index in range(pynvml.nvmlDeviceGetCount()):
+        for index in range(device_count()):
             handle = try_query(pynvml.nvmlDeviceGetHandleByIndex, index)
             uuid = try_query(pynvml.nvmlDeviceGetUUID, handle) if handle is not None else None
             if uuid:

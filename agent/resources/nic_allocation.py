@@ -4,6 +4,7 @@ A NIC is advertised as several shares so that several pods can use it; the share
 alike, and a plan names NICs. A container gets the NICs of its plan, else those closest to the GPUs
 that it holds, else those closest to the GPUs planned for it."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -14,11 +15,11 @@ from agent.resources.device_resource import (
     ContainerResponse,
     DeviceRequest,
 )
-from protos import slicing
+from protos import nic_ids, slicing
 from protos.gpu_sharing import key_of
 from protos.names import DOMAIN, GPU, RDMA
 from protos.nearest import BETWEEN, device_of, nearest
-from protos.topology import Grant, NodeTopology, mask_of
+from protos.topology import Grant, Hca, NodeTopology, mask_of
 
 
 def preferred(
@@ -27,12 +28,13 @@ def preferred(
     plans: Iterable[Grant],
     *,
     just_given: Sequence[str] = (),
+    resource: str = RDMA,
 ) -> Choice:
     """just_given: the GPUs of an Allocate a moment ago. A container that holds exactly these and no
     NIC share yet is the one in admission, with or without a plan."""
     held = {row.key: _gpus(row) for row in request.listed or ()}
-    unserved = {row.key for row in request.listed or () if not row.ids(RDMA)}
-    ours = {key_of(plan): plan for plan in plans if plan.resource == RDMA}
+    unserved = {row.key for row in request.listed or () if not row.ids(resource)}
+    ours = {key_of(plan): plan for plan in plans if plan.resource == resource}
     candidates, key = request.candidates(unserved & ours.keys())
     if key is not None:
         # An init container may take more than the first container's NICs: then those of the next.
@@ -73,10 +75,11 @@ def _shares(
 ) -> tuple[str, ...]:
     """The required shares, then shares of the planned NICs, then of those nearest to the GPUs."""
     free: dict[str, list[str]] = {}
+    name = nic_ids.names(topology)
     for each in sorted(set(request.available) - set(request.must), key=_in_order):
-        free.setdefault(device_of(each), []).append(each)
+        free.setdefault(name(each), []).append(each)
     chosen = list(request.must)
-    have = Counter(map(device_of, chosen))
+    have = Counter(map(name, chosen))
     for nic, wanted in Counter(nics).items():
         missing = max(0, min(wanted - have[nic], request.size - len(chosen)))
         chosen += [free[nic].pop(0) for _ in range(missing) if free.get(nic)]
@@ -95,15 +98,28 @@ def _in_order(share: str) -> tuple[str, int, str]:
 
 
 def response(
-    ids: Iterable[str], topology: NodeTopology, device_nodes: Iterable[str] = ()
+    ids: Iterable[str],
+    topology: NodeTopology,
+    device_nodes: Iterable[str] = (),
+    *,
+    resource: str = RDMA,
 ) -> ContainerResponse:
-    """Raises ValueError if a NIC is not on this node."""
-    names = {device_of(each) for each in ids}
+    """Raises ValueError if a NIC is not on this node, or not of this resource. A rail sets variables of its
+    own, because of a variable that several resources of a container set the kubelet keeps one."""
+    names = set(map(nic_ids.names(topology), ids))
     nics = [hca for hca in topology.hcas if hca.name in names]
     if len(nics) < len(names):
         unknown = sorted(names - {hca.name for hca in nics})
         raise ValueError(f"this node has no RDMA NIC {', '.join(unknown)}")
+    if other := [hca.name for hca in nics if nic_ids.resource_of(hca) != resource]:
+        raise ValueError(f"{', '.join(other)} is not offered as {resource} any more")
     value = ",".join(hca.name for hca in nics)
+    if resource != RDMA:
+        return ContainerResponse(
+            envs=_rail_variables(resource, nics),
+            device_nodes=tuple(device_nodes),
+            annotations={f"{resource}-hcas": value},
+        )
     return ContainerResponse(
         envs={
             "NCCL_IB_HCA": f"={value}",  # with = NCCL matches whole names, without it prefixes
@@ -113,3 +129,14 @@ def response(
         device_nodes=tuple(device_nodes),
         annotations={f"{DOMAIN}/hcas": value},
     )
+
+
+def _rail_variables(resource: str, nics: Sequence[Hca]) -> dict[str, str]:
+    """LOCKSTEP_RAIL_0: the NICs. PCIDEVICE_LOCKSTEP_DEV_RAIL_0: their PCI addresses, under the name that
+    programs know from the SR-IOV device plugin."""
+    upper = re.sub(r"[^A-Z0-9]", "_", resource.upper())
+    rail = re.sub(r"[^A-Z0-9]", "_", resource.partition("/")[2].upper())
+    return {
+        f"LOCKSTEP_{rail}": ",".join(hca.name for hca in nics),
+        f"PCIDEVICE_{upper}": ",".join(hca.pci for hca in nics),
+    }

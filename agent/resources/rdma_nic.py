@@ -1,10 +1,11 @@
-"""RDMA NICs, in shares: lockstep.dev/rdma."""
+"""RDMA NICs, in shares: lockstep.dev/rdma, or those of one rail: lockstep.dev/rail-1."""
 
 from collections.abc import Callable, Sequence
 
 from agent.node_state import NodeState
 from agent.resources import nic_allocation
 from agent.resources.cdi import Injection
+from agent.resources.device_info import DeviceInfoFiles
 from agent.resources.device_resource import (
     Choice,
     ContainerKey,
@@ -14,45 +15,55 @@ from agent.resources.device_resource import (
     DeviceResource,
 )
 from agent.resources.gpu_resource import RecentAllocation
+from protos import nic_ids
 from protos.names import RDMA
-from protos.nearest import device_of, share_id
 from protos.topology import Hca
 
 
 class RdmaNicResource(DeviceResource):
-    name = RDMA
-    endpoint = "lockstep-rdma.sock"
     pre_start_required = True
 
     def __init__(
         self,
+        name: str,
         files: Callable[[Sequence[Hca]], tuple[str, ...]],
         injection: Injection,
         limit: Callable[[tuple[str, ...], ContainerKey | None], None],
+        *,
         recent_gpus: RecentAllocation,
         recent: RecentAllocation,
+        info: DeviceInfoFiles,
     ) -> None:
         """limit: writes the pod's RDMA limits; raises Refused."""
+        self.name = name
+        self.endpoint = f"lockstep-{name.partition('/')[2]}.sock"
         self._files, self._injection, self._limit = files, injection, limit
+        self._info = info
         self._recent_gpus, self._recent = recent_gpus, recent
 
     def devices(self, state: NodeState) -> tuple[Device, ...]:
+        other = nic_ids.held_otherwise(state.topology, state.grants)
         return tuple(
-            Device(share_id(hca.name, number), not hca.why, hca.numa)
+            Device(each, not hca.why and hca.name not in other, hca.numa)
             for hca in state.topology.hcas
-            for number in range(hca.shares)
+            if nic_ids.resource_of(hca) == self.name
+            for each in nic_ids.ids(hca, state.topology)
         )
 
     def preferred(self, request: DeviceRequest, state: NodeState) -> Choice:
         given = self._recent_gpus.ids()
-        return nic_allocation.preferred(request, state.topology, state.intents, just_given=given)
+        return nic_allocation.preferred(
+            request, state.topology, state.intents, just_given=given, resource=self.name
+        )
 
     def response(self, ids: Sequence[str], state: NodeState) -> ContainerResponse:
         nics = _nics(ids, state)
         files = () if self._injection.mode == "cdi" else self._files(nics)
-        plain = nic_allocation.response(ids, state.topology, files)
+        plain = nic_allocation.response(ids, state.topology, files, resource=self.name)
         given = self._injection.apply([hca.name for hca in nics], plain)
-        self._recent.record(ids)
+        self._info.write(ids, state.topology, self.name)
+        if self.name == RDMA:
+            self._recent.record(ids)
         return given
 
     def describe(self, ids: Sequence[str], state: NodeState) -> str:
@@ -62,6 +73,11 @@ class RdmaNicResource(DeviceResource):
         self._limit(tuple(ids), holder)
 
 
+def rails(state: NodeState) -> frozenset[str]:
+    """The resources of the node's rails."""
+    return frozenset(hca.rail for hca in state.topology.hcas if hca.shares and hca.rail)
+
+
 def _nics(ids: Sequence[str], state: NodeState) -> list[Hca]:
-    names = set(map(device_of, ids))
+    names = set(map(nic_ids.names(state.topology), ids))
     return [hca for hca in state.topology.hcas if hca.name in names]

@@ -7,16 +7,17 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from agent.node_state import NodeState
-from agent.resources import mig_slice
+from agent.resources import mig_slice, rdma_nic
 from agent.resources.cdi import Injection
 from agent.resources.device_files import DeviceFiles
+from agent.resources.device_info import DeviceInfoFiles
 from agent.resources.device_resource import ContainerKey, DeviceResource
 from agent.resources.gpu_resource import RecentAllocation
 from agent.resources.gpu_share import GpuShareResource, ShareTerms
 from agent.resources.mig_slice import MigSliceResource
 from agent.resources.rdma_nic import RdmaNicResource
 from agent.resources.whole_gpu import WholeGpuResource
-from protos import slicing
+from protos import nic_ids, slicing
 from protos.names import GPU, GPU_SHARE, RDMA
 
 
@@ -28,6 +29,7 @@ class Services:
     gpus: Injection
     nics: Injection
     shares: ShareTerms
+    nic_info: DeviceInfoFiles
     limit_rdma: Callable[[tuple[str, ...], ContainerKey | None], None]
     recent_gpus: RecentAllocation
     recent_nics: RecentAllocation
@@ -49,17 +51,22 @@ def _named(name: str, make: Callable[[Services], DeviceResource]) -> DeviceKind:
     )
 
 
+def _nics(name: str, use: Services) -> RdmaNicResource:
+    return RdmaNicResource(
+        *(name, use.files.of_nics, use.nics, use.limit_rdma),
+        recent_gpus=use.recent_gpus,
+        recent=use.recent_nics,
+        info=use.nic_info,
+    )
+
+
 KINDS = (
     _named(
         GPU, lambda use: WholeGpuResource(use.files.of, use.gpus, use.recent_gpus, use.files.imex)
     ),
     _named(GPU_SHARE, lambda use: GpuShareResource(use.files.of, use.gpus, use.shares)),
-    _named(
-        RDMA,
-        lambda use: RdmaNicResource(
-            use.files.of_nics, use.nics, use.limit_rdma, use.recent_gpus, use.recent_nics
-        ),
-    ),
+    _named(RDMA, lambda use: _nics(RDMA, use)),
+    DeviceKind(serves=nic_ids.is_rail, names=rdma_nic.rails, make=_nics),
     DeviceKind(
         serves=slicing.is_slice,
         names=mig_slice.names,

@@ -27,6 +27,7 @@ __all__ = [
     "OtherEpoch",
     "Saved",
     "SetAside",
+    "SubmittedJob",
     "Task",
     "TaskResult",
     "Tasks",
@@ -35,11 +36,14 @@ __all__ = [
     "data",
     "join",
     "stopping",
+    "submit",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """`torch` is imported when it is used, because it needs PyTorch."""
+    """`torch` is imported when it is used, because it needs PyTorch, and what submits Jobs, because training does not."""
     if name == "torch":
         return import_module(".torch", __name__)
+    if name in ("submit", "SubmittedJob"):
+        return getattr(import_module(".job_submission", __name__), name)
     raise AttributeError(f"module {__name__} has no attribute {name}")

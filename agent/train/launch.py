@@ -12,6 +12,8 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import NoReturn
 
 from . import stop_signal
 from .child_processes import ChildProcesses
@@ -154,10 +156,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 127
 
 
+class _Parser(argparse.ArgumentParser):
+    """A wrong argument is one sentence, as of the other commands, which this package does not import."""
+
+    def error(self, message: str) -> NoReturn:
+        unknown, _, words = message.partition("unrecognized arguments: ")
+        near = get_close_matches(
+            words.partition("=")[0].partition(" ")[0], self._option_string_actions, 1
+        )
+        hint = f"; did you mean {near[0]}?" if near and not unknown else ""
+        self.exit(BAD_USAGE, f"{PROGRAM}: {message}{hint} (see {PROGRAM} --help)\n")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=PROGRAM, description="run a command in each generation of an elastic Job"
-    )
+    parser = _Parser(prog=PROGRAM, description="run a command in each generation of an elastic Job")
     parser.add_argument(
         "--nproc",
         type=_count,

@@ -5,22 +5,20 @@ Design: docs/design/0043-command-line.md
 """
 
 import argparse
-import json
 import os
-import re
 import sys
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn
 
-from central.cli import exit_codes, report_command
+from central.cli import exit_codes, output_format, report_command
 from central.cli.jobs import completion, job_flags
 from central.coordinator import coordinate_flags
 from central.server import argtypes, settings
 from central.server.argtypes import add_flag as flag
 from central.server.grpc import query_client
 from protos.common import logs
+from protos.common.sentence_parser import SentenceParser
 
 MIGRATE_SOURCES = ("volcano", "kueue", "kube-scheduler")
 
@@ -35,6 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not hasattr(args, "run"):  # no command, or a noun without a verb
         args.helper.print_help(sys.stderr)
         return exit_codes.USAGE
+    args.flags = given[1:]  # for processes that take the same
     if words:
         args.words = words
     try:
@@ -44,30 +43,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output has ended
         return 1
-
-
-class _Parser(argparse.ArgumentParser):
-    """Reports wrong arguments in one sentence, with the nearest valid word."""
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        found, unknown = super().parse_known_args(args, namespace)
-        if unknown:  # reported by the command to which they belong
-            self.error(f"unrecognized arguments: {' '.join(unknown)}")
-        return found, unknown
-
-    def error(self, message: str) -> NoReturn:
-        choice = re.search(r"argument (.*): invalid choice: '(.*?)' \(choose from (.*)\)", message)
-        near: list[str] = []
-        if choice:
-            found = [each.strip("' ") for each in choice[3].split(",")]
-            choices = [each for each in found if each != "[]"]  # argparse's word for none named
-            near = get_close_matches(choice[2], choices, 1)
-            wrong = "unknown" if near else f"not one of {', '.join(choices)}"
-            message = f'{choice[1]}: "{choice[2]}" is {wrong}'
-        elif message.startswith("unrecognized arguments: "):
-            near = get_close_matches(message.split()[2], self._option_string_actions, 1)
-        message += f"; did you mean {near[0]}?" if near else ""
-        self.exit(2, f"{self.prog}: {message.removeprefix('argument ')} (see {self.prog} --help)\n")
 
 
 class _Version(argparse.Action):
@@ -100,7 +75,7 @@ def _command(argv: list[str]) -> tuple[list[str], list[str]]:
 
 def parser() -> argparse.ArgumentParser:
     called = Path(sys.argv[0]).name
-    parser = _Parser(
+    parser = SentenceParser(
         prog="kubectl lockstep" if called == "kubectl-lockstep" else "lockstep",
         description="Gang scheduler for GPU workloads on Kubernetes: starts all pods of a job together, on "
         "GPUs that are close in the NVLink and network topology, or none.",
@@ -117,6 +92,7 @@ def parser() -> argparse.ArgumentParser:
     about = "port of the local API server"
     flag(demo, "--port PORT", about, type=argtypes.port, default=0, shown="any free port")
     _add_simulate(commands)
+    _add_what_if(commands)
     about = "run the coordinator of one elastic job"
     coordinate_flags.add_flags(_add(commands, "coordinate", about, _coordinate))
     about = "replay a journal and compare the decisions"
@@ -124,24 +100,7 @@ def parser() -> argparse.ArgumentParser:
     about = "journal written by central or simulate with --journal"
     replay.add_argument("file", metavar="FILE", help=about)
     flag(replay, "--check", "check all invariants after each scheduling cycle")
-    about = "show nodes, their GPUs, and the pods that use them"
-    topology = _add(commands, "topology", about, _topology)
-    about = "show only this node, with its topology matrix"
-    node = topology.add_argument("node", nargs="?", default="", metavar="NODE", help=about)
-    completion.names_of(node, "node")
-    about = "only nodes in these domains, such as rack=r1,block=b2"
-    flag(topology, "-l --selector LEVEL=NAME,...", about, default="")
-    flag(topology, "--picture", "draw racks, nodes and GPUs, with a letter for each owner")
-    about = "show why a gang is pending, or where it runs"
-    explain = _add(commands, "explain", about, _explain)
-    about = "job, PodGroup, pod or controller, such as deployment/web"
-    gang = explain.add_argument("name", metavar="[NAMESPACE/]NAME", help=about)
-    completion.names_of(gang, "gang")
-    space = flag(explain, "-n --namespace NAME", "namespace", default="default")
-    completion.names_of(space, "namespace")
-    for asking in (topology, explain):
-        query_client.add_flags(asking)
-        _add_output(asking)
+    _add_asking(commands)
     about = (
         "show GPU-hours by queue, namespace, user, job or GPU model, from the scheduler's history"
     )
@@ -153,6 +112,34 @@ def parser() -> argparse.ArgumentParser:
     about = "bash, zsh or fish"
     shell.add_argument("shell", choices=completion.SHELLS, metavar="SHELL", help=about)
     return parser
+
+
+def _add_asking(commands: Any) -> None:
+    """Commands that ask the scheduler."""
+    about = "show nodes, their GPUs, and the pods that use them"
+    topology = _add(commands, "topology", about, _topology)
+    about = "show only this node, with its topology matrix"
+    node = topology.add_argument("node", nargs="?", default="", metavar="NODE", help=about)
+    completion.names_of(node, "node")
+    about = "only nodes in these domains, such as rack=r1,block=b2"
+    flag(topology, "-l --selector LEVEL=NAME,...", about, default="")
+    flag(topology, "--picture", "draw racks, nodes and GPUs, with a letter for each owner")
+    about = "show racks, queues and pending gangs, live"
+    top = _add(commands, "top", about, _top)
+    flag(top, "--interval S", "seconds between two looks", type=argtypes.seconds, default=2.0)
+    flag(top, "--kubeconfig FILE", "kubeconfig file", default=None, shown="as for kubectl")
+    flag(top, "--context NAME", "context of the kubeconfig", default=None, shown="its current one")
+    query_client.add_flags(top)
+    about = "show why a gang is pending, or where it runs"
+    explain = _add(commands, "explain", about, _explain)
+    about = "job, PodGroup, pod or controller, such as deployment/web"
+    gang = explain.add_argument("name", metavar="[NAMESPACE/]NAME", help=about)
+    completion.names_of(gang, "gang")
+    space = flag(explain, "-n --namespace NAME", "namespace", default="default")
+    completion.names_of(space, "namespace")
+    for asking in (topology, explain):
+        query_client.add_flags(asking)
+        output_format.add(asking, output_format.OBJECTS)
 
 
 def _add_migrate(commands: Any) -> None:
@@ -175,7 +162,7 @@ def _add_migrate(commands: Any) -> None:
     flag(
         check, "--context NAME", "context of the kubeconfig", default=None, shown="the current one"
     )
-    _add_output(check)
+    output_format.add(check, output_format.FIGURES)
 
 
 def _add_simulate(commands: Any) -> None:
@@ -192,7 +179,32 @@ def _add_simulate(commands: Any) -> None:
     flag(simulate, "--figure FILE", about, default=None)
     about = "record facts and decisions for lockstep replay"
     flag(simulate, "--journal FILE", about, default=None)
-    _add_output(simulate)
+    output_format.add(simulate, output_format.FIGURES)
+
+
+def _add_what_if(commands: Any) -> None:
+    about = "simulate a change of the present cluster, and show what would be different"
+    made = _add(commands, "what-if", about, _what_if)
+    many: dict[str, Any] = {"action": "append", "default": []}
+    about = "no new pods on this node, or on the nodes of a domain such as rack=r1; may be repeated"
+    completion.names_of(flag(made, "--cordon PLACE", about, **many), "node")
+    about = "the same, and their pods start again elsewhere"
+    completion.names_of(flag(made, "--drain PLACE", about, **many), "node")
+    about = "GPUs in a queue's capability, deserved or guarantee, or its weight or priority; may be repeated"
+    flag(made, "--queue NAME:FIELD=NUMBER", about, **many)
+    flag(made, "--submit FILE", "create the objects of this file or directory", **many)
+    about = "a job or gang that ends now; may be repeated"
+    completion.names_of(flag(made, "--without [NAMESPACE/]NAME", about, **many), "gang")
+    flag(made, "--until SPAN", "look so far ahead, such as 90 (seconds) or 1h30m", default="24h")
+    about = "namespace of names in --without"
+    space = flag(made, "-n --namespace NAME", about, default=None, shown="that of the context")
+    completion.names_of(space, "namespace")
+    flag(made, "--kubeconfig FILE", "kubeconfig file", default=None, shown="as for kubectl")
+    about = "context of the kubeconfig"
+    flag(made, "--context NAME", about, default=None, shown="its current one")
+    query_client.add_flags(made)
+    settings.add_scheduling_flags(made)
+    output_format.add(made, output_format.FIGURES)
 
 
 def _add(
@@ -204,10 +216,6 @@ def _add(
     return made
 
 
-def _add_output(parser: argparse.ArgumentParser) -> None:
-    flag(parser, "-o --output", "output format", choices=("table", "json"), default="table")
-
-
 def _central(args: argparse.Namespace) -> int:
     from central.kube.transport.http_client import KubeconfigError
     from central.server import app, tls
@@ -216,7 +224,8 @@ def _central(args: argparse.Namespace) -> int:
     chosen = settings.settings(args)
     logs.configure(chosen.log_level, chosen.log_format)
     try:
-        return app.run(chosen)
+        what_if = (sys.executable, "-m", "central.cli.what_if.worker", *args.flags)
+        return app.run(chosen, what_if)
     except (KubeconfigError, grpc_server.CannotStart, tls.UnusableCredentials) as error:
         return _fail(error)
 
@@ -242,6 +251,12 @@ def _simulate(args: argparse.Namespace) -> int:
     from central.simulator import simulate_command
 
     return simulate_command.run(args)
+
+
+def _what_if(args: argparse.Namespace) -> int:
+    from central.cli.what_if import what_if_command
+
+    return what_if_command.run(args)
 
 
 def _replay(args: argparse.Namespace) -> int:
@@ -286,18 +301,32 @@ def _topology(args: argparse.Namespace) -> int:
         if args.selector:
             reply = render.selected(reply, args.selector)
     except query_client.CannotAsk as error:
-        return _unanswered(error)
+        missing = args.node and error.kind == query_client.NOT_FOUND
+        near = completion.hint("node", args.node, args) if missing else ""
+        return _unanswered(query_client.CannotAsk(f"{error}{near}", error.kind))
     except ValueError as error:
         return _fail(f"topology: -l: {error}")
     if args.picture:
         print(render.topology_picture(reply), end="")
-    elif args.output == "json":
-        print(json.dumps(render.topology_json(reply, one=bool(args.node)), indent=1))
+    elif args.output == "name":
+        print("".join(f"node/{node.name}\n" for node in reply.nodes), end="")
+    elif args.output in output_format.WHOLE:
+        found = render.topology_json(reply, one=bool(args.node))
+        print(output_format.written(found, args.output), end="")
         for problem in reply.troubles:
             print(problem, file=sys.stderr)
     else:
         print(render.topology_table(reply), end="")
     return 0
+
+
+def _top(args: argparse.Namespace) -> int:
+    from central.cli.top import top_command
+
+    try:
+        return top_command.run(args)
+    except query_client.CannotAsk as error:
+        return _unanswered(error)
 
 
 def _explain(args: argparse.Namespace) -> int:
@@ -318,9 +347,13 @@ def _explain(args: argparse.Namespace) -> int:
     except query_client.CannotAsk as error:
         return _unanswered(error)
     if not reply.found:
-        return _fail(f"no gang or pod named {'/'.join(meanings[0])}", exit_codes.NOT_FOUND)
-    if args.output == "json":
-        print(json.dumps(render.explanation_json(reply), indent=1))
+        args.namespace, short = meanings[0]
+        near = completion.hint("gang", short, args)
+        return _fail(f"no gang or pod named {args.namespace}/{short}{near}", exit_codes.NOT_FOUND)
+    if args.output == "name":
+        print(f"{reply.namespace}/{reply.name}")
+    elif args.output in output_format.WHOLE:
+        print(output_format.written(render.explanation_json(reply), args.output), end="")
     else:
         print(render.explanation_table(reply), end="")
     return 0

@@ -79,6 +79,8 @@ def topology_json(reply: pb.TopologyReply, one: bool) -> Any:
 
 def explanation_table(reply: pb.ExplainReply) -> str:
     head = f"{reply.namespace}/{reply.name}: {terminal_table.state(reply.phase)}\n{_folded(reply.reason)}\n"
+    if reply.size:
+        head += _folded(reply.size) + "\n"
     head += _standing(reply)
     if not reply.pods:
         return head
@@ -100,7 +102,7 @@ def _standing(reply: pb.ExplainReply) -> str:
     if reply.start:
         start = datetime.fromtimestamp(reply.start).astimezone()
         parts.append(f"expected to start {start:%Y-%m-%d %H:%M%z}")
-    return "; ".join(parts) + "\n"
+    return _folded("; ".join(parts)) + "\n"
 
 
 def explanation_json(reply: pb.ExplainReply) -> Any:
@@ -117,6 +119,7 @@ def explanation_json(reply: pb.ExplainReply) -> Any:
         "pending": reply.pending,
         "start": reply.start or None,
         "priority": reply.priority,
+        **({"size": reply.size} if reply.size else {}),
         "cards": _cards_json(reply.cards),
         "pods": [
             {

@@ -2,7 +2,6 @@
 
 import argparse
 import csv
-import json
 import re
 import sys
 import time
@@ -10,7 +9,7 @@ from datetime import datetime
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
-from central.cli import terminal_table
+from central.cli import output_format, terminal_table
 from central.cli.terminal_table import Column
 from central.server import argtypes
 from central.server.grpc import query_client
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
 KEYS = ("queue", "namespace", "user", "job", "model")
 AMOUNTS = ("allocated", "held", "lost")
-FORMATS = ("table", "json", "csv")
 _SPAN = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?", re.ASCII)
 
 
@@ -40,7 +38,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         default="queue",
     )
     query_client.add_flags(parser)
-    argtypes.add_flag(parser, "-o --output", "output format", choices=FORMATS, default="table")
+    output_format.add(parser, (*output_format.FIGURES, "csv"))
 
 
 def keys(text: str) -> tuple[str, ...]:
@@ -70,8 +68,8 @@ def run(args: argparse.Namespace) -> int:
         raise query_client.CannotAsk("report: --since must be before --until")
     reply = query_client.usage(query_client.scheduler_address(args), args.since, until, args.by)
     match args.output:
-        case "json":
-            print(json.dumps(as_json(reply, args.by), indent=2))
+        case "json" | "yaml":
+            print(output_format.written(as_json(reply, args.by), args.output), end="")
         case "csv":
             print(as_csv(reply, args.by), end="")
         case _:

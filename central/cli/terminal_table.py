@@ -119,7 +119,12 @@ def _texts(columns: Sequence[Column], rows: Sequence[Row], *, short: bool) -> li
 def _text(cell: str | int | Cell, *, short: bool) -> str:
     if isinstance(cell, Cell):
         return cell.short if short else cell.whole
-    return str(cell)
+    return printable(str(cell))
+
+
+def printable(text: str) -> str:
+    """Without characters that a terminal would obey, such as escape sequences in somebody's message."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
 
 
 def _needs(lines: list[list[str]], gap: int) -> int:

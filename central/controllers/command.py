@@ -13,7 +13,7 @@ from central.controllers.object_fence import ObjectFence
 from central.controllers.pending_calls import Call, PendingCalls
 from central.model.decisions import Decision, Delete, Patch
 from central.model.event_objects import about, build_event
-from central.model.event_reasons import COMMAND_ISSUED, COMMAND_REFUSED
+from central.model.event_reasons import COMMAND_ISSUED, COMMAND_REFUSED, COMMAND_WAITS
 from central.model.facts import Answered, CommandSeen
 from central.model.jobspec import API
 from central.scheduler.queues.queue_tree import Queues
@@ -33,6 +33,7 @@ class CommandController:
         self.by_name: dict[Key, CommandSeen] = {}
         self._issued: set[Key] = set()  # passed to their targets
         self._handled: set[Key] = set()  # executed or refused; to be deleted
+        self._explained: set[Key] = set()  # their users know what they wait for
         self._calls = PendingCalls()
 
     def seen(self, fact: CommandSeen) -> None:
@@ -47,6 +48,7 @@ class CommandController:
         self.by_name.pop(key, None)
         self._issued.discard(key)
         self._handled.discard(key)
+        self._explained.discard(key)
         self._calls.seen(("Command", *key))
 
     def answered(self, fact: Answered, fence: ObjectFence, now: float) -> bool:
@@ -97,6 +99,8 @@ class CommandController:
                 if _is_known(jobs, queues, command):
                     decisions += self._advance(jobs, queues, key, command, now)
                     targets.add(target)
+                else:
+                    decisions += self._explain_wait(fence, key, command, now)
             except Exception as error:  # noqa: BLE001  a bug; the Command is set aside
                 fence.failed(key, command, error)
                 self._drop_calls(key)
@@ -105,6 +109,18 @@ class CommandController:
             else:
                 fence.passed(key)
         return decisions
+
+    def _explain_wait(
+        self, fence: ObjectFence, key: Key, command: CommandSeen, now: float
+    ) -> list[Decision]:
+        """An Event, once, if the target exists and a bug keeps it out: the Command waits for it."""
+        why = fence.absence(*_named(command))
+        if not why or key in self._explained:
+            return []
+        self._explained.add(key)
+        text = f"{command.action} by Command {command.name} waits: {command.kind} {command.target} {why}"
+        it = about(_VERSIONS[command.kind], *_target(command), command.target_uid)
+        return [build_event(it, COMMAND_WAITS, text, now, warning=True)]
 
     def _drop_calls(self, key: Key) -> None:
         if any(isinstance(call, Patch) for call in self._calls.drop()):
@@ -180,6 +196,12 @@ class CommandController:
 
 def _target(command: CommandSeen) -> tuple[str, str, str]:
     return (command.kind, command.namespace if command.kind == "Job" else "", command.target)
+
+
+def _named(command: CommandSeen) -> tuple[str, str, str]:
+    """Kind, name and namespace of the target."""
+    kind, namespace, name = _target(command)
+    return kind, name, namespace
 
 
 def _is_known(jobs: JobStore, queues: Queues, command: CommandSeen) -> bool:

@@ -5,8 +5,10 @@ from fractions import Fraction
 from functools import partial
 from types import MappingProxyType
 
+from central.controllers import elastic_objects
 from central.controllers.command import CommandController
 from central.controllers.cronjob import CronJobController
+from central.controllers.elastic_objects import ElasticObjects
 from central.controllers.job import elastic_jobs, job_invariants, job_watch, reconcile
 from central.controllers.job.job_store import JobStore
 from central.controllers.jobflow import JobFlowController
@@ -23,6 +25,9 @@ from central.model.facts import (
     CoordinatorSilent,
     CronGone,
     CronSeen,
+    ElasticFact,
+    ElasticGone,
+    ElasticSeen,
     FlowGone,
     FlowSeen,
     JobGone,
@@ -41,6 +46,7 @@ from central.scheduler.state.cluster_state import ClusterState
 from protos.names import PACK
 
 JOB = "Job"
+ControllerFact = BatchFact | CoordinatorFact | ElasticFact | JobSeen | JobGone
 
 
 class BatchControllers:
@@ -51,9 +57,12 @@ class BatchControllers:
         self.commands = CommandController()
         self.crons = CronJobController()
         self.flows = JobFlowController()
+        self.elastic = ElasticObjects()
 
-    def apply(self, fact: BatchFact | CoordinatorFact | JobSeen | JobGone) -> None:
+    def apply(self, fact: ControllerFact) -> None:
         match fact:
+            case ElasticSeen() | ElasticGone():
+                self.elastic.apply(fact)
             case CoordinatorReported() | CoordinatorSilent():
                 self.jobs.coordinator_said(fact)
             case JobSeen():
@@ -80,10 +89,13 @@ class BatchControllers:
             case TemplateGone():
                 self.flows.template_gone((fact.namespace, fact.name))
 
-    def discard(self, fact: BatchFact | CoordinatorFact | JobSeen | JobGone) -> None:
+    def discard(self, fact: ControllerFact) -> None:
         """The fact could not be applied: forgets its object, whose later facts start anew."""
         if isinstance(fact, CoordinatorReported | CoordinatorSilent):
             return  # the next report has all of it
+        if isinstance(fact, ElasticSeen | ElasticGone):
+            self.elastic.apply(ElasticGone(fact.kind, fact.namespace, fact.name))
+            return
         if isinstance(fact, JobSeen):
             self.jobs.gone((fact.spec.namespace, fact.spec.name))
             return
@@ -106,6 +118,8 @@ class BatchControllers:
 
     def answered(self, fact: Answered, quarantine: Quarantine, now: float) -> bool:
         """Whether it answers one of theirs."""
+        if self.elastic.answered(fact, now):
+            return True
         for part in (self.commands, self.crons, self.flows):
             if part.answered(fact, ObjectFence(quarantine, part.KIND, now), now):
                 return True
@@ -129,10 +143,11 @@ class BatchControllers:
         return self.jobs.by_group
 
     def elastic_gangs(self, state: ClusterState) -> list[ElasticGang]:
-        return elastic_jobs.elastic_gangs(self.jobs, state)
+        return [*elastic_jobs.elastic_gangs(self.jobs, state), *self.elastic.gangs(state)]
 
     def resize(self, asked: Resize) -> None:
-        elastic_jobs.resize(self.jobs, asked)
+        if not self.elastic.resize(asked):
+            elastic_jobs.resize(self.jobs, asked)
 
     def decide(
         self,
@@ -155,10 +170,14 @@ class BatchControllers:
         decisions += decided("JobFlows", flows.decide, jobs, fence(flows.KIND), now)
         context = reconcile.JobContext(jobs, state, queues, min_resources, fence(JOB))
         decisions += decided("Jobs", reconcile.decide, context, now)
+        sizes = self.elastic
+        decisions += decided(
+            "elastic objects", sizes.decide, state, fence(elastic_objects.KIND), now
+        )
         return decisions
 
     def due(self, now: float) -> list[float]:
-        times = [*self.commands.due(now), *self.crons.due(), *self.flows.due()]
+        times = [*self.commands.due(now), *self.crons.due(), *self.flows.due(), *self.elastic.due()]
         return times if (at := reconcile.due(self.jobs)) is None else [*times, at]
 
     def check(self, state: ClusterState) -> None:
@@ -166,6 +185,7 @@ class BatchControllers:
         self.commands.check()
         self.crons.check()
         self.flows.check()
+        self.elastic.check()
         job_invariants.check(self.jobs, state)
 
 
@@ -181,6 +201,7 @@ def new_scheduler(
     reserve_idle: float = RESERVE_IDLE,
     names_all: bool = False,
     mig_fractions: Mapping[str, Fraction | str] = MappingProxyType({}),
+    elastic_headroom: float = 0.0,
 ) -> Scheduler:
     """A scheduler with all controllers; see Scheduler and Policy for the parameters."""
     policy = Policy(
@@ -192,6 +213,7 @@ def new_scheduler(
         reserve_idle,
         names_all,
         tuple(sorted((name, Fraction(part)) for name, part in mig_fractions.items())),
+        elastic_headroom,
     )
     return Scheduler(BatchControllers(), levels, policy, half_life_s)
 

@@ -13,7 +13,7 @@ from central.model.decisions import Create, Decision, Delete, SetStatus
 from central.model.event_objects import about, build_event
 from central.model.event_reasons import FORBID_CONCURRENT
 from central.model.facts import CronSeen
-from central.model.jobspec import API, COMPLETED, FINISHED, controller
+from central.model.jobspec import API, COMPLETED, FINISHED, controller, without_user
 from central.model.json_types import ReadOnlyJson
 from central.model.timestamps import stamp
 
@@ -171,7 +171,7 @@ def _job(cron: CronSeen, name: str, at: float) -> Create:
             "name": name,
             "namespace": cron.namespace,
             "labels": dict(meta.get("labels") or {}),
-            "annotations": {**(meta.get("annotations") or {}), MOMENT: stamp(at)},
+            "annotations": {**without_user(meta.get("annotations") or {}), MOMENT: stamp(at)},
             "ownerReferences": [controller(API, "CronJob", cron.name, cron.uid)],
         },
         "spec": cron.template.get("spec") or {},

@@ -12,7 +12,7 @@ from central.controllers.owner import JobOwners
 from central.controllers.pending_calls import Call, Key
 from central.model.decisions import Create, Decision, Delete, SetStatus
 from central.model.facts import FlowSeen, FlowStep, TemplateSeen
-from central.model.jobspec import COMPLETED, controller
+from central.model.jobspec import COMPLETED, controller, without_user
 from central.model.json_types import ReadOnlyJson, json_merge
 
 API = "flow.volcano.sh/v1alpha1"
@@ -192,7 +192,7 @@ def _job(
             "name": name,
             "namespace": flow.namespace,
             "labels": {**template.labels, **fitting},
-            "annotations": {**notes, **marks},
+            "annotations": {**without_user(notes), **marks},
             "ownerReferences": [controller(API, "JobFlow", flow.name, flow.uid)],
         },
         "spec": spec,

@@ -37,6 +37,11 @@ class ObjectFence:
         found = self._quarantine.set_asides.get(self._key(key))
         return found.why if found is not None else ""
 
+    def absence(self, kind: str, name: str, namespace: str = "") -> str:
+        """As Quarantine.absence(); empty: the object is not set aside, so it does not exist or is not known yet."""
+        known = SetAsideKey(kind, (namespace, name)) in self._quarantine.set_asides
+        return self._quarantine.absence(kind, name, namespace) if known else ""
+
     def passed(self, key: Key) -> None:
         """The object was tried without a failure."""
         if self._quarantine.set_asides:

@@ -14,13 +14,14 @@ from typing import Any
 
 from central.controllers.training.membership import MembershipRules
 from central.controllers.training.stored_state import StoredState, UnreadableState
+from central.coordinator.api_store import ApiStore
 from central.coordinator.coordinator_app import CoordinatorApp, problem
 from central.coordinator.http_server import Authorize, HttpServer
 from central.coordinator.plan_file import PlanFile
 from central.coordinator.saving import Saving
-from central.coordinator.scheduler_link import SchedulerEndpoint, SchedulerLink
+from central.coordinator.scheduler_endpoint import SchedulerEndpoint
+from central.coordinator.scheduler_link import SchedulerLink
 from central.coordinator.state_store import CannotStore, FileStore, NoStore, StateStore
-from central.model.decisions import SCHEDULER_ADDRESS, SCHEDULER_CA
 from protos.common import logs
 
 _LOG = logging.getLogger(__name__)
@@ -47,13 +48,11 @@ async def _serve(args: argparse.Namespace) -> int:
     token = _token(args.token_file)
     tls = _tls(args.tls_dir)
     state = StoredState(args.job, _rules(args), args.task_failed_most)
-    kept: StateStore = (
-        FileStore(args.store.removeprefix("file:")) if args.store != "none" else NoStore()
-    )
+    scheduler = _scheduler(args)
+    kept = _store(args.store, scheduler)
     await _load(state, kept)
     saving = Saving(state, kept)
-    if not await saving.first_write():
-        raise CannotServe(saving.trouble)
+    await _first_write(saving)
     app = CoordinatorApp(state, saving)
     server = HttpServer(app, _authorizer(token), problem)
     host, _, port = args.listen.rpartition(":")
@@ -70,13 +69,56 @@ async def _serve(args: argparse.Namespace) -> int:
         args.store,
     )
     try:
-        return await _until_stopped(app, saving, args)
+        return await _until_stopped(app, saving, args, scheduler)
     finally:
         await server.close()
         saving.close()
 
 
-async def _until_stopped(app: CoordinatorApp, saving: Saving, args: argparse.Namespace) -> int:
+def _scheduler(args: argparse.Namespace) -> SchedulerEndpoint | None:
+    if not args.scheduler_dir:
+        return None
+    try:
+        return SchedulerEndpoint.read(Path(args.scheduler_dir), Path(args.scheduler_token_file))
+    except (OSError, ValueError) as error:
+        _LOG.warning("--scheduler-dir: %s; sizes follow those who join", error)
+        return None
+
+
+def _store(text: str, scheduler: SchedulerEndpoint | None) -> StateStore:
+    if text == "none":
+        return NoStore()
+    if text != "api":
+        return FileStore(text.removeprefix("file:"))
+    if scheduler is None:
+        raise CannotServe(
+            "--store api needs the scheduler's address and CA in --scheduler-dir; a Job whose Secret lacks them "
+            "was created by an earlier version: create it again, or give it --store=file:/PATH"
+        )
+    return ApiStore(scheduler)
+
+
+async def _first_write(saving: Saving) -> None:
+    """Raises CannotServe."""
+    for tries in range(_LOAD_TRIES):
+        if await saving.first_write():
+            return
+        if saving.fenced.done():
+            break
+        await asyncio.sleep(_pause_s(tries))
+    raise CannotServe(saving.trouble)
+
+
+def _pause_s(tries: int) -> float:
+    return min(5.0, 0.2 * 2.0**tries)
+
+
+async def _until_stopped(
+    app: CoordinatorApp,
+    saving: Saving,
+    args: argparse.Namespace,
+    scheduler: SchedulerEndpoint | None,
+) -> int:
     """0: stopped, or the Job is over; 1: it is over because members are missing."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -86,7 +128,7 @@ async def _until_stopped(app: CoordinatorApp, saving: Saving, args: argparse.Nam
     writer = asyncio.create_task(saving.run())
     stopping = asyncio.create_task(stop.wait())
     ending = asyncio.create_task(_job_is_over(app, args.linger))
-    reading = [asyncio.create_task(one) for one in _plans(args, app)]
+    reading = [asyncio.create_task(one) for one in _plans(args, app, scheduler)]
     await asyncio.wait((writer, stopping, ending), return_when=asyncio.FIRST_COMPLETED)
     for each in reading:
         each.cancel()
@@ -99,18 +141,13 @@ async def _until_stopped(app: CoordinatorApp, saving: Saving, args: argparse.Nam
     return int(ending.done() and not app.state.membership.is_done)
 
 
-def _plans(args: argparse.Namespace, app: CoordinatorApp) -> Iterator[Coroutine[Any, Any, None]]:
+def _plans(
+    args: argparse.Namespace, app: CoordinatorApp, scheduler: SchedulerEndpoint | None
+) -> Iterator[Coroutine[Any, Any, None]]:
     if args.plan:
         yield _follow(args.plan, app)
-    if args.scheduler_dir:
-        folder, token = Path(args.scheduler_dir), Path(args.scheduler_token_file)
-        try:
-            address = (folder / SCHEDULER_ADDRESS).read_text("ascii").strip()
-            ca = (folder / SCHEDULER_CA).read_bytes()
-        except (OSError, ValueError) as error:
-            _LOG.warning("--scheduler-dir: %s; sizes follow those who join", error)
-            return
-        yield SchedulerLink(app, SchedulerEndpoint(address, ca, token)).run()
+    if scheduler is not None:
+        yield SchedulerLink(app, scheduler).run()
 
 
 async def _job_is_over(app: CoordinatorApp, linger_s: float) -> None:
@@ -134,10 +171,11 @@ async def _follow(path: str, app: CoordinatorApp) -> None:
 async def _load(state: StoredState, kept: StateStore) -> None:
     for tries in range(_LOAD_TRIES):
         try:
-            state.read(kept.load(), time.monotonic())
+            found = await asyncio.get_running_loop().run_in_executor(None, kept.load)
+            state.read(found, time.monotonic())
         except CannotStore as error:
             _LOG.warning("cannot read the stored state, retrying: %s", error)
-            await asyncio.sleep(min(5.0, 0.2 * 2**tries))
+            await asyncio.sleep(_pause_s(tries))
         else:
             return
     raise CannotServe(f"--store: not readable after {_LOAD_TRIES} tries")

@@ -20,7 +20,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     flag(parser, "--token-file FILE", about, required=True)
     about = "folder with tls.crt and tls.key; none: plain HTTP, for tests on one machine"
     flag(parser, "--tls-dir DIR", about, default="")
-    about = "file:PATH (SQLite), or none: lost with the process"
+    about = "api (a ConfigMap that the scheduler writes), file:PATH (SQLite), or none: lost with the process"
     flag(parser, "--store STORE", about, type=store, default="none")
     about = "the Job fails when more than this part of a queue's tasks is set aside in an epoch; 1: never"
     flag(parser, "--task-failed-most PART", about, type=_part, default=TASKS_FAILED_MOST)
@@ -81,6 +81,6 @@ def _part(text: str) -> float:
 
 
 def store(text: str) -> str:
-    if text != "none" and not (text.startswith("file:") and len(text) > len("file:")):
-        raise argparse.ArgumentTypeError(f'"{text}" is neither file:PATH nor none')
+    if text not in ("api", "none") and not (text.startswith("file:") and len(text) > len("file:")):
+        raise argparse.ArgumentTypeError(f'"{text}" is none of api, file:PATH and none')
     return text

@@ -40,6 +40,7 @@ class Saving:
             self._wake.clear()
             if await self._write():
                 failures = 0
+                await asyncio.sleep(self._store.apart_s)
             elif self.fenced.done():
                 return
             else:

@@ -1,6 +1,6 @@
 """The coordinator's connection with the scheduler: follows the Job's plan, and tells what the members do.
 
-    link = SchedulerLink(app, SchedulerEndpoint(address, ca), token_file)
+    link = SchedulerLink(app, SchedulerEndpoint(address, ca, token_file))
     await link.run()                       # until cancelled
 
 The scheduler may be away, restarted or replaced at any moment: the last plan holds, and each report has all of the
@@ -15,8 +15,6 @@ import logging
 import math
 import random
 import time
-from dataclasses import dataclass
-from pathlib import Path
 
 import grpc
 import grpc.aio
@@ -24,6 +22,7 @@ import grpc.aio
 from central.controllers.training.generation import Place, SizePlan
 from central.controllers.training.stored_state import StoredState
 from central.coordinator.coordinator_app import CoordinatorApp
+from central.coordinator.scheduler_endpoint import SchedulerEndpoint
 from central.model import limits, member_numbers
 from central.server.throttled_log import ThrottledLog
 from protos.stubs import fleet_pb2 as pb
@@ -35,23 +34,13 @@ _APART_S = 0.25  # between two reports
 _CALL_S = 10.0
 _TERM_SHIFT = 32  # of a plan's number
 _RETRY_S = (0.5, 10.0)  # first, longest
-_TOKEN_BYTES = 16 << 10
 _OPTIONS = (("grpc.keepalive_time_ms", 20_000), ("grpc.keepalive_timeout_ms", 10_000))
-
-
-@dataclass(frozen=True, slots=True)
-class SchedulerEndpoint:
-    """Of the scheduler. ca: in PEM."""
-
-    address: str
-    ca: bytes
-    token_file: Path
 
 
 class SchedulerLink:
     def __init__(self, app: CoordinatorApp, endpoint: SchedulerEndpoint) -> None:
         self._app = app
-        self._token_file = endpoint.token_file
+        self._endpoint = endpoint
         self._quiet = ThrottledLog(_LOG)
         credentials = grpc.ssl_channel_credentials(endpoint.ca)
         self._channel = grpc.aio.secure_channel(endpoint.address, credentials, _OPTIONS)
@@ -75,7 +64,9 @@ class SchedulerLink:
         while True:
             try:
                 request = pb.PlanRequest(version=version, wait_s=POLL_S)
-                reply = await self._plan(request, metadata=self._token(), timeout=POLL_S + _CALL_S)
+                reply = await self._plan(
+                    request, metadata=self._endpoint.metadata(), timeout=POLL_S + _CALL_S
+                )
                 self._take(reply)
                 version, failures = reply.version, 0
             except (grpc.aio.AioRpcError, OSError, ValueError) as error:
@@ -104,7 +95,7 @@ class SchedulerLink:
                 continue
             self._add_progress(message)
             try:
-                await self._send(message, metadata=self._token(), timeout=_CALL_S)
+                await self._send(message, metadata=self._endpoint.metadata(), timeout=_CALL_S)
             except (grpc.aio.AioRpcError, OSError, ValueError) as error:
                 failures += 1
                 told = b""
@@ -123,12 +114,6 @@ class SchedulerLink:
         message.samples_per_s = rates.samples_per_s(list(present))
         if (newest := state.checkpoints.newest()) is not None:
             message.checkpoint_age_s = max(0.0, time.monotonic() - newest[1])
-
-    def _token(self) -> tuple[tuple[str, str], ...]:
-        """Read again for each call: the kubelet renews it. Raises OSError, ValueError."""
-        with self._token_file.open("rb") as file:
-            token = file.read(_TOKEN_BYTES).strip()
-        return (("authorization", f"Bearer {token.decode('ascii')}"),)
 
     def _note(self, error: Exception) -> None:
         why = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error)

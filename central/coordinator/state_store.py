@@ -1,4 +1,4 @@
-"""Where the coordinator's state is stored: in an SQLite file, or nowhere.
+"""Where the coordinator's state is stored: in an SQLite file, or nowhere. In a ConfigMap: api_store.
 
 SQLite in WAL mode with synchronous=FULL: a commit survives the loss of the process and of the node, as far as the
 volume does. One transaction for all sections that changed.
@@ -13,6 +13,7 @@ from typing import Protocol
 import orjson
 
 from central.controllers.training.stored_state import UnreadableState
+from central.model.inflate import inflated
 from central.model.json_types import ReadOnlyJson
 
 MOST_SECTION = 64 << 20  # bytes of one section, uncompressed
@@ -31,6 +32,7 @@ class Fenced(Exception):
 class StateStore(Protocol):
     durable: bool  # what was saved survives the process
     before_telling: bool  # quick enough to save a generation before members learn of it
+    apart_s: float  # least time between two writes
 
     def load(self) -> dict[str, ReadOnlyJson]:
         """Raises CannotStore, UnreadableState."""
@@ -43,6 +45,7 @@ class StateStore(Protocol):
 
 class NoStore:
     durable = before_telling = False
+    apart_s = 0.0
 
     def load(self) -> dict[str, ReadOnlyJson]:
         return {}
@@ -56,6 +59,7 @@ class NoStore:
 
 class FileStore:
     durable = before_telling = True
+    apart_s = 0.0
 
     def __init__(self, path: str) -> None:
         self._path = Path(path)
@@ -77,9 +81,7 @@ class FileStore:
 
     def _unpack(self, name: str, body: bytes) -> ReadOnlyJson:
         try:
-            unpack = zlib.decompressobj()
-            text = unpack.decompress(body, MOST_SECTION)
-            if unpack.unconsumed_tail or not unpack.eof:
+            if (text := inflated(body, MOST_SECTION)) is None:
                 raise UnreadableState(
                     f"{self._path}: section {name} is cut off or above {MOST_SECTION} bytes"
                 )

@@ -63,6 +63,7 @@ _KUBERNETES = (
     ResourcePath("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies"),
 )
 _CONTROLLERS = (
+    ResourcePath("apps", "v1", "Deployment", "deployments"),
     ResourcePath("apps", "v1", "ReplicaSet", "replicasets"),
     ResourcePath("apps", "v1", "StatefulSet", "statefulsets"),
     ResourcePath("batch", "v1", "Job", "jobs"),

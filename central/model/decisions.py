@@ -25,6 +25,7 @@ class Bind(NamedTuple):  # a tuple, because a cycle creates thousands
 # Causes of evictions
 PREEMPTION, RECLAIM, DEFRAGMENTATION = "preemption", "reclaim", "defragmentation"
 INCOMPLETE, GPU_MEMORY = "incomplete", "gpu-memory"
+EVICTION_CAUSES = (PREEMPTION, RECLAIM, DEFRAGMENTATION, INCOMPLETE, GPU_MEMORY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,4 +126,22 @@ class Patch:
     body: Mapping[str, Any]
 
 
-Decision = Bind | Evict | UpdateGangStatus | EmitWarning | Create | Delete | SetStatus | Patch
+@dataclass(frozen=True, slots=True)
+class SetSize:
+    """Set the size of the object of a controller of pods. Answered."""
+
+    kind: str  # Deployment, ReplicaSet, StatefulSet, or Job of the group batch
+    namespace: str
+    name: str
+    uid: str
+    size: int
+    completions: bool = False  # spec.completions becomes the same number
+    # (name, uid) of the pods that its controller is to delete first; empty: it chooses
+    leaving: tuple[tuple[str, str], ...] = ()
+    rank: int = 0  # of these pods: they leave before those with a lower one
+    why: str = ""
+
+
+Decision = (
+    Bind | Evict | UpdateGangStatus | EmitWarning | Create | Delete | SetStatus | Patch | SetSize
+)

@@ -1,8 +1,8 @@
 """Defaults and choices of settings. They are apart from the code that uses them, so that the
 command line can name them without importing the scheduler or the coordinator."""
 
-RESERVE_AFTER_S = 60.0  # seconds at the head before GPUs are held idle without a known start
-RESERVE_IDLE = 0.25  # of all GPUs, the most that are held idle so
+RESERVE_AFTER_S = 7200.0  # seconds at the head before GPUs are held idle without a known start
+RESERVE_IDLE = 0.5  # of all GPUs, the most that are held idle so
 PATIENCE_S = 600.0  # seconds at the head of a queue after which a gang's reservation is strict
 TASKS_FAILED_MOST = 0.01  # of a queue of tasks, the most that may be set aside in an epoch
 

@@ -6,11 +6,12 @@ FAILED_SCHEDULING, STATUS_CHANGED, EVICTED = "FailedScheduling", "StatusChanged"
 GPU_UNHEALTHY, NIC_UNHEALTHY = "GpuUnhealthy", "NicUnhealthy"
 GPU_MEMORY_EXCEEDED, RDMA_LIMIT_REACHED = "GpuMemoryExceeded", "RdmaLimitReached"
 SET_ASIDE = "SetAside"
-GREW, SHRANK = "Grew", "Shrank"
+GREW, SHRANK, SIZE_REFUSED = "Grew", "Shrank", "SizeRefused"
 FORBID_CONCURRENT = "ForbidConcurrent"
 CREATED, INVALID_SPEC, EXECUTE_ACTION = "Created", "InvalidSpec", "ExecuteAction"
 IGNORED_ARGUMENT = "IgnoredArgument"
 COMMAND_ISSUED, COMMAND_REFUSED = "CommandIssued", "CommandRefused"
+COMMAND_WAITS = "CommandWaits"
 
 
 class EventReason(NamedTuple):
@@ -21,6 +22,7 @@ class EventReason(NamedTuple):
 
 
 _GANG, _HOLDER = "PodGroup, else Pod", "Pod and its PodGroup"
+_SIZED = "Job, and other elastic controllers"
 
 EVENT_REASONS = [
     EventReason(*row)
@@ -43,8 +45,15 @@ EVENT_REASONS = [
         (FORBID_CONCURRENT, "CronJob", "Normal", "A start was skipped: the previous Job runs."),
         (COMMAND_ISSUED, "Job, Queue", "Normal", "A Command was executed."),
         (COMMAND_REFUSED, "Job, Queue", "Warning", "A Command cannot be executed."),
-        (GREW, "Job", "Normal", "Its elastic task has more members; the message says why."),
-        (SHRANK, "Job", "Normal", "Its elastic task has fewer members; the message says why."),
+        (
+            COMMAND_WAITS,
+            "Job, Queue",
+            "Warning",
+            "A Command waits for its target, which is set aside.",
+        ),
+        (GREW, _SIZED, "Normal", "Its elastic task has more members; the message says why."),
+        (SHRANK, _SIZED, "Normal", "Its elastic task has fewer members; the message says why."),
+        (SIZE_REFUSED, "controller", "Warning", "Its size stays as it is; the message says why."),
         (CREATED, "Job", "Normal", "The controller has taken the Job."),
         (INVALID_SPEC, "Job", "Warning", "The Job cannot be run; the message names the field."),
         (IGNORED_ARGUMENT, "Job", "Warning", "An argument of a plugin is unknown and ignored."),

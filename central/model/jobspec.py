@@ -8,6 +8,8 @@ from typing import Any
 from central.model.amounts import Amounts
 from central.model.json_types import ReadOnlyJson
 from central.model.pod_rules import Labels
+from central.model.speed_table import SpeedTable
+from protos.names import USER
 
 API = "batch.volcano.sh/v1alpha1"
 
@@ -102,8 +104,8 @@ class TaskSpec:
         return range(self.replicas) if self.members is None else self.members
 
 
-EVEN, FILL = "even", "fill"
-OBJECTIVES = (EVEN, FILL)
+EVEN, FILL, GOODPUT = "even", "fill", "goodput"
+OBJECTIVES = (EVEN, FILL, GOODPUT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +121,8 @@ class ElasticTask:
     cost_s: float | None = None  # what a change of size costs the Job; None: not said
     yields: bool = True  # what others need may be taken from its surplus
     coordinator: str = ""  # the task whose pod coordinates the members; empty: none
+    speeds: SpeedTable | None = None  # None: not known
+    useful: tuple[int, ...] = ()  # with speeds: sizes that are faster than all below, ascending
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +180,11 @@ def pod_name(job: JobSpec, task: TaskSpec, index: int) -> str:
 
 def group_name(job: JobSpec) -> str:
     return f"{job.name}-{job.uid}"
+
+
+def without_user(annotations: ReadOnlyJson) -> dict[str, Any]:
+    """Annotations of a template, for what is made from it: whoever writes a template may write any user into it."""
+    return {key: value for key, value in annotations.items() if key != USER}
 
 
 def owner(job: JobSpec) -> dict[str, Any]:

@@ -95,6 +95,11 @@ MEMBERS_TEXT = _limit(
 RESIZE_COST_S = _limit(
     86_400, "seconds that a change of an elastic Job's size may cost", "a day; less is worth it"
 )
+SPEEDS = _limit(2000, "entries of an elastic Job's annotation lockstep.dev/speed", "")
+SPEED_TEXT = _limit(2**15, "characters of this annotation", "2,000 entries need about 24,000")
+SPEED_NODES = _limit(
+    64, "different numbers of nodes in it", "each has a curve that every size is looked up in"
+)
 CREATES = _limit(
     1000, "pods of a Job that are being created at a time; the others follow",
     "their manifests take a tenth of a second of a cycle",

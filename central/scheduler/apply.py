@@ -12,6 +12,7 @@ from central.model.facts import (
     BudgetGone,
     BudgetSeen,
     CoordinatorFact,
+    ElasticFact,
     EvictDone,
     Fact,
     GangGone,
@@ -29,6 +30,7 @@ from central.model.facts import (
     NodeSilent,
     OwnerGone,
     OwnerSeen,
+    PastUsageSeen,
     PodGone,
     PodSeen,
     PriorityGone,
@@ -92,7 +94,7 @@ HANDLERS: dict[type, Handler] = {
         get_args(StorageFact), lambda s, fact: reclassification.storage_changed(s.state, fact)
     ),
     **dict.fromkeys((NamespaceSeen, NamespaceGone), _namespace),
-    **dict.fromkeys((QueueSeen, QueueGone, PrioritySeen, PriorityGone), _queue_rule),
+    **dict.fromkeys((QueueSeen, QueueGone, PrioritySeen, PriorityGone, PastUsageSeen), _queue_rule),
     **dict.fromkeys((BudgetSeen, BudgetGone), _budget),
     Answered: _answered,
     BindDone: lambda scheduler, fact: None,  # assumed before; the watch delivers the pod's node
@@ -103,7 +105,13 @@ HANDLERS: dict[type, Handler] = {
     RdmaUsed: lambda scheduler, fact: scheduler.device_usage.rdma.apply(scheduler.state, fact),
     **dict.fromkeys((HyperNodeSeen, HyperNodeGone), lambda s, fact: s.state.network.apply(fact)),
     **dict.fromkeys(
-        (JobSeen, JobGone, *get_args(BatchFact), *get_args(CoordinatorFact)),
+        (
+            JobSeen,
+            JobGone,
+            *get_args(BatchFact),
+            *get_args(CoordinatorFact),
+            *get_args(ElasticFact),
+        ),
         lambda s, fact: s.controllers.apply(fact),
     ),
 }

@@ -8,6 +8,7 @@ that triggered it (fence.py).
 """
 
 from collections.abc import Iterable
+from functools import partial
 
 from central.model.decisions import Decision
 from central.model.facts import Fact
@@ -24,6 +25,7 @@ from central.scheduler.work_meter import MAX_FACTOR, Interrupt
 
 ACCOUNTED_MOST = 5_000  # gangs in one slice: a tenth of a second
 STATUSES_MOST = 10_000  # gangs, in one cycle
+REASONS_MOST = 500  # ... of which only the reason changed: bindings do not wait for thousands
 MOST_RESTARTS = 3  # of a cycle whose state was rebuilt; the next cycle does the rest
 
 
@@ -103,17 +105,18 @@ def _decide(
         quarantine, "HyperNode statuses", statuses.decide, network.hypernodes, network.built, now
     )
     state.pending.all_decided()
-    for gang in state.pending.take_unpublished(STATUSES_MOST):
+    for gang in state.pending.take_unpublished(STATUSES_MOST, REASONS_MOST):
         decisions += _status(scheduler, gang)
-    if budget is not None and not decisions and state.pending.round is None:
-        # Nothing to do: whoever must preempt later need not read all pods first.
-        step(quarantine, "candidates", scheduler.preemption.candidates.table.refresh)
+    # Whoever must preempt later need not read all pods first.
+    quiet = not decisions and state.pending.round is None
+    table = scheduler.preemption.candidates.table
+    step(quarantine, "candidates", partial(table.read_portion, quiet=quiet))
 
 
 def due(scheduler: Scheduler, now: float) -> float | None:
     """When the next cycle is due without a fact; None: not before one. Virtual time jumps there."""
     pending = scheduler.state.pending
-    if pending.round is not None or pending.unpublished:
+    if pending.round is not None or pending.unpublished or pending.reason_changed:
         return now
     times = [
         gang.attempt.partial_since + partial_gangs.UNDO_AFTER_S

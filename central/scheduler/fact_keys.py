@@ -11,6 +11,8 @@ from central.model.facts import (
     CoordinatorSilent,
     CronGone,
     CronSeen,
+    ElasticGone,
+    ElasticSeen,
     EvictDone,
     Fact,
     FlowGone,
@@ -39,6 +41,8 @@ _KINDS: dict[type, str] = {
     JobGone: "Job",
     CronSeen: "CronJob",
     CronGone: "CronJob",
+    ElasticSeen: "elastic object",
+    ElasticGone: "elastic object",
     FlowSeen: "JobFlow",
     FlowGone: "JobFlow",
     OwnerSeen: "controller",
@@ -97,6 +101,10 @@ def _by_uid(fact: Any) -> object:
     return fact.uid
 
 
+def _by_kind_and_name(fact: Any) -> object:
+    return (fact.kind, *display_of(fact))
+
+
 def _answered(fact: Any) -> object:
     return (fact.verb, fact.kind, fact.namespace, fact.name)
 
@@ -110,4 +118,6 @@ _IDENTITY: dict[type, Callable[[Any], object]] = {
     BindFailed: lambda fact: fact.pod,
     EvictDone: lambda fact: fact.pod,
     Answered: _answered,
+    ElasticSeen: _by_kind_and_name,
+    ElasticGone: _by_kind_and_name,
 }

@@ -22,6 +22,7 @@ from central.model.facts import (
     Answered,
     BatchFact,
     BindFailed,
+    ElasticFact,
     EvictDone,
     Fact,
     JobGone,
@@ -30,7 +31,7 @@ from central.model.facts import (
     NodeSilent,
     PodSeen,
 )
-from central.model.volumes import VolumeGone, VolumeSeen
+from central.model.volumes import ClaimSeen, VolumeGone, VolumeSeen
 from central.scheduler import rebuild
 from central.scheduler.apply import apply
 from central.scheduler.fact_keys import display_of, is_gone, key_of
@@ -46,13 +47,13 @@ from central.scheduler.queues import order
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.snapshot.draft import DoesNotFit
 from central.scheduler.snapshot.snapshot import Snapshot
-from central.scheduler.state import handlers
+from central.scheduler.state import handlers, reclassification
 from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang, GangKey
 from central.scheduler.work_meter import WorkLimitReached
 
 STEP = "step of the cycle"
-OF_CONTROLLERS = frozenset((JobSeen, JobGone, *get_args(BatchFact)))
+OF_CONTROLLERS = frozenset((JobSeen, JobGone, *get_args(BatchFact), *get_args(ElasticFact)))
 UNSAFE = (MemoryError, RecursionError)
 
 Result = TypeVar("Result")
@@ -103,7 +104,8 @@ def _apply_if_allowed(scheduler: Scheduler, fact: Fact) -> None:
             apply(trial, fact)
             trial.queues.settle()
     except Exception as error:  # noqa: BLE001  it fails on its own, so the state need not see it
-        quarantine.set_aside(key, display_of(fact), error, fact, now)
+        if quarantine.set_aside(key, display_of(fact), error, fact, now).failures == 1:
+            scheduler.state.pending.all_changed = True  # what names it is told so
         _keep_counted(scheduler, fact)
         return
     if _apply_contained(scheduler, fact):
@@ -152,7 +154,7 @@ def _fact_failed(scheduler: Scheduler, fact: Fact, error: Exception) -> None:
 
 def _keep_counted(scheduler: Scheduler, fact: Fact) -> None:
     """What a fact that is not applied says of capacity in use: where a pod runs, that a volume is not
-    free, and that the devices of a node are not those of its last report."""
+    free, and that the devices of a node are not those of its last report. And whoever names a claim learns of it."""
     state, instead = scheduler.state, fact
     try:
         if isinstance(fact, NodeReported):
@@ -160,6 +162,8 @@ def _keep_counted(scheduler: Scheduler, fact: Fact) -> None:
         elif isinstance(fact, VolumeSeen) and not fact.free:
             instead = VolumeGone(fact.name)
             apply(scheduler, instead)
+        elif isinstance(fact, ClaimSeen):
+            reclassification.claim_set_aside(state, fact)
         elif isinstance(fact, PodSeen) and fact.node:
             pod = state.pods.get(fact.uid)
             if pod is None or pod.node != fact.node:

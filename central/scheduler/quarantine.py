@@ -141,6 +141,13 @@ class Quarantine:
             None,
         )
 
+    def absence(self, kind: str, name: str, namespace: str = "") -> str:
+        """What to say after the name of an object that is named and not known: a bug may keep out one that exists."""
+        found = self.set_asides.get(SetAsideKey(kind, (namespace, name)))
+        if found is not None:
+            return f"is {found.why}"
+        return "does not exist" + (f" in namespace {namespace}" if namespace else "")
+
     def retry_times(self) -> list[float]:
         return [found.retry_at for found in self.set_asides.values()]
 

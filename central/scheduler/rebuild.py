@@ -82,6 +82,7 @@ def bare(fact: PodSeen) -> PodSeen:
             gpu_containers=fact.spec.gpu_containers,
             share_containers=fact.spec.share_containers,
             rdma_containers=fact.spec.rdma_containers,
+            rail_containers=fact.spec.rail_containers,
             rdma_limits=fact.spec.rdma_limits,
         ),
         fact.node,
@@ -248,7 +249,7 @@ def _carry_pod(state: ClusterState, old: Pod, fact: PodSeen) -> None:
     pod = state.pods[fact.uid]
     if old.node:
         handlers.move_pod(state, pod, old.node, old.gpus if old.alive else 0)
-    pod.life, pod.since, pod.evict_backoff = old.life, old.since, old.evict_backoff
+    pod.life, pod.work, pod.evict_backoff = old.life, old.work, old.evict_backoff
 
 
 def _carry_held(before: ClusterState, after: ClusterState, left_out: LeftOut) -> None:

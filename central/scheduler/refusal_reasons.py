@@ -13,9 +13,9 @@ from itertools import islice
 from central.scheduler import fence, placement
 from central.scheduler.placement import explain, placement_attempts
 from central.scheduler.queues import quota
+from central.scheduler.refusal_remarks import FITS_NOW, remarks
 from central.scheduler.reservation.reservation import Reservation
 from central.scheduler.reservation.withholding import WithheldCapacity
-from central.scheduler.reserved_capacity import remarks
 from central.scheduler.scheduler import GangRefusal, Scheduler
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.state import readiness
@@ -25,7 +25,6 @@ from central.scheduler.work_meter import WorkLimitReached
 RECOMPUTED_MOST = 20  # different requests in one cycle; the others follow in the next cycles
 EXAMINED_MOST = 100  # gangs in one cycle, in turn
 
-FITS_NOW = "fits now; its pods are bound in the next cycle"
 Known = dict[tuple[object, ...], str]
 
 
@@ -68,7 +67,7 @@ def _changed(scheduler: Scheduler, gang: Gang, entry: GangRefusal) -> GangRefusa
     in the next one, its reason speaks of what it lacks now. None: it can't be tried, which is the reason."""
     state, missing = scheduler.state, gang.missing()
     try:
-        if why := readiness.not_ready_reason(gang, missing):
+        if why := readiness.not_ready_reason(gang, missing, scheduler.quarantine):
             _set_reason(scheduler, gang, why)
             return None
         _, wants = placement_attempts.attempts(state, gang, missing, scheduler.policy.placement)
@@ -111,6 +110,7 @@ def capacity_stamp(scheduler: Scheduler) -> tuple[object, ...]:
         columns.free.sum(axis=0).tobytes(),
         int(columns.gpus.count.sum()),
         tuple(reserved),
+        scheduler.queues.version,  # fair shares
     )
 
 
@@ -169,15 +169,15 @@ def _why_not(scheduler: Scheduler, request: placement.PlacementRequest) -> str:
         except DoesNotFit as refusal:
             return refusal.why
         except WorkLimitReached:
+            draft.undo()
             return f"{explain.describe_pods(request.groups)}; {explain.WORK_LIMIT}"
     draft.undo()  # a reservation ended after the gang was refused
     return f"{explain.describe_pods(request.groups)}; {FITS_NOW}"
 
 
 def _say(scheduler: Scheduler, entry: GangRefusal, withheld: WithheldCapacity, now: float) -> None:
-    gang, base = entry.gang, entry.base
-    entry.reason = base + remarks(base, scheduler.reservations, gang, withheld, now)
-    _set_reason(scheduler, gang, entry.reason)
+    entry.reason = entry.base + remarks(scheduler, entry.gang, entry, withheld, now)
+    _set_reason(scheduler, entry.gang, entry.reason)
 
 
 def _set_reason(scheduler: Scheduler, gang: Gang, reason: str) -> None:

@@ -8,20 +8,20 @@ Design: docs/design/0018-reservations.md
 Design: docs/design/0062-growth.md
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from math import inf
 from typing import NamedTuple
 
 import numpy as np
 
-from central.model import wording
 from central.model.arrays import Ints
 from central.model.decisions import Decision, Evict
 from central.scheduler.fence import search
 from central.scheduler.inventory.pods import EVICTION_ENDED
-from central.scheduler.placement import PlacementRequest, explain
-from central.scheduler.preemption import defragment, evictable, reclaim
+from central.scheduler.placement import PlacementRequest
+from central.scheduler.preemption import defragment, evictable, reclaim, withdrawal
 from central.scheduler.preemption.preemption_request import (
     PreemptionPlan,
     PreemptionRequest,
@@ -31,6 +31,7 @@ from central.scheduler.queues import quota
 from central.scheduler.queues.claim_in_flight import present_victims
 from central.scheduler.queues.order import run_time_s
 from central.scheduler.queues.shortfall import Shortfalls
+from central.scheduler.refusal_remarks import remarks
 from central.scheduler.reservation.reservation import Reservation, plan_reservation
 from central.scheduler.reservation.withholding import WithheldCapacity
 from central.scheduler.scheduler import Scheduler
@@ -82,13 +83,19 @@ class ReservedCapacity:
         changed free capacity since they ended, so their findings hold. began: when the round began: victims are
         compared as they were then, so that what is counted of them holds for all slices."""
         self._scheduler = scheduler
-        self._state = scheduler.state
-        self._pending = scheduler.state.pending
+        self._state, self._pending = scheduler.state, scheduler.state.pending
         self._reservations = scheduler.reservations
         self._context = scheduler.preemption
         self._policy = scheduler.policy
         self._now, self._began = now, began
         self.dropped = False  # a reservation ended, so others may fit
+        self.claimed: list[Gang] = []  # that got the place that their victims left
+        self.postponed: list[Gang] = []  # that searched victims a moment ago, and not again
+        self.withdrawn: list[Gang] = []  # whose bindings were withdrawn for another gang
+        self._decisions = decisions
+        self._runtime_ends: list[float] | None = (
+            None  # see evictable.next_end(); until one is bound
+        )
         self._tried, self._no_victims, self._broken = memory
         self._withheld = WithheldCapacity(scheduler.state.snapshot)
         self._pending.end_preemption_backoff(now)
@@ -119,13 +126,19 @@ class ReservedCapacity:
     def _refresh(self, held: Reservation) -> bool:
         """Updates whether the reservation is strict, and what it withholds. Returns whether it can be met."""
         policy, headed_s, most_idle = self._policy, self._now - held.head_since, 0
-        if held.by_eviction or headed_s >= policy.patience_s:
+        if held.by_eviction or headed_s >= self._strict_after_s(held):
             held.become_strict()
-        if held.start == inf and headed_s >= min(policy.reserve_after_s, policy.patience_s):
+        if held.start == inf and headed_s >= policy.reserve_after_s:
             total = int(self._state.snapshot.columns.allocatable[:, 0].sum())
             others = sum(o.idle for o in self._reservations.values() if o is not held)
             most_idle = max(int(total * policy.reserve_idle) - others, 1)
         return held.refresh(self._state, self._now, most_idle)
+
+    def _strict_after_s(self, held: Reservation) -> float:
+        """How long its gang is the head before the reservation is strict. One that holds nothing yet, since no start
+        is known, has nothing to be strict about: it goes wherever fewer GPUs lack."""
+        policy = self._policy
+        return max(policy.patience_s, policy.reserve_after_s if held.start == inf else 0.0)
 
     def _keep_one_head_per_queue(self) -> None:
         """Gangs of two deleted queues are in one queue then, so that it may have two heads. The
@@ -156,9 +169,11 @@ class ReservedCapacity:
 
     def on_bound(self, gang: Gang) -> None:
         """Drops the gang's reservation, and updates those that it was allowed to use."""
+        self._runtime_ends = None
         gang.preemption.head_since = None
         gang.preemption.latest_start, gang.preemption.overrun = inf, 1.0
-        if gang.key in self._reservations:
+        if (own := self._reservations.get(gang.key)) is not None:
+            self.claimed += [gang] if own.by_eviction else []
             self.drop(gang.key)
         for held in self._reservations.values():
             if held.gang.key not in self._withheld:
@@ -253,11 +268,12 @@ class ReservedCapacity:
         return tuple(self._withheld.reservations()), tuple(self._withheld.volumes_only)
 
     def annotate(self, gang: Gang) -> None:
-        """Adds to the gang's reason what reservations and disruption budgets mean for it."""
-        base = gang.attempt.reason
-        gang.attempt.reason = base + remarks(
-            base, self._reservations, gang, self._withheld, self._now
-        )
+        """Adds to the gang's reason what reservations, disruption budgets and queues mean for it."""
+        refused = self._scheduler.refused.get(gang.key)
+        if refused is not None:
+            gang.attempt.reason += remarks(
+                self._scheduler, gang, refused, self._withheld, self._now
+            )
 
     def must_retry(self, gang: Gang) -> bool:
         """Whether the gang is tried even if no capacity was freed."""
@@ -366,6 +382,7 @@ class ReservedCapacity:
             gang.preemption.blocked_by = self._no_victims[searched]
             return None
         if self._now < gang.preemption.not_before:
+            self.postponed.append(gang)
             self._pending.preemption_retry_at.add(gang.preemption.not_before)
             return None
         own = self._reservations.get(key)
@@ -386,13 +403,15 @@ class ReservedCapacity:
             plan, blocked_by = None, UNDECIDED
         if plan is None:
             self._no_victims[searched] = gang.preemption.blocked_by = blocked_by
-            gang.preemption.not_before = self._now + PREEMPTION_RETRY_S
-            self._pending.preemption_retry_at.update(evictable.next_end(self._context, self._now))
+            goes_on = self._state.snapshot.meter.keeps_progress
+            gang.preemption.not_before = self._now + (0.0 if goes_on else PREEMPTION_RETRY_S)
+            self._retry_when_others_may_go()
             return None
         gang.preemption.blocked_by = ""
         if own is not None:
             self.drop(key)
         self._broken.discard(key)
+        plan = self._without_unsent(plan)
         try:
             self._reservations[key] = held = reclaim.start_evictions(
                 self._context, gang, request, plan, self._now
@@ -406,6 +425,11 @@ class ReservedCapacity:
                 pod.advance(EVICTION_ENDED)
             raise
 
+    def _retry_when_others_may_go(self) -> None:
+        if self._runtime_ends is None:
+            self._runtime_ends = evictable.next_end(self._context, self._now)
+        self._pending.preemption_retry_at.update(self._runtime_ends)
+
     def _plan(
         self, preemption: PreemptionRequest, lacks: Sequence[Shortfalls], *, preempts: bool
     ) -> PreemptionPlan | None:
@@ -417,6 +441,18 @@ class ReservedCapacity:
                 settled = defragment.next_settled(context, self._now)
                 self._pending.preemption_retry_at.update(settled)
         return plan
+
+    def _without_unsent(self, plan: PreemptionPlan) -> PreemptionPlan:
+        """Withdraws the bindings of victims that were placed by this very cycle."""
+        if plan.victims_fit_elsewhere or not any(pod.assumed for pod in plan.victims):
+            return plan
+        self._withheld.set([])
+        left = withdrawal.withdraw(self._state, plan.victims, self._decisions)
+        if len(left) < len(plan.victims):
+            self._pending.capacity_freed(withdrawal.WITHDRAWN)
+        gangs = [self._state.gang_of(pod) for pod in plan.victims if not pod.node]
+        self.withdrawn += [gang for gang in dict.fromkeys(gangs) if gang is not None]
+        return replace(plan, victims=left)
 
     def _blocked_by(self, preemption: PreemptionRequest, lacks: Sequence[Shortfalls]) -> str:
         snapshot = self._state.snapshot
@@ -445,7 +481,7 @@ class ReservedCapacity:
             since = gang.preemption.head_since
             found.head_since = self._now if since is None else since
         if better and instead is not None:
-            strict_since = instead.head_since + self._policy.patience_s
+            strict_since = instead.head_since + self._strict_after_s(instead)
             if found is None or not found.better_than(instead, self._state.snapshot, strict_since):
                 return
         if found is None and instead is not None and instead.gang is not gang:
@@ -460,40 +496,9 @@ class ReservedCapacity:
         self._reservations[gang.key] = found
 
 
-def remarks(
-    base: str,
-    reservations: Mapping[GangKey, Reservation],
-    gang: Gang,
-    withheld: WithheldCapacity,
-    now: float,
-) -> str:
-    """What reservations and disruption budgets mean for a gang that was refused with the reason
-    `base`, as clauses after it. withheld: what the gang was refused without."""
-    if wording.NEVER in base:
-        return ""
-    clauses = []
-    if own := reservations.get(gang.key):
-        clauses.append(own.describe(now))
-    if ahead := withheld.with_capacity():
-        names = _names(ahead)
-        if not explain.names_holders(base, names):
-            clauses.append(f"excluding capacity reserved for {names}")
-        known = all(not held.strict and held.start < inf for held in ahead)
-        if known and run_time_s(gang) == inf:
-            clauses.append("with lockstep.dev/runs-for it may use that until then")
-    if volumes := withheld.with_volumes():
-        clauses.append(f"excluding volumes reserved for {_names(volumes)}")
-    clauses.append(gang.preemption.blocked_by)
-    return "".join(f"; {clause}" for clause in clauses if clause)
-
-
 def _is_anywhere(request: PlacementRequest) -> bool:
     """Whether it does not matter where the gang's other members are."""
     return not (request.required or request.subgroups or request.roles)
-
-
-def _names(held: Iterable[Reservation]) -> str:
-    return wording.some({each.gang.qualified_name for each in held})
 
 
 def _gives_way(held: Reservation, own: Reservation) -> bool:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Protocol
 
+import numpy.ma  # noqa: F401  np.unique imports it when it is called first, and a cycle would take 0.1 s longer
+
 from central.model.decisions import Decision
 from central.model.defaults import ACROSS_NAMESPACES, PATIENCE_S, RESERVE_AFTER_S, RESERVE_IDLE
 from central.model.facts import Answered, PodSeen
@@ -40,6 +42,7 @@ class Policy:
     reserve_idle: float = RESERVE_IDLE
     names_all: bool = False  # whether Events and statuses may name gangs of other namespaces
     mig_fractions: tuple[tuple[str, Fraction], ...] = ()  # of one GPU, by MIG resource
+    elastic_headroom: float = 0.0  # share of the capacity that surplus of elastic gangs leaves free
 
 
 @dataclass(slots=True, eq=False)
@@ -146,13 +149,15 @@ class Scheduler:
         levels: tuple[str, ...] = (),
         policy: Policy = Policy(),
         half_life_s: float = 0.0,
+        quarantine: Quarantine | None = None,
     ) -> None:
         """levels: label keys of the network tree, widest first. half_life_s: half-life of past usage
-        in queue ordering; 0: only present usage counts."""
+        in queue ordering; 0: only present usage counts. quarantine: None: a new one."""
+        self.quarantine = quarantine if quarantine is not None else Quarantine()
         self.policy = policy
         self._levels = levels
-        self.state = ClusterState(levels, self, names_all=policy.names_all)
-        self.queues = Queues(half_life_s, dict(policy.mig_fractions))
+        self.state = ClusterState(levels, self, self.quarantine, names_all=policy.names_all)
+        self.queues = Queues(half_life_s, dict(policy.mig_fractions), self.quarantine)
         self.min_resources = MinResources()
         self.admission = GroupAdmission()
         self.budgets = DisruptionBudgets()
@@ -167,27 +172,26 @@ class Scheduler:
             policy.preempt_across,
             policy.min_runtime_s,
         )
-        self.elastic = Autoscaler()
+        self.elastic = Autoscaler(policy.elastic_headroom)
         self.queue_statuses = QueueStatuses()
         self.hypernode_statuses = HyperNodeStatuses()
         self.device_usage = DeviceUsage(GpuMemoryOveruse(), RdmaUsage())
         self.controllers = controllers
-        self.quarantine = Quarantine()
 
     @property
     def levels(self) -> tuple[str, ...]:
         return self._levels
 
     def emptied(self) -> "Scheduler":
-        """A scheduler without state, with the same settings. Its controllers see nothing."""
-        return Scheduler(NoControllers(), self.levels, self.policy, self.queues.half_life_s)
+        """A scheduler without state, with the same settings and quarantine. Its controllers see nothing."""
+        half_life_s = self.queues.half_life_s
+        return Scheduler(NoControllers(), self.levels, self.policy, half_life_s, self.quarantine)
 
     def adopt(self, fresh: "Scheduler") -> None:
-        """Takes over the state of a scheduler that emptied() made. The controllers and the quarantine
-        stay."""
-        controllers, quarantine = self.controllers, self.quarantine
+        """Takes over the state of a scheduler that emptied() made. The controllers stay."""
+        controllers = self.controllers
         self.__dict__.update(fresh.__dict__)
-        self.controllers, self.quarantine = controllers, quarantine
+        self.controllers = controllers
         self.state.observer = self
 
     # --- Observer of the state ---------------------------------------------------

@@ -8,6 +8,9 @@ Nobody is overtaken by that. Without other changes the slices decide what one un
 - what the round remembers of refusals goes on, because within a capacity epoch free capacity only shrinks;
 - gangs that the round has tried wait for its end, whatever the round's own placements change.
 
+But a binding that an earlier slice has sent is not withdrawn (preemption/withdrawal.py): its pods are evicted. And who
+searches victims again at the end of the round depends on where it was cut.
+
 Facts between two slices may free capacity. Then gangs that were refused come before those that are left,
 as in an uncut cycle, while the round is younger than ROUND_S. An older round is finished first, or else
 the last gangs would never be tried in a cluster where something ends every second.
@@ -16,7 +19,8 @@ A namespace that takes more than FLOOD_TRIES attempts of a round in slices waits
 rest: a tenant with thousands of unlike pods delays itself. An uncut round has no such rule.
 
 A gang whose search needs more work than an attempt in a round may take has one long attempt after the round, in a
-cycle of its own where cycles are cut.
+cycle of its own where cycles are cut. If that is ended early and has found something, it goes on in the next cycle,
+before a new round in which everybody else has their turn.
 
 Design: docs/design/0052-slices.md, docs/design/0061-work-limit.md
 """
@@ -27,24 +31,16 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from central.model.decisions import Bind, Decision
-from central.scheduler import binding, fence, placement, refusal_reasons
-from central.scheduler.inventory.pods import BIND_FAILED, Pod
-from central.scheduler.placement import PlacementRequest, explain, placement_attempts
-from central.scheduler.queues import order, quota
+from central.scheduler import fence, gang_attempt, refusal_reasons
+from central.scheduler.preemption import withdrawal
+from central.scheduler.queues import order
 from central.scheduler.queues.order import FairShares
-from central.scheduler.queues.shortfall import Shortfall
 from central.scheduler.reserved_capacity import PREEMPTION_RETRY_S, PassMemory, ReservedCapacity
-from central.scheduler.scheduler import GangRefusal, Scheduler
-from central.scheduler.shared_refusals import Refusals, Verdicts
-from central.scheduler.snapshot.draft import DoesNotFit, Draft
-from central.scheduler.snapshot.snapshot import Snapshot
-from central.scheduler.state import readiness
+from central.scheduler.scheduler import Scheduler
+from central.scheduler.shared_refusals import Verdicts
 from central.scheduler.state.gangs import Gang, GangKey
-from central.scheduler.work_meter import MAX_FACTOR, MAX_LONG_FACTOR, Interrupt, WorkLimitReached
+from central.scheduler.work_meter import MAX_FACTOR, Interrupt, SearchProgress
 
-LIMITED_S = PREEMPTION_RETRY_S  # until a gang whose search reached its limit is tried with more
-LIMITED_MAX_S = 10.0  # ... in a long attempt
-LONG_S = 1.5  # ... per unit of its factor, so that long attempts take about a tenth of the time
 ROUND_S = 1.0  # a round that is older is finished before refused gangs are tried again
 FLOOD_TRIES = 100  # attempts for one namespace in a round of slices, before it waits behind others
 
@@ -63,20 +59,24 @@ class Round:
     dropped: bool = False  # a reservation ended, so those refused before are tried again
     last_pass: bool = False
     late: bool = False  # gangs were due that had been tried already
+    # See withdrawal.py. withdrawn: of the present pass.
+    claimed: list[Gang] = field(default_factory=list)
+    postponed: list[Gang] = field(default_factory=list)
+    withdrawn: list[Gang] = field(default_factory=list)
+    binds: list[Decision] = field(default_factory=list)  # of earlier slices
     verdicts: Verdicts = field(default_factory=Verdicts)
-    first_refused: dict[int, Gang] = field(
-        default_factory=dict
-    )  # by equivalence, see _refused_alike
+    # By equivalence, see gang_attempt.refuse_alike().
+    first_refused: dict[int, Gang] = field(default_factory=dict)
     memory: PassMemory = field(default_factory=PassMemory.empty)
     order: Iterator[Gang] | None = None  # of the gangs that are left, if it still holds
-    again: list[Gang] = field(
-        default_factory=list
-    )  # what the order takes back, see order.in_order()
+    # What the order takes back, see order.in_order().
+    again: list[Gang] = field(default_factory=list)
     version: int = -1  # of the queues, at the end of the last slice
     shares: FairShares = field(default_factory=dict)  # while only the round itself changes usage
     long: list[Gang] = field(default_factory=list)  # due for a long attempt
     is_long_next: bool = False  # the next cycle begins with it
     interrupt: Interrupt | None = None  # of a long attempt
+    progress: SearchProgress | None = None  # ... and what it has found
 
     def flooding(self) -> set[str]:
         """The namespaces that have had their attempts."""
@@ -88,9 +88,9 @@ class Round:
 
     def next_pass(self, due: dict[GangKey, None]) -> None:
         self.left, self.last_pass, self.dropped = due, True, False
-        self.memory = PassMemory.empty()
-        self.verdicts, self.first_refused = Verdicts(), {}
-        self.order = None
+        self.memory, self.verdicts = PassMemory.empty(), Verdicts()
+        self.withdrawn = []
+        self.first_refused, self.order = {}, None
 
 
 def schedule_pending(
@@ -104,8 +104,11 @@ def schedule_pending(
     pending = scheduler.state.pending
     this = scheduler.state.pending.round or Round(now)
     scheduler.state.pending.round = None  # if the state is rebuilt on the way, a new round begins
+    goes_on = False  # the long attempt, in the next cycle
     if this.is_long_next:
-        _try_long(scheduler, this, now, interrupt, decisions)
+        goes_on = _try_long(scheduler, this, now, interrupt, decisions)
+        if this.epoch == -1:  # the memory is of the round before
+            this.memory = PassMemory.empty()
     resumed = this.epoch == pending.epoch
     if not resumed:
         this.shares = {}
@@ -115,17 +118,14 @@ def schedule_pending(
     )
     if _join(scheduler, this, now) or not resumed or this.version != scheduler.queues.version:
         this.order = None
-    complete = _one_pass(scheduler, this, reserved, budget, decisions)
-    if complete and this.dropped and not this.last_pass:
-        this.next_pass(dict.fromkeys(pending.refused_before()))
-        reserved = ReservedCapacity(scheduler, now, this.memory, decisions, began=this.began)
-        complete = _one_pass(scheduler, this, reserved, budget, decisions)
-    if complete and this.long:
+    complete = _passes(scheduler, this, reserved, budget, decisions)
+    if complete and this.long and not goes_on:
         this.is_long_next = True
         if budget is None:
             _try_long(scheduler, this, now, interrupt, decisions)
         complete = budget is None  # else what was decided leaves before
     if not complete:
+        this.binds += [each for each in decisions if isinstance(each, Bind)]
         this.epoch, this.version = pending.epoch, scheduler.queues.version
         scheduler.state.pending.round = this
         return
@@ -134,6 +134,55 @@ def schedule_pending(
     if scheduler.queues.enabled and scheduler.preemption.claim_watch.look(scheduler.queues, now):
         pending.preemption_retry_at.add(now + PREEMPTION_RETRY_S)
     refusal_reasons.refresh(scheduler, now)
+    if goes_on and budget is not None:
+        pending.round = Round(now, memory=this.memory, long=this.long, is_long_next=True)
+
+
+def _passes(
+    scheduler: Scheduler,
+    this: Round,
+    reserved: ReservedCapacity,
+    budget: Budget | None,
+    decisions: list[Decision],
+) -> bool:
+    """One pass, another one if a reservation or a binding was given up, and the claims that they gave rise to.
+    Returns whether all gangs were tried."""
+    now, pending = scheduler.state.now, scheduler.state.pending
+    complete = _one_pass(scheduler, this, reserved, budget, decisions)
+    if (complete or this.withdrawn) and this.dropped and not this.last_pass:
+        again = {gang.key: None for gang in this.withdrawn if gang.key in pending.waiting}
+        this.next_pass(dict.fromkeys(pending.refused_before()) | this.left | again)
+        reserved = ReservedCapacity(scheduler, now, this.memory, decisions, began=this.began)
+        complete = _one_pass(scheduler, this, reserved, budget, decisions)
+    if not complete or not scheduler.queues.enabled:
+        return complete
+    claimants: list[Gang] = []
+    if this.claimed or this.postponed:
+        gangs = this.claimed, this.postponed
+        claimants = withdrawal.claimants(scheduler.preemption, *gangs, this.binds + decisions)
+    if claimants or this.withdrawn:
+        _try_claimants(scheduler, this, claimants, decisions)
+    return True
+
+
+def _try_claimants(
+    scheduler: Scheduler, this: Round, claimants: Sequence[Gang], decisions: list[Decision]
+) -> None:
+    """Lets these claim what others got in this round, before the bindings of its last slice leave. Who loses its
+    binding by that, or has lost it, is tried once more, for a place that nobody claims."""
+    memory = this.memory._replace(no_victims={})
+    alone = Round(this.began, memory=memory)
+    reserved = ReservedCapacity(scheduler, scheduler.state.now, memory, decisions, began=this.began)
+    reserved.withdrawn += this.withdrawn
+    scheduler.state.pending.wakeups[withdrawal.CLAIMED] += len(claimants)
+    for gang in claimants:
+        gang.preemption.not_before = 0.0
+        _try(scheduler, alone, gang, reserved, decisions)
+    for gang in reserved.withdrawn:
+        account(scheduler, gang)
+        _try(scheduler, alone, gang, reserved, decisions)
+    reserved.close()
+    this.dropped |= reserved.dropped
 
 
 def _try_long(
@@ -142,23 +191,32 @@ def _try_long(
     now: float,
     interrupt: Interrupt | None,
     decisions: list[Decision],
-) -> None:
-    """Makes the long attempt of the first gang that is due for one. The others follow after later rounds."""
+) -> bool:
+    """Makes the long attempt of the first gang that is due for one. The others follow after later rounds. Returns
+    whether it goes on: then it is the first again."""
     pending = scheduler.state.pending
     long = [gang for gang in this.long if pending.waiting.get(gang.key) is gang]
     this.long, this.is_long_next = [], False
-    for gang in long[1:]:
-        pending.try_later(gang, now + LIMITED_S)
     if not long:
-        return
-    # What the round remembers of attempts with less work does not count.
+        return False
+    gang, *others = long
+    for other in others:
+        pending.try_later(other, now + gang_attempt.LIMITED_S)
+    progress = gang.attempt.progress = gang.attempt.progress or SearchProgress(this.began)
+    # What it remembers of attempts with less work does not count.
     memory = this.memory._replace(no_victims={})
-    reserved = ReservedCapacity(scheduler, now, memory, decisions, began=this.began)
-    alone = Round(this.began, memory=memory, interrupt=interrupt)
-    _try(scheduler, alone, long[0], reserved, decisions)
-    reserved.on_tried(long[0])
+    reserved = ReservedCapacity(scheduler, now, memory, decisions, began=progress.began)
+    alone = Round(this.began, memory=memory, interrupt=interrupt, progress=progress)
+    _try(scheduler, alone, gang, reserved, decisions)
+    reserved.on_tried(gang)
     reserved.close()
     this.dropped |= reserved.dropped
+    this.long = [gang] if _goes_on(gang) else []
+    return bool(this.long)
+
+
+def _goes_on(gang: Gang) -> bool:
+    return gang.attempt.progress is not None
 
 
 def account(scheduler: Scheduler, gang: Gang) -> None:
@@ -236,8 +294,14 @@ def _one_pass(
                 this.again.append(gang)
                 continue
         reserved.on_tried(gang)
+        if reserved.withdrawn and not this.last_pass:  # what they were to take is free for all
+            this.dropped, complete = True, False
+            break
     reserved.close()
     this.dropped |= reserved.dropped
+    this.claimed += reserved.claimed
+    this.postponed += reserved.postponed
+    this.withdrawn += reserved.withdrawn
     return complete
 
 
@@ -245,7 +309,7 @@ def _in_order(
     scheduler: Scheduler, this: Round, again: list[Gang], *, sliced: bool
 ) -> Iterator[Gang]:
     pending = scheduler.state.pending
-    gangs = [*_left(scheduler, this)]
+    gangs = [*gang_attempt.waiting(scheduler, this.left)]
     waiting_behind: list[Gang] = []
     if sliced and (flooding := this.flooding()):  # they need not be put in order among the others
         waiting_behind = [gang for gang in gangs if gang.key[0] in flooding]
@@ -266,11 +330,6 @@ def _in_order(
     yield from order.in_order(scheduler.queues, waiting_behind, again, this.shares)
 
 
-def _left(scheduler: Scheduler, this: Round) -> Iterator[Gang]:
-    waiting = scheduler.state.pending.waiting
-    return (gang for key in this.left if (gang := waiting.get(key)) is not None)
-
-
 def _try(
     scheduler: Scheduler,
     this: Round,
@@ -281,197 +340,34 @@ def _try(
     """Returns whether some of its pods were bound and others are left, for another turn in this pass."""
     pending, reservations = scheduler.state.pending, scheduler.reservations
     attempt = gang.attempt
-    same = None
-    if gang.key not in reservations:
-        same = this.first_refused.get(attempt.equivalence)
-    if same is not None and same.attempt.refused_at == pending.epoch:
-        _refuse_alike(scheduler, gang, same)
+    same = this.first_refused.get(attempt.equivalence)
+    if (
+        same is not None
+        and same.attempt.refused_at == pending.epoch
+        and gang.key not in reservations
+    ):
+        gang_attempt.refuse_alike(scheduler, gang, same)
         return False
     this.by_namespace[gang.namespace] += 1
     meter = scheduler.state.snapshot.meter
-    meter.begin(attempt.work_factor, this.interrupt)
+    meter.begin(attempt.work_factor, this.interrupt, this.progress)
+    attempt.progress = None
     try:
-        _try_schedule(scheduler, this, gang, reserved, decisions)
+        gang_attempt.schedule(
+            scheduler, gang, reserved, decisions, left=this.left, verdicts=this.verdicts
+        )
         account(scheduler, gang)
+        for other in reserved.withdrawn:
+            account(scheduler, other)
     except Exception as error:  # noqa: BLE001  any bug; the gang is set aside
         fence.gang_failed(scheduler, gang, error)
         return False
     if scheduler.quarantine.set_asides:
         scheduler.quarantine.release(fence.key_of_gang(gang))
     if gang.key in pending.waiting:
-        _set_work_limit(scheduler, gang)
+        gang_attempt.set_work_limit(scheduler, gang)
     meter.end()
     pending.changed(gang)
     if attempt.reason and attempt.equivalence and gang.key not in reservations:
         this.first_refused[attempt.equivalence] = gang
     return not attempt.reason and gang.key in pending.waiting
-
-
-def _is_undecided(gang: Gang) -> bool:
-    return gang.attempt.reason.endswith(explain.WORK_LIMIT)
-
-
-def _set_work_limit(scheduler: Scheduler, gang: Gang) -> None:
-    """If a search of the gang has reached its limit, the gang is tried again with twice the work, though nothing
-    is freed; with as much if it was interrupted."""
-    attempt, meter = gang.attempt, scheduler.state.snapshot.meter
-    if not meter.was_short and not _is_undecided(gang):
-        attempt.work_factor = 1
-        return
-    factor, wait_s = attempt.work_factor, LIMITED_S
-    if not meter.was_interrupted:
-        attempt.work_factor = min(2 * factor, MAX_LONG_FACTOR)
-    if factor > MAX_FACTOR:
-        wait_s = LIMITED_MAX_S if meter.was_interrupted else max(LIMITED_MAX_S, LONG_S * factor)
-    scheduler.state.pending.try_later(gang, scheduler.state.now + wait_s)
-
-
-def _refuse_alike(scheduler: Scheduler, gang: Gang, same: Gang) -> None:
-    """Copies the refusal of an equal request: since then capacity was only taken, so the result is
-    the same."""
-    attempt, refused = gang.attempt, same.attempt
-    attempt.refused_at = refused.refused_at
-    if (known := scheduler.refused.get(same.key)) is not None:
-        scheduler.refused[gang.key] = known
-    if attempt.reason != refused.reason:
-        attempt.reason = refused.reason
-        scheduler.state.pending.changed(gang)
-
-
-def _try_schedule(
-    scheduler: Scheduler,
-    this: Round,
-    gang: Gang,
-    reserved: ReservedCapacity,
-    decisions: list[Decision],
-) -> None:
-    """Binds as many of the gang's pods as fit, but while others are left in the round its minimum first, and
-    of a scarce surplus one unit; else makes or keeps capacity for its minimum. Appends each decision right after
-    the state has it: what fails later must not lose it."""
-    state, queues, min_resources = scheduler.state, scheduler.queues, scheduler.min_resources
-    missing = gang.missing()
-    gang.attempt.reason = readiness.not_ready_reason(gang, missing)
-    scheduler.refused.pop(gang.key, None)
-    if gang.attempt.reason:
-        reserved.release(gang)
-        return
-    placement_policy = scheduler.policy.placement
-    attempts, wants = placement_attempts.attempts(state, gang, missing, placement_policy)
-    refusals = [
-        quota.refusal(queues, min_resources, gang, want.groups)
-        or min_resources.refusal(state, gang, want.groups)
-        for want in wants
-    ]
-    admitted = [index for index, refusal in enumerate(refusals) if not refusal]
-    if not admitted:  # not even the smallest attempt
-        gang.attempt.equivalence = _equivalence(scheduler, gang, wants)
-        state.pending.refuse(gang, refusals[-1])
-        scheduler.refused[gang.key] = GangRefusal(
-            gang, wants[-1], refusals[-1], missing=missing, over_quota=True
-        )
-        lacks = _claimable(scheduler, gang, wants[-1])
-        decisions += reserved.on_over_quota(gang, wants[-1], lacks, growth=not missing)
-        reserved.annotate(gang)
-        return
-    attempts, wants = [attempts[i] for i in admitted], tuple(wants[i] for i in admitted)
-    first, most = 0, None
-    if this.left and len(wants) > 1 and not refusals[0]:
-        if missing:
-            most = attempts[1]
-        elif placement_attempts.scarce(state, [gang, *_left(scheduler, this)]):
-            first = 1
-    for bound_by in reserved.views_for(gang):
-        refused = this.verdicts.of(bound_by, wants[first:], state.pending.epoch)
-        binds = _place(scheduler, gang, attempts[first:], wants[first:], refused, most=most)
-        if binds:
-            decisions += binds
-            reserved.on_bound(gang)
-            return
-    if _is_undecided(gang):
-        return
-    gang.attempt.equivalence = _equivalence(scheduler, gang, wants)
-    scheduler.refused[gang.key] = GangRefusal(
-        gang, wants[-1], gang.attempt.reason, *reserved.withheld(), missing=missing
-    )
-    on_refused = reserved.on_refused if missing else reserved.on_growth_refused
-    decisions += on_refused(gang, wants[-1])
-    reserved.annotate(gang)
-
-
-def _claimable(
-    scheduler: Scheduler, gang: Gang, want: PlacementRequest
-) -> list[tuple[Shortfall, ...]]:
-    """The quota whose lack is all that refuses the gang: alternatives."""
-    min_resources = scheduler.min_resources
-    if min_resources.refusal(scheduler.state, gang, want.groups):
-        return []
-    return quota.shortfalls(scheduler.queues, min_resources, gang, want.groups)
-
-
-def _equivalence(scheduler: Scheduler, gang: Gang, wants: tuple[PlacementRequest, ...]) -> int:
-    tenant = quota.tenant(scheduler.queues, gang)
-    return placement_attempts.equivalence_key(scheduler.state, gang, wants, tenant)
-
-
-def _place(
-    scheduler: Scheduler,
-    gang: Gang,
-    attempts: Sequence[list[Pod]],
-    wants: tuple[PlacementRequest, ...],
-    refused: Refusals,
-    *,
-    most: Sequence[Pod] | None,
-) -> list[Bind]:
-    """Binds the first attempt that fits. most: only these of its pods, where they would run beside the
-    others."""
-    state, pending = scheduler.state, scheduler.state.pending
-    request = (pending.epoch, wants)
-    if request in refused:
-        pending.refuse(gang, refused[request])
-        return []
-    draft, meter = Draft(state.snapshot), state.snapshot.meter
-    for want, attempt in dict(zip(wants, attempts, strict=True)).items():
-        if meter.was_short and want != wants[-1]:
-            continue
-        if meter.is_spent:  # by larger attempts
-            meter.extend()
-        try:
-            fence.search(state.snapshot, placement.fit, draft, want)
-        except DoesNotFit as no:
-            if want == wants[-1]:
-                gang.attempt.reason = no.why
-            continue
-        except WorkLimitReached:
-            draft.undo()
-            continue
-        except fence.SearchFailed:
-            draft.undo()
-            raise
-        gang.attempt.reason, gang.attempt.refused_at = "", -1
-        pods = attempt
-        if most is not None and len(most) < len(attempt):
-            pods = binding.reduce(draft, attempt, most)
-        try:
-            return binding.binds(state, gang, pods, draft.keep())
-        except Exception:
-            _take_back(pods)
-            raise
-    _raise_filter_failure(state.snapshot, wants[-1])
-    if meter.was_short:  # no answer, so nothing is certain
-        gang.attempt.reason = f"{explain.describe_pods(wants[-1].groups)}; {explain.WORK_LIMIT}"
-    pending.refuse(gang, gang.attempt.reason)
-    refused[request] = gang.attempt.reason
-    return []
-
-
-def _raise_filter_failure(snapshot: Snapshot, want: PlacementRequest) -> None:
-    for spec, _ in want.groups:
-        if (failure := snapshot.view(spec).filter_failure) is not None:
-            raise fence.SearchFailed from failure
-
-
-def _take_back(pods: Sequence[Pod]) -> None:
-    """Their binding was not decided after all. The state is built again with them pending."""
-    for pod in pods:
-        pod.advance(BIND_FAILED)
-        pod.node, pod.gpus = "", 0

@@ -8,24 +8,55 @@ A unit is one pod or choice that is looked at one by one, or ROWS_PER_UNIT rows 
 gang is tried again with twice the limit each time. Beyond MAX_FACTOR times the first one its attempts are long: each
 has a cycle of its own, and whoever drives the scheduler may end it, because others wait.
 
-Design: docs/design/0061-work-limit.md
+A long attempt that is ended leaves its SearchProgress. The next cycle makes the attempt again: steps that are
+finished are not repeated, and the step that was cut goes on. A step is found by all that it reads, so one that would
+read something else by now begins anew, and nothing that was found is ever out of date.
+
+Design: docs/design/0061-work-limit.md, docs/design/0108-cut-searches.md
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from math import inf
+from typing import Any, TypeVar
 
 FIRST_LIMIT = 150_000  # units of one decision
 MAX_FACTOR = 2  # of the first limit, in a cycle with others
 MAX_LONG_FACTOR = 64  # ... in a cycle of its own
 ASK_UNITS = 10_000  # of a long attempt, between two questions whether others wait
 ROWS_PER_UNIT = 4
+MAX_SLICES = 64  # in which a search may go on; then it waits as one that found nothing
 
+Step = TypeVar("Step")
 
 Interrupt = Callable[[int], bool]  # asked with the units so far; true: the attempt ends
 
 
 class WorkLimitReached(Exception):
     """A search ended without an answer."""
+
+
+class SearchProgress:
+    """What a long attempt has found. began: its time, as of which victims are compared. slices: cycles that it had
+    so far."""
+
+    def __init__(self, began: float) -> None:
+        self.began = began
+        self.slices = 0
+        self.grew = False  # in this slice a step was finished or went on
+        self._steps: dict[Hashable, Any] = {}  # in the order of their last use
+        self._used: dict[Hashable, Any] = {}  # of these, in this slice
+
+    def begin_slice(self) -> None:
+        """The slice walks the same way as the one before, so what that did not come to is out of date."""
+        self._steps, self._used = (self._used or self._steps), {}
+        self.slices, self.grew = self.slices + 1, False
+
+    def step(self, reads: Hashable, make: Callable[[], Step]) -> Step:
+        """The step that reads this, as it was left; a new one if there is none."""
+        if reads not in self._used:
+            self._used[reads] = self._steps[reads] if reads in self._steps else make()
+        found: Step = self._used[reads]
+        return found
 
 
 class WorkMeter:
@@ -37,13 +68,32 @@ class WorkMeter:
         self.is_spent = False  # nothing more is searched
         self.was_short = False  # in this decision a limit was reached
         self.was_interrupted = False
+        self.progress: SearchProgress | None = None  # of a long attempt
         self._extent = self._limit = inf
         self._interrupt: Interrupt | None = None
         self._ask_at = inf
 
-    def begin(self, factor: int = 1, interrupt: Interrupt | None = None) -> None:
-        """A new decision. interrupt: may end it before its limit."""
+    @property
+    def left(self) -> float:
+        return max(0, self._limit - self.used)
+
+    @property
+    def keeps_progress(self) -> bool:
+        """Whether the attempt may go on in another slice, and loses little if it is ended now."""
+        progress = self.progress
+        return progress is not None and progress.grew and progress.slices < MAX_SLICES
+
+    def begin(
+        self,
+        factor: int = 1,
+        interrupt: Interrupt | None = None,
+        progress: SearchProgress | None = None,
+    ) -> None:
+        """A new decision. interrupt: may end it before its limit. progress: of the attempt that this one continues."""
         self.end()
+        if progress is not None:
+            progress.begin_slice()
+        self.progress = progress
         if interrupt is not None:
             self._interrupt, self._ask_at = interrupt, ASK_UNITS
         self.used, self._extent = 0, self.first_limit * factor
@@ -57,7 +107,7 @@ class WorkMeter:
 
     def end(self) -> None:
         self._extent = self._limit = self._ask_at = inf
-        self._interrupt = None
+        self._interrupt = self.progress = None
         self.is_spent = self.was_short = self.was_interrupted = False
 
     def spend(self, units: int) -> None:

@@ -5,7 +5,6 @@ import contextlib
 import logging
 import os
 import signal
-import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -40,10 +39,13 @@ from central.server.grpc.auth import Authenticator
 from central.server.grpc.grpc_server import CannotStart, Server, serve
 from central.server.grpc.plans import PlannedDevices
 from central.server.grpc.query_service import QueryService
+from central.server.grpc.replica_service import ReplicaService
 from central.server.grpc.training_plans import PlanPublisher, TrainingPlans
 from central.server.grpc.training_service import TrainingService
+from central.server.grpc.training_states import TrainingStates
 from central.server.history.allocations import AllocationLog
-from central.server.history.history_store import HistoryStore, HistoryUnusable
+from central.server.history.history_pages import HistoryPages
+from central.server.history.history_store import HistoryStore
 from central.server.history.past_cluster import PastCluster
 from central.server.history.recorder import HistoryRecorder
 from central.server.history.usage_report import AllocationReports
@@ -53,14 +55,20 @@ from central.server.leader_parts import LeaderParts, Ready
 from central.server.loop import Loop
 from central.server.metrics import Metrics
 from central.server.node_marker import MarkerOptions, NodeMarker
+from central.server.otlp_endpoint import EndpointUnusable, endpoint
+from central.server.podgroup_mirror import PodGroupMirror
 from central.server.queries import ClusterQueries
 from central.server.queue_metrics import QueueLabels, QueueMetrics
 from central.server.settings import ALL, Settings
+from central.server.standby_history import StandbyHistory
 from central.server.stats.gang_counters import GangCounters
 from central.server.stats.surveyor import Surveyor
 from central.server.throttled_log import ThrottledLog
+from central.server.tracing.gang_stages import GangStages
+from central.server.usage_store import UsageStore
 from central.server.web.web_api import WebApi
 from central.server.web.web_server import ConsoleUnservable, WebServer
+from central.server.web.what_if_process import WhatIfProcess
 from protos.common.probes import Probes, Unservable
 
 log = logging.getLogger(__name__)
@@ -70,9 +78,9 @@ Some = TypeVar("Some")
 RETRY_S = (0.5, 10.0)  # first, longest
 
 
-def run(settings: Settings) -> int:
-    """Until SIGTERM or SIGINT. Raises http_client.Unusable, CannotStart or tls.UnusableCredentials,
-    each with a sentence for the user."""
+def run(settings: Settings, what_if: Sequence[str] = ()) -> int:
+    """Until SIGTERM or SIGINT. what_if: the command behind the console's what-if, if it offers one. Raises
+    http_client.Unusable, CannotStart or tls.UnusableCredentials, each with a sentence for the user."""
     stopping: SimpleQueue[None] = SimpleQueue()
     client = connect(settings.kubeconfig)
     scheduler = new_scheduler(
@@ -86,6 +94,7 @@ def run(settings: Settings) -> int:
         reserve_idle=settings.reserve_idle,
         names_all=settings.names_in_events == ALL,
         mig_fractions=dict(settings.mig_fractions),
+        elastic_headroom=settings.elastic_headroom,
     )
     with ExitStack() as stack:
         stack.callback(client.close)
@@ -98,7 +107,7 @@ def run(settings: Settings) -> int:
         allocations = AllocationLog(scheduler) if settings.history is not None else None
         training = TrainingPlans()
         publisher = PlanPublisher(training, scheduler)
-        observers = (publisher, counters, allocations)
+        observers = (publisher, counters, allocations, _trace(settings, scheduler, metrics, stack))
         on_cycle = partial(_on_cycle, metrics, [each for each in observers if each is not None])
         loop = Loop(scheduler, ready=ready, journal=journal, on_cycle=on_cycle)
         surveyor = Surveyor(loop)
@@ -109,9 +118,10 @@ def run(settings: Settings) -> int:
         if credentials is None:
             return 0
         election = _election(settings, client, metrics, stack)
-        if not election.acquire(partial(_stopped, stopping)):
+        kept = StandbyHistory(settings, credentials, metrics)
+        if not kept.followed_until(partial(election.acquire, partial(_stopped, stopping))):
             return 0
-        history = _open_history(settings)
+        history = kept.taken_over()
         if settings.default_queue:
             default_queue.create_default_queue(client)
         services = _services(settings, client, loop, history, _Training(training, election.term))
@@ -123,17 +133,16 @@ def run(settings: Settings) -> int:
         if version is None:
             return 0
         if history is not None and allocations is not None:
-            recorder = HistoryRecorder(history, allocations, loop, surveyor)
-            recorder.start()
-            stack.callback(recorder.stop)
-        _serve_console(settings, client, loop, surveyor, stack, history=history)
+            _record(HistoryRecorder(history, allocations, loop, surveyor), stack)
+        asked = _what_if(settings, client, credentials, server, what_if)
+        _serve_console(settings, client, loop, surveyor, stack, history=history, what_if=asked)
         reader = Decoder(
             settings.scheduler_names, settings.topology_levels, version, settings.pod_groups
         )
         parts = LeaderParts(
             client,
             loop,
-            api_kinds.kinds(reader, settings.namespaces),
+            api_kinds.kinds(reader, settings.namespaces, elastic=settings.elastic_controllers),
             plans,
             observe=partial(_observe, loop, agents),
             may_act=election.may_act,
@@ -143,21 +152,30 @@ def run(settings: Settings) -> int:
         stack.callback(parts.stop)
         ready.listed = parts.listed
         metrics.watch_api(parts.watches, parts.executor.tickets, parts.audit)
-        _mark_nodes(settings, client, loop, election, stack)
+        _start_writers(settings, client, loop, election, stack)
         election.start(loop.stop)
         loop.run(parts.executor.submit, plans.publish)
         log.info("stopping; running pods keep running")
     return 1 if election.lost else 0
 
 
-def _mark_nodes(
+def _start_writers(
     settings: Settings, client: Client, loop: Loop, election: LeaderElection, stack: ExitStack
 ) -> None:
     options = MarkerOptions(settings.node_labels, settings.node_condition, settings.node_taint)
+    if settings.pod_groups_for_controllers:
+        mirror = PodGroupMirror(client, loop, may_act=election.may_act)
+        mirror.start()
+        stack.callback(mirror.stop)
     if options.wanted:
         marker = NodeMarker(client, loop, options, may_act=election.may_act)
         marker.start()
         stack.callback(marker.stop)
+    if settings.half_life_s:
+        store = UsageStore(client, loop, settings.namespace, may_act=election.may_act)
+        store.restore()
+        store.start()
+        stack.callback(store.stop)
 
 
 def _refuse_beside_volcano(
@@ -213,11 +231,17 @@ def _services(
     authenticator = Authenticator(TokenReviewer(client, settings.namespace))
     agents = AgentService(loop.put, authenticator, plans, settings.silent_after_s)
     loop.add_source(agents.silent)
-    coordinators = TrainingService(loop.put, authenticator, training.plans, training.term)
+    states = TrainingStates(client)
+    coordinators = TrainingService(
+        loop.put, authenticator, training.plans, training.term, states=states
+    )
     loop.add_source(coordinators.silent)
     usage = AllocationReports(history) if history is not None else None
     queries = QueryService(ClusterQueries(loop), authenticator, AccessReviewer(client), usage)
+    pages = HistoryPages(history) if history is not None else None
+    replicas = ReplicaService(pages, authenticator, settings.namespace)
     adders: list[Callable[[grpc.aio.Server], None]] = [
+        replicas.add_to,
         agents.add_to,
         coordinators.add_to,
         queries.add_to,
@@ -254,7 +278,7 @@ def _for_coordinators(settings: Settings, credentials: tls.Credentials) -> Json:
 
 def _on_cycle(
     metrics: Metrics,
-    observers: Sequence[GangCounters | AllocationLog | PlanPublisher],
+    observers: Sequence[GangCounters | AllocationLog | PlanPublisher | GangStages],
     facts: Sequence[Fact],
     decisions: Sequence[Decision],
     seconds: float,
@@ -302,14 +326,15 @@ def _serve_console(
     stack: ExitStack,
     *,
     history: HistoryStore | None,
+    what_if: WhatIfProcess | None,
 ) -> None:
     if not settings.console_listen:
         return
     reviewer, access = TokenReviewer(client, settings.namespace), AccessReviewer(client)
     past = PastCluster(history) if history is not None else None
-    api = WebApi(surveyor, ClusterQueries(loop), past)
+    api = WebApi(surveyor, ClusterQueries(loop), past, what_if=what_if is not None)
     try:
-        console = WebServer(settings.console_listen, api, reviewer, access)
+        console = WebServer(settings.console_listen, api, reviewer, access, what_if=what_if)
     except ConsoleUnservable as error:
         raise CannotStart(str(error)) from error
     console.start()
@@ -317,13 +342,54 @@ def _serve_console(
     log.info("serving the web console on port %d of the loopback", console.port)
 
 
-def _open_history(settings: Settings) -> HistoryStore | None:
-    if settings.history is None:
+def _what_if(
+    settings: Settings,
+    client: Client,
+    credentials: tls.Credentials,
+    server: Server,
+    command: Sequence[str],
+) -> WhatIfProcess | None:
+    if not command or not settings.console_what_if_mib:
+        return None
+    host = settings.listen.rpartition(":")[0]
+    reached = "localhost" if host in ("", "0.0.0.0", "[::]") else host
+    scheduler = {
+        "server": f"{reached}:{server.port}",
+        "ca": credentials.ca.decode(),
+        "server_name": tls.names(settings.namespace)[0],
+    }
+    mib = min(settings.console_what_if_mib, 1 << 24)
+    return WhatIfProcess(command, client.address(), scheduler, memory_mib=mib)
+
+
+def _trace(
+    settings: Settings, scheduler: Scheduler, metrics: Metrics, stack: ExitStack
+) -> GangStages | None:
+    """Sends a trace for each gang if a collector is named. Raises CannotStart."""
+    try:
+        collector = endpoint(settings.otlp_endpoint, os.environ)
+    except EndpointUnusable as error:
+        raise CannotStart(str(error)) from error
+    if collector is None:
         return None
     try:
-        return HistoryStore(settings.history, settings.history_mib << 20, time.time)
-    except HistoryUnusable as error:
-        raise CannotStart(str(error)) from error
+        from central.server.tracing.trace_exporter import TraceExporter
+    except ImportError as error:
+        raise CannotStart(
+            f"traces need a package that is not installed ({error.name}): pip install 'lockstep[otel]'"
+        ) from error
+    exporter = TraceExporter(collector)
+    stages = GangStages(scheduler, exporter.put)
+    metrics.watch_traces(exporter, stages)
+    exporter.start()
+    stack.callback(exporter.stop)
+    log.info("sending a trace for each gang to %s", collector)
+    return stages
+
+
+def _record(recorder: HistoryRecorder, stack: ExitStack) -> None:
+    recorder.start()
+    stack.callback(recorder.stop)
 
 
 def _open_journal(settings: Settings, scheduler: Scheduler, stack: ExitStack) -> Journal | None:

@@ -17,7 +17,7 @@ if (
     from central.kube.decode.kubernetes_version import KubernetesVersion
     from central.model.facts import Taint
 
-RULES_BYTES = 2**20  # of the file of --pod-groups
+RULES_BYTES = 2**16  # of the file of --pod-groups, with 32 declarations at most
 _LABEL_KEY = re.compile(
     r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?",
     re.ASCII,
@@ -136,6 +136,16 @@ def listen(text: str) -> str:
     return text if not text or (text.endswith(":0") and len(text) > 2) else address(text)
 
 
+def collector(text: str) -> str:
+    """Empty (only as a default): none."""
+    from central.server.otlp_endpoint import EndpointUnusable, check_url
+
+    try:
+        return check_url(text) if text else text
+    except EndpointUnusable as error:
+        raise ArgumentTypeError(str(error)) from error
+
+
 def port(text: str) -> int:
     if text.isascii() and text.isdigit() and int(text) < 65536:
         return int(text)
@@ -167,7 +177,7 @@ def gang_rules(path: str) -> "tuple[GangRule, ...]":
     """Of the file. Its errors name the file and the field."""
     import yaml
 
-    from central.kube.decode.fields import FieldError
+    from central.kube.decode import plain_yaml
     from central.kube.decode.gang_rules import read_declarations
 
     try:
@@ -175,10 +185,10 @@ def gang_rules(path: str) -> "tuple[GangRule, ...]":
             content = file.read(RULES_BYTES + 1)
         if len(content) > RULES_BYTES:
             raise ArgumentTypeError(f"{path}: more than {RULES_BYTES} bytes")
-        return read_declarations(yaml.safe_load(content))
+        return read_declarations(plain_yaml.load(content.decode()))
     except OSError as error:
         raise ArgumentTypeError(f"{path}: {error.strerror}") from error
-    except (FieldError, yaml.YAMLError) as error:
+    except (ValueError, yaml.YAMLError) as error:  # FieldError and UnicodeDecodeError among them
         raise ArgumentTypeError(f"{path}: {error}") from error
 
 

@@ -123,6 +123,7 @@ def settings(scheduler: Scheduler) -> dict[str, Any]:
         "reserve_after_s": scheduler.policy.reserve_after_s,
         "reserve_idle": scheduler.policy.reserve_idle,
         "names_all": scheduler.policy.names_all,
+        "elastic_headroom": scheduler.policy.elastic_headroom,
         "mig_fractions": {name: str(part) for name, part in scheduler.policy.mig_fractions},
     }
 

@@ -38,7 +38,9 @@ class LeaderElection:
         self._client, self._namespace, self._pod = client, namespace, pod
         self._elect, self._every_s = elect, lease_s / 8
         holder = f"{pod or socket.gethostname()}_{uuid.uuid4().hex[:8]}"
-        self._lease = Lease(client, namespace, holder, lease_s, pod=pod, clock=runtime.monotonic)
+        self._lease = Lease(
+            client, namespace, holder, lease_s, pod=pod, clock=runtime.monotonic, wall=runtime.time
+        )
         self._alone_since = int(runtime.time())
         self._labelled = not pod
         self._on_lost: Callable[[], None] = lambda: None

@@ -5,7 +5,6 @@ A cycle with much to decide is cut into slices of SLICE_S, so that facts and que
 
 import gc
 import logging
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
@@ -29,6 +28,7 @@ SLICE_S = 0.08  # after which a cycle leaves further gangs to the next one
 # After so long, a search that takes a cycle of its own ends for those who wait.
 LONG_S = 0.9  # ... for a pod
 LONG_ASKED_S = 3.0  # ... for a question
+LONG_SLICE_S = 0.4  # ... in any case, if it goes on in the next cycle where it was
 BATCH = 20_000  # facts at once of the initial list, so that it does not delay questions
 BATCH_SYNCED = 4_000  # facts per cycle after it, at most
 BATCH_FIRST = (
@@ -157,9 +157,7 @@ class Loop:
             listed = not self.synced and self._ready()
             wait_s = 0.0 if listed or self._scheduler.state.pending.round is not None else TICK_S
             facts, questions = self._drain_inbox(wait_s)
-            began = time.perf_counter()
-            self.last_cycle_at = self._runtime.monotonic()
-            now = self._clock()
+            self.last_cycle_at = now = self._clock()
             for source in self._sources:
                 facts += _facts_of(source, now)
             if not self.synced:
@@ -170,7 +168,7 @@ class Loop:
             if self.synced:
                 decisions = self._decide(facts, self._epoch + now)
                 self._hand_over(decisions, submit, publish)
-                took_s = time.perf_counter() - began
+                took_s = self._clock() - now
                 self._log_cycle(len(facts), decisions, took_s)
                 if self._on_cycle:
                     self._on_cycle(facts, decisions, took_s)
@@ -218,7 +216,7 @@ class Loop:
         if self._journal:
             self._journal.turn(now, facts)
         budget = SliceBudget(self._runtime.monotonic)
-        long = LongAttempt(self._runtime.monotonic, lambda: self._allowed_s)
+        long = LongAttempt(self._runtime.monotonic, self._allowed_long_s)
         decisions = cycle.schedule_once(self._scheduler, facts, now, budget, long)
         if self._journal:
             if self._scheduler.state.pending.round is not None:
@@ -228,6 +226,10 @@ class Loop:
             self._journal.decided(decisions)
         self._log_faults()
         return decisions
+
+    def _allowed_long_s(self) -> float:
+        goes_on = self._scheduler.state.snapshot.meter.keeps_progress
+        return min(self._allowed_s, LONG_SLICE_S) if goes_on else self._allowed_s
 
     def _log_faults(self) -> None:
         for fault in self._scheduler.quarantine.take_failures():

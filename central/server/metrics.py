@@ -31,7 +31,7 @@ TOTALS = {
     "pods": "Pods known to the scheduler",
     "gangs": "Gangs, including single pods",
     "gangs_pending": "Gangs with pods that have no node yet",
-    "gangs_partial": "Gangs that started with fewer bound pods than their minimum",
+    "gangs_partial": "Gangs of which some pods are bound, and the minimum never was",
 }
 # Names of version 0.1, exposed beside the present ones for one version.
 DEPRECATED = {
@@ -98,6 +98,23 @@ class ConnectionStatus(Protocol):
     def closed(self) -> Mapping[str, int]: ...
 
 
+class TraceStatus(Protocol):
+    """What metrics need of server.tracing.trace_exporter.TraceExporter."""
+
+    @property
+    def sent(self) -> int: ...
+    @property
+    def queued(self) -> int: ...
+    def dropped(self) -> Mapping[str, int]: ...
+
+
+class FollowedStarts(Protocol):
+    """What metrics need of server.tracing.gang_stages.GangStages."""
+
+    @property
+    def ignored(self) -> int: ...
+
+
 class Metrics(Collector):
     """api_calls: requests to the API server so far, by verb and outcome."""
 
@@ -108,6 +125,8 @@ class Metrics(Collector):
         self._connections: ConnectionStatus | None = None
         self._queues: tuple[SurveySource, QueueMetrics] | None = None
         self._api: tuple[WatchStatus, OpenTickets, AuditStatus] | None = None
+        self._standby_lag: Callable[[], str] = str
+        self._traces: tuple[TraceStatus, FollowedStarts] | None = None
         self._facts: Counter[str] = Counter()
         self._decisions: Counter[str] = Counter()
         self._cycles = Histogram(
@@ -137,6 +156,13 @@ class Metrics(Collector):
         """Of the gRPC port."""
         self._connections = connections
 
+    def watch_standby(self, lag: Callable[[], str]) -> None:
+        """lag: why a replica that stands by should not take over yet; empty: it may."""
+        self._standby_lag = lag
+
+    def watch_traces(self, exporter: TraceStatus, starts: FollowedStarts) -> None:
+        self._traces = (exporter, starts)
+
     def observe_cycle(
         self, facts: Sequence[Fact], decisions: Sequence[Decision], seconds: float
     ) -> None:
@@ -153,7 +179,7 @@ class Metrics(Collector):
 
     def unready(self) -> str:
         if self._election is not None and not self._election.is_leader:
-            return self._election.problem
+            return self._election.problem or self._standby_lag()
         if self._loop is None or self._loop.last_cycle_at is None:
             return "starting: no certificate yet, or the API server does not answer"
         if not self._loop.synced:
@@ -179,6 +205,7 @@ class Metrics(Collector):
             calls.add_metric(labels, count)
         yield calls
         yield from self._connection_families()
+        yield from self._trace_families()
         if self._loop is None:
             return
         election = self._election
@@ -234,6 +261,22 @@ class Metrics(Collector):
             closed.add_metric((cause,), count)
         yield closed
 
+    def _trace_families(self) -> Iterator[Metric]:
+        if self._traces is None:
+            return
+        exporter, starts = self._traces
+        about = "Spans of gangs that the collector took"
+        yield CounterMetricFamily("lockstep_trace_spans_sent", about, exporter.sent)
+        about = "Spans of gangs that were dropped, by cause: a full queue, no answer, refused or rejected by the collector"
+        dropped = CounterMetricFamily("lockstep_trace_spans_dropped", about, labels=("cause",))
+        for cause, count in sorted(exporter.dropped().items()):
+            dropped.add_metric((cause,), count)
+        yield dropped
+        about = "Spans of gangs that wait to be sent"
+        yield GaugeMetricFamily("lockstep_trace_spans_queued", about, exporter.queued)
+        about = "Starts of gangs without a trace, because too many gangs were starting"
+        yield CounterMetricFamily("lockstep_trace_starts_ignored", about, starts.ignored)
+
     def _api_families(self) -> Iterator[Metric]:
         if self._api is None:
             return
@@ -279,7 +322,8 @@ def totals_of(scheduler: Scheduler) -> dict[str, int]:
         "nodes_silent": sum(node.silent for node in nodes),
         "nodes_unhealthy": len(state.unhealthy_nodes),
         "gpus": int(snapshot.columns.allocatable[rows, 0].sum()),
-        "gpus_free": int(snapshot.columns.free[rows, 0].sum()),
+        # Less than 0 where the kubelet withdrew GPUs that pods still use
+        "gpus_free": int(snapshot.columns.free[rows, 0].clip(0).sum()),
         "gpus_unhealthy": sum(
             not gpu.healthy for report in reports if report for gpu in report.topology.gpus
         ),

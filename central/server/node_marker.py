@@ -81,7 +81,7 @@ class NodeMarker:
 
     def check(self) -> int:
         """One round; returns the number of changes. Raises TimeoutError."""
-        question = SlicedQuestion(self._look)
+        question = SlicedQuestion(self._look, clock=self._runtime.monotonic)
         while not self._loop.ask(question):
             pass
         nodes: list[SeenNode] = question.answer

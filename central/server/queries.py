@@ -12,6 +12,7 @@ from central.model.facts import PodSpec
 from central.model.phases import UNKNOWN
 from central.model.resources import DEFAULT, requested
 from central.scheduler import quarantine, refusal_reasons
+from central.scheduler.elastic import size_reasons
 from central.scheduler.filters import node_filters
 from central.scheduler.inventory import gpu_shares, mig, nics
 from central.scheduler.inventory.cluster_node import ClusterNode
@@ -19,6 +20,8 @@ from central.scheduler.inventory.pods import Pod
 from central.scheduler.quarantine import SetAsideKey
 from central.scheduler.queues import entitlement
 from central.scheduler.queues.claim_reasons import why_nobody
+from central.scheduler.queues.queue_tree_node import NAMESPACE, USER
+from central.scheduler.queues.tenant_limits import identity_of
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import Gang
 from central.scheduler.status import gang_status
@@ -29,7 +32,11 @@ from central.server.grpc.query_service import (
     Holder,
     NodeView,
     PodView,
+    QueueTenants,
+    TenantLimit,
+    TenantUse,
 )
+from central.server.stats.queue_rows import in_units
 from central.server.stats.sliced_question import SlicedQuestion
 from protos.names import GPU
 from protos.topology import RdmaLimit, RdmaUse, mask_of
@@ -67,6 +74,9 @@ class ClusterQueries:
 
     def explain(self, namespace: str, name: str) -> Explanation | None:
         return self._loop.ask(lambda scheduler: explain(scheduler, namespace, name))
+
+    def queue_tenants(self, name: str) -> QueueTenants | None:
+        return self._loop.ask(lambda scheduler: queue_tenants(scheduler, name))
 
 
 def node_views(scheduler: Scheduler, name: str = "") -> list[NodeView]:
@@ -117,6 +127,7 @@ def _node_view(scheduler: Scheduler, node: ClusterNode) -> NodeView:
             pod.share,
             held,
             _job(scheduler, pod),
+            gang.queue if (gang := scheduler.state.gang_of(pod)) is not None else "",
         )
         for pod in node.pods.values()
         if pod.alive and ((held := _slices(node, pod)) or pod.spec.request(GPU) or pod.share)
@@ -147,7 +158,7 @@ def _job(scheduler: Scheduler, pod: Pod) -> str:
 def _cards(scheduler: Scheduler, pod: Pod) -> list[RdmaUse]:
     """The pod's usage of each of its RDMA NICs. Usage and limits are unknown without RDMA limits."""
     node, seen = scheduler.state.nodes.get(pod.node), pod.seen
-    if node is None or not pod.alive or not pod.spec.rdma_containers:
+    if node is None or not pod.alive or not pod.spec.has_nics:
         return []
     reported = {
         use.card: use
@@ -157,7 +168,7 @@ def _cards(scheduler: Scheduler, pod: Pod) -> list[RdmaUse]:
     unknown = RdmaLimit()
     return [
         reported.get(card, RdmaUse(seen.namespace, seen.name, card, unknown, unknown))
-        for card in sorted(nics.shares_of_pod(pod, node.known_nics()))
+        for card in sorted(nics.shares_of_pod(pod, node.known_nics(), node.reported.held_rails))
     ]
 
 
@@ -268,6 +279,13 @@ def _explanation(scheduler: Scheduler, gang: Gang) -> Explanation:
         pending,
         held.start if held is not None else inf,
         gang.priority,
+        size_reasons.describe(
+            scheduler.elastic,
+            scheduler.preemption,
+            scheduler.controllers.elastic_gangs(scheduler.state),
+            gang.key,
+            scheduler.state.now,
+        ),
     )
 
 
@@ -298,3 +316,26 @@ def _queue(scheduler: Scheduler, gang: Gang) -> str:
         clauses.append(why_nobody(scheduler.queues, gang, need, growth=not refused.missing))
     shown = "; ".join(filter(None, clauses))
     return gang.account.queue + (f" ({shown})" if shown else "")
+
+
+def queue_tenants(scheduler: Scheduler, name: str) -> QueueTenants | None:
+    """The limits inside the queue, and what each namespace and user has of them. None: there is no such queue."""
+    queue = scheduler.queues.by_name.get(name)
+    if queue is None:
+        return None
+    seen, currency = queue.seen, scheduler.queues.currency
+    limits = {
+        NAMESPACE: TenantLimit(
+            seen.namespace_gangs, in_units(currency.limits(seen.namespace_amounts))
+        ),
+        USER: TenantLimit(seen.user_gangs, in_units(currency.limits(seen.user_amounts))),
+    }
+    tenants = []
+    for (kind, tenant), usage in queue.tenants.items():
+        if limits[kind]:
+            namespace, user = (tenant, "") if kind == NAMESPACE else identity_of(tenant)
+            used = in_units(usage.used)
+            shown = {each: used.get(each, 0.0) for each in limits[kind].resources}
+            tenants.append(TenantUse(namespace, user, usage.running, shown))
+    tenants.sort(key=lambda each: (-sum(each.resources.values()), -each.running_gangs, each.user))
+    return QueueTenants(limits[NAMESPACE], limits[USER], tuple(tenants))

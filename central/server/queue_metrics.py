@@ -3,12 +3,15 @@ docs/reference/metrics.md.
 
 The number of series is bounded: the queues that use or wait for the most have labels of their own, all others
 together have the label queue="_other" (no queue can have that name).
+
+Design: docs/design/0150-alerts-on-a-constructed-day.md
 """
 
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 from prometheus_client.metrics_core import (
@@ -18,9 +21,10 @@ from prometheus_client.metrics_core import (
     Metric,
 )
 
+from central.model.decisions import EVICTION_CAUSES
 from central.model.resources import ROOT
-from central.server import volcano_metrics
-from central.server.stats.gang_counters import Buckets, GangCounters
+from central.server import elastic_metrics, volcano_metrics
+from central.server.stats.gang_counters import WAIT_BUCKETS_S, Buckets, GangCounters
 from central.server.stats.pending_rows import PendingRow
 from central.server.stats.queue_rows import Amounts, QueueRow
 from central.server.stats.surveyor import Survey
@@ -56,7 +60,10 @@ class QueueLabels:
         self._all: frozenset[str] | None = None  # all queues, if there are few
 
     def label(self, queue: str) -> str:
-        """From any thread."""
+        """From any thread. Until the first ranking the first queues that are met have labels of their own, or what
+        happens before somebody looks would count for others."""
+        if self._all is None and queue not in self._named and len(self._named) < self._most:
+            self._named |= {queue}
         return queue if queue in self._named else OTHER
 
     def rank(self, rows: Iterable[QueueRow]) -> None:
@@ -93,9 +100,12 @@ class QueueMetrics:
         yield from _amounts(queues)
         yield from self._gangs(queues)
         yield from self._pending(survey)
-        yield from self._happened()
+        yield from self._happened(queues)
         yield from _reserved(survey, self._labels.label)
         yield from _largest(survey)
+        yield from elastic_metrics.families(
+            survey.elastic, self._counters.resizes, self._labels.label
+        )
         yield from volcano_metrics.families(
             {label: _together(rows) for label, rows in queues.items()}
         )
@@ -157,8 +167,11 @@ class QueueMetrics:
             oldest.add_metric((label,), max(0.0, survey.at - since))
         yield oldest
 
-    def _happened(self) -> Iterator[Metric]:
+    def _happened(self, queues: Iterable[str]) -> Iterator[Metric]:
+        """Counters of each queue begin at 0: Prometheus sees no increase in a series that begins at 1, so that the
+        first eviction of a queue would not count."""
         counters = self._counters
+        labels = sorted({*queues, *counters.labels()} - {ROOT})
         abouts = {
             "admitted": "PodGroups and Jobs whose queue let their pods be created",
             "started": "Times that a gang got nodes for its minimum",
@@ -168,31 +181,32 @@ class QueueMetrics:
         for event, about in abouts.items():
             name = f"lockstep_queue_gangs_{event}"
             family = CounterMetricFamily(name, about, labels=("queue",))
-            for label, count in sorted(dict(counters.gangs[event]).items()):
-                family.add_metric((label,), count)
+            for label in labels:
+                family.add_metric((label,), counters.gangs[event][label])
             yield family
         evictions = CounterMetricFamily(
             "lockstep_queue_evictions",
             "Evictions decided, by the queue of the evicted pod and by cause",
             labels=("queue", "cause"),
         )
-        for (label, cause), count in sorted(dict(counters.evictions).items()):
-            evictions.add_metric((label, cause), count)
-        yield evictions
         lost = CounterMetricFamily(
             "lockstep_queue_evicted_gpu_seconds",
             "GPU seconds since the start or the last checkpoint of evicted pods, by queue and cause",
             labels=("queue", "cause"),
         )
-        for (label, cause), gpu_s in sorted(dict(counters.lost_gpu_s).items()):
-            lost.add_metric((label, cause), gpu_s)
+        for both in product(labels, EVICTION_CAUSES):
+            evictions.add_metric(both, counters.evictions[both])
+            lost.add_metric(both, counters.lost_gpu_s.get(both, 0.0))
+        yield evictions
         yield lost
         waits = HistogramMetricFamily(
             "lockstep_queue_wait_duration_seconds",
             "Seconds from a gang's creation until its minimum had nodes",
             labels=("queue",),
         )
-        for label, buckets in sorted(dict(counters.waits).items()):
+        none = Buckets(WAIT_BUCKETS_S)
+        for label in labels:
+            buckets = counters.waits.get(label, none)
             waits.add_metric((label,), cumulative(buckets), buckets.total)
         yield waits
         binds = HistogramMetricFamily(

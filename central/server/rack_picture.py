@@ -1,6 +1,6 @@
 """Draws racks, nodes and GPUs in the terminal, with one letter per owner, so that it is readable without colour."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -77,7 +77,8 @@ def draw(console: Console, racks: Sequence[Rack]) -> None:
         for at in range(max(map(len, line))):
             parts = [box[at] if at < len(box) else Text(" " * box[0].cell_len) for box in line]
             _print(console, Text(gap).join(parts))
-    _print(console, _legend(racks, signs))
+    for entries in _lines(_legend(racks, signs), console.width):
+        _print(console, entries)
 
 
 def _box(rack: Rack, signs: dict[str, tuple[str, str]]) -> list[Text]:
@@ -105,7 +106,7 @@ def _cell(cell: GpuCell, signs: dict[str, tuple[str, str]]) -> Text:
     return Text(f"{FREE} ", "dim")
 
 
-def _legend(racks: Sequence[Rack], signs: dict[str, tuple[str, str]]) -> Text:
+def _legend(racks: Sequence[Rack], signs: dict[str, tuple[str, str]]) -> list[Text]:
     cells = [cell for rack in racks for row in rack.nodes for cell in row.cells]
     parts = [
         Text(letter, f"bold {colour}") + Text(f" {owner}")
@@ -117,7 +118,18 @@ def _legend(racks: Sequence[Rack], signs: dict[str, tuple[str, str]]) -> Text:
         parts.append(Text(f"{UNFIT} unhealthy"))
     if any(cell.owner and not cell.confirmed for cell in cells):
         parts.append(Text("? planned, not confirmed"))
-    return Text("   ").join(parts)
+    return parts
+
+
+def _lines(parts: Sequence[Text], width: int) -> Iterator[Text]:
+    """As many parts on a line as fit; none is broken."""
+    line = Text()
+    for part in parts:
+        if line and line.cell_len + 3 + part.cell_len > width:
+            yield line
+            line = Text()
+        line = Text("   ").join([line, part]) if line else part
+    yield line
 
 
 def _print(console: Console, line: Text) -> None:

@@ -200,10 +200,11 @@ def _without_wording(value: Any) -> Any:
     """JSON without its texts for people, which may differ between versions."""
     if isinstance(value, dict):
         texts = ("why", "reason", "message")
+        later = ("closedBy", "ancestors")  # of a Queue's status, which older versions did not write
         return {
             key: _amounts(inner) if key == "minResources" else _without_wording(inner)
             for key, inner in value.items()
-            if key not in texts
+            if key not in texts and key not in later
         }
     return list(map(_without_wording, value)) if isinstance(value, list) else value
 

@@ -147,6 +147,20 @@ class Settings:
         type=argtypes.share,
         scheduling=True,
     )
+    elastic_headroom: float = _flag(
+        "--elastic-headroom SHARE",
+        0.0,
+        "surplus members of elastic Jobs leave this share of the capacity that they could use free, so that services "
+        "find room at once (0 to 1)",
+        type=argtypes.share,
+        scheduling=True,
+    )
+    elastic_controllers: bool = _flag(
+        "--elastic-controllers",
+        False,
+        "decide the sizes of Deployments, ReplicaSets, StatefulSets and batch Jobs with the annotations "
+        "lockstep.dev/elastic-min and elastic-max; needs the rights of components/elastic",
+    )
     half_life_s: float = _flag(
         "--usage-half-life S",
         0.0,
@@ -200,6 +214,12 @@ class Settings:
         type=argtypes.mig_fractions,
         shown="its compute slices of the GPU's seven, of four on an A30",
         scheduling=True,
+    )
+    pod_groups_for_controllers: bool = _flag(
+        "--pod-groups-for-controllers",
+        False,
+        "write a PodGroup with minimum, queue, phase and counts for each gang that a controller's pods form without one, "
+        "for tools that look for PodGroups",
     )
     node_labels: bool = _flag(
         "--node-labels",
@@ -259,6 +279,13 @@ class Settings:
         "keep allocations of GPUs for lockstep report, and pictures of the cluster for the console, in this file on a "
         "volume of the scheduler",
     )
+    history_from: str = _flag(
+        "--history-from HOST:PORT",
+        "",
+        "while standing by, copy the history of the leader from there, so that a change of the leader loses none of it",
+        type=argtypes.listen,
+        shown="Service lockstep-central in the namespace",
+    )
     history_mib: int = _flag(
         "--history-size MIB",
         512,
@@ -281,12 +308,27 @@ class Settings:
         type=argtypes.listen,
         shown="not served",
     )
+    console_what_if_mib: int = _flag(
+        "--console-what-if MIB",
+        1024,
+        "memory in MiB of the process that answers a what-if of the console, one at a time; 0: the console offers none",
+        type=argtypes.number,
+    )
     metrics_queues: int = _flag(
         "--metrics-queues N",
         100,
         "queues that have metrics of their own, those that use or request the most; all others together have the "
         "label queue=_other",
         type=argtypes.whole,
+    )
+    otlp_endpoint: str = _flag(
+        "--otlp-endpoint URL",
+        "",
+        "send a trace for each gang to this OpenTelemetry collector by OTLP over HTTP, such as http://collector:4318; "
+        "needs lockstep[otel], which the image has",
+        env="OTEL_EXPORTER_OTLP_ENDPOINT",
+        type=argtypes.collector,
+        shown="no traces",
     )
     log_level: str = "info"  # the flags of both are shared with the agent: protos.common.logs
     log_format: str = "text"

@@ -12,13 +12,13 @@ from typing import Any
 import orjson
 import yaml
 
+from central.kube.decode import plain_yaml
 from central.kube.decode.quantities import InvalidQuantity, parse_duration
 from central.model.json_types import Json
 from central.simulator import scenario_kinds
 
 _SUFFIXES = (".yaml", ".yml", ".json", ".jsonl")
 _MARKER = re.compile(r"^---(?=\s|$)[ \t]*(?:#.*)?", re.MULTILINE)
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class BadInput(ValueError):
@@ -87,7 +87,7 @@ def _parsed(name: str, number: int, start: tuple[str, int], text: str) -> Iterat
         yield from _json(name, number, stripped)
         return
     try:
-        document = yaml.load(text, Loader=_LOADER)
+        document = plain_yaml.load(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = ""
@@ -126,7 +126,7 @@ def _json(name: str, number: int, text: str) -> Iterator[Any]:
 def _flow_mapping(text: str) -> Any:
     """YAML may start with a brace, too."""
     try:
-        return yaml.load(text, Loader=_LOADER)
+        return plain_yaml.load(text)
     except (yaml.YAMLError, ValueError, RecursionError):
         return None
 

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from central.controllers import builtin_controllers
 from central.kube.decode import api_kinds as watched
 from central.kube.decode import pod_affinity, podspec, storage_decoder
 from central.kube.decode.decoder import Decoder
@@ -26,11 +27,12 @@ from central.model.facts import (
 from central.model.json_types import Json
 from central.model.timestamps import stamp
 from central.model.volumes import ClaimSeen
-from central.simulator import builtin_controllers, node_defaults, scenario_kinds
+from central.simulator import controller_templates, node_defaults, scenario_kinds, training_progress
 from central.simulator.documents import BadInput, ManifestObject, SourceLocation
 from central.simulator.priorities import PriorityClasses
 from central.simulator.sim_budgets import DisruptionBudget
 from central.simulator.sim_pod import PodPlan
+from central.simulator.training_progress import JobKey, TrainingJob
 from protos.names import DOMAIN, GRACE, GROUP_NAMES, RUNS_FOR, START_TAKES
 from protos.topology import NodeTopology
 
@@ -58,6 +60,7 @@ class Scenario:
     endless: str = ""  # an object with which the simulation never ends by itself
     warnings: list[str] = field(default_factory=list)
     priorities: PriorityClasses = field(default_factory=PriorityClasses)
+    training: dict[JobKey, TrainingJob] = field(default_factory=dict)
     reader: Decoder = field(default_factory=lambda: Decoder((), ()))
 
 
@@ -122,7 +125,7 @@ class _ScenarioBuilder:
             if found.kind != scenario_kinds.DEPLOYMENT:
                 yield found
             elif (found.namespace, found.name) not in there:
-                builtin_controllers.check(found)
+                controller_templates.check(found)
                 yield ManifestObject(found.place, builtin_controllers.replica_set(found.raw))
 
     def _namespaces(self) -> list[ManifestObject]:
@@ -163,6 +166,7 @@ class _ScenarioBuilder:
             fact = replace(fact, created=arrives + order * STEP_S)
         if isinstance(fact, JobSeen):
             self._found.jobs[fact.created] = found.raw
+            self._read_training(found, fact)
         self._check(found, fact)
         self._found.arrivals.append((arrives, fact))
         leaves = found.seconds(LEAVES)
@@ -195,6 +199,14 @@ class _ScenarioBuilder:
             self._jobs.add((found.namespace, found.name))
         elif found.kind == scenario_kinds.CRON_JOB:
             meta["creationTimestamp"] = stamp(arrives)  # its schedule starts then
+
+    def _read_training(self, found: ManifestObject, fact: JobSeen) -> None:
+        try:
+            job = training_progress.read(fact, found.annotations)
+        except ValueError as error:
+            raise found.wrong(str(error)) from error
+        if job is not None:
+            self._found.training.setdefault(job.key, job)
 
     def _check_unique(self, found: ManifestObject, arrives: float) -> None:
         """An object may appear again later with changes; a pod may not."""
@@ -251,9 +263,9 @@ class _ScenarioBuilder:
 
     def _complete_template(self, order: int, found: ManifestObject, arrives: float) -> None:
         """Checks and completes a pod template as if it were a pod."""
-        builtin_controllers.check(found)
+        controller_templates.check(found)
         spec = found.raw["spec"]
-        pod = builtin_controllers.Template(found)
+        pod = controller_templates.Template(found)
         self._complete(order, pod, arrives)
         del self._found.plans[pod.meta["uid"]]
         try:

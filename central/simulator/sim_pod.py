@@ -32,6 +32,7 @@ class SimPod:
     budgets: tuple[DisruptionBudget, ...]
     gpus: int = 0  # mask
     started: float = 0.0
+    deletion_cost: int = 0
 
 
 def waits(seen: PodSeen) -> bool:

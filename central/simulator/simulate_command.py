@@ -7,20 +7,23 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import orjson
+import yaml
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from central.controllers.composite import new_scheduler
 from central.kube.decode.quantities import InvalidQuantity, parse_duration
 from central.model.wording import format_duration
+from central.scheduler.scheduler import Scheduler
 from central.server.journal import Journal
+from central.server.settings import Settings
 from central.simulator import documents, figure, scenario, sim_report
 from central.simulator.simulation import Simulation
 
 
 def run(args: argparse.Namespace) -> int:
     try:
-        until_s = None if args.until is None else _span("--until", args.until)
+        until_s = None if args.until is None else span("--until", args.until)
         read = scenario.read(
             documents.read(args.paths),
             args.scheduler_names,
@@ -35,17 +38,7 @@ def run(args: argparse.Namespace) -> int:
         return 2
     for warning in read.warnings:
         print(f"lockstep: warning: {warning}", file=sys.stderr)
-    scheduler = new_scheduler(
-        args.topology_levels,
-        args.patience_s,
-        args.half_life_s,
-        args.placement,
-        args.preempt_across,
-        min_runtime_s=args.min_runtime_s,
-        reserve_after_s=args.reserve_after_s,
-        reserve_idle=args.reserve_idle,
-        mig_fractions=dict(args.mig_fractions),
-    )
+    scheduler = scheduler_of(args)
     try:
         journal = Journal(args.journal, scheduler, sys.maxsize) if args.journal else None
     except OSError as error:
@@ -66,12 +59,31 @@ def run(args: argparse.Namespace) -> int:
             return 2
     if args.output == "json":
         print(orjson.dumps(sim_report.to_json(result), option=orjson.OPT_INDENT_2).decode())
+    elif args.output == "yaml":
+        print(yaml.safe_dump(sim_report.to_json(result), sort_keys=False), end="")
     else:
         sim_report.table(result, Console(width=None if sys.stdout.isatty() else 120))
     return 0
 
 
-def _span(flag: str, text: str) -> float:
+def scheduler_of(args: argparse.Namespace | Settings) -> Scheduler:
+    """As the flags of settings.add_scheduling_flags say."""
+    return new_scheduler(
+        args.topology_levels,
+        args.patience_s,
+        args.half_life_s,
+        args.placement,
+        args.preempt_across,
+        min_runtime_s=args.min_runtime_s,
+        reserve_after_s=args.reserve_after_s,
+        reserve_idle=args.reserve_idle,
+        mig_fractions=dict(args.mig_fractions),
+        elastic_headroom=args.elastic_headroom,
+    )
+
+
+def span(flag: str, text: str) -> float:
+    """Seconds. Raises BadInput."""
     try:
         return parse_duration(f"{text}s" if text.isdigit() else text)
     except InvalidQuantity as error:

@@ -5,15 +5,19 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 
-from central.kube.decode import storage_decoder
+from central.controllers.builtin_controllers import BuiltinController, BuiltinControllers
+from central.kube.decode import elastic_object_decoder, storage_decoder
 from central.kube.decode.quantities import parse_duration
-from central.model.decisions import Bind, Create, Decision, Delete, Evict, Patch, SetStatus
+from central.model.decisions import Bind, Create, Decision, Delete, Evict, Patch, SetSize, SetStatus
 from central.model.facts import (
+    Answered,
     BatchFact,
     BindDone,
     BindFailed,
     BudgetGone,
     BudgetSeen,
+    ElasticGone,
+    ElasticSeen,
     EvictDone,
     Fact,
     JobGone,
@@ -26,13 +30,14 @@ from central.model.facts import (
     PodSeen,
 )
 from central.model.json_types import Json
-from central.simulator.builtin_controllers import BuiltinController, BuiltinControllers
 from central.simulator.job_objects import JobObjects
+from central.simulator.replica_order import surplus
 from central.simulator.scenario import STEP_S, Scenario
 from central.simulator.sim_budgets import BudgetStatuses
 from central.simulator.sim_kubelets import SimKubelets
 from central.simulator.sim_pod import PodPlan, SimPod, first_uid, gpus_of, group_of, job_of, waits
-from central.simulator.simulation_result import Ended, Evicted, Placed, SimulationResult
+from central.simulator.simulation_result import Ended, Evicted, Placed, Resized, SimulationResult
+from central.simulator.training_progress import TrainingJob, TrainingProgress
 from central.simulator.volume_controller import VolumeController
 from protos.names import GRACE, RUNS_FOR, START_TAKES
 from protos.topology import indices_of
@@ -59,6 +64,7 @@ class World:
         self._controllers = BuiltinControllers()
         self._budget_statuses = BudgetStatuses(scenario.budgets)
         self._volume_controller = VolumeController()
+        self._training = TrainingProgress(scenario.training)
         self._pods_created = 0
         self.gpus_used = 0.0
         self.pods_waiting = 0
@@ -82,8 +88,12 @@ class World:
             case JobSeen():
                 yield from self._job_objects.add(fact, self._scenario.jobs[fact.created])
             case OwnerSeen():
-                self._controllers.add(self._scenario.batch[id(fact)])
+                owner = self._scenario.batch[id(fact)]
+                self._controllers.add(owner)
                 yield fact
+                elastic = elastic_object_decoder.decode(owner["kind"], owner, owned=True)
+                if isinstance(elastic, ElasticSeen):
+                    yield elastic
             case _ if (raw := self._scenario.batch.get(id(fact))) is not None:
                 yield from self._job_objects.put(raw)
             case _:
@@ -100,6 +110,7 @@ class World:
             return
         yield from self._volume_controller.apply(gone)
         if isinstance(gone, OwnerGone):
+            yield from self._elastic_gone(gone.uid)
             for uid in self._controllers.remove(gone.uid):
                 yield from self._remove_pod(self.pods[uid], now, again=False)
         if isinstance(gone, BudgetGone):
@@ -133,8 +144,28 @@ class World:
             case Create() | Delete() | SetStatus() | Patch():
                 for fact in self._job_objects.apply_decision(decision, now):
                     yield from self._volume_controller.apply(fact)
+            case SetSize():
+                yield from self._set_size(decision, now)
             case _:
                 return
+
+    def _set_size(self, asked: SetSize, now: float) -> Iterator[Fact]:
+        place = (asked.kind, asked.namespace, asked.name)
+        for _, uid in asked.leaving:
+            if (sim_pod := self.pods.get(uid)) is not None:
+                sim_pod.deletion_cost = -asked.rank
+        raw = self._controllers.resize(asked.uid, asked.size, completions=asked.completions)
+        if raw is None:
+            yield Answered("SetSize", *place, why="not found", code=404)
+            return
+        self._result.resized.append(Resized(now, *place[1:], asked.size, asked.why))
+        yield Answered("SetSize", *place, uid=asked.uid)
+        yield elastic_object_decoder.decode(asked.kind, raw, owned=True)
+
+    def _elastic_gone(self, uid: str) -> Iterator[Fact]:
+        raw = self._controllers.raw_of(uid)
+        if raw is not None:
+            yield ElasticGone(raw["kind"], raw["metadata"]["namespace"], raw["metadata"]["name"])
 
     def _bind(self, bind: Bind, now: float) -> Iterator[Fact]:
         sim_pod = self.pods.get(bind.pod)
@@ -148,7 +179,7 @@ class World:
         sim_pod.seen = replace(sim_pod.seen, node=bind.node)
         self._start(sim_pod, now, planned=bind.gpus)
         if not sim_pod.plan.start_s:
-            self._run(sim_pod)
+            self._run(sim_pod, now)
         self._controllers.pod_started(sim_pod.plan.owner)
         seen = sim_pod.seen
         self._result.placed.append(
@@ -167,17 +198,18 @@ class World:
         yield BindDone(bind.pod, bind.node)
         yield seen
 
-    def _run(self, sim_pod: SimPod) -> None:
+    def _run(self, sim_pod: SimPod, now: float) -> None:
         part = sim_pod.seen.part
         if part is not None:
             part = replace(part, ready=True)
         sim_pod.seen = replace(sim_pod.seen, phase="Running", part=part)
+        self._training.joined(sim_pod, now)
 
     def _started(self, uid: str, now: float) -> Iterator[Fact]:
         """The bound pod runs now, unless it was deleted before."""
         sim_pod = self.pods.get(uid)
         if sim_pod is not None and sim_pod.seen.phase == "Pending":
-            self._run(sim_pod)
+            self._run(sim_pod, now)
             yield sim_pod.seen
 
     def _evict(self, evict: Evict, now: float) -> Iterator[Fact]:
@@ -223,7 +255,7 @@ class World:
         for one in self._controllers.changed():
             if one.completed():
                 self._result.ended.append(Ended(now, *one.place, one.kind, "Complete"))
-            for uid in one.too_many():
+            for uid in self._too_many(one, now):
                 yield from self._remove_pod(self.pods[uid], now, again=False)
             while len(one.pods) < one.wanted and not (one.one_by_one and self._any_waits(one)):
                 raw = one.next()
@@ -233,6 +265,12 @@ class World:
                 seen = self._scenario.reader.pod(raw)
                 seen = replace(seen, created=now + self._pods_created * STEP_S)
                 yield from self._create_pod(seen, raw, now, one.uid)
+
+    def _too_many(self, controller: BuiltinController, now: float) -> list[str]:
+        """uids of the pods that it deletes."""
+        if controller.kind != "ReplicaSet":
+            return controller.too_many()
+        return surplus([self.pods[uid] for uid in controller.pods], controller.wanted, now)
 
     def _any_waits(self, controller: BuiltinController) -> bool:
         return any(self.pods[uid].seen.phase != "Running" for uid in controller.pods)
@@ -277,6 +315,7 @@ class World:
 
     def _stop(self, sim_pod: SimPod, now: float) -> None:
         seen = sim_pod.seen
+        self._training.left(sim_pod, now)
         self._kubelets.stop(sim_pod)
         for budget in sim_pod.budgets:
             budget.running.discard(seen.uid)
@@ -308,6 +347,7 @@ class World:
         if sim_pod.seen.deleting:
             return
         sim_pod.seen = replace(sim_pod.seen, deleting=True)
+        self._training.left(sim_pod, now)
         if not self._controllers.is_numbered(sim_pod.plan.owner):
             self._controllers.pod_lost(sim_pod.plan.owner, sim_pod.seen.uid)
 
@@ -343,6 +383,16 @@ class World:
         yield from self._run_controllers(now)
         yield from self._kubelets.reports()
         yield from self._budget_statuses.changes()
+        for at, job in self._training.ends():
+            self.events.append((at, partial(self._trained, job, job.changes)))
+
+    def _trained(self, job: TrainingJob, changes: int, now: float) -> Iterator[Fact]:
+        """Its work is done, unless its members have changed since."""
+        if changes != job.changes:
+            return
+        job.settle(now)
+        for uid in list(job.members):
+            yield from self.end(uid, now)
 
     def close(self, now: float) -> None:
         """Counts the GPU-seconds of pods that still run when the simulation ends."""

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
@@ -66,24 +67,27 @@ def token(client: Client, namespace: str, account: str, pod: Json | None = None)
 
 
 class AgentProcess:
-    """The log is DIRECTORY/agent.log."""
+    """The log is DIRECTORY/agent.log. capture: None with flags that say where the hardware is."""
 
     def __init__(
         self,
         node: str,
         directory: Path,
-        capture: Path,
+        capture: Path | None,
         *,
         server: str = "",
         ca_file: Path | None = None,
         token_text: str = "",
+        flags: Sequence[str] = (),
     ) -> None:
         self.log = directory / "agent.log"
         self._log_file: IO[bytes] | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._asked = False
         self._command = [sys.executable, "-m", "agent", "run", "--node", node]
-        self._command += ["--kubelet-dir", str(directory), "--capture", str(capture)]
+        self._command += ["--kubelet-dir", str(directory), *flags]
+        if capture is not None:
+            self._command += ["--capture", str(capture)]
         if server:
             token_file = directory / "token"
             token_file.touch(0o600)

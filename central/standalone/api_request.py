@@ -46,7 +46,7 @@ class Call:
             return orjson.loads(self.body)
         except (ValueError, yaml.YAMLError) as error:
             if "protobuf" in self.content_type:
-                message = "only application/json and application/yaml are understood"
+                message = "this API reads JSON and YAML only: use kubectl apply -f FILE"
                 raise api_errors.ApiError(415, "UnsupportedMediaType", message) from error
             raise api_errors.bad_request(f"the body is not readable: {error}") from error
 

@@ -16,7 +16,14 @@ from typing import Self
 import orjson
 from aiohttp import web
 
-from central.standalone import api_errors, api_request, discovery, scale_subresource, watch_stream
+from central.standalone import (
+    api_errors,
+    api_request,
+    discovery,
+    openapi,
+    scale_subresource,
+    watch_stream,
+)
 from central.standalone.api_verbs import Service
 from central.standalone.faults import Faults, no_faults
 from central.standalone.served_kinds import Key
@@ -193,6 +200,9 @@ class StandaloneApi:
         if path == "/openapi/v2":
             # An empty document in protobuf, as kubectl requests it, so that kubectl does not validate.
             return web.Response(body=b"", content_type="application/octet-stream")
+        if path == "/openapi/v3" or path.startswith("/openapi/v3/"):
+            described = openapi.document(path[len("/openapi/v3/") :], self._service.registry)
+            return None if described is None else _json(200, orjson.dumps(described))
         steps = path.lstrip("/").split("/")
         if steps[0] in ("api", "apis") and len(steps) < 4:
             document = discovery.document(steps, self._service.registry)

@@ -1,6 +1,7 @@
 """`lockstep demo`: three workloads on a local cluster, and where the scheduler places them."""
 
 import shlex
+import shutil
 import signal
 import sys
 import threading
@@ -16,6 +17,7 @@ from rich.console import Console
 from central.server import rack_picture
 from central.standalone.hollow_node import HollowNode
 from central.standalone.local_cluster import CAPTURES, Failed, Interrupted, LocalCluster, free_port
+from central.standalone.run_length import LONGEST_S, UNKNOWN_S, demo_run_s
 from protos import matrix, wire
 from protos.names import BLOCK, RACK
 from protos.stubs import fleet_pb2 as pb
@@ -25,6 +27,18 @@ RACKS = (("r1", "a100", "dgx-a100-8"), ("r2", "h100", "hgx-h100-8"))
 NODES_PER_RACK = 4
 SHOWN = "a100-1"
 GANGS = ("chat", "train", "giant")
+EXAMPLES = "examples"  # a namespace, because two of the examples have names of the demo's gangs
+TRY = (
+    "lockstep topology --picture",
+    "lockstep top",
+    f"lockstep topology {SHOWN}",
+    "lockstep explain giant",
+    "lockstep job run hello -r 2 -g 1 --follow",
+    f"kubectl apply -n {EXAMPLES} -f daemonset/examples/pytorch.yaml",
+    "kubectl get pods -A -o wide",
+    "kubectl explain queue.spec",
+    "kubectl delete pods -l app=train     # frees GPUs: giant starts",
+)
 
 
 def run(*, keep: bool = False, port: int = 0, web: bool = False) -> int:
@@ -34,7 +48,7 @@ def run(*, keep: bool = False, port: int = 0, web: bool = False) -> int:
             console_port = free_port() if web else 0
             flags = [f"--console-listen=127.0.0.1:{console_port}"] if web else []
             with LocalCluster(
-                nodes(), port=port, flags=flags, interrupted=lambda: bool(caught)
+                nodes(), port=port, flags=flags, run_s=demo_run_s, interrupted=lambda: bool(caught)
             ) as box:
                 _start(console, box)
                 _matrix(console, box)
@@ -101,8 +115,10 @@ def _start(console: Console, box: LocalCluster) -> None:
     box.start_api()
     _title(console, "A local cluster: the programs are real, the hardware comes from captures")
     progress.done(f"Kubernetes API in memory at {box.api.url}")
-    box.start_scheduler()
+    box.start_scheduler(flags=[f"--history={box.directory / 'history'}"])
     box.start_nodes()
+    box.start_controllers()
+    box.create("/api/v1/namespaces", {"metadata": {"name": EXAMPLES}})
     progress.done(f"{len(nodes())} hollow nodes in 2 racks, their kubelets on unix sockets")
     box.wait_for_scheduler()
     progress.done(f"lockstep central at {box.server}, over TLS")
@@ -174,28 +190,48 @@ def _print_gang(console: Console, explained: pb.ExplainReply) -> None:
             console.print(f"  {pod.name} on {pod.node}, GPUs {gpus}", highlight=False)
 
 
+def _page(box: LocalCluster, url: str) -> str:
+    """The address of a page that leads to the URL. Most terminals break a URL with a token in the middle, so that it can't be
+    clicked."""
+    page = box.directory / "console.html"
+    page.touch(0o600)
+    page.write_text(f'<!doctype html><meta http-equiv="refresh" content="0; url={url}">\n')
+    return page.as_uri()
+
+
 def _keep(console: Console, box: LocalCluster, console_port: int) -> None:
     if console_port:
         _title(console, "The web console:")
-        token = box.token_file.read_text()
-        _plain(console, f"http://127.0.0.1:{console_port}/#token={token}")
+        url = f"http://127.0.0.1:{console_port}/#token={box.token_file.read_text()}"
+        _plain(console, f"{_page(box, url)}\nor\n{url}")
     _title(console, "The cluster runs until Ctrl-C. In another terminal:")
-    kubectl = f"kubectl --kubeconfig {box.kubeconfig}"
-    lines = (
-        f"export LOCKSTEP_SERVER={box.server}",
-        f"export LOCKSTEP_CA={box.ca_file}",
-        f"export LOCKSTEP_TOKEN_FILE={box.token_file}",
-        "lockstep topology",
-        f"lockstep topology {SHOWN}",
-        "lockstep explain default/giant",
-        f"{kubectl} get pods -o wide",
-        f"{kubectl} describe podgroup giant",
-        f"{kubectl} delete pods -l app=train     # frees GPUs: giant starts",
-    )
+    exports = {
+        "KUBECONFIG": box.kubeconfig,
+        "LOCKSTEP_SERVER": box.server,
+        "LOCKSTEP_CA": box.ca_file,
+        "LOCKSTEP_TOKEN_FILE": box.token_file,
+    }
+    lines = [f"export {name}={shlex.quote(str(value))}" for name, value in exports.items()]
+    lines += [*_path_hint(), "", *TRY]
     _plain(console, "\n".join(lines))
+    _title(console, "No container starts here. A pod ends after the `sleep` of its command,")
+    _plain(
+        console,
+        f"after {LONGEST_S:.0f} s at most, or after {UNKNOWN_S:.0f} s; one with restartPolicy Always "
+        "runs until\nit is deleted. The annotation lockstep.dev/runs-for: 90s sets another time.",
+    )
     while True:
         time.sleep(0.2)
         box.check()
+
+
+def _path_hint() -> list[str]:
+    """Nothing, where the shell finds this `lockstep` already."""
+    here = Path(sys.executable).parent
+    found = shutil.which("lockstep")
+    if not (here / "lockstep").exists() or (found and Path(found).parent == here):
+        return []
+    return [f"export PATH={shlex.quote(str(here))}:$PATH"]
 
 
 def _title(console: Console, text: str) -> None:

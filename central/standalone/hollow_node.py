@@ -68,7 +68,15 @@ class NoKubelet:
 class Worker:
     """A thread with a queue of tasks, some of them delayed. Tasks are retried until the API answers."""
 
-    def __init__(self, number: int, client: Client, kubelet: HollowKubelet | NoKubelet) -> None:
+    def __init__(
+        self,
+        number: int,
+        client: Client,
+        kubelet: HollowKubelet | NoKubelet,
+        run_s: Callable[[Json], float | None] = pod_status.runs_for_s,
+    ) -> None:
+        """run_s: how long a pod runs; None: until it is deleted. It raises ValueError for a wrong annotation."""
+        self._run_s = run_s
         self._number = number
         self._client = client
         self._kubelet = kubelet
@@ -155,7 +163,7 @@ class Worker:
         now = stamp(time.time())
         self._set_status(pod, pod_status.running(pod, address, "127.0.0.1", now))
         try:
-            lasts_s = pod_status.runs_for_s(pod)
+            lasts_s = self._run_s(pod)
         except ValueError as error:
             log.warning("pod %s runs for ever: %s", pod["metadata"]["name"], error)
             lasts_s = None

@@ -8,7 +8,7 @@ node with a kubelet has a thread, and the bare ones share a few.
 Design: docs/design/0001-in-memory-api.md
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self
@@ -24,11 +24,12 @@ from central.standalone.agent_process import AgentProcess, agent_pod, own_captur
 from central.standalone.device_manager import DeviceCounts
 from central.standalone.hollow_kubelet import HollowKubelet
 from central.standalone.hollow_node import HollowNode, NoKubelet, Worker
+from central.standalone.pod_status import runs_for_s
 from protos.names import AGENT_ACCOUNT, NAMESPACE
 
 
 class HollowNodes:
-    """run_bare: pods on bare nodes become Running; otherwise they stay as they are."""
+    """run_bare: pods on bare nodes become Running; otherwise they stay as they are. run_s: how long a pod runs (Worker)."""
 
     def __init__(
         self,
@@ -39,7 +40,9 @@ class HollowNodes:
         namespace: str = NAMESPACE,
         run_bare: bool = True,
         bare_workers: int = 4,
+        run_s: Callable[[Json], float | None] = runs_for_s,
     ) -> None:
+        self._run_s = run_s
         self.nodes = {node.name: node for node in nodes}
         self.kubelets: dict[str, HollowKubelet] = {}
         self.agents: dict[str, AgentProcess] = {}
@@ -48,7 +51,7 @@ class HollowNodes:
         self._namespace = namespace
         self._workers: dict[str, Worker] = {}
         bare = [node.name for node in nodes if node.capture is None] if run_bare else []
-        shared = [Worker(number, client, NoKubelet()) for number in range(bare_workers)]
+        shared = [Worker(number, client, NoKubelet(), run_s) for number in range(bare_workers)]
         self._shared = shared if bare else []
         for at, name in enumerate(bare):
             self._workers[name] = shared[at % bare_workers]
@@ -124,7 +127,7 @@ class HollowNodes:
             worker.devices(name, capacity, allocatable)
 
         self.kubelets[name] = kubelet = HollowKubelet(directory, on_change=changed)
-        self._workers[name] = worker = Worker(number, self._client, kubelet)
+        self._workers[name] = worker = Worker(number, self._client, kubelet, self._run_s)
 
     def _create_node(self, at: int, node: HollowNode) -> None:
         address = f"10.{at // 62500 % 250}.{at // 250 % 250}.{at % 250 + 1}"

@@ -23,8 +23,11 @@ from central.model.json_types import Json
 from central.server.grpc import query_client
 from central.standalone.agent_process import token
 from central.standalone.apiserver import StandaloneApi
+from central.standalone.faults import Faults, no_faults
 from central.standalone.hollow_node import HollowNode
 from central.standalone.hollow_nodes import HollowNodes
+from central.standalone.pod_status import runs_for_s
+from central.standalone.workload_controllers import WorkloadControllers
 from protos.names import NAMESPACE
 from protos.stubs import fleet_pb2 as pb
 
@@ -48,7 +51,7 @@ class Interrupted(Exception):
 class LocalCluster:
     """with LocalCluster(nodes) as cluster: cluster.start_api(); cluster.start_scheduler(); ...
 
-    flags are for the scheduler. interrupted is polled by every wait, which then raises Interrupted. A signal handler that raises could do so
+    flags are for the scheduler, run_s for the hollow nodes, faults for the API server. interrupted is polled by every wait, which then raises Interrupted. A signal handler that raises could do so
     between the start of a process and its registration for cleanup."""
 
     def __init__(
@@ -57,12 +60,16 @@ class LocalCluster:
         *,
         port: int = 0,
         flags: Sequence[str] = (),
+        run_s: Callable[[Json], float | None] = runs_for_s,
         interrupted: Callable[[], bool] = lambda: False,
+        faults: Faults = no_faults,
     ) -> None:
         self._nodes = nodes
+        self._faults = faults
         self._interrupted = interrupted
         self._port = port
         self._flags = flags
+        self._run_s = run_s
         self._stack = ExitStack()
         self._scheduler: subprocess.Popen[bytes] | None = None
         self.directory = Path()
@@ -89,7 +96,9 @@ class LocalCluster:
         if not 0 <= self._port < 65536:
             raise Failed(f"--port {self._port} is not a port (0 to 65535)")
         try:
-            self.api = self._stack.enter_context(StandaloneApi(port=self._port))
+            self.api = self._stack.enter_context(
+                StandaloneApi(port=self._port, faults=self._faults)
+            )
         except OSError as error:
             why = os.strerror(error.errno) if error.errno else str(error)
             raise Failed(f"port {self._port} can't be used: {why}; choose another --port") from None
@@ -97,13 +106,15 @@ class LocalCluster:
         self.client = connect(str(self.kubeconfig))
         self._stack.callback(self.client.close)
 
-    def start_scheduler(self, program: Sequence[str] = ("-m", "central")) -> None:
+    def start_scheduler(
+        self, program: Sequence[str] = ("-m", "central"), flags: Sequence[str] = ()
+    ) -> None:
         """Starts the scheduler, at the same address each time. program: what Python runs, for a
-        scheduler with extensions of one's own."""
+        scheduler with extensions of one's own. flags: more than those of __init__."""
         self.server = self.server or f"127.0.0.1:{free_port()}"
         command = [sys.executable, *program, "central", "--kubeconfig", str(self.kubeconfig)]
         command += ["--tls-dir", str(self.tls), "--listen", self.server]
-        command += ["--coordinators-connect", self.server, *self._flags]
+        command += ["--coordinators-connect", self.server, *self._flags, *flags]
         with self.scheduler_log.open("ab") as output:
             self._scheduler = subprocess.Popen(
                 command,
@@ -114,6 +125,11 @@ class LocalCluster:
             )
         self._stack.callback(self._stop_scheduler, self._scheduler)
 
+    @property
+    def scheduler_pid(self) -> int:
+        assert self._scheduler is not None
+        return self._scheduler.pid
+
     def kill_scheduler(self) -> None:
         """Kills the scheduler, as a power failure of its node would."""
         if self._scheduler is not None:
@@ -123,12 +139,20 @@ class LocalCluster:
 
     def start_nodes(self) -> None:
         """Hollow nodes and their kubelets, without agents."""
-        self.hollow = HollowNodes(self.client, self._nodes, self.directory / "nodes")
+        self.hollow = HollowNodes(
+            self.client, self._nodes, self.directory / "nodes", run_s=self._run_s
+        )
         self._stack.callback(self.hollow.stop)
         try:
             self.hollow.start()
         except ValueError as error:  # the path of a socket would be too long
             raise Failed(f"{error} (TMPDIR)") from None
+
+    def start_controllers(self) -> None:
+        """Kubernetes' own, of batch Jobs, ReplicaSets, Deployments and StatefulSets."""
+        controllers = WorkloadControllers(self.client)
+        self._stack.callback(controllers.stop)
+        controllers.start()
 
     def wait_for_scheduler(self) -> None:
         """Waits until the scheduler answers users."""

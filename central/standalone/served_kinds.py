@@ -79,6 +79,24 @@ _EVENT_FIELDS = (
 )
 POD_SUBRESOURCES = ("status", "binding", "eviction", "log")
 
+
+def _counts(*names: str) -> tuple[PrinterColumn, ...]:
+    """Of the status, and the age."""
+    columns = [
+        PrinterColumn(name, "integer", f".status.{name[0].lower()}{name[1:].replace(' ', '')}")
+        for name in names
+    ]
+    return (*columns, PrinterColumn("Age", "date", ".metadata.creationTimestamp"))
+
+
+_SCALED: dict[str, Any] = {
+    "subresources": ("status", "scale"),
+    "scale": {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"},
+    "columns": (
+        PrinterColumn("Desired", "integer", ".spec.replicas"),
+        *_counts("Replicas", "Ready Replicas"),
+    ),
+}
 BUILT_IN = (
     Resource("", "v1", "pods", "Pod", True, ("po",), POD_SUBRESOURCES, fields=_POD_FIELDS),
     Resource("", "v1", "nodes", "Node", False, ("no",), fields=("spec.unschedulable",)),
@@ -99,10 +117,17 @@ BUILT_IN = (
     Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False, ("pc",), ()),
     Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True, ("pdb",)),
     Resource("coordination.k8s.io", "v1", "leases", "Lease", True, (), ()),
-    Resource("batch", "v1", "jobs", "Job", fields=("status.successful",)),
-    Resource("apps", "v1", "deployments", "Deployment", short=("deploy",)),
-    Resource("apps", "v1", "replicasets", "ReplicaSet", short=("rs",)),
-    Resource("apps", "v1", "statefulsets", "StatefulSet", short=("sts",)),
+    Resource(
+        "batch",
+        "v1",
+        "jobs",
+        "Job",
+        columns=_counts("Active", "Succeeded", "Failed"),
+        fields=("status.successful",),
+    ),
+    Resource("apps", "v1", "deployments", "Deployment", short=("deploy",), **_SCALED),
+    Resource("apps", "v1", "replicasets", "ReplicaSet", short=("rs",), **_SCALED),
+    Resource("apps", "v1", "statefulsets", "StatefulSet", short=("sts",), **_SCALED),
     Resource(
         "apiextensions.k8s.io",
         "v1",

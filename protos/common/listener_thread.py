@@ -12,6 +12,9 @@ import threading
 from collections.abc import Awaitable, Callable
 
 STOP_S = 5.0
+ACCEPT_TURNS = (
+    10  # of the event loop, until an accepted connection has its handler: about four, and some more
+)
 
 Serve = Callable[[socket.socket, asyncio.Event], Awaitable[None]]
 
@@ -47,3 +50,15 @@ class ListenerThread:
 
     async def _serve_until_stopped(self) -> None:
         await self._serve(self._listener, self._ending)
+
+
+async def stop_accepting(server: asyncio.Server) -> None:
+    """Closes the server once each connection that it has accepted has its handler, which is then to end it. A server that
+    is closed at once leaves those that it has just accepted to nobody: asyncio makes no transport for them any more, and
+    their sockets stay open until they are collected as garbage."""
+    loop = asyncio.get_running_loop()
+    for listener in server.sockets:
+        loop.remove_reader(listener.fileno())
+    for _ in range(ACCEPT_TURNS):
+        await asyncio.sleep(0)
+    server.close()

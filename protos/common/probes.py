@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from protos.common.listener_thread import ListenerThread
+from protos.common.listener_thread import ListenerThread, stop_accepting
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class Probes:
         loop = asyncio.get_running_loop()
         server = await loop.create_server(lambda: _Connection(self), sock=listener)
         await ending.wait()
-        server.close()
+        await stop_accepting(server)
         for connection in list(self.connections):
             connection.abort()
         await asyncio.sleep(0)

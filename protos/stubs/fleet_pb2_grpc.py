@@ -170,6 +170,16 @@ class TrainingStub:
                 request_serializer=protos_dot_stubs_dot_fleet__pb2.TrainingReport.SerializeToString,
                 response_deserializer=protos_dot_stubs_dot_fleet__pb2.TrainingAck.FromString,
                 _registered_method=True)
+        self.LoadState = channel.unary_unary(
+                '/lockstep.v1.Training/LoadState',
+                request_serializer=protos_dot_stubs_dot_fleet__pb2.StateRequest.SerializeToString,
+                response_deserializer=protos_dot_stubs_dot_fleet__pb2.StateReply.FromString,
+                _registered_method=True)
+        self.SaveState = channel.unary_unary(
+                '/lockstep.v1.Training/SaveState',
+                request_serializer=protos_dot_stubs_dot_fleet__pb2.StateUpdate.SerializeToString,
+                response_deserializer=protos_dot_stubs_dot_fleet__pb2.StateAck.FromString,
+                _registered_method=True)
 
 
 class TrainingServicer:
@@ -191,6 +201,20 @@ class TrainingServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def LoadState(self, request, context):
+        """The coordinator's stored state, which the scheduler keeps in a ConfigMap of the Job. FAILED_PRECONDITION: another
+        coordinator of the Job has written since. INVALID_ARGUMENT: it cannot be stored, with the reason.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SaveState(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TrainingServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -203,6 +227,16 @@ def add_TrainingServicer_to_server(servicer, server):
                     servicer.Report,
                     request_deserializer=protos_dot_stubs_dot_fleet__pb2.TrainingReport.FromString,
                     response_serializer=protos_dot_stubs_dot_fleet__pb2.TrainingAck.SerializeToString,
+            ),
+            'LoadState': grpc.unary_unary_rpc_method_handler(
+                    servicer.LoadState,
+                    request_deserializer=protos_dot_stubs_dot_fleet__pb2.StateRequest.FromString,
+                    response_serializer=protos_dot_stubs_dot_fleet__pb2.StateReply.SerializeToString,
+            ),
+            'SaveState': grpc.unary_unary_rpc_method_handler(
+                    servicer.SaveState,
+                    request_deserializer=protos_dot_stubs_dot_fleet__pb2.StateUpdate.FromString,
+                    response_serializer=protos_dot_stubs_dot_fleet__pb2.StateAck.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -271,6 +305,60 @@ class Training:
             metadata,
             _registered_method=True)
 
+    @staticmethod
+    def LoadState(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lockstep.v1.Training/LoadState',
+            protos_dot_stubs_dot_fleet__pb2.StateRequest.SerializeToString,
+            protos_dot_stubs_dot_fleet__pb2.StateReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SaveState(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lockstep.v1.Training/SaveState',
+            protos_dot_stubs_dot_fleet__pb2.StateUpdate.SerializeToString,
+            protos_dot_stubs_dot_fleet__pb2.StateAck.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
 
 class DeskStub:
     """User -> scheduler.
@@ -297,6 +385,11 @@ class DeskStub:
                 request_serializer=protos_dot_stubs_dot_fleet__pb2.UsageQuery.SerializeToString,
                 response_deserializer=protos_dot_stubs_dot_fleet__pb2.UsageReply.FromString,
                 _registered_method=True)
+        self.Queue = channel.unary_unary(
+                '/lockstep.v1.Desk/Queue',
+                request_serializer=protos_dot_stubs_dot_fleet__pb2.QueueQuery.SerializeToString,
+                response_deserializer=protos_dot_stubs_dot_fleet__pb2.QueueReply.FromString,
+                _registered_method=True)
 
 
 class DeskServicer:
@@ -322,6 +415,12 @@ class DeskServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Queue(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_DeskServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -339,6 +438,11 @@ def add_DeskServicer_to_server(servicer, server):
                     servicer.Usage,
                     request_deserializer=protos_dot_stubs_dot_fleet__pb2.UsageQuery.FromString,
                     response_serializer=protos_dot_stubs_dot_fleet__pb2.UsageReply.SerializeToString,
+            ),
+            'Queue': grpc.unary_unary_rpc_method_handler(
+                    servicer.Queue,
+                    request_deserializer=protos_dot_stubs_dot_fleet__pb2.QueueQuery.FromString,
+                    response_serializer=protos_dot_stubs_dot_fleet__pb2.QueueReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -423,6 +527,154 @@ class Desk:
             '/lockstep.v1.Desk/Usage',
             protos_dot_stubs_dot_fleet__pb2.UsageQuery.SerializeToString,
             protos_dot_stubs_dot_fleet__pb2.UsageReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Queue(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lockstep.v1.Desk/Queue',
+            protos_dot_stubs_dot_fleet__pb2.QueueQuery.SerializeToString,
+            protos_dot_stubs_dot_fleet__pb2.QueueReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+
+class ReplicasStub:
+    """Replica -> leading replica of the scheduler, with the token of the scheduler's own ServiceAccount: a standby copies the
+    history. FAILED_PRECONDITION where the leader keeps none.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.Allocations = channel.unary_unary(
+                '/lockstep.v1.Replicas/Allocations',
+                request_serializer=protos_dot_stubs_dot_fleet__pb2.AllocationPageQuery.SerializeToString,
+                response_deserializer=protos_dot_stubs_dot_fleet__pb2.AllocationPage.FromString,
+                _registered_method=True)
+        self.Pictures = channel.unary_unary(
+                '/lockstep.v1.Replicas/Pictures',
+                request_serializer=protos_dot_stubs_dot_fleet__pb2.PicturePageQuery.SerializeToString,
+                response_deserializer=protos_dot_stubs_dot_fleet__pb2.PicturePage.FromString,
+                _registered_method=True)
+
+
+class ReplicasServicer:
+    """Replica -> leading replica of the scheduler, with the token of the scheduler's own ServiceAccount: a standby copies the
+    history. FAILED_PRECONDITION where the leader keeps none.
+    """
+
+    def Allocations(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Pictures(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_ReplicasServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'Allocations': grpc.unary_unary_rpc_method_handler(
+                    servicer.Allocations,
+                    request_deserializer=protos_dot_stubs_dot_fleet__pb2.AllocationPageQuery.FromString,
+                    response_serializer=protos_dot_stubs_dot_fleet__pb2.AllocationPage.SerializeToString,
+            ),
+            'Pictures': grpc.unary_unary_rpc_method_handler(
+                    servicer.Pictures,
+                    request_deserializer=protos_dot_stubs_dot_fleet__pb2.PicturePageQuery.FromString,
+                    response_serializer=protos_dot_stubs_dot_fleet__pb2.PicturePage.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'lockstep.v1.Replicas', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('lockstep.v1.Replicas', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class Replicas:
+    """Replica -> leading replica of the scheduler, with the token of the scheduler's own ServiceAccount: a standby copies the
+    history. FAILED_PRECONDITION where the leader keeps none.
+    """
+
+    @staticmethod
+    def Allocations(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lockstep.v1.Replicas/Allocations',
+            protos_dot_stubs_dot_fleet__pb2.AllocationPageQuery.SerializeToString,
+            protos_dot_stubs_dot_fleet__pb2.AllocationPage.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Pictures(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lockstep.v1.Replicas/Pictures',
+            protos_dot_stubs_dot_fleet__pb2.PicturePageQuery.SerializeToString,
+            protos_dot_stubs_dot_fleet__pb2.PicturePage.FromString,
             options,
             channel_credentials,
             insecure,

@@ -2,11 +2,14 @@
 
 import ast
 import tomllib
+from pathlib import Path
 
 from tests.architecture.sources import ROOT, files, tree
 
+RUNTIME = Path("central/kube/transport/runtime.py")
 # Exceptions to the contracts. The list only gets shorter: a new one is a module in the wrong layer.
 IGNORED_IMPORTS = {
+    "central.server.tracing.otlp_spans -> opentelemetry",
     "central.model.cron_schedule -> datetime",  # calendars; it reads no clock
     # One file or folder imports each package of the outside world.
     "agent.nvml.* -> pynvml",
@@ -20,6 +23,23 @@ def test_import_contracts_have_no_new_exceptions() -> None:
     contracts = project["tool"]["importlinter"]["contracts"]
     ignored = {each for contract in contracts for each in contract.get("ignore_imports", ())}
     assert ignored == IGNORED_IMPORTS
+
+
+def test_who_has_a_runtime_reads_no_other_clock() -> None:
+    """Else the whole program does not repeat itself on virtual time."""
+    found = {
+        f"{file}: {ast.unparse(node)}"
+        for file in files("central")
+        if file != RUNTIME and any(_imports_runtime(node) for node in ast.walk(tree(file)))
+        for node in ast.walk(tree(file))
+        if isinstance(node, ast.Attribute)
+        if ast.unparse(node.value) in {"time", "random"} or ast.unparse(node) == "datetime.now"
+    }
+    assert not found
+
+
+def _imports_runtime(node: ast.AST) -> bool:
+    return isinstance(node, ast.ImportFrom) and node.module == "central.kube.transport.runtime"
 
 
 def test_no_type_only_import_goes_round_the_layers() -> None:

@@ -69,6 +69,7 @@ def full(nodes: int) -> Scheduler:
     schedule_once(made, facts, 1000.0)
     for at in range(3):  # what the first cycle wrote is answered
         decide(made, 2000.0 + at)
+    turns.settle(made, 2010.0)
     return made
 
 

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -32,14 +32,15 @@ def free_port() -> int:
 
 
 @contextmanager
-def running() -> Iterator[Plane]:
+def running(*flags: str) -> Iterator[Plane]:
+    """flags: further ones of kube-apiserver."""
     folder = Path(tempfile.mkdtemp(prefix="lockstep-bench-", dir=FAST))
     with (folder / "log").open("wb") as log:
         processes: list[subprocess.Popen[bytes]] = []
         try:
             etcd, peer, api = free_port(), free_port(), free_port()
             processes.append(_etcd(folder, etcd, peer, log.fileno()))
-            processes.append(_api_server(folder, etcd, api, log.fileno()))
+            processes.append(_api_server(folder, etcd, api, log.fileno(), flags))
             kubeconfig = _kubeconfig(folder, api)
             client = connect(str(kubeconfig))
             _wait(client, processes, folder)
@@ -65,7 +66,9 @@ def _etcd(folder: Path, port: int, peer: int, log: int) -> subprocess.Popen[byte
     return subprocess.Popen(argv, stdout=log, stderr=log)
 
 
-def _api_server(folder: Path, etcd: int, port: int, log: int) -> subprocess.Popen[bytes]:
+def _api_server(
+    folder: Path, etcd: int, port: int, log: int, flags: Sequence[str]
+) -> subprocess.Popen[bytes]:
     (folder / "tokens").write_text(f'{TOKEN},admin,1,"system:masters"\n')
     key = folder / "accounts.key"
     subprocess.run(["openssl", "genrsa", "-out", str(key), "2048"], check=True, capture_output=True)
@@ -85,6 +88,7 @@ def _api_server(folder: Path, etcd: int, port: int, log: int) -> subprocess.Pope
         "--max-requests-inflight=0",
         "--max-mutating-requests-inflight=0",
         "--enable-priority-and-fairness=false",
+        *flags,
     ]
     return subprocess.Popen(argv, stdout=log, stderr=log)
 

@@ -40,6 +40,12 @@ def scheduler(nodes: int) -> Scheduler:
     return made
 
 
+def settle(made: Scheduler, now: float) -> None:
+    """Cycles until all that changed is read, as some seconds after a start."""
+    while made.preemption.candidates.table.unread:
+        schedule_once(made, [], now)
+
+
 def gang(name: str, pods: int, gpus: int, required: str = "") -> list[Fact]:
     members = [factories.pod(f"{name}-{rank}", gpus, name) for rank in range(pods)]
     return [factories.gang(name, pods, topology_required=required), *members]
@@ -149,6 +155,7 @@ def changes(nodes: int, pods: int, rounds: int = 20) -> Decided:
         for number in range(pods)
     ]
     schedule_once(made, ran, 0.0)
+    settle(made, 0.0)
     for number in range(rounds + WARM_UP):
         facts: list[Fact] = [PodGone(pod.uid) for pod in ran[50 * number : 50 * number + 50]]
         facts += [factories.pod(f"n-{number}-{each}", 1) for each in range(50)]

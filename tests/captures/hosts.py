@@ -61,3 +61,25 @@ def h100_no_nics() -> Machine:
         made.gpu(host, host.port(), f"0000:{buses[place]}:00.0")
     made.switched(18, [])
     return made.machine(lambda a, b: a != b)
+
+
+def hgx_thirteen_nics() -> Machine:
+    """Two GPUs to a switch, each with its NIC behind a switch of its own; a card of five functions for other traffic."""
+    made = Sketch("hgx-13-nics-8", "NVIDIA H100 80GB HBM3", 80, 0x233010DE, "9.0", "550.163.01")
+    made.nodes(["0-55,112-167", "56-111,168-223"], 2)
+    gpus = [f"0000:{bus}:00.0" for bus in ("1b", "1f", "43", "47", "9b", "9f", "c3", "c7")]
+    nics = [f"0000:{bus}:00.0" for bus in ("1c", "20", "44", "48", "9c", "a0", "c4", "c8")]
+    made.promise([*gpus, *nics])
+    for pair, bus in enumerate(("15", "3d", "95", "bd")):
+        host = made.host(f"0000:{bus}", pair // 2)
+        above = host.switch(host.port())
+        for place in (2 * pair, 2 * pair + 1):
+            own = host.switch(above.down())
+            made.gpu(host, own.down(), gpus[place])
+            made.card(host, own.down(), nics[place], "400 Gb/sec (4X NDR)")
+    host = made.host("0000:e0", 1)
+    port = host.port()
+    for function in range(5):
+        made.card(host, port, f"0000:e1:00.{function}", "25 Gb/sec (1X EDR)", "Ethernet")
+    made.switched(18, [])
+    return made.machine(lambda a, b: a != b)

@@ -9,11 +9,12 @@ from pathlib import Path
 
 from agent.machine import capture
 from agent.machine.facts import Machine
+from tests.captures.blackwell import dgx_b200, hgx_b200_snc, hgx_b300
 from tests.captures.dgx import dgx1, dgx2, dgx_a100
 from tests.captures.hgx import b200_one_off, gb200, hgx_h100
-from tests.captures.hosts import h100_four_snc, h100_no_nics, l40s_four
+from tests.captures.hosts import h100_four_snc, h100_no_nics, hgx_thirteen_nics, l40s_four
 from tests.captures.mig import dgx_a100_mig
-from tests.captures.pcie import pcie_plx, pcie_switch, single
+from tests.captures.pcie import pcie_plx, pcie_switch, rtx_pro, single
 
 HERE = Path(__file__).parent
 DEMO = HERE.parents[1] / "central" / "standalone" / "captures"
@@ -31,6 +32,11 @@ MACHINES = (
     h100_four_snc,
     h100_no_nics,
     l40s_four,
+    hgx_thirteen_nics,
+    hgx_b300,
+    dgx_b200,
+    hgx_b200_snc,
+    rtx_pro,
 )
 DEMONSTRATED = ("dgx-a100-8", "hgx-h100-8")
 

@@ -49,3 +49,18 @@ def single() -> Machine:
     made.numa = [NumaFacts(0, "0-7", (10,))]
     made.gpu(made.host("0000:00", -1), ["pci0000:00"], "0000:00:05.0")
     return made.machine(lambda _a, _b: False)
+
+
+def rtx_pro() -> Machine:
+    """Two GPUs to a switch, which is half of a chip; each switch at a host bridge of its own."""
+    name = "NVIDIA RTX PRO 6000 Blackwell Server Edition"
+    made = Sketch("rtx-pro-6000-8", name, 96, 0x2BB510DE, "12.0", "580.95.05")
+    made.nodes(["0-63,128-191", "64-127,192-255"], 2)
+    gpus = [f"0000:{bus}:00.0" for bus in ("13", "14", "73", "74", "83", "84", "f3", "f4")]
+    made.promise(gpus)
+    for pair, bus in enumerate(("10", "70", "80", "f0")):
+        host = made.host(f"0000:{bus}", pair // 2)
+        switch = host.switch(host.port())
+        for place in (2 * pair, 2 * pair + 1):
+            made.gpu(host, switch.down(), gpus[place])
+    return made.machine(lambda _a, _b: False)

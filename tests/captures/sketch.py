@@ -20,7 +20,15 @@ from agent.machine.facts import (
 )
 from agent.machine.survey import pcie_connection
 
-LANES = {"8.0": 4, "8.6": 4, "8.9": 4, "9.0": 5, "10.0": 5}  # generation by capability
+LANES = {
+    "8.0": 4,
+    "8.6": 4,
+    "8.9": 4,
+    "9.0": 5,
+    "10.0": 5,
+    "10.3": 6,
+    "12.0": 5,
+}  # generation by capability
 LEVEL = {"PIX": 10, "PXB": 20, "PHB": 30, "NODE": 40, "SYS": 50}
 GIB = 1 << 30
 GPU, NVSWITCH, INFINIBAND, ETHERNET = "0x030200", "0x068000", "0x020700", "0x020000"

@@ -2,7 +2,6 @@
 run by hollow kubelets, and over; what is cleared away and what stays."""
 
 import json
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from central.simulator.node_defaults import CAPTURE
 from central.standalone.hollow_node import HollowNode
 from central.standalone.local_cluster import CAPTURES, LocalCluster
 from protos.names import BLOCK, DOMAINS, GPU_MEMORY_LEVEL, RACK
+from tests.central.local_clusters import started
 
 EXAMPLES = Path(__file__).parents[2] / "daemonset/examples"
 JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs"
@@ -48,17 +48,10 @@ def box() -> Iterator[LocalCluster]:
         HollowNode(f"n{i}", {RACK: f"r{i}", BLOCK: "b"}, CAPTURES / "dgx-a100-8.json")
         for i in range(2)
     ]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tempfile, "tempdir", "/tmp")  # sockets' paths must be short
-        with LocalCluster(nodes) as made:
-            made.start_api()
-            made.start_scheduler()
-            made.start_nodes()
-            made.wait_for_scheduler()
-            made.start_agents()
-            for name in ENDS:  # all at once: they have room
-                made.client.request("POST", JOBS, json.dumps(example(name)).encode())
-            yield made
+    with started(nodes) as made:
+        for name in ENDS:  # all at once: they have room
+            made.client.request("POST", JOBS, json.dumps(example(name)).encode())
+        yield made
 
 
 @pytest.mark.slow

@@ -126,6 +126,15 @@ class _Connections:
         return {"no token": 0}
 
 
+class _Traces:
+    """Of a scheduler that has sent nothing."""
+
+    sent, queued, ignored = 0, 0, 0
+
+    def dropped(self) -> dict[str, int]:
+        return {"queue-full": 0}
+
+
 class _Loop:
     """Of a scheduler that is at work and has nothing."""
 
@@ -148,6 +157,7 @@ def _of_scheduler() -> list[Metric]:
     counters = GangCounters(new_scheduler(), labels.label)
     metrics.watch_queues(Surveyor(_Loop()), QueueMetrics(counters, labels))
     metrics.watch_connections(_Connections())
+    metrics.watch_traces(_Traces(), _Traces())
     metrics.watch_api(Watches([]), Tickets(lambda fact: None), _Audit())
     return _collected(metrics.registry)
 

@@ -11,12 +11,14 @@ import yaml
 
 from agent import flags as agent_flags
 from central.cli import main as cli
+from daemonset import release
 from tests.docs.pages import DOCUMENTS, ROOT
 from tests.flags import flags
 
 NAMES = re.compile(r"lockstep\.dev/[a-z0-9-]*[a-z0-9]|\bLOCKSTEP_[A-Z_]+[A-Z]")
 # Of other programs, and of programs of the tests.
 OTHERS_FLAGS = {
+    "--controllers",
     "--coordinator",
     "--core",
     "--data",
@@ -92,7 +94,7 @@ class TestDocument:
     def test_flags(self, document: Path) -> None:
         every = {
             name
-            for parser in (agent_flags.parser(), cli.parser())
+            for parser in (agent_flags.parser(), cli.parser(), release.parser())
             for _, flag in flags(parser)
             for name in flag.option_strings
         }
@@ -140,7 +142,7 @@ def test_yaml_examples_can_be_read(
     block = textwrap.dedent(block)
     parts = list(yaml.safe_load_all(block))
     assert parts
-    others = ("monitoring.", "argoproj.io", "helm.toolkit.")
+    others = ("monitoring.", "argoproj.io", "helm.toolkit.", "k8s.cni.cncf.io")
     ours = [not str(part.get("apiVersion", "monitoring.")).startswith(others) for part in parts]
     if all(ours):
         path = tmp_path / "example.yaml"

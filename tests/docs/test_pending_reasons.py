@@ -17,7 +17,7 @@ PAGE = DOCS / "reference/pending-reasons.md"
 CLAUSES = re.findall(r"^\| `(.+?)` \|", PAGE.read_text(), re.MULTILINE)
 SCENARIOS = sorted((ROOT / "tests/scenarios").glob("*.txt"))
 REASONS = (
-    *("filters", "placement", "queues", "reservation", "volumes", "reserved_capacity.py"),
+    *("filters", "placement", "queues", "reservation", "volumes", "refusal_remarks.py"),
     *("preemption/reclaim.py", "state/readiness.py", "state/subgroups.py"),
     "status/gang_status.py",
 )  # below central/scheduler
@@ -27,7 +27,6 @@ NOT_REASONS = {
     *("reclaimed for", "is below its fair share"),
     *("admitted: pods may be created", "pods succeeded"),  # of gangs that do not wait
     *("nodes of", "less than a minute"),  # values: {where}, {time}
-    "reservation dropped",  # why gangs are tried again
     # What is raised and not shown:
     *("not all pods fit together", "not enough capacity", "has enough capacity"),
 }

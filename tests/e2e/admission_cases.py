@@ -5,6 +5,7 @@ from typing import Any
 Json = dict[str, Any]
 Case = tuple[str, Json, str]  # name, object, part of the refusal
 
+TOPOLOGY = "topology.volcano.sh/v1alpha1"
 BATCH, SCHEDULING = "batch.volcano.sh/v1alpha1", "scheduling.volcano.sh/v1beta1"
 TEMPLATE: Json = {"spec": {"containers": [{"name": "c", "image": "i"}]}}
 
@@ -39,7 +40,7 @@ def policy(action: str = "AbortJob", **more: Any) -> Json:
 
 def hypernode(name: str, kind: str, **selector: Any) -> Json:
     spec = {"tier": 1, "members": [{"type": kind, "selector": selector}]}
-    return of("topology.volcano.sh/v1alpha1", "HyperNode", name, spec)
+    return of(TOPOLOGY, "HyperNode", name, spec)
 
 
 def flow(name: str, *steps: Json) -> Json:
@@ -74,6 +75,11 @@ BY_THE_CRDS: list[Case] = [
     ("codes", job("a", policies=[policy(exitCode=3)] * 2), "two policies for one exitCode"),
     ("every event", job("a", policies=[policy(**ANY), policy(**FAILED)]), "stands for every"),
     ("group", of(SCHEDULING, "PodGroup", "a", {"queue": "root"}), "spec.queue is the root queue"),
+    (
+        "the root's parent",
+        queue("root", parent="a"),
+        "spec.parent of the queue root must not be set",
+    ),
     ("own parent", queue("a", parent="a"), "spec.parent is the queue itself"),
     (
         "guarantee",
@@ -130,6 +136,12 @@ BY_POLICIES: list[Case] = [
         queue("a", capability={"memory": "1Gi"}, deserved={"memory": "1025Mi"}),
         "spec.capability is below spec.deserved",
     ),
+    (
+        "capability below guarantee",
+        queue("a", guarantee={"resource": {"cpu": 2}}, deserved={"cpu": 2}, capability={"cpu": 1}),
+        "spec.capability is below spec.deserved",  # which is not below the guarantee
+    ),
+    ("no members", of(TOPOLOGY, "HyperNode", "a", {"tier": 1}), "spec.members is empty"),
     ("pattern", hypernode("a", "Node", regexMatch={"pattern": "a("}), "regexMatch.pattern"),
     ("name", hypernode("a", "Node", exactMatch={"name": "A_1"}), "exactMatch.name is not the name"),
     ("labels", hypernode("a", "HyperNode", labelMatch={"matchLabels": {"a": "b"}}), "nodes only"),
@@ -149,6 +161,11 @@ BY_POLICIES: list[Case] = [
         "disruption",
         of("v1", "Pod", "a", TEMPLATE["spec"], JDB),
         "jdb-max-unavailable exclude each other",
+    ),
+    (
+        "disruption of none",
+        of("v1", "Pod", "a", TEMPLATE["spec"], {"volcano.sh/jdb-min-available": "0"}),
+        "are whole numbers above 0, or 1% to 99%",
     ),
     ("hierarchy", queue_at("a//b"), "annotation volcano.sh/hierarchy is not a path from root"),
     ("weights", queue_at("root/a", "1/2/3"), "hierarchy-weights differ in length"),

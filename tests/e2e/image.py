@@ -2,7 +2,7 @@
 `ctr images import`, `docker load` and `podman load` read.
 
 A Python image is this machine's interpreter, the packages of a virtual environment, the shared
-libraries that either is linked with, and a busybox shell; above it, a layer of our own code."""
+libraries that either is linked with, and a busybox shell."""
 
 import hashlib
 import io
@@ -18,10 +18,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePath
 
 LEFT_OUT = re.compile(
-    r"/(test|tests|idlelib|tkinter|turtledemo|ensurepip|lib2to3|__pycache__|config-[^/]*|pip|"
-    r"pip-[^/]*|setuptools|setuptools-[^/]*|site-packages|dist-packages|"
-    r"kubernetes/aio)$|"  # a second client, half of that package and never imported
-    r"\.(a|pyc|pyo|pyi|whl|exe)$|/(_tkinter|_test\w*|xxlimited\w*)\.[^/]*\.so$"
+    r"/(test|tests|idlelib|tkinter|turtledemo|lib2to3|__pycache__|config-[^/]*|pip|"
+    r"setuptools|(pip|setuptools)-[^/]*(?<!\.whl)|site-packages|dist-packages)$|"
+    r"\.(a|pyc|pyo|pyi|exe)$|/(_tkinter|_test\w*|xxlimited\w*)\.[^/]*\.so$"
+)
+# What packages from an index may be linked with (the many-linux rules), and name resolution loads.
+COMMON = re.compile(
+    r"/lib(c|m|dl|rt|util|pthread|resolv|nss_dns|nss_files|gcc_s|stdc\+\+)\.so\.\d+$"
 )
 File = tuple[Path | bytes, int]  # and its mode
 
@@ -108,6 +111,7 @@ class Image:
             "os": "linux",
             "config": settings,
             "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}" for digest in layers]},
+            "history": [{"created_by": "tests/e2e/image.py"} for _ in layers],  # builders want it
         }
         content = json.dumps(config).encode()
         files = {f"{hashlib.sha256(content).hexdigest()}.json": content}
@@ -151,18 +155,18 @@ ABOUT = (
 )
 
 
-def python_layer(venv: Path, busybox_program: Path) -> tuple[bytes, dict[str, str]]:
-    """An interpreter at /usr/local with the environment's packages and a shell, as an archive,
-    and the variables it needs."""
-    interpreter = str(venv / "bin/python")
+def python_layer(
+    interpreter: str, busybox_program: Path, *, bare: bool = False
+) -> tuple[bytes, dict[str, str]]:
+    """An interpreter at /usr/local with its environment's packages (bare: none) and a shell, as an
+    archive, and the variables it needs."""
     told = subprocess.run([interpreter, "-c", ABOUT], capture_output=True, text=True, check=True)
     program, stdlib, packages, version = json.loads(told.stdout)
     library = f"/usr/local/lib/python{version}"
     layer = Layer()
     with tempfile.TemporaryDirectory() as staging:
-        for number, (source, target) in enumerate(
-            [(stdlib, library), (packages, f"{library}/packages")]
-        ):
+        parts = [(stdlib, library), (packages, f"{library}/packages")]
+        for number, (source, target) in enumerate(parts[:1] if bare else parts):
             copy = Path(staging, str(number))
             shutil.copytree(source, copy, ignore=_left_out)
             compile_all(interpreter, copy, target)
@@ -173,6 +177,8 @@ def python_layer(venv: Path, busybox_program: Path) -> tuple[bytes, dict[str, st
         for path in _shared_libraries([Path(program), *Path(staging).rglob("*.so*")]):
             if not path.startswith(staging):
                 layer.add(Path(path), path)  # where the programs that need it look for it
+        for path in _common_libraries():
+            layer.add(Path(path), path)
         archive = shell(layer, busybox_program).tar()
     return archive, {
         "PYTHONPATH": f"/app:{library}/packages",
@@ -180,23 +186,6 @@ def python_layer(venv: Path, busybox_program: Path) -> tuple[bytes, dict[str, st
         "PYTHONDONTWRITEBYTECODE": "1",
         "LANG": "C.UTF-8",
     }
-
-
-def app_layer(venv: Path, folders: Iterable[Path], script: str, entry: str) -> bytes:
-    """Packages of ours in /app, without the demo, and a script that calls module:function."""
-    layer = Layer()
-    module, function = entry.split(":")
-    text = f"#!/usr/local/bin/python3\nimport sys\nfrom {module} import {function}\nsys.exit({function}())\n"
-    layer.files[f"/usr/local/bin/{script}"] = (text.encode(), 0o755)
-    with tempfile.TemporaryDirectory() as staging:
-        for folder in folders:
-            copy = Path(staging, folder.name)
-            shutil.copytree(
-                folder, copy, ignore=shutil.ignore_patterns("__pycache__", "*.pyc", "standalone")
-            )
-            compile_all(str(venv / "bin/python"), copy, f"/app/{folder.name}")
-            layer.add(copy, f"/app/{folder.name}")
-        return layer.tar()
 
 
 def _left_out(folder: str, names: Iterable[str]) -> set[str]:
@@ -224,3 +213,14 @@ def _shared_libraries(programs: Iterable[Path]) -> list[str]:
         listing = subprocess.run(["ldd", program], capture_output=True, text=True).stdout
         found.update(re.findall(r"(?:=> |^\s+)(/\S+) \(0x", listing, re.MULTILINE))
     return sorted(found)
+
+
+def _common_libraries() -> list[str]:
+    """As the loader of this machine's interpreter finds them."""
+    listing = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True).stdout
+    machine = {"x86_64": "x86-64", "aarch64": "AArch64"}.get(platform.machine(), "")
+    found: dict[str, str] = {}
+    for name, about, path in re.findall(r"^\s+(\S+) \(([^)]*)\) => (\S+)$", listing, re.MULTILINE):
+        if COMMON.search(f"/{name}") and machine in about:
+            found.setdefault(name, path)
+    return list(found.values())

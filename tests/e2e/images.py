@@ -1,7 +1,9 @@
-"""The images that the manifests name, made of this working tree without a container engine. Each
-extra's dependencies are installed into an environment of its own, kept in the user's cache for
-as long as pyproject.toml names the same ones."""
+"""The images that the manifests name, built of this working tree as an installation builds them: by
+daemonset/build-images with buildah, on a base of this machine's Python, since a registry may be out of
+reach. Packages for the programs of examples are installed into an environment that is kept in the
+user's cache for as long as pyproject.toml names the same ones."""
 
+import functools
 import hashlib
 import json
 import os
@@ -14,9 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e import image
-from tests.e2e.cluster.settings import CACHE, ROOT, say
+from tests.e2e.cluster import settings
+from tests.e2e.cluster.settings import CACHE, ROOT, Trouble, say
 
 STORE = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "lockstep-e2e").expanduser()
+BASE = "localhost/lockstep/python:e2e"
 BUSYBOX = "docker.io/library/busybox:1.36"  # what the examples name
 WITHOUT_TRACE = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
 
@@ -25,24 +29,50 @@ def build(folder: Path) -> list[Path]:
     """The archives of the agent's and the centre's image, and of what the examples run."""
     busybox = folder / "busybox.tar"
     image.busybox(BUSYBOX, _busybox()).save(busybox, entrypoint=["sh"])
-    return [busybox, _ours(folder, "agent", "lockstep-agent"), _ours(folder, "central", "lockstep")]
+    return [busybox, *built_by_the_dockerfiles(folder)]
+
+
+def built_by_the_dockerfiles(folder: Path) -> list[Path]:
+    """The archives of both images."""
+    _base(folder / "base.tar")
+    run("daemonset/build-images", ENGINE="buildah", BASE=BASE)
+    archives = []
+    for name in ("agent", "central"):
+        tag = f"ghcr.io/lockstep/{name}:{version()}"
+        archives.append(folder / f"{name}.tar")
+        run("buildah", "push", "--quiet", tag, f"docker-archive:{archives[-1]}:{tag}")
+    say("the images of the agent and the scheduler are built")
+    return archives
+
+
+def _base(archive: Path) -> None:
+    """In buildah's store: a Python without packages, in place of python:3.12-slim."""
+    made = image.Image(BASE)
+    layer, _ = image.python_layer(sys.executable, _busybox(), bare=True)
+    made.layer(layer).save(archive)
+    run("buildah", "pull", "--quiet", f"docker-archive:{archive}")
+    archive.unlink()
+
+
+@functools.cache
+def storage() -> dict[str, str]:
+    """Variables for buildah: its store in plain folders where this file system has no overlays."""
+    env = {**os.environ, "PATH": settings.PATH}
+    told = subprocess.run(["buildah", "info"], env=env, capture_output=True)
+    return {"STORAGE_DRIVER": "vfs"} if told.returncode else {}
+
+
+def run(*argv: str, **variables: str) -> str:
+    """What the program prints. Raises Trouble."""
+    env = {**os.environ, **storage(), "PATH": settings.PATH, **variables}
+    done = subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True)
+    if done.returncode:
+        raise Trouble(f"{' '.join(argv[:2])}: {(done.stdout + done.stderr).strip()[-2000:]}")
+    return done.stdout
 
 
 def _busybox() -> Path:
     return CACHE / "debian/bin/busybox"
-
-
-def _ours(folder: Path, extra: str, script: str) -> Path:
-    project = _project()
-    ours = image.Image(f"ghcr.io/lockstep/{extra}:{project['version']}")
-    archive, variables = python(extra)
-    ours.layer(archive)
-    ours.env |= variables
-    packages = [ROOT / extra, ROOT / "protos"]
-    ours.layer(image.app_layer(_environment(extra), packages, script, project["scripts"][script]))
-    path = folder / f"{extra}.tar"
-    ours.save(path, entrypoint=[script], directory="/tmp")
-    return path
 
 
 def python(extra: str) -> tuple[bytes, dict[str, str]]:
@@ -51,12 +81,16 @@ def python(extra: str) -> tuple[bytes, dict[str, str]]:
     recipe = hashlib.sha256(Path(image.__file__).read_bytes()).hexdigest()[:12]
     archive, variables = venv / "layer.tar", venv / f"layer-{recipe}.json"
     if not variables.exists():
-        content, env = image.python_layer(venv, _busybox())
+        content, env = image.python_layer(str(venv / "bin/python"), _busybox())
         archive.write_bytes(content)
         variables.write_text(json.dumps(env))
-        say(f"the {extra} image's lower layer is made")
+        say("the layer of Python for examples is made")
     found: dict[str, str] = json.loads(variables.read_text())
     return archive.read_bytes(), found
+
+
+def version() -> str:
+    return str(_project()["version"])
 
 
 def _project() -> dict[str, Any]:
@@ -77,5 +111,5 @@ def _environment(extra: str) -> Path:
     subprocess.run([sys.executable, "-m", "venv", venv], check=True)
     subprocess.run([venv / "bin/pip", "install", "-q", *wanted], check=True, env=WITHOUT_TRACE)
     (venv / "complete").touch()
-    say(f"the {extra} image's packages are installed")
+    say("the packages for examples are installed")
     return venv

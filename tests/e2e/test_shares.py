@@ -139,6 +139,7 @@ def test_who_exceeds_its_memory_is_told_and_evicted(cluster: World, namespace: s
 
     until("the greedy one to be told and evicted", evicted, 60)
     assert running() or {each["metadata"]["name"] for each in cluster.pods(namespace)} >= {"modest"}
+    control.forget("process")
 
 
 def process(cluster: World, namespace: str, name: str) -> int:

@@ -1,16 +1,20 @@
-"""The numbers of docs/results/experiments.md: python -m tests.experiments [elastic]"""
+"""The numbers of docs/results/experiments.md: python -m tests.experiments [elastic [FOLDER]]
+
+FOLDER: the simulator of Pollux's artifact, with its workloads and traces.
+"""
 
 import random
 import sys
 from collections import Counter
-from statistics import mean, stdev
+from pathlib import Path
+from statistics import mean
 
 from rich.console import Console
 from rich.table import Table
 
 from central.model.facts import NodeSeen
 from central.simulator.scenario import Scenario
-from tests.experiments import default_scheduler, elastic, spark, stage, topology
+from tests.experiments import default_scheduler, elastic_tables, spark, stage, topology
 from tests.experiments.race import Race
 
 RUNS, RACES = 4000, 10
@@ -19,9 +23,9 @@ MINUTE = 60.0
 
 def main() -> None:
     console = Console()
-    if sys.argv[1:] == ["elastic"]:
-        console.print(_fluid_one(), _fluid_two(), _ninety_nine())
-        return
+    if sys.argv[1:2] == ["elastic"]:
+        missed = elastic_tables.show(console, Path(sys.argv[2]) if sys.argv[2:] else None)
+        sys.exit("\n".join(missed) or 0)
     console.print(_cases(), _capacities(), _four(), _roles(), _spark(), _races())
 
 
@@ -148,55 +152,6 @@ def _races() -> Table:
             whole += sum(score.gangs_done for score in scores)
             total += sum(score.gangs for score in scores)
         table.add_row(f"{lag_s * 1000:g} ms", *cells, f"{whole} of {total}")
-    return table
-
-
-SEEDS = range(10)
-
-
-def _interval(values: list[float], unit: str = "") -> str:
-    """Mean with its 95 % interval."""
-    half = 1.96 * stdev(values) / len(values) ** 0.5
-    return f"{mean(values):.1f}{unit} ± {half:.1f}"
-
-
-def _fluid_one() -> Table:
-    table = _table("Fluid's test 1: 20 elastic jobs", "", "EDL off", "EDL on", "ours")
-    runs = [elastic.first(seed) for seed in SEEDS]
-    names = elastic.jobs(20)
-    waits = [mean(elastic.pending_s(run, 5, 10, 20)) for run in runs]
-    table.add_row("mean pending time", "308.5 s", "47.2 s", _interval(waits, " s"))
-    running = [float(sum(run.trainers(job, 300) > 0 for job in names)) for run in runs]
-    table.add_row("jobs that run at 300 s", "6", "17-20", _interval(running))
-    cpu = [100 * run.cpu_share(300, 500) for run in runs]
-    table.add_row("CPU, 300-500 s", "88.7 %", "86.3 %", _interval(cpu, " %"))
-    apart = [float(max(run.spread(names, at) for at in range(300, 501, 10))) for run in runs]
-    table.add_row("trainers, most less least", "-", "-", _interval(apart))
-    return table
-
-
-def _fluid_two() -> Table:
-    table = _table("Fluid's test 2: a service that comes and goes", "", "EDL off", "EDL on", "ours")
-    runs = [elastic.second(seed) for seed in SEEDS]
-    cpu = [100 * run.cpu_share(0, 550) for run in runs]
-    table.add_row("CPU, to 550 s", "61.9 %", "83.4 %", _interval(cpu, " %"))
-    off_peak = [100 * run.cpu_share(300, 370) for run in runs]
-    table.add_row("CPU, 300-370 s", "44.9 %", "79.4 %", _interval(off_peak, " %"))
-    back = sum(run.pods("default/nginx", 740) == 400 for run in runs)
-    table.add_row("service back at 400", "10 of 10", "0 of 10", f"{back} of {len(runs)}")
-    slowest = [max(elastic.service_complete_after(run)) for run in runs]
-    table.add_row("slowest step of the service", "11 s", "157 s or never", _interval(slowest, " s"))
-    waits = [max(elastic.pending_s(run, 30, 5, 6)) for run in runs]
-    table.add_row("longest pending time", "-", "-", _interval(waits, " s"))
-    return table
-
-
-def _ninety_nine() -> Table:
-    table = _table("99 of 100 nodes", "", "starts with", "at 3599 s", "at 3630 s")
-    for name, is_elastic in (("rigid", False), ("elastic", True)):
-        run = elastic.ninety_nine(elastic=is_elastic)
-        sizes = [run.pods("default/job-00", at) for at in (0, 3599, 3630)]
-        table.add_row(name, *map(str, sizes))
     return table
 
 

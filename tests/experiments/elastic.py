@@ -150,10 +150,14 @@ class Run:
 
 
 def simulate(
-    documents: Iterable[Json], until_s: float, seed: int = 0, levels: tuple[str, ...] = ()
+    documents: Iterable[Json],
+    until_s: float,
+    seed: int = 0,
+    levels: tuple[str, ...] = (),
+    headroom: float = 0.0,
 ) -> Run:
     placed = [(SourceLocation("elastic", index), raw) for index, raw in enumerate(documents)]
-    scheduler = new_scheduler(levels)
+    scheduler = new_scheduler(levels, elastic_headroom=headroom)
     story = Simulation(
         scenario.read(placed, ("lockstep",), levels), scheduler, seed=seed, until_s=until_s
     )

@@ -31,7 +31,7 @@ def test_twenty_jobs_start_at_once_and_share_evenly(seed: int) -> None:
     assert not run.result.evicted
     for at_s in range(300, 501, 20):
         assert run.spread(elastic.jobs(20), at_s) <= 1
-    assert run.cpu_share(300, 500) >= 0.915
+    assert run.cpu_share(300, 500) >= 0.92
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -42,7 +42,7 @@ def test_a_service_gets_its_room_back(seed: int) -> None:
     assert max(elastic.pending_s(run, 30, 5, 6)) <= 5.0
     for at_s, _ in elastic.SERVICE_STEPS:
         assert run.spread(elastic.jobs(6), at_s + 30) <= 1
-    assert run.cpu_share(0, 550) >= 0.865
+    assert run.cpu_share(0, 550) >= 0.88
     assert run.cpu_share(300, 370) >= 0.875
     assert not run.result.evicted
 

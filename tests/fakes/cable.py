@@ -5,6 +5,8 @@ import socket
 import threading
 from typing import Self
 
+from tests.fakes.acceptor import Acceptor
+
 
 class Cable:
     def __init__(self, port: int) -> None:
@@ -13,11 +15,10 @@ class Cable:
         self._open: list[socket.socket] = []
         self._frozen: set[socket.socket] = set()
         self._lock = threading.Lock()
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
+        self._threads: list[threading.Thread] = []
+        self._acceptor = Acceptor(self._take)
+        self.port = self._acceptor.port
         self.url = f"http://127.0.0.1:{self.port}"
-        self._threads = [threading.Thread(target=self._accept)]
-        self._threads[0].start()
 
     def pull(self) -> None:
         """Breaks open connections, and new ones at once."""
@@ -42,28 +43,22 @@ class Cable:
         return self
 
     def __exit__(self, *_: object) -> None:
-        _shut(self._listener)
-        self._listener.close()
+        self._acceptor.close()
         self.pull()
         for thread in list(self._threads):
             thread.join()
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                near, _ = self._listener.accept()
-            except OSError:
+    def _take(self, near: socket.socket) -> None:
+        with self._lock:
+            if not self._plugged:
+                near.close()
                 return
-            with self._lock:
-                if not self._plugged:
-                    near.close()
-                    continue
-                far = socket.create_connection(("127.0.0.1", self._to))
-                self._open += (near, far)
-            for source, drain in ((near, far), (far, near)):
-                thread = threading.Thread(target=self._pump, args=(source, drain))
-                self._threads.append(thread)
-                thread.start()
+            far = socket.create_connection(("127.0.0.1", self._to))
+            self._open += (near, far)
+        for source, drain in ((near, far), (far, near)):
+            thread = threading.Thread(target=self._pump, args=(source, drain))
+            self._threads.append(thread)
+            thread.start()
 
     def _pump(self, source: socket.socket, drain: socket.socket) -> None:
         with contextlib.suppress(OSError):

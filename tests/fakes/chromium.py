@@ -48,9 +48,9 @@ class Page:
         assert "exceptionDetails" not in done, done["exceptionDetails"]
         return done["result"].get("value")
 
-    def until(self, expression: str) -> Any:
+    def until(self, expression: str, patience_s: float = PATIENCE_S) -> Any:
         """Waits until the expression is true, and returns its value. While the page loads it may throw."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + patience_s
         safe = f"(() => {{ try {{ return {expression}; }} catch {{ return false; }} }})()"
         while not (found := self.value(safe)):
             assert time.monotonic() < deadline, f"waited for {expression}; errors: {self.errors}"
@@ -58,7 +58,14 @@ class Page:
         return found
 
     def key(self, key: str) -> None:
-        code = {"Enter": 13, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}[key]
+        code = {
+            "Tab": 9,
+            "Enter": 13,
+            "ArrowLeft": 37,
+            "ArrowUp": 38,
+            "ArrowRight": 39,
+            "ArrowDown": 40,
+        }[key]
         for kind in ("rawKeyDown", "keyUp"):
             self.call("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code)
 

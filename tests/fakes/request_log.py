@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Self
 from urllib.parse import parse_qs, urlsplit
 
+from tests.fakes.acceptor import Acceptor
+
 _LINE = re.compile(rb"(?:^|\r\n)(GET|POST|PUT|PATCH|DELETE) (/\S*) HTTP/1\.1\r\n")
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
@@ -45,32 +47,26 @@ class RequestLog:
         self.requests: set[Request] = set()
         self._to = port
         self._open: list[socket.socket] = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._acceptor = Acceptor(self._take)
+        self.url = f"http://127.0.0.1:{self._acceptor.port}"
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for each in (self._listener, *self._open):
+        self._acceptor.close()
+        for each in self._open:
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
             each.close()
 
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                near, _ = self._listener.accept()
-                far = socket.create_connection(("127.0.0.1", self._to))
-                self._open += (near, far)
-                for source, to, noted in ((near, far, True), (far, near, False)):
-                    threading.Thread(
-                        target=self._forward,
-                        args=(source, to),
-                        kwargs={"noted": noted},
-                        daemon=True,
-                    ).start()
+    def _take(self, near: socket.socket) -> None:
+        far = socket.create_connection(("127.0.0.1", self._to))
+        self._open += (near, far)
+        for source, to, noted in ((near, far, True), (far, near, False)):
+            threading.Thread(
+                target=self._forward, args=(source, to), kwargs={"noted": noted}, daemon=True
+            ).start()
 
     def _forward(self, source: socket.socket, to: socket.socket, *, noted: bool) -> None:
         with suppress(OSError):

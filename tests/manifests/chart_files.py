@@ -27,10 +27,13 @@ COPIED = {
     "user-roles.yaml": "",
     "components/admission/*.yaml": "admission",
     "components/defaults/*.yaml": "defaults",
+    "components/elastic/*.yaml": "elastic",
     "components/node-condition/*.yaml": "node-condition",
     "components/node-labels/*.yaml": "node-labels",
     "components/node-taint/*.yaml": "node-taint",
+    "components/openshift/*.yaml": "openshift",
     "components/tenants/*.yaml": "tenants",
+    "components/users/*.yaml": "users",
     "components/cpu-nodes/*.yaml": "cpu-nodes",
     "components/monitoring/*.yaml": "monitoring",
     "components/monitoring/dashboards/*.json": "monitoring/dashboards",
@@ -42,7 +45,7 @@ COMMANDS = {  # a path in values.yaml, and the command whose flags belong there
     "components.mps.flags": "lockstep-agent gpu-setup",
 }
 # Objects of the Kubernetes API, which the API server checks.
-OF_KUBERNETES = {"resources", "affinity", "updateStrategy", "nodeSelector"}
+OF_KUBERNETES = {"resources", "affinity", "strategy", "updateStrategy", "nodeSelector", "volume"}
 COMPONENTS = sorted(path.name for path in (FOLDER / "components").iterdir())
 MORE: dict[str, dict[str, Any]] = {
     "pullPolicy": {"enum": ["Always", "IfNotPresent", "Never"]},

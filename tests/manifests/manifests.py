@@ -37,23 +37,30 @@ def with_components(*components: str) -> list[Any]:
 
 
 def _step(document: Any, step: Any) -> None:
-    """One operation of a JSON patch."""
-    if step["op"] == "remove":
-        *path, last = step["path"].strip("/").split("/")
-        for key in path:
-            document = document[int(key)] if isinstance(document, list) else document[key]
-        del document[last]
-        return
-    *path, last = step["path"].strip("/").split("/")
+    """One operation of a JSON patch (RFC 6902)."""
+    *path, last = (
+        key.replace("~1", "/").replace("~0", "~") for key in step["path"].strip("/").split("/")
+    )
     at = document
     for key in path:
         at = at[int(key)] if isinstance(at, list) else at[key]
+    place: Any = last
     if isinstance(at, list):
-        at.append(step["value"])
-        assert (step["op"], last) == ("add", "-")
-    else:
-        assert (last in at) == (step["op"] == "replace"), step
-        at[last] = step["value"]
+        place = len(at) if last == "-" else int(last)
+    match step["op"]:
+        case "test":
+            assert at[place] == step["value"], step
+        case "remove":
+            del at[place]
+        case "add" if isinstance(at, list):
+            at.insert(place, step["value"])
+        case "add" | "replace":
+            assert (place in at if isinstance(at, dict) else place < len(at)) == (
+                step["op"] == "replace"
+            ), step
+            at[place] = step["value"]
+        case other:
+            raise AssertionError(f"unknown operation {other}")
 
 
 def one(kind: str, name: str) -> Any:

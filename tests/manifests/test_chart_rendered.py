@@ -215,3 +215,16 @@ def test_a_flag_set_to_null_is_left_out(tmp_path: Path) -> None:
     args = " ".join(spec["containers"][0]["args"])
     assert "console-listen" not in args
     assert "leader-elect" not in args
+
+
+def test_the_history_on_a_claim_of_one_node(tmp_path: Path) -> None:
+    claim = {"persistentVolumeClaim": {"claimName": "lockstep-history"}}
+    values = {
+        "scheduler": {"replicas": 1, "strategy": {"type": "Recreate"}},
+        "components": {"history": {"enabled": True, "size": 64, "volume": claim}},
+    }
+    spec = rendered(tmp_path, values)["Deployment", NAMESPACE, "lockstep-central"]["spec"]
+    assert spec["strategy"] == {"type": "Recreate"}
+    pod = spec["template"]["spec"]
+    assert {"name": "history", **claim} in pod["volumes"]
+    assert "--history-size=64" in pod["containers"][0]["args"]

@@ -12,6 +12,8 @@ import yaml
 from agent.flags import parser
 from agent.nvml.library import FOLDERS
 from agent.settings import settings
+from central.cli import main
+from central.server import settings as server_settings
 from tests.manifests.manifests import FOLDER
 
 pytestmark = pytest.mark.slow
@@ -225,3 +227,16 @@ def test_preflight_has_what_copies_need(tmp_path: Path) -> None:
     env = {each["name"]: each.get("value") for each in container["env"]}
     assert env["NVIDIA_DRIVER_CAPABILITIES"] == "compute,utility"
     assert container["resources"]["limits"]["memory"] == "4Gi"
+
+
+def test_the_history_lies_on_a_volume_with_more_than_its_size(tmp_path: Path) -> None:
+    found = built(tmp_path, "history")["Deployment", "lockstep-central"]["spec"]
+    spec = found["template"]["spec"]
+    (container,) = spec["containers"]
+    chosen = server_settings.settings(main.parser().parse_args(container["args"]))
+    mounts = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
+    assert chosen.history == f"{mounts['history']}/history.db"
+    (volume,) = [each for each in spec["volumes"] if each["name"] == "history"]
+    # Beside the file: its write-ahead log (8 MiB), and a damaged file that was kept.
+    assert volume["emptyDir"]["sizeLimit"] == "1Gi"
+    assert chosen.history_mib + 8 < 1024

@@ -29,7 +29,15 @@ from tests.mutation.mutants import Mutant, mutants
 ROOT = Path(__file__).parents[2]
 SCHEDULER = ROOT / "central/scheduler"
 FOLDERS = ("filters", "placement", "preemption", "queues", "reservation", "state")
-FILES = ("cycle.py", "reserved_capacity.py", "binding.py", "partial_gangs.py", "inventory")
+FILES = (
+    "cycle.py",
+    "scheduling_round.py",
+    "gang_attempt.py",
+    "reserved_capacity.py",
+    "binding.py",
+    "partial_gangs.py",
+    "inventory",
+)
 TESTS = ("tests/central/scheduler", "tests/simulation/test_stories.py")
 PATIENCE = 10  # times as long as without the mutation: a loop without end
 CACHE = functools._lru_cache_wrapper

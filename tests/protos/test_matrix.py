@@ -60,6 +60,7 @@ def test_json_has_the_published_names() -> None:
             "uverbs": "",
             "why": "",
             "shares": 0,
+            "rail": "",
             "vendor": "",
             "device": "",
             "driver": "",

@@ -16,6 +16,7 @@ from central.model.decisions import (
     EmitWarning,
     Evict,
     Patch,
+    SetSize,
     SetStatus,
     UpdateGangStatus,
 )
@@ -29,17 +30,15 @@ from central.model.facts import (
     NodeSilent,
     PodGone,
     PodSeen,
-    QueueGone,
     QueueSeen,
     Roles,
-    SubGroups,
 )
-from central.model.pod_rules import Port, Rules
 from central.scheduler.cycle import schedule_once
 from central.scheduler.invariants import check_invariants
 from protos.gpu_sharing import RANKS
 from protos.names import GPU, GPU_SHARE, RACK, RDMA
 from tests.central import factories
+from tests.simulation import drawn_gangs
 from tests.simulation.local_disks import LocalDisks
 from tests.simulation.placement_oracle import assert_sound, assert_within_budgets
 from tests.simulation.reason_checker import assert_reasons_true
@@ -152,7 +151,8 @@ class Day:
             says = self.dice.choice((None, 40.0, 80.0))  # some of it is a lie
             minimum = self.dice.choice((size, max(1, size // 2)))
             queue = self.dice.choice(("default", "default", "a", "b", "later"))
-            subgroups = self._subgroups(size, gpus)
+            subgroups = drawn_gangs.subgroups(self.dice, size, gpus)
+            self.seen["subgroups"] += bool(subgroups)
             roles = TF if self.dice.random() < 0.3 else None
             self.seen["roles"] += roles is not None
             facts.append(
@@ -166,7 +166,9 @@ class Day:
                     roles=roles,
                 )
             )
-            rules = self._rules(name, size * gpus) if not level and not subgroups else None
+            plain = not level and not subgroups
+            rules = drawn_gangs.rules(self.dice, name, size * gpus) if plain else None
+            self.seen["rules"] += rules is not None
             movable = self.dice.random() < 0.3
             part = gpus < 4
             share = self.dice.choice((0, 15, 40, 70)) if part else 0
@@ -224,27 +226,6 @@ class Day:
         running = sum(pod.phase == "Running" for pod in here)
         return max(0, running - (len(here) - self.budgets[app]))
 
-    def _rules(self, name: str, gpus: int) -> Rules | None:
-        """What eight nodes in two racks can always give once nothing breaks any more."""
-        if gpus > 8 or self.dice.random() < 0.4:
-            return None
-        self.seen["rules"] += 1
-        return self.dice.choice(
-            (
-                factories.apart(name, factories.HOST),
-                factories.near(name, RACK),
-                factories.even(name, RACK),
-                Rules(ports=(Port("TCP", 80),)),
-            )
-        )
-
-    def _subgroups(self, size: int, gpus: int) -> tuple[SubGroups, ...]:
-        if size % 2 or gpus > 4 or self.dice.random() < 0.7:
-            return ()
-        self.seen["subgroups"] += 1
-        level = "island" if gpus <= 2 and self.dice.random() < 0.5 else "node"
-        return (SubGroups("pair", 2, self.dice.randint(0, 1), keys=("ring",), required=level),)
-
     def _queues(self, now: int, faults: bool) -> list[Fact]:
         """The first come after a while, people change them, and in the end all may run."""
         if now == self.size.faults_end:
@@ -252,24 +233,7 @@ class Day:
         if now < 20 or not faults or self.dice.random() > 0.1:
             return []
         self.seen["queue changed"] += 1
-        name = self.dice.choice(("a", "b", "org", "later"))
-        if self.dice.random() < 0.2:
-            return [QueueGone(name)]
-        some = ((GPU, self.dice.choice((4, 8, 16))),)
-        return [
-            QueueSeen(
-                name,
-                weight=self.dice.randint(1, 3),
-                parent=self.dice.choice(("", "org", "a")),
-                capability=self.dice.choice(((), (), ((GPU, 24),))),
-                guarantee=self.dice.choice(((), (), some)),
-                deserved=self.dice.choice(((), some)),
-                closed=self.dice.random() < 0.1,
-                error=self.dice.choice(("", "", "", "spec.weight: 0")),
-                uid=f"uid-{name}",
-                fifo=self.dice.random() < 0.3,
-            )
-        ]
+        return [drawn_gangs.queue_change(self.dice)]
 
     def _endings(self, now: int) -> list[Fact]:
         facts: list[Fact] = []
@@ -368,7 +332,7 @@ class Day:
                 self.seen["status"] += 1
                 why = "the server is away" if faults and self.dice.random() < 0.3 else ""
                 return [Answered("SetStatus", decision.kind, "", decision.name, why=why)]
-            case Create() | Delete() | Patch():
+            case Create() | Delete() | Patch() | SetSize():
                 raise AssertionError(f"no Job asked for this: {decision}")
 
     def _evict(self, evict: Evict) -> list[Fact]:

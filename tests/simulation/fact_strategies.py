@@ -26,6 +26,7 @@ from central.model.facts import (
     QueueSeen,
     RdmaUsed,
     Roles,
+    SubGroupLayer,
     SubGroups,
 )
 from central.model.jobspec import PHASES, JobMember, JobSpec, JobStatus, LifecyclePolicy, TaskSpec
@@ -115,6 +116,13 @@ REQUESTABLE = st.sampled_from(
             )
         },
         {"subgroups": (SubGroups("s", 2, labels=(Expression("app", "In", ("x",)),), tier=1),)},
+        {
+            "subgroups": (
+                SubGroups(
+                    "s", 1, keys=("app",), required="node", layers=(SubGroupLayer((), RACK),)
+                ),
+            )
+        },
         {"topology_preferred": RACK},
         {"placement": "spread"},
         {"preferred_tier": 2},

@@ -1,5 +1,5 @@
-"""Ten thousand days, a thousand of them with bugs everywhere and a thousand of elastic Jobs, a hundred thousand
-stories, and a thousand runs of the whole program under a nemesis, spread over all processors: `make nightly`.
+"""Ten thousand days, a thousand with bugs everywhere, ten thousand of elastic Jobs, a hundred thousand stories, and a
+thousand runs of the whole program under a nemesis, spread over all processors: `make nightly`.
 
 Smaller runs set LOCKSTEP_DAYS, LOCKSTEP_STORIES, LOCKSTEP_NEMESIS and the seeds to begin with,
 LOCKSTEP_FIRST_DAY, LOCKSTEP_FIRST_STORIES and LOCKSTEP_FIRST_NEMESIS. Each failure ends with the command that
@@ -22,7 +22,7 @@ from tests.simulation.test_elastic_days import assert_sizes_kept
 from tests.simulation.test_stories import assert_story_is_safe
 
 DAYS = int(os.environ.get("LOCKSTEP_DAYS", "10000"))
-SPECIAL = -(-DAYS // 10)  # days with bugs, and days of elastic Jobs
+WITH_BUGS = -(-DAYS // 10)
 FIRST_DAY = int(os.environ.get("LOCKSTEP_FIRST_DAY", "0"))
 STORIES = int(os.environ.get("LOCKSTEP_STORIES", "100000"))
 FIRST_STORIES = int(os.environ.get("LOCKSTEP_FIRST_STORIES", "0"))
@@ -53,14 +53,14 @@ def test_day(day: int, record_property: Record) -> None:
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("day", range(FIRST_DAY, FIRST_DAY + SPECIAL))
+@pytest.mark.parametrize("day", range(FIRST_DAY, FIRST_DAY + WITH_BUGS))
 def test_day_with_bugs(day: int, record_property: Record) -> None:
     repeat(record_property, day=day)
     assert_contained(day, LONG)
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("day", range(FIRST_DAY, FIRST_DAY + SPECIAL))
+@pytest.mark.parametrize("day", range(FIRST_DAY, FIRST_DAY + DAYS))
 def test_day_of_elastic_jobs(day: int, record_property: Record) -> None:
     repeat(record_property, day=day)
     assert_sizes_kept(day)

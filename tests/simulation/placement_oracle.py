@@ -34,6 +34,9 @@ def assert_sound(scheduler: Scheduler, decisions: Sequence[Decision]) -> None:
         if len(fresh) == len(gang.counts.placed):
             tier = gang.object.required_tier if gang.object is not None else None
             _assert_close(scheduler, gang.name, fresh, gang.required, tier)
+        for level, pods in _bundles(gang).values():
+            if all(pod.seen.uid in bound for pod in pods):
+                _assert_close(scheduler, gang.name, pods, level, None)
         for policy, pods in _groups(gang).values():
             if any(pod.seen.uid in bound for pod in pods):
                 assert len(pods) >= policy.size, f"a group of {gang.name} is bound in part"
@@ -208,6 +211,17 @@ def _groups(gang: Gang) -> dict[tuple[str, ...], tuple[SubGroups, list[Pod]]]:
             if all(values) and naive_filters.expressions(_expressions(policy.labels), labels):
                 found.setdefault((policy.name, *values), (policy, []))[1].append(pod)
                 break
+    return found
+
+
+def _bundles(gang: Gang) -> dict[tuple[object, ...], tuple[str, list[Pod]]]:
+    """The placed members of groups that share a domain, and its level."""
+    found: dict[tuple[object, ...], tuple[str, list[Pod]]] = {}
+    for (name, *values), (policy, pods) in _groups(gang).items():
+        for layer in policy.layers:
+            known = dict(zip(policy.keys, values, strict=True))
+            key = (name, layer, *(known[each] for each in layer.keys))
+            found.setdefault(key, (layer.required, []))[1].extend(pods)
     return found
 
 

@@ -3,7 +3,7 @@ form that is not known here fails, so that a new sentence gets a count of its ow
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from itertools import pairwise
 
@@ -12,56 +12,25 @@ from central.model.facts import PodSpec
 from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS
 from central.scheduler import refusal_reasons
 from central.scheduler.inventory.cluster_node import ClusterNode
-from central.scheduler.queues.queue_tree_node import Queue
+from central.scheduler.queues import entitlement
 from central.scheduler.reservation.reservation import Reservation
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import Gang, GangKey
 from protos.names import GPU, MIG
-from protos.topology import indices_of
 from tests.simulation import recount
-
-PLAIN = (  # no numbers
-    r"each pod type fits on its own, but not all together",
-    r"each subgroup fits on its own, but not all together",
-    r"search limit reached; a placement may exist",
-    r"the cluster has no nodes",
-    r"can never start: topology level \S+ is not one of .*",
-    r"could not bind pod .*",
-    r"(not decided within|the search for victims reached) the work limit of one cycle; it is tried again",
-    r"fits now; its pods are bound in the next cycle",
-    r"reserved: .*",
-    r"expected in .*",
-    r"preempted by [^;]*",
-    r"preemption blocked by [^;]*",
-    r"with lockstep.dev/runs-for it may use that until then",
-    r"excluding (capacity|volumes) reserved for [^;]*",
-    r"queue \S+( \(above \S+\))? is (closed|invalid: .*)",
-    r"queue \S+ does not exist(; did you mean \S+\?)?",
-    r"queue \S+: its parent .*",
-    r"queue \S+ is not a leaf; .*",
-    r"queue \S+ is first in, first out; .* is ahead of it",
-    r"namespace \S+ may not use queue .*",
-    r"(namespace \S+ in )?queue \S+ (\(above \S+\) )?(runs|uses|may use) .*",
-    r"PodGroup \S+ does not exist in namespace \S+",
-    r"spec\.priorityClassName: .*",
-    r"claim \S+ .*",
-    r"is bound to volume .*",
-    r"task \S+ needs .*",
-    r"reduce the request or raise the capability",
+from tests.simulation.reason_counts import StateCounts
+from tests.simulation.reason_patterns import (
+    AFTER,
+    CANDIDATE,
+    CHECKS,
+    FREE_GPUS,
+    NOBODY,
+    PLAIN,
+    TOGETHER,
+    Found,
 )
 
-Found = re.Match[str]
-PODS = r"needs (?P<pods>\d+ pods?(?: x .+?)?)(?: in one (?P<level>[^;]+?))?; (?=(?P<rest>.*))"
-AFTER = r"(?:reserved|excluding|with lockstep|preemption blocked|expected)"
-CANDIDATE = re.compile(
-    r"(?:the best node|the cluster|best candidate (?:node )?(?P<best>\S+)|(?P<at>.+?), where the rest"
-    r" of the gang is,) fits (?P<fits>\d+) of (?P<count>\d+)(?: \((?P<details>.*?)\))?"
-    r"(?:; (?P<never>can never start: .*?))?(?:$|; (?=" + AFTER + "))"
-)
-TOGETHER = r"(\d+) of (\d+) fit together under [^;(]*rules(?: \(.*?\))?(?:$|; )"
-FREE_GPUS = re.compile(
-    r"(\d+) of (\d+) GPUs free on (\d+) nodes?(?:, (\d+) of them reserved for (.*))?"
-)
+Check = Callable[[Gang, Found, str], str]  # returns what of the sentence follows
 
 
 def assert_reasons_true(scheduler: Scheduler) -> None:
@@ -89,22 +58,26 @@ def _counted_later(scheduler: Scheduler) -> set[GangKey]:
 class ReasonChecker:
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
-        self.nodes = [node for node in scheduler.state.nodes.values() if node.seen is not None]
+        self.counts = StateCounts(scheduler)
 
     def check(self, gang: Gang, reason: str) -> None:
-        if "search limit reached" in reason or re.search(
-            r"(needs \d+|in \d+|one) subgroup", reason
-        ):
-            return  # subgroups are searched, not counted
-        if reason.startswith("set aside after a failure of the scheduler"):
+        if "search limit reached" in reason or "group of subgroups" in reason:
+            return  # layers of subgroups are searched, not counted
+        if re.search(r"groups? of \d+ subgroup", reason):
+            return  # the same
+        if re.match(r"(\S.* is )?set aside after a failure of the scheduler", reason):
             return  # nothing was counted
         if reason in {gang.counts.blocked} - {""}:
             return  # words of whoever refused the binding for good
         rest = reason
         for pattern, check in CHECKS:
             if match := re.match(pattern, rest):
-                rest = check(self, gang, match, reason)
+                count: Check = getattr(self, check)
+                rest = count(gang, match, reason)
                 break
+        rest, _, nobody = rest.partition("nobody gives way: ")
+        if nobody:
+            self.nobody_gives_way(gang, nobody)
         while rest:
             known = re.match("(?:" + "|".join(PLAIN) + r")(?:; |$)", rest)
             assert known, f"unknown words: {rest}"
@@ -150,6 +123,61 @@ class ReasonChecker:
         assert exist[found["name"]] == (int(found["exist"]), int(found["size"])), f"{exist}"
         return found.string[found.end() :]
 
+    # --- subgroups ------------------------------------------------------------------------------
+
+    def equal_subgroups(self, gang: Gang, found: Found, reason: str) -> str:
+        """So many of equal subgroups fit, each in one domain, all in one domain."""
+        sizes = {policy.size for policy in gang.subgroups}
+        size, copies = int(found["size"]), int(found["copies"])
+        some_run = any(pod.node for pod in gang.members.values())  # then the rest of one is meant
+        assert size in sizes or (some_run and 0 < size < max(sizes)), f"subgroups of {sizes}"
+        if not some_run:
+            (policy,) = gang.subgroups  # equal ones
+            least = max(policy.least, -(-gang.missing() // size))
+            assert copies == least, f"{least} are needed"
+        assert int(found["units"]) == copies
+        names = re.search(r"; excluding capacity reserved for ([^;]*)", reason)
+        if not (names and " more" in names[1]):
+            held = self.counts.reservations(names[1].split(", ") if names else [])
+            specs = {pod.spec for pod in recount.waiting(gang)}
+            counts = [self._most_subgroups(spec, found, held) for spec in specs]
+            said = int(found["fits"])
+            sure = [exact and not some_run for _, exact in counts]
+            assert any(
+                said == most if exact else said <= most
+                for (most, _), exact in zip(counts, sure, strict=True)
+            ), counts
+        return found.string[found.end() :]
+
+    def _most_subgroups(
+        self, spec: PodSpec, found: Found, held: Sequence[Reservation]
+    ) -> tuple[int, bool]:
+        """In the domain that takes most; and whether that is exact, for the scheduler may count fewer."""
+        level, whole, size = found["level"] or "", found["all"] or "", int(found["size"])
+        inside = level in ("island", "NUMA node") or whole in ("island", "NUMA node")
+        pods: Counter[tuple[str, str]] = Counter()
+        for node in self.counts.nodes:
+            outer, inner = self.counts.place(node, whole), self.counts.place(node, level)
+            if not recount.refusal(spec, node) and outer is not None and inner is not None:
+                pods[outer, inner] += self.counts.capacity(spec, node, held)
+        units: Counter[str] = Counter()
+        for (wide, _), count in pods.items():
+            units[wide] += count // size
+        counted = spec.rules is None and not spec.matched and spec.volumes is None
+        plain = not (spec.share_containers or spec.rdma_containers)
+        return max(units.values(), default=0), counted and plain and not inside and bool(level)
+
+    def unlike_subgroups(self, gang: Gang, found: Found, reason: str) -> str:
+        """Each fits by itself. Those that are needed are among those that wait."""
+        named = sum(map(int, re.findall(r"(\d+) pods?", found["pods"])))
+        waiting = recount.waiting(gang)
+        there = [
+            pods for pods in recount.subgroups(gang).values() if any(pod in waiting for pod in pods)
+        ]
+        assert 1 <= int(found["groups"]) <= len(there), f"{len(there)} wait"
+        assert gang.missing() <= named <= len(waiting), f"{gang.missing()} are missing"
+        return found.string[found.end() :]
+
     # --- queues -----------------------------------------------------------------------------------
 
     def capability(self, gang: Gang, found: Found, reason: str) -> str:
@@ -160,7 +188,7 @@ class ReasonChecker:
         most = dict(queue.seen.capability)[name]
         assert recount.said(name, most) == found["most"], "the capability"
         if "used" in found.re.groupindex:
-            used = self._used(queue, name)
+            used = self.counts.used(queue, name)
             assert recount.said(name, used) == found["used"], f"the queue uses {used}"
         return found.string[found.end() :]
 
@@ -168,39 +196,58 @@ class ReasonChecker:
         queues, name = self.scheduler.queues, recount.resource(found["resource"])
         whole = Fraction(queues.total.get(GPU_EQUIVALENTS, 0), GPU_UNITS)
         total = whole if name == GPU else queues.total.get(name, 0)
-        free = total - self._used(queues.root, name)
+        free = total - self.counts.used(queues.root, name)
         assert recount.said(name, free) == found["free"], f"{free} are free"
         kept: int | Fraction = 0
         for other in found["queues"].split(", "):
-            kept += self._unused_guarantee(queues.by_name[other], name)
-        assert recount.said(name, min(kept, free)) == found["kept"], f"{kept} are guaranteed"
+            kept += self.counts.unused_guarantee(queues.by_name[other], name)
+        if not self.scheduler.queues.claims:
+            assert recount.said(name, min(kept, free)) == found["kept"], f"{kept} are guaranteed"
+        assert not found["claimed"] or self.scheduler.queues.claims, "nobody claims"
         return found.string[found.end() :]
+
+    def nobody_gives_way(self, gang: Gang, clause: str) -> None:
+        """Usage is counted again."""
+        queues = self.scheduler.queues
+        assert gang.key not in queues.claims, "somebody does"
+        assert re.fullmatch(NOBODY, clause), f"unknown words: {clause}"
+        for name, amount, words, share in re.findall(
+            r"queue (\S+) uses (\S+) (\S+?), above its (?:fair share of|deserved) ([\d.]+)", clause
+        ):
+            resource = recount.resource(words)
+            used = recount.said(resource, self.counts.used(queues.by_name[name], resource))
+            assert used == amount, f"queue {name} uses {used}"
+            assert share in self._shares(name, resource), "its share"
+        for name, amount, words, share in re.findall(
+            r"queue (\S+)(?: \(above \S+\))? would use (\S+) (\S+?), and its .*? is ([\d.]+)",
+            clause,
+        ):
+            resource = recount.resource(words)
+            refused = self.scheduler.refused[gang.key].request.groups
+            need = sum(self.counts.request(spec, resource) * count for spec, count in refused)
+            used = recount.said(resource, self.counts.used(queues.by_name[name], resource) + need)
+            assert used == amount or queues.claims, f"queue {name} would use {used}"
+            assert share in self._shares(name, resource), "its share"
+        for priority in re.findall(r"less urgent than priority (-?\d+)", clause):
+            assert int(priority) == gang.priority, "the priority"
+
+    def _shares(self, name: str, resource: str) -> set[str]:
+        """The queue's fair share, and what it deserves or is guaranteed. These have oracles of their own."""
+        queues, counted = self.scheduler.queues, GPU_EQUIVALENTS if resource == GPU else resource
+        own = entitlement.own_amount(queues, queues.by_name[name], counted)
+        amounts = (entitlement.fair_shares(queues, counted)[name], own)
+        return {wording.amount(counted, amount) for amount in amounts}
 
     def min_resources(self, gang: Gang, found: Found, reason: str) -> str:
         name = recount.resource(found["resource"])
         opened = [
             each
-            for each in self.nodes
+            for each in self.counts.nodes
             if (seen := each.seen) is not None and seen.ready and not seen.unschedulable
         ]
-        free = sum(self._free(node, name) for node in opened)
+        free = sum(self.counts.free(node, name) for node in opened)
         assert wording.amount(name, free) == found["free"], f"the cluster has {free} free"
         return found.string[found.end() :]
-
-    def _unused_guarantee(self, queue: Queue, name: str) -> int | Fraction:
-        own = dict(queue.seen.guarantee).get(name, 0) - self._used(queue, name)
-        return max(0, own, sum(self._unused_guarantee(child, name) for child in queue.children))
-
-    def _used(self, queue: Queue, name: str) -> int | Fraction:
-        """By the gangs of the queue and of those below it. GPUs include shares and slices."""
-        inside = {each.name for each in queue}
-        return sum(
-            recount.gpus(pod.spec) if name == GPU else pod.spec.request(name)
-            for gang in self.scheduler.state.gangs.values()
-            if gang.account is not None and gang.account.queue in inside
-            for pod in gang.members.values()
-            if pod.node and pod.alive
-        )
 
     # --- placement ----------------------------------------------------------------------------------
 
@@ -208,6 +255,10 @@ class ReasonChecker:
         waiting = recount.waiting(gang)
         named = sum(map(int, re.findall(r"(\d+) pods?", found["pods"])))
         missing = gang.missing()
+        if found["alone"]:
+            most = max(policy.size for policy in gang.subgroups)
+            assert 1 <= named <= most, f"a subgroup has {most} pods"
+            missing = 0
         if missing and not gang.subgroups:  # subgroups are placed whole
             assert named == missing, f"{missing} are missing"
         assert missing <= named <= len(waiting), f"{missing} are missing"
@@ -226,7 +277,7 @@ class ReasonChecker:
         if names and " more" in names[1]:
             return rest[match.end() :]  # not all of them are known
         counts = {int(number) for number in re.findall(r"(\d+) pods?", found["pods"])}
-        held = self._reservations(names[1].split(", ") if names else [])
+        held = self.counts.reservations(names[1].split(", ") if names else [])
         for spec in dict.fromkeys(pod.spec for pod in waiting):  # the reason is about one of them
             try:
                 if match.re is CANDIDATE:
@@ -239,12 +290,6 @@ class ReasonChecker:
                 return rest[match.end() :]
         raise AssertionError("; ".join(problems))
 
-    def _reservations(self, names: Sequence[str]) -> list[Reservation]:
-        """In the order in which they take capacity."""
-        every = {held.gang.qualified_name: held for held in self.scheduler.reservations.values()}
-        assert set(names) <= set(every), f"no reservations: {set(names) - set(every)}"
-        return [held for name, held in every.items() if name in names]
-
     def _candidate(
         self,
         gang: Gang,
@@ -256,7 +301,7 @@ class ReasonChecker:
         match, counts = said_of
         where = self._named_nodes(gang, match, level)
         usable = [node for node in where if not recount.refusal(spec, node)]
-        fits = sum(self._capacity(spec, node, held) for node in usable)
+        fits = sum(self.counts.capacity(spec, node, held) for node in usable)
         said = int(match["fits"])
         assert int(match["count"]) in counts, f"of {counts}"
         counted = spec.rules is None and not spec.matched and spec.volumes is None
@@ -270,7 +315,9 @@ class ReasonChecker:
                 refused[refusal[2]] += int(refusal[1])
             elif each:
                 self._detail(spec, usable, held, each, exact=counted)
-        expected = Counter(why for node in self.nodes if (why := recount.refusal(spec, node)))
+        expected = Counter(
+            why for node in self.counts.nodes if (why := recount.refusal(spec, node))
+        )
         for why, count in expected.items():
             assert refused[why] == count, f"{count} nodes: {why}"
         assert refused == expected or not counted, f"refused by nothing: {refused - expected}"
@@ -281,18 +328,10 @@ class ReasonChecker:
         """The nodes of the candidate that the sentence names."""
         name = match["best"] or (match["at"] or "").rpartition(" ")[2]
         if not name:
-            return self.nodes
+            return self.counts.nodes
         if level in ("", "node", "island", "NUMA node"):
-            return [node for node in self.nodes if node.name == name]
-        return [node for node in self.nodes if name in self._domain(node, level)]
-
-    def _domain(self, node: ClusterNode, level: str) -> tuple[str, ...]:
-        """The node's domain of the level; empty: it is in none."""
-        columns = self.scheduler.state.snapshot.columns
-        for key, value in columns.domains.annotations(columns.row[node.name]):
-            if key.rpartition("/")[2] == level:
-                return (value,)
-        return ()
+            return [node for node in self.counts.nodes if node.name == name]
+        return [node for node in self.counts.nodes if name in self.counts.domain(node, level)]
 
     def _detail(
         self,
@@ -304,9 +343,9 @@ class ReasonChecker:
         exact: bool,
     ) -> None:
         if match := FREE_GPUS.fullmatch(detail):
-            free = sum(self._free(node, GPU) for node in usable)
+            free = sum(self.counts.free(node, GPU) for node in usable)
             total = sum(node.allocatable().get(GPU, 0) for node in usable)
-            kept = free - sum(self._free(node, GPU, held) for node in usable)
+            kept = free - sum(self.counts.free(node, GPU, held) for node in usable)
             said = tuple(int(number or 0) for number in match.group(1, 2, 3, 4))
             if exact:
                 assert said == (free, total, len(usable), kept), (free, total, len(usable), kept)
@@ -314,7 +353,7 @@ class ReasonChecker:
                 assert all(a <= b for a, b in zip(said, (free, total, len(usable)), strict=False))
             if exact and kept and " more" not in match[5]:
                 left = [
-                    sum(self._free(node, GPU, held[:count]) for node in usable)
+                    sum(self.counts.free(node, GPU, held[:count]) for node in usable)
                     for count in range(len(held) + 1)
                 ]
                 owners = {  # what two reserve is counted for the first
@@ -327,10 +366,12 @@ class ReasonChecker:
             name = recount.resource(match[1])
             if name == "volumes" or "NIC" in name or not exact:
                 return
-            enough = sum(max(self._free(n, name, held), 0) // spec.request(name) for n in usable)
+            enough = sum(
+                max(self.counts.free(n, name, held), 0) // spec.request(name) for n in usable
+            )
             assert enough == int(match[2]), f"enough {name} for {enough}"
         elif match := re.fullmatch(r"(\d+) of (\d+) (\S+) slices free on (\d+) nodes?", detail):
-            free = sum(max(self._free(node, MIG + match[3], held), 0) for node in usable)
+            free = sum(max(self.counts.free(node, MIG + match[3], held), 0) for node in usable)
             total = sum(node.allocatable().get(MIG + match[3], 0) for node in usable)
             numbers = tuple(int(number) for number in match.group(1, 2, 4))
             assert numbers == (free, total, len(usable)) or not exact, (free, total, len(usable))
@@ -341,10 +382,12 @@ class ReasonChecker:
     def _never(self, spec: PodSpec, level: str, text: str) -> None:
         text, _, refused = text.removeprefix("can never start: ").partition(" (")
         if refused:
-            counts = Counter(why for node in self.nodes if (why := recount.lasting(spec, node)))
+            counts = Counter(
+                why for node in self.counts.nodes if (why := recount.lasting(spec, node))
+            )
             said = [part.split(" ", 2)[::2] for part in refused.rstrip(")").split("; ")]
             assert {why: int(count) for count, why in said} == counts, f"{counts}"
-        usable = [node for node in self.nodes if not recount.lasting(spec, node)]
+        usable = [node for node in self.counts.nodes if not recount.lasting(spec, node)]
         if match := re.match(
             r"no node(?: that they may use)? has (\S+) (\S+), the most is (\S+)", text
         ):
@@ -363,7 +406,7 @@ class ReasonChecker:
                 return
             sums: Counter[str] = Counter()
             for node in usable:
-                for name in (node.name,) if level == "node" else self._domain(node, level):
+                for name in (node.name,) if level == "node" else self.counts.domain(node, level):
                     sums[name] += recount.when_empty(spec, node)
             most = max(sums.values())
             assert most == int(match[2]), f"the largest fits {most}"
@@ -372,77 +415,3 @@ class ReasonChecker:
         else:
             words = r"no node (that they may use )?has (all that|label).*|topology level.*"
             assert re.match(words, text), f"unknown words: {text}"
-
-    # --- counting -------------------------------------------------------------------------------------
-
-    def _capacity(self, spec: PodSpec, node: ClusterNode, held: Sequence[Reservation]) -> int:
-        return max(
-            0, min(self._free(node, name, held) // asked for name, asked in spec.requests if asked)
-        )
-
-    def _free(self, node: ClusterNode, name: str, held: Iterable[Reservation] = ()) -> int:
-        """Free on the node now, without what is reserved for others."""
-        held = list(held)
-        free = node.allocatable().get(name, 0)
-        free -= sum(pod.spec.request(name) for pod in node.pods.values() if pod.alive)
-        reserved = [self._reserved(each, node, name) for each in held]
-        free -= sum(amount for amount, _ in reserved)
-        if name != GPU:
-            return free
-        if node.report is None:
-            return max(free, 0)
-        taken = set(indices_of(node.foreign_gpus)) | set(node.foreign_shares)
-        for mask in [pod.gpus for pod in node.pods.values()] + [mask for _, mask in reserved]:
-            taken |= set(indices_of(mask))
-        healthy = {gpu.index for gpu in node.report.topology.gpus if gpu.healthy and not gpu.mig}
-        return min(max(free, 0), len(healthy - taken))
-
-    def _reserved(self, held: Reservation, node: ClusterNode, name: str) -> tuple[int, int]:
-        """The amount and the GPU mask that the reservation keeps free on the node."""
-        columns = self.scheduler.state.snapshot.columns
-        for index, row in enumerate(held.place.rows.tolist()):
-            if columns.names[row] == node.name:
-                column, amounts = columns.column[name], held.withheld[index].tolist()
-                return sum(amounts[column : column + 1]), held.place.masks[index]
-        return 0, 0
-
-
-Check = Callable[[ReasonChecker, Gang, Found, str], str]
-_QUEUE = r"queue (?P<queue>\S+?)(?: \(above \S+\))?"
-CHECKS: tuple[tuple[str, Check], ...] = (
-    (r"needs (\d+) pods to start, (\d+) exist(?:$|; )", ReasonChecker.minimum),
-    (r"needs (\d+) more pods to start, (\d+) pending(?:$|; )", ReasonChecker.more_pods),
-    (
-        r"subGroupPolicy (?P<policy>\S+) needs (?P<least>\d+) subgroups of (?P<size>\d+) pods to start,"
-        r" the existing pods complete (?P<whole>\d+)(?:$|; )",
-        ReasonChecker.whole_subgroups,
-    ),
-    (
-        r"(?:needs (?P<more>\d+) more pods in complete subgroups to start; )?(?:(?P<pending>\d+)"
-        r" pending|subgroup (?P<name>\S+) has (?P<exist>\d+) of (?P<size>\d+) pods)(?:$|; )",
-        ReasonChecker.pods_of_subgroup,
-    ),
-    (r"(\d+) of (\d+) pods are held by scheduling gates(?:$|; )", ReasonChecker.gated),
-    (
-        rf"{_QUEUE} uses (?P<used>\S+) of its capability of (?P<most>\S+) (?P<resource>\S+?)"
-        r"(?:, \S+ are reserved \(minResources\))?"
-        r"(?:, \S+ are kept for gangs whose victims terminate)?; \S+ more (?:is|are) needed(?:$|; )",
-        ReasonChecker.capability,
-    ),
-    (
-        rf"can never start: {_QUEUE} has a capability of (?P<most>\S+) (?P<resource>\S+?);"
-        r" \S+ (?:is|are) needed; ",
-        ReasonChecker.capability,
-    ),
-    (
-        r"needs \S+ (?P<resource>\S+); (?P<free>\S+) are free, of which (?P<kept>\S+) are guaranteed"
-        r" to queues? (?P<queues>[^;]*)(?:$|; )",
-        ReasonChecker.guaranteed,
-    ),
-    (
-        r"needs \S+ (?P<resource>\S+(?: slices?)?)(?: \(spec\.minResources[^)]*\))?; the cluster has"
-        r" (?P<free>\S+) free(?:, of which \S+ are reserved for [^;]* \(minResources\))?(?:$|; )",
-        ReasonChecker.min_resources,
-    ),
-    (PODS, ReasonChecker.placement),
-)

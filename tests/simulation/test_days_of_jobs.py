@@ -133,7 +133,8 @@ class Day:
     def resume(self) -> None:
         for name in self.api.names("Job"):
             if self._phase(name) == "Aborted" and self.dice.random() < 0.2:
-                self.api.command("ResumeJob", name)
+                self.seen["resumed"] += 1
+                self._command("ResumeJob", name)
 
     def _refuses(self, decision: Decision) -> str:
         if not self.faults or isinstance(decision, Bind) or self.dice.random() > 0.04:

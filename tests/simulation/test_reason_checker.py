@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from central.controllers.composite import new_scheduler
-from central.model.facts import Fact, PodGone, PodSeen, QueueSeen, Taint
+from central.model.facts import Fact, PodGone, PodSeen, QueueSeen, SubGroups, Taint
 from central.scheduler.cycle import schedule_once
 from central.scheduler.scheduler import Scheduler
 from protos.names import GPU, RACK
@@ -43,7 +43,8 @@ def busy_cluster(guarantee: int) -> Scheduler:
     for name, gpus, size, more in GANGS:
         facts.append(factories.gang(name, size, created=float(len(facts)), **more))
         for rank in range(size):
-            pod = factories.pod(f"{name}-{rank}", gpus, gang=name, created=1.0)
+            labels = (("set", str(rank // 2)),)
+            pod = factories.pod(f"{name}-{rank}", gpus, gang=name, created=1.0, labels=labels)
             facts.append(picky(pod) if name == "picky" else pod)
     schedule_once(cluster, facts, 1.0)
     return cluster
@@ -57,6 +58,8 @@ GANGS: tuple[tuple[str, int, int, dict[str, object]], ...] = (
     ("nine", 9, 1, {}),
     ("over", 1, 5, {"queue": "small"}),
     ("huge", 1, 13, {"queue": "small"}),
+    ("sets", 4, 8, {"subgroups": (SubGroups("s", 2, 4, keys=("set",), required=RACK),)}),
+    ("pairs", 6, 2, {"subgroups": (SubGroups("s", 2, 1, keys=("set",), required="node"),)}),
 )
 
 
@@ -72,6 +75,7 @@ def test_reasons_are_true_and_of_many_forms() -> None:
         "can never start: no node",
         "uses 8 of its",
         "cordoned",
+        "4 subgroups of 2 pods",
     ):
         assert form in said, f"{form} is not in\n{said}"
 

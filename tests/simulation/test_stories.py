@@ -14,6 +14,7 @@ from tests.central import factories
 from tests.effort import examples
 from tests.simulation.fact_strategies import FACTS, OF_SHARES, OF_VOLUMES
 from tests.simulation.placement_oracle import assert_sound, assert_within_budgets
+from tests.simulation.reason_checker import assert_reasons_true
 
 Story = list[list[Fact]]
 
@@ -27,6 +28,7 @@ def assert_story_is_safe(story: Story) -> None:
         assert_sound(cluster, decisions)
         assert_within_queues(cluster, decisions)
         assert_within_budgets(cluster, decisions)
+        assert_reasons_true(cluster)
 
 
 @settings(max_examples=examples(400), deadline=None)

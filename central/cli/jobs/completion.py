@@ -11,6 +11,7 @@ from protos.names import BLOCK, RACK, ZONE
 
 SHELLS = ("bash", "zsh", "fish")
 _LEVELS = (ZONE, BLOCK, RACK)
+FILES = ("FILE", "PATH", "DIR")  # how a value is named that is a file or a directory
 NO_FILES = ":4"  # kubectl's directive not to complete file names
 
 
@@ -20,6 +21,17 @@ def names_of(action: argparse.Action, kind: str) -> None:
         action.completer = _files  # type: ignore[attr-defined]  # argcomplete's way
     else:
         action.completer = lambda parsed_args, **_: _names(kind, parsed_args)  # type: ignore[attr-defined]  # argcomplete's way
+
+
+def _no_files(parser: argparse.ArgumentParser) -> None:
+    """argcomplete offers local files wherever nothing else is known: here only where a file is meant."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for inner in dict.fromkeys(action.choices.values()):
+                _no_files(inner)
+        elif not hasattr(action, "completer") and not action.choices:
+            named = str(action.metavar or "").strip("[]. ")
+            names_of(action, "file" if named in FILES else "")
 
 
 def _files(**asked: Any) -> Iterable[str]:
@@ -42,6 +54,7 @@ def answer(parser: argparse.ArgumentParser) -> None:
     if "_ARGCOMPLETE" in os.environ:
         import argcomplete
 
+        _no_files(parser)
         argcomplete.autocomplete(parser)
 
 
@@ -54,6 +67,7 @@ def for_kubectl(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
         _ARGCOMPLETE="1", _ARGCOMPLETE_IFS="\n", COMP_LINE=line, COMP_POINT=str(len(line))
     )
     os.environ.setdefault("_ARGCOMPLETE_COMP_WORDBREAKS", "")
+    _no_files(parser)
     found = io.StringIO()
     with contextlib.suppress(_Done):
         argcomplete.autocomplete(parser, exit_method=_done, output_stream=found)
@@ -71,13 +85,21 @@ def _done(_code: int = 0) -> None:
     raise _Done
 
 
+def hint(kind: str, name: str, args: Any) -> str:
+    """A question for the end of a sentence, with the nearest name; empty: none is near, or the user may not list them."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, sorted(_names(kind, args)), 1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
 def _names(kind: str, args: Any) -> Iterable[str]:
     from central.cli.jobs import api as apis
     from central.kube.resource_paths import BY_KIND
 
     names = {
-        "job": "Job", "queue": "Queue", "group": "PodGroup", "namespace": "Namespace", "node": "Node",
-        "gang": "PodGroup",
+        "job": ("Job",), "queue": ("Queue",), "group": ("PodGroup",), "namespace": ("Namespace",), "node": ("Node",),
+        "gang": ("PodGroup", "Job"),
     }  # fmt: skip
     if kind == "plugin":
         from central.controllers.job.plugins import PLUGINS
@@ -90,6 +112,7 @@ def _names(kind: str, args: Any) -> Iterable[str]:
     try:
         chosen = [getattr(args, name, None) for name in ("kubeconfig", "context", "namespace")]
         with apis.open_api(*chosen) as api:
-            return [one["metadata"]["name"] for one in api.all(BY_KIND[names[kind]])]
+            found = [one for each in names[kind] for one in api.all(BY_KIND[each])]
+            return list(dict.fromkeys(one["metadata"]["name"] for one in found))
     except apis.CannotDo:
         return []  # no messages in the middle of a completion

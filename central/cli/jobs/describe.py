@@ -5,10 +5,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
-from central.cli import terminal_table
-from central.cli.jobs import list_command
+from central.cli import output_format, terminal_table
+from central.cli.jobs import list_command, queue_tenants
 from central.cli.jobs.api import EVENTS, GROUPS, JOBS, KINDS, PODS, QUEUES, Api, CannotDo
-from central.cli.jobs.scheduler_view import NOT_ASKED, SchedulerView, asked_of_scheduler
+from central.cli.jobs.scheduler_view import (
+    DEFAULT,
+    NOT_ASKED,
+    SchedulerView,
+    asked_of_scheduler,
+    gpus_of_default,
+)
 from central.cli.terminal_table import Cell, Column, age, clock, table, wrapped
 from central.model.json_types import Json
 from protos.names import GROUP_NAMES, TASK
@@ -43,15 +49,21 @@ GPUS = Column("GPUs")
 
 
 def show(api: Api, args: argparse.Namespace) -> int:
-    if args.output in ("json", "yaml"):
-        print(list_command.written(api.get(KINDS[args.kind], args.chosen), args.output), end="")
+    kind = KINDS[args.kind]
+    if args.output in output_format.WHOLE:
+        print(output_format.written(api.get(kind, args.chosen), args.output), end="")
+        return 0
+    if args.output == "name":
+        print(list_command.object_name(kind, api.get(kind, args.chosen)))
         return 0
     if args.kind == "job":
         gang = asked_of_scheduler(args, api.namespace, args.chosen)
         print(job(api, args.chosen, terminal_table.width(), gang), end="")
         return 0
-    view = {"group": group, "queue": queue}[args.kind]
-    print(view(api, args.chosen, terminal_table.width()), end="")
+    if args.kind == "queue":
+        print(queue(api, args, terminal_table.width()), end="")
+        return 0
+    print(group(api, args.chosen, terminal_table.width()), end="")
     return 0
 
 
@@ -87,6 +99,8 @@ def job(api: Api, name: str, most: int | None, gang: SchedulerView = NOT_ASKED) 
     if gang.start:
         page.line("Start", f"expected {gang.start}")
     page.line("Minimum", f"{list_command.minimum(found)} of {list_command.replicas(spec)} pods")
+    for task, elastic in (status.get("elastic") or {}).items():
+        page.line("Size", _size(task, elastic))
     page.line("Retries", f"{status.get('retryCount') or 0} of {spec.get('maxRetry', 3)}")
     if plugins := spec.get("plugins"):
         page.line("Plugins", ", ".join(" ".join([key, *args]) for key, args in plugins.items()))
@@ -107,6 +121,11 @@ def job(api: Api, name: str, most: int | None, gang: SchedulerView = NOT_ASKED) 
         page.line("GPUs", f"not shown: {gang.trouble}")
     _events(api, page, [found, *([group] if group else []), *pods], {"PodGroup": "gang"})
     return page.text
+
+
+def _size(task: str, elastic: Json) -> str:
+    reason = f"; last change: {why}" if (why := elastic.get("reason")) else ""
+    return f"{list_command.size(elastic)} of task {task}, members {elastic.get('members') or '-'}{reason}"
 
 
 def group(api: Api, name: str, most: int | None) -> str:
@@ -133,11 +152,12 @@ def group(api: Api, name: str, most: int | None) -> str:
     return page.text
 
 
-def queue(api: Api, name: str, most: int | None) -> str:
-    found = api.find(QUEUES, name) if name == list_command.DEFAULT else None
-    found = found or (
-        list_command.NO_OBJECT if name == list_command.DEFAULT else api.get(QUEUES, name)
-    )
+def queue(api: Api, args: argparse.Namespace, most: int | None) -> str:
+    name = args.chosen
+    found = api.find(QUEUES, name) if name == DEFAULT else None
+    found = found or (list_command.NO_OBJECT if name == DEFAULT else api.get(QUEUES, name))
+    if found is list_command.NO_OBJECT:
+        found = list_command.without_object(gpus_of_default(args))
     spec, status = found.get("spec") or {}, found.get("status") or {}
     counts = list_command.counts_by_queue(api)
     page = Page(most)
@@ -169,9 +189,30 @@ def queue(api: Api, name: str, most: int | None) -> str:
     ]
     if children:
         page.line("Children", ", ".join(children))
-    if found is not list_command.NO_OBJECT:
+    if found["metadata"]["uid"]:  # there is an object
+        _tenants(page, args, found)
         _events(api, page, [found])
     return page.text
+
+
+def _tenants(page: Page, args: argparse.Namespace, found: Json) -> None:
+    """Who is limited inside the queue, and what they use."""
+    limits = queue_tenants.limits(found)
+    if not limits:
+        return
+    for head, text in limits.items():
+        page.line(head, text)
+    reply, trouble = queue_tenants.used(args, args.chosen)
+    if reply is None:
+        page.line("Used by each", trouble)
+        return
+    columns, rows = queue_tenants.columns_and_rows(reply)
+    if rows:
+        page.table(columns, rows)
+    if reply.hidden_tenants:
+        page.text += f"\n{reply.hidden_tenants} more not shown\n"
+    elif not rows:
+        page.line("Used by each", "nobody uses it")
 
 
 def group_of(api: Api, job: Json) -> Json | None:
@@ -313,11 +354,20 @@ def _events(
     if not newest:
         return
     page.text += "\nEvents\n"
-    for event in newest:
-        about = event["involvedObject"]
+    for same in _alike(newest):
+        about = same[0]["involvedObject"]
         name = called.get(about["kind"]) or f"{about['kind'].lower()}/{about['name']}"
-        text = f"{name}: {event.get('reason')}: {event.get('message')}"
-        page.text += wrapped(f"{age(_when(event)):>5}", text, 7, page.most) + "\n"
+        name += f" and {len(same) - 1} more" if len(same) > 1 else ""
+        text = f"{name}: {same[0].get('reason')}: {same[0].get('message')}"
+        page.text += wrapped(f"{age(_when(same[-1])):>5}", text, 7, page.most) + "\n"
+
+
+def _alike(events: list[Json]) -> list[list[Json]]:
+    """Together those that say the same of several objects, as the pods of a gang that waits."""
+    found: dict[tuple[object, object], list[Json]] = {}
+    for event in events:
+        found.setdefault((event.get("reason"), event.get("message")), []).append(event)
+    return list(found.values())
 
 
 def _if_allowed(ask: Callable[[], list[Json]]) -> tuple[list[Json], str]:

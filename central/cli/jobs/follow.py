@@ -45,7 +45,7 @@ def watch_job(api: Api, name: str, say: Callable[[str], None], *, until_never: b
         why = why_of(found, group_of(api, found))
         line = phase + (f" ({counts})" if counts else "") + (f": {why}" if why else "")
         if line != last:
-            say(f"{time.strftime('%H:%M:%S')}  {line}")
+            say(f"{time.strftime('%H:%M:%S%z')}  {line}")
             last = line
         if phase in ENDED:
             return 0 if phase == "Completed" else 1

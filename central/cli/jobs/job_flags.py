@@ -5,13 +5,13 @@ import argparse
 import re
 from typing import Any
 
+from central.cli import output_format
 from central.cli.jobs import completion, dispatch
 from central.server import argtypes
 from central.server.grpc import query_client
 
 Commands = Any  # argparse's own type for them is private
 Flag = tuple[str, str, dict[str, Any]]
-FORMATS = ("table", "wide", "json", "yaml", "name")
 AMOUNTS = "NAME=AMOUNT,..."
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
@@ -195,7 +195,10 @@ def _queues(verbs: Commands) -> None:
     _list(verbs, "queue", "list queues, with their gangs by phase")
     for verb in ("view", "get"):
         _view(verbs, verb, "queue", "show a queue")
-    _verb(verbs, "tree", "queue", "show the queues as a tree, with their GPUs", "tree_command.show")
+    about = "show the queues as a tree, with their GPUs"
+    tree = _verb(verbs, "tree", "queue", about, "tree_command.show")
+    query_client.add_flags(tree)
+    output_format.add(tree, output_format.FIGURES)
     about = "open or close a queue, or change its limits"
     operate = _verb(verbs, "operate", "queue", about, "mutate.operate_queue", QUEUE_OPERATE)
     _names(operate, "queue", None)
@@ -224,21 +227,18 @@ def _list(verbs: Commands, kind: str, about: str) -> None:
     parser = _verb(verbs, "list", kind, about, "list_command.show", LIST)
     if kind == "queue":
         parser.set_defaults(everywhere=True, queue="")
+        query_client.add_flags(parser)
     else:
         _flags(parser, LIST_NAMESPACED)
-    _output(parser, FORMATS)
+    output_format.add(parser, output_format.OBJECTS)
 
 
 def _view(verbs: Commands, verb: str, kind: str, about: str) -> None:
     parser = _verb(verbs, verb, kind, about, "describe.show")
     _names(parser, kind, None)
-    if kind == "job":
+    if kind in ("job", "queue"):
         query_client.add_flags(parser)
-    _output(parser, ("table", "json", "yaml"))
-
-
-def _output(parser: argparse.ArgumentParser, formats: tuple[str, ...]) -> None:
-    _flags(parser, (("-o --output", "output format", {"choices": formats, "default": "table"}),))
+    output_format.add(parser, output_format.OBJECTS)
 
 
 def _verb(

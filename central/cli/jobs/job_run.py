@@ -12,7 +12,7 @@ import yaml
 from central.cli.jobs import follow
 from central.cli.jobs.api import JOBS, Api, CannotDo
 from central.cli.jobs.job_warnings import warnings
-from central.kube.decode import job_decoder
+from central.kube.decode import job_decoder, plain_yaml
 from central.kube.decode.fields import MalformedObject
 from central.model.json_types import Json
 from protos.names import GPU, TOPOLOGY_REQUIRED
@@ -135,12 +135,14 @@ def read(name: str) -> list[Json]:
 def _read(name: str) -> Iterator[Json]:
     for where, text in _texts(name):
         try:
-            documents = list(yaml.safe_load_all(text))
+            documents = plain_yaml.load_all(text)
         except yaml.YAMLError as error:
             mark = getattr(error, "problem_mark", None)
             line = f", line {mark.line + 1}" if mark is not None else ""
             what = getattr(error, "problem", None) or "not YAML"
             raise CannotDo(f"{where}{line}: {what}") from error
+        except ValueError as error:  # a date such as 2026-99-99
+            raise CannotDo(f"{where}: {error}") from error
         for number, document in enumerate(documents, 1):
             yield from _objects(f"{where}, document {number}", document)
 

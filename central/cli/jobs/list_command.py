@@ -1,15 +1,13 @@
 """`lockstep job|queue|group list`, once or with --watch, and the columns that users of this API know."""
 
 import argparse
-import json
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-import yaml
-
-from central.cli import terminal_table
+from central.cli import output_format, terminal_table
 from central.cli.jobs.api import GROUPS, JOBS, KINDS, QUEUES, Api, CannotDo
+from central.cli.jobs.scheduler_view import DEFAULT, gpus_of_default
 from central.cli.terminal_table import Cell, Column, Row, age, clock
 from central.kube.resource_paths import ResourcePath
 from central.model.json_types import Json
@@ -30,6 +28,7 @@ JOB = (
     Column("Failed", "Fail", number=True),
     Column("Unknown", wide=True, number=True),
     Column("RetryCount", "Retry", number=True),
+    Column("Size", wide=True),
     Column("Queue", wide=True),
     Column("Why", wide=True),
 )
@@ -62,7 +61,6 @@ QUEUE = (
 
 
 # The default queue exists without an object: gangs that name no queue are in it, without limits.
-DEFAULT = "default"
 NO_OBJECT: Json = {"metadata": {"name": DEFAULT, "uid": ""}}
 COLUMNS = {JOBS.kind: JOB, GROUPS.kind: GROUP, QUEUES.kind: QUEUE}
 
@@ -73,21 +71,26 @@ def show(api: Api, args: argparse.Namespace) -> int:
     if args.watch:
         return _watch(api, kind, args, query)
     objects = in_queue(api.all(kind, everywhere=args.everywhere, **query), args.queue)
-    if args.output in ("json", "yaml"):
+    if args.output in output_format.WHOLE:
         listing = {"apiVersion": "v1", "kind": "List", "metadata": {}, "items": objects}
-        print(written(listing, args.output), end="")
+        print(output_format.written(listing, args.output), end="")
     elif args.output == "name":
         for obj in objects:
-            print(_name(kind, obj))
+            print(object_name(kind, obj))
     elif not objects and kind is not QUEUES:
         where = "" if args.everywhere else f" in namespace {api.namespace}"
         print(f"No {kind.plural} found{where}", file=sys.stderr)
     else:
         names = {obj["metadata"]["name"] for obj in objects}
         if kind is QUEUES and DEFAULT not in names and not args.selector:
-            objects.append(NO_OBJECT)
+            objects.append(without_object(gpus_of_default(args)))
         print(_table(api, kind, objects, args), end="")
     return 0
+
+
+def without_object(used: Json | None) -> Json:
+    """The default queue where it has no object, with what it uses."""
+    return NO_OBJECT if used is None else {**NO_OBJECT, "status": {"allocated": used}}
 
 
 def _watch(api: Api, kind: ResourcePath, args: argparse.Namespace, query: dict[str, str]) -> int:
@@ -97,10 +100,14 @@ def _watch(api: Api, kind: ResourcePath, args: argparse.Namespace, query: dict[s
     for _, obj in api.changes(kind, everywhere=args.everywhere, **query):
         if not in_queue([obj], args.queue):
             continue
-        if args.output in ("json", "yaml"):
-            print("---\n" * (args.output == "yaml") + written(obj, args.output), end="", flush=True)
+        if args.output in output_format.WHOLE:
+            print(
+                "---\n" * (args.output == "yaml") + output_format.written(obj, args.output),
+                end="",
+                flush=True,
+            )
         elif args.output == "name":
-            print(_name(kind, obj), flush=True)
+            print(object_name(kind, obj), flush=True)
         else:
             print(feed.add(*_rows(api, kind, [obj], args)), end="", flush=True)
     return 0
@@ -138,7 +145,8 @@ def _rows(api: Api, kind: ResourcePath, objects: list[Json], args: argparse.Name
     return rows
 
 
-def _name(kind: ResourcePath, obj: Json) -> str:
+def object_name(kind: ResourcePath, obj: Json) -> str:
+    """As -o name prints it."""
     return f"{kind.singular}.{kind.group}/{obj['metadata']['name']}"
 
 
@@ -159,9 +167,20 @@ def job_row(job: Json) -> Row:
         status.get("failed") or 0,
         status.get("unknown") or 0,
         status.get("retryCount") or 0,
+        sizes(job) or "-",
         spec.get("queue") or "default",
         why(job) or "-",
     )
+
+
+def sizes(job: Json) -> str:
+    return ", ".join(map(size, ((job.get("status") or {}).get("elastic") or {}).values()))
+
+
+def size(elastic: Json) -> str:
+    """Of an elastic task: its members, and how many it may have, such as 14/2-64."""
+    now, least, most = (elastic.get(key, "?") for key in ("size", "least", "most"))
+    return f"{now}/{least}-{most}"
 
 
 def group_row(group: Json) -> Row:
@@ -259,10 +278,3 @@ def in_queue(objects: Iterable[Json], queue: str) -> list[Json]:
 
 def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-def written(obj: Json, output: str) -> str:
-    """As JSON or YAML, like kubectl -o."""
-    if output == "json":
-        return json.dumps(obj, indent=2) + "\n"
-    return str(yaml.safe_dump(obj, sort_keys=False))

@@ -4,7 +4,7 @@ every client of this API does; queues are changed directly."""
 import argparse
 
 from central.cli.jobs.api import COMMANDS, JOBS, KINDS, QUEUES, Api, CannotDo
-from central.cli.jobs.list_command import DEFAULT
+from central.cli.jobs.scheduler_view import DEFAULT
 from central.controllers.job.state_machine import TRANSITIONS
 from central.kube.resource_paths import ResourcePath
 from central.model.jobspec import PENDING

@@ -3,9 +3,10 @@
 import argparse
 from collections import Counter
 
-from central.cli import terminal_table
+from central.cli import output_format, terminal_table
 from central.cli.jobs.api import QUEUES, Api
-from central.cli.jobs.list_command import DEFAULT, NO_OBJECT, counts_by_queue, queue_state
+from central.cli.jobs.list_command import counts_by_queue, queue_state, without_object
+from central.cli.jobs.scheduler_view import DEFAULT, gpus_of_default
 from central.cli.terminal_table import Column, Row
 from central.model.json_types import Json
 from protos.names import GPU
@@ -27,7 +28,7 @@ COLUMNS = (
 def show(api: Api, args: argparse.Namespace) -> int:
     queues = api.all(QUEUES)
     if DEFAULT not in {queue["metadata"]["name"] for queue in queues}:
-        queues.append(NO_OBJECT)
+        queues.append(without_object(gpus_of_default(args)))
     counts: dict[str, Counter[str]] = counts_by_queue(api) or {}
     rows: list[Row] = []
     for queue, lines in in_tree(queues):
@@ -36,19 +37,35 @@ def show(api: Api, args: argparse.Namespace) -> int:
         rows.append(
             (
                 lines + queue["metadata"]["name"],
-                _gpus(status.get("allocated")),
-                _gpus(spec.get("deserved")),
-                _gpus((spec.get("guarantee") or {}).get("resource")),
-                _gpus(spec.get("capability")),
+                gpus_in(status.get("allocated")),
+                gpus_in(spec.get("deserved")),
+                gpus_in((spec.get("guarantee") or {}).get("resource")),
+                gpus_in(spec.get("capability")),
                 spec.get("weight", 1),
                 gangs.get("Running", 0),
                 gangs.get("Pending", 0) + gangs.get("Inqueue", 0),
                 queue_state(queue),
             )
         )
+    if args.output in output_format.WHOLE:
+        print(output_format.written(_as_json(queues, rows), args.output), end="")
+        return 0
     print(terminal_table.table(COLUMNS, rows, wide=False, most=terminal_table.width()), end="")
     print("\nIn GPUs; used counts the queues below")
     return 0
+
+
+def _as_json(queues: list[Json], rows: list[Row]) -> list[Json]:
+    """The rows, parents before children."""
+    found = []
+    for (queue, _), row in zip(in_tree(queues), rows, strict=True):
+        names = {
+            "queue": queue["metadata"]["name"],
+            "parent": (queue.get("spec") or {}).get("parent"),
+        }
+        cells = zip(COLUMNS[1:], row[1:], strict=True)
+        found.append({**names, **{column.title.lower(): cell for column, cell in cells}})
+    return found
 
 
 def in_tree(queues: list[Json]) -> list[tuple[Json, str]]:
@@ -75,5 +92,6 @@ def in_tree(queues: list[Json]) -> list[tuple[Json, str]]:
     return [(by_name[name], lines) for name, lines in found.items()]
 
 
-def _gpus(amounts: Json | None) -> str:
+def gpus_in(amounts: Json | None) -> str:
+    """- where there is no amount."""
     return str((amounts or {}).get(GPU, "-"))

@@ -2,12 +2,11 @@
 meets."""
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 
-from central.cli import exit_codes
+from central.cli import exit_codes, output_format
 from central.cli.migrate import from_kube_scheduler, from_kueue, from_volcano
 from central.cli.migrate.cluster_objects import ClusterObjects, read_cluster
 from central.cli.migrate.finding import Finding
@@ -39,9 +38,10 @@ def run(args: argparse.Namespace) -> int:
     finally:
         client.close()
     found = {name: list(SOURCES[name](cluster)) for name in args.source or SOURCES}
-    if args.output == "json":
+    if args.output in output_format.WHOLE:
         rows = {name: [asdict(each) for each in several] for name, several in found.items()}
-        print(json.dumps({"findings": rows, "unread": cluster.unread}, indent=1))
+        whole = {"findings": rows, "unread": list(cluster.unread)}
+        print(output_format.written(whole, args.output), end="")
     else:
         print("\n".join(_text(found)))
     for sentence in cluster.unread:

@@ -24,9 +24,17 @@ def _view(job: Job, state: ClusterState) -> ElasticGang | None:
     written = job.writing is None or job.writing.members == job.status.members
     settled = written and job.resize is None and not job.set_aside
     counts = gang.counts
-    stamp = (id(counts), len(counts.placed), counts.succeeded, job.members, settled, task)
+    stamp = (
+        id(counts),
+        len(counts.placed),
+        counts.succeeded,
+        job.members,
+        settled,
+        task,
+        job.status.resized,
+    )
     if job.elastic_view[0] != stamp:
-        view = ElasticGang.of(gang, task, job.members, settled=settled)
+        view = ElasticGang.of(gang, task, job.members, settled=settled, why=job.status.resized)
         job.elastic_view = (stamp, (view, counts))  # which keeps the id
     found: ElasticGang = job.elastic_view[1][0]
     return found

@@ -31,7 +31,9 @@ def _job(jobs: JobStore, state: ClusterState, job: Job) -> None:
     made = {name for verb, (kind, name) in job.in_flight if (verb, kind) == ("Create", "Pod")}
     assert not made or job.admitted, f"Job {key} creates pods without admission"
     gang = state.gangs.get((key[0], job.group, True))
-    if gang is not None and gang.object is not None and status.phase in FINISHED and job.is_written:
+    if gang is None or gang.object is None or key in jobs.changed:  # the next cycle reconciles it
+        return
+    if status.phase in FINISHED and job.is_written:
         assert gang.published.override is not None, f"Job {key} is finished and its gang is not"
         assert gang.published.override[0] == "Completed", (
             f"Job {key} is finished and its gang {gang.published.override[0]}"

@@ -60,7 +60,7 @@ class JobStore:
         self.changed[key] = None
 
     def gone(self, key: Key) -> None:
-        job = self.by_name.pop(key, None)
+        job = self.by_name.get(key)
         if job is not None:
             if (elastic := job.seen.spec.elastic) is not None and elastic.coordinator:
                 self.replanned.add(key)
@@ -74,6 +74,7 @@ class JobStore:
             self.changed.pop(key, None)
             if not job.pods:
                 self._pods.pop(job.spec.uid, None)
+            del self.by_name[key]  # at the end: after an exception all of this is done again
 
     def hold_pod(self, pod: PodSeen) -> None:
         """Of a pod whose Job is not known yet, or deleted."""
@@ -115,13 +116,10 @@ class JobStore:
         return job
 
     def request_action(self, key: Key, action: str, why: str, uid: str) -> str:
-        """Queues the action of a Command with this uid. Returns why it is refused, or ""."""
-        job = self.by_name.get(key)
-        if job is None:
-            return f"Job {key[1]} does not exist in namespace {key[0]}"
+        """Queues the action of a Command with this uid, for a Job that is known. Returns why it is refused, or ""."""
         if action not in COMMANDS:
             return f'action: "{action}" must be one of {", ".join(COMMANDS)}'
-        job.commands.append(RequestedAction(action, why, uid))
+        self.by_name[key].commands.append(RequestedAction(action, why, uid))
         self.changed[key] = None
         return ""
 

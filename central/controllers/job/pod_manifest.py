@@ -12,9 +12,10 @@ from central.model.jobspec import (
     group_name,
     owner,
     pod_name,
+    without_user,
 )
 from central.model.json_types import ReadOnlyJson
-from protos.names import GRACE, GROUP_NAMES, RUNS_FOR, START_TAKES, TASK
+from protos.names import GRACE, GROUP_NAMES, RUNS_FOR, START_TAKES, TASK, USER
 
 JOB = "volcano.sh/job-name"
 INDEX = "volcano.sh/task-index"
@@ -52,7 +53,7 @@ def manifest(job: JobSpec, status: JobStatus, task: TaskSpec, index: int) -> Rea
             "labels": {**(meta.get("labels") or {}), **_labels(job, task, index)},
             "annotations": {
                 **_inherited(job),
-                **(meta.get("annotations") or {}),
+                **without_user(meta.get("annotations") or {}),
                 **_annotations(job, status, task, index),
             },
             "ownerReferences": [owner(job)],
@@ -98,6 +99,8 @@ def _annotations(job: JobSpec, status: JobStatus, task: TaskSpec, index: int) ->
     turn = dict(status.restarts).get(pod_name(job, task, index), 0)
     if turn:
         found[TURN] = str(turn)
+    if user := dict(job.annotations).get(USER):
+        found[USER] = user
     if task.topology_policy:
         found[NUMA] = task.topology_policy
     return found

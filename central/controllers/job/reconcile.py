@@ -4,7 +4,7 @@ the status of gangs whose Jobs have no pods."""
 from dataclasses import dataclass
 from functools import partial
 
-from central.controllers.job import control, job_admission, job_watch
+from central.controllers.job import control, job_admission, job_watch, saved_work
 from central.controllers.job.job import Job
 from central.controllers.job.job_store import JobStore
 from central.controllers.job.state_machine import ACTIVE
@@ -50,6 +50,7 @@ def decide(context: JobContext, now: float) -> list[Decision]:
         decisions += _contained(context, job, now)
         if (elastic := job.seen.spec.elastic) is not None and elastic.coordinator:
             jobs.replanned.add(job.key)
+            saved_work.note(job, context.state)
     return decisions
 
 
@@ -88,21 +89,23 @@ def _reconcile(context: JobContext, job: Job, now: float) -> list[Decision]:
 
 
 def _report_set_aside(context: JobContext, job: Job, now: float) -> list[Decision]:
-    """Once for each failure; the Event tells it too."""
+    """Once for each failure; the Event tells it too. The gang's status follows the Job's, which the answer to an
+    earlier call may still change."""
     why = context.fence.why(job.key)
-    if job.set_aside == why:
-        return []
     saved = job.saved()
+    decisions: list[Decision] = []
     try:
-        job.set_aside = why
-        decisions = control.report_set_aside(job, now)
+        if job.set_aside != why:
+            job.set_aside = why
+            decisions = control.report_set_aside(job, now)
         if (gang := _gang_of(context, job)) is not None:
             _override_gang_status(context, job, gang)
     except Exception:  # noqa: BLE001  not even that can be computed
         job.restore(saved)
         job.set_aside = why
         return []
-    context.jobs.record_calls(job, decisions)
+    if decisions:
+        context.jobs.record_calls(job, decisions)
     return decisions
 
 

@@ -8,6 +8,7 @@ from functools import partial
 from central.kube import resource_paths
 from central.kube.decode import (
     batch_decoder,
+    elastic_object_decoder,
     gang_rules,
     native_podgroup_decoder,
     policy_decoder,
@@ -45,14 +46,17 @@ class Kind:
         return self.resource.path(self.namespace)
 
 
-def kinds(decoder: Decoder, namespaces: Sequence[str] = ()) -> tuple[Kind, ...]:
-    """namespaces: those in which the Job controller works; none: in all."""
+def kinds(
+    decoder: Decoder, namespaces: Sequence[str] = (), *, elastic: bool = False
+) -> tuple[Kind, ...]:
+    """namespaces: those in which the Job controller works; none: in all. elastic: with the sizes of other
+    controllers' objects."""
     return (
         _kind("Namespace", decoder.namespace, _by_name(facts.NamespaceGone)),
         _kind("Node", decoder.node, _by_name(facts.NodeGone)),
         _optional("Queue", policy_decoder.decode_queue, _by_name(facts.QueueGone)),
         _kind("PriorityClass", policy_decoder.decode_priority_class, _by_name(facts.PriorityGone)),
-        _optional("PodGroup", decoder.gang, _in_namespace(facts.GangGone)),
+        _optional("PodGroup", decoder.podgroup, _in_namespace(facts.GangGone)),
         _native_podgroup(decoder),
         *(_gangs_object(decoder, rule) for rule in decoder.rules),
         _optional("HyperNode", decoder.hypernode, _by_name(facts.HyperNodeGone)),
@@ -69,6 +73,7 @@ def kinds(decoder: Decoder, namespaces: Sequence[str] = ()) -> tuple[Kind, ...]:
             for namespace in namespaces or ("",)
         ),
         *_owners(decoder),
+        *(_elastic_objects() if elastic else ()),
         _kind("Pod", decoder.pod, _by_uid(facts.PodGone)),
     )
 
@@ -167,6 +172,19 @@ def _owners(decoder: Decoder) -> tuple[Kind, ...]:
             metadata_only=True,
         )
         for group, kind in (("apps", "ReplicaSet"), ("apps", "StatefulSet"), ("batch", "Job"))
+    )
+
+
+def _elastic_objects() -> tuple[Kind, ...]:
+    return tuple(
+        Kind(
+            resource_paths.BY_GROUP_KIND["batch" if kind == "Job" else "apps", kind],
+            partial(elastic_object_decoder.decode, kind),
+            partial(elastic_object_decoder.gone, kind),
+            optional=True,
+            dispensable=True,
+        )
+        for kind in elastic_object_decoder.KINDS
     )
 
 

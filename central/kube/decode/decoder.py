@@ -34,6 +34,7 @@ from central.kube.decode.pod_decoder import PodDecoder
 from central.kube.decode.topology_constraints import TopologyConstraints
 from central.model import limits
 from central.model.facts import (
+    GangGone,
     GangSeen,
     HyperNodeSeen,
     JobSeen,
@@ -81,6 +82,11 @@ class Decoder:
             if not isinstance(queue, str) or len(queue) > limits.NAME:
                 queue = ""
             return NamespaceSeen(name, labels, queue)
+
+    def podgroup(self, raw: Json) -> GangSeen | GangGone:
+        """GangGone: the scheduler wrote the PodGroup itself, and it is no gang."""
+        meta = podgroup_decoder.written_for_tools(raw)
+        return GangGone(*meta) if meta is not None else self.gang(raw)
 
     def gang(self, raw: Json) -> GangSeen:
         return podgroup_decoder.decode_podgroup(raw, self._topology)

@@ -11,6 +11,7 @@ from central.kube.decode.quantities import InvalidQuantity, parse_quantity
 from central.model import limits
 from central.model.json_types import Json
 from protos import names
+from protos.nic_ids import are_nics
 from protos.slicing import is_slice
 
 Amounts = dict[str, int]
@@ -51,7 +52,7 @@ def bounded(resource: str, amount: int) -> int:
     """The amount that sums count: what exceeds it fits on no node either."""
     if resource == "pods":
         return min(amount, limits.REPLICAS)
-    devices = resource in (names.GPU, names.GPU_SHARE, names.RDMA) or is_slice(resource)
+    devices = resource in (names.GPU, names.GPU_SHARE) or are_nics(resource) or is_slice(resource)
     return min(amount, limits.DEVICES if devices else limits.POD_AMOUNT)
 
 

@@ -5,10 +5,11 @@ from central.controllers.job.plugins import elastic
 from central.controllers.job.plugins.plugin_api import BadArgument, read_options
 from central.kube.decode.fields import FieldError, int_field, map_field, text_field
 from central.kube.decode.quantities import InvalidQuantity, parse_duration
-from central.model import limits, member_numbers
+from central.model import limits, member_numbers, speed_table
 from central.model.jobspec import ElasticTask, JobSpec
 from central.model.json_types import Json
-from protos.names import RESIZE_COST, YIELDS
+from central.model.speed_table import SpeedTable
+from protos.names import RESIZE_COST, SPEED, YIELDS
 
 PLUGIN = "elastic"
 
@@ -24,6 +25,8 @@ def elastic_task(job: JobSpec) -> ElasticTask | None:
     except BadArgument as error:
         raise FieldError(f"{field}: {error}") from None
     annotations = dict(job.annotations)
+    table = speeds(annotations)
+    allowed = range(task.minimum, task.replicas + 1, max(1, options.step))
     return ElasticTask(
         task.name,
         task.minimum,
@@ -31,13 +34,24 @@ def elastic_task(job: JobSpec) -> ElasticTask | None:
         options.step,
         options.objective,
         _seconds(options.hold, f"{field}: --hold") if options.hold else None,
-        _cost(annotations),
-        _yields(annotations),
+        cost_s(annotations),
+        yields(annotations),
         options.coordinator,
+        table,
+        table.useful(allowed) if table else (),
     )
 
 
-def _cost(annotations: dict[str, str]) -> float | None:
+def speeds(annotations: dict[str, str]) -> SpeedTable | None:
+    if SPEED not in annotations:
+        return None
+    try:
+        return speed_table.parse(annotations[SPEED])
+    except ValueError as error:
+        raise FieldError(f"annotation {SPEED}: {error}") from None
+
+
+def cost_s(annotations: dict[str, str]) -> float | None:
     if RESIZE_COST not in annotations:
         return None
     seconds = _seconds(annotations[RESIZE_COST], f"annotation {RESIZE_COST}")
@@ -46,7 +60,7 @@ def _cost(annotations: dict[str, str]) -> float | None:
     return seconds
 
 
-def _yields(annotations: dict[str, str]) -> bool:
+def yields(annotations: dict[str, str]) -> bool:
     value = annotations.get(YIELDS, "true")
     if value not in ("true", "false"):
         raise FieldError(f'annotation {YIELDS}: "{str(value)[:40]}" is neither true nor false')

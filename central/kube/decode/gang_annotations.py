@@ -76,6 +76,7 @@ def min_member(labels: Json, annotations: Json) -> int | None:
     for key, value in (
         (names.GANG_MIN, annotations.get(names.GANG_MIN, labels.get(names.GANG_MIN))),
         (names.OWNER_MIN, annotations.get(names.OWNER_MIN)),
+        (names.ELASTIC_MIN, annotations.get(names.ELASTIC_MIN)),
     ):
         if value is not None:
             digits = str(value)
@@ -114,7 +115,7 @@ def decode_owner(kind: str, raw: Json, levels: frozenset[str]) -> OwnerSeen:
         return OwnerSeen(
             uid,
             name,
-            _above(kind, meta),
+            above(kind, meta),
             min_member(meta.get("labels") or {}, annotations),
             text_field(annotations, names.QUEUE_NAME, limits.NAME),
             required,
@@ -124,7 +125,7 @@ def decode_owner(kind: str, raw: Json, levels: frozenset[str]) -> OwnerSeen:
         return OwnerSeen(uid, name, error=f"{name}: {error_text(error)}")
 
 
-def _above(kind: str, meta: Json) -> str:
+def above(kind: str, meta: Json) -> str:
     """The controller whose gang the pods join instead; "" if they are this controller's gang."""
     if kind not in INTERMEDIATE:
         return ""

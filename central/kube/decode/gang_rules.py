@@ -21,13 +21,15 @@ from central.kube.decode.fields import (
     shown,
     strings_field,
     text_field,
+    too_long,
 )
 from central.kube.decode.quantities import parse_time
+from central.kube.decode.role_topology import role_subgroups
 from central.kube.decode.topology_constraints import TopologyConstraints, placement_policy
-from central.kube.decode.workload_roles import Roles, RolesOf
+from central.kube.decode.workload_roles import LaterOf, ReplicasOf, Roles, RolesOf
 from central.kube.resource_paths import ResourcePath
 from central.model import limits
-from central.model.facts import GangGone, GangSeen
+from central.model.facts import GangGone, GangSeen, LaterRole, SubGroups
 from central.model.json_types import Json
 from protos import names
 
@@ -41,6 +43,8 @@ class GangRule:
     roles: RolesOf
     role: tuple[str, ...] = ()  # labels of pods; the first that a pod has
     owners: tuple[str, ...] = ()  # kinds of the pods' own controllers; empty: any
+    replicas: ReplicasOf = lambda _: {}
+    later: LaterOf = lambda _: ()
     older: tuple[str, ...] = ()  # versions that are tried if the API server does not serve this one
 
     @property
@@ -66,9 +70,11 @@ def _rule(
     roles: RolesOf,
     role: tuple[str, ...] = (),
     owners: tuple[str, ...] = (),
+    replicas: ReplicasOf = lambda _: {},
+    later: LaterOf = lambda _: (),
 ) -> GangRule:
     path = ResourcePath(group, version, kind, f"{kind.lower()}s")
-    return GangRule(path, tuple(labels), roles, role, owners or (kind.lower(),))
+    return GangRule(path, tuple(labels), roles, role, owners or (kind.lower(),), replicas, later)
 
 
 _TRAINING = "training.kubeflow.org"
@@ -86,6 +92,8 @@ WELL_KNOWN: tuple[GangRule, ...] = (
         "JobSet",
         ["jobset.sigs.k8s.io/jobset-name"],
         roles=workload_roles.jobset,
+        replicas=workload_roles.jobset_replicas,
+        later=workload_roles.jobset_later,
         role=("jobset.sigs.k8s.io/replicatedjob-name",),
         owners=("job",),
     ),
@@ -95,6 +103,8 @@ WELL_KNOWN: tuple[GangRule, ...] = (
         "LeaderWorkerSet",
         ["leaderworkerset.sigs.k8s.io/name", "leaderworkerset.sigs.k8s.io/group-index"],
         roles=workload_roles.leaderworkerset,
+        replicas=workload_roles.leaderworkerset_replicas,
+        later=workload_roles.leaderworkerset_later,
         owners=("statefulset",),
     ),
     _rule(
@@ -150,25 +160,56 @@ def _gang(rule: GangRule, raw: Json, seen: GangSeen, topology: TopologyConstrain
     meta = raw["metadata"]
     annotations = meta.get("annotations") or {}
     errors = FirstError()
-    roles: Roles = errors.read({}, rule.roles, raw)
+    roles: Roles = errors.read({}, _roles, rule, raw)
+    later: tuple[LaterRole, ...] = errors.read((), rule.later, raw)
     required, preferred = errors.read(("", ""), topology.from_annotations, annotations)
+    subgroups: tuple[SubGroups, ...] = ()
+    if names.ROLE_TOPOLOGY in annotations and not errors.message:
+        subgroups = errors.read((), _role_subgroups, rule, raw, roles, later, topology)
     pods = sum(roles.values())
-    if pods > limits.REPLICAS:
-        why = f"{pods} pods start together; at most {limits.REPLICAS} are accepted"
-        errors.add(FieldError(f"{rule.resource.kind}: {why}"))
+    for count in (pods, sum(each.least for each in later)):
+        if count > limits.REPLICAS:
+            why = f"{count} pods start together; at most {limits.REPLICAS} are accepted"
+            errors.add(FieldError(f"{rule.resource.kind}: {why}"))
     return replace(
         seen,
         min_member=min(max(pods, 1), limits.REPLICAS),
         task_min=tuple(sorted((role, least) for role, least in roles.items() if role and least))
         if rule.role
         else (),
+        later=later if not errors.message else (),
         queue=errors.read("", text_field, annotations, names.QUEUE_NAME, limits.NAME),
         topology_required=required,
         topology_preferred=preferred,
         placement=errors.read("", placement_policy, annotations),
+        subgroups=subgroups,
         created=parse_time(meta.get("creationTimestamp")),
         error=errors.message,
     )
+
+
+def _roles(rule: GangRule, raw: Json) -> Roles:
+    """Raises FieldError."""
+    roles = rule.roles(raw)
+    if long := next((role for role in roles if len(role) > limits.NAME), ""):
+        raise FieldError(too_long(f"{rule.resource.kind}: the name of a role", long, limits.NAME))
+    return roles
+
+
+def _role_subgroups(
+    rule: GangRule,
+    raw: Json,
+    roles: Roles,
+    later: Sequence[LaterRole],
+    topology: TopologyConstraints,
+) -> tuple[SubGroups, ...]:
+    """Of roles that come later, the gang needs no subgroup to start."""
+    annotations, label = raw["metadata"]["annotations"], next(iter(rule.role), "")
+    come_later = {each.role: each.least for each in later if each.role}
+    found = role_subgroups(
+        annotations, roles | come_later, rule.replicas(raw), label, topology.levels
+    )
+    return tuple(replace(each, least=0) if each.name in come_later else each for each in found)
 
 
 # --- declarations of other kinds ---------------------------------------------

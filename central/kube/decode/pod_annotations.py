@@ -20,6 +20,7 @@ from central.model.selectors import folded_model
 from protos import names, slicing
 from protos.gpu_sharing import RANKS, REQUESTABLE
 from protos.names import GPU_LEAST, GPU_MEMORY, GPU_MEMORY_LEVEL, GPU_MODEL, GPU_SHARE
+from protos.nic_ids import is_rail
 
 # The annotations that a reader looks at, the reader, and the field of PodSeen that it sets.
 FieldRow = tuple[frozenset[str], Callable[[Json], Any], str]
@@ -121,9 +122,10 @@ def _rdma_limits(annotations: Json, spec: PodSpec) -> PodSpec:
         if len(text) > 10 or not _LIMIT.fullmatch(text) or (text != "max" and int(text) >= _MOST):
             raise FieldError(f'annotation {key}: "{value}" is neither a whole number nor max')
         limits.append((limit, -1 if value == "max" else int(value)))
-    if limits and not spec.rdma_containers:
+    if limits and not spec.has_nics:
         raise FieldError(f"annotation {names.RDMA_HANDLES}: no container asks for {names.RDMA}")
     nics = sum(count for _, count in spec.rdma_containers)
+    nics += sum(count for resource, count in spec.requests if is_rail(resource))
     total = {limit: most * nics for limit, most in limits if most > 0}
     requests = tuple(sorted({**dict(spec.requests), **total}.items()))
     return replace(spec, requests=requests, rdma_limits=tuple(limits))

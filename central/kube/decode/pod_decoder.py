@@ -119,6 +119,7 @@ class PodDecoder:
             claims=claims,
             part=job_decoder.decode_job_member(meta, status),
             service_account=text_field(spec, "serviceAccountName", limits.NAME) if ours else "",
+            user=text_field(annotations, names.USER, limits.TEXT) if ours and annotations else "",
             owner=owner,
             owner_name=owner_name,
             **fields,

@@ -22,6 +22,7 @@ from central.kube.decode.fields import (
     too_long,
 )
 from central.kube.decode.quantities import parse_time
+from central.kube.decode.subgroup_layers import with_layers
 from central.kube.decode.topology_constraints import TopologyConstraints, placement_policy
 from central.model import limits
 from central.model.facts import Amounts, GangSeen, Roles, SubGroups
@@ -34,6 +35,14 @@ def decode_podgroup(raw: Json, topology: TopologyConstraints) -> GangSeen:
         namespace, name, uid = identity(raw["metadata"])
         seen = GangSeen(namespace, name, 1, uid=uid)
     return or_error(seen, _gang, raw, seen, topology)
+
+
+def written_for_tools(raw: Json) -> tuple[str, str] | None:
+    """Namespace and name of a PodGroup of --pod-groups-for-controllers; None: it is another."""
+    with identifying("PodGroup", raw):
+        meta = raw["metadata"]
+        namespace, name, _ = identity(meta)
+        return (namespace, name) if (meta.get("annotations") or {}).get(names.GANG_OF) else None
 
 
 def _gang(raw: Json, seen: GangSeen, topology: TopologyConstraints) -> GangSeen:
@@ -50,6 +59,8 @@ def _gang(raw: Json, seen: GangSeen, topology: TopologyConstraints) -> GangSeen:
     if constraint.get("mode") == "soft":
         soft_level, soft_tier, level, tier = level, tier, "", None
     subgroups = errors.read((), _subgroups, spec, topology)
+    if names.SUBGROUP_TOPOLOGY in annotations and not errors.message:
+        subgroups = errors.read((), with_layers, subgroups, annotations, topology.levels)
     roles = errors.read(None, _roles, annotations)
     placement = errors.read("", placement_policy, annotations)
     required, preferred = errors.read(("", ""), topology.from_annotations, annotations)

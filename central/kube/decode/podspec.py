@@ -26,6 +26,7 @@ from central.model.json_types import Json
 from central.model.pod_rules import NodeTerms, Requirement, Rules
 from protos import names
 from protos.gpu_sharing import WHOLE
+from protos.nic_ids import is_rail
 from protos.slicing import is_slice
 
 _OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"})
@@ -52,12 +53,14 @@ def decode_pod_spec(
     asked = _kept(amounts)
     gpus = _device_containers(spec, names.GPU)
     rdma = _device_containers(spec, names.RDMA)
+    rails = _rail_containers(spec, asked)
     shares = _device_containers(spec, names.GPU_SHARE)
     if not ours:
         return PodSpec(
             requests=asked,
             gpu_containers=gpus,
             rdma_containers=rdma,
+            rail_containers=rails,
             share_containers=shares,
             rules=rules,
         )
@@ -70,7 +73,8 @@ def decode_pod_spec(
         tolerations=_tolerations(spec),
         gpu_containers=gpus,
         rdma_containers=rdma,
-        on_host=bool(rdma and spec.get("hostNetwork")),
+        rail_containers=rails,
+        on_host=bool((rdma or rails) and spec.get("hostNetwork")),
         share_containers=shares,
         unsupported=_unsupported(spec, amounts)
         or _unshareable(dict(asked))
@@ -89,6 +93,16 @@ def _device_containers(spec: Json, resource: str) -> tuple[tuple[str, int], ...]
     )
     return tuple(
         (container["name"], bounded(resource, count)) for container, count in found if count
+    )
+
+
+def _rail_containers(spec: Json, asked: Amounts) -> tuple[tuple[str, str], ...]:
+    """Each container with each rail of which it holds a share."""
+    return tuple(
+        (container, resource)
+        for resource, _ in asked
+        if is_rail(resource)
+        for container, _ in _device_containers(spec, resource)
     )
 
 

@@ -10,6 +10,7 @@ clusters with Volcano's own CRD, which drops unknown fields, as JSON in the anno
     lendingLimit: {nvidia.com/gpu: 4}
     maxRunningGangs: 20
     perNamespace: {maxRunningGangs: 4, resources: {nvidia.com/gpu: 16}}
+    perUser: {maxRunningGangs: 2, resources: {nvidia.com/gpu: 8}}
     minRuntime: 10m
     reservations: false
 """
@@ -31,10 +32,10 @@ from protos import names
 
 FIELDS = (
     *("access", "borrowingLimit", "lendingLimit", "maxRunningGangs", "perNamespace"),
-    *("minRuntime", "reservations"),
+    *("perUser", "minRuntime", "reservations"),
 )
 _ACCESS = ("namespaces", "namespaceSelector", "users", "groups")
-_PER_NAMESPACE = ("maxRunningGangs", "resources")
+_PER_TENANT = ("maxRunningGangs", "resources")
 
 
 def decode(spec: Json, meta: Json, seen: QueueSeen) -> QueueSeen:
@@ -46,7 +47,8 @@ def decode(spec: Json, meta: Json, seen: QueueSeen) -> QueueSeen:
         if any(spec.get(field) is not None for field in FIELDS):
             raise FieldError(f"{where}: the spec has such fields, too; use one of the two")
         fields = _mapping(_parsed(text, where), where, FIELDS)
-    per_namespace = _mapping(fields.get("perNamespace"), f"{where}.perNamespace", _PER_NAMESPACE)
+    per_namespace = _mapping(fields.get("perNamespace"), f"{where}.perNamespace", _PER_TENANT)
+    per_user = _mapping(fields.get("perUser"), f"{where}.perUser", _PER_TENANT)
     return replace(
         seen,
         access=_access(fields.get("access"), f"{where}.access"),
@@ -58,6 +60,8 @@ def decode(spec: Json, meta: Json, seen: QueueSeen) -> QueueSeen:
         namespace_amounts=amounts_field(
             per_namespace.get("resources"), f"{where}.perNamespace.resources"
         ),
+        user_gangs=_count(per_user, f"{where}.perUser"),
+        user_amounts=amounts_field(per_user.get("resources"), f"{where}.perUser.resources"),
         min_runtime_s=_min_runtime(fields, where),
     )
 

@@ -12,6 +12,8 @@ from central.model import limits
 from central.model.json_types import Json
 from protos import names
 
+_PLACEMENTS = (names.PACK, names.SPREAD, names.BALANCE)
+
 
 class TopologyConstraints:
     """Reads constraints against the levels that this cluster's network tree has."""
@@ -56,12 +58,11 @@ class TopologyConstraints:
 
 
 def placement_policy(annotations: Json) -> str:
-    """pack, spread, or "" where the annotation is missing. Raises FieldError."""
+    """pack, spread, balance, or "" where the annotation is missing. Raises FieldError."""
     policy = text_field(annotations, names.PLACEMENT)
-    if policy not in ("", names.PACK, names.SPREAD):
-        raise FieldError(
-            f'annotation {names.PLACEMENT}: "{policy}" is neither {names.PACK} nor {names.SPREAD}'
-        )
+    if policy and policy not in _PLACEMENTS:
+        choices = f"{', '.join(_PLACEMENTS[:-1])} nor {_PLACEMENTS[-1]}"
+        raise FieldError(f'annotation {names.PLACEMENT}: "{policy}" is neither {choices}')
     return policy
 
 

@@ -1,18 +1,23 @@
 """How many pods of which role start together, as the objects of well-known controllers say.
 
 A role counts only if its controller creates its pods before others of the gang run: a minimum that waits for
-pods that are created later would never be reached."""
+pods that are created later would never be reached. Roles that come later start together when they come."""
 
 from collections.abc import Callable
 from typing import Any
 
 from central.kube.decode.fields import FieldError, int_field, list_field, map_field, text_field
+from central.kube.decode.role_topology import Replicas
 from central.model import limits
+from central.model.facts import LaterRole
 from central.model.json_types import Json
 
 Roles = dict[str, int]
 RolesOf = Callable[[Json], Roles]  # of the whole object; raises FieldError
+ReplicasOf = Callable[[Json], dict[str, Replicas]]  # by role; the same
+LaterOf = Callable[[Json], tuple[LaterRole, ...]]  # the same
 
+_DEPENDS_ON = 16  # entries; JobSet itself takes 5
 _EXCLUSIVE = (
     "leaderworkerset.sigs.k8s.io/exclusive-topology",
     "leaderworkerset.sigs.k8s.io/subgroup-exclusive-topology",
@@ -22,21 +27,49 @@ _EXCLUSIVE = (
 def jobset(raw: Json) -> Roles:
     """Pods that run at once, by replicatedJob. In order, only the first one is created; one that depends on others
     is created after them."""
+    return {name: pods for name, pods, after in _replicated_jobs(raw) if not after}
+
+
+def jobset_later(raw: Json) -> tuple[LaterRole, ...]:
+    """Each replicatedJob that is created after others."""
+    jobs = _replicated_jobs(raw)
+    return tuple(LaterRole(name, pods, after) for name, pods, after in jobs if after and pods)
+
+
+def _replicated_jobs(raw: Json) -> list[tuple[str, int, tuple[str, ...]]]:
+    """Name, pods that run at once, and the names of those that it is created after."""
     spec = map_field(raw, "spec", "", limits.TASKS)
-    jobs = list_field(spec, "replicatedJobs", "spec", limits.TASKS)
     order = text_field(map_field(spec, "startupPolicy", "spec", limits.TASKS), "startupPolicyOrder")
-    found: Roles = {}
-    for index, job in enumerate(jobs[:1] if order == "InOrder" else jobs):
+    found: list[tuple[str, int, tuple[str, ...]]] = []
+    for index, job in enumerate(list_field(spec, "replicatedJobs", "spec", limits.TASKS)):
         field = f"spec.replicatedJobs[{index}]"
-        if list_field(job, "dependsOn", field, limits.TASKS):
-            continue
-        inside = map_field(job, "template", field, limits.TASKS).get("spec") or {}
-        pods = _count(inside, "parallelism", f"{field}.template.spec", 1)
-        if inside.get("completions") is not None:
-            pods = min(pods, _count(inside, "completions", f"{field}.template.spec", 1))
-        name = text_field(job, "name", limits.NAME)
-        found[name] = _count(job, "replicas", field, 1) * pods
+        if order == "InOrder":
+            after = tuple(name for name, _, _ in found[-1:])
+        else:
+            needed = list_field(job, "dependsOn", field, _DEPENDS_ON)
+            after = tuple(text_field(each, "name", limits.NAME) for each in needed)
+        pods = _count(job, "replicas", field, 1) * _pods_of_job(job, field)
+        found.append((text_field(job, "name", limits.NAME), pods, after))
     return found
+
+
+def jobset_replicas(raw: Json) -> dict[str, Replicas]:
+    """Each Job of a replicatedJob."""
+    found = {}
+    for index, job in enumerate(list_field(raw["spec"], "replicatedJobs", "spec", limits.TASKS)):
+        field = f"spec.replicatedJobs[{index}]"
+        size, count = _pods_of_job(job, field), _count(job, "replicas", field, 1)
+        name = text_field(job, "name", limits.NAME)
+        found[name] = Replicas(size, count, "jobset.sigs.k8s.io/job-index")
+    return found
+
+
+def _pods_of_job(job: Json, field: str) -> int:
+    inside = map_field(job, "template", field, limits.TASKS).get("spec") or {}
+    pods = _count(inside, "parallelism", f"{field}.template.spec", 1)
+    if inside.get("completions") is None:
+        return pods
+    return min(pods, _count(inside, "completions", f"{field}.template.spec", 1))
 
 
 def raycluster(raw: Json) -> Roles:
@@ -56,14 +89,39 @@ def raycluster(raw: Json) -> Roles:
 
 
 def leaderworkerset(raw: Json) -> Roles:
-    """One replica: the leader with its workers. The leader alone if the workers are created after it is ready, or
-    after it has a node (exclusive topology)."""
+    """One replica: the leader with its workers, or alone if it starts before them."""
+    return {"": 1 if _leader_first(raw) else _group_size(raw)}
+
+
+def leaderworkerset_later(raw: Json) -> tuple[LaterRole, ...]:
+    """The workers, if the leader starts before them."""
+    workers = _group_size(raw) - 1 if _leader_first(raw) else 0
+    return (LaterRole("", workers),) if workers > 0 else ()
+
+
+def _leader_first(raw: Json) -> bool:
+    """Whether workers are created after the leader is ready, or has a node (exclusive topology)."""
     spec = map_field(raw, "spec", "", limits.TASKS)
     annotations = map_field(raw["metadata"], "annotations", "metadata", limits.LABELS)
-    if text_field(spec, "startupPolicy") == "LeaderReady" or any(map(annotations.get, _EXCLUSIVE)):
-        return {"": 1}
-    template = map_field(spec, "leaderWorkerTemplate", "spec", limits.TASKS)
-    return {"": _count(template, "size", "spec.leaderWorkerTemplate", 1)}
+    return text_field(spec, "startupPolicy") == "LeaderReady" or any(
+        map(annotations.get, _EXCLUSIVE)
+    )
+
+
+def _group_size(raw: Json) -> int:
+    template = map_field(raw["spec"], "leaderWorkerTemplate", "spec", limits.TASKS)
+    return _count(template, "size", "spec.leaderWorkerTemplate", 1)
+
+
+def leaderworkerset_replicas(raw: Json) -> dict[str, Replicas]:
+    """The subgroups of its subGroupPolicy. A leader beyond equal subgroups is in the first of them, or in none."""
+    template = map_field(raw["spec"], "leaderWorkerTemplate", "spec", limits.TASKS)
+    policy = map_field(template, "subGroupPolicy", "spec.leaderWorkerTemplate", limits.TASKS)
+    size = _count(policy, "subGroupSize", "spec.leaderWorkerTemplate.subGroupPolicy", 0)
+    if not size:
+        return {}
+    pods = _count(template, "size", "spec.leaderWorkerTemplate", 1)
+    return {"": Replicas(size, pods // size, "leaderworkerset.sigs.k8s.io/subgroup-index")}
 
 
 def mpijob(raw: Json) -> Roles:

@@ -14,6 +14,7 @@ from urllib.request import proxy_bypass
 import yaml
 
 from central.kube.transport import plain_kubeconfig
+from central.kube.transport.plain_kubeconfig import PlainConfiguration
 
 OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
@@ -78,6 +79,24 @@ def load_user_config(kubeconfig: str | None, context: str | None) -> tuple[Clien
     contexts, active = list_kube_config_contexts(path)
     chosen = next((one for one in contexts if one["name"] == context), active)
     return config, str(chosen["context"].get("namespace") or "default")
+
+
+def without_credentials(config: ClientConfig) -> dict[str, Any]:
+    """Where the API server is and how to know it, as JSON: what as_user takes."""
+    given = config.configuration
+    return {
+        "host": given.host,
+        "proxy": given.proxy or "",
+        "tls_server_name": given.tls_server_name or "",
+        "verify_ssl": bool(given.verify_ssl),
+        "ssl_ca_cert": given.ssl_ca_cert or "",
+        "ca_cert_data": given.ca_cert_data,
+    }
+
+
+def as_user(where: dict[str, Any], token: str) -> ClientConfig:
+    """The same API server for somebody else."""
+    return _client_config(PlainConfiguration(**where, token=token))
 
 
 def _existing(kubeconfig: str | None) -> str:

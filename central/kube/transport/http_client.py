@@ -19,7 +19,12 @@ from urllib.parse import urlsplit
 import orjson
 
 from central.kube.transport import deep_json
-from central.kube.transport.configuration import ClientConfig, KubeconfigError, load_config
+from central.kube.transport.configuration import (
+    ClientConfig,
+    KubeconfigError,
+    load_config,
+    without_credentials,
+)
 from central.kube.transport.connection import Connection, HttpResponse, InvalidResponse, is_stale
 
 __all__ = [
@@ -109,6 +114,10 @@ class Client:
         self._counts_lock = threading.Lock()
         self._credentials_lock = threading.Lock()
         self._credentials: tuple[float, bytes] = (0.0, b"")
+
+    def address(self) -> dict[str, Any]:
+        """Where the API server is, without credentials, as JSON: for configuration.as_user."""
+        return without_credentials(self._config)
 
     def request(
         self,

@@ -36,12 +36,13 @@ class Lease:
         *,
         pod: str = "",
         clock: Callable[[], float] = RUNTIME.monotonic,
+        wall: Callable[[], float] = RUNTIME.time,
     ) -> None:
         """lease_s: without a renewal for this long, other replicas may take the Lease. pod: earlier
         processes of this pod, whose names begin with it, have ended: their Lease is free at once."""
         self.other_holder = ""  # at the last acquire(); "" if it is ours
         self._client, self._holder = client, holder
-        self._lease_s, self._clock = lease_s, clock
+        self._lease_s, self._clock, self._wall = lease_s, clock, wall
         self._before_us = f"{pod}_" if pod else ""  # until we hold the Lease
         self._meta = {"name": NAME, "namespace": namespace}
         self._path = f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace)}/leases"
@@ -88,7 +89,11 @@ class Lease:
         self._until = float("-inf")
         raw = self._read(self._call("GET", f"{self._path}/{NAME}"))
         if raw["spec"].get("holderIdentity") == self._holder:
-            raw["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": _now()}
+            raw["spec"] |= {
+                "holderIdentity": "",
+                "leaseDurationSeconds": 1,
+                "renewTime": self._now(),
+            }
             self._call("PUT", f"{self._path}/{NAME}", raw)
 
     def _read(self, reply: Reply) -> Json:
@@ -116,7 +121,7 @@ class Lease:
         return self._clock() - self._seen_at > lasts_s
 
     def _object(self, meta: Json, before: Mapping[str, Any]) -> Json:
-        now = _now()
+        now = self._now()
         ours = before.get("holderIdentity") == self._holder
         spec = {
             "holderIdentity": self._holder,
@@ -135,6 +140,5 @@ class Lease:
             return reply
         raise reply.error()
 
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    def _now(self) -> str:
+        return datetime.fromtimestamp(self._wall(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,9 +1,12 @@
-"""What the program's parts need of the operating system: clocks, threads, and ways to wait.
+"""What the program's parts need of the operating system: clocks, chance, threads, and ways to wait.
 
-Every part that waits takes a Runtime, so that a test can run the whole program on virtual time, one thread
+Every part that waits takes a Runtime, and reads no other clock (tests/architecture), so that a test can run the whole program on virtual time, one thread
 at a time. RUNTIME is the operating system's.
+
+Design: docs/design/0153-one-runtime.md
 """
 
+import random
 import threading
 import time
 from collections.abc import Callable
@@ -42,6 +45,7 @@ class Runtime(Protocol):
     def monotonic(self) -> float: ...
     def time(self) -> float: ...
     def sleep(self, seconds: float) -> None: ...
+    def uniform(self, low: float, high: float) -> float: ...
     def flag(self) -> Flag: ...
     def mailbox(self) -> Mailbox: ...
     def thread(self, target: Callable[[], None], name: str) -> JoinableThread: ...
@@ -58,6 +62,9 @@ class OsRuntime:
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
+
+    def uniform(self, low: float, high: float) -> float:
+        return random.uniform(low, high)
 
     def flag(self) -> Flag:
         return threading.Event()

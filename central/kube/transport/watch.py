@@ -15,7 +15,6 @@ Design: docs/design/0048-watches.md
 """
 
 import logging
-import random
 from collections.abc import Callable, Sequence
 from urllib.parse import quote
 
@@ -36,9 +35,11 @@ SILENCE_S = WATCH_S + 30.0  # without an event, after which a watch counts as de
 BOOKMARKS_S, SILENCE_WITH_BOOKMARKS_S = 70.0, 90.0
 OUT_OF_SYNC_S = 60.0  # without a watch, after which the replica is not ready
 RECHECK_S = 30.0
+GANGS_RECHECK_S = 5.0  # of kinds whose objects make gangs: their pods wait a little longer for them
 LASTING_S = 10.0  # a watch that lasts this long has worked
-NOT_FOUND_MOST = 8  # within about 20 s
+NOT_FOUND_MOST, GANGS_NOT_FOUND_MOST = 8, 16  # within about 20 s
 BACKOFF_S = (0.2, 10.0)  # first, longest
+GANGS_BACKOFF_S = (0.2, GANGS_RECHECK_S / 2)  # until another version of such a kind is found
 
 
 class _Untrusted(Exception):
@@ -207,10 +208,13 @@ class _Reflector:
         if refused.status == 410:
             self._list_soon(str(refused))
         elif refused.status == 404 and (watched or self._may_come_back()):
-            self._pause(f"{self._client.server}: {refused.message}")
+            limits = GANGS_BACKOFF_S if self._kind.dispensable else BACKOFF_S
+            self._pause(f"{self._client.server}: {refused.message}", limits)
+            self._kind = self._kind.fallback or self._preferred  # which may have taken its place
         elif refused.status == 404 and self._kind.fallback is not None:
             self._kind = self._kind.fallback
-            log.info("%s: using %s", self._kind.full_name, self._kind.path)
+            if not self._missing:
+                log.info("%s: using %s", self._kind.full_name, self._kind.path)
         elif refused.status == 404 and self._kind.optional:
             self._absent()
         elif refused.status == 403 and self._may_be_forbidden() and not self._delivered:
@@ -242,26 +246,29 @@ class _Reflector:
         """Of a kind that was served: an API server that starts does not know its CRDs yet. The objects of a
         kind are believed to be gone after some refusals in a row only."""
         self._not_found += 1
-        return self.synced.is_set() and not self._missing and self._not_found < NOT_FOUND_MOST
+        most = GANGS_NOT_FOUND_MOST if self._kind.dispensable else NOT_FOUND_MOST
+        return self.synced.is_set() and not self._missing and self._not_found < most
 
     def _absent(self) -> None:
+        again_s = self._recheck_s
+        if self._kind.dispensable:
+            again_s = min(again_s, GANGS_RECHECK_S)
         if not self._missing:
-            log.info(
-                "%s: not installed; checking again every %gs", self._kind.full_name, self._recheck_s
-            )
+            log.info("%s: not installed; checking again every %gs", self._kind.full_name, again_s)
         self._missing = True
         self._replace({})
         self._set_in_sync(True)
         self.synced.set()
-        self._ending.wait(self._recheck_s)
+        self._ending.wait(again_s)
         self._kind = self._preferred
 
-    def _pause(self, why: str) -> None:
+    def _pause(self, why: str, limits: tuple[float, float] = BACKOFF_S) -> None:
+        """limits: the first pause and the longest, in s."""
         if self._ending.is_set():
             return
         self._set_in_sync(False, why)
-        first, longest = BACKOFF_S
-        pause = min(longest, first * 2**self._failures) * random.uniform(0.5, 1.0)
+        first, longest = limits
+        pause = min(longest, first * 2**self._failures) * self._runtime.uniform(0.5, 1.0)
         self._failures = min(self._failures + 1, 10)
         log.warning("%s: %s; retrying in %.1fs", self._kind.full_name, why, pause)
         self._ending.wait(pause)
@@ -337,7 +344,7 @@ class _Reflector:
         path = (
             f"{self._kind.path}?watch=1&allowWatchBookmarks=true"
             f"&resourceVersion={version}"
-            f"&timeoutSeconds={int(WATCH_S * random.uniform(0.8, 1.0))}"
+            f"&timeoutSeconds={int(WATCH_S * self._runtime.uniform(0.8, 1.0))}"
         )
         silence_s = SILENCE_WITH_BOOKMARKS_S if self._bookmarks_come else SILENCE_S
         with self._client.stream(path, silence_s, metadata_only=self._kind.metadata_only) as stream:

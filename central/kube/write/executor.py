@@ -6,7 +6,7 @@
 
     Bind                             -> BindDone or BindFailed
     Evict                            -> EvictDone
-    Create, Delete, SetStatus, Patch -> Answered
+    Create, Delete, SetStatus, Patch, SetSize -> Answered
     UpdateGangStatus, EmitWarning    -> no fact (status_writer.py)
 
 Every decision with a fact is a ticket, which is answered exactly once (tickets.py). The outcome of a request is
@@ -18,7 +18,6 @@ Design: docs/design/0047-one-answer.md
 """
 
 import logging
-import random
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
@@ -41,6 +40,7 @@ from central.model.decisions import (
     EmitWarning,
     Evict,
     Patch,
+    SetSize,
     SetStatus,
     UpdateGangStatus,
 )
@@ -110,7 +110,7 @@ class DecisionExecutor:
                     self._pod_pool.put(self._work_item(decision))
                     if not decision.trial:
                         self._status_writer.evicting(decision)
-                case Create() | Delete() | SetStatus() | Patch():
+                case Create() | Delete() | SetStatus() | Patch() | SetSize():
                     self._object_pool.put(self._work_item(decision))
                 case UpdateGangStatus():
                     self._status_writer.put(decision)
@@ -170,7 +170,9 @@ class DecisionExecutor:
 
     def _postpone(self, ticket: Ticket, error: Retry) -> None:
         first, longest = (BACKOFF_S[0], SETTLING_S) if ticket.settling else BACKOFF_S
-        delay_s = min(longest, first * 2 ** min(ticket.failures, 10)) * random.uniform(0.5, 1.0)
+        delay_s = min(longest, first * 2 ** min(ticket.failures, 10)) * self._runtime.uniform(
+            0.5, 1.0
+        )
         delay_s = max(delay_s, min(error.after_s, 5.0))
         ticket.failures += 1
         if ticket.settling:

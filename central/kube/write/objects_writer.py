@@ -7,12 +7,12 @@ from typing import Any
 
 from central.kube.resource_paths import BY_KIND
 from central.kube.transport.http_client import MERGE, Client, Reply
-from central.kube.write import coordinator_keys, ssh_keys
+from central.kube.write import coordinator_keys, size_writer, ssh_keys
 from central.kube.write.retrying import Retry, call, is_success, object_of, says_gone
-from central.model.decisions import Create, Delete, Patch, SetStatus
+from central.model.decisions import Create, Delete, Patch, SetSize, SetStatus
 from central.model.facts import Answered
 
-ObjectDecision = Create | Delete | SetStatus | Patch
+ObjectDecision = Create | Delete | SetStatus | Patch | SetSize
 
 JSON_PATCH = "application/json-patch+json"
 GONE = "the object is gone"
@@ -33,6 +33,8 @@ def execute(
             return _set_status(client, decision)
         case Patch():
             return _patch(client, decision)
+        case SetSize():
+            return size_writer.write(client, decision)
 
 
 def failed(decision: ObjectDecision, why: str, code: int = 0) -> Answered:

@@ -6,7 +6,16 @@ everything else in units.
 """
 
 from central.model.amounts import Amounts, Resources
-from central.model.facts.gang_facts import GangGone, GangSeen, Pairs, Roles, SubGroups
+from central.model.facts.elastic_facts import ElasticGone, ElasticSeen
+from central.model.facts.gang_facts import (
+    GangGone,
+    GangSeen,
+    LaterRole,
+    Pairs,
+    Roles,
+    SubGroupLayer,
+    SubGroups,
+)
 from central.model.facts.job_facts import (
     CommandGone,
     CommandSeen,
@@ -49,10 +58,12 @@ from central.model.facts.policy_facts import (
     BudgetSeen,
     NamespaceGone,
     NamespaceSeen,
+    PastUsageSeen,
     PriorityGone,
     PrioritySeen,
     QueueAccess,
     QueueGone,
+    QueuePast,
     QueueSeen,
 )
 from central.model.volumes import StorageFact
@@ -72,6 +83,9 @@ __all__ = [
     "CoordinatorSilent",
     "CronGone",
     "CronSeen",
+    "ElasticFact",
+    "ElasticGone",
+    "ElasticSeen",
     "EvictDone",
     "Fact",
     "FlowGone",
@@ -83,6 +97,7 @@ __all__ = [
     "HyperNodeSeen",
     "JobGone",
     "JobSeen",
+    "LaterRole",
     "Member",
     "MemoryExceeded",
     "NamespaceGone",
@@ -94,6 +109,7 @@ __all__ = [
     "OwnerGone",
     "OwnerSeen",
     "Pairs",
+    "PastUsageSeen",
     "PodGone",
     "PodSeen",
     "PodSpec",
@@ -101,12 +117,14 @@ __all__ = [
     "PrioritySeen",
     "QueueAccess",
     "QueueGone",
+    "QueuePast",
     "QueueSeen",
     "RdmaUsed",
     "ReadinessCheck",
     "Resources",
     "Roles",
     "Rule",
+    "SubGroupLayer",
     "SubGroups",
     "Taint",
     "TemplateGone",
@@ -127,9 +145,18 @@ BatchFact = (
 )
 
 CoordinatorFact = CoordinatorReported | CoordinatorSilent
+ElasticFact = ElasticSeen | ElasticGone
 
 # Facts that change the order of gangs and their quotas.
-Rule = QueueSeen | QueueGone | NamespaceSeen | NamespaceGone | PrioritySeen | PriorityGone
+Rule = (
+    QueueSeen
+    | QueueGone
+    | NamespaceSeen
+    | NamespaceGone
+    | PrioritySeen
+    | PriorityGone
+    | PastUsageSeen
+)
 
 Fact = (
     NodeSeen
@@ -156,6 +183,7 @@ Fact = (
     | EvictDone
     | BatchFact
     | CoordinatorFact
+    | ElasticFact
     | JobSeen
     | JobGone
     | Answered

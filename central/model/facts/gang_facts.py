@@ -7,6 +7,14 @@ from central.model.pod_rules import Expression
 
 
 @dataclass(frozen=True, slots=True)
+class SubGroupLayer:
+    """Subgroups of one policy with equal values of these labels share one domain."""
+
+    keys: tuple[str, ...]  # the first of the policy's keys; empty: all its subgroups
+    required: str  # the level: a label key, or "node"
+
+
+@dataclass(frozen=True, slots=True)
 class SubGroups:
     """A subgroup policy: members of a gang form groups, each with a topology constraint of its own."""
 
@@ -17,6 +25,7 @@ class SubGroups:
     keys: tuple[str, ...] = ()  # pods with equal values of these labels form a group
     required: str = ""  # as in GangSeen
     tier: int | None = None
+    layers: tuple[SubGroupLayer, ...] = ()  # around the groups, the widest first
 
 
 Pairs = tuple[tuple[str, str], ...]
@@ -29,6 +38,16 @@ class Roles:
 
     near: Pairs = ()
     apart: Pairs = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LaterRole:
+    """Pods that their controller creates when others of the gang run or have ended. From the first of them on, the gang
+    has their minimum as well, and needs no lost pods of the roles before them any more."""
+
+    role: str  # empty: all pods beyond the gang's own minimum, of a gang without roles
+    least: int  # pods that start together
+    after: tuple[str, ...] = ()  # roles right before it
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +78,7 @@ class GangSeen:
     preemptable: bool | None = None  # false: its pods are never evicted, unless they say otherwise
     evicted_whole: bool = False  # its surplus is evicted with the rest of it, never alone
     declared: bool = False  # by a controller's object: there is no PodGroup to write to
+    later: tuple[LaterRole, ...] = ()
     each_replica: bool = False  # declared, for the gangs name/0, name/1, ...: each replica is one
     native_version: str = ""  # of scheduling.k8s.io; "": a PodGroup of scheduling.volcano.sh
 

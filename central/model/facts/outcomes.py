@@ -27,7 +27,7 @@ class EvictDone:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The outcome of a Create, Delete, SetStatus or Patch."""
+    """The outcome of a Create, Delete, SetStatus, Patch or SetSize."""
 
     verb: str  # the decision's name
     kind: str

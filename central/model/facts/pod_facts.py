@@ -38,6 +38,7 @@ class PodSpec:
         tuple[str, int], ...
     ] = ()  # containers in order with their nvidia.com/gpu
     rdma_containers: tuple[tuple[str, int], ...] = ()  # the same with their lockstep.dev/rdma
+    rail_containers: tuple[tuple[str, str], ...] = ()  # containers with a rail that they request
     share_containers: tuple[tuple[str, int], ...] = ()  # the same with their lockstep.dev/gpu-share
     on_host: bool = False  # hostNetwork; set only for pods with RDMA NICs
     rdma_limits: tuple[tuple[str, int], ...] = ()  # hca_handle, hca_object; -1: max
@@ -71,9 +72,14 @@ class PodSpec:
         return PodSpec, _values(self)
 
     @property
+    def has_nics(self) -> bool:
+        """Whether it requests shares of RDMA NICs, by rail or not."""
+        return bool(self.rdma_containers or self.rail_containers)
+
+    @property
     def nics_in_pod_network(self) -> bool:
         """Whether it opens RDMA NICs from a network namespace of its own."""
-        return bool(self.rdma_containers) and not self.on_host
+        return self.has_nics and not self.on_host
 
     def request(self, resource: str) -> int:
         for name, amount in self.requests:
@@ -117,6 +123,7 @@ class PodSeen:
     owner: str = ""  # uid of its controller, if OwnerSeen may describe its gang
     owner_name: str = ""  # replicaset/web-7d9
     service_account: str = ""  # its name
+    user: str = ""  # who created it, as the admission policy says
     movable: bool = False  # may be evicted to make others fit if it fits elsewhere
     preemptable: bool | None = None  # false: never evicted; None: as its PodGroup says
     cooldown_s: float = 0.0  # run time before its gang may be evicted

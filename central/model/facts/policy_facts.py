@@ -53,12 +53,30 @@ class QueueSeen:
     namespace_gangs: int | None = None  # the same of one namespace
     reserves: bool = True  # its first gang that does not fit may get a reservation
     namespace_amounts: Amounts = ()  # the most that the gangs of one namespace may use
+    user_gangs: int | None = None  # as namespace_gangs, of one user
+    user_amounts: Amounts = ()  # as namespace_amounts, of one user
     min_runtime_s: float | None = None  # run time before a gang may be evicted; None: as above it
 
 
 @dataclass(frozen=True, slots=True)
 class QueueGone:
     name: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePast:
+    """Of one queue: its mean use above what it deserves, by resource, in the units of Sums."""
+
+    name: str
+    means: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PastUsageSeen:
+    """What queues had used when a leader before wrote it down. at: Unix time of that."""
+
+    at: float
+    queues: tuple[QueuePast, ...]
 
 
 @dataclass(frozen=True, slots=True)

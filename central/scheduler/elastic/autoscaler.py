@@ -13,8 +13,18 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
-from central.scheduler.elastic import leavers, needs, pools
-from central.scheduler.elastic.elastic_gang import LEAVE_FOR_NEEDS_S, ElasticGang, Resize, with_more
+from central.scheduler.elastic import gathering, leavers, needs, pools
+from central.scheduler.elastic.elastic_gang import (
+    LEAVE_FOR_NEEDS_S,
+    NEED,
+    NO_SEAT,
+    PLACE,
+    ROOM,
+    SHARE,
+    ElasticGang,
+    Resize,
+    with_more,
+)
 from central.scheduler.elastic.leavers import Seat
 from central.scheduler.elastic.needs import Need
 from central.scheduler.elastic.resize_history import ResizeHistory
@@ -27,11 +37,18 @@ from central.scheduler.state.gangs import Gang, GangKey
 CHURN = 0.05  # share of its running time that resizes for gain may cost a gang
 SETTLE_S = 10.0  # how long a seat must have been free before it is given away while others wait
 WORK = 2  # of a Harm
+DIRECTIONS = {ROOM: "grow", PLACE: "move"}  # of changes by cause; by all others Jobs shrink
 PATIENCE_S = 30.0  # how long a member waits for a seat, and growth for a need
 
 
 class Autoscaler:
-    def __init__(self) -> None:
+    """latest: queue, cause and direction ("grow", "shrink", "move") of each change in the last decision that had any.
+    It is a new object each time."""
+
+    def __init__(self, headroom: float = 0.0) -> None:
+        """headroom: share of each pool's capacity that surplus leaves free."""
+        self.headroom = headroom
+        self.latest: Sequence[tuple[str, str, str]] = ()
         self.histories: dict[GangKey, ResizeHistory] = {}
         self.needs: dict[GangKey, float] = {}  # gangs whose room is being made, since when
         self.due_at: float | None = None
@@ -40,6 +57,7 @@ class Autoscaler:
         self._in_vain: dict[GangKey, int] = {}  # capacity epoch in which surplus did not suffice
         self._pending_since: dict[GangKey, float] = {}
         self._free_since: float | None = None
+        self._gathering: GangKey | None = None  # for which others have just left a node
         self._changed_at = -inf  # the last change of any size
         self._stamp: object = None
 
@@ -84,12 +102,16 @@ class Autoscaler:
 
     def _carry_out(self, context: PreemptionContext, found: Iterable[Resize], now: float) -> None:
         """Those who leave count as leaving from now on, and what they free is kept for the needs."""
+        latest = []
         for resize in found:
             self._changed_at = now
             start_leaving(resize.leaving)
             gang = context.state.gangs[resize.key]
+            latest.append((gang.queue, resize.cause, DIRECTIONS.get(resize.cause, "shrink")))
             gang.invalidate_counts()
             context.state.pending.changed(gang)
+        if latest:
+            self.latest = latest
         for need, plan in self._reserving:
             place = ReservedPlace.on(
                 context.state.snapshot, plan.rows, plan.need, plan.masks, plan.volumes
@@ -121,7 +143,9 @@ class Autoscaler:
         pending = context.state.pending
         sizes = tuple((gang.key, gang.members, len(gang.placed), gang.settled) for gang in gangs)
         waiting = tuple(pending.waiting)
-        return (pending.epoch, sizes, tuple(need.gang.key for need in wanting), waiting)
+        # Pods that start take of the headroom, and change nothing else that counts here.
+        free = context.state.snapshot.columns.free.sum(axis=0).tobytes() if self.headroom else b""
+        return (pending.epoch, sizes, tuple(need.gang.key for need in wanting), waiting, free)
 
     def due(self) -> list[float]:
         """When the next decision is due without a change."""
@@ -153,11 +177,43 @@ class Autoscaler:
             self.needs.pop(gang.key, None)
             self._due(now)
         self._reserving = plan.plans
-        for index, pods in sorted(plan.leaving.items()):
+        goals = self._goals_with(context, gangs, wanting, plan)
+        alike = all(need.is_single for need in wanting)
+        for index, chosen in sorted(plan.leaving.items()):
             donor = donors[index]
-            going = self._whole_steps(context, donor, pods, now)
-            shrunk = self._shrunk(donor, going, f"room for {plan.for_whom[index]}")
+            pods = donor.with_higher(chosen)
+            goal = goals.get(donor.key, len(donor.placed) - len(pods))
+            leaving = _down_to(context, donor, pods, goal, now, alike=alike)
+            going = self._whole_steps(context, donor, leaving, now)
+            shrunk = self._shrunk(donor, going, f"room for {plan.for_whom[index]}", NEED)
             yield replace(shrunk, leave_s=LEAVE_FOR_NEEDS_S)
+
+    def _goals_with(
+        self,
+        context: PreemptionContext,
+        gangs: Sequence[ElasticGang],
+        wanting: Sequence[Need],
+        plan: needs.NeedsPlan,
+    ) -> Mapping[GangKey, int]:
+        """Shares beside elastic gangs that start now. Who shrinks for their least sizes anyway shrinks to its share at
+        once, which costs it nothing more; what this frees is theirs."""
+        unserved = {gang.key for gang in plan.unserved}
+        served = {need.gang.key: need for need in wanting if need.gang.key not in unserved}
+        coming = [gang for gang in gangs if gang.key in served and not gang.started]
+        goals: dict[GangKey, int] = {}
+        for spec in {served[gang.key].request.groups[0][0] for gang in coming}:
+            newcomers = [
+                gang
+                for gang in coming
+                if [each for each, _ in served[gang.key].request.groups] == [spec]
+                and not gang.gang.required
+            ]
+            if newcomers:
+                pool = pools.pool_with(context, gangs, newcomers, spec)
+                pools.count_seats(context, pool, self.headroom)
+                sizes = pools.targets(context, pool)
+                goals |= {gang.key: size for gang, size in zip(pool.gangs, sizes, strict=True)}
+        return goals
 
     def _whole_steps(
         self, context: PreemptionContext, donor: ElasticGang, pods: Sequence[Pod], now: float
@@ -166,14 +222,14 @@ class Autoscaler:
         going = {id(pod) for pod in pods}
         left = [pod for pod in donor.placed.values() if id(pod) not in going]
         more = len(left) - donor.allowed(len(left))
-        return [*pods, *_who_leaves(context, left, more, now)]
+        return [*pods, *_who_leaves(context, donor, left, more, now)]
 
     @staticmethod
-    def _shrunk(donor: ElasticGang, going: Sequence[Pod], why: str) -> Resize:
+    def _shrunk(donor: ElasticGang, going: Sequence[Pod], why: str, cause: str) -> Resize:
         """Without these members, and without those that have no seat."""
-        gone = {pod.seen.part.index for pod in going if pod.seen.part is not None}
+        gone = {donor.number(pod) for pod in going}
         kept = sorted(donor.placed.keys() - gone)
-        return Resize(donor.key, tuple(kept), why, tuple(going))
+        return Resize(donor.key, tuple(kept), why, cause, tuple(going))
 
     def _needs_wait(self, now: float) -> bool:
         waiting = [since for since in self.needs.values() if now - since < PATIENCE_S]
@@ -197,7 +253,7 @@ class Autoscaler:
             kept = sorted(gang.placed)[: gang.allowed(len(gang.placed))]
             del self._pending_since[gang.key]
             if len(kept) == len(gang.placed):
-                yield Resize(gang.key, tuple(kept), "no seat for more members")
+                yield Resize(gang.key, tuple(kept), "no seat for more members", NO_SEAT)
 
     # --- gain ------------------------------------------------------------------------
 
@@ -207,10 +263,9 @@ class Autoscaler:
         started = [gang for gang in gangs if gang.started]
         if not all(gang.settled and not gang.pending for gang in started):
             return []  # a change is under way; its end is a new decision
-        line = sorted(started, key=lambda gang: gang.gang.attempt.rank)
         found: list[Resize] = []
         free = 0
-        candidates = list(pools.pools_of(context, line))
+        candidates = list(pools.pools_of(context, started))
         if len(candidates) > 1:
             candidates.sort(key=lambda pool: min(map(ElasticGang.present_fulfilment, pool.gangs)))
         for pool in candidates:
@@ -226,20 +281,58 @@ class Autoscaler:
     def _divide(self, context: PreemptionContext, pool: pools.Pool, now: float) -> list[Resize]:
         """Moves the gangs that are ready towards the sizes that are best for all of them. So a gang that waits
         for its hold finds its share when it is ready, and nobody changes twice."""
-        pool.gangs = [gang for gang in pool.gangs if not gang.ending]
-        if not pool.gangs:
+        goals = pools.share(context, pool, self.headroom)
+        if not goals:
             return []
-        pools.count_seats(context, pool)
-        goals = dict(zip(pool.gangs, pools.targets(context, pool), strict=True))
+        if gathered := self._gathered(context, pool, now):
+            return gathered
         away = [gang for gang in pool.gangs if goals[gang] != len(gang.placed)]
         ready = self._ready(away, now)
+        goals |= {gang: pools.faster(context, pool, gang, goals[gang]) for gang in ready}
         sizes = _within_seats(goals, ready, pool.free, more_follows=len(ready) < len(away))
         changed = [gang for gang in ready if sizes[gang] != len(gang.placed)]
-        if not any(sizes[gang] > len(gang.placed) for gang in changed):
+        restores = pool.free < 0 and bool(changed)  # the headroom, which services have used
+        if not restores and not any(sizes[gang] > len(gang.placed) for gang in changed):
             return []
-        if not self._settled(context, pool, now) or not self._worth_it(changed, sizes, now):
+        if not self._settled(context, pool, now):
+            return []
+        if not restores and not self._worth_it(changed, sizes, now):
             return []
         return [self._resized(context, gang, sizes[gang], now) for gang in changed]
+
+    def _gathered(self, context: PreemptionContext, pool: pools.Pool, now: float) -> list[Resize]:
+        """The changes that bring a gang onto one node, or those that make room for it there. A gang for which room was
+        made goes first, before anybody grows."""
+        known = gathering.candidates(context, pool)
+        if not known or not self._settled(context, pool, now):
+            return []  # who leaves a node has not left yet
+        follows = [gang for gang in known if gang.key == self._gathering]
+
+        def may_give(gang: ElasticGang) -> bool:
+            history = self.histories[gang.key]
+            at = history.may_give_at(gang, CHURN)
+            if not history.starting(now) and at > now:
+                self._due(at)
+                return False
+            return True
+
+        found = gathering.best(context, pool, follows or self._ready(known, now), may_give)
+        if follows and (found is None or not found.is_ready):
+            self._gathering = found = None  # somebody else was quicker
+        if found is None:
+            return []
+        gang = found.gang
+        if not follows:
+            self.histories[gang.key].record(gang, now)
+        self._gathering = None if found.is_ready else gang.key
+        if not found.is_ready:
+            for giver in found.leaving:
+                self.histories[giver.key].record_gift(giver, now)
+            why = f"room for {gang.gang.name} on one node"
+            return [self._shrunk(giver, pods, why, NEED) for giver, pods in found.leaving.items()]
+        moved = self._shrunk(gang, found.leaving[gang], "faster on one node", PLACE)
+        members = with_more(moved.members, gang.used, len(moved.leaving), gang.task.most)
+        return [replace(moved, members=tuple(sorted(members)))]
 
     def _ready(self, gangs: Iterable[ElasticGang], now: float) -> list[ElasticGang]:
         """Those whose history allows a change now."""
@@ -290,10 +383,10 @@ class Autoscaler:
         self.histories[gang.key].record(gang, now)
         size, most = len(gang.placed), gang.task.most
         if goal < size:
-            going = _who_leaves(context, list(gang.placed.values()), size - goal, now)
-            return self._shrunk(gang, going, "its share is smaller")
+            going = _who_leaves(context, gang, list(gang.placed.values()), size - goal, now)
+            return self._shrunk(gang, going, "its share is smaller", SHARE)
         members = with_more(gang.members, gang.used, goal - size, most)
-        return Resize(gang.key, tuple(sorted(members)), "there is room for more")
+        return Resize(gang.key, tuple(sorted(members)), "there is room for more", ROOM)
 
 
 def _within_seats(
@@ -324,11 +417,35 @@ def _within_seats(
     return sizes
 
 
-def _who_leaves(
-    context: PreemptionContext, pods: Sequence[Pod], count: int, now: float
+def _down_to(
+    context: PreemptionContext,
+    donor: ElasticGang,
+    pods: Sequence[Pod],
+    goal: int,
+    now: float,
+    *,
+    alike: bool,
 ) -> list[Pod]:
+    """These members, and as many more as leave it with its goal. alike: any other members would do as well; then they
+    leave whose seats are close to each other."""
+    count = len(donor.placed) - goal
+    if count <= len(pods):
+        return list(pods)
+    if alike:
+        return _who_leaves(context, donor, list(donor.placed.values()), count, now)
+    going = {id(pod) for pod in pods}
+    left = [pod for pod in donor.placed.values() if id(pod) not in going]
+    return [*pods, *_who_leaves(context, donor, left, count - len(pods), now)]
+
+
+def _who_leaves(
+    context: PreemptionContext, gang: ElasticGang, pods: Sequence[Pod], count: int, now: float
+) -> list[Pod]:
+    """That many of these members."""
     columns, scale = context.state.snapshot.columns, HarmScale([0], now)
-    by_number = {pod.seen.part.index: pod for pod in pods if pod.seen.part is not None}
+    by_number = {number: pod for pod in pods if (number := gang.number(pod)) is not None}
+    if gang.highest_first:
+        return [by_number[number] for number in sorted(by_number, reverse=True)[: max(0, count)]]
     seats = [
         Seat(
             number,

@@ -1,6 +1,7 @@
 """An elastic gang as the autoscaler sees it: its members, and which of their pods hold seats."""
 
-from collections.abc import Collection, Iterable
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -11,6 +12,8 @@ from central.scheduler.state.gangs import Gang, GangKey
 
 COST_S = 30.0  # of a change of size, where the Job does not say
 LEAVE_S = 30.0  # how long its coordinator may take to let members go
+# Causes of a change of size. The names are label values of metrics.
+NEED, SHARE, ROOM, NO_SEAT, PLACE = "need", "share", "room", "no-seat", "place"
 LEAVE_FOR_NEEDS_S = 5.0  # the same if others wait for their seats
 
 
@@ -20,16 +23,20 @@ class ElasticGang:
     task: ElasticTask
     members: frozenset[int]  # as decided, whether or not their pods exist
     settled: bool = True  # no decision about its members is on its way
+    why: str = ""  # its members changed last
     placed: dict[int, Pod] = field(default_factory=dict)  # members with a node that stay there
     pending: frozenset[int] = frozenset()  # members without a node
     used: frozenset[int] = frozenset()  # numbers whose pods exist, those that are leaving included
-    ending: bool = False  # a member has succeeded: the work comes to its end
+    ending: bool = False  # a member has succeeded, or one below others has no seat: no more come
+    # The numbers of its pods by uid, where another controller creates them; empty: the pods say theirs.
+    numbers: Mapping[str, int] = field(default_factory=dict)
+    highest_first: bool = False  # that controller deletes the highest numbers
 
     @classmethod
     def of(
-        cls, gang: Gang, task: ElasticTask, members: Iterable[int], *, settled: bool
+        cls, gang: Gang, task: ElasticTask, members: Iterable[int], *, settled: bool, why: str = ""
     ) -> "ElasticGang":
-        found = cls(gang, task, frozenset(members), settled)
+        found = cls(gang, task, frozenset(members), settled, why)
         used = set()
         for pod in gang.members.values():
             part = pod.seen.part
@@ -42,6 +49,31 @@ class ElasticGang:
         found.used = frozenset(used)
         found.pending = found.members - found.placed.keys()
         return found
+
+    def number(self, pod: Pod) -> int | None:
+        """None: it is a pod of another task."""
+        if self.numbers:
+            return self.numbers.get(pod.seen.uid)
+        part = pod.seen.part
+        return None if part is None or part.task != self.task.task else part.index
+
+    @property
+    def moves(self) -> bool:
+        """Whether its members can be replaced one by one."""
+        return not self.numbers
+
+    def may_leave(self) -> Sequence[Pod]:
+        """Of its members with a seat, those one or more of which may leave."""
+        if not self.highest_first:
+            return tuple(self.placed.values())
+        return [self.placed[number] for number in sorted(self.placed, reverse=True)[: self.spare]]
+
+    def with_higher(self, pods: Sequence[Pod]) -> list[Pod]:
+        """These members, and those that leave with them because their numbers are higher."""
+        if not self.highest_first or not pods:
+            return list(pods)
+        lowest = min(number for pod in pods if (number := self.number(pod)) is not None)
+        return [pod for number, pod in self.placed.items() if number >= lowest]
 
     @property
     def key(self) -> GangKey:
@@ -76,6 +108,17 @@ class ElasticGang:
         above = min(max(size, task.least), task.most) - task.least
         return task.least + above // task.step * task.step
 
+    def useful(self, size: int) -> int:
+        """The largest allowed size that is no larger, and faster than all below."""
+        useful = self.task.useful
+        if not useful:
+            return self.allowed(size)
+        return useful[max(bisect_right(useful, size) - 1, 0)]
+
+    @property
+    def most_useful(self) -> int:
+        return self.task.useful[-1] if self.task.useful else self.task.most
+
     def present_fulfilment(self) -> Fraction:
         return self.fulfilment(len(self.placed))
 
@@ -91,6 +134,7 @@ class Resize:
     key: GangKey
     members: tuple[int, ...]
     why: str
+    cause: str  # NEED, SHARE, ROOM, NO_SEAT or PLACE
     leaving: tuple[Pod, ...] = ()
     leave_s: float = LEAVE_S
 

@@ -130,8 +130,8 @@ def _plan_by_search(
         gang = context.state.gang_of(pod)
         assert gang is not None
         taken[givers[id(gang)]] += 1
-        part = pod.seen.part
-        if part is None or part.index not in donors[givers[id(gang)]].placed:
+        donor = donors[givers[id(gang)]]
+        if donor.number(pod) not in donor.placed or pod not in donor.may_leave():
             found.unserved.append(need.gang)  # a pod of a task that is not elastic
             return
     used = {index: len(found.leaving.get(index, ())) for index in taken}
@@ -275,7 +275,7 @@ class _Counts:
         candidates = [
             (index, pod)
             for index in spare
-            for pod in self.donors[index].placed.values()
+            for pod in self.donors[index].may_leave()
             if id(pod) not in going
         ]
         removal = _Removal(snapshot, view, self.donors, spare, candidates)
@@ -395,8 +395,7 @@ class _Removal:
 
     def _order(self, member: Member) -> tuple[float, int]:
         index, pod = member
-        part = pod.seen.part
-        return (-self._level(index), -(part.index if part is not None else 0))
+        return (-self._level(index), -(self._donors[index].number(pod) or 0))
 
     def _level(self, index: int) -> float:
         task = self._donors[index].task

@@ -1,6 +1,6 @@
 """Target sizes of the gangs that share a pool: gangs of one kind of pod, which may use the same nodes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
 from itertools import groupby
@@ -8,8 +8,8 @@ from itertools import groupby
 import numpy as np
 
 from central.model.facts import PodSpec
-from central.model.jobspec import FILL
-from central.scheduler.elastic import seat_counts, sizes
+from central.model.jobspec import FILL, GOODPUT
+from central.scheduler.elastic import goodput, headroom, seat_counts, sizes
 from central.scheduler.elastic.elastic_gang import ElasticGang
 from central.scheduler.elastic.sizes import SizeRange
 from central.scheduler.inventory.pods import Pod
@@ -18,6 +18,8 @@ from central.scheduler.queues import quota
 from central.scheduler.reservation.release_forecast import ReleasablePods
 from central.scheduler.reservation.withholding import WithheldCapacity
 from central.scheduler.snapshot import island_masks
+
+Divide = Callable[[Sequence[SizeRange], int], list[int]]
 
 
 @dataclass(slots=True)
@@ -32,9 +34,10 @@ class Pool:
 
 
 def pools_of(context: PreemptionContext, gangs: Sequence[ElasticGang]) -> Iterator[Pool]:
-    """gangs: that have started, in line order."""
+    """Of those that have started."""
+    line = sorted((gang for gang in gangs if gang.started), key=lambda gang: gang.gang.attempt.rank)
     found: dict[object, Pool] = {}
-    for gang in gangs:
+    for gang in line:
         spec = gang.spec
         if spec is None:
             continue
@@ -42,6 +45,34 @@ def pools_of(context: PreemptionContext, gangs: Sequence[ElasticGang]) -> Iterat
         pool = found.setdefault((spec, rows), Pool(spec, [], rows))
         pool.gangs.append(gang)
     yield from found.values()
+
+
+def share(context: PreemptionContext, pool: Pool, headroom: float) -> dict[ElasticGang, int]:
+    """Counts the pool's seats, and returns the size that each of its gangs should have. One whose work comes to its end
+    leaves the pool."""
+    pool.gangs = [gang for gang in pool.gangs if not gang.ending]
+    if not pool.gangs:
+        return {}
+    count_seats(context, pool, headroom)
+    return dict(zip(pool.gangs, targets(context, pool), strict=True))
+
+
+def pool_with(
+    context: PreemptionContext,
+    gangs: Sequence[ElasticGang],
+    newcomers: Sequence[ElasticGang],
+    spec: PodSpec,
+) -> Pool:
+    """Of the gangs of this kind of pod that may be anywhere, in line order, and of newcomers of that sort, which are about
+    to start."""
+    started = [
+        gang
+        for gang in gangs
+        if gang.started and gang.spec == spec and not gang.gang.required and not gang.ending
+    ]
+    members = [*started, *newcomers]
+    members.sort(key=lambda gang: gang.gang.attempt.rank)
+    return Pool(spec, members)
 
 
 def _rows(context: PreemptionContext, gang: ElasticGang) -> frozenset[int] | None:
@@ -59,8 +90,11 @@ def _rows(context: PreemptionContext, gang: ElasticGang) -> frozenset[int] | Non
     return None
 
 
-def count_seats(context: PreemptionContext, pool: Pool) -> None:
-    """With all members of the gangs released: what fits then, without what is reserved for others."""
+def count_seats(context: PreemptionContext, pool: Pool, share_free: float) -> None:
+    """With all members of the gangs released: what fits then, without what is reserved for others and the headroom.
+
+    share_free: of the pool's capacity, that surplus leaves free. If less is free, pool.free is below 0.
+    """
     snapshot = context.state.snapshot
     withheld = WithheldCapacity(snapshot)
     held = [
@@ -81,7 +115,32 @@ def count_seats(context: PreemptionContext, pool: Pool) -> None:
     finally:
         withheld.set([])
         snapshot.freed = freed
+    if share_free:
+        view = snapshot.view(pool.spec).refresh()
+        spare = headroom.spare_seats(context, view, pool.rows, share_free)
+        pool.free = min(pool.free, spare)
+        room = min(room, spare + sum(len(gang.placed) for gang in pool.gangs))
     pool.seats = room - sum(gang.task.least for gang in pool.gangs)
+
+
+def faster(context: PreemptionContext, pool: Pool, gang: ElasticGang, goal: int) -> int:
+    """The largest size up to the goal with which the gang is faster than now, on the nodes where its members would be:
+    its own first, then those with the most free seats. Its present size if there is none."""
+    present, speeds = len(gang.placed), gang.task.speeds
+    if speeds is None or goal <= present:
+        return goal
+    columns = context.state.snapshot.columns
+    own = {columns.row[pod.node] for pod in gang.placed.values()}
+    by_row = context.state.snapshot.view(pool.spec).refresh().by_row
+    inside = int(by_row[sorted(own)].sum())
+    others = np.delete(by_row, sorted(own))
+    reach = np.cumsum(np.sort(others)[::-1])
+    useful = np.array(gang.task.useful, dtype=np.int64)
+    sizes = useful[(useful > present) & (useful <= goal)]
+    beyond = sizes - present - inside
+    more = np.where(beyond > 0, np.searchsorted(reach, beyond) + 1, 0)
+    better = sizes[speeds.at_each(sizes, len(own) + more) > speeds.at(present, len(own))]
+    return int(better[-1]) if len(better) else present
 
 
 def _members(pool: Pool) -> Iterator[Pod]:
@@ -115,17 +174,47 @@ def _by_priority(gangs: Sequence[ElasticGang], seats: int) -> list[int]:
     order = sorted(gangs, key=lambda gang: -gang.gang.priority)
     for _, group in groupby(order, key=lambda gang: gang.gang.priority):
         equals = list(group)
-        ranges = [_range(gang) for gang in equals]
-        by_line = all(gang.task.objective == FILL for gang in equals)
-        given = (sizes.fill if by_line else sizes.even)(ranges, max(0, seats))
+        given = _by_objective(equals, max(0, seats))
         seats -= sum(size - gang.task.least for size, gang in zip(given, equals, strict=True))
         found |= {id(gang): size for gang, size in zip(equals, given, strict=True)}
     return [found[id(gang)] for gang in gangs]
 
 
+def _by_objective(gangs: Sequence[ElasticGang], seats: int) -> list[int]:
+    """That of all of them; gangs of unlike objectives share evenly."""
+    objectives = {gang.task.objective for gang in gangs}
+    if objectives == {FILL}:
+        return _useful_sizes(gangs, seats, sizes.fill)
+    even = _useful_sizes(gangs, seats, sizes.even)
+    if objectives != {GOODPUT}:
+        return even
+    curves = [goodput.curve(gang.task) for gang in gangs]
+    return goodput.goodput(curves, even, [len(gang.placed) for gang in gangs], seats)
+
+
+def _useful_sizes(gangs: Sequence[ElasticGang], seats: int, divide: Divide) -> list[int]:
+    """A gang that would be as fast with fewer members keeps these, and the others share the rest."""
+    ranges = [_range(gang) for gang in gangs]
+    left = seats
+    for _ in gangs:
+        given = divide(ranges, left)
+        lowered = [
+            index
+            for index, (gang, size) in enumerate(zip(gangs, given, strict=True))
+            if gang.useful(size) < size
+        ]
+        if not lowered:
+            break
+        for index in lowered:
+            size = gangs[index].useful(given[index])
+            left -= size - ranges[index].least
+            ranges[index] = SizeRange(size, size, 1, ranges[index].now)
+    return given
+
+
 def _range(gang: ElasticGang) -> SizeRange:
     task = gang.task
-    return SizeRange(task.least, task.most, task.step, len(gang.placed))
+    return SizeRange(task.least, gang.most_useful, task.step, len(gang.placed))
 
 
 def _seats_by_queue(context: PreemptionContext, pool: Pool) -> dict[Queue, int]:
@@ -137,7 +226,7 @@ def _seats_by_queue(context: PreemptionContext, pool: Pool) -> dict[Queue, int]:
     held: dict[Queue, int] = {}
     for gang in pool.gangs:
         name = gang.gang.queue
-        wanted[name] = wanted.get(name, 0) + gang.task.most - gang.task.least
+        wanted[name] = wanted.get(name, 0) + gang.most_useful - gang.task.least
         held[name] = held.get(name, 0) + gang.spare
     seats = dict.fromkeys(wanted, 0)
     heap = []
@@ -166,6 +255,12 @@ def _seats_by_queue(context: PreemptionContext, pool: Pool) -> dict[Queue, int]:
         left -= 1
         heapreplace(heap, (level + step, name, step))
     return seats
+
+
+def at_capability(context: PreemptionContext, spec: PodSpec, queue: Queue) -> bool:
+    """Whether a capability of the queue, or of one above it, allows no further member."""
+    request = context.queues.currency.counted(dict(spec.requests))
+    return _within_capability(context, queue, request, 0) <= 0
 
 
 def _within_capability(

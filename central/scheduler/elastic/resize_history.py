@@ -27,6 +27,16 @@ class ResizeHistory:
     def starting(self, now: float) -> bool:
         return now - self.started <= START_S
 
+    def may_give_at(self, gang: ElasticGang, churn: float) -> float:
+        """When it may shrink so that another gang comes onto one node: it can pay for that, and for growing again at once."""
+        paid = self.started + (self.cost_s + 2 * gang.cost_s) / churn if churn else inf
+        return max(self.last + gang.hold_s, paid)
+
+    def record_gift(self, gang: ElasticGang, now: float) -> None:
+        """It may grow again before its hold is over."""
+        if not self.starting(now):
+            self.cost_s += gang.cost_s
+
     def record(self, gang: ElasticGang, now: float) -> None:
         if not self.starting(now):
             self.last = now

@@ -29,8 +29,10 @@ class FilterResults:
             self._kept[key] = FilterResultCache(spec)
         return self._kept[key]
 
-    def clear(self) -> None:
-        self._kept.clear()
+    def keep(self, most: int) -> None:
+        """Forgets all if there are more."""
+        if len(self._kept) > most:
+            self._kept.clear()
 
 
 class FilterResultCache:

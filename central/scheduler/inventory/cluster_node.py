@@ -85,7 +85,10 @@ class ClusterNode:
 
     def unhealthy_nics(self) -> dict[str, str]:
         """Reasons by name, for NICs that are offered or in use."""
-        return nics.unhealthy(self.report.topology, self.reported.held_nics) if self.report else {}
+        if self.report is None:
+            return {}
+        held = self.reported.held_nics, self.reported.held_rails
+        return nics.unhealthy(self.report.topology, *held)
 
     def free(self) -> int:
         """The mask of GPUs that are healthy and that no pod has."""
@@ -248,7 +251,7 @@ class ClusterNode:
         if self.report is None or self.reported.shape is None:
             return ()
         grants, planned = self._planned()
-        with_nics = [pod for pod in self.pods.values() if pod.spec.rdma_containers]
+        with_nics = [pod for pod in self.pods.values() if pod.spec.has_nics]
         if with_nics:
             chosen = self.planned_nics
             held = self.reported.held_nics

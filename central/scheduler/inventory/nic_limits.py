@@ -115,7 +115,7 @@ def capacities(nics: Mapping[int, NicCapacity], rows: Sequence[int], spec: PodSp
 def from_topology(topology: NodeTopology) -> NicCapacity | None:
     """The capacity without any pods; None if no NIC has a limit or the agent does not set limits."""
     limits = dict(topology.rdma_cgroup or ())
-    offered = [hca for hca in topology.hcas if hca.shares]
+    offered = [hca for hca in topology.hcas if hca.shares and not hca.rail]
     if not topology.rdma_settable or all(
         limits.get(hca.name, RdmaLimit()) == RdmaLimit() for hca in offered
     ):

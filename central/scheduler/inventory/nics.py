@@ -16,24 +16,27 @@ from protos.names import RDMA
 from protos.nearest import nearest
 from protos.topology import Grant, NodeTopology
 
+NONE: Nics = {}
 Assigned = dict[Container, tuple[str, ...]]
 
 
-def unhealthy(topology: NodeTopology, held: Nics) -> dict[str, str]:
+def unhealthy(topology: NodeTopology, *held: Nics) -> dict[str, str]:
     """Reasons by name, of NICs that are offered or that a container holds."""
     here = {hca.name: hca.why for hca in topology.hcas}
     offered = (hca.name for hca in topology.hcas if hca.shares)
-    mine = (name for names in held.values() for name in names)
+    mine = (name for each in held for names in each.values() for name in names)
     found = {name: here.get(name, "it is gone") for name in {*offered, *mine}}
     return {name: why for name, why in found.items() if why}
 
 
-def shares_of_pod(pod: Pod, known: Nics) -> Counter[str]:
-    """The shares that the pod has of each NIC, as far as known."""
+def shares_of_pod(pod: Pod, known: Nics, rails: Nics = NONE) -> Counter[str]:
+    """The shares that the pod has of each NIC, as far as known. rails: NICs that containers hold by rail."""
     name = (pod.seen.namespace, pod.seen.name)
     found: Counter[str] = Counter()
     for each, _ in pod.spec.rdma_containers:
         found.update(known.get((*name, each), ()))
+    for each in sorted({container for container, _ in pod.spec.rail_containers}):
+        found.update(rails.get((*name, each), ()))
     return found
 
 
@@ -42,7 +45,7 @@ def nearest_nics(
 ) -> dict[Container, tuple[str, ...]]:
     """The NICs nearest to the GPUs of each container without NICs, if only shares count. For containers
     without GPUs the agent chooses."""
-    left = {hca.name: hca.shares for hca in topology.hcas if not hca.why}
+    left = {hca.name: hca.shares for hca in topology.hcas if not hca.why and not hca.rail}
     for names in known.values():
         take_shares(left, names)
     found = {}
@@ -62,7 +65,7 @@ def take_shares(left: dict[str, int], names: Iterable[str]) -> None:
 
 def grants(pods: Iterable[Pod], known: Nics, planned: Nics) -> list[Grant]:
     """The planned NICs and limits of containers. Pods with limits are included while they live, because an
-    agent or a NIC may lose them."""
+    agent or a NIC may lose them. A rail needs no plan, because the resource says which NIC it is."""
     grants = []
     for pod in pods:
         limits = pod.spec.rdma_limits
@@ -71,6 +74,8 @@ def grants(pods: Iterable[Pod], known: Nics, planned: Nics) -> list[Grant]:
             names = known.get(key, planned.get(key, ()))
             if limits or (names and key not in known):
                 grants.append(Grant(*key, RDMA, tuple(sorted(names)), limits))
+        for name, rail in pod.spec.rail_containers if pod.alive and limits else ():
+            grants.append(Grant(pod.seen.namespace, pod.seen.name, name, rail, (), limits))
     return grants
 
 

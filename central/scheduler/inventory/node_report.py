@@ -7,10 +7,9 @@ from central.scheduler.inventory import gpu_shares, mig, nic_limits
 from central.scheduler.inventory.gpu_shares import NOTHING, GpuShares, Offered
 from central.scheduler.inventory.nic_limits import Container, NicCapacity
 from central.scheduler.inventory.pods import PodName
-from protos import slicing
+from protos import nic_ids, slicing
 from protos.gpu_sharing import hundredths
 from protos.names import CHASSIS, CLIQUE, GPU, GPU_SHARE, RDMA
-from protos.nearest import device_of
 from protos.topology import NodeTopology, Shape, mask_of
 
 
@@ -34,6 +33,9 @@ class Reported:
     shares: dict[PodName, GpuShares] = field(default_factory=dict)
     container_gpus: dict[Container, int] = field(default_factory=dict)  # masks, slices included
     held_nics: dict[Container, tuple[str, ...]] = field(default_factory=dict)  # one for each share
+    held_rails: dict[Container, tuple[str, ...]] = field(
+        default_factory=dict
+    )  # NICs that are held by rail
 
     @classmethod
     def of(cls, report: NodeReported) -> "Reported":
@@ -59,13 +61,17 @@ class Reported:
     def _read_grants(self, report: NodeReported) -> None:
         """Unknown device ids are ignored."""
         index = {gpu.uuid: gpu.index for gpu in report.topology.gpus}
+        nic = nic_ids.names(report.topology)
         with_slices = index | {part.uuid: gpu.index for gpu, part in slicing.of(report.topology)}
         for grant in report.grants:
             name = (grant.namespace, grant.pod)
             container = (*name, grant.container)
             gpus = [index[uuid] for uuid in grant.device_ids if uuid in index]
             if grant.resource == RDMA:
-                self.held_nics[container] = tuple(map(device_of, grant.device_ids))
+                self.held_nics[container] = tuple(map(nic, grant.device_ids))
+            elif nic_ids.is_rail(grant.resource):
+                before = self.held_rails.get(container, ())
+                self.held_rails[container] = (*before, *map(nic, grant.device_ids))
             elif grant.resource == GPU or slicing.is_slice(grant.resource):
                 known = (with_slices[uuid] for uuid in grant.device_ids if uuid in with_slices)
                 self.container_gpus[container] = mask_of(known)
@@ -85,8 +91,9 @@ class Reported:
         """The pod is gone; a later pod of this name has other devices."""
         self.gpus.pop(name, None)
         self.shares.pop(name, None)
-        for key in [key for key in self.held_nics if key[:2] == name]:
-            del self.held_nics[key]
+        for held in (self.held_nics, self.held_rails):
+            for key in [key for key in held if key[:2] == name]:
+                del held[key]
         self.slices = self.slices.without(name)
 
 

@@ -83,8 +83,19 @@ class EvictionBackoff(NamedTuple):
 NO_BACKOFF = EvictionBackoff()
 
 
+class Work(NamedTuple):
+    """since: scheduler time of the pod's binding or first sight as running; PodSeen.started takes precedence. saved_at:
+    when the newest checkpoint was complete, as the coordinator of its Job says."""
+
+    since: float | None = None
+    saved_at: float | None = None
+
+
+NO_WORK = Work()
+
+
 class Pod:
-    __slots__ = ("charged_spec", "evict_backoff", "gpus", "life", "node", "seen", "since", "spec")
+    __slots__ = ("charged_spec", "evict_backoff", "gpus", "life", "node", "seen", "spec", "work")
 
     def __init__(self, seen: PodSeen, spec: PodSpec) -> None:
         self.seen = seen
@@ -94,11 +105,22 @@ class Pod:
         self.gpus = 0  # mask: planned devices, or observed ones if life.observed
         self.charged_spec: PodSpec | None = None  # what the snapshot has charged for it
         self.evict_backoff = NO_BACKOFF
-        # Scheduler time of its binding or first sight as running; seen.started takes precedence.
-        self.since: float | None = None
+        self.work = NO_WORK
 
     def advance(self, event: str, why: str = "") -> None:
         self.life = transition(self.life, event, why)
+
+    @property
+    def since(self) -> float | None:
+        return self.work.since
+
+    @property
+    def checkpoint(self) -> float | None:
+        """Until when its work is saved: by its annotation, or by the coordinator of its Job."""
+        seen, said = self.seen.checkpoint, self.work.saved_at
+        if seen is None or said is None:
+            return said if seen is None else seen
+        return max(seen, said)
 
     @property
     def assumed(self) -> bool:
@@ -138,7 +160,7 @@ class Pod:
             return now
         if seen.runs_for_s is None:
             return inf
-        began = seen.started if seen.started is not None else self.since
+        began = seen.started if seen.started is not None else self.work.since
         end = (now if began is None else began) + seen.runs_for_s
         late_min = 1
         while end + 60 * late_min < now:
@@ -148,7 +170,7 @@ class Pod:
     def overrun(self, now: float) -> float:
         """How long it has run, as a multiple of its run time; 1 at least."""
         seen = self.seen
-        began = seen.started if seen.started is not None else self.since
+        began = seen.started if seen.started is not None else self.work.since
         if began is None or not seen.runs_for_s:
             return 1.0
         return max(1.0, (now - began) / seen.runs_for_s)

@@ -2,13 +2,15 @@
 together they take more than they need.
 
 At each level, the widest first, sets of domains are tried that are smaller than the set in use: those whose free
-amounts and capacities per class suffice in sum, the fewest domains first, then the tightest. The numbers of sets that
+amounts and capacities per class suffice in sum, the fewest domains first, then the tightest: first among those in the
+wider domains that are in use, then in others that are as few. The numbers of sets that
 are weighed and tried are limited.
 
 Design: docs/design/0013-unlike-pods.md
+Design: docs/design/0122-balanced.md
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 from math import comb
 
@@ -16,42 +18,86 @@ import numpy as np
 
 from central.model.arrays import Ints
 from central.scheduler.inventory.pods import PodCounts
-from central.scheduler.placement.assign import assign
-from central.scheduler.placement.packing import Packer
+from central.scheduler.placement.assign import assign, assign_work
+from central.scheduler.placement.packing import CLASSES, Packer
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 
 WEIGHED = 3_000  # sets of domains of one size
-TRIED = 8  # sets of each level: each costs a tentative placement
+TRIED = 64  # sets of each level: each costs a tentative placement
 STEPS = 100  # of the packing search in one set
+FIRST, FEWER_STEPS = 8, 10  # after the first sets, each has fewer steps
 DOMAINS = 24  # of a level, those with the most capacity
 
 
-def compact(draft: Draft, groups: PodCounts, level: str, rows: Ints, start: int) -> None:
-    """Takes what the draft has of these pods again, on fewer domains of each level below the gang's.
+def compact(
+    draft: Draft, groups: PodCounts, level: str, rows: Ints, start: int, *, balanced: bool = False
+) -> None:
+    """Takes what the draft has of these pods again, on fewer domains of each level below the gang's, and if balanced in
+    more even parts.
 
     The draft holds nothing else. rows: of the domain that the gang is in. start: the index of the widest level whose
-    domains should be few."""
-    of = draft.snapshot.columns.domains.of
+    domains should be few. Ends with what it has at the work limit, and leaves pods of very many classes as they are."""
+    if len(groups) > CLASSES:
+        return
+    of, whole = draft.snapshot.columns.domains.of, rows
     for index in range(start, len(of) + 1):
-        used = np.array(sorted({taken.row for taken in draft.assignments}), dtype=np.int64)
         domain = of[index] if index < len(of) else np.arange(of.shape[1])
-        many = len(set(domain[used].tolist()))
-        if many > 1:
-            _reduce(draft, groups, level, (rows, domain, many))
-            used = np.array([taken.row for taken in draft.assignments], dtype=np.int64)
-        rows = rows[np.isin(domain[rows], domain[used])]
+        _reduce(draft, groups, level, (rows, domain), ())
+        if index > start:  # other domains of the levels above, as few as now
+            _reduce(draft, groups, level, (whole, domain), list(of[start:index]))
+        used = _used(draft)
+        rows = whole[np.isin(domain[whole], domain[used])]
+    if balanced:
+        _balance(draft, groups, level, whole, start)
 
 
-def _reduce(draft: Draft, groups: PodCounts, level: str, at: tuple[Ints, Ints, int]) -> None:
-    """Takes the first set of fewer domains that holds all pods, if there is one."""
-    rows, domain, many = at
+def _balance(draft: Draft, groups: PodCounts, level: str, rows: Ints, start: int) -> None:
+    """Takes all again: the pods with the most GPUs together in equal parts, and the others in the same domains of the
+    start level. Not where they do not fit there, or where that takes more domains."""
+    of, before = draft.snapshot.columns.domains.of, list(draft.assignments)
+    domain = of[start] if start < len(of) else np.arange(of.shape[1])
+    many = len({int(domain[taken.row]) for taken in before})
+    main = max(groups, key=lambda group: (draft.snapshot.view(group[0]).gpus * group[1], group[1]))
+    others = tuple(group for group in groups if group != main)
+    draft.undo()
+    try:
+        with draft.all_or_nothing():
+            assign(draft, (main,), level, rows, counted_level=start, balanced=True)
+            used = domain[[taken.row for taken in draft.assignments]]
+            assign(draft, others, level, rows[np.isin(domain[rows], used)], balanced=True)
+    except DoesNotFit:
+        draft.retake(before)
+        return
+    if len(set(used.tolist())) > many:
+        draft.undo()
+        draft.retake(before)
+        return
+    order = {spec: index for index, (spec, _) in enumerate(groups)}
+    draft.assignments.sort(key=lambda taken: order[taken.spec])
+
+
+def _used(draft: Draft) -> Ints:
+    """The rows of what the draft has."""
+    return np.array(sorted({taken.row for taken in draft.assignments}), dtype=np.int64)
+
+
+def _reduce(
+    draft: Draft, groups: PodCounts, level: str, at: tuple[Ints, Ints], above: Sequence[Ints]
+) -> None:
+    """Takes the first set of fewer domains that holds all pods, if there is one. at: the rows that may be used, and
+    the domain of every row. above: by wider level the same; no more of these are used than now."""
+    (rows, domain), used = at, _used(draft)
+    many = _distinct(domain[used])
+    if many == 1:
+        return
+    most = [(of, _distinct(of[used])) for of in above]
     before = list(draft.assignments)
     draft.undo()
-    for tried, chosen in enumerate(_smaller_sets(draft, groups, rows, domain[rows], many)):
-        if tried == TRIED:
-            break
+    for tried, chosen in enumerate(_smaller_sets(draft, groups, rows, domain, (many, most))):
         inside = rows[np.isin(domain[rows], chosen)]
-        packer = Packer(groups, STEPS)
+        if tried == TRIED or draft.snapshot.meter.count(assign_work(inside, len(groups))):
+            break
+        packer = Packer(groups, STEPS if tried < FIRST else FEWER_STEPS)
         try:
             with draft.all_or_nothing():
                 assign(draft, groups, level, inside)
@@ -62,15 +108,31 @@ def _reduce(draft: Draft, groups: PodCounts, level: str, at: tuple[Ints, Ints, i
     draft.retake(before)
 
 
+def _distinct(domains: Ints) -> int:
+    return len(set(domains.tolist()))
+
+
 def _smaller_sets(
-    draft: Draft, groups: PodCounts, rows: Ints, domain: Ints, many: int
+    draft: Draft,
+    groups: PodCounts,
+    rows: Ints,
+    domain: Ints,
+    limits: tuple[int, Sequence[tuple[Ints, int]]],
 ) -> Iterator[Ints]:
-    """Sets of fewer than `many` domains that may hold the pods, by their sums."""
-    ids, sums, needed = _sums(draft, groups, rows, domain)
+    """Sets of fewer domains than the first limit that may hold the pods, by their sums. The other limits: of a wider
+    level."""
+    many, most = limits
+    ids, sums, needed = _sums(draft, groups, rows, domain[rows])
+    _, first = np.unique(domain[rows], return_index=True)
+    row_of = dict(zip(np.unique(domain[rows]).tolist(), rows[first].tolist(), strict=True))
+    outer = [(of[[row_of[each] for each in ids.tolist()]], limit) for of, limit in most]
     for size in range(1, many):
         if comb(len(ids), size) > WEIGHED:
             return
         sets = np.array(list(combinations(range(len(ids)), size)), dtype=np.int64)
+        for of, limit in outer:
+            inside = np.sort(of[sets], axis=1)
+            sets = sets[(np.diff(inside, axis=1) != 0).sum(axis=1) < limit]
         held = sums[sets].sum(axis=1)
         sets, held = sets[(held >= needed).all(axis=1)], held[(held >= needed).all(axis=1)]
         for place in np.argsort(held[:, : len(groups)].sum(axis=1), kind="stable"):

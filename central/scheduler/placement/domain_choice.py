@@ -19,6 +19,7 @@ import numpy as np
 from central.model.arrays import Ints
 from central.scheduler.inventory import gpu_shares
 from central.scheduler.inventory.pods import PodCounts
+from central.scheduler.placement.balanced import unevenness
 from central.scheduler.placement.fewest import fewest_children
 from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.snapshot import Snapshot
@@ -86,10 +87,11 @@ class DomainChoice:
         pods: PodCounts = (),
         counted_level: int = 0,
         spread: bool = False,
+        balanced: bool = False,
     ) -> None:
         self._snapshot, self._capacities, self._counts = snapshot, capacities, counts
         self._existing_rows, self._pods, self._counted_level = existing_rows, pods, counted_level
-        self._spread = spread
+        self._spread, self._balanced = spread, balanced
         # Equal pods are counted exactly, so the best domain takes them and no other is needed.
         self._limit = limit or (1 if len(capacities) == 1 else TRIED_DOMAINS)
         self._gpus = sum(
@@ -221,7 +223,10 @@ class DomainChoice:
         needed = _domains_needed(snapshot, capacities[main], counts[main], level, by=by)[found]
         dislike = self._dislike(level)
         if self._limit == 1:
-            found = self._fewest_at_all_levels(found[needed == needed.min()], level, by)
+            found = found[needed == needed.min()]
+            if self._balanced and needed.min() > 1:
+                found = self._evenest(found, level, by)
+            found = self._fewest_at_all_levels(found, level, by)
             if dislike is not None:
                 found = found[dislike[found] == dislike[found].min()]
             needed = np.zeros(len(found), dtype=np.int64)
@@ -231,6 +236,19 @@ class DomainChoice:
         names = snapshot.columns.domains.ranks(level)[found]
         ranked = np.lexsort((names, fullest, left, broken, less, needed))
         return [int(domain) for domain in found[ranked[: self._limit]]]
+
+    def _evenest(self, found: Ints, level: int, by: int) -> Ints:
+        """Those whose children of level `by` allow the most even parts."""
+        domains, capacity = self._snapshot.columns.domains, self._capacities[0]
+        uneven = []
+        for domain in found.tolist():
+            rows = np.flatnonzero(domains.of[level] == domain)
+            inner = domains.of[by, rows] if by < len(domains.levels) else rows
+            _, child = np.unique(inner, return_inverse=True)
+            held = sum_by_domain(capacity.by_row[rows], child, 0)
+            uneven.append(unevenness(held, self._counts[0]))
+        least: Ints = found[np.array(uneven) == min(uneven)]
+        return least
 
     def _fewest_at_all_levels(self, found: Ints, level: int, counted: int) -> Ints:
         """Of equal pods' domains with equally few children of the counted level, those that could do with the

@@ -26,6 +26,7 @@ NOT_TOGETHER = "each pod type fits on its own, but not all together"
 SEARCH_LIMIT = "search limit reached; a placement may exist"
 WORK_LIMIT = "not decided within the work limit of one cycle; it is tried again"
 NO_NODES = "the cluster has no nodes"
+NAMED_KINDS = 8  # of pods in one sentence
 _RESERVED_FOR = " of them reserved for "
 
 
@@ -73,8 +74,8 @@ def _fits_nowhere(snapshot: Snapshot, groups: PodCounts) -> str:
 
 def describe_pods(groups: PodCounts) -> str:
     """For example "needs 4 pods x 8 GPUs and 1 pod"."""
-    parts = []
-    for spec, count in groups:
+    parts, named = [], NAMED_KINDS if len(groups) > NAMED_KINDS + 1 else len(groups)
+    for spec, count in groups[:named]:
         gpus = spec.request(GPU)
         pods = f"{count} pod" + ("s" if count != 1 else "")
         if share := spec.request(GPU_SHARE):
@@ -83,6 +84,8 @@ def describe_pods(groups: PodCounts) -> str:
         each = [f"{gpus} GPU" + ("s" if gpus != 1 else "")] if gpus else []
         each += [_slices(name, amount) for name, amount in spec.requests if is_slice(name)]
         parts.append(f"{pods} x {' + '.join(each)}" if each else pods)
+    if others := groups[named:]:
+        parts.append(f"{sum(count for _, count in others)} of {len(others)} other kinds")
     return "needs " + " and ".join(parts)
 
 

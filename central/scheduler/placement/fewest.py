@@ -18,6 +18,8 @@ from central.scheduler.placement import fewest_search
 from central.scheduler.snapshot.draft import DoesNotFit
 from central.scheduler.snapshot.snapshot import Snapshot
 
+SEARCH_UNITS = 400  # of work, for the exact search
+SEARCH_DOMAIN_UNITS = 8  # ... for each domain of the narrowest level
 FULLNESS = 256  # steps in which the fullness of domains is compared
 
 
@@ -40,7 +42,7 @@ def fill_fewest(
         raise DoesNotFit("not enough capacity")
     tree = snapshot.columns.domains
     if level < len(tree.levels):
-        rows = _fewest_domains(snapshot, capacity, rows, count, (level, max(level, counted_level)))
+        rows = fewest_domains(snapshot, capacity, rows, count, (level, max(level, counted_level)))
     ranks = (snapshot.columns.name_rank()[rows], snapshot.columns.gpus.count[rows])
     chosen, counts = _split(capacity[rows], ranks, count)
     rows = rows[chosen]
@@ -52,7 +54,7 @@ def fill_fewest(
     return rows, counts
 
 
-def _fewest_domains(
+def fewest_domains(
     snapshot: Snapshot, capacity: Ints, rows: Ints, count: int, at_levels: tuple[int, int]
 ) -> Ints:
     """The rows of the domains of the narrowest level to which the pods go. at_levels: the widest level whose
@@ -76,6 +78,7 @@ def _fewest_domains(
             found, sizes = other, better
     ties = _ties(snapshot, paths[-1], rows, capacity)
     priorities = [index - level for index in importance]
+    snapshot.meter.count(SEARCH_UNITS + SEARCH_DOMAIN_UNITS * len(ties))  # whoever goes on asks it
     opened = fewest_search.cheapest(paths, capacity[rows], ties, count, priorities)
     if opened is not None:
         searched = np.isin(paths[-1], opened)
@@ -94,7 +97,7 @@ def _certainly_fewest(
     """Whether the found rows take, of each level, as few domains as that level by itself allows. False where a
     row has no label of a level: then domains are told apart by their paths."""
     rows, found = all_and_found
-    if _nodes_needed(capacity[found], count) != _nodes_needed(capacity[rows], count):
+    if nodes_needed(capacity[found], count) != nodes_needed(capacity[rows], count):
         return False
     tree = snapshot.columns.domains
     for level in levels:
@@ -104,7 +107,7 @@ def _certainly_fewest(
         taken = np.count_nonzero(np.bincount(tree.of[level, found], minlength=size))
         if taken > 1:
             held = np.bincount(of, weights=capacity[rows], minlength=size).astype(np.int64)
-            if taken != _nodes_needed(held, count):
+            if taken != nodes_needed(held, count):
                 return False
     return True
 
@@ -153,7 +156,7 @@ def _paths(snapshot: Snapshot, rows: Ints, levels: Sequence[int]) -> Ints:
 
 def _sizes(paths: Ints, capacity: Ints, count: int, importance: Sequence[int]) -> list[int]:
     """How many domains the pods take of each level, nodes as the last, in the order of importance."""
-    found = [len(np.unique(of)) for of in paths] + [_nodes_needed(capacity, count)]
+    found = [len(np.unique(of)) for of in paths] + [nodes_needed(capacity, count)]
     first = min(importance)
     return [found[index - first] for index in importance]
 
@@ -161,12 +164,12 @@ def _sizes(paths: Ints, capacity: Ints, count: int, importance: Sequence[int]) -
 def _least_sizes(paths: Ints, capacity: Ints, count: int, importance: Sequence[int]) -> list[int]:
     """For each level by itself, with how many domains the pods could do."""
     sums = [np.bincount(of, weights=capacity).astype(np.int64) for of in paths]
-    found = [_nodes_needed(each, count) for each in (*sums, capacity)]
+    found = [nodes_needed(each, count) for each in (*sums, capacity)]
     first = min(importance)
     return [found[index - first] for index in importance]
 
 
-def _nodes_needed(capacity: Ints, count: int) -> int:
+def nodes_needed(capacity: Ints, count: int) -> int:
     """How many of them, those with the most capacity first, hold count pods. Together they do."""
     most = int(capacity.max(initial=0))
     if most > COUNTED_CAPACITY:

@@ -11,7 +11,7 @@ import numpy as np
 
 from central.model.arrays import Ints
 from central.scheduler.placement import packing
-from central.scheduler.placement.request import RolePreferences, SubgroupRequest
+from central.scheduler.placement.request import Bundle, RolePreferences, SubgroupRequest
 from central.scheduler.placement.role_placement import Vector, build_problem
 from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.draft import Draft
@@ -48,12 +48,13 @@ class JointPacker:
             return False
         snapshot = self._draft.snapshot
         classes = [pods for subgroup in self._subgroups for pods in subgroup.groups]
-        capacity = np.stack([snapshot.view(spec).refresh().by_row[rows] for spec, _ in classes])
-        usable = capacity.any(axis=0)
-        rows, capacity = rows[usable], capacity[:, usable]
-        if len(rows) > PLACES:
+        specs = {spec for spec, _ in classes}
+        usable = np.any([snapshot.view(spec).refresh().by_row[rows] > 0 for spec in specs], axis=0)
+        if np.count_nonzero(usable) > PLACES:
             self.exact = False
             return False
+        rows = rows[usable]
+        capacity = np.stack([snapshot.view(spec).refresh().by_row[rows] for spec, _ in classes])
         for allowed in self._divided(snapshot, rows, capacity):
             self._divisions -= 1
             if self._divisions <= 0 or self._steps <= 0:
@@ -68,21 +69,34 @@ class JointPacker:
         return False
 
     def _divided(self, snapshot: Snapshot, rows: Ints, capacity: Ints) -> Iterator[Ints]:
-        """Each division of the subgroups among domains: by row and pod class, 1 where it may go."""
-        domains = [self._domains(snapshot, subgroup, rows) for subgroup in self._subgroups]
+        """Each division of the bundles and subgroups among domains: by row and pod class, 1 where it may go."""
+        bundles = {one.number: one for subgroup in self._subgroups for one in subgroup.bundles}
+        placed: list[SubgroupRequest | Bundle] = [*bundles.values(), *self._subgroups]
+        domains = [self._domains(snapshot, each, rows) for each in placed]
         ends = np.cumsum([len(subgroup.groups) for subgroup in self._subgroups]).tolist()
         starts = [0, *ends[:-1]]
         allowed = np.zeros((len(rows), len(capacity)), dtype=np.int64)
+        inside_of: dict[int, Ints] = {}  # by bundle: 1 for the rows in its domain
 
         def divide(index: int, before: int) -> Iterator[Ints]:
             """before: the domain of the subgroup before; an equal one need not try those before it again."""
             if index == len(domains):
                 yield allowed
                 return
-            subgroup, classes = self._subgroups[index], slice(starts[index], ends[index])
-            alike = index > 0 and subgroup == self._subgroups[index - 1]
-            counts = np.array([count for _, count in subgroup.groups])
-            for number, inside in enumerate(domains[index]):
+            each = placed[index]
+            if isinstance(each, Bundle):
+                for inside in domains[index]:
+                    inside_of[each.number] = inside
+                    yield from divide(index + 1, 0)
+                return
+            at = index - len(bundles)
+            classes = slice(starts[at], ends[at])
+            alike = at > 0 and each == self._subgroups[at - 1]
+            counts = np.array([count for _, count in each.groups])
+            for number, domain in enumerate(domains[index]):
+                inside = domain
+                for bundle in each.bundles:
+                    inside = inside * inside_of[bundle.number]
                 fits = (capacity[classes] * inside).sum(axis=1) >= counts
                 if (alike and number < before) or not fits.all():
                     continue
@@ -91,8 +105,11 @@ class JointPacker:
 
         yield from divide(0, 0)
 
-    def _domains(self, snapshot: Snapshot, subgroup: SubgroupRequest, rows: Ints) -> list[Ints]:
-        """For each domain that the subgroup may be in: 1 for the rows in it. It joins its existing members."""
+    def _domains(
+        self, snapshot: Snapshot, subgroup: SubgroupRequest | Bundle, rows: Ints
+    ) -> list[Ints]:
+        """For each domain that the subgroup, or the bundle, may be in: 1 for the rows in it. It joins its existing
+        members."""
         tree = snapshot.columns.domains
         if subgroup.required == NODE:
             of = np.arange(len(snapshot.columns.names))

@@ -24,3 +24,8 @@ def ladder(snapshot: Snapshot, required: str) -> list[str]:
             f"{NEVER}: topology level {required} is not one of {', '.join([ISLAND, NUMA, *every[1:-1]])} (--topology-levels)"
         )
     return every[: every.index(required) + 1]
+
+
+def narrower(snapshot: Snapshot, one: str, other: str) -> str:
+    """The narrower of two required levels; empty: no limit. Raises DoesNotFit if one is unknown."""
+    return min(one, other, key=lambda level: (not level, len(ladder(snapshot, level))))

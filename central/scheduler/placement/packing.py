@@ -25,6 +25,8 @@ from protos.names import GPU_SHARE
 
 ROWS = 128  # of a domain that are considered
 STEPS = 600
+CLASSES = 128  # of pods that are searched; a step costs as much as there are
+CLASSES_PER_UNIT = 8  # of work of a step
 
 
 class Packer:
@@ -39,7 +41,7 @@ class Packer:
         """Assigns the pods to some of the rows; False if no placement was found."""
         if len(groups) < 2 or len(rows) < 2:
             return False  # there is only one way, which has failed
-        if self._left <= 0:
+        if self._left <= 0 or len(groups) > CLASSES:
             self.exact = False
             return False
         snapshot = draft.snapshot
@@ -107,7 +109,7 @@ def _maximal(problem: RolePlacementProblem, row_index: int, left: Vector) -> Ite
             return
         for count in range(left[role], -1, -1):
             vector[role] = count
-            if problem.meter.count(1):
+            if problem.meter.count(1 + len(left) // CLASSES_PER_UNIT):
                 return
             rest = (*vector[: role + 1], *[0] * (len(left) - role - 1))
             if problem.fits(row_index, rest):

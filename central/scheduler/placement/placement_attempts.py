@@ -17,6 +17,7 @@ import numpy as np
 from central.model.facts import Pairs, PodSpec, Roles
 from central.scheduler.inventory.pods import Pod, PodCounts
 from central.scheduler.placement import (
+    Bundle,
     PlacementRequest,
     RolePreferences,
     SubgroupRequest,
@@ -24,10 +25,13 @@ from central.scheduler.placement import (
 )
 from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang
-from central.scheduler.state.subgroups import Subgroup, Unit
-from protos.names import SPREAD
+from central.scheduler.state.subgroups import BundleKey, Subgroup, SubgroupDivision, Unit
+from protos.names import BALANCE, SPREAD
 
 GANGS_ADDED_UP = 64
+ROLES_MOST = (
+    256  # kinds of pods in a gang of which any two are compared; with more there are no preferences
+)
 SURPLUS_UNITS = 8  # subgroups or pods above the minimum that are tried one by one
 TaskRole = tuple[str, PodSpec]  # pods of one task with unlike specs are roles of their own
 
@@ -37,15 +41,17 @@ def attempts(
 ) -> tuple[list[list[Pod]], tuple[PlacementRequest, ...]]:
     """The pods of each attempt and its request, most pods first. missing: how many more pods the gang needs
     to reach its minimum."""
-    spread = (gang.placement or default_placement) == SPREAD
+    policy = gang.placement or default_placement
+    spread, balanced = policy == SPREAD, policy == BALANCE
     if gang.subgroups:
-        return _subgroup_attempts(state, gang, missing, spread=spread)
+        tried, requests = _subgroup_attempts(state, gang, missing, spread=spread)
+        return tried, tuple(replace(one, balanced=balanced) for one in requests)
     pods = gang.counts.waiting
     least = [] if missing == len(pods) else _minimum(state, gang, missing)
     required, preferred = _required(state, gang), _preferred(state, gang)
     rows, gpus = _existing_place(state, gang.counts.placed)
     terms = gang.object.roles if gang.object is not None else None
-    tried, requests = list[list[Pod]](), list[PlacementRequest]()
+    tried, found = list[list[Pod]](), list[PlacementRequest]()
     for attempt in (pods, *least):
         if terms is not None:
             ordered, roles = _by_role(state, gang, attempt, terms)
@@ -55,8 +61,10 @@ def attempts(
             roles = _all_apart(state, gang, groups) if spread else None
         tried.append(ordered)
         apart = spread and terms is None
-        requests.append(PlacementRequest(groups, required, rows, gpus, preferred, (), roles, apart))
-    return tried, tuple(requests)
+        found.append(
+            PlacementRequest(groups, required, rows, gpus, preferred, (), roles, apart, balanced)
+        )
+    return tried, tuple(found)
 
 
 def scarce(state: ClusterState, gangs: Sequence[Gang]) -> bool:
@@ -119,7 +127,9 @@ def _existing(state: ClusterState, gang: Gang) -> list[Pod]:
 
 def _all_apart(state: ClusterState, gang: Gang, groups: PodCounts) -> RolePreferences | None:
     """Spreading: every pod has anti-affinity to every other, and existing members count as the first
-    role. None if there is no other pod."""
+    role. None if there is no other pod, or too many kinds."""
+    if len(groups) > ROLES_MOST:
+        return None
     rows = state.snapshot.columns.row
     existing = Counter(rows[pod.node] for pod in _existing(state, gang)) if groups else Counter()
     if sum(count for _, count in groups) + existing.total() < 2:
@@ -143,12 +153,12 @@ def _gang_roles(
     state: ClusterState, gang: Gang, pods: Sequence[Pod], terms: Roles | None
 ) -> tuple[dict[TaskRole, int], RolePreferences]:
     """The roles of the pods and of the gang's existing members by index, and their preferences without
-    pods to place. terms: None means that all pods should be apart."""
+    pods to place; without pairs if there are too many. terms: None means that all pods should be apart."""
     rows, existing = state.snapshot.columns.row, _existing(state, gang)
     index: dict[TaskRole, int] = {}
     for pod in (*pods, *existing):
         index.setdefault(_role(pod), len(index))
-    tasks = [task for task, _ in index]
+    tasks = [task for task, _ in index] if len(index) <= ROLES_MOST else []
     members = Counter((rows[pod.node], index[_role(pod)]) for pod in existing)
     return index, RolePreferences(
         tuple((spec, 0) for _, spec in index),
@@ -177,10 +187,18 @@ def _pairs(roles: int) -> tuple[tuple[int, int], ...]:
 
 def _among(tasks: Sequence[str], terms: Pairs) -> tuple[tuple[int, int], ...]:
     """The pairs of roles whose tasks are one of the terms."""
+    of_task: dict[str, list[int]] = {}
+    for role, task in enumerate(tasks):
+        of_task.setdefault(task, []).append(role)
     return tuple(
-        (a, b)
-        for a, b in _pairs(len(tasks))
-        if (min(tasks[a], tasks[b]), max(tasks[a], tasks[b])) in terms
+        sorted(
+            {
+                (min(a, b), max(a, b))
+                for one, other in terms
+                for a in of_task.get(one, ())
+                for b in of_task.get(other, ())
+            }
+        )
     )
 
 
@@ -200,7 +218,7 @@ def _subgroup_attempts(
     required, place = _required(state, gang), _existing_place(state, gang.counts.placed)
     attempts, requests = [], []
     for units in tried:
-        pods, subgroups = _subgroup_requests(state, gang, units, spread=spread)
+        pods, subgroups = _subgroup_requests(state, gang, division, units, spread=spread)
         attempts.append(pods)
         roles = None
         if len(subgroups) == 1 and all(subgroup is None for subgroup, _ in units):
@@ -210,16 +228,24 @@ def _subgroup_attempts(
 
 
 def _subgroup_requests(
-    state: ClusterState, gang: Gang, units: Sequence[Unit], *, spread: bool
+    state: ClusterState,
+    gang: Gang,
+    division: SubgroupDivision,
+    units: Sequence[Unit],
+    *,
+    spread: bool,
 ) -> tuple[list[Pod], tuple[SubgroupRequest, ...]]:
     """The pods subgroup by subgroup, and their requests; equal subgroups follow each other."""
     terms, found = gang.object.roles if gang.object is not None else None, None
     if terms is not None or spread:
         found = _gang_roles(state, gang, [pod for _, pods in units for pod in pods], terms)
+        if len(found[0]) > ROLES_MOST:
+            found = None
     merged: dict[int, tuple[Subgroup | None, list[Pod]]] = {}
     for subgroup, pods in units:
         merged.setdefault(id(subgroup), (subgroup, []))[1].extend(pods)
     equal: dict[SubgroupRequest, list[list[Pod]]] = {}
+    bundles = _Bundles(state, division)
     for subgroup, pods in merged.values():
         pods.sort(key=_order)
         roles = None
@@ -232,9 +258,30 @@ def _subgroup_requests(
             required = _level(state, subgroup.policy.required, subgroup.policy.tier)
             rows, gpus = _existing_place(state, subgroup.placed)
             request = replace(request, required=required, existing_rows=rows, existing_gpus=gpus)
+            if subgroup.policy.layers:
+                request = replace(request, bundles=bundles.of(subgroup))
         equal.setdefault(request, []).append(pods)
     ordered = [pod for copies in equal.values() for pods in copies for pod in pods]
     return ordered, tuple(replace(key, copies=len(copies)) for key, copies in equal.items())
+
+
+class _Bundles:
+    """Numbers the bundles of one request in the order in which its subgroups name them."""
+
+    def __init__(self, state: ClusterState, division: SubgroupDivision) -> None:
+        self._state, self._division = state, division
+        self._placed: dict[BundleKey, list[Pod]] | None = None
+        self._found: dict[BundleKey, Bundle] = {}
+
+    def of(self, subgroup: Subgroup) -> tuple[Bundle, ...]:
+        if self._placed is None:
+            self._placed = self._division.placed_by_bundle()
+        for key, layer in zip(subgroup.bundles(), subgroup.policy.layers, strict=True):
+            if key not in self._found:
+                level = _level(self._state, layer.required, None)
+                rows, _ = _existing_place(self._state, self._placed.get(key, ()))
+                self._found[key] = Bundle(len(self._found), level, rows)
+        return tuple(self._found[key] for key in subgroup.bundles())
 
 
 # --- levels, existing members, counts ----------------------------------------------

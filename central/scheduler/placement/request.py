@@ -38,11 +38,22 @@ class RolePreferences:
 
 
 @dataclass(frozen=True, slots=True)
+class Bundle:
+    """Subgroups that share one domain of a level, a node or wider. number: tells the bundles of one request apart.
+    existing_rows: of the members of these subgroups that run already."""
+
+    number: int
+    required: str
+    existing_rows: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class SubgroupRequest:
     """A subgroup with a topology constraint of its own, inside the gang's. Fields as in PlacementRequest.
 
     copies: how many equal subgroups this stands for. roles: None, or all roles of the gang with the number
-    of this subgroup's pods in each."""
+    of this subgroup's pods in each. bundles: those that it belongs to, the widest first; each is inside the one
+    before."""
 
     groups: PodCounts
     required: str = ""
@@ -50,6 +61,7 @@ class SubgroupRequest:
     existing_gpus: int = 0
     copies: int = 1
     roles: RolePreferences | None = None
+    bundles: tuple[Bundle, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +73,7 @@ class PlacementRequest:
     members already; the new pods join them if they fit. existing_gpus: the GPU mask of these members, if
     that is one row. preferred: a level of which as few domains as possible should be used. subgroups:
     empty, or the pods of groups divided. roles: None, or the pods of groups by role. spread: prefer the
-    emptiest node to the fullest where one node takes all.
+    emptiest node to the fullest where one node takes all. balanced: equal parts in the fewest domains of each level.
     """
 
     groups: PodCounts
@@ -72,6 +84,7 @@ class PlacementRequest:
     subgroups: tuple[SubgroupRequest, ...] = ()
     roles: RolePreferences | None = None
     spread: bool = False
+    balanced: bool = False
 
     @property
     def by_islands(self) -> bool:

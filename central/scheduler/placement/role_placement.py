@@ -14,7 +14,7 @@ Design: docs/design/0014-roles.md
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
-from itertools import product
+from itertools import combinations_with_replacement, product
 
 import numpy as np
 
@@ -30,7 +30,8 @@ from central.scheduler.work_meter import WorkMeter
 
 ROWS = 64  # of a domain that are considered
 SWAPS = 20_000
-SWAP_UNITS = 4  # of work
+SWAP_UNITS = 4  # of work, for FEW_ROLES
+FEW_ROLES, ROLES_PER_UNIT = 8, 2
 STEPS = 20_000  # of the exact search
 Vector = tuple[int, ...]  # number of pods by role
 FitsDevices = Callable[[int, Vector], bool]
@@ -57,6 +58,13 @@ class RolePlacementProblem:
         self._fits_devices = fits_devices
         self.meter = meter or WorkMeter()
         self.counts = tuple(count for _, count in roles.pods)
+        self._apart = frozenset(roles.anti_affinity)
+        self._partners: dict[int, list[int]] = {}
+        for a, b in roles.affinity:
+            self._partners.setdefault(a, []).append(b)
+            if a != b:
+                self._partners.setdefault(b, []).append(a)
+        self.swap_units = SWAP_UNITS + max(0, len(self.counts) - FEW_ROLES) // ROLES_PER_UNIT
         self.existing = existing or [(0,) * len(self.counts)] * len(free)
         self.total = [
             count + sum(members[role] for members in self.existing)
@@ -72,8 +80,9 @@ class RolePlacementProblem:
     def _fits(self, place: int, vector: Vector) -> bool:
         if any(map(int.__gt__, vector, self.capacity[place])):
             return False
+        asked = [(pods, ask) for pods, ask in zip(vector, self.asks, strict=True) if pods]
         if any(
-            sum(pods * ask[column] for pods, ask in zip(vector, self.asks, strict=True)) > free
+            sum(pods * ask[column] for pods, ask in asked) > free
             for column, free in enumerate(self.free[place])
         ):
             return False
@@ -93,18 +102,22 @@ class RolePlacementProblem:
         A node with both servers has a first digit of 1, and is worse than any without."""
         have = list(map(int.__add__, vector, self.existing[place]))
         role_together = partners_split = role_split = roles_together = uneven = 0
-        for a, b in self.roles.anti_affinity:
+        present = [role for role, pods in enumerate(have) if pods]
+        for a, b in combinations_with_replacement(present, 2):
+            if (a, b) not in self._apart:
+                continue
             if a == b:
                 role_together += have[a] * (have[a] - 1) // 2
             else:
                 roles_together += have[a] * have[b]
-        for a, b in self.roles.affinity:
-            if a == b:
-                role_split -= have[a] * (have[a] - 1) // 2
-                continue
-            partners_split -= have[a] * have[b]
-            uneven += have[a] * (self.total[b] - have[b]) ** 2
-            uneven += have[b] * (self.total[a] - have[a]) ** 2
+        for a in present:
+            for b in self._partners.get(a, ()):
+                if a == b:
+                    role_split -= have[a] * (have[a] - 1) // 2
+                    continue
+                uneven += have[a] * (self.total[b] - have[b]) ** 2
+                if a < b:
+                    partners_split -= have[a] * have[b]
         cost = 0
         opened = any(vector) and not any(self.existing[place])
         for part in (
@@ -144,7 +157,7 @@ def improved(problem: RolePlacementProblem, plan: list[Vector]) -> list[Vector]:
                 now = problem.cost_on(a, plan[a]) + problem.cost_on(b, plan[b])
                 for left, right in _swaps(plan[a], plan[b]):
                     tries -= 1
-                    problem.meter.count(SWAP_UNITS)
+                    problem.meter.count(problem.swap_units)
                     if problem.cost_on(a, left) + problem.cost_on(b, right) >= now:
                         continue
                     if problem.fits(a, left) and problem.fits(b, right):

@@ -6,7 +6,7 @@ take another way: subgroups (subgroup_search), pods whose own rules refer to eac
 (role_placement), and unlike pods that do not fit when they are filled in class by class (packing).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from central.scheduler.placement import explain, role_placement, sequential, sub
 from central.scheduler.placement.assign import assign, level_below
 from central.scheduler.placement.compaction import compact
 from central.scheduler.placement.domain_choice import TRIED_DOMAINS, DomainChoice
+from central.scheduler.placement.domain_steps import DomainTrial, spend_order, steps_of, suffice
 from central.scheduler.placement.levels import ladder
 from central.scheduler.placement.packing import Packer
 from central.scheduler.placement.request import PlacementRequest, RolePreferences
@@ -34,10 +35,11 @@ def fit(draft: Draft, request: PlacementRequest) -> list[Assignment]:
 
     Raises DoesNotFit, with the draft as it was, or WorkLimitReached: the caller undoes the draft then.
     """
+    by_islands = request.by_islands
     for spec, _ in request.groups:
-        if refusal := spec.unsupported or (request.by_islands and _not_inside_node(spec)):
+        if refusal := spec.unsupported or (by_islands and _not_inside_node(spec)):
             raise DoesNotFit(refusal)
-    mark, snapshot = len(draft.assignments), draft.snapshot
+    snapshot = draft.snapshot
     levels = ladder(snapshot, request.required)
     if len(levels) > 1 and _is_one_share(request):
         levels = levels[1:]  # one GPU share is on one GPU, in an island or not
@@ -49,47 +51,76 @@ def fit(draft: Draft, request: PlacementRequest) -> list[Assignment]:
     limited = any(spec.rdma_containers and snapshot.columns.nics for spec, _ in request.groups)
     if request.roles is not None and not limited:
         return _fit_roles(draft, request, request.roles, levels)
+    return _fit_counted(draft, request, levels)
+
+
+def _fit_counted(
+    draft: Draft, request: PlacementRequest, levels: Sequence[str]
+) -> list[Assignment]:
+    """Class by class, each counted by domain."""
+    mark, snapshot = len(draft.assignments), draft.snapshot
     counts = [count for _, count in request.groups]
     counted = _preferred_level(snapshot, request.preferred)
-    packer = Packer(request.groups)
-    for level in levels:
-        snapshot.meter.spend_rows(len(snapshot.columns.names) * len(counts))
-        capacities = [snapshot.view(spec).refresh() for spec, _ in request.groups]
-        choice = DomainChoice(
+    packer, steps = Packer(request.groups), steps_of(snapshot, request)
+
+    def domains(level: str) -> Iterable[Ints]:
+        views = steps.capacities(snapshot, request.groups)
+        spend_order(snapshot, len(counts))
+        return DomainChoice(
             snapshot,
-            capacities,
+            views,
             counts,
             request.existing_rows,
             pods=request.groups,
             counted_level=counted,
             spread=request.spread,
-        )
-        for tried, found in enumerate(choice.candidates(level), start=1):
-            snapshot.meter.spend_rows(len(found) * len(counts))
-            rows = _near_existing(snapshot, request, found) if request.existing_rows else found
-            try:
-                with draft.all_or_nothing():
-                    assign(
-                        draft,
-                        request.groups,
-                        level,
-                        rows,
-                        request.existing_gpus,
-                        counted_level=counted,
-                    )
-            except DoesNotFit:
+            balanced=request.balanced,
+        ).candidates(level)
+
+    for level in levels:
+        for tried, trial in enumerate(steps.trials(level, domains), start=1):
+            found = trial.rows
+            if not suffice(snapshot, request.groups, found):
+                packer.exact &= tried < TRIED_DOMAINS
+                continue
+            if not _assign(draft, request, level, trial, counted):
                 packer.exact &= tried < TRIED_DOMAINS
                 if not packer.assign(draft, request.groups, found):
                     continue
-                rows = found
-            if len(request.groups) > 1 and len(rows) > 1 and not (mark or request.existing_rows):
+            if len(request.groups) > 1 and len(found) > 1 and not (mark or request.existing_rows):
                 start = max(level_below(snapshot, level), counted)
-                compact(draft, request.groups, level, rows, start)
+                compact(draft, request.groups, level, found, start, balanced=request.balanced)
             return draft.assignments[mark:]
     text = _why(snapshot, request)
     if not packer.exact:
         text = text.replace(explain.NOT_TOGETHER, explain.SEARCH_LIMIT)
     raise DoesNotFit(text)
+
+
+def _assign(
+    draft: Draft, request: PlacementRequest, level: str, trial: DomainTrial, counted: int | None
+) -> bool:
+    """Assigns all pods to the domain, or none. counted: the index of the level whose domains should be few; None: roles
+    assign them again. Raises WorkLimitReached."""
+    rows, by_role = trial.rows, counted is None
+    if request.existing_rows and not by_role:
+        rows = _near_existing(draft.snapshot, request, rows)
+    try:
+        with draft.all_or_nothing():
+            trial.begin()
+            assign(
+                draft,
+                request.groups,
+                level,
+                rows,
+                request.existing_gpus,
+                counted_level=counted or 0,
+                balanced=request.balanced and not by_role,
+                trial=trial,
+            )
+    except DoesNotFit:
+        return False
+    return True
 
 
 def _is_one_share(request: PlacementRequest) -> bool:
@@ -133,25 +164,31 @@ def _fit_roles(
     counts = [count for _, count in request.groups]
     if roles.avoids_one_node:  # then one node comes last, although it is the narrowest level
         levels = sorted(levels, key=lambda level: level in island_masks.ON_NODE)
+    steps = steps_of(snapshot, request)
+
+    def domains(level: str) -> Iterable[Ints]:
+        views = steps.capacities(snapshot, request.groups)
+        spend_order(snapshot, len(counts))
+        return DomainChoice(
+            snapshot, views, counts, request.existing_rows, limit=ROLE_DOMAINS_TRIED
+        ).candidates(level)
+
     for level in levels:
         least, best = 0, list[Assignment]()
-        capacities = [snapshot.view(spec).refresh() for spec, _ in request.groups]
-        choice = DomainChoice(
-            snapshot, capacities, counts, request.existing_rows, limit=ROLE_DOMAINS_TRIED
-        )
-        for rows in choice.candidates(level):
-            snapshot.meter.spend_rows(len(rows) * len(counts))
-            try:
-                assign(draft, request.groups, level, rows, request.existing_gpus)
-            except DoesNotFit:
+        for trial in steps.trials(level, domains):
+            if trial.outcome is None:
+                if not suffice(snapshot, request.groups, trial.rows):
+                    continue
+                if not _assign(draft, request, level, trial, counted=None):
+                    continue
+                if level in island_masks.ON_NODE:
+                    return draft.assignments[mark:]
+                cost = role_placement.reassign(draft, roles, trial.rows, mark)
+                trial.outcome = cost, draft.assignments[mark:]
                 draft.undo(mark)
-                continue
-            if level in island_masks.ON_NODE:
-                return draft.assignments[mark:]
-            cost = role_placement.reassign(draft, roles, rows, mark)
+            cost, placed = trial.outcome
             if not best or cost < least:
-                least, best = cost, draft.assignments[mark:]
-            draft.undo(mark)
+                least, best = cost, placed
         if best:
             draft.retake(best)
             return draft.assignments[mark:]

@@ -18,15 +18,14 @@ from central.model.arrays import Ints
 from central.model.facts import PodSpec
 from central.scheduler.inventory import gpu_shares
 from central.scheduler.inventory.pods import PodCounts
+from central.scheduler.placement import node_choices
 from central.scheduler.snapshot import island_masks
-from central.scheduler.snapshot.capacity import PodClassCapacity
 from central.scheduler.snapshot.draft import Assignment, DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from protos.names import ISLAND, NUMA
 
 TOGETHER = "fit together under their pod affinity, anti-affinity, spread, port and volume rules"
 TRIED = 32  # domains of a level that are tried
-SORTED_BY = 6  # keys of the choice of a node
 
 
 def pods_affect_each_other(snapshot: Snapshot, groups: PodCounts) -> bool:
@@ -218,66 +217,28 @@ def _orders(snapshot: Snapshot, groups: PodCounts) -> list[list[int]]:
 def _assign(draft: Draft, groups: PodCounts, order: Sequence[int], rows: Ints, within: int) -> int:
     """Assigns pod after pod, class by class. A class that finds no node is tried again after the others,
     since its affinity may be met then. Returns how many were assigned."""
+    snapshot = draft.snapshot
+    choices = node_choices.choices_for(snapshot, groups, order, rows, within)
+    if choices.failed is not None:
+        return choices.failed
     left = [count for _, count in groups]
-    assigned, used, moved = 0, set[int](), True
+    used = np.zeros(len(snapshot.columns.names), dtype=np.bool_)
+    moved = True
     while moved and any(left):
         moved = False
         for index in order:
             spec = groups[index][0]
             while left[index]:
-                draft.snapshot.meter.spend_rows(SORTED_BY * len(rows))
-                row = _best_node(draft.snapshot, spec, left[index], rows, used)
+                row = choices.next_row(snapshot, spec, left[index], rows, used)
                 if row is None:
                     break
                 try:
                     draft.take(row, spec, 1, within)
                 except DoesNotFit:  # no GPU of the island has enough left
                     break
-                used.add(row)
+                used[row], moved = True, True
                 left[index] -= 1
-                assigned += 1
-                moved = True
+    assigned = sum(count for _, count in groups) - sum(left)
+    if any(left):
+        choices.failed = assigned
     return assigned
-
-
-def _best_node(
-    snapshot: Snapshot, spec: PodSpec, left: int, rows: Ints, used: set[int]
-) -> int | None:
-    """The node for the next pod: fewest pods that its spread counts, then a domain with capacity for the
-    pods that must follow it, then nodes of the gang, then preferences, then the fullest, then by name."""
-    view = snapshot.view(spec).refresh()
-    rows = rows[view.by_row[rows] > 0]
-    if not len(rows):
-        return None
-    unused = np.array([row not in used for row in rows.tolist()])
-    matching = (
-        view.interpod.spread_peers()[rows] if view.interpod is not None else np.zeros(len(rows))
-    )
-    score = snapshot.preference(((spec, 1),))
-    order = np.lexsort(
-        (
-            snapshot.columns.name_rank()[rows],
-            snapshot.columns.gpus.count[rows],
-            -score[rows] if score is not None else matching * 0,
-            unused,
-            _unplaceable_followers(snapshot, view, left, rows),
-            matching,
-        )
-    )
-    return int(rows[order[0]])
-
-
-def _unplaceable_followers(
-    snapshot: Snapshot, view: PodClassCapacity, left: int, rows: Ints
-) -> Ints:
-    """By row: how many of the pods that must follow this one into its domain would not fit there."""
-    short = np.zeros(len(rows), dtype=np.int64)
-    near = view.spec.rules.near if view.spec.rules else None
-    if near is None or not snapshot.pod_counts.matched_by(near.peers, view.spec):
-        return short
-    capacity = np.zeros(len(snapshot.columns.names), dtype=np.int64)
-    capacity[rows] = view.by_row[rows]
-    for key in near.keys:
-        places = snapshot.pod_counts.domains(key)
-        short = np.maximum(short, left - places.sums(capacity)[places.of[rows]])
-    return short

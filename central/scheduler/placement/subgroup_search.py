@@ -1,50 +1,64 @@
 """Places gangs whose members form subgroups with a topology constraint of their own, for example
-tensor-parallel groups in one island each, all of them in one block.
+tensor-parallel groups in one island each, all of them in one block. Subgroups can be bundled: those of a bundle
+share one domain, and bundles can be inside bundles.
 
-Equal subgroups of equal pods are counted: how many of them each island, node or rack takes. The gang is then
-placed as if they were pods, so the domain found is the narrowest and a refusal is exact. Other subgroups are
+Equal subgroups in equal bundles are counted (equal_subgroups.py). Others are
 placed one after another, the hardest first, with backtracking and at most ATTEMPTS attempts; a refusal then
 says whether the limit was reached.
 
 Design: docs/design/0005-subgroups.md
+Design: docs/design/0121-layers.md
 """
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 
 from central.model.arrays import Ints
 from central.model.facts import PodSpec
-from central.scheduler.placement import explain, never_fits, role_placement, sequential
-from central.scheduler.placement.assign import assign, assign_sequentially, level_below
+from central.scheduler.inventory.pods import PodCounts
+from central.scheduler.placement import (
+    equal_subgroups,
+    explain,
+    node_choices,
+    role_placement,
+    sequential,
+)
+from central.scheduler.placement.assign import assign, assign_sequentially
 from central.scheduler.placement.domain_choice import TRIED_DOMAINS, CountedDomains, DomainChoice
-from central.scheduler.placement.fewest import fill_fewest
 from central.scheduler.placement.joint_packing import JointPacker
-from central.scheduler.placement.levels import ladder
-from central.scheduler.placement.request import PlacementRequest, RolePreferences, SubgroupRequest
+from central.scheduler.placement.levels import ladder, narrower
+from central.scheduler.placement.node_choices import REPEAT_UNITS
+from central.scheduler.placement.request import (
+    Bundle,
+    PlacementRequest,
+    RolePreferences,
+    SubgroupRequest,
+)
+from central.scheduler.placement.subgroup_path import Choice, Remainder, SubgroupPath
 from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.draft import Assignment, DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from protos.gpu_sharing import WHOLE
 
-ATTEMPTS = 400  # tentative placements of one subgroup, per gang
+Ease = tuple[bool, int, int]  # the least is the hardest to place
+Domain = tuple[str, Ints]  # its level and rows
+# Tentative placements of one subgroup, and choices of a bundle's domain, per gang; beside one for each subgroup.
+ATTEMPTS = 400
 
 
 def fit(draft: Draft, request: PlacementRequest, levels: Sequence[str]) -> list[Assignment]:
     """levels: those that the gang may span, narrowest first. Raises DoesNotFit, with the draft as it was."""
     mark, snapshot = len(draft.assignments), draft.snapshot
-    inner = {
-        subgroup.required: ladder(snapshot, subgroup.required) for subgroup in request.subgroups
-    }
-    first = request.subgroups[0]
+    inner = {level: ladder(snapshot, level) for level in _levels_of(request)}
+    if (within := _without_common_bundle(snapshot, request)) != request:
+        return fit(draft, within, ladder(snapshot, within.required))
     sequentially = sequential.pods_affect_each_other(snapshot, request.groups)
-    alone = len(request.subgroups) == 1 and len(first.groups) == 1 and first.roles is None
-    if request.required in island_masks.PARTS and (first.copies > 1 or request.existing_rows):
-        alone = False  # they share one island, and are counted by row
-    if alone and not first.existing_rows and not sequentially:
-        _assign_equal(draft, request, levels, inner[first.required])
+    if not sequentially and equal_subgroups.are_countable(request):
+        equal_subgroups.assign_equal(draft, request, levels, inner)
         return draft.assignments[mark:]
     search = _SubgroupSearch(draft, request, sequentially=sequentially)
     if not search.assign(levels, inner):
@@ -52,108 +66,25 @@ def fit(draft: Draft, request: PlacementRequest, levels: Sequence[str]) -> list[
     return draft.assignments[mark:]
 
 
-# --- equal subgroups ----------------------------------------------------------------
+def _levels_of(request: PlacementRequest) -> set[str]:
+    bundles = {bundle.required for subgroup in request.subgroups for bundle in subgroup.bundles}
+    return bundles | {subgroup.required for subgroup in request.subgroups}
 
 
-def _assign_equal(
-    draft: Draft, request: PlacementRequest, levels: Sequence[str], inner: Sequence[str]
-) -> None:
-    """Assigns them in the narrowest domain, and there at the narrowest level that takes every subgroup."""
-    snapshot, (subgroup,) = draft.snapshot, request.subgroups
-    ((spec, size),) = subgroup.groups
-    counted: dict[str, CountedDomains] = {}
-    for level in levels:
-        for place in inner:
-            if place not in counted:
-                cap = _subgroups_by_row(snapshot, spec, size, place)
-                counted[place] = CountedDomains(snapshot, cap, snapshot.view(spec), size)
-            capacity = counted[place]
-            for rows in DomainChoice(
-                snapshot, [capacity], [subgroup.copies], request.existing_rows
-            ).candidates(level):
-                start = level_below(snapshot, level)
-                where, units = fill_fewest(snapshot, capacity.by_row, rows, subgroup.copies, start)
-                for row, count in zip(where.tolist(), units.tolist(), strict=True):
-                    for _ in range(count):
-                        snapshot.meter.spend_rows(len(capacity.by_row))
-                        assign(draft, subgroup.groups, place, _domain_rows(snapshot, place, row))
-                return
-            if place == level:
-                break
-    raise DoesNotFit(_equal_reason(snapshot, request, list(counted.values())[-1]))
-
-
-def _subgroups_by_row(snapshot: Snapshot, spec: PodSpec, size: int, level: str) -> Ints:
-    """How many subgroups fit if each is inside one domain of the level. By row; a rack or a wider domain
-    counts at its first row."""
-    view = snapshot.view(spec).refresh()
-    if level in snapshot.columns.domains.levels:
-        index = snapshot.columns.domains.levels.index(level)
-        domains, rows = np.unique(snapshot.columns.domains.of[index], return_index=True)
-        rows, domains = rows[domains >= 0], domains[domains >= 0]
-        units = np.zeros(len(view.by_row), dtype=np.int64)
-        units[rows] = view.by_domain[index][domains] // size
-        return units
-    if level not in island_masks.ON_NODE:
-        units = np.zeros(len(view.by_row), dtype=np.int64)
-        units[:1] = view.by_row.sum() // size
-        return units
-    units = view.by_row // size
-    if level in island_masks.PARTS:
-        for row in np.flatnonzero(units).tolist():
-            inside = island_masks.capacities(snapshot, level, row, view)
-            units[row] = min(int(units[row]), sum(capacity // size for capacity in inside))
-    return units
-
-
-def _domain_rows(snapshot: Snapshot, level: str, row: int) -> Ints:
-    """The rows of the domain of the level that the row is in."""
-    if level in island_masks.ON_NODE:
-        return np.array([row], dtype=np.int64)
-    if level in snapshot.columns.domains.levels:
-        of = snapshot.columns.domains.of[snapshot.columns.domains.levels.index(level)]
-        return np.flatnonzero(of == of[row])
-    return np.arange(len(snapshot.columns.names), dtype=np.int64)
-
-
-def _equal_reason(snapshot: Snapshot, request: PlacementRequest, capacity: CountedDomains) -> str:
-    """capacity: for subgroups, at the widest level that one of them may span."""
-    (subgroup,) = request.subgroups
-    ((spec, size),) = subgroup.groups
-    pods = explain.describe_pods(((spec, size),)).removeprefix("needs ")
-    copies = f"{subgroup.copies} subgroup" + ("s" if subgroup.copies != 1 else "")
-    text = f"needs {copies} of {pods}{_each_in(subgroup.required)}"
-    clause, most = "the cluster {fits}", int(capacity.by_row.sum())
-    if request.required in snapshot.columns.domains.levels:
-        index = snapshot.columns.domains.levels.index(request.required)
-        kind, names = request.required.rpartition("/")[2], snapshot.columns.domains.names[index]
-        text += f", all in one {kind}"
-        if len(names):
-            best = min(
-                range(len(names)), key=lambda d: (-capacity.by_domain[index][d], names[d], d)
-            )
-            clause, most = (
-                f"best candidate {names[best]} {{fits}}",
-                int(capacity.by_domain[index][best]),
-            )
-    elif request.required:
-        text += f", all in one {never_fits.level_name(request.required)}"
-        most, clause, _ = explain.best_node(snapshot, capacity.by_row)
-    if not most and (never := never_fits.no_node_for_one(snapshot, snapshot.view(spec))):
-        return f"{text}; {never}"
-    return f"{text}; {clause.format(fits=f'fits {most} of {copies}')}"
-
-
-def _each_in(required: str) -> str:
-    return f", each in one {never_fits.level_name(required)}" if required else ""
-
-
-# --- unequal subgroups ------------------------------------------------------------------------
+def _without_common_bundle(snapshot: Snapshot, request: PlacementRequest) -> PlacementRequest:
+    """The same request: a bundle of all its subgroups constrains the gang. Not for gangs that have members
+    already, because others may be outside of the bundle."""
+    first = request.subgroups[0].bundles[:1]
+    common = all(subgroup.bundles[:1] == first for subgroup in request.subgroups)
+    if not first or not common or request.existing_rows:
+        return request
+    subgroups = tuple(replace(each, bundles=each.bundles[1:]) for each in request.subgroups)
+    required = narrower(snapshot, request.required, first[0].required)
+    return replace(request, required=required, subgroups=subgroups)
 
 
 class _SubgroupSearch:
     def __init__(self, draft: Draft, request: PlacementRequest, *, sequentially: bool) -> None:
-        self.attempts_left = ATTEMPTS
         self._draft, self._request = draft, request
         self._assign = assign_sequentially if sequentially else assign
         self._subgroups = [
@@ -161,14 +92,17 @@ class _SubgroupSearch:
             for subgroup in request.subgroups
             for _ in range(subgroup.copies)
         ]
+        self.attempts_left = ATTEMPTS + len(self._subgroups)
         self._packer = JointPacker(draft, self._subgroups, counted=not sequentially)
         # Where the gang is tried: these rows and GPUs, and up to these levels by the level that a subgroup requires.
         self._rows: Ints = np.zeros(0, dtype=np.int64)
         self._gpus = -1
         self._allowed: dict[str, list[str]] = {}
+        self._pods_of = _pods_by_bundle(self._subgroups)
+        self._inside: dict[int, Ints] = {}  # rows of the domain of each bundle that has one
         # Attempts that a failed search took, by what was left to place and what was taken. Equal subgroups
         # that swap their domains lead to the same search again. It counts as much, but is not made.
-        self._failed: dict[tuple[int, frozenset[object]], int] = {}
+        self._failed: dict[Remainder, int] = {}
         self._remembers = all(
             subgroup.roles is None and all(spec.volumes is None for spec, _ in subgroup.groups)
             for subgroup in self._subgroups
@@ -184,9 +118,7 @@ class _SubgroupSearch:
         snapshot, request = self._draft.snapshot, self._request
         mark = len(self._draft.assignments)
         counts = [count for _, count in request.groups]
-        hardest = sorted(
-            range(len(self._subgroups)), key=lambda i: self._ease(self._subgroups[i], inner)
-        )
+        hardest = sorted(range(len(self._subgroups)), key=lambda i: self._order(i, inner))
         if any(
             subgroup.roles is not None and subgroup.roles.avoids_one_node
             for subgroup in self._subgroups
@@ -198,16 +130,14 @@ class _SubgroupSearch:
                 snapshot, capacities, counts, request.existing_rows, limit=TRIED_DOMAINS
             )
             self._allowed = {
-                subgroup.required: inner[subgroup.required][
-                    : self._levels_within(inner, subgroup, level)
-                ]
-                for subgroup in self._subgroups
+                required: own[: own.index(level) + 1] if level in own else own
+                for required, own in inner.items()
             }
             for tried, self._rows in enumerate(choice.candidates(level), start=1):
                 for gpus in self._parts(level):
                     self._gpus = gpus
                     taken: dict[int, list[Assignment]] = {}
-                    self._failed.clear()
+                    self._inside.clear()
                     if self.attempts_left > 0 and self._place(hardest, taken):
                         self._draft.assignments[mark:] = [
                             s for i in sorted(taken) for s in taken[i]
@@ -230,73 +160,181 @@ class _SubgroupSearch:
         row = int(self._rows[0])
         return island_masks.holding(snapshot, level, row, asks, request.existing_gpus)
 
-    def _ease(
-        self, subgroup: SubgroupRequest, inner: dict[str, list[str]]
-    ) -> tuple[bool, int, int]:
-        view = self._draft.snapshot.view
-        gpus = sum(
-            (view(spec).gpus * WHOLE + view(spec).share) * count for spec, count in subgroup.groups
-        )
-        return not subgroup.existing_rows, len(inner[subgroup.required]), -gpus
+    def _order(self, index: int, inner: dict[str, list[str]]) -> list[tuple[Ease, int]]:
+        """The hardest first, and the subgroups of a bundle after each other."""
+        subgroup = self._subgroups[index]
+        order = [
+            (self._ease(bundle, self._pods_of[bundle.number], inner), bundle.number)
+            for bundle in subgroup.bundles
+        ]
+        return [*order, (self._ease(subgroup, subgroup.groups, inner), -1)]
 
-    def _levels_within(
-        self, inner: dict[str, list[str]], subgroup: SubgroupRequest, level: str
-    ) -> int:
-        """How many of the subgroup's levels are not wider than the gang's."""
-        own = inner[subgroup.required]
-        return own.index(level) + 1 if level in own else len(own)
+    def _ease(
+        self, placed: SubgroupRequest | Bundle, groups: PodCounts, inner: dict[str, list[str]]
+    ) -> Ease:
+        view = self._draft.snapshot.view
+        gpus = sum((view(spec).gpus * WHOLE + view(spec).share) * count for spec, count in groups)
+        return not placed.existing_rows, len(inner[placed.required]), -gpus
+
+    def _open_bundles(self, order: Sequence[int]) -> frozenset[object]:
+        """Where the bundles are that have subgroups left to place."""
+        return frozenset(
+            (bundle.number, self._inside[bundle.number].tobytes())
+            for index in order
+            for bundle in self._subgroups[index].bundles
+            if bundle.number in self._inside
+        )
 
     def _place(self, order: Sequence[int], taken: dict[int, list[Assignment]]) -> bool:
-        """Assigns the first subgroup of the order, then the others; takes it back if these do not fit."""
-        if not order:
-            return True
-        if not self._remembers:
-            return self._place_next(order, taken)
-        state = (len(order), frozenset(Counter(self._draft.assignments).items()))
-        if state in self._failed:
-            self.attempts_left = max(0, self.attempts_left - self._failed[state])
+        """Assigns the subgroups in this order, each bundle's domain before its first one. If the next one fits
+        nowhere, the last choice is taken back and made otherwise."""
+        path = self._path(order)
+        if path.has_failed:
             return False
-        before = self.attempts_left
-        if self._place_next(order, taken):
-            return True
-        self._failed[state] = before - self.attempts_left
-        return False
+        begun: dict[int, Iterator[Domain]] = {}  # of each choice: what is left to try
+        marks: list[int] = []
+        for made in path.made:
+            self._draft.snapshot.meter.spend(REPEAT_UNITS * (1 + len(made.assigned)))
+            marks.append(len(self._draft.assignments))
+            self._draft.retake(made.assigned)
+            self._follow(order, made, taken)
+        while len(taken) < len(order):
+            depth, rest = len(path.made), order[len(taken) :]
+            if len(path.tried) == depth:
+                path.enter(self.attempts_left)
+            if (path.tried[depth] or not self._has_failed(rest)) and (
+                next_one := self._next_fit(rest, path, begun, taken)
+            ):
+                marks.append(len(self._draft.assignments) - len(next_one.assigned))
+                path.made.append(next_one)
+                self._follow(order, next_one, taken)
+                continue
+            if self._remembers:
+                self._failed.setdefault(self._state(rest), path.entered[depth] - self.attempts_left)
+            begun.pop(depth, None)
+            last = path.leave(self.attempts_left)
+            if last is None:
+                return False
+            self._draft.undo(marks.pop())
+            if last.bundle is not None:
+                del self._inside[last.bundle]
+            else:
+                del taken[order[len(taken) - 1]]
+        return True
 
-    def _place_next(self, order: Sequence[int], taken: dict[int, list[Assignment]]) -> bool:
-        draft, subgroup = self._draft, self._subgroups[order[0]]
+    def _follow(
+        self, order: Sequence[int], made: Choice, taken: dict[int, list[Assignment]]
+    ) -> None:
+        if made.bundle is not None:
+            self._inside[made.bundle] = made.rows
+        else:
+            taken[order[len(taken)]] = list(made.assigned)
+
+    def _path(self, order: Sequence[int]) -> SubgroupPath:
+        """As a slice before has left it."""
+        snapshot, request = self._draft.snapshot, self._request
+        progress, path = snapshot.meter.progress, SubgroupPath(self.attempts_left)
+        if progress is not None:
+            everywhere = np.arange(len(snapshot.columns.names))
+            read = node_choices.read_state(snapshot, request.groups, everywhere)
+            allowed = tuple((required, *levels) for required, levels in self._allowed.items())
+            reads = (read, request, tuple(order), allowed, self._rows.tobytes(), self._gpus)
+            path = progress.step(reads, lambda: SubgroupPath(self.attempts_left))
+        self.attempts_left, self._failed = path.attempts_left, path.failed
+        return path
+
+    def _state(self, rest: Sequence[int]) -> Remainder:
+        """What is left to place, and what is taken."""
+        taken = frozenset(Counter(self._draft.assignments).items())
+        return len(rest), taken, self._open_bundles(rest)
+
+    def _has_failed(self, rest: Sequence[int]) -> bool:
+        """Whether this was searched before. It counts as much again."""
+        if not self._failed or not self._remembers:
+            return False
+        spent = self._failed.get(self._state(rest))
+        if spent is None:
+            return False
+        self.attempts_left = max(0, self.attempts_left - spent)
+        return True
+
+    def _next_fit(
+        self,
+        rest: Sequence[int],
+        path: SubgroupPath,
+        begun: dict[int, Iterator[Domain]],
+        taken: dict[int, list[Assignment]],
+    ) -> Choice | None:
+        """Takes the next subgroup, or chooses the domain of its next bundle: the first that was not tried and where it
+        fits. None: there is none."""
+        depth, subgroup, rows = len(path.made), self._subgroups[rest[0]], self._rows
+        to_choose = [each for each in subgroup.bundles if each.number not in self._inside]
+        bundle = to_choose[0] if to_choose else None
+        for each in subgroup.bundles[: len(subgroup.bundles) - len(to_choose)]:
+            rows = self._inside[each.number]
+        roles = None
+        if bundle is None:
+            roles = subgroup.roles and self._with_existing(subgroup.roles, taken)
+        if depth not in begun:  # those that a slice before has begun, when they are needed
+            every = (
+                self._to_try(subgroup, roles, rows)
+                if bundle is None
+                else self._for_bundle(bundle, rows)
+            )
+            begun[depth] = islice(every, path.tried[depth], None)
+        while self.attempts_left > 0 and (domain := next(begun[depth], None)) is not None:
+            made = (
+                self._try(subgroup, roles, domain)
+                if bundle is None
+                else self._choose(bundle, rows, domain)
+            )
+            self.attempts_left -= 1
+            path.count(self.attempts_left, self._draft.snapshot.meter.progress)
+            if made is not None:
+                return made
+        return None
+
+    def _choose(self, bundle: Bundle, rows: Ints, domain: Domain) -> Choice:
+        groups = self._pods_of[bundle.number]
+        self._draft.snapshot.meter.spend_rows(len(rows) * len(groups))
+        return Choice([], bundle.number, domain[1])
+
+    def _try(
+        self, subgroup: SubgroupRequest, roles: RolePreferences | None, domain: Domain
+    ) -> Choice | None:
+        draft, (level, inside) = self._draft, domain
         mark = len(draft.assignments)
+        draft.snapshot.meter.spend_rows(len(inside) * len(subgroup.groups) + len(self._rows))
+        try:
+            with draft.all_or_nothing():
+                self._assign(
+                    draft, subgroup.groups, level, inside, subgroup.existing_gpus, among=self._gpus
+                )
+        except DoesNotFit:
+            return None
+        if roles is not None and not _on_node(level):
+            role_placement.reassign(draft, roles, inside, mark)
+        return Choice(draft.assignments[mark:])
+
+    def _for_bundle(self, bundle: Bundle, rows: Ints) -> Iterator[Domain]:
+        """Each domain inside of the rows that may take all pods of the bundle, none of which is placed."""
+        groups = self._pods_of[bundle.number]
+        for level in self._allowed[bundle.required]:
+            if level not in island_masks.PARTS:
+                for inside in self._candidates(groups, bundle.existing_rows, level, rows):
+                    yield level, inside
+
+    def _to_try(
+        self, subgroup: SubgroupRequest, roles: RolePreferences | None, rows: Ints
+    ) -> Iterator[Domain]:
+        """Each domain inside of the rows that may take the subgroup, those first that it should be in."""
         levels = self._allowed[subgroup.required]
-        roles = subgroup.roles and self._with_existing(subgroup.roles, taken)
         if roles is not None and (roles.avoids_one_node or roles.has_absent_partner):
             levels = sorted(levels, key=_on_node)
         for level in levels:
-            found = self._candidates(subgroup, level)
+            found = self._candidates(subgroup.groups, subgroup.existing_rows, level, rows)
             for inside in self._preferred_first(roles, level, found):
-                if self.attempts_left <= 0:
-                    return False
-                self.attempts_left -= 1
-                draft.snapshot.meter.spend_rows(
-                    len(inside) * len(subgroup.groups) + len(self._rows)
-                )
-                try:
-                    with draft.all_or_nothing():
-                        self._assign(
-                            draft,
-                            subgroup.groups,
-                            level,
-                            inside,
-                            subgroup.existing_gpus,
-                            among=self._gpus,
-                        )
-                except DoesNotFit:
-                    continue
-                if roles is not None and not _on_node(level):
-                    role_placement.reassign(draft, roles, inside, mark)
-                taken[order[0]] = draft.assignments[mark:]
-                if self._place(order[1:], taken):
-                    return True
-                draft.undo(mark)
-        return False
+                yield level, inside
 
     def _with_existing(
         self, roles: RolePreferences, taken: dict[int, list[Assignment]]
@@ -328,19 +366,19 @@ class _SubgroupSearch:
             costs = [-int(np.isin(used, rows).sum()) for rows in domains]
         yield from (domains[i] for i in sorted(range(len(domains)), key=costs.__getitem__))
 
-    def _candidates(self, subgroup: SubgroupRequest, level: str) -> Iterator[Ints]:
-        """For each domain of the level that may take the subgroup: those of its rows that may be used."""
+    def _candidates(
+        self, groups: PodCounts, existing_rows: Sequence[int], level: str, rows: Ints
+    ) -> Iterator[Ints]:
+        """For each domain of the level that may take the pods: those of the given rows that are in it."""
         snapshot = self._draft.snapshot
         among = np.zeros(len(snapshot.columns.names), dtype=np.bool_)
-        among[self._rows] = True
+        among[rows] = True
         capacities = []
-        for spec, _ in subgroup.groups:
+        for spec, _ in groups:
             view = snapshot.view(spec).refresh()
             capacities.append(CountedDomains(snapshot, np.where(among, view.by_row, 0), view))
-        counts = [count for _, count in subgroup.groups]
-        choice = DomainChoice(
-            snapshot, capacities, counts, subgroup.existing_rows, limit=TRIED_DOMAINS
-        )
+        counts = [count for _, count in groups]
+        choice = DomainChoice(snapshot, capacities, counts, existing_rows, limit=TRIED_DOMAINS)
         for inside in choice.candidates(level):
             yield inside[among[inside]]
 
@@ -376,6 +414,13 @@ def _reason(snapshot: Snapshot, request: PlacementRequest, *, gave_up: bool) -> 
                 existing_gpus=subgroup.existing_gpus,
             )
             return f"one subgroup {alone}"
+    for bundle in _bundles_alone(request):
+        draft = Draft(snapshot)
+        try:
+            fit(draft, bundle, ladder(snapshot, bundle.required))
+        except DoesNotFit as refusal:
+            return f"one group of subgroups {refusal.why}"
+        draft.undo()
     groups = sum(subgroup.copies for subgroup in request.subgroups)
     text = f"{explain.describe_pods(request.groups)} in {groups} subgroups{explain.in_one(request.required)}"
     if gave_up:
@@ -390,7 +435,7 @@ def _fits_alone(snapshot: Snapshot, subgroup: SubgroupRequest) -> bool:
         subgroup.required,
         subgroup.existing_rows,
         subgroup.existing_gpus,
-        subgroups=(replace(subgroup, copies=1),),
+        subgroups=(replace(subgroup, copies=1, bundles=()),),
     )
     search = _SubgroupSearch(
         draft, request, sequentially=sequential.pods_affect_each_other(snapshot, subgroup.groups)
@@ -400,3 +445,42 @@ def _fits_alone(snapshot: Snapshot, subgroup: SubgroupRequest) -> bool:
         found = search.assign(levels, {subgroup.required: levels})
     draft.undo()
     return found
+
+
+def _bundles_alone(request: PlacementRequest) -> Iterator[PlacementRequest]:
+    """What each of the widest bundles needs by itself; equal ones once."""
+    members: dict[int, list[SubgroupRequest]] = {}
+    for subgroup in request.subgroups:
+        for bundle in subgroup.bundles[:1]:
+            members.setdefault(bundle.number, []).append(subgroup)
+    found = dict[PlacementRequest, None]()
+    for subgroups in members.values():
+        bundle, numbers = subgroups[0].bundles[0], dict[int, int]()
+        inner = tuple(
+            replace(
+                each,
+                bundles=tuple(
+                    replace(one, number=numbers.setdefault(one.number, len(numbers)))
+                    for one in each.bundles[1:]
+                ),
+            )
+            for each in subgroups
+        )
+        pods = _summed([group for each in inner for group in [*each.groups] * each.copies])
+        found[PlacementRequest(pods, bundle.required, bundle.existing_rows, subgroups=inner)] = None
+    yield from found
+
+
+def _pods_by_bundle(subgroups: Sequence[SubgroupRequest]) -> dict[int, PodCounts]:
+    found: dict[int, list[tuple[PodSpec, int]]] = {}
+    for subgroup in subgroups:
+        for bundle in subgroup.bundles:
+            found.setdefault(bundle.number, []).extend(subgroup.groups)
+    return {number: _summed(pods) for number, pods in found.items()}
+
+
+def _summed(groups: Sequence[tuple[PodSpec, int]]) -> PodCounts:
+    sums: dict[PodSpec, int] = {}
+    for spec, count in groups:
+        sums[spec] = sums.get(spec, 0) + count
+    return tuple(sums.items())

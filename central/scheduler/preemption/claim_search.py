@@ -22,7 +22,7 @@ from central.scheduler.preemption.preemption_request import (
     outranks,
 )
 from central.scheduler.preemption.quota_cover import cover
-from central.scheduler.queues.queue_claims import DESERVED, RULES, Claim, Loss, Verdict
+from central.scheduler.queues.queue_claims import Claim, Loss, Verdict
 from central.scheduler.queues.queue_tree import sums_of
 from central.scheduler.queues.queue_tree_node import Queue
 from central.scheduler.queues.shortfall import Shortfall
@@ -51,8 +51,8 @@ class ClaimSearch:
         assert self._gang.account is not None
         self._queue = self._queues.by_name[self._gang.account.queue]
         need = self._queues.currency.counted(requested(request.placement.groups))
-        rules = (DESERVED,) if request.growth else RULES
-        self._claim = Claim(self._queues, self._gang, need, self._own_less_urgent(), rules)
+        less_urgent = self._own_less_urgent()
+        self._claim = Claim(self._queues, self._gang, need, less_urgent, growth=request.growth)
 
     def _own_less_urgent(self) -> Sums:
         sums: Sums = {}
@@ -145,7 +145,7 @@ class ClaimSearch:
         larger ones are left out; if nothing is found then, those that it could give instead."""
         choice = _Choice(may_give, self._shortfalls)
         if self._shortfalls:
-            choice.chosen = self._victims_inside(self._shortfalls[0].queue, choice.allows)
+            choice.chosen = self._victims_inside(self._shortfalls[0], choice.allows)
         others: list[_Choice] = []  # for a dead end
         for attempt in range(TRIED):
             found, forced = self._victims(choice)
@@ -220,14 +220,16 @@ class ClaimSearch:
             inside.shortfalls = [*self._shortfalls, *verdict.instead]
             yield inside
 
-    def _victims_inside(self, queue: Queue, allowed: MayGive) -> tuple[Pod, ...]:
-        """The least harmful victims for the capacity alone, of those that free this queue's quota too."""
-        inside = set(queue)
+    def _victims_inside(self, short: Shortfall, allowed: MayGive) -> tuple[Pod, ...]:
+        """The least harmful victims for the capacity alone, of those that free this quota too."""
 
         def near(_: Gang, victim: Gang) -> bool:
-            return self._queue_of(victim) in inside and allowed(victim)
+            queue = self._queue_of(victim)
+            return queue is not None and short.counts(victim, queue) and allowed(victim)
 
-        found = preemption_plan.find_victims(self._context, replace(self._request, may_evict=near))
+        found = preemption_plan.find_victims(
+            self._context, replace(self._request, may_evict=near, by_group=True)
+        )
         return found.victims if found is not None else ()
 
     def _losses(self, pods: Sequence[Pod]) -> list[Loss]:
@@ -243,7 +245,8 @@ class ClaimSearch:
         if len(pods) < len(gang.members):
             amounts = self._queues.currency.counted(sums_of(pods))
         queue = self._queues.by_name[gang.account.queue]
-        return Loss(gang, queue, amounts, self._outranks(gang), len(pods))
+        keeps_minimum = len(pods) <= surplus_members.surplus_count(gang, gang.counts.placed)
+        return Loss(gang, queue, amounts, self._outranks(gang), len(pods), keeps_minimum)
 
     def _within_budgets(self, found: PreemptionPlan, forced: Iterable[Pod]) -> bool:
         """Whether all victims together overspend no disruption budget. Without forced ones the search has seen to

@@ -8,25 +8,29 @@ from central.scheduler.preemption.least_harm import (
     total_harm,
 )
 
+MAX_WORK = 2**40  # of an unlimited meter
+
 
 def improve(
     problem: LeastHarmProblem, best: list[EvictionUnit] | None, steps: int
 ) -> tuple[list[EvictionUnit] | None, int]:
     """The best set of victims if `steps` visits suffice, else the best one found; and the steps
-    left."""
+    left. Half of the work that is left to the decision is kept for the trial placement."""
     search = _ExactSearch(problem, best, steps)
     search.run()
-    return search.best and drop_unneeded(problem, search.best), search.steps
+    return search.best and drop_unneeded(problem, search.best), steps - search.visits
 
 
 class _ExactSearch:
     def __init__(
         self, problem: LeastHarmProblem, best: list[EvictionUnit] | None, steps: int
     ) -> None:
-        self.problem, self.best, self.steps = problem, best, steps
+        self.problem, self.best, self.visits = problem, best, 0
         self.harm = total_harm(best) if best is not None else MAX_HARM
         # A whole gang comes before its single members, which are no choice once it is taken.
         self.units = sorted(problem.units, key=lambda unit: (unit.gang, not unit.whole, unit.harm))
+        self.size = sum(len(unit.frees) for unit in self.units)  # a visit adds up as much
+        self.most = min(steps, int(min(problem.meter.left, MAX_WORK)) // (2 * max(self.size, 1)))
         self.least = [NO_HARM] * len(self.units)  # of any unit from here on, part by part
         least = MAX_HARM
         for index in reversed(range(len(self.units))):
@@ -38,13 +42,13 @@ class _ExactSearch:
         self._visit(0, [], NO_HARM)
 
     def _visit(self, index: int, chosen: list[EvictionUnit], harm: Harm) -> None:
-        if self.steps <= 0 or index == len(self.units):
+        if self.visits >= self.most or index == len(self.units):
             return
         if plus(harm, self.least[index]) >= self.harm:
             return
-        self.steps -= 1
-        if self.problem.meter.count(len(self.units)):
-            self.steps = 0
+        self.visits += 1
+        if self.problem.meter.count(self.size):
+            self.most = 0
             return
         if self.problem.added_pods(self._rest(index, chosen)) < self.problem.missing:
             return

@@ -72,7 +72,7 @@ class HarmScale:
             seen, size = pod.seen, gpus(pod.spec)
             began = seen.started if seen.started is not None else pod.since
             ran = 0 if began is None else max(0, int(now - began))
-            kept = seen.checkpoint
+            kept = pod.checkpoint
             work += size * (ran if kept is None else min(ran, max(0, int(now - kept))))
             held += size
             run_time += ran

@@ -12,14 +12,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 
 from central.scheduler.preemption.harm import NO_HARM, Harm, plus
 from central.scheduler.work_meter import WorkMeter
 
 Vector = tuple[int, ...]
 Allowance = tuple[str, str]  # a disruption budget by namespace and name, or a task's surplus
-UNIT_WORK = 16  # to weigh one unit of a row
+UNIT_WORK = 16  # to weigh one unit of a row, for each row on which it frees something
 _PRECISION = 1 << 20  # of harm for each pod or amount, which is compared in integers
 
 
@@ -53,6 +53,55 @@ class LeastHarmProblem:
         for unit in self.units:
             for row in unit.frees:
                 self.by_row.setdefault(row, []).append(unit)
+
+    def content(self) -> tuple[object, ...]:
+        """All that a choice reads: problems of equal content have equal answers, as indices of units. Of a resource
+        that is never scarce on a row the amount does not matter."""
+        units = tuple(
+            (
+                unit.gang,
+                unit.whole,
+                unit.harm,
+                tuple(unit.frees.items()),
+                unit.pod,
+                unit.rank,
+                tuple(unit.uses.items()),
+            )
+            for unit in self.units
+        )
+        free = tuple(
+            (row, tuple(map(min, have, self._enough(row)))) for row, have in self.free.items()
+        )
+        gangs = dict.fromkeys(unit.gang for unit in self.units)
+        surplus = tuple((gang, self.surplus[gang]) for gang in gangs)
+        allowed = tuple(self.allowed.items())
+        return free, self.request, self.missing, units, surplus, allowed
+
+    def without_useless(self) -> "LeastHarmProblem":
+        """The problem without units that free nothing but what their rows have enough of."""
+        scarce = {
+            row: [
+                have < enough
+                for have, enough in zip(self.free[row], self._enough(row), strict=True)
+            ]
+            for row in self.by_row
+        }
+        useful = [
+            unit
+            for unit in self.units
+            if any(
+                amount > 0 and is_scarce
+                for row, amounts in unit.frees.items()
+                for amount, is_scarce in zip(amounts, scarce[row], strict=True)
+            )
+        ]
+        return self if len(useful) == len(self.units) else replace(self, units=useful)
+
+    def _enough(self, row: int) -> Vector:
+        """As much as pods on the row can use, if all of its units go."""
+        freed = [unit.frees[row] for unit in self.by_row.get(row, ())]
+        most = self.capacity([sum(amounts) for amounts in zip(self.free[row], *freed, strict=True)])
+        return tuple(ask * most for ask in self.request)
 
     def capacity(self, free: Sequence[int]) -> int:
         return max(0, min(have // ask for have, ask in zip(free, self.request, strict=True)))
@@ -225,42 +274,69 @@ def _greedy(problem: LeastHarmProblem, key: UnitOrder) -> list[EvictionUnit] | N
     So choose_victims() tries both and keeps the better answer. With allowances it also tries the
     units that use least of them, because the other orders may get stuck.
     """
-    taken = _Choice(problem)
-    missing = problem.missing
-    version: Counter[int] = Counter()
-    heap: list[tuple[Vector, int, int, list[EvictionUnit]]] = [
-        (choice[0], row, 0, choice[1])
-        for row in sorted(problem.by_row)
-        if (choice := _best_on_row(taken, row, key, missing)) is not None
-    ]
-    heapify(heap)
-    while missing > 0:
-        if not heap:
-            return None
-        _, row, asked_at, units = heappop(heap)
-        if asked_at != version[row] or not taken.can_take(units):
-            if (choice := _best_on_row(taken, row, key, missing)) is not None:
-                heappush(heap, (choice[0], row, version[row], choice[1]))
-            continue
+    progress = problem.meter.progress
+    if progress is None:
+        return _Greedy(problem, key).choose()
+    search = progress.step((key.__name__, problem.content()), lambda: _Greedy(problem, key))
+    chosen = search.choose()
+    if chosen is None or search.problem is problem:
+        return chosen
+    number = {unit: index for index, unit in enumerate(search.problem.units)}
+    return [problem.units[number[unit]] for unit in chosen]  # of an equal problem
+
+
+class _Greedy:
+    """choose() may be called again after WorkLimitReached, and goes on then."""
+
+    def __init__(self, problem: LeastHarmProblem, key: UnitOrder) -> None:
+        self.problem, self._key = problem, key
+        self._taken = _Choice(problem)
+        self._missing = problem.missing
+        self._version: Counter[int] = Counter()  # by row
+        self._to_weigh = sorted(problem.by_row, reverse=True)  # rows; the last one is next
+        self._heap: list[tuple[Vector, int, int, list[EvictionUnit]]] = []
+
+    def choose(self) -> list[EvictionUnit] | None:
+        while self._missing > 0:
+            self._weigh()
+            if not self._heap:
+                return None
+            _, row, asked_at, units = heappop(self._heap)
+            if asked_at == self._version[row] and self._taken.can_take(units):
+                self._take(units)
+            else:
+                self._to_weigh.append(row)
+        return list(self._taken.chosen)
+
+    def _weigh(self) -> None:
+        while self._to_weigh:
+            row = self._to_weigh[-1]
+            choice = _best_on_row(self._taken, row, self._key, self._missing)
+            self._to_weigh.pop()
+            if choice is not None:
+                heappush(self._heap, (choice[0], row, self._version[row], choice[1]))
+            if (progress := self.problem.meter.progress) is not None:
+                progress.grew = True
+
+    def _take(self, units: Sequence[EvictionUnit]) -> None:
+        problem, taken = self.problem, self._taken
         touched: set[int] = set()
         for unit in units:
             if unit in taken.chosen or unit.gang in taken.whole:
                 continue
             before = sum(problem.capacity(taken.free[other]) for other in unit.frees)
             taken.take(unit)
-            missing -= sum(problem.capacity(taken.free[other]) for other in unit.frees) - before
+            after = sum(problem.capacity(taken.free[other]) for other in unit.frees)
+            self._missing -= after - before
             touched |= unit.frees.keys()
-        for other in sorted(touched):
-            version[other] += 1
-            if (choice := _best_on_row(taken, other, key, max(missing, 1))) is not None:
-                heappush(heap, (choice[0], other, version[other], choice[1]))
-    return list(taken.chosen)
+        self._version.update(touched)
+        self._to_weigh = sorted(touched, reverse=True)
 
 
 def _best_on_row(taken: _Choice, row: int, key: UnitOrder, missing: int) -> RowChoice | None:
     """The units on the row that fit more pods there for the least harm for each pod."""
     problem = taken.problem
-    problem.meter.spend(UNIT_WORK * len(problem.by_row[row]))
+    problem.meter.spend(UNIT_WORK * sum(len(unit.frees) for unit in problem.by_row[row]))
     free, start = taken.free[row], problem.capacity(taken.free[row])
     singles: Counter[int] = Counter()
     picked: list[EvictionUnit] = []

@@ -123,9 +123,7 @@ def _frees(
     gang: Gang, queue: Queue, amounts: Sums, shortfalls: Sequence[Shortfall]
 ) -> tuple[int, ...]:
     return tuple(
-        amounts.get(resource, 0)
-        if short.queue in queue.path and short.namespace in ("", gang.namespace)
-        else 0
+        amounts.get(resource, 0) if short.counts(gang, queue) else 0
         for short in shortfalls
         for resource in short.amounts
     )

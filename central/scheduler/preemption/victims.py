@@ -7,6 +7,7 @@ Design: docs/design/0019-preemption.md
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from operator import itemgetter
 
 import numpy as np
@@ -124,6 +125,7 @@ class VictimSearch:
         self._candidates = len(pods)
         self._releasable = ReleasablePods(context.state, [*pods, *leaving])
         self._mixed = self._mixes_whole_and_shared()
+        self._state_read: bytes | None = None
         self._terminating = np.arange(self._candidates, len(self._releasable.pods))
         self._upper_bounds = self._fits_without(np.arange(len(self._releasable.pods)))
         self._fits_now = self._fits_without(self._terminating)
@@ -265,7 +267,10 @@ class VictimSearch:
                 units.append(EvictionUnit(number, False, alone, {row: frees}, index, rank, uses))
         by_row = {row: tuple(have) for row, have in zip(area.rows, area.free.tolist(), strict=True)}
         meter = self._snapshot.meter
-        return LeastHarmProblem(by_row, area.request, missing, units, surplus, self._allowed, meter)
+        problem = LeastHarmProblem(
+            by_row, area.request, missing, units, surplus, self._allowed, meter
+        )
+        return problem.without_useless()
 
     def _whole(self, number: int) -> EvictionUnit | None:
         members, _ = self.gangs[number]
@@ -350,20 +355,20 @@ class VictimSearch:
             near = sorted(index for row in rows.tolist() for index in by_row.get(row, ()))
             units = self._units_in_order(near)
             low, high = 0, len(units)
-            if self.try_without(self._pods_of(units)) is None:
+            if not self._fits_without_units(units):
                 continue
             while high - low > 1:
                 middle = (low + high) // 2
                 trials -= 1
-                if self.try_without(self._pods_of(units[:middle])) is None:
-                    low = middle
-                else:
+                if self._fits_without_units(units[:middle]):
                     high = middle
+                else:
+                    low = middle
             kept = units[:high]
             for unit in reversed(units[:high]):
                 without = [one for one in kept if one is not unit]
                 trials -= 1
-                if trials > 0 and self.try_without(self._pods_of(without)) is not None:
+                if trials > 0 and self._fits_without_units(without):
                     kept = without
             plan = self.try_without(self._pods_of(kept))
             harm_of_kept = least_harm.total_harm(kept)
@@ -403,6 +408,35 @@ class VictimSearch:
                 gone |= {pod.seen.uid for pod in fresh}
                 used = more
         return kept
+
+    def _fits_without_units(self, units: Sequence[EvictionUnit]) -> bool:
+        """Whether a trial placement succeeds. A long attempt that goes on repeats none."""
+        victims, progress = self._pods_of(units), self._snapshot.meter.progress
+        if progress is None:
+            return self.try_without(victims) is not None
+        if self._state_read is None:
+            self._state_read = self._read_state()
+        reads = (self._state_read, frozenset(pod.seen.uid for pod in victims))
+
+        def fits() -> bool:
+            found = self.try_without(victims) is not None
+            progress.grew = True
+            return found
+
+        return progress.step(reads, fits)
+
+    def _read_state(self) -> bytes:
+        """A digest of what trials read: capacity, as far as the request could use it, and who is gone in each."""
+        columns, digest = self._snapshot.columns, blake2b(digest_size=16)
+        leaving = [pod.seen.uid for pod in self._releasable.pods[self._candidates :]]
+        digest.update(repr((self._request, columns.gpus.free_mask, leaving)).encode())
+        needed = np.zeros(columns.width, dtype=np.int64)
+        for spec, count in self._request.groups:
+            view = self._snapshot.view(spec).refresh()
+            needed[view.columns] += view.amounts * count
+            digest.update(view.passed_rows().tobytes())
+        digest.update(np.minimum(columns.free, needed).tobytes())
+        return digest.digest()
 
     def try_without(self, victims: Sequence[Pod]) -> PreemptionPlan | None:
         """A trial placement without the victims; the proof that the gang fits. None: it does

@@ -1,18 +1,24 @@
-"""Why nobody gives way to a pending gang: whose share, which level, which rule. For `lockstep explain`.
+"""Why nobody gives way to a pending gang: whose share, which level, which rule. For its reason and `lockstep explain`.
 
 Design: docs/design/0015-queues.md
 """
 
+from math import inf
+
 from central.model import wording
-from central.model.resources import Sums, add
+from central.model.resources import Sums
 from central.scheduler.queues.entitlement import fair_shares, own_amount
-from central.scheduler.queues.queue_claims import DESERVED, RULES, Claim
+from central.scheduler.queues.queue_claims import Claim
 from central.scheduler.queues.queue_tree import Queues
 from central.scheduler.queues.queue_tree_node import Queue
 from central.scheduler.queues.shortfall import Shortfall
 from central.scheduler.state.gangs import Gang
 
 SHOWN = 3  # queues that could give, by name
+NOBODY_ABOVE = "no other queue uses more than its share"
+NO_CLAIM = "it may claim nothing from other queues: "
+NOTHING = "nothing in its queue"
+QUEUES_MOST = 200  # with more only `lockstep explain` says it: a cycle that counts many reasons would take too long
 
 
 def why_nobody(queues: Queues, gang: Gang, need: Sums, *, growth: bool) -> str:
@@ -24,52 +30,86 @@ def why_nobody(queues: Queues, gang: Gang, need: Sums, *, growth: bool) -> str:
     if queue.error:
         return ""
     need = {name: amount for name, amount in need.items() if queues.is_shared(name)}
-    rules = (DESERVED,) if growth else RULES
-    claim = Claim(queues, gang, need, {}, rules)
-    return "; ".join(filter(None, (_by_entitlement(queues, claim), _by_priority(queue, gang))))
+    claim = Claim(queues, gang, need, {}, growth=growth)
+    return "; ".join(
+        filter(None, (_by_entitlement(queues, claim), _by_priority(queues, queue, gang)))
+    )
 
 
-def _by_priority(queue: Queue, gang: Gang) -> str:
-    used: Sums = {}
-    for other in queue.gangs.values():
-        if other.account is not None and other.priority < gang.priority:
-            add(used, other.account.used, 1)
-    if any(used.values()):
+def clause(queues: Queues, gang: Gang, need: Sums, *, growth: bool) -> str:
+    """The same as a clause of the gang's reason, without what goes without saying: that other queues use nothing, and
+    that nothing in its own queue is less urgent."""
+    if gang.account is None or not queues.enabled or gang.key in queues.claims:
+        return ""
+    queue = queues.by_name[gang.account.queue]
+    if queue.error or len(queues.by_name) > QUEUES_MOST:
+        return ""
+    need = {name: amount for name, amount in need.items() if queues.is_shared(name)}
+    key = ("nobody", f"{queue.name}/{gang.priority}/{growth}/{sorted(need.items())}")
+    found: str | None = queues.cache.get(key)
+    if found is None:
+        found = queues.cache[key] = _clause(queues, gang, queue, need, growth=growth)
+    return found
+
+
+def _clause(queues: Queues, gang: Gang, queue: Queue, need: Sums, *, growth: bool) -> str:
+    others = [other for above in queue.path[1:] for other in above.children]
+    found = []
+    if any(other.used.get(name) for other in others if other not in queue.path for name in need):
+        claim = Claim(queues, gang, need, {}, growth=growth)
+        found.append(_by_entitlement(queues, claim))
+    by_priority = _by_priority(queues, queue, gang)
+    found += [by_priority] if not by_priority.startswith(NOTHING) else []
+    return f"nobody gives way: {', and '.join(found)}".replace(NO_CLAIM, "") if found else ""
+
+
+def _by_priority(queues: Queues, queue: Queue, gang: Gang) -> str:
+    if _lowest_priority(queues, queue) < gang.priority:
         return (
             f"what is less urgent than priority {gang.priority} in its queue does not free enough"
         )
-    return f"nothing in its queue is less urgent than priority {gang.priority}"
+    return f"{NOTHING} is less urgent than priority {gang.priority}"
+
+
+def _lowest_priority(queues: Queues, queue: Queue) -> float:
+    """Of the gangs that use anything of the queue. Read once for all gangs that ask."""
+    key = ("lowest", queue.name)
+    lowest: float | None = queues.cache.get(key)
+    if lowest is None:
+        using = (
+            other.priority
+            for other in queue.gangs.values()
+            if other.account is not None and any(other.account.used.values())
+        )
+        lowest = queues.cache[key] = min(using, default=inf)
+    return lowest
 
 
 def _by_entitlement(queues: Queues, claim: Claim) -> str:
     if givers := claim.furthest_above():
         named = [f"queue {giver.name} {_standing(queues, claim, giver)}" for giver in givers]
         more = ", ..." if len(named) > SHOWN else ""
-        return f"{', '.join(named[:SHOWN])}{more}, but gangs that may go do not let it start"
-    if not claim.names_amounts():
-        return (
-            f"queue {claim.queue.name} deserves nothing that members above the minimum could claim"
-        )
+        who = "members above a minimum" if claim.growth else "gangs"
+        return f"{', '.join(named[:SHOWN])}{more}, but {who} that may go do not let it start"
     if above := claim.above_limits():
-        return f"it may claim nothing from other queues: {_exceeded(queues, claim, above[-1])}"
+        return f"{NO_CLAIM}{_exceeded(claim, above[-1])}"
     stubborn = [
         f"queue {other.name} {_standing(queues, claim, other)}, and is not reclaimable"
         for other in claim.above_and_not_reclaimable()
     ]
-    return "; ".join(stubborn[:SHOWN]) or "no other queue uses more than its share"
+    return "; ".join(stubborn[:SHOWN]) or NOBODY_ABOVE
 
 
-def _exceeded(queues: Queues, claim: Claim, short: Shortfall) -> str:
+def _exceeded(claim: Claim, short: Shortfall) -> str:
     queue, (resource, over) = short.queue, next(iter(short.amounts.items()))
     limit = claim.limit(queue, resource)
     where = f"queue {queue.name}" + (
         f" (above {claim.queue.name})" if queue is not claim.queue else ""
     )
-    noun = "fair share" if limit == fair_shares(queues, resource).get(queue.name) else "deserved"
     unit = wording.resource(resource)
     return (
-        f"{where} would use {wording.amount(resource, limit + over)} {unit}, and its {noun}"
-        f"{' amount' if noun == 'deserved' else ''} is {wording.amount(resource, limit)}"
+        f"{where} would use {wording.amount(resource, limit + over)} {unit}, and its fair share"
+        f" is {wording.amount(resource, limit)}"
     )
 
 

@@ -29,6 +29,7 @@ from central.scheduler.queues.queue_tree import Queues, sums_of
 from central.scheduler.queues.queue_tree_node import Queue
 from central.scheduler.state.gangs import Gang, GangKey
 
+NEEDS_KEPT = 8
 FairShares = dict[str, dict[str, int]]  # by resource and queue
 Level = tuple[bool, bool, int, float, float, float, str]  # of a queue; the lowest is served first
 
@@ -132,6 +133,9 @@ class FairShareOrder:
             queue = self._leaf(heap[0][1])
             line, version = self._by_leaf[queue], queue.usage_version
             need = self._need(line.gangs[-1])
+            excess = [entry[0][0] for entry in self._path(queue)]
+            known: list[tuple[Sums, list[bool]]] = []  # of other needs: there are few
+            known_at = self._queues.version
             while True:
                 yield from line.take(self._again)
                 # a refusal leaves the order as it is, but for what the next gang needs
@@ -139,7 +143,9 @@ class FairShareOrder:
                     break
                 if (following := self._need(line.gangs[-1])) != need:
                     need = following
-                    if self._excess(queue, need) != [entry[0][0] for entry in self._path(queue)]:
+                    if known_at != self._queues.version:
+                        known, known_at = [], self._queues.version
+                    if self._excess_of(queue, need, known) != excess:
                         break
             self._reorder(queue)
 
@@ -172,8 +178,17 @@ class FairShareOrder:
         exceeds = self._exceeds(queue, need)
         return ((exceeds, *level[:3], then[2], gang.created, queue.name), queue)
 
-    def _excess(self, queue: Queue, need: Sums) -> list[bool]:
-        return [self._exceeds(above, need) for above in queue.path[:-1]]
+    def _excess_of(
+        self, queue: Queue, need: Sums, known: list[tuple[Sums, list[bool]]]
+    ) -> list[bool]:
+        """Which of the queue and those above it would exceed their shares. known: as long as nothing changes."""
+        for other, excess in known:
+            if other == need:
+                return excess
+        excess = [self._exceeds(above, need) for above in queue.path[:-1]]
+        if len(known) < NEEDS_KEPT:
+            known.append((need, excess))
+        return excess
 
     def _exceeds(self, queue: Queue, need: Sums) -> bool:
         """Whether the queue would use more than its fair share."""

@@ -10,9 +10,11 @@ and then each level down to the leaf.
 In both the other queue must be reclaimable and keep its guarantee. It may give a gang as long as it is above its
 share before that. Gangs that leave it at its share or above go first (keeps_shares). Where only larger ones help, the
 fair share rule weighs harm against gain: no queue ends up with less of its share than the claimant's queue has before.
-All usage is net: without what victims free, with what claims in flight will take. So claims of one
-queue need not wait for each other, and what a gang takes inside its department leaves the department's share as it
-is, for what it takes from another one.
+A member above a minimum takes by fair share only others above their minima.
+
+All usage is net: without what victims free, with what claims in flight will take. So claims of one queue need not
+wait for each other, and what a gang takes inside its department leaves the department's share as it is, for what it
+takes from another one.
 
 Queues do not take turns: a queue that has claimed is within its fair share, so it gives nothing by the first rule; by
 the second it gives to one that is within what it deserves, which then gives nothing by either.
@@ -30,6 +32,7 @@ from central.scheduler.queues.claim_in_flight import pending_needs, present_vict
 from central.scheduler.queues.entitlement import fair_shares, own_amount
 from central.scheduler.queues.queue_tree import Queues, sums_of
 from central.scheduler.queues.queue_tree_node import Queue
+from central.scheduler.queues.quota import usage_level
 from central.scheduler.queues.shortfall import Shortfall
 from central.scheduler.state.gangs import Gang
 
@@ -45,6 +48,7 @@ class Loss(NamedTuple):
     amounts: Sums
     by_priority: bool
     pods: int = 0
+    keeps_minimum: bool = False  # only members above its minimum go
 
 
 class Verdict(NamedTuple):
@@ -62,16 +66,17 @@ class Claim:
         claimant: Gang,
         need: Sums,
         own_less_urgent: Sums,
-        rules: Sequence[str] = RULES,
+        *,
+        growth: bool = False,
     ) -> None:
         """need: the requests of the pods that are to start. own_less_urgent: what gangs of the claimant's queue use
-        that it may evict by priority. rules: that may entitle it."""
+        that it may evict by priority. growth: above the gang's minimum."""
         assert claimant.account is not None
         self._queues = queues
         self.queue = queues.by_name[claimant.account.queue]
         self._need = {name: amount for name, amount in need.items() if queues.is_shared(name)}
         self._own_less_urgent = own_less_urgent
-        self._rules = rules
+        self.growth = growth
         self.keeps_shares = False  # a victim may not take its queue below its share
         self.kept_a_share = False  # a victim was refused for that
         others = [claim for claim in queues.claims.values() if claim.gang is not claimant]
@@ -89,12 +94,23 @@ class Claim:
             self._givers = {}
             path = self.queue.path
             for index in range(1, len(path) if not self.queue.error else 0):
-                rules = [r for r in self._rules if self._may_be_entitled(r, path[:index])]
+                rules = [r for r in RULES if self._may_be_entitled(r, path[:index])]
                 for child in path[index].children if rules else ():
                     if child is not path[index - 1]:
                         for rule in rules:
-                            self._add_givers(child, rule, index)
+                            if rule == DESERVED or self._is_served_before(child, path[index - 1]):
+                                self._add_givers(child, rule, index)
         return self._givers
+
+    def _is_served_before(self, other: Queue, own: Queue) -> bool:
+        """Whether the order serves the claimant's queue before the other one. Fair shares do not know the past, so
+        where past usage counts it would take back what the order gives to whoever had less."""
+        if not self._queues.half_life_s:
+            return True
+        for queue in (own, other):
+            self._queues.record_usage(queue)
+        total = self._queues.total
+        return usage_level(own, total, self._need)[:3] <= usage_level(other, total)[:3]
 
     def _add_givers(self, queue: Queue, rule: str, index: int) -> None:
         assert self._givers is not None
@@ -112,16 +128,12 @@ class Claim:
         return list(self._need)
 
     def limit(self, queue: Queue, resource: str) -> int:
-        """What the claimant's queue, or one above it, may use by the first rule."""
-        return self._limit(self._rules[0], queue, resource)
+        """What the claimant's queue, or one above it, may use by fair share."""
+        return self._limit(FAIR_SHARE, queue, resource)
 
     def above_limits(self) -> list[Shortfall]:
-        """What the claimant's queue and those above it would use above their limits by the first rule."""
-        return self._short(self._rules[0], self.queue.path[:-1])
-
-    def names_amounts(self) -> bool:
-        """Whether the first rule says anything about what the gang needs."""
-        return bool(self._rule_resources(self._rules[0], len(self.queue.path) - 1))
+        """What the claimant's queue and those above it would use above their fair shares."""
+        return self._short(FAIR_SHARE, self.queue.path[:-1])
 
     def above_and_not_reclaimable(self) -> list[Queue]:
         """Queues beside the claimant's path that use more than their share, and may give none of it."""
@@ -143,10 +155,14 @@ class Claim:
         index = self.givers().get(queue)
         if index is None or not only_whole:
             return index is not None
-        rules = [rule for rule in self._rules if self._rule_resources(rule, index)]
+        rules = [rule for rule in self._whole_rules() if self._rule_resources(rule, index)]
         return self.keeps_guarantee(queue, amounts) and any(
             self._gives_down(rule, queue, index, amounts) for rule in rules
         )
+
+    def _whole_rules(self) -> Sequence[str]:
+        """The rules by which gangs give their minimum."""
+        return (DESERVED,) if self.growth else RULES
 
     def keeps_guarantee(self, queue: Queue, amounts: Sums) -> bool:
         """Whether the queue, and each above it that the claimant is not in, keeps its guarantee without the amounts."""
@@ -186,7 +202,7 @@ class Claim:
             self._lose(loss)
         rules, unentitled = self._rules_by_level(losses)
         self._lost = {queue: dict(lost) for queue, lost in before.items()}
-        short = self._short(self._rules[0], unentitled) if unentitled else ()
+        short = self._short(FAIR_SHARE, unentitled) if unentitled else ()
         too_many: list[Gang] = []
         for loss in sorted(losses, key=lambda loss: (not loss.by_priority, self._size(loss))):
             if self._is_allowed(loss, rules):
@@ -218,7 +234,7 @@ class Claim:
         rules: dict[int, list[str]] = {}
         for index in sorted({self._index(loss.queue) for loss in losses if not loss.by_priority}):
             up = self.queue.path[:index]
-            rules[index] = [rule for rule in self._rules if not self._short(rule, up)]
+            rules[index] = [rule for rule in RULES if not self._short(rule, up)]
             if not rules[index]:
                 return rules, up
         return rules, ()
@@ -226,9 +242,11 @@ class Claim:
     def _is_allowed(self, loss: Loss, rules: dict[int, list[str]]) -> bool:
         if loss.by_priority:
             return loss.queue is self.queue or self.keeps_guarantee(loss.queue, loss.amounts)
-        index = self._index(loss.queue)
+        index, whole = self._index(loss.queue), self._whole_rules()
         return self.keeps_guarantee(loss.queue, loss.amounts) and any(
-            self._gives_down(rule, loss.queue, index, loss.amounts) for rule in rules.get(index, ())
+            self._gives_down(rule, loss.queue, index, loss.amounts)
+            for rule in rules.get(index, ())
+            if loss.keeps_minimum or rule in whole
         )
 
     def _gives_down(self, rule: str, giver: Queue, index: int, amounts: Sums) -> bool:
@@ -291,9 +309,12 @@ class Claim:
                 found.append(Shortfall(queue, above))
         return found
 
+    def _will_use(self, queue: Queue, resource: str) -> int:
+        """Without victims, with what claims in flight will take."""
+        return self._used(queue, resource) + self._gained.get(queue, {}).get(resource, 0)
+
     def _would_use(self, queue: Queue, resource: str) -> int:
-        gained = self._gained.get(queue, {}).get(resource, 0)
-        return self._used(queue, resource) + gained + self._need[resource]
+        return self._will_use(queue, resource) + self._need[resource]
 
     def _may_be_entitled(self, rule: str, up: Sequence[Queue]) -> bool:
         return all(
@@ -315,7 +336,7 @@ class Claim:
         return (self._share if rule == FAIR_SHARE else self._own)(queue, resource)
 
     def _is_above(self, rule: str, queue: Queue, resources: Sequence[str]) -> bool:
-        return any(self._used(queue, r) > self._kept(rule, queue, r) for r in resources)
+        return any(self._will_use(queue, r) > self._kept(rule, queue, r) for r in resources)
 
     def _may_lose(
         self, rule: str, queue: Queue, index: int, resources: Sequence[str], amounts: Sums
@@ -323,7 +344,7 @@ class Claim:
         """Whether the queue uses more than the rule lets it keep, of a resource that the victim (amounts) frees, and
         not too little without the victim."""
         for resource in resources:
-            used, amount = self._used(queue, resource), amounts.get(resource, 0)
+            used, amount = self._will_use(queue, resource), amounts.get(resource, 0)
             kept = self._kept(rule, queue, resource)
             if not amount or used <= kept:
                 continue

@@ -16,10 +16,12 @@ from typing import Any, TypeVar
 from central.model.facts import (
     NamespaceGone,
     NamespaceSeen,
+    PastUsageSeen,
     PodSpec,
     PriorityGone,
     PrioritySeen,
     QueueGone,
+    QueuePast,
     QueueSeen,
     Rule,
 )
@@ -28,12 +30,15 @@ from central.model.pod_rules import Labels
 from central.model.resources import DEFAULT, GPU_EQUIVALENTS, ROOT, Sums, add, requested
 from central.scheduler.inventory.columns import Columns
 from central.scheduler.inventory.pods import Pod
+from central.scheduler.quarantine import Quarantine
 from central.scheduler.queues import access
 from central.scheduler.queues.claim_in_flight import ClaimInFlight
 from central.scheduler.queues.fifo import FifoQueues, is_ready
 from central.scheduler.queues.gpu_currency import GpuCurrency
 from central.scheduler.queues.queue_terms import QueueTerms, terms_of
 from central.scheduler.queues.queue_tree_node import Queue
+from central.scheduler.queues.tenant_limits import user_of
+from central.scheduler.queues.usage_history import DecayedUsage
 from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state.gangs import Account, Gang, GangKey
 from protos.names import GPU_SHARE
@@ -49,9 +54,13 @@ COMPARED = 100  # names of queues, for one that does not exist
 
 class Queues:
     def __init__(
-        self, half_life_s: float = 0.0, slice_fractions: Mapping[str, Fraction] | None = None
+        self,
+        half_life_s: float = 0.0,
+        slice_fractions: Mapping[str, Fraction] | None = None,
+        quarantine: Quarantine | None = None,
     ) -> None:
         """slice_fractions: see GpuCurrency"""
+        self._quarantine = quarantine if quarantine is not None else Quarantine()
         self.half_life_s = half_life_s  # of past usage; 0: it does not count
         self.currency = GpuCurrency(slice_fractions)
         self.named_devices: frozenset[str] = frozenset()  # see is_shared()
@@ -65,12 +74,16 @@ class Queues:
         self.version = 0  # counts changes of sums, claims and capacity
         self.guarantees = False
         self.restricted = False  # whether a queue has rules or limits for namespaces
+        self.limits_users = False  # whether a queue has limits for users
         self._seen: dict[str, QueueSeen] = {}
         self._terms: dict[str, QueueTerms] = {}
         self._names: list[str] = []  # of all Queue objects, sorted
         self._namespace_queues: dict[str, str] = {}
         self._namespace_labels: dict[str, Labels] = {}
         self._priorities = dict(SYSTEM_PRIORITIES)
+        self._kept: dict[
+            str, tuple[float, QueuePast]
+        ] = {}  # past use that a leader before wrote down
         self._stale = True  # whether a Queue changed since the tree was built
         self.settle()
 
@@ -97,6 +110,10 @@ class Queues:
                 return _put(self._priorities, fact.name, fact.value)
             case PriorityGone():
                 return _put(self._priorities, fact.name, None)
+            case PastUsageSeen():
+                self._kept = {each.name: (fact.at, each) for each in fact.queues}
+                self._stale |= bool(self._kept)
+                return bool(self._kept)
 
     def _apply_queue(self, fact: QueueSeen) -> bool:
         if self._seen.get(fact.name) == fact:
@@ -161,7 +178,9 @@ class Queues:
     def update(self, gang: Gang) -> bool:
         """Counts the gang as it is now. Returns whether another gang of its fifo queue may
         start."""
-        gang.class_priority = self.priority_of(gang)
+        if gang.class_priority != (priority := self.priority_of(gang)):
+            gang.class_priority = priority
+            self.cache.clear()  # sentences say it
         account = self._account(gang) if self.enabled and not gang.foreign else None
         if account != gang.account:
             self.forget(gang)
@@ -188,9 +207,10 @@ class Queues:
     def _account(self, gang: Gang) -> Account:
         placed = (pod for pod in gang.members.values() if pod.node and pod.alive)
         name, used = self.name_of(gang), self.currency.counted(sums_of(placed))
+        user = user_of(gang) if self.limits_users else ""
         if self.restricted and self.refusing_queue(gang, name) is not None:
-            return Account(self._charged_instead(gang, name) if used else name, used, {})
-        return Account(name, used, self.currency.counted(_demand(gang)))
+            return Account(self._charged_instead(gang, name) if used else name, used, {}, user)
+        return Account(name, used, self.currency.counted(_demand(gang)), user)
 
     def refusing_queue(self, gang: Gang, name: str) -> Queue | None:
         """The queue whose rule excludes the gang from the queue with this name; None: it may use it."""
@@ -211,7 +231,7 @@ class Queues:
         if account.used:
             for above in queue.path:
                 self.record_usage(above)
-                above.charge(gang.namespace, account.used, times)
+                above.charge(gang.namespace, account.user, account.used, times)
 
     def record_usage(self, queue: Queue) -> None:
         """Adds the usage until now to the history, before the usage changes."""
@@ -220,20 +240,24 @@ class Queues:
 
     def _add_missing(self, name: str) -> Queue:
         queue = self.by_name[name] = Queue.without_object(name)
-        queue.error = f"queue {name} does not exist"
+        queue.error = self._absent(name)
         return queue
+
+    def _absent(self, name: str) -> str:
+        return f"queue {name} {self._quarantine.absence('Queue', name)}"
 
     def why_invalid(self, queue: Queue) -> str:
         """The queue's error, with the queue that may be meant instead of one that does not exist. Of many queues only
         those next to it by name are compared: whoever creates a pod may name a queue that does not exist."""
         if not queue.error or queue.name in self._seen:
             return queue.error
+        why = self._absent(queue.name)
         names = self._names
         at = bisect_left(names, queue.name)
         near = get_close_matches(
             queue.name, names[max(0, at - COMPARED // 2) : at + COMPARED // 2], 1
         )
-        return queue.error + (f"; did you mean {near[0]}?" if near else "")
+        return why + (f"; did you mean {near[0]}?" if near else "")
 
     def add_claim(self, claim: ClaimInFlight) -> None:
         """Its victims are being evicted, and its gang will take its place."""
@@ -292,10 +316,7 @@ class Queues:
             root = self.root = Queue.without_object(ROOT)
         found = {name: self._described(name) for name in sorted({*self._seen, DEFAULT} - {ROOT})}
         self.by_name = {ROOT: root, **found}
-        for name, queue in self.by_name.items():
-            if (old := before.get(name)) is not None:
-                self.record_usage(old)
-                queue.past_usage = old.past_usage
+        self._keep_history(before)
         for queue in found.values():
             queue.error = self._invalid_because(queue.seen)
             if not queue.error:
@@ -314,6 +335,9 @@ class Queues:
             seen.access is not None or seen.namespace_gangs is not None or seen.namespace_amounts
             for seen in self._seen.values()
         )
+        self.limits_users = any(
+            seen.user_gangs is not None or seen.user_amounts for seen in self._seen.values()
+        )
         for queue in root:
             queue.path = (queue, *(queue.parent.path if queue.parent else ()))
         for name, old in before.items():
@@ -324,6 +348,15 @@ class Queues:
             for gang in queue.gangs.values():
                 if gang.account is not None:
                     self._charge(queue, gang, gang.account, 1)
+
+    def _keep_history(self, before: Mapping[str, Queue]) -> None:
+        for name, queue in self.by_name.items():
+            if (old := before.get(name)) is not None:
+                self.record_usage(old)
+                queue.past_usage = old.past_usage
+            if self._kept and (kept := self._kept.pop(name, None)) is not None:
+                at, past = kept
+                queue.past_usage = DecayedUsage.kept(min(at, self.now), past.means)
 
     def _described(self, name: str) -> Queue:
         if (seen := self._seen.get(name)) is None:
@@ -339,10 +372,20 @@ class Queues:
                 return f"{where}: the queue is its own parent"
             return f"{where}: {', '.join(cycle)} form a cycle"
         if seen.parent and seen.parent not in self.by_name:
-            return f"{where}: queue {seen.parent} does not exist"
+            return f"{where}: {self._absent(seen.parent)}"
         if self._is_too_deep(seen):
             return f"{where}: it is more than {QUEUE_DEPTH} levels below {ROOT}"
         return ""
+
+    def ancestors(self, name: str) -> list[str]:
+        """The queues above it as the objects name them, the nearest first, without the root; also of an invalid queue.
+        It ends with a queue that has no object, and before a name comes twice."""
+        found = [name]
+        while (seen := self._seen.get(found[-1])) is not None and seen.parent not in ("", ROOT):
+            if len(found) > QUEUE_DEPTH or seen.parent in found:
+                break
+            found.append(seen.parent)
+        return found[1:]
 
     def _cycle(self, name: str) -> list[str] | None:
         """The queues of the cycle of parents that the queue is in; None: it is in none."""

@@ -10,10 +10,12 @@ from central.scheduler.queues.queue_terms import QueueTerms, terms_of
 from central.scheduler.queues.usage_history import DecayedUsage
 from central.scheduler.state.gangs import Gang, GangKey
 
+NAMESPACE, USER = "namespace", "user"  # kinds of tenants of a queue
+
 
 @dataclass(slots=True)
-class NamespaceUsage:
-    """What the gangs of one namespace use of a queue, and how many they are."""
+class TenantUsage:
+    """What the gangs of one namespace or user use of a queue, and how many they are."""
 
     used: Sums = field(default_factory=dict)
     running: int = 0
@@ -30,11 +32,11 @@ class Queue:
         "gangs",
         "guarantee",
         "name",
-        "namespaces",
         "parent",
         "past_usage",
         "path",
         "seen",
+        "tenants",
         "usage_version",
         "used",
     )
@@ -49,7 +51,9 @@ class Queue:
         self.demand: Sums = {}  # requests of its own pending gangs
         self.usage_version = 0  # increased with every change of used
         self.used: Sums = {}  # by its gangs and those of its descendants
-        self.namespaces: dict[str, NamespaceUsage] = {}  # the same by namespace
+        self.tenants: dict[
+            tuple[str, str], TenantUsage
+        ] = {}  # the same by NAMESPACE or USER, and name
         self.past_usage = DecayedUsage()  # with --usage-half-life only
         self.seen = seen  # its object, or the defaults
         self._terms = terms
@@ -71,16 +75,17 @@ class Queue:
         for child in self.children:
             yield from child
 
-    def charge(self, namespace: str, used: Sums, times: int) -> None:
-        """Counts what a gang of the namespace uses, once more or once less."""
+    def charge(self, namespace: str, user: str, used: Sums, times: int) -> None:
+        """Counts what a gang of the namespace uses, once more or once less. user: empty: users are not counted."""
         add(self.used, used, times)
-        own = self.namespaces.setdefault(namespace, NamespaceUsage())
-        add(own.used, used, times)
-        own.running += times
-        if not own.running:
-            del self.namespaces[namespace]
+        for key in ((NAMESPACE, namespace), (USER, user)) if user else ((NAMESPACE, namespace),):
+            own = self.tenants.setdefault(key, TenantUsage())
+            add(own.used, used, times)
+            own.running += times
+            if not own.running:
+                del self.tenants[key]
         self.usage_version += 1
 
     def running(self) -> int:
         """How many gangs use anything of it."""
-        return sum(usage.running for usage in self.namespaces.values())
+        return sum(usage.running for (kind, _), usage in self.tenants.items() if kind == NAMESPACE)

@@ -14,12 +14,12 @@ from typing import NamedTuple
 from central.model import wording
 from central.model.facts import PodSpec
 from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS, ROOT, Sums, add
-from central.scheduler.queues import access
+from central.scheduler.queues import access, tenant_limits
 from central.scheduler.queues.claim_in_flight import pending_needs, present_victims
 from central.scheduler.queues.entitlement import fair_shares
 from central.scheduler.queues.min_resources import MinResources, required
 from central.scheduler.queues.queue_tree import Queues
-from central.scheduler.queues.queue_tree_node import NamespaceUsage, Queue
+from central.scheduler.queues.queue_tree_node import Queue
 from central.scheduler.queues.shortfall import GANGS, Shortfall
 from central.scheduler.state.gangs import Gang
 
@@ -145,8 +145,8 @@ def _shortfalls_of_guarantees(request: StartRequest) -> list[list[tuple[Shortfal
     """By resource, what must become free beside what is withheld for others: alternatives, the smallest first."""
     found = []
     for resource, amount in request.need.items() if request.queues.guarantees else ():
-        left, withheld, _ = _free_beside_guarantees(request, resource, amount)
-        if withheld and amount > left:
+        free, withheld, _ = _free_beside_guarantees(request, resource, amount)
+        if withheld and amount > free.left - withheld:
             ways = [*_ways_into_guarantees(request, resource, amount)]
             found.append(sorted(ways, key=lambda way: max(_largest(short) for short in way)))
     return found
@@ -161,60 +161,50 @@ def _ways_into_guarantees(
 ) -> Iterator[tuple[Shortfall, ...]]:
     """A queue that would stay within its own guarantee leaves free only what is guaranteed to queues below the same
     parents. So for each queue of the path that could: so much of it goes that it does. Else enough goes for all."""
-    queues, withheld = request.queues, 0
-    free = queues.total.get(resource, 0) - queues.root.used.get(resource, 0)
-    path = request.queue.path
+    withheld = 0
+    free = _free(request, resource).left
+    path, root = request.queue.path, request.queues.root
     for inner, outer in pairwise(path):
         own = inner.guarantee.get(resource, 0)
         over = inner.used.get(resource, 0) + amount - own
         beside = amount - (free - withheld)
         inside = (Shortfall(inner, {resource: over}),) if over > 0 else ()
         if own >= amount:
-            rest = (Shortfall(queues.root, {resource: beside}),) if beside > over else ()
+            rest = (Shortfall(root, {resource: beside}),) if beside > over else ()
             yield (*inside, *rest)
         if over <= 0:
             return
         withheld += sum(
-            _unused_guarantee(queues, other, resource)
+            _withheld_for(request, other, resource)
             for other in outer.children
             if other is not inner
         )
-    yield (Shortfall(queues.root, {resource: amount - (free - withheld)}),)
+    yield (Shortfall(root, {resource: amount - (free - withheld)}),)
 
 
 def _never_within(request: StartRequest, above: Queue) -> bool:
-    need, seen = request.need, above.seen
+    need = request.need
     return (
         any(need.get(resource, 0) > most for resource, most in above.capability.items())
-        or any(
-            need.get(resource, 0) > most
-            for resource, most in _namespace_limits(request, above).items()
-        )
-        or 0 in (seen.running_gangs, seen.namespace_gangs)
+        or above.seen.running_gangs == 0
+        or any(tenant.never_starts(need) for tenant in _tenants(request, above))
     )
 
 
 def _shortfalls_of(request: StartRequest, above: Queue) -> list[Shortfall]:
-    gang, namespace, need = request.gang, request.gang.namespace, request.need
-    usage = above.namespaces.get(namespace, NamespaceUsage())
+    gang, need = request.gang, request.need
     lacks = {
         resource: over
         for resource, most in above.capability.items()
         if need.get(resource) and (over := _over(request, above, resource, most)) > 0
     }
-    its_own = {
-        resource: over
-        for resource, most in _namespace_limits(request, above).items()
-        if need.get(resource) and (over := usage.used.get(resource, 0) + need[resource] - most) > 0
-    }
-    if gang.account is not None and not gang.account.used:
-        most, each = above.seen.running_gangs, above.seen.namespace_gangs
-        if most is not None and above.running() >= most:
-            lacks[GANGS] = above.running() + 1 - most
-        if each is not None and usage.running >= each:
-            its_own[GANGS] = usage.running + 1 - each
+    starts = gang.account is not None and not gang.account.used
+    most = above.seen.running_gangs
+    if starts and most is not None and above.running() >= most:
+        lacks[GANGS] = above.running() + 1 - most
+    its_own = (tenant.shortfall(need, starts=starts) for tenant in _tenants(request, above))
     found = [Shortfall(above, lacks)] if lacks else []
-    return [*found, Shortfall(above, its_own, namespace)] if its_own else found
+    return [*found, *(short for short in its_own if short is not None)]
 
 
 def _over(request: StartRequest, above: Queue, resource: str, most: int) -> int:
@@ -285,78 +275,85 @@ def leaves_guarantees(request: StartRequest) -> str:
     if not request.queues.guarantees:
         return ""
     for resource, amount in request.need.items():
-        left, withheld, owners = _free_beside_guarantees(request, resource, amount)
-        if withheld and amount > left:
-            free = left + withheld
+        free, withheld, owners = _free_beside_guarantees(request, resource, amount)
+        if withheld and amount > free.left - withheld:
+            claimed = wording.amount(resource, free.claimed)
+            also = f" and {claimed} are kept for gangs whose victims terminate"
             return (
                 f"needs {wording.amount(resource, amount)} {wording.resource(resource)}; "
-                f"{wording.amount(resource, free)} are free, of which "
-                f"{wording.amount(resource, min(withheld, free))} are guaranteed to "
+                f"{wording.amount(resource, free.left + free.claimed)} are free, of which "
+                f"{wording.amount(resource, min(withheld, free.left))} are guaranteed to "
                 f"queue{'s' if len(owners) > 1 else ''} {', '.join(owners)}"
+                f"{also if free.claimed else ''}"
             )
     return ""
 
 
+class _Free(NamedTuple):
+    """What nobody uses: what claims in flight of other gangs will take, and what is left."""
+
+    left: int
+    claimed: int
+
+
+def _free(request: StartRequest, resource: str) -> _Free:
+    queues = request.queues
+    free = queues.total.get(resource, 0) - queues.root.used.get(resource, 0)
+    claimed = min(_claimed(queues, request.gang, queues.root, resource), max(0, free))
+    return _Free(free - claimed, claimed)
+
+
+def _withheld_for(request: StartRequest, other: Queue, resource: str) -> int:
+    """What is withheld for the other queue's guarantee, beside what claims in flight will take for it."""
+    unused = _unused_guarantee(request.queues, other, resource)
+    if not unused:
+        return 0
+    return max(0, unused - _claimed(request.queues, request.gang, other, resource))
+
+
 def _free_beside_guarantees(
     request: StartRequest, resource: str, amount: int
-) -> tuple[int, int, list[str]]:
-    """What is free without what is withheld for guarantees, what is withheld, and for which queues."""
-    queues, queue = request.queues, request.queue
+) -> tuple[_Free, int, list[str]]:
+    """What is free, what of it is withheld for guarantees, and for which queues."""
+    queue = request.queue
     withheld, owners = 0, []
     for inner, outer in zip(queue.path, queue.path[1:], strict=False):
         if inner.used.get(resource, 0) + amount <= inner.guarantee.get(resource, 0):
             break
         for other in outer.children:
-            if other is not inner and (unused := _unused_guarantee(queues, other, resource)):
+            if other is not inner and (unused := _withheld_for(request, other, resource)):
                 withheld += unused
                 owners.append(other.name)
-    free = queues.total.get(resource, 0) - queues.root.used.get(resource, 0)
-    return free - withheld, withheld, owners
+    return _free(request, resource), withheld, owners
 
 
 def within_running_gangs(request: StartRequest) -> str:
-    """No queue, and no namespace in it, runs more gangs than its limit."""
+    """No queue, and no namespace or user in it, runs more gangs than its limit."""
     if request.gang.account is None or request.gang.account.used:
         return ""
-    namespace = request.gang.namespace
     for above in request.queue.path:
         most = above.seen.running_gangs
         running = above.running() if most is not None else 0
         whose = _named(request.queue, above)
-        if most is None or running < most:
-            usage, most = above.namespaces.get(namespace), above.seen.namespace_gangs
-            running = usage.running if usage is not None else 0
-            whose = f"namespace {namespace} in {whose}"
         if most is not None and running >= most:
             never = f"{wording.NEVER}: " if not most else ""
             return f"{never}{whose} runs {running} gangs, and may run {most} at a time"
+        for each in _tenants(request, above):
+            if why := each.gangs_refusal(whose):
+                return why
     return ""
 
 
-def _namespace_limits(request: StartRequest, above: Queue) -> Sums:
-    amounts = above.seen.namespace_amounts
-    return request.queues.currency.limits(amounts) if amounts else {}
+def _tenants(request: StartRequest, above: Queue) -> Iterator[tenant_limits.Tenant]:
+    return tenant_limits.tenants(request.queues.currency, request.gang, above)
 
 
-def within_namespace_amounts(request: StartRequest) -> str:
-    """The gangs of one namespace use no more of a queue than its limit for each namespace."""
-    namespace = request.gang.namespace
+def within_tenant_amounts(request: StartRequest) -> str:
+    """The gangs of one namespace, or of one user, use no more of a queue than its limit for each of them."""
     for above in request.queue.path:
-        usage = above.namespaces.get(namespace)
-        used = usage.used if usage is not None else {}
-        for resource, most in _namespace_limits(request, above).items():
-            amount = request.need.get(resource, 0)
-            if not amount or used.get(resource, 0) + amount <= most:
-                continue
-            whose = f"namespace {namespace} in {_named(request.queue, above)}"
-            unit, needed = wording.resource(resource), wording.amount(resource, amount)
-            if amount > most:
-                limit = wording.amount(resource, most)
-                return f"{wording.NEVER}: {whose} may use {limit} {unit}; {needed} are needed"
-            return (
-                f"{whose} uses {wording.amount(resource, used.get(resource, 0))} of its "
-                f"{wording.amount(resource, most)} {unit}; {needed} more are needed"
-            )
+        for each in _tenants(request, above):
+            if why := each.amounts_refusal(request.need, _named(request.queue, above)):
+                return why
     return ""
 
 
@@ -401,19 +398,25 @@ QUEUE_POLICIES: tuple[Callable[[StartRequest], str], ...] = (
     open_leaf,
     first_in_first_out,
     within_running_gangs,
-    within_namespace_amounts,
+    within_tenant_amounts,
     within_capability,
     never_evicted_within_deserved,
     leaves_guarantees,
 )
 
 
-_OF_AMOUNTS = (within_running_gangs, within_namespace_amounts, within_capability, leaves_guarantees)
+_OF_AMOUNTS = (within_running_gangs, within_tenant_amounts, within_capability, leaves_guarantees)
 
 
 def _claimed(queues: Queues, gang: Gang, above: Queue, resource: str) -> int:
-    """What claims in flight of other gangs will use of the queue beyond what their victims use now."""
-    others = [claim for claim in queues.claims.values() if claim.gang is not gang]
+    """What claims in flight of other gangs will use of the queue beyond what their victims use now. A more urgent gang
+    of the claimant's queue need not keep it: it would evict the claimant as soon as that has started."""
+    others = [
+        claim
+        for claim in queues.claims.values()
+        if claim.gang is not gang
+        and (claim.gang.queue != gang.queue or claim.gang.priority >= gang.priority)
+    ]
     if not others:
         return 0
     key = ("claimed", "/".join(gang.key[:2]) if len(others) < len(queues.claims) else "")
@@ -465,7 +468,11 @@ def _named(queue: Queue, above: Queue) -> str:
 
 def tenant(queues: Queues, gang: Gang) -> tuple[object, ...]:
     """What makes the answers of the policies differ for gangs of one queue; empty: nothing."""
-    own = (gang.namespace, access.accounts(gang)) if queues.restricted else ()
+    own: tuple[object, ...] = ()
+    if queues.restricted:
+        own = (gang.namespace, access.accounts(gang))
+    if queues.limits_users:
+        own += (gang.account.user if gang.account is not None else "",)
     return (*own, True) if gang.never_evicted else own
 
 

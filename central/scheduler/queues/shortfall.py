@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from central.model.resources import Sums
 from central.scheduler.queues.queue_tree_node import Queue
+from central.scheduler.state.gangs import Gang
 
 GANGS = "gangs"  # counted beside the resources
 
@@ -13,6 +14,13 @@ class Shortfall(NamedTuple):
     queue: Queue
     amounts: Sums
     namespace: str = ""  # only victims of this namespace count; empty: of all
+    user: str = ""  # the same of the user, as Account.user
+
+    def counts(self, victim: Gang, queue: Queue) -> bool:
+        """Whether what the victim, which is of this queue, uses counts for the quota."""
+        user = victim.account.user if victim.account is not None else ""
+        mine = self.namespace in ("", victim.namespace) and self.user in ("", user)
+        return mine and self.queue in queue.path
 
 
 Shortfalls = Sequence[Shortfall]  # that victims must cover together

@@ -1,6 +1,6 @@
 """Usage history of a queue (`--usage-half-life`, docs/design/0015-queues.md). Pure arithmetic."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from central.model.amounts import Resources
 
@@ -16,6 +16,21 @@ class DecayedUsage:
     def __init__(self) -> None:
         self._mean: dict[str, float] = {}
         self._at = 0.0
+
+    @classmethod
+    def kept(cls, at: float, means: Iterable[tuple[str, float]]) -> "DecayedUsage":
+        """As it was at that time."""
+        found = cls()
+        found._at, found._mean = at, dict(means)
+        return found
+
+    def means(
+        self, now: float, used: Resources, deserved: Resources, half_life_s: float
+    ) -> Mapping[str, float]:
+        """As advance() would leave them; nothing changes."""
+        copy = DecayedUsage.kept(self._at, self._mean.items())
+        copy.advance(now, used, deserved, half_life_s)
+        return copy._mean
 
     def advance(self, now: float, used: Resources, deserved: Resources, half_life_s: float) -> None:
         """used: what was used all the time since the last call."""

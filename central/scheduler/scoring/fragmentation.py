@@ -3,7 +3,8 @@
 For each class of typical pods, the usable idle GPUs of a node are the mean of two answers: what one such pod
 would find (all idle GPUs except those with too little left for it; zero if it does not fit, or if the node
 has islands as large as the pod needs and none of them is free), and what as many such pods as fit would fill.
-A small weight of all idle capacity makes the result independent of node names and order. After FGD, "Beware
+A small weight of all idle capacity makes the result independent of node names and order. Classes that few
+GPUs will do for count more (weigh_scarcity), so others leave these GPUs to them. After FGD, "Beware
 of Fragmentation" (ATC'23). Computed for many nodes at once.
 
 Design: docs/design/0012-fragmentation.md
@@ -50,6 +51,14 @@ class TypicalPods:
         self._places: dict[Left, int] = {}
         self._capacity: list[Ints] = []
         self._unused: list[Ints] = []
+
+    def weigh_scarcity(self, within_reach: Ints) -> None:
+        """Counts a class as many times more as it may use fewer GPUs than the class that may use most.
+        within_reach: by class, GPUs of the nodes that the filters let it in."""
+        most = within_reach.max(initial=0)
+        self.weights = self.weights * np.where(
+            within_reach > 0, most / np.maximum(within_reach, 1), 1
+        )
 
     def of(self, lefts: Sequence[Left]) -> tuple[Ints, Ints]:
         """By node and class with shares: how many pods fit on the open GPUs, and how many hundredths are on

@@ -59,6 +59,7 @@ class WorkloadMix:
         self._specs: list[PodSpec] = []
         self._typical: TypicalPods | None = None  # columns of these classes
         self._filtered_at = -1  # version of all nodes
+        self._weighed = False  # whether the classes' weights count which nodes they may use
         none: Ints = np.zeros(0, dtype=np.int64)
         self._version = none  # of each node when it was filtered
         self._allowed = none  # by row: one bit per class
@@ -93,6 +94,8 @@ class WorkloadMix:
         if self._filtered_at != self._pod_counts.nodes_version:
             self._filtered_at = self._pod_counts.nodes_version
             self._filter(np.flatnonzero(self._version != self._columns.version))
+        if not self._weighed:
+            self._weigh()
         return self._cost_of(pods).at(rows)
 
     def half_idle_gpu(self) -> int:
@@ -116,7 +119,16 @@ class WorkloadMix:
         self._filtered_at = -1
         self._version = np.full(len(self._columns.names), -1, dtype=np.int64)
         self._allowed = np.zeros(len(self._version), dtype=np.int64)
+        self._weighed = False
         self._costs.clear()
+
+    def _weigh(self) -> None:
+        """The fewer GPUs a class may use, the more each of them is worth to it."""
+        assert self._typical is not None, "no pod was counted"
+        gpus = self._columns.allocatable[:, 0]
+        within_reach = [gpus[self._allowed >> n & 1 == 1].sum() for n in range(len(self._specs))]
+        self._typical.weigh_scarcity(np.array(within_reach, dtype=np.int64))
+        self._weighed = True
 
     def _filter(self, rows: Ints) -> None:
         """Which classes the filters let in on these rows."""

@@ -11,6 +11,7 @@ from central.scheduler.inventory import gpu_shares, nic_limits
 from central.scheduler.inventory.columns import Columns
 from central.scheduler.scoring.preferences import PreferenceScore
 
+DIRTY_MOST = 1000  # changed rows; with more all are recounted
 FEW = 12  # up to so many changed rows are recounted one by one, which is faster than with arrays
 
 
@@ -60,7 +61,7 @@ class PodClassCapacity:
             elif limit is not self._limit and dirty is not None:  # pods on other nodes changed it
                 dirty += np.flatnonzero(limit != self._limit).tolist()
             self._limit = limit
-        if dirty is None or self._relabelled != columns.relabelled or len(dirty) > 1000:
+        if dirty is None or self._relabelled != columns.relabelled or len(dirty) > DIRTY_MOST:
             self._relabelled = columns.relabelled
             self.by_row = self._count(np.arange(len(columns.names)))
             domains = columns.domains
@@ -81,6 +82,20 @@ class PodClassCapacity:
                 inside = of >= 0
                 np.add.at(sums, of[inside], change[inside])
         self._mark = mark
+        return self
+
+    def rows_to_count(self) -> int:
+        """How many rows the next refresh recounts, about."""
+        _, dirty = self._columns.dirty.since(self._mark)
+        every = (
+            dirty is None or len(dirty) > DIRTY_MOST or self._relabelled != self._columns.relabelled
+        )
+        return len(self._columns.names) if every or dirty is None else len(dirty)
+
+    def refresh_filter(self) -> "PodClassCapacity":
+        """For passed_rows(), without counting."""
+        columns = self._columns
+        self._filter_result.refresh(np.arange(len(columns.names)), columns.nodes, columns.version)
         return self
 
     def _recount(self, row: int) -> None:

@@ -23,7 +23,8 @@ from central.scheduler.snapshot.domain_gpus import DomainGpus
 from central.scheduler.work_meter import WorkMeter
 from protos.topology import Shape
 
-VIEWS_KEPT = 2_000
+VIEWS_KEPT = 4_096  # classes whose capacities are kept
+FILTERS_KEPT = 1_000  # of their filter results, which many classes share and which take longest
 
 
 class Snapshot:
@@ -51,7 +52,7 @@ class Snapshot:
         """Adds or replaces a node; what is taken on it stays taken. See Columns.unknown() for new resources."""
         if self.columns.unknown(node.allocatable):  # pod classes have other columns then
             self._views.clear()
-            self.filter_results.clear()
+            self.filter_results.keep(0)
         row = self.columns.put_node(node, self._labels(node))
         self._most_gpus = None
         self.pod_counts.put_node(row, node, len(self.columns.names))
@@ -154,7 +155,7 @@ class Snapshot:
         if view is None:
             if len(self._views) >= VIEWS_KEPT:
                 self._views.clear()
-                self.filter_results.clear()
+                self.filter_results.keep(FILTERS_KEPT)
             view = self._views[spec] = PodClassCapacity(
                 self.columns, self.pod_counts, self.filter_results.of(spec), spec
             )

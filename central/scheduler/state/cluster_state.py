@@ -11,6 +11,7 @@ from central.model.facts import PodSeen
 from central.model.redaction import redacted
 from central.scheduler.inventory.cluster_node import ClusterNode
 from central.scheduler.inventory.pods import Pod
+from central.scheduler.quarantine import Quarantine
 from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state.gangs import Gang, GangKey
 from central.scheduler.state.network_tree import NetworkTree
@@ -30,11 +31,16 @@ class Observer(Protocol):
 
 class ClusterState:
     def __init__(
-        self, levels: tuple[str, ...], observer: Observer, *, names_all: bool = False
+        self,
+        levels: tuple[str, ...],
+        observer: Observer,
+        quarantine: Quarantine,
+        *,
+        names_all: bool = False,
     ) -> None:
         """names_all: objects of a namespace may name gangs of others."""
         self.snapshot = Snapshot(levels)
-        self.podclasses = PodClasses(self.snapshot.pod_counts)
+        self.podclasses = PodClasses(self.snapshot.pod_counts, quarantine)
         self.network = NetworkTree(levels)
         self.pending = PendingGangs(self.snapshot)
         self.nodes: dict[str, ClusterNode] = {}

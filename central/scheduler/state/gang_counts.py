@@ -1,5 +1,6 @@
 """The members of a gang, counted by what the scheduler needs to know of them."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -32,6 +33,15 @@ class GangCounts:
     running: int = 0
     succeeded: int = 0
     failed: int = 0
+
+    _tasks: Counter[str] | None = None
+
+    @property
+    def tasks(self) -> Counter[str]:
+        """How many pods of each task wait or are placed. Only gangs whose roles come one after the other ask."""
+        if self._tasks is None:
+            self._tasks = Counter(pod.seen.task for pod in (*self.waiting, *self.placed))
+        return self._tasks
 
     @classmethod
     def of(cls, members: Iterable[Pod]) -> "GangCounts":

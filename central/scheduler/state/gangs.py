@@ -8,8 +8,10 @@ from typing import NamedTuple
 from central.model.facts import GangSeen, SubGroups
 from central.model.resources import DEFAULT, Sums
 from central.scheduler.inventory.pods import Pod
+from central.scheduler.state import later_roles
 from central.scheduler.state.gang_counts import GangCounts
 from central.scheduler.state.subgroups import SubgroupDivision
+from central.scheduler.work_meter import SearchProgress
 
 GangKey = tuple[str, str, bool]  # PodSeen.gang_key
 
@@ -20,6 +22,7 @@ class Account(NamedTuple):
     queue: str
     used: Sums
     demand: Sums  # requests of pending pods that only lack capacity
+    user: str = ""  # whom it counts for (queues/tenant_limits.py), while a Queue limits users
 
 
 @dataclass(slots=True)
@@ -36,6 +39,7 @@ class Attempt:
     failed_attempts: int = 0  # in a row: attempts in which bindings failed
     retry_at: float = 0.0
     work_factor: int = 1  # of the first work limit (work_meter.py), for the next attempt
+    progress: SearchProgress | None = None  # of a long attempt that goes on
     partial_since: float | None = None  # since when it is bound below its minimum
 
 
@@ -153,7 +157,11 @@ class Gang:
 
     @property
     def task_min(self) -> tuple[tuple[str, int], ...]:
-        return self.object.task_min if self.object is not None and not self._own_minimum else ()
+        if self.object is None or self._own_minimum:
+            return ()
+        if self.object.later:
+            return tuple(later_roles.task_minima(self.object, self.counts.tasks).items())
+        return self.object.task_min
 
     @property
     def _own_minimum(self) -> bool:
@@ -163,6 +171,8 @@ class Gang:
     @property
     def minimum(self) -> int:
         if self.object is not None and not self._own_minimum:
+            if self.object.later:
+                return later_roles.minimum(self.object, self.counts.tasks)
             return max(self.object.min_member, 1)
         return (self.counts.label_min or 1) if self.key[2] else 1
 
@@ -177,6 +187,8 @@ class Gang:
     def missing(self) -> int:
         """How many more pods must be placed together to reach every minimum; 0: none."""
         group, placed = self.object, len(self.counts.placed)
+        if group is not None and not (group.subgroups or group.task_min or group.declared):
+            return max((group.min_member or 1) - placed, 0)  # most, and asked often
         if group is None:
             return max(self.minimum - placed, 0)
         short = self.minimum - placed

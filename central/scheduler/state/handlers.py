@@ -88,7 +88,7 @@ def update_pod(state: ClusterState, fact: PodSeen) -> None:
         if rejoin:
             gang_members.join(state, pod, first_sight=False)
     if fact.phase == "Running" and pod.since is None:
-        pod.since = state.now
+        pod.work = pod.work._replace(since=state.now)
     if fact.node and pod.life.stage != BOUND:
         pod.advance(SEEN_BOUND)
     if fact.deleting and fact.gang_key is None:
@@ -341,7 +341,7 @@ def reconcile_gpus(state: ClusterState, node: ClusterNode) -> None:
 
 
 def _notify_agent(state: ClusterState, pod: Pod) -> None:
-    if pod.spec.request(GPU) or pod.spec.share_containers or pod.spec.rdma_containers:
+    if pod.spec.request(GPU) or pod.spec.share_containers or pod.spec.has_nics:
         state.nodes_to_notify.add(pod.node)
 
 
@@ -376,8 +376,8 @@ def assume(
         by_name[name].pods[pod.seen.uid] = pod
         pod.node, pod.gpus, pod.charged_spec = name, mask, spec
         pod.life = transition(pod.life, PLACED)
-        pod.since = now
-        if mask or spec.rdma_containers:
+        pod.work = pod.work._replace(since=now)
+        if mask or spec.has_nics:
             state.nodes_to_notify.add(name)
         matched |= bool(spec.matched)
     if matched:

@@ -17,6 +17,7 @@ from central.scheduler.state.replicated_gangs import ReplicatedGangs
 
 WATCHED_OWNERS = ("replicaset/", "statefulset/", "job/")  # no other controllers are watched
 HOLD_S = 1.0  # how long a pod waits for its controller, which another watch delivers
+OBJECT_HOLD_S = 7.0  # for the object that says the minimum, whose kind may just have been installed
 
 
 class OwnerGangs:
@@ -58,7 +59,8 @@ class OwnerGangs:
         if not fact.owner:
             return fact
         if not known and not self._is_complete(fact) and not fact.node:
-            until = self.held.setdefault(fact.uid, now + HOLD_S)
+            hold_s = OBJECT_HOLD_S if _needs_object(fact) else HOLD_S
+            until = self.held.setdefault(fact.uid, now + hold_s)
             if now < until:
                 return None
         self.held.pop(fact.uid, None)
@@ -69,7 +71,7 @@ class OwnerGangs:
         controller = fact.owner in self.seen or not fact.owner_name.startswith(WATCHED_OWNERS)
         if self.seen and not controller:
             return False
-        if not controller_gangs.is_controllers(fact.gang) or fact.gang_min is not None:
+        if not _needs_object(fact):
             return True
         return (fact.namespace, controller_gangs.object_gang(fact.gang)) in self.declared
 
@@ -142,3 +144,8 @@ class OwnerGangs:
         if fact.owner:
             self.pods[fact.uid] = fact
             self._by_owner.setdefault(fact.owner, {})[fact.uid] = None
+
+
+def _needs_object(fact: PodSeen) -> bool:
+    """Whether an object of a known kind says how many of its pods start together."""
+    return controller_gangs.is_controllers(fact.gang) and fact.gang_min is None

@@ -30,6 +30,7 @@ class PendingGangs:
         self.changed_gangs: dict[GangKey, Gang] = {}  # changed since the last cycle
         self.unaccounted: dict[GangKey, Gang] = {}  # those of them that no cycle has counted yet
         self.unpublished: dict[GangKey, Gang] = {}  # changed since their status was computed
+        self.reason_changed: dict[GangKey, Gang] = {}  # nothing but the reason did, since then
         self.all_changed = False  # queues or priorities did, so that all gangs count as changed
         self.retrying: dict[GangKey, Gang] = {}  # to be tried in the same epoch
         self.preemption_retry_at: set[float] = set()  # times of the next searches for victims
@@ -70,10 +71,14 @@ class PendingGangs:
         self.changed_gangs.clear()
         self.unaccounted.clear()
 
-    def take_unpublished(self, most: int) -> list[Gang]:
-        """The next gangs whose statuses are due."""
+    def take_unpublished(self, most: int, most_reasons: int) -> list[Gang]:
+        """The next gangs whose statuses are due. most_reasons: of those of which only the reason changed."""
         keys = [*islice(self.unpublished, most)]
-        return [self.unpublished.pop(key) for key in keys]
+        taken = [self.unpublished.pop(key) for key in keys]
+        for key in keys if self.reason_changed else ():
+            self.reason_changed.pop(key, None)
+        keys = [*islice(self.reason_changed, most_reasons)]
+        return taken + [self.reason_changed.pop(key) for key in keys]
 
     def touch(self, gang: Gang) -> None:
         """The gang changed as a victim of preemption: what it holds, or what its queue is charged for it."""
@@ -120,6 +125,7 @@ class PendingGangs:
         self.changed_gangs.pop(gang.key, None)
         self.unaccounted.pop(gang.key, None)
         self.unpublished.pop(gang.key, None)
+        self.reason_changed.pop(gang.key, None)
         self.touch(gang)
         self.update(gang, waiting=False, partial=False)
 

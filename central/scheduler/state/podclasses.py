@@ -14,6 +14,7 @@ from central.model.limits import RULES_ALIKE
 from central.model.pod_rules import Labels, Peers
 from central.model.volumes import Volumes
 from central.scheduler.filters.pod_counts import MatchingPodCounts
+from central.scheduler.quarantine import Quarantine
 from central.scheduler.state.rule_index import LabelIndex, RuleBucket, RuleIndex
 from central.scheduler.volumes.claims import VolumeClaims
 
@@ -23,8 +24,8 @@ _CACHED = 50_000
 
 
 class PodClasses:
-    def __init__(self, pod_counts: MatchingPodCounts) -> None:
-        self.storage = VolumeClaims(pod_counts.volumes.free)
+    def __init__(self, pod_counts: MatchingPodCounts, quarantine: Quarantine) -> None:
+        self.storage = VolumeClaims(pod_counts.volumes.free, quarantine)
         self._pod_counts = pod_counts
         self._index = RuleIndex()
         self._labels = LabelIndex()

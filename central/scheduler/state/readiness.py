@@ -3,10 +3,11 @@
 from collections import Counter
 
 from central.model import controller_gangs, native_podgroup
+from central.scheduler.quarantine import Quarantine
 from central.scheduler.state.gangs import Gang
 
 
-def not_ready_reason(gang: Gang, missing: int) -> str:
+def not_ready_reason(gang: Gang, missing: int, quarantine: Quarantine) -> str:
     """Empty: the gang can be tried. missing: Gang.missing(), which the caller has computed."""
     counts = gang.counts
     if gang.preemption.preempted_for:
@@ -16,9 +17,10 @@ def not_ready_reason(gang: Gang, missing: int) -> str:
     if gang.object is not None and gang.object.error:
         return gang.object.error
     if gang.object is not None and gang.object.priority_class and gang.class_priority is None:
-        return f"spec.priorityClassName: PriorityClass {gang.object.priority_class} does not exist"
+        name = gang.object.priority_class
+        return f"spec.priorityClassName: PriorityClass {name} {quarantine.absence('PriorityClass', name)}"
     if gang.key[2] and gang.object is None and not counts.label_min and not _is_controllers(gang):
-        return _no_podgroup(gang)
+        return _no_podgroup(gang, quarantine)
     if counts.gated:
         return f"{counts.gated} of {len(gang.members)} pods are held by scheduling gates"
     if missing and len(gang.pods_to_start()) < missing:
@@ -41,11 +43,14 @@ def _is_controllers(gang: Gang) -> bool:
     return controller_gangs.is_controllers(gang.name)
 
 
-def _no_podgroup(gang: Gang) -> str:
-    name, namespace = native_podgroup.podgroup_name(gang.name), gang.namespace
+def _no_podgroup(gang: Gang, quarantine: Quarantine) -> str:
+    name, why = (
+        native_podgroup.podgroup_name(gang.name),
+        quarantine.absence("PodGroup", gang.name, gang.namespace),
+    )
     if native_podgroup.is_native(gang.name):
-        return f"PodGroup {name} of scheduling.k8s.io does not exist in namespace {namespace}"
-    return f"PodGroup {name} does not exist in namespace {namespace}"
+        return f"PodGroup {name} of scheduling.k8s.io {why}"
+    return f"PodGroup {name} {why}"
 
 
 def _is_breaking(gang: Gang) -> bool:

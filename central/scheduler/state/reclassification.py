@@ -4,7 +4,7 @@ there by its new class."""
 from collections.abc import Sequence
 
 from central.model.facts import NamespaceGone, NamespaceSeen, PodSeen
-from central.model.volumes import AttachLimits, StorageFact, Volumes, VolumeSeen
+from central.model.volumes import AttachLimits, ClaimSeen, StorageFact, Volumes, VolumeSeen
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.state import gang_members
 from central.scheduler.state.cluster_state import ClusterState
@@ -76,6 +76,12 @@ def storage_changed(state: ClusterState, fact: StorageFact) -> None:
     if isinstance(fact, AttachLimits):
         state.snapshot.pod_counts.put_limits(fact.node, dict(fact.limits))
         state.pending.capacity_freed("volume attach limit changed")
+
+
+def claim_set_aside(state: ClusterState, fact: ClaimSeen) -> None:
+    """The reasons of the pods that name it change."""
+    for uid in state.podclasses.storage.users(f"{fact.namespace}/{fact.name}"):
+        reclassify(state, state.pods[uid])
 
 
 def on_assigned(state: ClusterState, pods: Sequence[Pod]) -> None:

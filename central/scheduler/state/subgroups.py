@@ -13,6 +13,7 @@ from central.model.pod_rules import Labels
 from central.scheduler.inventory.pods import Pod
 
 Values = tuple[str, ...]
+BundleKey = tuple[str, int, Values]  # policy, layer, and what its subgroups agree in
 
 
 @dataclass(slots=True)
@@ -25,6 +26,14 @@ class Subgroup:
     @property
     def name(self) -> str:
         return "-".join((self.policy.name, *self.values))
+
+    def bundles(self) -> list["BundleKey"]:
+        """What it shares a domain with others by, the widest first."""
+        known = dict(zip(self.policy.keys, self.values, strict=True))
+        return [
+            (self.policy.name, depth, tuple(known[key] for key in layer.keys))
+            for depth, layer in enumerate(self.policy.layers)
+        ]
 
     @property
     def lacks(self) -> int:
@@ -68,6 +77,13 @@ class SubgroupDivision:
                 group.placed.append(pod)
         division.groups = [found[where] for where in sorted(found, key=lambda where: where[0])]
         return division
+
+    def placed_by_bundle(self) -> dict[BundleKey, list[Pod]]:
+        found: dict[BundleKey, list[Pod]] = {}
+        for group in self.groups:
+            for key in group.bundles():
+                found.setdefault(key, []).extend(group.placed)
+        return found
 
     def missing(self, policies: Sequence[SubGroups]) -> int:
         """How many more pods must be placed to reach the minSubGroups of each policy."""

@@ -94,13 +94,14 @@ class QueueStatuses:
         if not self._writer.ready(name, now):
             return None
         del self._changed[name]
-        return self._writer.write(name, queue.seen.uid, self._status(queue), now)
+        return self._writer.write(name, queue.seen.uid, self._status(queues, queue), now)
 
-    def _status(self, queue: Queue) -> Status:
+    def _status(self, queues: Queues, queue: Queue) -> Status:
         counts = self._counts.get(queue.name, Counter())
         return {
             "state": self._state(queue),
             "closedBy": _closed_by(queue),
+            "ancestors": queues.ancestors(queue.name),  # the API server refuses cycles by them
             **{phase: counts[phase] for phase in _COUNTS},
             "allocated": quantities(queue.used),
         }

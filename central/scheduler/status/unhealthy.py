@@ -49,11 +49,12 @@ def unhealthy_devices(state: ClusterState, gang: Gang) -> list[UnhealthyDevice]:
             UnhealthyDevice(pod, node.name, f"GPU {index}", _why(gpus[index]), GPU_UNHEALTHY)
             for index in indices_of(bad_gpus)
         ]
-        down = node.unhealthy_nics() if pod.spec.rdma_containers else {}
+        down = node.unhealthy_nics() if pod.spec.has_nics else {}
         found += [
             UnhealthyDevice(pod, node.name, f"NIC {name}", down[name], NIC_UNHEALTHY)
             for name in sorted(
-                nics.shares_of_pod(pod, node.reported.held_nics).keys() & down.keys()
+                nics.shares_of_pod(pod, node.reported.held_nics, node.reported.held_rails).keys()
+                & down.keys()
             )
         ]
         mine = node.reported.slices.held.get((pod.seen.namespace, pod.seen.name), ())

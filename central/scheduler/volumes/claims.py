@@ -21,14 +21,18 @@ from central.model.volumes import (
     Volumes,
     VolumeSeen,
 )
+from central.scheduler.quarantine import Quarantine
 from central.scheduler.volumes.free_volumes import FreeVolumes
 from central.scheduler.volumes.matching import MAX_UNLIKE
 from central.scheduler.volumes.planned import ClaimKey, PlannedVolumes
 from central.scheduler.volumes.provisioners import NO_PROVISIONER, Provisioners
 
+CLAIM = "PersistentVolumeClaim"
+
 
 class VolumeClaims:
-    def __init__(self, free: FreeVolumes) -> None:
+    def __init__(self, free: FreeVolumes, quarantine: Quarantine) -> None:
+        self._quarantine = quarantine
         self._free = free
         self.plans = PlannedVolumes(free)
         self._claims: dict[ClaimKey, ClaimSeen] = {}
@@ -147,7 +151,7 @@ class VolumeClaims:
         for name in _claims_of(seen):
             claim = self._claims.get(name)
             if claim is None:
-                why = why or f"claim {name[1]} does not exist in namespace {name[0]}"
+                why = why or f"claim {name[1]} {self._quarantine.absence(CLAIM, name[1], name[0])}"
                 continue
             if error := self._error(name, claim):
                 why = why or f"claim {name[1]} {error}"

@@ -16,7 +16,6 @@ Design: docs/design/0051-front.md
 
 import contextlib
 import logging
-import resource
 import selectors
 import socket
 import threading
@@ -26,6 +25,7 @@ from dataclasses import dataclass, field
 
 from central.server.grpc.connection_limits import ConnectionTable, Limits, Owner
 from central.server.throttled_log import ThrottledLog
+from protos.common import open_files
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +68,9 @@ class Front:
     def __init__(self, listen: str, limits: Limits) -> None:
         """Raises OSError."""
         self.target = 0
-        _allow_files(3 * (limits.agents + limits.users + limits.coordinators) + limits.unknown)
+        # A forwarded connection takes three file descriptors.
+        known = limits.agents + limits.users + limits.coordinators
+        open_files.allow(3 * known + limits.unknown)
         self._listener = _listen(listen)
         self.port = int(self._listener.getsockname()[1])
         self._selector = selectors.DefaultSelector()
@@ -375,14 +377,6 @@ def _listen(listen: str) -> socket.socket:
     family, _, _, _, address = found[0]
     both = family == socket.AF_INET6 and address[0] == "::" and socket.has_dualstack_ipv6()
     return socket.create_server(address[:2], family=family, backlog=BACKLOG, dualstack_ipv6=both)
-
-
-def _allow_files(wanted: int) -> None:
-    """A forwarded connection takes three file descriptors. The default of many systems is 1,024."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    if soft != resource.RLIM_INFINITY and soft < allowed:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
 
 
 def _no_delay(each: socket.socket) -> None:

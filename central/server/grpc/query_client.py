@@ -85,6 +85,14 @@ def explain(where: SchedulerAddress, namespace: str, name: str) -> "pb.ExplainRe
     return reply
 
 
+def queue(where: SchedulerAddress, name: str) -> "pb.QueueReply":
+    from protos.stubs import fleet_pb2 as pb
+
+    query = pb.QueueQuery(name=name)
+    reply: pb.QueueReply = _call(where, lambda desk, **kw: desk.Queue(query, **kw))
+    return reply
+
+
 def usage(
     where: SchedulerAddress, since: float, until: float, by: "Sequence[str]"
 ) -> "pb.UsageReply":

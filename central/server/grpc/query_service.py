@@ -4,9 +4,9 @@ see (central.server.grpc.visibility), and questions are bounded per user and in 
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from typing import Protocol, TypeVar
 
@@ -30,6 +30,7 @@ Answer = TypeVar("Answer")
 READERS = 4  # threads
 QUESTIONS = 64  # waiting
 PER_USER = 4  # at a time
+TENANTS_MOST = 500  # of a queue, in one answer
 RATES = Rate(10.0, 50), Rate(50.0, 200)  # per user, in all
 TURN_S, LONGEST_TURN_S = 0.1, 5.0
 
@@ -50,6 +51,7 @@ class Holder:
     share: int = 0  # hundredths of its one GPU; 0: whole GPUs
     slices: tuple[HeldSlice, ...] = ()  # from pod-resources
     job: str = ""  # the owner of its gang, or the gang's name
+    queue: str = ""  # of its gang
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,38 @@ class Explanation:
     pending: int = 0  # gangs of its queue that wait
     start: float = inf  # expected, Unix time; inf: unknown
     priority: int = 0
+    size: str = ""  # of an elastic Job: its size, and why it is not larger
+
+
+@dataclass(frozen=True, slots=True)
+class TenantLimit:
+    """Of each namespace, or of each user, in a queue. resources: in units of queue_rows.in_units()."""
+
+    running_gangs: int | None = None  # None: no limit
+    resources: Mapping[str, float] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return self.running_gangs is not None or bool(self.resources)
+
+
+@dataclass(frozen=True, slots=True)
+class TenantUse:
+    """What a namespace or a user has in a queue. One of user and namespace is empty, except of pods without a user, which
+    count together as a user of their namespace."""
+
+    namespace: str
+    user: str
+    running_gangs: int
+    resources: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueTenants:
+    """tenants: of the kinds that are limited, those that use the most first."""
+
+    per_namespace: TenantLimit
+    per_user: TenantLimit
+    tenants: tuple[TenantUse, ...] = ()
 
 
 class Queries(Protocol):
@@ -111,6 +145,8 @@ class Queries(Protocol):
         """One node (empty if it is unknown), or every node if the name is empty."""
 
     def explain(self, namespace: str, name: str) -> Explanation | None: ...
+
+    def queue_tenants(self, name: str) -> QueueTenants | None: ...
 
 
 class Hidden(Exception):
@@ -140,6 +176,7 @@ class QueryService:
             "Topology": GuardedCall("user", pb.TopologyQuery, self.topology),
             "Explain": GuardedCall("user", pb.ExplainQuery, self.explain),
             "Usage": GuardedCall("user", pb.UsageQuery, self.usage),
+            "Queue": GuardedCall("user", pb.QueueQuery, self.queue),
         }
         server.add_generic_rpc_handlers((self._auth.handlers("lockstep.v1.Desk", calls),))
 
@@ -179,6 +216,18 @@ class QueryService:
             why = f"the history can't be read now: {error}"
             raise CallRefused(grpc.StatusCode.UNAVAILABLE, why) from error
 
+    async def queue(
+        self, request: pb.QueueQuery, caller: Identity, context: Context
+    ) -> pb.QueueReply:
+        return await self._ask(lambda viewer: self._queue(request, viewer), caller, context)
+
+    def _queue(self, request: pb.QueueQuery, viewer: Viewer) -> pb.QueueReply:
+        if not viewer.sees_queues():
+            raise Hidden("you may not get queues")
+        viewer.sees_everything()
+        found = self._queries.queue_tenants(request.name)
+        return pb.QueueReply(found=False) if found is None else _tenants(found, viewer)
+
     def _topology(self, request: pb.TopologyQuery, viewer: Viewer) -> pb.TopologyReply:
         if not viewer.sees_nodes():
             raise Hidden("you may not get nodes")
@@ -215,6 +264,7 @@ class QueryService:
             pending=found.pending,
             start=found.start if found.start < inf else 0.0,
             priority=found.priority,
+            size=viewer.redacted(found.size, found.namespaces),
         )
 
     async def _ask(
@@ -277,6 +327,7 @@ def _node(view: NodeView, viewer: Viewer) -> pb.NodeView:
                 share=holder.share,
                 slices=_slices(holder.slices),
                 job=holder.job,
+                queue=holder.queue,
             )
             for holder in holders
         ],
@@ -293,6 +344,36 @@ def _node(view: NodeView, viewer: Viewer) -> pb.NodeView:
     if view.topology is not None:
         message.topology.CopyFrom(wire.to_topology(view.topology))
     return message
+
+
+def _tenants(found: QueueTenants, viewer: Viewer) -> pb.QueueReply:
+    """Without the tenants that the user may not see: namespaces as elsewhere, of users only oneself."""
+    seen = [
+        each
+        for each in found.tenants[:TENANTS_MOST]
+        if (viewer.sees(each.namespace) if each.namespace else viewer.is_user(each.user))
+    ]
+    return pb.QueueReply(
+        found=True,
+        per_namespace=_limit(found.per_namespace),
+        per_user=_limit(found.per_user),
+        tenants=[
+            pb.TenantUsage(
+                is_user=bool(each.user),
+                name=each.user or each.namespace,
+                running_gangs=each.running_gangs,
+                resources=each.resources,
+            )
+            for each in seen
+        ],
+        hidden_tenants=len(found.tenants) - len(seen),
+    )
+
+
+def _limit(limit: TenantLimit) -> pb.TenantLimit | None:
+    if not limit:
+        return None
+    return pb.TenantLimit(running_gangs=limit.running_gangs, resources=limit.resources)
 
 
 def _pod(view: PodView) -> pb.PodView:

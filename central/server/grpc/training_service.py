@@ -24,6 +24,7 @@ from central.model.identity import Identity
 from central.server.grpc.auth import Authenticator, CallRefused, Context, GuardedCall
 from central.server.grpc.rates import PeerRates, Rate
 from central.server.grpc.training_plans import PublishedPlan, TrainingPlans
+from central.server.grpc.training_states import TrainingStates
 from central.server.throttled_log import ThrottledLog
 from protos.stubs import fleet_pb2 as pb
 
@@ -46,7 +47,7 @@ class _Coordinator:
 
 
 class TrainingService:
-    """term: of this leader; a later leader has a higher one."""
+    """term: of this leader; a later leader has a higher one. states: None keeps no coordinator's state."""
 
     def __init__(
         self,
@@ -55,11 +56,14 @@ class TrainingService:
         plans: TrainingPlans,
         term: int,
         silent_after_s: float = SILENT_AFTER_S,
+        *,
+        states: TrainingStates | None = None,
     ) -> None:
         self._inbox = inbox
         self._auth = authenticator
         self._plans = plans
         self._term = term
+        self._states = states
         self._silent_after_s = silent_after_s
         self._lock = threading.Lock()
         self._heard: dict[str, _Coordinator] = {}  # by pod uid
@@ -71,6 +75,8 @@ class TrainingService:
         calls = {
             "Plan": GuardedCall("coordinator", pb.PlanRequest, self.plan, self._unfit),
             "Report": GuardedCall("coordinator", pb.TrainingReport, self.report, self._unfit),
+            "LoadState": GuardedCall("coordinator", pb.StateRequest, self.load_state, self._unfit),
+            "SaveState": GuardedCall("coordinator", pb.StateUpdate, self.save_state, self._unfit),
         }
         server.add_generic_rpc_handlers((self._auth.handlers("lockstep.v1.Training", calls),))
 
@@ -116,9 +122,7 @@ class TrainingService:
     async def report(
         self, request: pb.TrainingReport, caller: Identity, context: Context
     ) -> pb.TrainingAck:
-        plan = self._plans.job_of(caller.pod_uid)
-        if plan is None:
-            raise self._auth.forbidden(context, caller, self._unfit(caller) or "try again")
+        plan = self._plan_of(caller, context)
         if not self._rates.take(caller.pod_uid, time.monotonic()):
             raise CallRefused(grpc.StatusCode.RESOURCE_EXHAUSTED, "more than 5 reports in a second")
         try:
@@ -133,6 +137,30 @@ class TrainingService:
         if known is None or known.fact != fact:
             self._inbox(fact)
         return pb.TrainingAck()
+
+    def _plan_of(self, caller: Identity, context: Context) -> TrainingPlan:
+        """Raises CallRefused."""
+        plan = self._plans.job_of(caller.pod_uid)
+        if plan is None:
+            raise self._auth.forbidden(context, caller, self._unfit(caller) or "try again")
+        return plan
+
+    async def load_state(
+        self, request: pb.StateRequest, caller: Identity, context: Context
+    ) -> pb.StateReply:
+        plan = self._plan_of(caller, context)
+        return await self._kept().load(plan, caller.pod_uid)
+
+    async def save_state(
+        self, request: pb.StateUpdate, caller: Identity, context: Context
+    ) -> pb.StateAck:
+        plan = self._plan_of(caller, context)
+        return await self._kept().save(request, plan, caller.pod_uid)
+
+    def _kept(self) -> TrainingStates:
+        if self._states is None:
+            raise CallRefused(grpc.StatusCode.UNIMPLEMENTED, "this scheduler keeps no states")
+        return self._states
 
     def _fact(
         self, request: pb.TrainingReport, plan: TrainingPlan, uid: str

@@ -30,6 +30,10 @@ class Viewer:
     def sees_queues(self) -> bool:
         return self._may("queues.scheduling.volcano.sh", "")
 
+    def is_user(self, name: str) -> bool:
+        """Whether what counts for this user is visible: one's own, or everything."""
+        return name == self._identity.user or self.sees_everything()
+
     def sees(self, namespace: str) -> bool:
         """Whether the namespace's gangs and pods are visible."""
         known = self._seen.get(namespace)

@@ -171,7 +171,7 @@ class AllocationLog:
         if pod is None or evict.pod in self._evicted:
             return
         known = self.open[evict.pod]
-        saved = max(known.began, _ms(pod.seen.started or 0.0), _ms(pod.seen.checkpoint or 0.0))
+        saved = max(known.began, _ms(pod.seen.started or 0.0), _ms(pod.checkpoint or 0.0))
         self._evicted[evict.pod] = (evict.cause, min(saved, _ms(now)))
 
     def _reservations(self, now: float) -> None:

@@ -1,17 +1,19 @@
 """The file of the history: an SQLite database of allocations, of small samples, and of pictures of the whole cluster.
 
-It is written by one thread and read by others, each with a connection of its own (write-ahead log). A process that is
-killed loses what it had not committed. A file that is no database, or is damaged, is renamed to FILE.corrupt-TIME, and
+It is written by one thread of one process, which holds the lock FILE.lock meanwhile, and read by others, each with a
+connection of its own (write-ahead log). A process that is killed loses what it had not committed. A file that is no database, or is damaged, is renamed to FILE.corrupt-TIME, and
 an empty one takes its place.
 
 Kept are samples and pictures of a day by the minute and of a week by ten minutes, and allocations of KEEP_S. The file
 stays below its size: the oldest pictures go first, then the oldest allocations that have ended.
 """
 
+import fcntl
 import logging
+import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -36,23 +38,58 @@ CREATE TABLE samples (at INTEGER PRIMARY KEY, body BLOB NOT NULL);
 CREATE TABLE pictures (at INTEGER PRIMARY KEY, body BLOB NOT NULL);
 """
 COLUMNS = "uid, kind, namespace, queue, user, job, model, units, began, ended, cause, lost_from"
+INSERT = f"INSERT OR IGNORE INTO allocations ({COLUMNS}) VALUES ({','.join('?' * 12)})"
 
 
 class HistoryUnusable(Exception):
     """The file can't be created or opened: a sentence for people."""
 
 
+class HistoryLocked(HistoryUnusable):
+    """Another process writes the file."""
+
+
 class HistoryStore:
     """Written by one thread. readable() gives connections to others."""
 
     def __init__(self, file: str, most_bytes: int, now: Callable[[], float]) -> None:
-        """Raises HistoryUnusable."""
+        """Raises HistoryUnusable, HistoryLocked among them."""
         self._file, self._pages, self._now = Path(file), max(64, most_bytes // PAGE_BYTES), now
         self.files = 0  # grows when an empty file takes the place of a damaged one
-        self._db = self._opened()
+        self._lock = _locked(self._file)
+        try:
+            self._db = self._opened()
+        except BaseException:
+            os.close(self._lock)
+            raise
 
     def close(self) -> None:
+        """Once. Whoever waits for the lock may write then."""
         self._db.close()
+        os.close(self._lock)
+
+    def alive(self) -> int:
+        """The last time, in ms, at which the open allocations were known to go on; 0: never."""
+        sql = "SELECT coalesce(max(value), 0) FROM facts WHERE name = 'alive'"
+        return int(self._db.execute(sql).fetchone()[0])
+
+    def last_picture(self) -> int:
+        return int(self._db.execute("SELECT coalesce(max(at), 0) FROM pictures").fetchone()[0])
+
+    def take_over(self, entries: Iterable[Allocation]) -> None:
+        """Of another replica's file: they replace what is known here of the same allocations."""
+        rows = [(each, _row(each)) for each in entries]
+
+        def write(db: sqlite3.Connection) -> None:
+            for entry, row in rows:
+                known = "uid = ? AND (began = ? OR (ended IS NULL AND ?))"
+                open_too = entry.ended is None
+                db.execute(
+                    f"DELETE FROM allocations WHERE {known}", (entry.uid, entry.began, open_too)
+                )
+                db.execute(INSERT, row)
+
+        self._write(write)
 
     def record(self, entries: Iterable[Allocation], now_s: float) -> None:
         """An allocation that is open in the file already keeps its beginning. now_s is remembered as the last time
@@ -65,15 +102,12 @@ class HistoryStore:
 
         self._write(write)
 
-    def end_all_but(self, open_uids: Iterable[str]) -> int:
+    def end_all_but(self, open_uids: Iterable[str], *, held: bool = True) -> int:
         """Ends every other open allocation at the last time at which it was known to go on: their ends were missed.
-        Returns their number."""
-        (alive,) = self._db.execute(
-            "SELECT coalesce(max(value), 0) FROM facts WHERE name = 'alive'"
-        ).fetchone()
-        known = {*open_uids}
+        held: also all those that a reservation keeps idle. Returns their number."""
+        alive, known = self.alive(), {*open_uids}
         rows = self._db.execute("SELECT uid, kind FROM allocations WHERE ended IS NULL").fetchall()
-        missed = [(alive, uid) for uid, kind in rows if kind == HELD or uid not in known]
+        missed = [(alive, uid) for uid, kind in rows if (held and kind == HELD) or uid not in known]
         sql = "UPDATE allocations SET ended = max(began, ?) WHERE uid = ? AND ended IS NULL"
         self._write(lambda db: db.executemany(sql, missed))
         return len(missed)
@@ -160,6 +194,10 @@ class HistoryStore:
                 raise error
             if not version:
                 db.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version = {FORMAT}; COMMIT;")
+            with suppress(sqlite3.OperationalError):  # a full file does without; copies take longer
+                db.execute(
+                    "CREATE INDEX IF NOT EXISTS allocations_by_uid ON allocations (uid, began)"
+                )
         except sqlite3.Error:
             db.close()
             raise
@@ -193,11 +231,32 @@ def _record(db: sqlite3.Connection, entry: Allocation) -> None:
             "UPDATE allocations SET model = ? WHERE uid = ? AND ended IS NULL",
             (entry.model, entry.uid),
         )
-    row: tuple[Any, ...] = (
+    db.execute(INSERT, _row(entry))
+
+
+def _row(entry: Allocation) -> tuple[Any, ...]:
+    return (
         entry.uid, entry.kind, entry.namespace, entry.queue, entry.user, entry.job, entry.model,
         entry.units, entry.began, entry.ended, entry.cause, entry.lost_from,
     )  # fmt: skip
-    db.execute(f"INSERT OR IGNORE INTO allocations ({COLUMNS}) VALUES ({','.join('?' * 12)})", row)
+
+
+def _locked(file: Path) -> int:
+    """A descriptor that holds FILE.lock, which stays: a lock ends with its process. Raises HistoryUnusable."""
+    lock = file.with_name(f"{file.name}.lock")
+    try:
+        held = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise HistoryUnusable(f"--history {file}: {error.strerror}") from error
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(held)
+        raise HistoryLocked(f"--history {file}: another process writes it ({lock.name})") from error
+    except OSError as error:
+        os.close(held)
+        raise HistoryUnusable(f"--history {file}: no locks there: {error.strerror}") from error
+    return held
 
 
 def _thin_out(db: sqlite3.Connection, now_s: int) -> None:

@@ -1,6 +1,6 @@
 """What happened to gangs, counted by queue from the decisions and facts of each cycle.
 
-A gang is counted once for each time that it starts; after a restart of the scheduler, gangs that run already are
+A gang is counted once for each time that it starts, when its bindings are confirmed; after a restart of the scheduler, gangs that run already are
 not counted again. Runs in the scheduling loop: a few dictionary look-ups for each decision.
 """
 
@@ -64,15 +64,26 @@ class GangCounters:
     lost_gpu_s: defaultdict[tuple[str, str], float] = field(
         default_factory=lambda: defaultdict(float)
     )  # by queue and cause
+    resizes: Counter[tuple[str, str, str]] = field(
+        default_factory=Counter
+    )  # queue, cause, direction
+    _resized: object = ()  # what was counted last
     _phases: dict[GangKey, str] = field(default_factory=dict)
+    _starting: dict[GangKey, float] = field(default_factory=dict)  # since when they have nodes
     _unbound: dict[str, float] = field(default_factory=dict)  # creation by uid of the pod
 
     def __post_init__(self) -> None:
         self.gangs = {event: Counter() for event in (ADMITTED, STARTED, ENDED, FAILED)}
 
+    def labels(self) -> set[str]:
+        """Of queues of which something was counted; some of them may be gone."""
+        counted = {label for counts in list(self.gangs.values()) for label in list(counts)}
+        return counted | {label for label, _ in list(self.evictions)}
+
     def observe(self, facts: Sequence[Fact], decisions: Sequence[Decision]) -> None:
         """After each cycle, with what it applied and decided."""
         now = self.scheduler.state.now
+        self._count_resizes()
         for decision in decisions:
             match decision:
                 case Bind():
@@ -96,6 +107,7 @@ class GangCounters:
                     self._phases.pop((fact.namespace, fact.name, True), None)
                 case _:
                     pass
+        self._count_starts()
         if len(self._phases) > 2 * len(self.scheduler.state.gangs) + 1000:
             known = self.scheduler.state.gangs
             self._phases = {key: phase for key, phase in self._phases.items() if key in known}
@@ -118,21 +130,39 @@ class GangCounters:
             known = before is not None or gang.object is None or gang.object.phase != INQUEUE
             self._count(ADMITTED, queue, known=known)
         elif phase == RUNNING:
-            self._started(gang, queue, now, before)
+            if (
+                before in (PENDING, INQUEUE) or gang.counts.assumed
+            ):  # else it ran before this scheduler did
+                self._starting.setdefault(gang.key, now)
         elif phase in (COMPLETED, FAILED):
             event = ENDED if phase == COMPLETED else FAILED
             self._count(event, queue, known=before is not None)
+
+    def _count_resizes(self) -> None:
+        latest = self.scheduler.elastic.latest
+        if latest is not self._resized:
+            self._resized = latest
+            self.resizes.update(
+                (self.label(queue), cause, direction) for queue, cause, direction in latest
+            )
 
     def _count(self, event: str, queue: str, *, known: bool) -> None:
         """known: it was in another phase before. Else it may have been in this one for long."""
         if known:
             self.gangs[event][queue] += 1
 
-    def _started(self, gang: Gang, queue: str, now: float, before: str | None) -> None:
-        if before not in (PENDING, INQUEUE) and not gang.counts.assumed:
-            return  # it ran before this scheduler did
-        self.gangs[STARTED][queue] += 1
-        self.waits.setdefault(queue, Buckets(WAIT_BUCKETS_S)).observe(max(0.0, now - gang.created))
+    def _count_starts(self) -> None:
+        """Counts a start once the API server has the bindings. One that is refused is tried again, and is no start."""
+        for key, since in list(self._starting.items()):
+            gang = self.scheduler.state.gangs.get(key)
+            if gang is None or (len(gang.counts.placed) < gang.minimum and not _ended(gang)):
+                del self._starting[key]
+            elif not gang.counts.assumed:
+                del self._starting[key]
+                queue = self.label(gang.queue)
+                self.gangs[STARTED][queue] += 1
+                waits = self.waits.setdefault(queue, Buckets(WAIT_BUCKETS_S))
+                waits.observe(max(0.0, since - gang.created))
 
     def _evicted(self, evict: Evict, now: float) -> None:
         scheduler = self.scheduler
@@ -145,5 +175,9 @@ class GangCounters:
         seen, worth = pod.seen, scheduler.queues.currency.counted(dict(pod.spec.requests))
         began = seen.started if seen.started is not None else pod.since
         if began is not None and (gpus := worth.get(GPU_EQUIVALENTS, 0)):
-            saved = max(began, seen.checkpoint or 0.0)
+            saved = max(began, pod.checkpoint or 0.0)
             self.lost_gpu_s[label, evict.cause] += gpus / GPU_UNITS * max(0.0, now - saved)
+
+
+def _ended(gang: Gang) -> bool:
+    return gang.counts.succeeded + gang.counts.failed > 0

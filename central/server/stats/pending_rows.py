@@ -7,6 +7,7 @@ from math import inf
 from central.model import controller_gangs, wording
 from central.model.phases import PENDING
 from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS, Sums
+from central.scheduler import fence
 from central.scheduler.queues import min_resources
 from central.scheduler.queues.queue_tree import sums_of
 from central.scheduler.scheduler import Scheduler
@@ -22,8 +23,11 @@ GATED = "gated"
 INVALID = "invalid"
 PREEMPTED = "preempted"  # its pods are being evicted
 RETRY = "retry"  # a binding failed, and is tried again
+SET_ASIDE = "set-aside"  # after a bug of the scheduler
 NEW = "new"  # not tried yet
-CAUSES = (NEVER, QUOTA, CAPACITY, RESERVED, PODS_MISSING, GATED, INVALID, PREEMPTED, RETRY, NEW)
+CAUSES = (
+    NEVER, QUOTA, CAPACITY, RESERVED, PODS_MISSING, GATED, INVALID, PREEMPTED, RETRY, SET_ASIDE, NEW,
+)  # fmt: skip
 
 REASON_MOST = 600  # characters
 
@@ -70,6 +74,9 @@ def rows(scheduler: Scheduler) -> Generator[None, None, list[PendingRow]]:
 def cause(scheduler: Scheduler, gang: Gang) -> str:
     """Why the gang waits, of CAUSES."""
     reason, refused = gang.attempt.reason, scheduler.refused.get(gang.key)
+    aside = scheduler.quarantine.set_asides
+    if aside and fence.key_of_gang(gang) in aside:
+        return SET_ASIDE
     if _awaits_admission(gang):
         override = gang.published.override
         return NEVER if override is not None and wording.NEVER in override[1] else QUOTA

@@ -1,8 +1,9 @@
 """The queues, with what they use and what they are entitled to, in the units that users know."""
 
+from collections import Counter
 from collections.abc import Generator, Mapping
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from central.model.resources import DEFAULT, GPU_EQUIVALENTS, GPU_UNITS, ROOT, Sums
@@ -10,6 +11,7 @@ from central.scheduler.queues.entitlement import fair_shares
 from central.scheduler.queues.queue_tree import Queues
 from central.scheduler.queues.queue_tree_node import Queue
 from central.scheduler.scheduler import Scheduler
+from central.scheduler.status import gang_status
 from protos.names import GPU
 
 RESOURCES_MOST = 8  # that are shown of each queue: GPUs, CPU, memory, and those that queues name
@@ -56,9 +58,9 @@ def copied(scheduler: Scheduler) -> Generator[None, None, TreeCopy]:
     resources = shown_resources(queues)
     shared = frozenset(filter(queues.is_shared, resources))
     if not queues.enabled:
-        return TreeCopy(
-            Queue.without_object(ROOT), {}, resources, shared, plain=_without_queues(scheduler)
-        )
+        gangs = yield from _phases(scheduler)
+        plain = replace(_without_queues(scheduler), gangs=gangs)
+        return TreeCopy(Queue.without_object(ROOT), {}, resources, shared, plain=plain)
     yield
     copies: dict[str, Queue] = {}
     tree = TreeCopy(Queue.without_object(ROOT), dict(queues.total), resources, shared)
@@ -78,10 +80,10 @@ def copied(scheduler: Scheduler) -> Generator[None, None, TreeCopy]:
     return tree
 
 
-def rows(tree: TreeCopy) -> list[QueueRow]:
-    """Of all queues, parents before children. Outside of the scheduling loop."""
+def rows(tree: TreeCopy, pending_gpus: float = 0.0) -> list[QueueRow]:
+    """Of all queues, parents before children. pending_gpus: that all pending gangs request. Outside of the scheduling loop."""
     if tree.plain is not None:
-        return [tree.plain]
+        return [replace(tree.plain, requested={GPU: pending_gpus})]
     shares = {resource: fair_shares(tree, resource) for resource in tree.shared}
     return [
         _row(
@@ -141,6 +143,16 @@ def in_units(sums: Mapping[str, int]) -> Amounts:
     for resource, amount in sums.items():
         name, unit = names.get(resource, (resource, 1))
         found[name] = amount / unit
+    return found
+
+
+def _phases(scheduler: Scheduler) -> Generator[None, None, dict[str, int]]:
+    """Gangs by phase, where nobody counts them by queue. Yields between two gangs."""
+    found: Counter[str] = Counter()
+    for key in list(scheduler.state.gangs):
+        if (gang := scheduler.state.gangs.get(key)) is not None:
+            found[gang_status.phase(gang).lower()] += 1
+        yield
     return found
 
 

@@ -34,24 +34,30 @@ class QuestionLoop(Protocol):
 class SlicedQuestion:
     """longest_s: the longest slice so far, in seconds."""
 
-    def __init__(self, steps: Steps, slice_s: float = SLICE_S) -> None:
-        self._make, self._slice_s = steps, slice_s
+    def __init__(
+        self,
+        steps: Steps,
+        slice_s: float = SLICE_S,
+        *,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._make, self._slice_s, self._clock = steps, slice_s, clock
         self._steps: Generator[None, None, Any] | None = None
         self.answer: Any = None
         self.longest_s = 0.0
 
     def __call__(self, scheduler: Scheduler) -> bool:
         """Runs for one slice. Returns whether the answer is complete."""
-        began = time.perf_counter()
+        began = self._clock()
         try:
             if self._steps is None:
                 self._steps = self._make(scheduler)
             next(self._steps)
-            while time.perf_counter() - began < self._slice_s:
+            while self._clock() - began < self._slice_s:
                 next(self._steps)
         except StopIteration as end:
             self.answer = end.value
             return True
         finally:
-            self.longest_s = max(self.longest_s, time.perf_counter() - began)
+            self.longest_s = max(self.longest_s, self._clock() - began)
         return False

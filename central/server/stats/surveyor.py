@@ -13,7 +13,8 @@ from typing import Protocol
 
 from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS
 from central.scheduler.scheduler import Scheduler
-from central.server.stats import pending_rows, queue_rows
+from central.server.stats import elastic_rows, pending_rows, queue_rows
+from central.server.stats.elastic_rows import ElasticRow
 from central.server.stats.largest_gang import LargestGang, largest_gangs
 from central.server.stats.node_rows import NodeTable, SurveyedNode
 from central.server.stats.pending_rows import PendingRow
@@ -21,7 +22,7 @@ from central.server.stats.queue_rows import QueueRow, TreeCopy
 from central.server.stats.sliced_question import SLICE_S, QuestionLoop, SlicedQuestion
 
 TIMEOUT_S = 10.0
-_Read = tuple[float, TreeCopy, list[PendingRow], list["ReservationRow"], float]
+_Read = tuple[float, TreeCopy, list[PendingRow], list["ReservationRow"], float, list[ElasticRow]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ class Survey:
     pending: tuple[PendingRow, ...] = ()  # in order of queues, then of their turn
     reservations: tuple[ReservationRow, ...] = ()
     largest: tuple[LargestGang, ...] = ()
+    elastic: tuple[ElasticRow, ...] = ()
     usable_gpus: float = 0.0  # GPU equivalents that queues share
     longest_slice_s: float = 0.0  # for which the survey delayed the scheduling loop
 
@@ -90,8 +92,8 @@ class Surveyor:
         while not self._loop.ask(question, max(0.01, deadline - time.monotonic())):
             if time.monotonic() > deadline:
                 raise TimeoutError
-        at, tree, pending, reservations, usable = question.answer
-        queues = queue_rows.rows(tree)
+        at, tree, pending, reservations, usable, elastic = question.answer
+        queues = queue_rows.rows(tree, float(sum(row.gpus for row in pending)))
         nodes = self._table.rows
         order = {row.name: index for index, row in enumerate(queues)}
         pending.sort(key=lambda row: (order.get(row.queue, len(order)), row.rank))
@@ -105,6 +107,7 @@ class Surveyor:
             tuple(pending),
             tuple(reservations),
             largest_gangs(nodes.values(), self._table.levels, _held_by_node(reservations)),
+            tuple(elastic),
             usable,
             question.longest_s,
         )
@@ -113,8 +116,9 @@ class Surveyor:
         yield from self._table.steps(scheduler)
         pending = yield from pending_rows.rows(scheduler)
         tree = yield from queue_rows.copied(scheduler)
+        elastic = yield from elastic_rows.rows(scheduler)
         usable = scheduler.queues.total.get(GPU_EQUIVALENTS, 0) / GPU_UNITS
-        return scheduler.state.now, tree, pending, _reservations(scheduler), usable
+        return scheduler.state.now, tree, pending, _reservations(scheduler), usable, elastic
 
 
 def _reservations(scheduler: Scheduler) -> list[ReservationRow]:

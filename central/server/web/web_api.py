@@ -23,17 +23,24 @@ from protos.topology import indices_of
 
 NODES_MOST, ROWS_MOST = 1000, 500
 AGE_S = 2.0  # of a survey that is young enough
+MAY_ASK = "/api/may-ask"  # refused to whom what-if is
 HIDDEN = "-"  # the owner of what the viewer may not see
 Json = dict[str, Any]
 
 
 class WebApi:
-    """past: where a history is kept. With the parameter `at`, overview, nodes, queues and pending are of that time."""
+    """what_if: whether it is offered. past: where a history is kept. With the parameter `at`, overview, nodes, queues and pending are of that time."""
 
     def __init__(
-        self, surveyor: SurveySource, queries: Queries, past: PastCluster | None = None
+        self,
+        surveyor: SurveySource,
+        queries: Queries,
+        past: PastCluster | None = None,
+        *,
+        what_if: bool = False,
     ) -> None:
         self._surveyor = surveyor
+        self._what_if = what_if
         self._queries = queries
         self._history = HistoryApi(past)
         self._calls: dict[str, Callable[[Request, Viewer], Json]] = {
@@ -43,6 +50,7 @@ class WebApi:
             "/api/pending": self.pending,
             "/api/node": self.node,
             "/api/gang": self.gang,
+            MAY_ASK: self.may_ask,
             **self._history.calls,
         }
 
@@ -69,7 +77,11 @@ class WebApi:
             "oldest": min((row.created for row in pending), default=None),
             "hidden": len(survey.pending) - len(pending),
         }
-        found["may"] = {"nodes": viewer.sees_nodes(), "queues": viewer.sees_queues()}
+        found["may"] = {
+            "nodes": viewer.sees_nodes(),
+            "queues": viewer.sees_queues(),
+            "what_if": self._what_if and viewer.sees_nodes() and viewer.sees_everything(),
+        }
         if viewer.sees_nodes():
             redacted = _redactor(viewer, survey)
             found["totals"] = _totals(survey)
@@ -131,6 +143,12 @@ class WebApi:
                 rows.append((place, row))
         redacted = _redactor(viewer, survey)
         return _page(request, rows, lambda pair: _pending(pair[0], pair[1], redacted))
+
+    def may_ask(self, request: Request, viewer: Viewer) -> Json:
+        """What-if simulates everything. The process behind it reads with the viewer's own rights, too."""
+        if not (viewer.sees_nodes() and viewer.sees_everything()):
+            raise RequestRefused(403, "what-if needs the rights to see nodes and all pods")
+        return {}
 
     def node(self, request: Request, viewer: Viewer) -> Json:
         if not viewer.sees_nodes():

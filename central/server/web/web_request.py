@@ -1,4 +1,4 @@
-"""HTTP as the console needs it: one GET per connection. Pure.
+"""HTTP as the console needs it: one GET or POST per connection. Pure.
 
 head = parse_head(b"GET /api/nodes?limit=10 HTTP/1.1\\r\\nHost: localhost:9480")     # may raise RequestRefused
 render(200, b"...", "text/html")
@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl
 
+BODY_MOST = 64 << 10  # bytes of a question
 LOCAL_HOSTS = frozenset(("localhost", "127.0.0.1", "[::1]"))
 REASONS = {
     200: "OK", 400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found",
     405: "Method Not Allowed", 421: "Misdirected Request", 429: "Too Many Requests",
-    431: "Request Header Fields Too Large", 500: "Internal Server Error", 503: "Service Unavailable",
+    411: "Length Required", 413: "Content Too Large", 431: "Request Header Fields Too Large", 500: "Internal Server Error", 503: "Service Unavailable",
 }  # fmt: skip
 # Nothing but our own files and data: no inline script or style, no other host, no frame around us.
 SECURITY = (
@@ -36,6 +37,7 @@ class Request:
     path: str
     query: Mapping[str, str] = field(default_factory=dict)
     token: str = ""
+    body_bytes: int = -1  # of a POST, at least 0; -1: a GET
 
     def number(self, name: str, default: int, most: int) -> int:
         """A parameter from 0 to most. Raises RequestRefused."""
@@ -62,8 +64,8 @@ def parse_head(head: bytes) -> Request:
     target, _, version = rest.rpartition(" ")
     if not version.startswith("HTTP/1.") or not target.startswith("/"):
         raise RequestRefused(400, "not an HTTP/1.1 request")
-    if method != "GET":
-        raise RequestRefused(405, "the console only reads: GET")
+    if method not in ("GET", "POST"):
+        raise RequestRefused(405, "the console only reads: GET, or POST of a question")
     headers: dict[str, str] = {}
     for line in lines:
         name, _, value = line.partition(":")
@@ -77,7 +79,17 @@ def parse_head(head: bytes) -> Request:
         pairs = dict(parse_qsl(query, max_num_fields=16))
     except ValueError:
         raise RequestRefused(400, "too many parameters") from None
-    return Request(path, pairs, token.strip() if scheme.lower() == "bearer" else "")
+    token = token.strip() if scheme.lower() == "bearer" else ""
+    return Request(path, pairs, token, _body_bytes(headers) if method == "POST" else -1)
+
+
+def _body_bytes(headers: Mapping[str, str]) -> int:
+    length = headers.get("content-length", "")
+    if not (length.isascii() and length.isdigit() and len(length) < 10):
+        raise RequestRefused(411, "the length of the body is missing (Content-Length)")
+    if int(length) > BODY_MOST:
+        raise RequestRefused(413, f"the body has more than {BODY_MOST >> 10} KiB")
+    return int(length)
 
 
 def render(status: int, body: bytes, kind: str) -> bytes:

@@ -4,7 +4,8 @@ It listens on the loopback alone: `kubectl port-forward` reaches it there, and w
 has shown the API server who they are. Each request for data needs a bearer token besides, and shows what its user may
 see. So nothing is sent in the clear over a network, and no certificate has to be trusted by a browser.
 
-What clients can take is bounded: connections, the size of a head, questions per user, and the life of a stream.
+What clients can take is bounded: connections, the size of a head, questions per user, and the life of a stream. A
+connection that has shown no valid token gives way to a new one, and one that does not take its answer is closed.
 """
 
 import asyncio
@@ -12,7 +13,9 @@ import logging
 import socket
 import time
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import orjson
@@ -23,7 +26,7 @@ from central.server.grpc.rates import PeerRates, Rate
 from central.server.grpc.token_cache import TokenCache
 from central.server.grpc.visibility import Access, Viewer
 from central.server.throttled_log import ThrottledLog
-from central.server.web.web_api import WebApi
+from central.server.web.web_api import MAY_ASK, WebApi
 from central.server.web.web_request import (
     Request,
     RequestRefused,
@@ -31,7 +34,8 @@ from central.server.web.web_request import (
     render,
     render_stream_head,
 )
-from protos.common.listener_thread import ListenerThread
+from central.server.web.what_if_process import WhatIfProcess, parse_change
+from protos.common.listener_thread import ListenerThread, stop_accepting
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +43,7 @@ STATIC = Path(__file__).parent / "static"
 KINDS = {".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8",
          ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"}  # fmt: skip
 JSON = "application/json"
+WHAT_IF = "/api/what-if"
 LOOPBACK = frozenset(("127.0.0.1", "::1", "localhost"))
 CONNECTIONS, HEAD_BYTES, HEAD_S = 128, 32 << 10, 5.0
 READERS, PER_USER = 4, 8  # threads; requests of a user at a time, streams included
@@ -55,14 +60,25 @@ class ConsoleUnservable(Exception):
 
 
 class WebServer:
-    def __init__(self, listen: str, api: WebApi, reviewer: TokenReview, access: Access) -> None:
-        """Raises ConsoleUnservable."""
-        self._api, self._access = api, access
+    def __init__(
+        self,
+        listen: str,
+        api: WebApi,
+        reviewer: TokenReview,
+        access: Access,
+        *,
+        write_s: float = WRITE_S,
+        what_if: WhatIfProcess | None = None,
+    ) -> None:
+        """what_if: None, if the console offers none. Raises ConsoleUnservable."""
+        self._write_s = write_s
+        self._api, self._access, self._what_if = api, access, what_if
         self._tokens = TokenCache(reviewer)
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="console")
         self._rates = PeerRates(*RATES)
         self._busy: Counter[str] = Counter()
         self._open = 0
+        self._strangers: dict[asyncio.StreamWriter, None] = {}  # oldest first
         self._files = {f"/{file.name}": file for file in STATIC.iterdir()}
         self._files["/"] = STATIC / "index.html"
         self._quiet = ThrottledLog(log)
@@ -82,7 +98,7 @@ class WebServer:
     async def _serve(self, listener: socket.socket, ending: asyncio.Event) -> None:
         server = await asyncio.start_server(self._connected, sock=listener, limit=HEAD_BYTES)
         await ending.wait()
-        server.close()
+        await stop_accepting(server)
         rest = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         for task in rest:
             task.cancel()
@@ -91,46 +107,104 @@ class WebServer:
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open += 1
         try:
-            if self._open > CONNECTIONS:
-                raise RequestRefused(503, "too many connections; close other pages of the console")
-            async with asyncio.timeout(HEAD_S):
-                head = await reader.readuntil(b"\r\n\r\n")
-            await self._answer(parse_head(head[:-4]), writer)
-        except RequestRefused as refused:
-            await _send(writer, render(refused.status, _sentence(refused.why), JSON))
-        except asyncio.LimitOverrunError:
-            await _send(writer, render(431, _sentence("the request's head is too long"), JSON))
+            await self._respond(reader, writer)
+            writer.close()
+            async with asyncio.timeout(self._write_s):
+                await writer.wait_closed()
         except (TimeoutError, OSError, EOFError, asyncio.CancelledError):
             pass  # the client is too slow or gone, or the server ends
+        finally:
+            writer.transport.abort()  # what the client has not taken is dropped
+            self._open -= 1
+            self._strangers.pop(writer, None)
+
+    async def _respond(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Raises TimeoutError, OSError, EOFError."""
+        try:
+            self._enter(writer)
+            async with asyncio.timeout(HEAD_S):
+                head = await reader.readuntil(b"\r\n\r\n")
+            await self._answer(parse_head(head[:-4]), reader, writer)
+        except RequestRefused as refused:
+            await self._send(writer, render(refused.status, _sentence(refused.why), JSON))
+        except asyncio.LimitOverrunError:
+            await self._send(writer, render(431, _sentence("the request's head is too long"), JSON))
+        except (TimeoutError, OSError, EOFError):
+            raise
         except Exception as error:  # noqa: BLE001  a bug; others are served
             self._quiet.error(f"{type(error)}", error, "the console failed (bug)")
-            await _send(writer, render(500, _sentence("internal error; see the log"), JSON))
-        finally:
-            self._open -= 1
-            writer.close()
+            await self._send(writer, render(500, _sentence("internal error; see the log"), JSON))
 
-    async def _answer(self, request: Request, writer: asyncio.StreamWriter) -> None:
+    def _enter(self, writer: asyncio.StreamWriter) -> None:
+        """Raises RequestRefused."""
+        if self._open > CONNECTIONS:
+            oldest = next(iter(self._strangers), None)
+            if oldest is None:
+                raise RequestRefused(503, "too many connections; close other pages of the console")
+            del self._strangers[oldest]
+            oldest.transport.abort()
+        self._strangers[writer] = None
+
+    async def _answer(
+        self, request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         if not request.path.startswith("/api/"):
             file = self._files.get(request.path)
             if file is None:
                 raise RequestRefused(404, f"there is no {request.path[:100]}")
-            await _send(writer, render(200, file.read_bytes(), KINDS[file.suffix]))
+            await self._send(writer, render(200, file.read_bytes(), KINDS[file.suffix]))
             return
         caller = await self._caller(request)
-        if self._busy[caller.user] >= PER_USER:
+        self._strangers.pop(writer, None)
+        with self._counted(caller.user):
+            if (request.path == WHAT_IF) != (request.body_bytes >= 0):
+                raise RequestRefused(405, f"{WHAT_IF} is asked by POST, all others by GET")
+            if request.path == WHAT_IF:
+                await self._send(
+                    writer, render(200, await self._compare(request, caller, reader), JSON)
+                )
+            elif request.path == "/api/events":
+                await self._stream(request, caller, writer)
+            else:
+                await self._send(writer, render(200, await self._ask(request, caller), JSON))
+
+    @contextmanager
+    def _counted(self, user: str) -> Iterator[None]:
+        """One of the user's requests. Raises RequestRefused."""
+        if self._busy[user] >= PER_USER:
             raise RequestRefused(
                 429, "too many requests at a time; close other pages of the console"
             )
-        self._busy[caller.user] += 1
+        self._busy[user] += 1
         try:
-            if request.path == "/api/events":
-                await self._stream(request, caller, writer)
-            else:
-                await _send(writer, render(200, await self._ask(request, caller), JSON))
+            yield
         finally:
-            self._busy[caller.user] -= 1
-            if not self._busy[caller.user]:
-                del self._busy[caller.user]
+            self._busy[user] -= 1
+            if not self._busy[user]:
+                del self._busy[user]
+
+    async def _compare(
+        self, request: Request, caller: Identity, reader: asyncio.StreamReader
+    ) -> bytes:
+        """The process ends when the client does not wait any more."""
+        async with asyncio.timeout(HEAD_S):
+            body = await reader.readexactly(request.body_bytes)
+        change = parse_change(body)
+        await self._ask(Request(MAY_ASK), caller)
+        if self._what_if is None:
+            raise RequestRefused(404, "the console offers no what-if (--console-what-if)")
+        asking = asyncio.ensure_future(self._what_if.ask(change, caller.user, request.token))
+        gone = asyncio.ensure_future(reader.read(1))
+        try:
+            await asyncio.wait((asking, gone), return_when=asyncio.FIRST_COMPLETED)
+            if not asking.done():
+                raise EOFError
+            return asking.result()
+        finally:
+            gone.cancel()
+            if not asking.cancelling():  # a second time would disturb how it ends its process
+                asking.cancel()
+            await asyncio.gather(asking, gone, return_exceptions=True)
 
     async def _caller(self, request: Request) -> Identity:
         if not request.token:
@@ -166,12 +240,16 @@ class WebServer:
         while time.monotonic() < end:
             text = b": still here\n\n" if body == sent else b"data: " + body + b"\n\n"
             sent = body
-            writer.write(text)
-            async with asyncio.timeout(WRITE_S):
-                await writer.drain()
+            await self._send(writer, text)
             await asyncio.sleep(TICK_S)
             caller = await self._caller(request)  # the token may have expired
             body = await self._ask(overview, caller)
+
+    async def _send(self, writer: asyncio.StreamWriter, data: bytes) -> None:
+        """Raises TimeoutError, OSError."""
+        writer.write(data)
+        async with asyncio.timeout(self._write_s):
+            await writer.drain()
 
 
 def _listener(listen: str) -> socket.socket:
@@ -187,15 +265,6 @@ def _listener(listen: str) -> socket.socket:
         return socket.create_server((host, int(port)), family=family, backlog=128)
     except (OSError, ValueError, OverflowError) as error:
         raise ConsoleUnservable(f"--console-listen {listen}: {error}") from error
-
-
-async def _send(writer: asyncio.StreamWriter, data: bytes) -> None:
-    try:
-        writer.write(data)
-        async with asyncio.timeout(WRITE_S):
-            await writer.drain()
-    except (TimeoutError, OSError):
-        pass
 
 
 def _sentence(why: str) -> bytes:

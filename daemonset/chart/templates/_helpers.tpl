@@ -29,6 +29,7 @@
 {{- if .gke.enabled }}{{ $_ := set $made "driver-mount" "/home/kubernetes/bin/nvidia:/usr/local/nvidia" }}{{ end }}
 {{- if .imex.enabled }}{{ $_ := set $made "imex-channel" .imex.channel }}{{ end }}
 {{- if .mps.enabled }}{{ $_ := set $made "sharing-dir" (get .mps.flags "sharing-dir") }}{{ end }}
+{{- if .multus.enabled }}{{ $_ := set $made "device-info-dir" "/host/devinfo" }}{{ end }}
 {{- if .pcieTree.enabled }}{{ $_ := set $made "pcie-tree" "/etc/lockstep/pcie-tree" }}{{ end }}
 {{- if .preflight.enabled }}{{ $_ := set $made "preflight" .preflight.depth }}{{ end }}
 {{- if .rdma.enabled }}
@@ -45,6 +46,11 @@
 {{- define "lockstep.schedulerFlags" -}}
 {{- $made := dict }}
 {{- with .Values.components }}
+{{- if .elastic.enabled }}{{ $_ := set $made "elastic-controllers" true }}{{ end }}
+{{- if .history.enabled }}
+{{- $_ := set $made "history" "/var/lib/lockstep/history.db" }}
+{{- $_ := set $made "history-size" .history.size }}
+{{- end }}
 {{- if .nodeCondition.enabled }}{{ $_ := set $made "node-condition" .nodeCondition.condition }}{{ end }}
 {{- if .nodeLabels.enabled }}{{ $_ := set $made "node-labels" true }}{{ end }}
 {{- if .nodeTaint.enabled }}{{ $_ := set $made "node-taint" .nodeTaint.taint }}{{ end }}

@@ -164,6 +164,7 @@ def test_a_lost_gpu_keeps_its_index_and_has_no_links() -> None:
         ("single-gpu", ((0,),)),
         ("h100-snc-4", ((0, 1, 2, 3),)),
         ("l40s-4", ((0,), (1,), (2,), (3,))),
+        ("hgx-13-nics-8", (tuple(range(8)),)),
     ],
 )
 def test_islands(name: str, islands: tuple[tuple[int, ...], ...]) -> None:

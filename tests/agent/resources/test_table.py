@@ -11,6 +11,7 @@ from agent.node_state import NodeState
 from agent.resources import table
 from agent.resources.cdi import Injection
 from agent.resources.device_files import DeviceFiles
+from agent.resources.device_info import DeviceInfoFiles
 from agent.resources.device_resource import DeviceResource
 from agent.resources.gpu_resource import RecentAllocation
 from agent.service import Agent
@@ -37,7 +38,8 @@ def test_each_name_has_its_own_resource_and_socket(tmp_path: Path) -> None:
     sharing = agent._monitor.sharing
     recent = RecentAllocation()
     services = table.Services(
-        files, injection, injection, sharing, lambda ids, holder: None, recent, recent
+        *(files, injection, injection, sharing, DeviceInfoFiles(None)),
+        *(lambda ids, holder: None, recent, recent),
     )
     made: list[DeviceResource] = [table.make(name, services) for name in table.names(STATE)]
     assert [resource.name for resource in made] == list(table.names(STATE))

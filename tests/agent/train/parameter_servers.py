@@ -2,7 +2,7 @@
 
 RECORDS, PER_TASK, EPOCHS = 10_000, 50, 3
 
-# Holds a part of the weights. Empty after a start, until a trainer initialises or loads it.
+# Listens on HOST:PORT. Holds a part of the weights. Empty after a start, until a trainer initialises or loads it.
 SERVER = """
 import json, pathlib, sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -53,15 +53,19 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, *arguments):
         pass
 
-ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+host, _, port = sys.argv[1].rpartition(":")
+ThreadingHTTPServer((host, int(port)), Handler).serve_forever()
 """
 
-# Prints [epoch, task] before a task's gradients are pushed, and ["done", epoch, task] when it is counted.
+# Arguments: servers as JSON, commit or plain, pause after a task (seconds), records of a task (50 if not given).
+# Prints [epoch, task] before a task's gradients are pushed, ["done", epoch, task] when it is counted, ["results", epoch,
+# tasks] of the epoch before when it begins another one and at the end, and then ["servers", their states].
 TRAINER = f"""
 import http.client, json, os, pathlib, sys, time
 import numpy as np
 import lockstep_train as lt
-ports, commit, pause_s = json.loads(sys.argv[1]), sys.argv[2] == "commit", float(sys.argv[3])
+servers, commit, pause_s = json.loads(sys.argv[1]), sys.argv[2] == "commit", float(sys.argv[3])
+per_task = int(sys.argv[4]) if len(sys.argv) > 4 else {PER_TASK}
 HALF = 4
 features = np.sin(np.outer(np.arange(1, {RECORDS + 1}), np.arange(1, 2 * HALF + 1)) * 0.7)
 targets = features @ np.arange(1.0, 2 * HALF + 1) + 0.1 * np.sin(np.arange({RECORDS}) * 13.7)
@@ -69,7 +73,7 @@ targets = features @ np.arange(1.0, 2 * HALF + 1) + 0.1 * np.sin(np.arange({RECO
 class Gone(Exception):
     pass
 
-connections = [http.client.HTTPConnection("127.0.0.1", port, timeout=10) for port in ports]
+connections = [http.client.HTTPConnection(server, timeout=10) for server in servers]
 for connection in connections:
     connection.auto_open = True
 
@@ -93,36 +97,50 @@ def insist(number, what, **body):
 
 def start(always):
     saved = job.latest()
-    for number in range(len(ports)):
+    for number in range(len(servers)):
         file = os.path.join(saved.path, f"server-{{number}}") if saved else ""
         insist(number, "start", file=file, size=HALF, always=always)
     return saved.step if saved else None
 
 def write(path):
     os.makedirs(path)
-    for number in range(len(ports)):
+    for number in range(len(servers)):
         ask(number, "save", file=os.path.join(path, f"server-{{number}}"))
+
+def tell_results(epoch):
+    try:
+        found = [result.task for result in queue.results(epoch)]
+    except lt.OtherEpoch:
+        return
+    print(json.dumps(["results", epoch, found]), flush=True)
 
 def train(task):
     records = np.array(list(task.records(skip=0)))
-    weights = np.array([w for number in range(len(ports)) for w in ask(number, "pull")["weights"]])
+    print(json.dumps([task.epoch, task.number]), flush=True)
+    for start in range(0, len(records), {PER_TASK}):
+        weights = [w for number in range(len(servers)) for w in ask(number, "pull")["weights"]]
+        push(task, records[start:start + {PER_TASK}], np.array(weights))
+    time.sleep(pause_s)
+
+def push(task, records, weights):
     x, y = features[records], targets[records]
     delta = -0.05 * x.T @ (x @ weights - y) / len(records)
-    print(json.dumps([task.epoch, task.number]), flush=True)
-    for number in range(len(ports)):
+    for number in range(len(servers)):
         part = delta[number * HALF:(number + 1) * HALF].tolist()
         ask(number, "push", delta=part, task=f"{{task.epoch}}-{{task.number}}")
-    time.sleep(pause_s)
 
 job = lt.join()
 job.follow()
-queue = lt.Tasks.range({RECORDS}, {PER_TASK}, seed=11, commit=commit)
-step = start(always=commit)
+queue = lt.Tasks.range({RECORDS}, per_task, seed=11, commit=commit)
+step, epoch = start(always=commit), 0
 if step is None:
     step = 0
     if commit:
         job.save(0, write)  # before the first task: without a checkpoint there is nothing to go back to
 for task in queue.epochs({EPOCHS}):
+    if task.epoch > epoch:
+        tell_results(task.epoch - 1)
+    epoch = task.epoch
     try:
         train(task)
         step += 1
@@ -140,4 +158,6 @@ for task in queue.epochs({EPOCHS}):
         start(always=False)
 if commit:
     job.save(step + 1, write)
+tell_results({EPOCHS - 1})
+print(json.dumps(["servers", [insist(number, "pull") for number in range(len(servers))]]), flush=True)
 """

@@ -35,7 +35,8 @@ class PsJob:
         self.servers: Workers = stack.enter_context(workers(folder / "servers", SERVER))
         self.trainers: Workers = stack.enter_context(workers(folder / "trainers", TRAINER))
         self.ports = [free_port(), free_port()]
-        self.arguments = (json.dumps(self.ports), "commit" if commit else "plain", "0.01")
+        addresses = [f"127.0.0.1:{port}" for port in self.ports]
+        self.arguments = (json.dumps(addresses), "commit" if commit else "plain", "0.01")
         self.names = [f"server-{number}" for number in range(2)]
         self.names += [f"trainer-{number}" for number in range(trainers)]
         self.manifest: dict[tuple[int, int], int] = {}  # attempt that counts, by epoch and task
@@ -47,7 +48,7 @@ class PsJob:
         number = int(name.partition("-")[2])
         environment = self.coordinator.environment(number)
         if name.startswith("server"):
-            self.servers.start(name, environment, str(self.ports[number]))
+            self.servers.start(name, environment, f"127.0.0.1:{self.ports[number]}")
         else:
             self.trainers.start(name, environment, *self.arguments)
 
@@ -176,7 +177,7 @@ def test_each_record_at_least_once_with_many_trainers(
     print(f"{time.monotonic() - last_kill_s:.1f} s from the last kill to the next task")
     job.finish()
     assert set(job.manifest) == EACH
-    tried = Counter((each[0], each[1]) for each in job.trainers.said() if each[0] != "done")
+    tried = Counter(tuple(each) for each in job.trainers.said() if isinstance(each[0], int))
     again = sum(tried.values()) - len(EACH)
     print(f"{again} tasks were seen twice after {killed} lost leases at most")
     assert set(tried) == EACH

@@ -65,13 +65,15 @@ def python() -> str:
     """One that imports torch with gloo; empty: there is none."""
     tried = [os.environ.get("LOCKSTEP_TORCH_PYTHON", ""), sys.executable, "/usr/bin/python3"]
     script = "import torch.distributed as d; assert d.is_available()"
-    for each in filter(None, tried):
-        try:
-            if subprocess.run([each, "-c", script], capture_output=True).returncode == 0:
-                return each
-        except OSError:
-            continue
-    return ""
+    return next((each for each in filter(None, tried) if runs(each, script)), "")
+
+
+def runs(python: str, script: str) -> bool:
+    """Whether there is such a Python, and the script ends well."""
+    try:
+        return subprocess.run([python, "-c", script], capture_output=True).returncode == 0
+    except OSError:
+        return False
 
 
 @functools.cache

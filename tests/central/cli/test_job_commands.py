@@ -100,6 +100,20 @@ def test_the_columns_of_the_list(lockstep: Lockstep, put: Put) -> None:
     assert " ".join([words[0], *words[3:]]) == "lm-mpi-job Completed MPI 3 3 0 0 1 0 2"
 
 
+def test_the_size_of_an_elastic_job(lockstep: Lockstep, put: Put) -> None:
+    task = {"size": 5, "least": 2, "most": 8, "members": "0-3,6", "reason": "room for default/big"}
+    put(JOBS, mpi(phase="Running", elastic={"mpiworker": task}))
+    put(JOBS, mpi("rigid"))
+    title, *rows = lockstep("job", "list", "-o", "wide").splitlines()
+    at = title.split().index("SIZE") + 1  # the date and the time are two words
+    assert [row.split()[at] for row in rows] == ["5/2-8", "-"]
+    shown = lockstep("job", "view", "lm-mpi-job")
+    assert "5/2-8 of task mpiworker, members 0-3,6; last change: room for default/big" in " ".join(
+        shown.split()
+    )
+    assert "Size" not in lockstep("job", "view", "rigid")
+
+
 def test_a_list_fits_eighty_columns(
     lockstep: Lockstep, put: Put, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -301,7 +315,7 @@ def test_a_dry_run_asks_no_server(
 def test_invalid_manifests(lockstep: Lockstep, tmp_path: Path) -> None:
     file = tmp_path / "job.yaml"
     for text, message in (
-        ("a: [", "job.yaml, line 1"),
+        ("a: [", "job.yaml, line 2"),
         ("- a", "document 1: expected an object, not list"),
         ("kind: Job", "document 1: apiVersion is missing"),
         ("{apiVersion: v1, kind: Pod}", "document 1: metadata is missing"),

@@ -39,7 +39,10 @@ def refused(capsys: pytest.CaptureFixture[str], *argv: str, expected: int = 2) -
         (["--no-such"], "unrecognized arguments: --no-such"),
         (["central", "--no-such"], "unrecognized arguments: --no-such"),
         (["schedule"], 'COMMAND: "schedule" is not one of central, demo'),
-        (["topology", "-o", "yaml"], '-o/--output: "yaml" is not one of table, json'),
+        (
+            ["topology", "-o", "xml"],
+            '-o/--output: "xml" is not one of table, wide, json, yaml, name',
+        ),
         (["central", "--workers=0"], "--workers: 0 is not a whole number above 0"),
         (["central", "--silent-after=x"], "--silent-after: x is not a number of seconds"),
         (["central", "--topology-levels=a,a"], '--topology-levels: "a,a" contains a name twice'),
@@ -68,7 +71,7 @@ def refused(capsys: pytest.CaptureFixture[str], *argv: str, expected: int = 2) -
         (["report", "--by=gpu"], '--by: "gpu" is not one of queue, namespace, user, job, model'),
         (["report", "--by="], '--by: "" contains no name'),
         (["report", "--since=2026-01-02", "--until=2026-01-01"], "--since must be before --until"),
-        (["report", "-o", "yaml"], '-o/--output: "yaml" is not one of table, json, csv'),
+        (["report", "-o", "xml"], '-o/--output: "xml" is not one of table, json, yaml, csv'),
         (["topology", "--ca-file=/no/such"], "lockstep: /no/such: No such file or directory"),
     ],
 )

@@ -196,3 +196,32 @@ def test_the_place_in_the_queue_and_the_expected_start() -> None:
     text = render.explanation_table(reply)
     assert "queue q; place 3 of 12; priority 5; expected to start 2026-1" in text
     assert render.explanation_json(reply)["place"] == 3
+
+
+def test_an_elastic_job_shows_its_size() -> None:
+    size = "8 of 2 to 12 members; this is the most that it can use"
+    reply = pb.ExplainReply(found=True, namespace="ns", name="j", phase="Running", size=size)
+    assert size in render.explanation_table(reply).splitlines()
+    assert render.explanation_json(reply)["size"] == size
+    assert "size" not in render.explanation_json(pb.ExplainReply(found=True))
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_tables_fit_the_terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    reply = topology(*(f"node-with-a-long-name-{at}" for at in range(3)))
+    reply.nodes[0].trouble = "GPU 3: a double-bit error, of which the driver says nothing more"
+    reason = (
+        "needs 16 pods x 8 GPUs in one rack; the best, rack r17, fits 3 of 16 (24 of 128 GPUs free)"
+    )
+    pods = [
+        pb.PodView(name=f"training-of-a-large-model-{at}", phase="Running", node="node-1", gpus=[0])
+        for at in range(3)
+    ]
+    explained = pb.ExplainReply(
+        found=True, namespace="team", name="train", phase="Pending", reason=reason, pods=pods,
+        queue="research", place=3, pending=7, priority=1000, start=1.8e9,
+    )  # fmt: skip
+    for text in (render.topology_table(reply), render.explanation_table(explained)):
+        longest = max(text.splitlines(), key=len)
+        assert len(longest) <= columns, longest

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from central.controllers.composite import BatchControllers
 from central.model.decisions import Decision, Delete, SetStatus
 from tests.central.controllers.job.job_api import Api, job
 
@@ -83,6 +84,29 @@ def test_a_command_that_comes_before_its_job_waits_for_it() -> None:
     api.apply(job({"w": 2}))
     api.settle()
     assert (api.phase(), api.names("Command")) == ("Aborted", [])
+
+
+def test_a_command_waits_for_a_job_that_a_bug_keeps_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its user reads so, once, and it is executed when the Job is known."""
+    api = Api()
+    with monkeypatch.context() as patch:
+        patch.setattr(BatchControllers, "_job_changed", _raises)
+        api.apply(job({"w": 2}))
+        api.settle()
+        command(api, "AbortJob")
+        api.settle()
+        assert api.names("Command") == ["c-0"]
+        [event] = [each for each in warnings(api) if each["reason"] == "CommandWaits"]
+        assert event["message"].startswith(
+            "AbortJob by Command c-0 waits: Job j is set aside after a failure of the scheduler"
+        )
+        assert event["involvedObject"]["kind"] == "Job"
+    api.wait(400.0)
+    assert (api.phase(), api.names("Command")) == ("Aborted", [])
+
+
+def _raises(*_: object) -> None:
+    raise KeyError("a handler")
 
 
 def test_an_action_that_does_not_exist_is_an_event() -> None:

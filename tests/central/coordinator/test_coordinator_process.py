@@ -1,11 +1,13 @@
 """`lockstep coordinate` as a process, over real sockets, killed and started again."""
 
+import asyncio
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.benchmarks.coordinator_members import Member
 from tests.central.coordinator.coordinator_process import CoordinatorProcess, MemberClient, all_live
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -97,6 +99,36 @@ def test_without_a_store_members_join_again_above_their_generation(tmp_path: Pat
         assert member.generation(1, wait=5)["generation"] == 2
 
 
+def test_a_connection_over_tls_costs_little_memory(tmp_path: Path) -> None:
+    """asyncio alone keeps 256 KiB for each: 512 members would cost twice what the pod asks for."""
+    with CoordinatorProcess(tmp_path, secure=True) as server:
+        before = server.memory()
+        for _ in range(100):
+            assert server.client().get("/healthz", token="")[0] == 200
+        assert (server.memory() - before) / 100 < 160 << 10
+
+
+def test_long_lists_of_members_do_not_stay_in_memory(tmp_path: Path) -> None:
+    """Each is told 200 members, in 30 KiB. What is encrypted at once would stay with its connection."""
+    count = 200
+    options = {"most": str(count), "least": str(count), "join_wait": "300", "silent": "300"}
+    with CoordinatorProcess(tmp_path, secure=True, **options) as server:
+        before = server.memory()
+        after = asyncio.run(_memory_with(server, count))
+        assert (after - before) / count < 52 << 10
+
+
+async def _memory_with(server: CoordinatorProcess, count: int) -> int:
+    assert server.context is not None
+    members = [Member(number, server.port, server.context) for number in range(count)]
+    for start in range(0, count, 32):
+        await asyncio.gather(*(one.begin() for one in members[start : start + 32]))
+    await asyncio.gather(*(one.live() for one in members))
+    found = server.memory()
+    await asyncio.gather(*(one.close() for one in members))
+    return found
+
+
 def test_it_ends_when_the_job_does(tmp_path: Path) -> None:
     with CoordinatorProcess(tmp_path, most="1", linger="0") as server:
         member = MemberClient(server, 0)
@@ -128,7 +160,7 @@ def test_a_second_coordinator_stops_the_first(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("option", "value", "sentence"),
     [
-        ("--store", "redis://x", '"redis://x" is neither file:PATH nor none'),
+        ("--store", "redis://x", '"redis://x" is none of api, file:PATH and none'),
         ("--least", "0", '"0" is not a number from 1'),
         ("--least", "9", "--least 9 is above --most 4"),
         ("--token-file", "/nowhere", "--token-file: "),

@@ -51,6 +51,11 @@ def elastic_job() -> Json:
     return raw
 
 
+def create_job(cluster: LocalCluster) -> None:
+    cluster.create(JOBS, elastic_job())
+    cluster.wait("all to run", lambda: len(pods(cluster)) == MOST and pods(cluster, "coordinator"))
+
+
 def pods(cluster: LocalCluster, task: str = "worker") -> dict[int, Json]:
     """Running pods of a task by number."""
     found = {}
@@ -77,7 +82,9 @@ def token_of(cluster: LocalCluster, pod: Json) -> str:
     return str(reply.json()["status"]["token"])
 
 
-def coordinator_for(cluster: LocalCluster, folder: Path, **more: str) -> CoordinatorProcess:
+def coordinator_for(
+    cluster: LocalCluster, folder: Path, store: str = "", **more: str
+) -> CoordinatorProcess:
     """As the Job's pod would run it: with its Secret and its token."""
     (pod,) = pods(cluster, "coordinator").values()
     (secret,) = cluster.client.get("/api/v1/namespaces/ns/secrets")["items"]
@@ -95,7 +102,7 @@ def coordinator_for(cluster: LocalCluster, folder: Path, **more: str) -> Coordin
         most=str(MOST),
         join_wait="3",
         gather="2",
-        store=f"file:{folder}/q.db",
+        store=store or f"file:{folder}/q.db",
         **more,
     )
 
@@ -107,6 +114,15 @@ def member(
     who = {"pod": pod["metadata"]["name"], "uid": pod["metadata"]["uid"], "node": "n0"}
     made.http.ok("/v1/join", {**made.me, **who, "address": who["pod"]})
     return made
+
+
+def lease_task(worker: MemberClient) -> Json:
+    (task,) = worker.http.ok("/v1/lease", {**worker.me, "queue": "q", "epoch": 0})["tasks"]
+    return {"epoch": 0, "task": task["task"], "attempt": task["attempt"]}
+
+
+def finish_task(worker: MemberClient) -> None:
+    worker.http.ok("/v1/done", {**worker.me, "queue": "q", **lease_task(worker)})
 
 
 def terms(server: CoordinatorProcess) -> set[str]:
@@ -133,8 +149,7 @@ def settle(members: dict[int, MemberClient], size: int, seconds: float = 30.0) -
 
 
 def test_members_know_before_they_go(cluster: LocalCluster, tmp_path: Path) -> None:
-    cluster.create(JOBS, elastic_job())
-    cluster.wait("all to run", lambda: len(pods(cluster)) == MOST and pods(cluster, "coordinator"))
+    create_job(cluster)
     with coordinator_for(cluster, tmp_path) as server:
         there = {number: member(server, number, pod) for number, pod in pods(cluster).items()}
         assert settle(there, MOST)["leaving"] == []
@@ -177,8 +192,7 @@ def test_members_know_before_they_go(cluster: LocalCluster, tmp_path: Path) -> N
 
 def test_a_stranger_gets_no_plan(cluster: LocalCluster, tmp_path: Path) -> None:
     """A worker of the same Job and account has a token of its own, which says which pod it is."""
-    cluster.create(JOBS, elastic_job())
-    cluster.wait("all to run", lambda: len(pods(cluster)) == MOST and pods(cluster, "coordinator"))
+    create_job(cluster)
     with coordinator_for(cluster, tmp_path) as server:
         cluster.wait("the plan to come", lambda: "plan: 6 members" in server.log())
     (tmp_path / "scheduler-token").write_text(token_of(cluster, pods(cluster)[0]))
@@ -190,3 +204,44 @@ def test_a_stranger_gets_no_plan(cluster: LocalCluster, tmp_path: Path) -> None:
     ) as stranger:
         cluster.wait("the refusal", lambda: "is not the coordinator of" in stranger.log())
         assert "plan: " not in stranger.log()
+
+
+def test_the_state_is_in_a_configmap_and_outlives_pod_and_scheduler(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    """`--store=api`: the coordinator's pod is lost with all its files, and the scheduler is killed meanwhile."""
+    create_job(cluster)
+    (before,) = pods(cluster, "coordinator").values()
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.mkdir()
+    two.mkdir()
+    queue = {"queue": "q", "range": {"records": 40, "size": 10}}
+    with coordinator_for(cluster, one, store="api") as first:
+        worker = member(first, 0, pods(cluster)[0])
+        worker.http.ok("/v1/queue", queue)
+        finish_task(worker)
+        cluster.kill_scheduler()
+        lease = lease_task(worker)
+        status, answer = worker.http.post("/v1/done", {**worker.me, "queue": "q", **lease})
+        assert status == 503, "it promises nothing that is not stored"
+        assert "not stored" in answer["error"]
+        cluster.start_scheduler()
+        cluster.wait("the scheduler to answer", lambda: cluster.topology() is not None)
+
+        def stored() -> bool:
+            return worker.http.get("/v1/status")[1]["not_durable_for_s"] is None
+
+        cluster.wait("the state to be stored", stored, 90.0)
+        assert cluster.client.request("DELETE", f"{PODS}/{before['metadata']['name']}").ok
+
+        def replaced() -> bool:
+            return any(
+                one["metadata"]["uid"] != before["metadata"]["uid"]
+                for one in pods(cluster, "coordinator").values()
+            )
+
+        cluster.wait("another pod of the coordinator", replaced, 90.0)
+        with coordinator_for(cluster, two, store="api") as second:
+            summary = second.client().get("/v1/epoch?queue=q")[1]
+            assert (summary["done"], summary["tasks"]) == (2, 4)
+            finish_task(member(second, 1, pods(cluster)[1]))

@@ -210,4 +210,80 @@ CLUSTER = [
     Poison("2^63 volumes on a node", "csinodes.storage.k8s.io", {"metadata": {"name": "n0"}, "spec": {"drivers": [{"name": "d", "allocatable": {"count": 2**63}}]}}, "CSINode n0"),
 ]  # fmt: skip
 
-CORPUS = [*PODS, *GANGS, *BATCH, *CLUSTER]
+
+def elastic(annotations: Json, replicas: int = 8, *arguments: str, **status: object) -> Json:
+    """An elastic Job."""
+    raw = job(
+        task(replicas=replicas, minAvailable=1),
+        plugins={"elastic": list(arguments)},
+        minAvailable=1,
+    )
+    raw["metadata"]["annotations"] = annotations
+    return {**raw, "status": status}
+
+
+def speeds(nodes: int, sizes: int) -> str:
+    """So many numbers of nodes, so many sizes for each of them."""
+    points = (
+        (1 + at * 99_999 // sizes, node) for node in range(1, nodes + 1) for at in range(sizes)
+    )
+    return " ".join(f"{size}/{node}:{size}" for size, node in points)
+
+
+def replicated(**job: object) -> Json:
+    return objects(
+        "JobSet", replicatedJobs=[{"name": "w", "template": {"spec": {"parallelism": 2}}, **job}]
+    )
+
+
+def marked(raw: Json, annotations: Json) -> Json:
+    return {**raw, "metadata": {**raw["metadata"], "annotations": annotations}}
+
+
+JOBSETS, TFJOBS = "jobsets.jobset.x-k8s.io", "tfjobs.kubeflow.org"
+LWS, RAY, NATIVE = (
+    "leaderworkersets.leaderworkerset.x-k8s.io",
+    "rayclusters.ray.io",
+    "podgroups.scheduling.k8s.io",
+)
+LONG = "x" * 200_000
+GANG_POLICY = {"gang": {"minCount": 2}}
+
+ELASTIC = [
+    Poison("a size of 200,000 digits", JOBS, elastic({names.SPEED: f"1:1 {DIGITS}:2"}), f"annotation {names.SPEED}: 200006 characters"),
+    Poison("a size of 400 digits", JOBS, elastic({names.SPEED: "1:1 " + "9" * 400 + ":2"}), f"annotation {names.SPEED}"),
+    Poison("sizes of 400 digits", JOBS, elastic({names.SPEED: "1" + "0" * 400 + ":1 2" + "0" * 400 + ":2"}), f"annotation {names.SPEED}"),
+    Poison("a speed of 10^308", JOBS, elastic({names.SPEED: "1:1e308 2:1e-308 3:1e308"}), f"annotation {names.SPEED}"),
+    Poison("speeds on 1,000 numbers of nodes", JOBS, elastic({names.SPEED: speeds(1000, 1)}, 100_000), f"annotation {names.SPEED}"),
+    Poison("speeds of 100,000 members", JOBS, elastic({names.SPEED: speeds(64, 31)}, 100_000)),
+    Poison("a cost of digits", JOBS, elastic({names.RESIZE_COST: DIGITS}), f"annotation {names.RESIZE_COST}"),
+    Poison("a step of digits", JOBS, elastic({}, 8, "--step=" + "9" * 4000), "spec.plugins.elastic"),
+    Poison("a step of 0", JOBS, elastic({names.SPEED: "1:1 2:2"}, 8, "--step=0"), "spec.plugins.elastic"),
+    Poison("members of digits", JOBS, elastic({}, 8, elastic={"w": {"members": DIGITS}})),
+    Poison("100,000 ranges of members", JOBS, elastic({}, 8, elastic={"w": {"members": ",".join(f"{i}-{i + 1}" for i in range(0, 200_000, 2))}})),
+    Poison("members up to 2^63", JOBS, elastic({}, 8, elastic={"w": {"members": f"0-{2**63}"}})),
+]  # fmt: skip
+
+CONTROLLERS = [
+    Poison("10^9 replicas", JOBSETS, replicated(replicas=10**9), "spec.replicatedJobs[0].replicas"),
+    Poison("100,000 Jobs of 100,000 pods", JOBSETS, replicated(replicas=100_000, template={"spec": {"parallelism": 100_000}}), "JobSet: 10000000000 pods"),
+    Poison("5,000 replicatedJobs", JOBSETS, objects("JobSet", replicatedJobs=[{"name": f"w{i}"} for i in range(5000)]), "spec.replicatedJobs"),
+    Poison("a replicatedJob with a long name", JOBSETS, replicated(name=LONG), "name: 200000 characters"),
+    Poison("levels of digits", JOBSETS, marked(replicated(), {names.ROLE_TOPOLOGY: DIGITS}), names.ROLE_TOPOLOGY),
+    Poison("levels of nobody", JOBSETS, marked(replicated(), {names.ROLE_TOPOLOGY: ";" * 8000 + "w=" + LONG[:100]}), f"annotation {names.ROLE_TOPOLOGY}"),
+    Poison("what is no JobSet", JOBSETS, objects("JobSet", replicatedJobs=[{"name": "w", "template": {"spec": "x"}}]), "spec"),
+    Poison("a role with a long name", TFJOBS, objects("TFJob", tfReplicaSpecs={LONG: {"replicas": 1}}), "TFJob: the name of a role: 200000 characters"),
+    Poison("5,000 roles", TFJOBS, objects("TFJob", tfReplicaSpecs={f"r{i}": {} for i in range(5000)}), "spec.tfReplicaSpecs"),
+    Poison("a minimum of 2^63", TFJOBS, objects("TFJob", tfReplicaSpecs={}, runPolicy={"schedulingPolicy": {"minAvailable": 2**63}}), "schedulingPolicy.minAvailable"),
+    Poison("2^63 hosts", RAY, objects("RayCluster", workerGroupSpecs=[{"groupName": "g", "replicas": 1, "numOfHosts": 2**63}]), "spec.workerGroupSpecs[0].numOfHosts"),
+    Poison("groups of -1", LWS, objects("LeaderWorkerSet", leaderWorkerTemplate={"size": -1}), "spec.leaderWorkerTemplate.size"),
+    Poison("groups of 10^9", LWS, objects("LeaderWorkerSet", leaderWorkerTemplate={"size": 10**9}), "spec.leaderWorkerTemplate.size"),
+    Poison("a minimum of 2^31", NATIVE, objects("PodGroup", schedulingPolicy={"gang": {"minCount": 2**31 - 1}}), "spec.schedulingPolicy.gang.minCount"),
+    Poison("a level of 200,000 characters", NATIVE, objects("PodGroup", schedulingPolicy=GANG_POLICY, schedulingConstraints={"topology": [{"key": LONG}]}), "key: 200000 characters"),
+    Poison("5,000 levels", NATIVE, objects("PodGroup", schedulingPolicy=GANG_POLICY, schedulingConstraints={"topology": [{"key": "k"}] * 5000}), "spec.schedulingConstraints.topology"),
+    Poison("a class of 200,000 characters", NATIVE, objects("PodGroup", schedulingPolicy=GANG_POLICY, priorityClassName=LONG), "priorityClassName"),
+    Poison("a mode of many keys", NATIVE, objects("PodGroup", schedulingPolicy=GANG_POLICY, disruptionMode={LONG: {}}), "spec.disruptionMode"),
+    Poison("a group of itself", NATIVE, objects("PodGroup", schedulingPolicy=GANG_POLICY, parentCompositePodGroupName="bad"), "spec.parentCompositePodGroupName"),
+]  # fmt: skip
+
+CORPUS = [*PODS, *GANGS, *BATCH, *CLUSTER, *ELASTIC, *CONTROLLERS]

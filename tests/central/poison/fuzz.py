@@ -3,9 +3,11 @@
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
-from central.model.facts import Fact
+from central.model.facts import Fact, QueueSeen
 from central.model.json_types import Json
+from central.model.resources import ROOT
 from tests.central.poison.generator import objects
 from tests.central.poison.world import CYCLE_S, READ_S, World, read
 
@@ -25,13 +27,20 @@ def run(seed: int, count: int) -> float:
         longest = max(longest, found.spent_s)
         assert found.spent_s < READ_S, f"seed {seed}, {number}: {found.spent_s:.2f} s: {kind}"
         if found.fact is not None:
-            pending.append(found.fact)
+            pending.append(_of_administrator(found.fact))
         if len(pending) == TOGETHER:
             _cycle(world, pending, f"seed {seed}, up to {number}")
             pending.clear()
             if world.gangs >= CYCLES:
                 world = World()
     return longest
+
+
+def _of_administrator(fact: Fact) -> Fact:
+    """A capability of the root queue holds for everybody, the healthy tenant too: the administrator's word."""
+    if isinstance(fact, QueueSeen) and fact.name == ROOT:
+        return replace(fact, capability=())
+    return fact
 
 
 def _cycle(world: World, facts: list[Fact], where: str) -> None:

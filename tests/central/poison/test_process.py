@@ -1,11 +1,11 @@
-"""The corpus against a real scheduler process: it lives on, and another tenant's gang is bound in about the time that
-it takes without hostile objects."""
+"""The corpus against a real scheduler process: it lives on, and another tenant's gang is bound within a second of the
+scheduler's processor time, which a busy machine does not change."""
 
 import tempfile
-import time
 from collections.abc import Iterator
 
 import orjson
+import psutil
 import pytest
 
 from central.kube.resource_paths import ResourcePath
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 PODS = "/api/v1/namespaces/good/pods"
 GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/good/podgroups"
-FENCE_S = 1.0  # and twenty times what it takes without hostile objects, on a machine that is busy
+FENCE_S = 1.0  # of processor time
 
 
 @pytest.fixture
@@ -38,11 +38,12 @@ def box(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalCluster]:
 
 
 def submit(box: LocalCluster, number: int) -> float:
-    """Seconds until a gang of two pods is bound."""
+    """Processor time of the scheduler until a gang of two pods is bound, in seconds. Fails after a while of real time,
+    so waiting is bounded, too."""
     name = f"good{number}"
     group = {"metadata": {"name": name}, "spec": {"minMember": 2}}
     box.create(GROUPS, {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", **group})
-    began = time.monotonic()
+    began = processor_s(box)
     for rank in range(2):
         meta = {"name": f"{name}-{rank}", "annotations": {"scheduling.k8s.io/group-name": name}}
         spec = {"schedulerName": "lockstep", "containers": [container()]}
@@ -54,7 +55,12 @@ def submit(box: LocalCluster, number: int) -> float:
         return all(pod["spec"].get("nodeName") for pod in pods)
 
     box.wait(f"gang {name}", bound)
-    return time.monotonic() - began
+    return processor_s(box) - began
+
+
+def processor_s(box: LocalCluster) -> float:
+    times = psutil.Process(box.scheduler_pid).cpu_times()
+    return times.user + times.system
 
 
 def put(box: LocalCluster, number: int, poison: Poison) -> bool:
@@ -75,7 +81,6 @@ def test_a_gang_is_bound_meanwhile(box: LocalCluster) -> None:
             "/api/v1/namespaces",
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}},
         )
-    usual = min(submit(box, number) for number in range(3))
     taken = 0
     for number, poison in enumerate(CORPUS):
         try:
@@ -83,11 +88,7 @@ def test_a_gang_is_bound_meanwhile(box: LocalCluster) -> None:
         except (TypeError, ValueError):  # no JSON
             continue
         if number % 20 == 0:
-            took, most = submit(box, 100 + number), max(FENCE_S, 20 * usual)
-            if took >= most:  # perhaps the machine was slow: the same object must not do it twice
-                put(box, 5000 + number, poison)
-                took = submit(box, 1000 + number)
-            assert took < most, poison
+            assert submit(box, 100 + number) < FENCE_S, poison
     assert taken > len(CORPUS) // 3  # the CRDs and the API refuse the others
-    assert submit(box, 99) < max(FENCE_S, 20 * usual)
+    assert submit(box, 99) < FENCE_S
     box.check()

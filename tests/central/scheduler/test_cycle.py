@@ -279,6 +279,33 @@ def test_many_statuses_are_written_over_several_cycles() -> None:
     assert cycle.due(made, 0.0) is None
 
 
+def test_a_start_does_not_wait_for_reasons() -> None:
+    """One node is full, and many equal gangs wait. When a pod ends, the oldest starts in the next cycle, and the
+    reasons of the others, with new numbers, follow in that cycle and the next ones."""
+    made, count = new_scheduler(factories.LEVELS), cycle.REASONS_MOST + 12
+    facts: list[Fact] = [factories.node("a", gpus=8)]
+    facts += [
+        factories.pod(f"r{number}", 4, node="a", phase="Running", started=0.0) for number in (0, 1)
+    ]
+    for number in range(count):
+        facts.append(factories.gang(f"g{number}", 1, created=float(number)))
+        facts.append(factories.pod(f"g{number}-0", 3, f"g{number}"))
+    schedule_once(made, facts, 0.0)
+    assert cycle.due(made, 0.0) is None
+    first = schedule_once(made, [PodGone("uid-r0")], 1.0)
+    assert [each.name for each in first if isinstance(each, Bind)] == ["g0-0"]
+    told_now = {each.gang for each in first if isinstance(each, UpdateGangStatus)}
+    assert "g0" in told_now
+    assert len(told_now) < count
+    assert cycle.due(made, 1.0) == 1.0
+    second = schedule_once(made, [], 1.0)
+    told_later = {each.gang for each in second if isinstance(each, UpdateGangStatus)}
+    assert told_now | told_later == {f"g{number}" for number in range(count)}
+    assert cycle.due(made, 1.0) is None
+    assert all("1 of 8 GPUs free" in told(second, name) for name in told_later)
+    check_invariants(made)
+
+
 def test_a_gang_of_unlike_pods_in_a_cluster_without_nodes() -> None:
     cluster = new_scheduler(factories.LEVELS)
     pods = [factories.pod("g-0", 8, "g"), factories.pod("g-1", 0, "g")]

@@ -4,8 +4,12 @@ from central.controllers.composite import new_scheduler
 from central.model.facts import Fact, PodGone, PodSeen
 from central.scheduler import refusal_reasons
 from central.scheduler.cycle import schedule_once
+from central.scheduler.invariants import check_invariants
+from central.scheduler.placement.explain import WORK_LIMIT
 from central.scheduler.scheduler import Scheduler
+from protos.names import RACK
 from tests.central import factories
+from tests.central.scheduler.state_copy import fingerprint
 from tests.central.scheduler.test_cycle import told
 
 
@@ -102,3 +106,21 @@ def test_without_nodes_the_reason_says_so() -> None:
     cluster = new_scheduler(factories.LEVELS)
     decided = schedule_once(cluster, [factories.gang("g", 1), factories.pod("g-0", 8, "g")], 0.0)
     assert told(decided, "g") == "needs 1 pod x 8 GPUs; the cluster has no nodes"
+
+
+def test_a_reason_that_reaches_the_work_limit_takes_nothing() -> None:
+    """Pods of one gang are placed one by one on a trial, to say how many fit."""
+    rules = factories.even("big", RACK)
+    nodes = [factories.node(f"n{number}", rack=f"r{number // 3}") for number in range(4)]
+    pods = [
+        factories.pod(f"big-{rank}", 8, "big", rules=rules, labels=(("app", "big"),))
+        for rank in range(4)
+    ]
+    made = new_scheduler(factories.LEVELS)
+    schedule_once(made, [*nodes, factories.gang("big", 4), *pods], 0.0)
+    before = fingerprint(made)
+    made.state.snapshot.meter.first_limit = 100
+    schedule_once(made, [factories.pod("new", 0)], 0.1)
+    assert WORK_LIMIT in next(iter(made.state.gangs.values())).attempt.reason
+    assert fingerprint(made)[1:] == before[1:]
+    check_invariants(made)

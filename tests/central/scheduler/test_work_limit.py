@@ -7,16 +7,19 @@ import pytest
 from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Decision, Evict
 from central.model.facts import Fact
+from central.scheduler import work_meter
 from central.scheduler.cycle import due, schedule_once
+from central.scheduler.gang_attempt import LONG_S
 from central.scheduler.invariants import check_invariants
 from central.scheduler.placement.explain import WORK_LIMIT
 from central.scheduler.reserved_capacity import UNDECIDED
 from central.scheduler.scheduler import Scheduler
-from central.scheduler.scheduling_round import LONG_S
 from central.scheduler.work_meter import (
     FIRST_LIMIT,
     MAX_FACTOR,
     MAX_LONG_FACTOR,
+    MAX_SLICES,
+    SearchProgress,
     WorkLimitReached,
     WorkMeter,
 )
@@ -87,8 +90,19 @@ def test_a_meter_counts_before_it_refuses() -> None:
     assert not meter.was_short
 
 
+def test_an_attempt_goes_on_in_so_many_slices_and_no_more() -> None:
+    meter, progress = WorkMeter(10), SearchProgress(0.0)
+    kept = []
+    for _ in range(MAX_SLICES + 1):
+        meter.begin(progress=progress)
+        assert not meter.keeps_progress  # nothing was found in this slice
+        progress.grew = True
+        kept.append(meter.keeps_progress)
+    assert kept == [True] * (MAX_SLICES - 1) + [False, False]
+
+
 def test_a_long_search_ends_and_goes_on_with_more() -> None:
-    limit = 4_000
+    limit = 2_000
     made = cluster(64, [], limit)
     facts = spread_gang("slow", 60)
     decided = acts(schedule_once(made, [*facts, factories.pod("quick", 1)], NOW))
@@ -145,7 +159,8 @@ def test_a_large_gang_on_a_large_cluster_is_placed_and_holds_up_nobody() -> None
     check_invariants(made)
 
 
-def test_a_long_attempt_has_a_cycle_of_its_own() -> None:
+def test_a_long_attempt_has_a_cycle_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(work_meter, "ASK_UNITS", 1000)
     made = cluster(128, [], 400)
     schedule_once(made, spread_gang("slow", 120), NOW)
     factor, now = 1, NOW
@@ -172,7 +187,10 @@ def test_a_long_attempt_has_a_cycle_of_its_own() -> None:
     check_invariants(made)
 
 
-def test_a_long_attempt_ends_when_others_wait_and_is_made_again() -> None:
+def test_a_long_attempt_ends_when_others_wait_and_is_made_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(work_meter, "ASK_UNITS", 1000)
     made = cluster(128, [], 400)
     schedule_once(made, spread_gang("slow", 120), NOW)
     (gang,) = made.state.pending.waiting.values()
@@ -184,6 +202,14 @@ def test_a_long_attempt_ends_when_others_wait_and_is_made_again() -> None:
     assert fingerprint(made) == before
     assert len(acts(schedule_once(made, [], due(made, NOW + 2.0) or 0.0))) == 120
     check_invariants(made)
+
+
+def test_after_a_sliced_round_that_is_complete_no_cycle_follows_at_once() -> None:
+    made = cluster(4, [])
+    assert acts(schedule_once(made, [factories.pod("quick", 1)], NOW, lambda: False))
+    assert made.state.pending.round is None
+    later = due(made, NOW)
+    assert later is None or later > NOW
 
 
 def test_several_gangs_take_turns_with_long_attempts() -> None:

@@ -21,23 +21,7 @@ from central.standalone.apiserver import StandaloneApi
 from tests.central import factories
 from tests.central.kube.api_fixtures import PODS, kubeconfig, pod
 from tests.central.kube.scripted_api import Scripted, failure
-
-
-class Clock:
-    """A runtime whose clock stands still."""
-
-    def __init__(self, real: Any) -> None:
-        self.now = 0.0
-        self._real = real
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._real, name)
+from tests.fakes.still_clock import StillClock
 
 
 class Loop:
@@ -69,7 +53,7 @@ def seen_pod(uid: str, **fields: Any) -> PodSeen:
 class Box:
     def __init__(self, client: Client) -> None:
         self.client = client
-        self.loop, self.tickets, self.clock = Loop(), Tickets(), Clock(RUNTIME)
+        self.loop, self.tickets, self.clock = Loop(), Tickets(), StillClock(RUNTIME)
         self.lists = 0
         self.audit = AssumptionAudit(client, self.loop, self.tickets, self._again, self.clock)
 

@@ -10,6 +10,7 @@ import pytest
 
 from central.server.grpc.connection_limits import Limits, Owner
 from central.server.grpc.front import Front
+from tests.fakes.acceptor import Acceptor
 from tests.fakes.eventually import eventually
 
 LIMITS = Limits(unknown_s=1.0, unknown_bytes=1000, chance_s=0.1)
@@ -19,17 +20,13 @@ class Behind:
     """A server that sends back what it gets."""
 
     def __init__(self) -> None:
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self.listener.getsockname()[1]
         self.clients: list[int] = []
-        threading.Thread(target=self._accept, daemon=True).start()
+        self.acceptor = Acceptor(self._take)
+        self.port = self.acceptor.port
 
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                client, address = self.listener.accept()
-                self.clients.append(address[1])
-                threading.Thread(target=self._echo, args=(client,), daemon=True).start()
+    def _take(self, client: socket.socket) -> None:
+        self.clients.append(client.getpeername()[1])
+        threading.Thread(target=self._echo, args=(client,), daemon=True).start()
 
     def _echo(self, client: socket.socket) -> None:
         with client, suppress(OSError):
@@ -41,7 +38,7 @@ class Behind:
 def behind() -> Iterator[Behind]:
     made = Behind()
     yield made
-    made.listener.close()
+    made.acceptor.close()
 
 
 @pytest.fixture
@@ -153,7 +150,7 @@ def test_a_new_server_behind_takes_new_connections(front: Front, behind: Behind)
             old.sendall(b"old")
             assert received(old, 3) == b"old"
         assert len(other.clients) == 1
-    other.listener.close()
+    other.acceptor.close()
 
 
 def test_no_server_behind(front: Front, behind: Behind) -> None:

@@ -18,7 +18,8 @@ VERSION = "v1alpha2"
 
 
 @pytest.fixture
-def box(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalCluster]:
+def bare(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalCluster]:
+    """The API alone, without CRDs of other projects."""
     nodes = [
         HollowNode(f"n{i}", {RACK: f"r{i}", BLOCK: "b"}, CAPTURES / "dgx-a100-8.json")
         for i in range(2)
@@ -26,13 +27,22 @@ def box(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalCluster]:
     monkeypatch.setattr(tempfile, "tempdir", "/tmp")  # sockets' paths must be short
     with LocalCluster(nodes) as local:
         local.start_api()
-        local.create(DEFINITIONS, definition(VERSION))
-        local.create(DEFINITIONS, definition("v1", "ray.io", "RayCluster"))
-        local.start_scheduler()
-        local.start_nodes()
-        local.wait_for_scheduler()
-        local.start_agents()
         yield local
+
+
+@pytest.fixture
+def box(bare: LocalCluster) -> LocalCluster:
+    bare.create(DEFINITIONS, definition(VERSION))
+    bare.create(DEFINITIONS, definition("v1", "ray.io", "RayCluster"))
+    start(bare)
+    return bare
+
+
+def start(local: LocalCluster) -> None:
+    local.start_scheduler()
+    local.start_nodes()
+    local.wait_for_scheduler()
+    local.start_agents()
 
 
 def create_pods(box: LocalCluster, name: str, count: int, **metadata: Json) -> None:
@@ -99,3 +109,25 @@ def pods(box: LocalCluster) -> list[Json]:
 def ray_reason(box: LocalCluster) -> str:
     found = box.explain("raycluster/tune", made.SPACE)
     return found.reason if found is not None else ""
+
+
+def test_the_first_cluster_of_a_kind_that_is_new_starts_whole(bare: LocalCluster) -> None:
+    """Its CRD, the object and most pods come before the scheduler has noticed the kind."""
+    start(bare)
+    bare.wait("GPUs of both nodes", lambda: gpus(bare) == 16)
+    space = f"namespaces/{made.SPACE}"
+    bare.create("/api/v1/namespaces", {"metadata": {"name": made.SPACE}})
+    bare.create(DEFINITIONS, definition("v1", "ray.io", "RayCluster"))
+    bare.create(f"/apis/ray.io/v1/{space}/rayclusters", made.raycluster())
+    *first, gpu = made.ray_pods()
+    for raw in first:
+        bare.create(f"/api/v1/{space}/pods", raw)
+    bare.wait("the reason", lambda: "task gpu needs 1 more pod" in ray_reason(bare))
+    assert not [raw for raw in pods(bare) if raw["spec"].get("nodeName")], "a part has started"
+    bare.create(f"/api/v1/{space}/pods", gpu)
+    bare.wait("the start", lambda: "10 of 10 pods placed" in ray_reason(bare))
+
+
+def gpus(box: LocalCluster) -> int:
+    found = box.client.get("/api/v1/nodes")["items"]
+    return sum(int(each["status"].get("allocatable", {}).get(GPU, 0)) for each in found)

@@ -11,7 +11,6 @@ import pytest
 from central.controllers.composite import new_scheduler
 from central.kube.decode.decoder import Decoder
 from central.kube.transport.http_client import Client, connect
-from central.kube.transport.runtime import RUNTIME
 from central.model.facts import NodeGone, NodeSilent, Taint
 from central.scheduler import cycle
 from central.scheduler.scheduler import Scheduler
@@ -20,28 +19,18 @@ from central.server.node_marker import AGAIN_S, MarkerOptions, NodeMarker
 from central.standalone.apiserver import StandaloneApi
 from tests.central import factories
 from tests.central.kube.api_fixtures import kubeconfig, node
+from tests.fakes.still_clock import StillClock
 
 NODES = "/api/v1/nodes"
 TAINT = Taint("lockstep.dev/gpu-unhealthy", "", "NoSchedule")
 ALL = MarkerOptions(True, ("GpuUnhealthy", "True"), TAINT)
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(RUNTIME, name)
-
-
 class Cluster:
     """The in-memory API, and a scheduler that is told of its nodes."""
 
     def __init__(self, client: Client, options: MarkerOptions) -> None:
-        self.client, self.clock, self.leads = client, Clock(), True
+        self.client, self.clock, self.leads = client, StillClock(), True
         self.scheduler = new_scheduler(factories.LEVELS)
         self.decoder = Decoder(("lockstep",), factories.LEVELS)
         runtime: Any = self.clock

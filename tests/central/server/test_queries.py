@@ -1,6 +1,7 @@
 """Answers to users' queries."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from central.controllers.composite import new_scheduler
@@ -8,8 +9,11 @@ from central.model.facts import Fact, NodeGone, NodeSilent, QueueSeen
 from central.scheduler.cycle import schedule_once
 from central.scheduler.scheduler import Scheduler
 from central.server.grpc.query_service import HeldSlice
-from central.server.queries import ClusterQueries, _every_node, explain, node_views
+from central.server.queries import ClusterQueries, _every_node, explain, node_views, queue_tenants
+from protos.names import GPU
 from tests.central import factories
+from tests.central.controllers.job.job_api import Api
+from tests.central.controllers.job.test_elastic import elastic
 
 
 def scheduler() -> Scheduler:
@@ -40,6 +44,7 @@ def test_a_node_with_its_holders_and_its_trouble() -> None:
         ("run-1", 0b1100, False),
         ("other", 0, False),
     ]
+    assert {h.queue for h in a.holders if h.pod.startswith("run")} == {"default"}
     assert b.trouble == "cordoned; no agent has reported"
     assert c.trouble == "8 healthy GPUs, but the kubelet reports 4 allocatable"
     schedule_once(made, [NodeSilent("a")], 1.0)
@@ -156,3 +161,45 @@ def test_the_place_in_the_queue() -> None:
         name: (each.place, each.pending) for name, each in found.items() if each is not None
     }
     assert standing == {"big": (1, 2), "later": (2, 2), "run": (0, 0)}
+
+
+def test_an_elastic_job_says_why_it_is_not_larger() -> None:
+    api = Api(nodes=1)
+    api.apply(elastic())
+    api.settle()
+    found = explain(api.cluster, "ns", "j")
+    assert found is not None
+    assert found.size.startswith("8 of 2 to 12 members")
+    member = explain(api.cluster, "ns", next(iter(api.pods())))
+    assert member is not None
+    assert member.size == found.size  # by a pod of it, too
+
+
+def test_tenants_of_a_queue_and_their_limits() -> None:
+    """ann has two gangs in two namespaces; a gang without a user counts for its namespace. Pods request 100m of CPU."""
+    made = new_scheduler(factories.LEVELS)
+    limits = {"user_gangs": 3, "user_amounts": ((GPU, 4),), "namespace_amounts": (("cpu", 8000),)}
+    pods = [
+        factories.pod("a", 1, queue="q", cpu=500, user="ann"),
+        replace(factories.pod("b", 2, queue="q", user="ann"), namespace="other"),
+        factories.pod("c", 1, queue="q"),
+    ]
+    facts: list[Fact] = [factories.node("n"), factories.report("n"), QueueSeen("q", **limits)]  # type: ignore[arg-type]
+    schedule_once(made, [*facts, *pods], 0.0)
+    found = queue_tenants(made, "q")
+    assert found is not None
+    assert (found.per_user.running_gangs, found.per_user.resources) == (3, {GPU: 4.0})
+    assert (found.per_namespace.running_gangs, found.per_namespace.resources) == (
+        None,
+        {"cpu": 8.0},
+    )
+    unnamed = "namespace ns (pods without a user)"
+    assert [
+        (each.namespace, each.user, each.running_gangs, each.resources) for each in found.tenants
+    ] == [
+        ("", "ann", 2, {GPU: 3.0}),
+        ("ns", unnamed, 1, {GPU: 1.0}),
+        ("ns", "", 2, {"cpu": 0.6}),
+        ("other", "", 1, {"cpu": 0.1}),
+    ]
+    assert queue_tenants(made, "nothing") is None

@@ -9,7 +9,16 @@ import pytest
 
 from central.kube.transport.access_review import AccessUnknown
 from central.model.identity import Identity
-from central.server.grpc.query_service import Explanation, Holder, NodeView, PodView
+from central.server.grpc.query_service import (
+    Explanation,
+    Holder,
+    NodeView,
+    PodView,
+    QueueTenants,
+    TenantLimit,
+    TenantUse,
+)
+from protos.names import GPU
 from protos.stubs import fleet_pb2 as pb
 from protos.stubs.fleet_pb2_grpc import DeskStub
 from protos.topology import RdmaLimit, RdmaUse
@@ -65,6 +74,20 @@ class CannedAnswers:
             return None
         pods = (PodView("g-0", "n1", 0b11, phase="Running"), PodView("g-1"))
         return Explanation("default", "g", "Pending", "does not fit", pods, 2, "default", "rack r1")
+
+    def queue_tenants(self, name: str) -> QueueTenants | None:
+        if name != "research":
+            return None
+        namespaces, users = TenantLimit(4, {GPU: 16.0}), TenantLimit(None, {GPU: 8.0})
+        unnamed = "namespace team-b (pods without a user)"
+        tenants = (
+            TenantUse("default", "", 2, {GPU: 12.0}),
+            TenantUse("", "jane", 1, {GPU: 8.0}),
+            TenantUse("team-b", "", 1, {GPU: 2.5}),
+            TenantUse("", "bob", 1, {GPU: 2.0}),
+            TenantUse("team-b", unnamed, 1, {GPU: 0.5}),
+        )
+        return QueueTenants(namespaces, users, tenants)
 
 
 @pytest.fixture
@@ -193,6 +216,36 @@ def test_no_answer_of_the_api_server_is_no_permission() -> None:
             lambda: desk.Explain(pb.ExplainQuery(name="g"), metadata=USER),
         ):
             assert refusal(ask)[0] == grpc.StatusCode.UNAVAILABLE
+
+
+def test_tenants_of_a_queue() -> None:
+    """Jane sees namespace default and herself, not others."""
+    for rights, seen in (
+        (("jane", "queues.scheduling.volcano.sh", ""), ["jane"]),
+        (("jane", "pods", "default"), ["default", "jane"]),
+        (("jane", "pods", ""), ["default", "jane", "team-b", "bob"]),
+    ):
+        may = Rights(("jane", "queues.scheduling.volcano.sh", ""), rights)
+        scheduler = SchedulerServer(CannedAnswers(), access=may)
+        with scheduler.channel() as channel:
+            reply = DeskStub(channel).Queue(pb.QueueQuery(name="research"), metadata=USER)
+        scheduler.server.stop()
+        assert [each.name for each in reply.tenants][: len(seen)] == seen
+        assert len(reply.tenants) + reply.hidden_tenants == 5
+        assert reply.hidden_tenants == 5 - len(seen) - (len(seen) == 4)
+    assert (reply.per_namespace.running_gangs, reply.per_user.resources[GPU]) == (4, 8.0)
+    assert not reply.per_user.HasField("running_gangs")
+
+
+def test_queues_are_for_those_who_may_get_them(desk: DeskStub) -> None:
+    assert not desk.Queue(pb.QueueQuery(name="nothing"), metadata=USER).found
+    scheduler = SchedulerServer(CannedAnswers(), access=Rights())
+    with scheduler.channel() as channel:
+        asked = DeskStub(channel)
+        why = refusal(lambda: asked.Queue(pb.QueueQuery(name="research"), metadata=USER))
+    scheduler.server.stop()
+    assert why[0] == grpc.StatusCode.PERMISSION_DENIED
+    assert "you may not get queues" in why[1]
 
 
 def test_questions_are_bounded() -> None:

@@ -67,6 +67,14 @@ def test_a_queue_that_runs_and_waits() -> None:
     assert found["volcano_queue_overused", "q"] == 0
 
 
+def test_counters_begin_at_zero() -> None:
+    found = collected(QueueSeen("q"))
+    assert found["lockstep_queue_gangs_started_total", "q"] == 0
+    assert found["lockstep_queue_evictions_total", "q", "gpu-memory"] == 0
+    assert found["lockstep_queue_wait_duration_seconds_count", "q"] == 0
+    assert ("lockstep_queue_gangs_started_total", "root") not in found, "nothing is counted for it"
+
+
 def rows(*amounts: float) -> list[QueueRow]:
     return [QueueRow(f"q{at}", used={GPU: amount}) for at, amount in enumerate(amounts)]
 
@@ -99,3 +107,11 @@ def test_the_root_comes_first() -> None:
     labels = QueueLabels(1)
     labels.rank([*rows(5), QueueRow("root", used={GPU: 5.0})])
     assert (labels.label("root"), labels.label("q0")) == ("root", OTHER)
+
+
+def test_what_happens_before_anybody_looks_counts_for_its_queue() -> None:
+    labels = QueueLabels(2)
+    assert [labels.label(f"q{at}") for at in range(3)] == ["q0", "q1", OTHER]
+    labels.rank(rows(1, 2, 3))
+    assert [labels.label(f"q{at}") for at in range(3)] == [OTHER, "q1", "q2"]
+    assert labels.label("made-up") == OTHER  # names are no longer taken up

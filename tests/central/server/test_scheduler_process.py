@@ -1,7 +1,6 @@
 """The whole path without a cluster: API server in memory, hollow kubelets, real agents, the scheduler as a
 process, and processes that are killed at work."""
 
-import tempfile
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +10,7 @@ from central.standalone.hollow_node import HollowNode
 from central.standalone.local_cluster import CAPTURES, LocalCluster
 from protos.names import BLOCK, GPU, RACK, RDMA
 from protos.stubs import fleet_pb2 as pb
+from tests.central.local_clusters import started
 
 pytestmark = pytest.mark.slow
 
@@ -19,18 +19,12 @@ PODS = "/api/v1/namespaces/default/pods"
 
 
 @pytest.fixture
-def box(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalCluster]:
+def box() -> Iterator[LocalCluster]:
     nodes = [
         HollowNode(f"n{i}", {RACK: f"r{i // 2}", BLOCK: "b"}, CAPTURES / "dgx-a100-8.json")
         for i in range(4)
     ]
-    monkeypatch.setattr(tempfile, "tempdir", "/tmp")  # sockets' paths must be short
-    with LocalCluster(nodes) as made:
-        made.start_api()
-        made.start_scheduler()
-        made.start_nodes()
-        made.wait_for_scheduler()
-        made.start_agents()
+    with started(nodes) as made:
         made.wait("the agents", lambda: reported(made))
         yield made
 

@@ -26,6 +26,11 @@ CASES = {
     "{}\n---\n- 1": "document 1: apiVersion",
     f"{changed()}\n---\n- 1": "document 2: not an object",
     f"# nothing\n---\n{changed()}\n---\nx: [": "document 2: line 6: not YAML",
+    "[" * 60_000: "document 1: line 1: not YAML: it nests deeper than 200 levels",
+    "# nothing\n---\n"
+    + "- " * 30_000: "document 1: line 3: not YAML: it nests deeper than 200 levels",
+    "{a: " * 60_000: "document 1: not JSON",
+    "a: &a [*a]": "document 1: line 1: not YAML: alias *a stands inside its own anchor",
     '{"apiVersion": "v1", ': "document 1: not JSON",
     changed() + changed(): "document 2: Pod default/p: metadata.name: already defined in",
     changed(spec={}): "Pod default/p: spec.containers: missing",

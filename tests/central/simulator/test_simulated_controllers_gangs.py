@@ -9,6 +9,12 @@ from central.cli.main import main
 from tests.central.kube import controller_fixtures as made
 from tests.central.simulator.manifests import Simulate, node
 
+LAUGHS = "\n".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}' if n else 'x'] * 9)}]" for n in range(9))
+MERGES = "\n".join(
+    f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}], k{n}: 1}}" if n else "a0: &a0 {k: 1}"
+    for n in range(30)
+)
+
 
 def test_a_jobset_starts_as_a_whole(simulate: Simulate) -> None:
     objects = [made.jobset(), *made.jobset_pods()]
@@ -47,7 +53,12 @@ def test_a_declared_kind(simulate: Simulate, tmp_path: Path) -> None:
     [
         ("podGroups: [{kind: A}]", "podGroups[0].apiVersion: missing"),
         ("podGroups: {", "expected"),
-        ("#" * (2**20 + 1), "more than 1048576 bytes"),
+        ("#" * (2**16 + 1), "more than 65536 bytes"),
+        ("[" * 60_000, "nests deeper than 200 levels"),
+        ("- " * 30_000, "nests deeper than 200 levels"),
+        (LAUGHS, "its aliases stand for more than 1000000 values"),
+        (MERGES, "its aliases stand for more than 1000000 values"),
+        ("podGroups: 2026-99-99", "month must be in 1..12"),
     ],
 )
 def test_a_wrong_file_is_named(

@@ -1,20 +1,27 @@
 """The demo as a user runs it: one process from the shell, nothing else."""
 
+import json
 import os
 import re
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
-pytestmark = pytest.mark.slow
+from central.kube.transport.http_client import connect
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+EXAMPLES = Path(__file__).parents[3] / "daemonset/examples"
 DEMO = [sys.executable, "-u", "-m", "central", "demo"]
 
 
@@ -31,7 +38,7 @@ def environment(directory: Path) -> dict[str, str]:
 
 
 def test_the_main_job_is_shown(environment: dict[str, str], directory: Path) -> None:
-    done = subprocess.run(DEMO, env=environment, capture_output=True, text=True, timeout=50)
+    done = subprocess.run(DEMO, env=environment, capture_output=True, text=True, timeout=150)
     assert done.returncode == 0, done.stderr
     shown = done.stdout
     assert re.search(r"GPU0 +X +NV12", shown)
@@ -49,9 +56,11 @@ def test_kept_it_can_be_asked_and_ends_when_told(
 ) -> None:
     log = directory / "demo.out"
     with log.open("wb") as output:
-        demo = subprocess.Popen([*DEMO, "--keep"], env=environment, stdout=output, stderr=output)
+        demo = subprocess.Popen(
+            [*DEMO, "--keep", "--web"], env=environment, stdout=output, stderr=output
+        )
     try:
-        deadline = time.monotonic() + 40
+        deadline = time.monotonic() + 120
         while "Ctrl-C" not in log.read_text():
             assert demo.poll() is None, log.read_text()
             assert time.monotonic() < deadline, log.read_text()
@@ -64,15 +73,60 @@ def test_kept_it_can_be_asked_and_ends_when_told(
             env={**environment, **exported},
             capture_output=True,
             text=True,
-            timeout=20,
+            timeout=60,
         )
         assert asked.returncode == 0, asked.stderr
         assert "needs 4 pods x 8 GPUs" in asked.stdout
+        the_console_opens(log.read_text())
+        first_job(environment, exported)
+        an_example_ends(Path(exported["KUBECONFIG"]))
     finally:
         demo.send_signal(signal.SIGTERM)
         code = demo.wait(15)
     assert code == 0, log.read_text()
     assert not list(directory.glob("lockstep-*"))
+
+
+def the_console_opens(shown: str) -> None:
+    """The page on the first line leads to the console, with a token; nobody else may read it."""
+    (address,) = re.findall(r"^file://(\S+)$", shown, re.MULTILINE)
+    assert len(address) < 72
+    (url,) = re.findall(r'url=(http://\S+)"', Path(address).read_text())
+    assert url in shown.replace("\n", "")
+    assert stat.S_IMODE(Path(address).stat().st_mode) == 0o600
+    where, _, token = url.partition("#token=")
+    with urllib.request.urlopen(where, timeout=30) as reply:
+        assert b"<title>Lockstep</title>" in reply.read()
+    asking = urllib.request.Request(
+        f"{where}api/overview", headers={"Authorization": f"Bearer {token}"}
+    )
+    with urllib.request.urlopen(asking, timeout=30) as reply:
+        assert json.loads(reply.read())
+
+
+def first_job(environment: dict[str, str], exported: dict[str, str]) -> None:
+    """It starts at once beside a gang that waits, and ends by itself."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "central", "job", "run", "hello", "-r", "2", "-g", "1", "--wait"],
+        env={**environment, **exported},
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def an_example_ends(kubeconfig: Path) -> None:
+    """A batch Job, whose pods a controller of the demo creates."""
+    client = connect(str(kubeconfig))
+    jobs = "/apis/batch/v1/namespaces/examples/jobs"
+    example = yaml.safe_load((EXAMPLES / "gang-by-label.yaml").read_text())
+    assert client.request("POST", jobs, json.dumps(example).encode()).ok
+    deadline = time.monotonic() + 120
+    while not client.get(f"{jobs}/sweep").get("status", {}).get("conditions"):
+        assert time.monotonic() < deadline, client.get(jobs)
+        time.sleep(0.1)
+    client.close()
 
 
 def test_interrupted_while_it_starts_it_leaves_nothing(
@@ -99,7 +153,7 @@ def test_a_taken_port_is_one_sentence(environment: dict[str, str]) -> None:
                 env=environment,
                 capture_output=True,
                 text=True,
-                timeout=20,
+                timeout=60,
             )
             assert done.returncode == 2
             assert done.stderr.count("\n") == 1

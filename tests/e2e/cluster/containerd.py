@@ -44,7 +44,7 @@ disabled_plugins = [{disabled}]
     [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
       BinaryName = "{cache}/debian/usr/sbin/runc"
   [plugins."io.containerd.cri.v1.runtime".cni]
-    bin_dirs = ["{cache}/debian/usr/lib/cni"]
+    bin_dirs = ["{cache}/debian/usr/lib/cni", "{cni}/bin"]
     conf_dir = "{cni}"
 """
 

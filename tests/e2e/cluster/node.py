@@ -265,6 +265,11 @@ class Node(Machine):
                 text=True,
             )
 
+    def kill_container(self, container: str) -> subprocess.Popen[str]:
+        """SIGKILL to all processes of the container, by its id."""
+        kill = ("--namespace=k8s.io", "tasks", "kill", "--signal=SIGKILL", "--all", container)
+        return subprocess.Popen(self.command(program("ctr"), *kill), text=True)
+
     def wait_for_containerd(self) -> None:
         probe = self.command(program("ctr"), "--connect-timeout=1s", "version")
         wait(

@@ -19,9 +19,8 @@ def main() -> None:
     parser.add_argument("--times", default=",".join(days.TIMES))
     parser.add_argument("--queues", default="0,3")
     args = parser.parse_args()
-    table = Table(
-        "RUN TIMES", "QUEUES", "", "mean wait", "p95", "makespan", "GPUs in use", box=None
-    )
+    columns = "RUN TIMES", "QUEUES", "", "mean wait", "p95", "makespan", "GPUs in use"
+    table = Table(*columns, f"longest wait, {days.LARGE} GPUs or more", box=None)
     for times in args.times.split(","):
         for queues in map(int, args.queues.split(",")):
             made = [days.generate(seed, times=times, queues=queues) for seed in range(args.days)]
@@ -35,6 +34,7 @@ def main() -> None:
                     f"{mean.p95_wait_s / 60:.0f} min",
                     f"{mean.makespan_s / days.HOUR:.1f} h",
                     f"{100 * mean.use:.1f} %",
+                    f"{mean.longest_large_s / days.HOUR:.1f} h",
                 )
     Console().print(table)
 

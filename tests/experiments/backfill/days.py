@@ -11,6 +11,7 @@ from math import inf
 
 GPUS = 8  # of a node
 HOUR = 3600.0
+LARGE = 64  # GPUs of a gang that small ones may starve
 TIMES = ("true", "wrong", "missing")
 SHAPES = ((1, 1), (1, 2), (1, 4), (1, 8), (2, 8), (4, 8), (8, 8), (16, 8))  # pods, GPUs of each
 WEIGHTS = (30, 12, 12, 20, 10, 8, 5, 3)
@@ -78,6 +79,7 @@ class Figures:
     p95_wait_s: float
     makespan_s: float
     use: float
+    longest_large_s: float  # the longest wait of a gang of LARGE GPUs or more
 
 
 def figures(day: Day, starts: dict[str, float]) -> Figures:
@@ -95,6 +97,7 @@ def of_waits(day: Day, waits: dict[str, float]) -> Figures:
         ordered[min(int(0.95 * len(ordered)), len(ordered) - 1)],
         end - begin,
         worked / (day.nodes * GPUS * (end - begin)),
+        max((waits[job.name] for job in day.jobs if job.size >= LARGE), default=0.0),
     )
 
 
@@ -105,4 +108,5 @@ def means(all_figures: Sequence[Figures]) -> Figures:
         sum(each.p95_wait_s for each in all_figures) / count,
         sum(each.makespan_s for each in all_figures) / count,
         sum(each.use for each in all_figures) / count,
+        sum(each.longest_large_s for each in all_figures) / count,
     )

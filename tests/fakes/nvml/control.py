@@ -6,9 +6,12 @@ from pathlib import Path
 
 
 class Control:
+    """Goes on after the lines that the file has: the library counts the XIDs that it has told, so that a file begun
+    anew would keep its first XID from being told."""
+
     def __init__(self, file: Path) -> None:
         self.file = file
-        self._lines: list[str] = []
+        self._lines = file.read_text().splitlines() if file.exists() else []
 
     def set(self, key: str, gpu: int, *values: int) -> None:
         """Sets a value from now on; the last line of a key and GPU counts."""
@@ -25,8 +28,15 @@ class Control:
         """0: the call works again."""
         self._append(f"fail {call} {error}")
 
+    def forget(self, key: str) -> None:
+        self._lines = [line for line in self._lines if line.split(" ", 1)[0] != key]
+        self._write()
+
     def _append(self, line: str) -> None:
         self._lines.append(line)
+        self._write()
+
+    def _write(self) -> None:
         fresh = self.file.with_name(f".{self.file.name}.{os.getpid()}")
         fresh.write_text("\n".join(self._lines) + "\n")
         fresh.replace(self.file)  # atomically

@@ -196,7 +196,6 @@ class Story:
     def _run(self) -> None:
         root = logging.getLogger("central")
         root.addHandler(self.bugs)
-        random.seed(self.seed)  # jitter of the program
         try:
             self._plan()
             self.kernel.run(TROUBLE_S)

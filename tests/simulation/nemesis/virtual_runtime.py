@@ -84,6 +84,7 @@ class Kernel:
     def __init__(self, seed: int) -> None:
         self.now = 0.0
         self.dice = random.Random(seed)
+        self.jitter = random.Random(seed)  # of the program
         self.crashes: list[tuple[str, BaseException]] = []
         self.main = _closed()
         self.current: _Task | None = None
@@ -293,6 +294,9 @@ class VirtualRuntime:
 
     def sleep(self, seconds: float) -> None:
         self._kernel.block(None, seconds)
+
+    def uniform(self, low: float, high: float) -> float:
+        return self._kernel.jitter.uniform(low, high)
 
     def flag(self) -> VirtualFlag:
         return VirtualFlag(self._kernel)

@@ -10,6 +10,7 @@ from central.controllers.job.plugins.plugin_api import BadArgument, PluginObject
 from central.model.jobspec import EVEN, OBJECTIVES, JobSpec, TaskSpec
 from central.model.json_types import Json
 
+STORES = ("api", "none")
 # Their lists of members are made before the first pod starts, and do not change.
 FIXED_SIZE = ("mpi", "hcclrank", "tensorflow", "pytorch")
 
@@ -21,7 +22,7 @@ class Options:
     objective: str = EVEN
     hold: str = ""  # a duration: least time between two changes that nobody else needs
     coordinator: str = ""  # task whose pod runs the coordinator; empty: there is none
-    store: str = "none"  # of the coordinator
+    store: str = "api"  # of the coordinator
 
 
 def check(job: JobSpec, options: Options) -> None:
@@ -57,9 +58,9 @@ def check(job: JobSpec, options: Options) -> None:
 def _check_coordinator(job: JobSpec, task: TaskSpec, options: Options) -> None:
     if options.coordinator:
         coordinator_task.check(job, options.coordinator, task)
-    if options.store != "none" and not options.store.startswith("file:/"):
+    if options.store not in STORES and not options.store.startswith("file:/"):
         raise BadArgument(
-            f'--store: "{options.store}" is neither none nor file:/PATH, on a volume of task '
+            f'--store: "{options.store}" is none of {", ".join(STORES)} and file:/PATH, on a volume of task '
             f"{options.coordinator or 'that --coordinator names'}"
         )
 

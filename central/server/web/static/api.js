@@ -23,10 +23,10 @@ export class Failed extends Error {
   }
 }
 
-async function request(path, parameters = {}, signal = undefined) {
+async function request(path, parameters = {}, signal = undefined, body = undefined) {
   const query = new URLSearchParams(parameters).toString();
   const headers = { Authorization: `Bearer ${sessionStorage.getItem(KEY) || ""}` };
-  const reply = await fetch(path + (query ? `?${query}` : ""), { headers, signal, cache: "no-store" });
+  const reply = await fetch(path + (query ? `?${query}` : ""), { headers, signal, body, method: body === undefined ? "GET" : "POST", cache: "no-store" });
   if (!reply.ok) {
     const why = await reply.json().catch(() => ({}));
     throw new Failed(reply.status, why.error || reply.statusText);
@@ -36,6 +36,10 @@ async function request(path, parameters = {}, signal = undefined) {
 
 export async function get(path, parameters) {
   return (await request(path, parameters)).json();
+}
+
+export async function post(path, question, signal) {
+  return (await request(path, {}, signal, JSON.stringify(question))).json();
 }
 
 // Server-sent events by fetch, because EventSource sends no Authorization. Ends when the server ends it.

@@ -1,12 +1,14 @@
 // The console: one page that follows the scheduler by server-sent events, and asks for what changed.
 
 import { Failed, get, setToken, stream, takeToken } from "./api.js";
-import { amount, element, show } from "./dom.js";
+import { amount, clock, element, show } from "./dom.js";
 import * as panels from "./panels.js";
 import { RackMap, owned } from "./racks.js";
+import { WhatIf } from "./what_if.js";
 
 const RETRY_MS = [500, 1000, 2000, 5000, 10000];
 const map = new RackMap(document.getElementById("racks"), chosen);
+const whatIf = new WhatIf(map);
 let version = 0;
 let detail = null; // {kind: "node" | "gang", ...}
 let loading = Promise.resolve();
@@ -74,7 +76,7 @@ function moveTo(time) {
 }
 
 function moment() {
-  const at = past === null ? "now" : new Date(past * 1000).toLocaleString([], { weekday: "short", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" });
+  const at = past === null ? "now" : new Date(past * 1000).toLocaleString([], { weekday: "short", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", timeZoneName: "short" });
   document.getElementById("moment").textContent = at;
   slider.setAttribute("aria-valuetext", at);
   document.getElementById("now").disabled = past === null;
@@ -108,7 +110,9 @@ async function present(overview) {
   document.getElementById("topology").hidden = !overview.may.nodes;
   document.getElementById("kept").hidden = !overview.may.nodes;
   document.getElementById("queues").hidden = !overview.may.queues;
+  document.getElementById("what-if").hidden = !live?.may.what_if || past !== null;
   if (overview.may.nodes) {
+    map.levels = overview.levels;
     await nodes(at);
     map.held = new Map();
     for (const row of overview.reservations) {
@@ -117,11 +121,15 @@ async function present(overview) {
     show("kept-body", panels.kept(overview));
   }
   show("waiting-body", panels.pending(await get("/api/pending", { limit: 100, ...at }), overview.at, showGang));
-  if (overview.may.queues) show("queues-body", panels.queues(await get("/api/queues", { limit: 500, ...at }), curves));
+  if (overview.may.queues) {
+    const queues = await get("/api/queues", { limit: 500, ...at });
+    whatIf.queues = queues.rows.map((row) => row.name);
+    show("queues-body", panels.queues(queues, curves));
+  }
   redraw();
   await refresh();
   if (past !== null) say("shown is the past", false);
-  else say(`live, ${new Date(overview.at * 1000).toLocaleTimeString()}`, false);
+  else say(`live, ${clock(overview.at)}`, false);
   document.documentElement.dataset.shown = past === null ? "now" : past;
   document.documentElement.dataset.version = version;
 }
@@ -155,7 +163,7 @@ function redraw() {
   const found = map.colourBy === "state" ? [["in use", map.paint?.good]] : sums.slice(0, 12).map(([name, gpus]) => [`${name} ${amount(gpus)}`, map.colours.get(name)]);
   if (sums.length > 12 && map.colourBy !== "state") found.push([`and ${sums.length - 12} more`, "transparent"]);
   if (map.paint) found.push(["free", map.paint.free], ["reserved", map.paint.held], ["unhealthy", map.paint.bad]);
-  show("legend", ...found.map(([name, colour]) => element("span", { title: name }, swatch(colour), name)));
+  show("legend", ...found.map(([name, colour]) => element("span", { title: name }, colour === "transparent" ? "" : swatch(colour), name)));
 }
 
 function chosen(node, open) {
@@ -177,19 +185,25 @@ async function refresh(focus = false) {
   const asked = detail;
   if (!asked) return;
   try {
-    if (asked.kind === "node") show("detail-body", panels.node(await get("/api/node", { name: asked.name })));
+    if (asked.kind === "node") show("detail-body", panels.node(await get("/api/node", { name: asked.name })), ...ask("cordon", asked.name, "What if it is cordoned?"), ...ask("drain", asked.name, "Drained?"));
     else {
       const found = await get("/api/gang", { namespace: asked.namespace, name: asked.name });
       map.marked = new Set(found.pods.map((pod) => pod.node).filter(Boolean));
       map.draw();
       const over = times.length ? panels.sizes(await get("/api/sizes", { namespace: found.namespace, name: found.owner })) : "";
-      show("detail-body", panels.gang(found, map.nodes, over));
+      show("detail-body", panels.gang(found, map.nodes, over), ...ask("without", `${found.namespace}/${found.name}`, "What if it ends now?"));
     }
   } catch (error) {
     if (!(error instanceof Failed) || error.status === 401) throw error;
     show("detail-body", element("p", { class: "soft" }, error.message));
   }
   if (focus) document.getElementById("detail").scrollIntoView({ block: "nearest" });
+}
+
+// A button that fills in the form of what-if.
+function ask(kind, name, text) {
+  if (!live?.may.what_if || past !== null) return [];
+  return [element("button", { type: "button", onclick: () => whatIf.begin(kind, name) }, text), " "];
 }
 
 function say(text, bad) {

@@ -41,6 +41,11 @@ export function amount(value) {
   return value === undefined || value === null ? "" : String(Math.round(value * 100) / 100);
 }
 
+// The time of day, with its zone. at: seconds since 1970.
+export function clock(at) {
+  return new Date(at * 1000).toLocaleTimeString([], { timeZoneName: "short" });
+}
+
 export function span(seconds) {
   const s = Math.max(0, Math.round(seconds));
   if (s < 120) return `${s} s`;

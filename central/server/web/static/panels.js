@@ -58,12 +58,12 @@ function queue(row, depth, scale, curves) {
   const deserved = row.deserved[GPU];
   const name = element("td", { class: "name" }, row.name, row.closed ? element("span", { class: "soft" }, " closed") : "", row.error ? element("span", { class: "bad" }, ` ${row.error}`) : "");
   name.style.paddingLeft = `${depth * 1.1}rem`;
-  const numbers = [used, deserved, row.guarantee[GPU], row.fair_share[GPU], row.capability[GPU], row.requested[GPU]];
+  const numbers = { used, deserved, guarantee: row.guarantee[GPU], "fair share": row.fair_share[GPU], "at most": row.capability[GPU], requested: row.requested[GPU] };
   const gangs = Object.entries(row.gangs).map(([phase, count]) => `${count} ${phase}`).join(", ");
   let lent = "";
   if (deserved !== undefined && used > deserved) lent = `${amount(used - deserved)} borrowed`;
   else if (deserved !== undefined && used < deserved) lent = `${amount(deserved - used)} to lend`;
-  return element("tr", {}, name, element("td", {}, meter(used, deserved, scale)), ...(curves ? [element("td", {}, day(row.name, curves))] : []), ...numbers.map((each) => element("td", { class: "number" }, amount(each))), element("td", {}, lent), element("td", {}, gangs));
+  return element("tr", {}, name, element("td", { class: "chart" }, meter(used, deserved, scale)), ...(curves ? [element("td", { class: "chart" }, day(row.name, curves))] : []), ...Object.entries(numbers).map(([label, each]) => element("td", { class: "number", "data-label": label }, amount(each))), element("td", { class: "words" }, lent), element("td", { class: "words" }, gangs));
 }
 
 function day(name, curves) {
@@ -81,7 +81,7 @@ export function sizes(found) {
   const first = pods.findIndex((size) => size > 0);
   const seen = pods.slice(Math.max(0, first));
   if (first < 0 || new Set(seen).size < 2) return "";
-  const since = new Date(found.times[first] * 1000).toLocaleString([], { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" });
+  const since = new Date(found.times[first] * 1000).toLocaleString([], { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", timeZoneName: "short" });
   const running = seen.filter((size) => size > 0);
   const about = `pods since ${since}: ${Math.min(...running)} to ${Math.max(...running)}`;
   return element("div", {}, element("h3", {}, "Size over the last day"), curve(seen, about, { width: 300, height: 50 }), element("p", { class: "soft" }, about));
@@ -126,7 +126,7 @@ export function node(found) {
   const island = (index) => islands.filter(([, members]) => members.includes(index)).map(([at]) => at)[0];
   const gpus = found.gpus.flatMap((gpu) => [
     element("dt", { class: gpu.healthy ? "" : "bad" }, `GPU ${gpu.index}`),
-    element("dd", {}, gpu.owners.map((owner) => (owner === "-" ? "another namespace" : owner)).join(", ") || (gpu.healthy ? "free" : ""), gpu.healthy ? "" : element("span", { class: "bad" }, ` unhealthy: ${gpu.why}`), element("span", { class: "soft" }, ` island ${island(gpu.index) ?? "-"}${gpu.numa >= 0 ? `, NUMA ${gpu.numa}` : ""}${gpu.mig ? ", MIG" : ""}`))]);
+    element("dd", {}, gpu.owners.map((owner) => (owner === "-" ? "another namespace" : owner)).join(", ") || (gpu.healthy ? "free" : ""), gpu.healthy ? "" : element("span", { class: "bad" }, ` unhealthy${gpu.why ? `: ${gpu.why}` : ""}`), element("span", { class: "soft" }, ` island ${island(gpu.index) ?? "-"}${gpu.numa >= 0 ? `, NUMA ${gpu.numa}` : ""}${gpu.mig ? ", MIG" : ""}`))]);
   const nics = found.nics.flatMap((nic) => [element("dt", { class: nic.why ? "bad" : "" }, nic.name), element("dd", {}, nic.why ? element("span", { class: "bad" }, nic.why) : `${nic.link} ${amount(nic.gbps)} Gb/s`, element("span", { class: "soft" }, nic.numa >= 0 ? ` NUMA ${nic.numa}` : ""))]);
   const model = found.gpus.length ? `${found.gpus.length} x ${found.gpus[0].model}, ${Math.round(found.gpus[0].memory / 2 ** 30)} GiB` : `${found.allocatable} GPUs`;
   return element("div", {}, element("p", {}, element("strong", {}, found.name), ` ${found.path.filter(Boolean).join(" · ")}`), element("p", { class: "soft" }, model, found.driver ? `, driver ${found.driver}` : ""), found.problem ? element("p", { class: "bad" }, found.problem) : "", element("dl", { class: "gpus" }, ...gpus), nics.length ? element("h3", {}, "RDMA NICs") : "", element("dl", { class: "gpus" }, ...nics));

@@ -7,6 +7,7 @@ export class RackMap {
     this.canvas = canvas;
     this.onChoose = onChoose;
     this.nodes = new Map(); // by name
+    this.levels = []; // of the topology, widest first
     this.held = new Map(); // GPUs that reservations keep, by node
     this.boxes = []; // what was drawn: {node, x, y, w, h, rack}
     this.chosen = "";
@@ -42,7 +43,7 @@ export class RackMap {
 
   draw() {
     const { cell, gap, names, title, between } = this.scale();
-    const width = this.canvas.parentElement.clientWidth - 24;
+    const width = this.canvas.parentElement.clientWidth - 6;
     if (width <= 0) return;
     const pen = this.canvas.getContext("2d");
     const style = getComputedStyle(document.documentElement);
@@ -173,6 +174,15 @@ export class RackMap {
   choose(name) {
     this.chosen = name;
     this.draw();
+    this.reveal(this.boxes.find((box) => box.node.n === name));
+  }
+
+  // A large map scrolls by itself.
+  reveal(box) {
+    const frame = this.canvas.parentElement;
+    if (!box) return;
+    if (box.top < frame.scrollTop) frame.scrollTop = box.top;
+    else if (box.y + box.h + 8 > frame.scrollTop + frame.clientHeight) frame.scrollTop = box.y + box.h + 8 - frame.clientHeight;
   }
 }
 

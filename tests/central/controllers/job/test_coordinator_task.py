@@ -100,7 +100,7 @@ def test_the_secret_has_a_certificate_for_the_coordinators_names() -> None:
             ("--task=coordinator", "--coordinator=worker"),
             "task worker has 8 pods; it must have one",
         ),
-        (("--store=redis",), '--store: "redis" is neither none nor file:/PATH'),
+        (("--store=redis",), '--store: "redis" is none of api, none and file:/PATH'),
     ],
 )
 def test_wrong_arguments_are_one_sentence(arguments: tuple[str, ...], told: str) -> None:

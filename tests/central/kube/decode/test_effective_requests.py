@@ -96,6 +96,7 @@ def test_the_larger_of_old_and_new_during_a_resize() -> None:
     assert resized("2", "4", "4") == 5000  # shrinks, but still has it
     assert resized("2", "2", "4") == 5000
     assert resized("2", "4", None) == 5000
+    assert resized("2", "4", "2") == 5000  # granted before it was asked back, and not there yet
     assert resized("8", "2", "2", infeasible=True) == 3000  # never granted
     assert resized("8", None, None, infeasible=True) == 9000
 

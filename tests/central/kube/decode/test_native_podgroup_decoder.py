@@ -58,6 +58,14 @@ def test_a_topology_constraint(key: str, level: str) -> None:
     assert (found.topology_required, found.error) == (level, "")
 
 
+def test_the_constraint_goes_before_the_annotation() -> None:
+    constraint = {"topology": [{"key": "kubernetes.io/hostname"}]}
+    annotations = {names.TOPOLOGY_REQUIRED: names.RACK}
+    found = seen({**GANG, "schedulingConstraints": constraint}, annotations=annotations)
+    assert (found.topology_required, found.error) == (names.NODE, "")
+    assert seen(GANG, annotations=annotations).topology_required == names.RACK
+
+
 @pytest.mark.parametrize(
     ("mode", "whole"),
     [
@@ -116,6 +124,10 @@ def test_the_phase_is_what_its_condition_says(version: str, kind: str) -> None:
             "spec.schedulingConstraints.topology: 2 constraints; one is accepted",
         ),
         ({**GANG, "disruptionMode": "Never"}, "spec.disruptionMode: 'Never' is neither"),
+        (
+            {**GANG, "disruptionMode": {"single": {}, "all": {}}},
+            "spec.disruptionMode: {2 fields} is neither",
+        ),
         (
             {**GANG, "parentCompositePodGroupName": "root"},
             "spec.parentCompositePodGroupName: groups of PodGroups, such as CompositePodGroup root,",

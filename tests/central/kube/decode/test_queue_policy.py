@@ -21,6 +21,7 @@ FIELDS: dict[str, Any] = {
     "lendingLimit": {GPU: "2"},
     "maxRunningGangs": 0,
     "perNamespace": {"maxRunningGangs": 3, "resources": {"cpu": "500m"}},
+    "perUser": {"maxRunningGangs": 2, "resources": {GPU: 8}},
     "minRuntime": "10m",
 }
 
@@ -48,6 +49,7 @@ def test_fields_of_the_spec_or_of_the_annotation(*, annotated: bool) -> None:
     assert (seen.borrowing_limit, seen.lending_limit) == (((GPU, 4),), ((GPU, 2),))
     assert (seen.running_gangs, seen.namespace_gangs) == (0, 3)
     assert seen.namespace_amounts == (("cpu", 500),)
+    assert (seen.user_gangs, seen.user_amounts) == (2, ((GPU, 8),))
     assert seen.min_runtime_s == 600.0
 
 
@@ -67,6 +69,8 @@ def test_without_them_the_queue_is_open_and_unlimited() -> None:
         ({"access": {"namespaceSelector": {"matchLabel": {}}}}, "", "unknown field matchLabel"),
         ({"maxRunningGangs": -1}, "", "spec.maxRunningGangs"),
         ({"perNamespace": {"gpus": 3}}, "", "unknown field gpus"),
+        ({"perUser": {"gpus": 3}}, "", "spec.perUser: unknown field gpus"),
+        ({"perUser": {"maxRunningGangs": -1}}, "", "spec.perUser.maxRunningGangs"),
         ({"borrowingLimit": {GPU: "many"}}, "", "spec.borrowingLimit"),
         ({}, "{", "not JSON"),
         ({}, "[" * 1000, "not JSON"),

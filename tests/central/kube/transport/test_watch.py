@@ -335,6 +335,34 @@ def test_native_podgroups_that_are_offered_later(
     eventually(lambda: not inbox.gangs)
 
 
+@pytest.mark.parametrize("versions", [("v1", "v2beta1"), ("v2beta1", "v1")])
+def test_another_version_takes_the_place_of_a_kinds(
+    inbox: Inbox, connected: Connected, versions: tuple[str, str]
+) -> None:
+    """As with MPIJobs of the training operator and of the MPI operator: nothing counts as gone meanwhile."""
+    served: list[tuple[str, list[str]]] = [(versions[0], ["a"])]
+
+    def answer(call: Call) -> Answer:
+        version, there = served[-1]
+        if f"/{version}/" not in call.path:
+            return failure(404, "page not found")
+        if "watch=1" in call.query:
+            return Answer(lines=iter(()))
+        items = [{"metadata": {"namespace": "default", "name": name}} for name in there]
+        roles = {"mpiReplicaSpecs": {"Worker": {"replicas": 2}}}
+        found = [{**item, "spec": roles} for item in items]
+        return Answer(200, {"metadata": {"resourceVersion": "1"}, "items": found})
+
+    with Scripted(answer) as server:
+        watches = inbox.watch(connected(server.url), "mpijobs")
+        assert watches.wait_synced(10)
+        assert inbox.gangs == {"mpijob/a"}
+        served.append((versions[1], ["a", "b"]))
+        eventually(lambda: inbox.gangs == {"mpijob/a", "mpijob/b"})
+        watches.stop()
+    assert not any(isinstance(fact, GangGone) for fact in inbox.facts)
+
+
 def test_a_namespace_without_the_right_delays_no_other(
     inbox: Inbox, connected: Connected, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -103,6 +103,15 @@ def test_a_full_card_is_not_planned_for() -> None:
     assert cards(made)["one"] != ("mlx5_0",)
 
 
+def test_a_card_that_one_pod_has_alone_is_reported_by_its_address() -> None:
+    plain = topology()
+    alone = replace(plain, hcas=tuple(replace(card, shares=1) for card in plain.hcas))
+    made = scheduler(alone, Grant("ns", "x", "main", RDMA, ("0000:80:00.0",)))
+    schedule_once(made, [pod("one")], 0.0)
+    assert cards(made)["one"] == ("mlx5_1",)
+    check_invariants(made)
+
+
 def test_between_the_truth_of_the_gpu_and_that_of_the_card() -> None:
     made = scheduler(topology())
     schedule_once(made, [pod("one")], 0.0)

@@ -5,9 +5,11 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 
 from central.scheduler.placement import PlacementRequest, fit
+from central.scheduler.placement.fewest import fewest_children, fill_fewest, nodes_needed
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from protos.names import BLOCK, RACK, ZONE
@@ -80,3 +82,59 @@ def test_the_fewest_domains_of_every_level(preferred: str) -> None:
         assert sum(each.pods for each in taken) == count
         crossed[expected[0]] += 1
     assert min(crossed[level] for level in range(1, 5)) > 5, crossed
+
+
+@pytest.mark.parametrize(
+    ("capacity", "count", "needed"),
+    [
+        ([1, 4, 2, 4], 1, 1),
+        ([1, 4, 2, 4], 4, 1),
+        ([1, 4, 2, 4], 5, 2),
+        ([1, 4, 2, 4], 8, 2),
+        ([1, 4, 2, 4], 9, 3),
+        ([1, 4, 2, 4], 11, 4),
+        ([20, 100, 50], 100, 1),
+        ([20, 100, 50], 101, 2),
+        ([20, 100, 50], 150, 2),
+        ([20, 100, 50], 170, 3),
+    ],
+)
+def test_so_many_nodes_hold_the_pods(capacity: list[int], count: int, needed: int) -> None:
+    """Those with the most capacity first, counted by size or, where the sizes are large, sorted."""
+    assert nodes_needed(np.array(capacity), count) == needed
+
+
+@pytest.mark.parametrize("scale", [1, 30])
+def test_so_many_children_of_each_parent_hold_the_pods(scale: int) -> None:
+    """The first child belongs to no parent, and one has no capacity."""
+    capacity = np.array([9, 4, 0, 4, 2, 1, 9, 3, 3, 3]) * scale
+    parent = np.array([-1, 0, 0, 0, 0, 0, 1, 2, 2, 2])
+    assert fewest_children(capacity, parent, 3, 9 * scale).tolist() == [3, 1, 3]
+
+
+def test_children_for_one_pod_each() -> None:
+    assert fewest_children(np.array([1, 1, 1, 1]), np.array([0, 0, 1, 1]), 2, 2).tolist() == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("count", "expected"),
+    [
+        (2, {4: 2}),
+        (3, {3: 3}),
+        (8, {0: 8}),
+        (11, {0: 8, 3: 3}),
+        (16, {0: 8, 1: 8}),
+        (25, {0: 8, 1: 8, 2: 4, 3: 3, 4: 2}),
+    ],
+)
+def test_the_last_node_is_the_tightest_for_the_rest(count: int, expected: dict[int, int]) -> None:
+    snapshot = snapshot_of([(("z", "b", "r"), 6)] * 5)
+    capacity = np.array([8, 8, 4, 3, 2])
+    rows, counts = fill_fewest(snapshot, capacity, np.arange(5), count, len(LEVELS))
+    assert dict(zip(rows.tolist(), counts.tolist(), strict=True)) == expected
+
+
+def test_one_pod_more_than_the_nodes_hold_is_refused() -> None:
+    snapshot = snapshot_of([(("z", "b", "r"), 6)] * 2)
+    with pytest.raises(DoesNotFit):
+        fill_fewest(snapshot, np.array([3, 2]), np.arange(2), 6, len(LEVELS))

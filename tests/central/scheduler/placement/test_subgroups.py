@@ -24,7 +24,7 @@ from central.scheduler.placement import (
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.snapshot.draft import Assignment, DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
-from protos.names import BLOCK, ISLAND, RACK
+from protos.names import BLOCK, ISLAND, NUMA, RACK
 from tests.central import factories
 
 RING = "ring"  # a label: pods of one ring are a group
@@ -366,16 +366,36 @@ def test_the_sentence_counts_groups() -> None:
 
 @pytest.mark.parametrize(
     ("gpus", "said"),
-    [(6, "the best node fits 0 of 1 subgroup"), (None, "the cluster has no nodes")],
+    [
+        (
+            6,
+            "the best node fits 0 of 2 (6 of 6 GPUs free on 1 node); "
+            "can never start: even if empty, no island fits more than 1",
+        ),
+        (None, "the cluster has no nodes"),
+    ],
 )
 def test_the_sentence_names_a_node_only_where_there_is_room(gpus: int | None, said: str) -> None:
     scheduler = new_scheduler(factories.LEVELS)
     nodes = [factories.node("a0", gpus=gpus)] if gpus else []
     gang = factories.gang("g", 2, subgroups=(policy(2),), topology_required="island")
     decisions = schedule_once(scheduler, [*nodes, gang, *(member(i, 0, 4) for i in range(2))], 0.0)
-    assert told(decisions) == (
-        f"needs 1 subgroup of 2 pods x 4 GPUs, each in one node, all in one island; {said}"
-    )
+    assert told(decisions) == f"needs 2 pods x 4 GPUs in one island; {said}"
+
+
+def test_a_gang_in_one_numa_node_whose_only_group_needs_a_node() -> None:
+    """Islands cross the NUMA nodes here: three GPUs of one island are close, but of two NUMA nodes."""
+    snapshot = Snapshot()
+    row = snapshot.put_node(factories.node("a"))
+    shape = factories.topology(8, ((0, 1, 4, 5), (2, 3, 6, 7))).shape()
+    snapshot.put_gpus(row, replace(shape, numa=(0, 0, 0, 0, 1, 1, 1, 1)), 0b00011011)
+    snapshot.take(row, factories.spec(4), 1, 0)
+    pods = ((factories.spec(1), 3),)
+    request = PlacementRequest(pods, NUMA, subgroups=(SubgroupRequest(pods, "node"),))
+    used = 0
+    for seat in fit(Draft(snapshot), request):
+        used |= seat.gpus
+    assert used == 0b1011
 
 
 def test_the_minimum_starts_in_whole_groups() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from central.model.facts import Fact, PodSeen, PodSpec
-from central.scheduler.inventory.pods import Pod
+from central.scheduler.inventory.pods import Pod, Work
 from central.scheduler.preemption.harm import Harm, HarmScale, gpus, plus
 from protos.names import GPU, GPU_SHARE
 from tests.central import factories
@@ -23,7 +23,7 @@ def of(priority: int, *, count: int = 1, ran: float = 100.0, breaks: bool = True
         Pod(factories.pod(f"p-{i}", 1, created=NOW - ran), factories.spec(1)) for i in range(count)
     ]
     for pod in pods:
-        pod.since = NOW - ran
+        pod.work = Work(since=NOW - ran)
     return HarmScale((0, 1, 2), NOW).of(priority, pods, breaks=breaks)
 
 
@@ -41,6 +41,26 @@ def test_gangs_then_work_then_pods_each_by_priority() -> None:
     assert of(1, count=1, ran=0.0) < of(1, count=2, ran=0.0)
     more_of_2 = plus(of(2, ran=20.0), of(0, ran=10.0))
     assert plus(of(2, ran=10.0), of(0, ran=900.0)) < more_of_2
+
+
+@pytest.mark.parametrize(
+    ("annotated", "reported", "lost_s"),
+    [
+        (None, None, 100),
+        (NOW - 10, None, 10),
+        (None, NOW - 10, 10),
+        (NOW - 10, NOW - 30, 10),  # the newer one counts, whoever says it
+        (NOW - 30, NOW - 10, 10),
+        (None, NOW - 900, 100),  # of an earlier run: this one has run for 100 s
+        (None, NOW + 60, 0),  # by a clock that is ahead
+    ],
+)
+def test_work_is_lost_since_the_newest_checkpoint_of_this_run(
+    annotated: float | None, reported: float | None, lost_s: int
+) -> None:
+    pod = Pod(factories.pod("p-0", 1, created=NOW - 100, checkpoint=annotated), factories.spec(1))
+    pod.work = Work(NOW - 100, reported)
+    assert HarmScale((0,), NOW).of(0, [pod], breaks=True)[2] == lost_s * gpus(pod.spec)
 
 
 @pytest.mark.parametrize(

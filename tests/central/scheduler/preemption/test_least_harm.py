@@ -14,6 +14,7 @@ from central.scheduler.preemption.least_harm import (
     choose_victims,
     total_harm,
 )
+from central.scheduler.work_meter import WorkMeter
 
 
 def brute(problem: LeastHarmProblem) -> Harm | None:
@@ -67,6 +68,58 @@ def case(dice: random.Random, gangs: int, budgets: int = 0) -> LeastHarmProblem:
         uses = {covered: len(pods)} if covered else {}
         units.append(EvictionUnit(gang, True, harm(rank, 1, lost, len(pods)), frees, uses=uses))
     return LeastHarmProblem(free, request, dice.randint(1, 3), units, surplus, allowed)
+
+
+def whole(gang: int, work: int, frees: dict[int, tuple[int, ...]]) -> EvictionUnit:
+    return EvictionUnit(gang, True, harm(0, 1, work, len(frees)), frees)
+
+
+def problem_of(
+    free: dict[int, tuple[int, ...]],
+    request: tuple[int, ...],
+    missing: int,
+    units: list[EvictionUnit],
+) -> LeastHarmProblem:
+    return LeastHarmProblem(free, request, missing, units, dict.fromkeys(range(len(units)), 0), {})
+
+
+def test_what_frees_only_what_its_row_has_enough_of_is_no_candidate() -> None:
+    """Two pods at most fit there, and for two there is just enough of the second resource; of the third, one too few."""
+    gpus, cpu, memory = (
+        whole(0, 1, {0: (2, 0, 0)}),
+        whole(1, 1, {0: (0, 4, 0)}),
+        whole(2, 1, {0: (0, 0, 1)}),
+    )
+    problem = problem_of({0: (0, 2, 1)}, (1, 1, 1), 2, [gpus, cpu, memory])
+    assert problem.without_useless().units == [gpus, memory]
+
+
+def test_a_row_is_weighed_again_after_a_gang_that_is_on_several_rows_was_taken() -> None:
+    """What was best on a row before is not, once another gang has freed a part of it."""
+    spread: list[dict[int, tuple[int, ...]]] = [
+        {0: (6,)},
+        {5: (4,), 4: (8,), 2: (6,)},
+        {0: (1,)},
+        {3: (2,)},
+    ]
+    spread += [{2: (1,), 0: (2,), 3: (1,)}, {5: (4,), 0: (8,)}]
+    works = (1, 300, 50, 300, 10, 300)
+    units = [whole(number, *each) for number, each in enumerate(zip(works, spread, strict=True))]
+    free: dict[int, tuple[int, ...]] = dict(enumerate([(2,), (0,), (0,), (1,), (3,), (1,)]))
+    problem = problem_of(free, (4,), 6, units)
+    found = choose_victims(problem)
+    assert found is not None
+    assert total_harm(found) == brute(problem) == harm(0, 2, 301, 4)
+
+
+def test_the_exact_search_leaves_half_of_the_work_to_the_trial_placement() -> None:
+    """Each set of ten would do, so none can be left out early."""
+    units = [whole(number, number + 1, {number: (1,)}) for number in range(20)]
+    problem = problem_of(dict.fromkeys(range(20), (0,)), (1,), 10, units)
+    problem.meter = WorkMeter(4_000)
+    problem.meter.begin()
+    improve(problem, None, 10_000)
+    assert problem.meter.used == 2_000
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -37,7 +37,7 @@ def test_no_queue_is_reclaimed_below_its_guarantee(guaranteed: str) -> None:
 
 def test_capacity_freed_for_a_gang_is_closed_to_more_urgent_ones_of_other_queues() -> None:
     """Priorities compare inside a queue. The other queue is served first."""
-    world = World(factories.node("n"), QueueSeen("a"), QueueSeen("b", priority=1))
+    world = World(factories.node("n"), QueueSeen("a"), QueueSeen("b", weight=3))
     world.step(1.0, *job("old", 1, queue="a"))
     world.step(2.0, *job("next", 1, queue="a", created=2.0, priority=5))
     assert world.evicted == ["old-0"]

@@ -30,6 +30,7 @@ class Running:
     node: int
     gpus: int
     priority: int = 0
+    is_surplus: bool = False  # above the minimum of its gang, whose other member needs no GPU
 
 
 @dataclass(frozen=True)
@@ -114,11 +115,15 @@ class Oracle:
             left = self.used[name] - self._sum(name, before)
             if not self.team[name].reclaimable or left - victim.gpus < self.team[name].guarantee:
                 return False
-        if self.case.member:  # growth leaves others what they deserve
-            return self._by_own(up, down, before, gone) and all(
-                self.used[name] - self._sum(name, before) - victim.gpus >= self.own(name)
-                for name in down
-            )
+        if (
+            self.case.member
+        ):  # growth leaves others what they deserve, and by fair share their minima
+            after = {n: self.used[n] - self._sum(n, before) - victim.gpus for n in down}
+            by_own = self._by_own(up, down, before, gone)
+            if by_own and all(after[name] >= self.own(name) for name in down):
+                return True
+            by_share = victim.is_surplus and self._by_share(up, down, before, gone)
+            return by_share and all(after[name] >= self.shares[name] for name in down)
         by_share = self._by_share(up, down, before, gone)
         if by_share and not self.harms_more_than_it_gains(victim, up, down, before):
             return True

@@ -2,7 +2,9 @@
 
 import pytest
 
+from central.model.decisions import UpdateGangStatus
 from central.model.facts import Fact, QueueSeen
+from central.scheduler.refusal_reasons import EXAMINED_MOST
 from central.server.queries import explain
 from protos.names import GPU
 from tests.central import factories
@@ -69,12 +71,57 @@ def test_nobody_is_above_its_share() -> None:
     assert "old" in "".join(world.evicted)
 
 
-@pytest.mark.parametrize(("deserved", "clause"), [(None, "deserves nothing"), (4, "would use")])
-def test_growth(deserved: int | None, clause: str) -> None:
-    world = full(queue("a", deserved), queue("b", 0), user="b", size=2)
+@pytest.mark.parametrize(
+    ("own", "others", "clause"),
+    [
+        (None, 0, "fair share of 4, but members above a minimum that may go do not"),
+        (4, 0, "fair share of 2, but members above a minimum that may go do not"),
+        (0, 4, "queue a would use 4 GPUs, and its fair share is 2"),
+    ],
+)
+def test_growth(own: int | None, others: int, clause: str) -> None:
+    world = full(queue("a", own), queue("b", others), user="b", size=2)
     world.step(10.0, *job("new", 3, 2, least=1, queue="a", created=10.0))
     for now in range(20, 80, 10):
         world.step(float(now))
     found = explain(world.cluster, "ns", "new")
     assert found is not None
     assert clause in found.queue
+
+
+def test_the_status_says_it_too() -> None:
+    """So do Events and the PodGroup's condition, which have the status's reason."""
+    world = full(queue("a", 4), queue("b", 4), user="b", size=4)
+    world.step(10.0, *job("new", 1, 8, queue="a", created=10.0))
+    clause = "; nobody gives way: queue a would use 8 GPUs, and its fair share is 4"
+    assert world.told["new"].endswith(clause)
+    world.step(11.0, *job("other", 1, 2, queue="a", created=11.0))
+    assert "nobody gives way" not in world.told["other"], "its victims terminate"
+    world.step(20.0)
+    world.step(22.0)
+    assert "queue a would use 10 GPUs, and its fair share is 4" in world.told["new"]
+
+
+def test_what_goes_without_saying_is_not_said() -> None:
+    world = full(queue("a"), queue("b"), user="a")
+    world.step(10.0, *job("new", 1, 1, queue="a", created=10.0))
+    assert "nobody gives way" not in world.told["new"], "no other queue has anything"
+    world.step(11.0, *job("urgent", 1, 9, queue="a", created=11.0, priority=5))
+    assert "nobody gives way" not in world.told["urgent"], "no node is that large"
+
+
+def test_a_cycle_tells_only_some_of_many() -> None:
+    """Each arrival changes fair shares, and with them the reasons of all that wait."""
+    world = full(queue("a"), queue("b"), queue("c"), user="b", size=4)
+    many = [fact for n in range(250) for fact in job(f"new{n}", 1, 8, queue="a", created=10.0 + n)]
+    world.step(300.0, *many)
+    for now in range(301, 306):
+        world.step(float(now))
+    known = len(world.decisions)
+    assert "its fair share is 4" in world.told["new0"]
+    world.step(310.0, *job("third", 1, 8, queue="c", created=310.0))
+    told = [each for each in world.decisions[known:] if isinstance(each, UpdateGangStatus)]
+    assert 50 < len(told) <= EXAMINED_MOST + 5
+    assert (
+        "its fair share is 3" in world.told["new0"] or "its fair share is 4" in world.told["new0"]
+    )

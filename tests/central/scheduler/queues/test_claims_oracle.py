@@ -60,12 +60,13 @@ def case(seed: int) -> Case:
 
 
 def growing_case(seed: int) -> Case:
-    """The claimant is one more member of a gang of which one runs."""
-    found = case(seed)
-    node = Random(-seed).randrange(len(found.nodes))
+    """The claimant is one more member of a gang of which one runs. Some of the others are such members, too."""
+    found, dice = case(seed), Random(-seed)
+    node = dice.randrange(len(found.nodes))
+    others = tuple(replace(one, is_surplus=dice.random() < 0.4) for one in found.running)
     member = Running("new-0", found.team, node, found.gpus, found.priority)
     nodes = tuple(gpus + found.gpus * (i == node) for i, gpus in enumerate(found.nodes))
-    return replace(found, nodes=nodes, running=(*found.running, member), member=member.name)
+    return replace(found, nodes=nodes, running=(*others, member), member=member.name)
 
 
 def queue_facts(teams: Sequence[Team]) -> list[Fact]:
@@ -93,7 +94,7 @@ def played(case: Case) -> tuple[bool, set[str]]:
         factories.pod(
             one.name,
             one.gpus,
-            gang="new" if one.name == case.member else "",
+            gang="new" if one.name == case.member else f"of-{one.name}" * one.is_surplus,
             node=f"n{one.node}",
             phase="Running",
             queue=one.team,
@@ -101,6 +102,9 @@ def played(case: Case) -> tuple[bool, set[str]]:
         )
         for one in case.running
     ]
+    for one in case.running:
+        if one.is_surplus:
+            facts += _with_minimum(one)
     if case.member:
         facts.append(factories.gang("new", 1, queue=case.team, priority=case.priority))
     schedule_once(scheduler, facts, 0.0)
@@ -116,6 +120,15 @@ def played(case: Case) -> tuple[bool, set[str]]:
     check_invariants(scheduler)
     bound = any(isinstance(each, Bind) for each in decisions)
     return bound, {each.name for each in decisions if isinstance(each, Evict)}
+
+
+def _with_minimum(one: Running) -> list[Fact]:
+    """The gang of a surplus member, and the member without GPUs that it needs."""
+    name = f"of-{one.name}"
+    least = factories.pod(
+        f"{name}-0", 0, name, node=f"n{one.node}", phase="Running", priority=one.priority
+    )
+    return [factories.gang(name, 1, queue=one.team, priority=one.priority), least]
 
 
 def problem(case: Case) -> str:
@@ -151,7 +164,7 @@ def test_a_claim_takes_what_it_may_and_nothing_else(part: int) -> None:
 
 
 @pytest.mark.parametrize("part", range(4))
-def test_growth_takes_what_is_deserved_and_nothing_else(part: int) -> None:
+def test_growth_takes_what_is_deserved_and_surplus_by_fair_share(part: int) -> None:
     many = examples(400) // 4
     for seed in range(part * many, (part + 1) * many):
         if found := problem(growing_case(seed)):

@@ -1,11 +1,13 @@
 """Who may claim and can, does: days of queues, on which every pending gang is compared with all small sets of victims
-whenever the cluster has come to rest. The oracle shares no code with the scheduler."""
+whenever the cluster has come to rest. The oracle shares no code with the scheduler. And on no day is a gang placed and
+evicted by one state: between the two something came, ended or left."""
 
 from collections.abc import Iterator
 from random import Random
 
 import pytest
 
+from central.model.decisions import Bind, Evict
 from central.model.facts import Fact, QueueSeen
 from central.scheduler.queues.claim_watch import LOOK_S
 from central.scheduler.reserved_capacity import PREEMPTION_RETRY_S
@@ -47,6 +49,8 @@ class Day:
         self.world = World(*nodes, *queues)
         self.now = 0.0
         self.jobs: dict[str, tuple[str, int, int]] = {}  # queue, GPUs, priority
+        self.placed: set[str] = set()  # pods, since something came, ended or left
+        self.in_vain: list[str] = []  # placed and evicted by one state
 
     def _queue(self, team: Team) -> QueueSeen:
         return QueueSeen(
@@ -75,7 +79,15 @@ class Day:
 
     def _step(self, *facts: Fact) -> None:
         self.now += STEP_S
-        self.world.step(self.now, *facts)
+        world, known = self.world, len(self.world.decisions)
+        if facts or any(at <= self.now for at in (*world.ends.values(), *world.leaving.values())):
+            self.placed = set()
+        world.step(self.now, *facts)
+        for decision in world.decisions[known:]:
+            if isinstance(decision, Bind):
+                self.placed.add(decision.pod)
+            elif isinstance(decision, Evict) and decision.pod in self.placed:
+                self.in_vain.append(f"{decision.name} at {self.now:.0f} s: {decision.why}")
 
     def rest(self) -> None:
         """Until nothing has been decided for a while; nothing ends meanwhile."""
@@ -123,6 +135,7 @@ def played(seed: int) -> int:
         day.rest()
         forgotten = list(day.forgotten())
         assert not forgotten, f"seed {seed}, {day.now:.0f} s: {forgotten}\n{day.teams}"
+        assert not day.in_vain, f"seed {seed}: placed and evicted by one state: {day.in_vain}"
         day.now += day.dice.choice((10.0, 100.0, 400.0))
     return len(day.world.evicted)
 

@@ -1,23 +1,11 @@
-"""Queues: whose turn it is, what may start, what may be taken back, and what stops."""
+"""Queues: what may start, what may be taken back, and what stops."""
 
 from collections.abc import Sequence
 
 import pytest
 
-from central.controllers.composite import new_scheduler
-from central.model.decisions import Bind, Decision, UpdateGangStatus
-from central.model.facts import (
-    Fact,
-    GangGone,
-    NamespaceSeen,
-    PodGone,
-    PriorityGone,
-    PrioritySeen,
-    QueueGone,
-    QueueSeen,
-)
+from central.model.facts import Fact, GangGone, PodGone, QueueSeen
 from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS
-from central.scheduler.apply import apply
 from central.scheduler.cycle import schedule_once
 from central.scheduler.invariants import check_invariants
 from central.scheduler.queues.entitlement import fair_shares
@@ -25,221 +13,17 @@ from central.scheduler.queues.queue_claims import Claim, Loss
 from central.scheduler.queues.queue_tree import sums_of
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import Gang
-from protos.names import GPU
 from tests.central import factories
-
-
-def queue(name: str, **fields: object) -> QueueSeen:
-    """capability=8 and the like are of GPUs."""
-    amounts = {
-        key: ((GPU, value),) if isinstance(value, int) else value
-        for key, value in fields.items()
-        if key in ("capability", "guarantee", "deserved")
-    }
-    return QueueSeen(name, **{**fields, **amounts})  # type: ignore[arg-type]  # a test's shorthand
-
-
-def gang(
-    name: str, queue: str = "default", pods: int = 1, gpus: int = 1, **more: object
-) -> list[Fact]:
-    group = factories.gang(name, pods, queue=queue, **more)
-    return [group, *(factories.pod(f"{name}-{rank}", gpus, name) for rank in range(pods))]
-
-
-def gangs(number: int, queue: str, pods: int = 1, gpus: int = 1) -> list[Fact]:
-    return [
-        fact
-        for n in range(number)
-        for fact in gang(f"{queue}{n:03}", queue, pods, gpus, created=float(n))
-    ]
-
-
-def bound(decisions: list[Decision]) -> list[str]:
-    """The gangs in the order in which they were placed."""
-    names = [d.name.rpartition("-")[0] for d in decisions if isinstance(d, Bind)]
-    return list(dict.fromkeys(names))
-
-
-def waits(decisions: list[Decision]) -> dict[str, str]:
-    return {
-        d.gang: d.reason
-        for d in decisions
-        if isinstance(d, UpdateGangStatus) and d.phase == "Pending"
-    }
-
-
-def nodes(gpus: int) -> list[Fact]:
-    return [factories.node(f"n{i}") for i in range(gpus // 8)]
-
-
-def played(*facts: Fact) -> tuple[Scheduler, list[Decision]]:
-    scheduler = new_scheduler(factories.LEVELS)
-    decisions = schedule_once(scheduler, facts, 0.0)
-    check_invariants(scheduler)
-    return scheduler, decisions
-
-
-def used(scheduler: Scheduler, name: str) -> int:
-    return scheduler.queues.by_name[name].used.get(GPU, 0)
-
-
-# --- whose turn --------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("first", "second"), [(1, 2), (1, 3), (2, 3), (1, 1)])
-def test_endless_demand_converges_to_the_weights(first: int, second: int) -> None:
-    scheduler, _ = played(
-        *nodes(48),
-        queue("a", weight=first),
-        queue("b", weight=second),
-        *gangs(60, "a"),
-        *gangs(60, "b"),
-    )
-    assert used(scheduler, "a") + used(scheduler, "b") == 48
-    assert abs(used(scheduler, "a") - 48 * first / (first + second)) <= 1
-
-
-def test_the_published_experiment() -> None:
-    """Weights 1:3, demands 8 and 80, room for 16: 4 and 12; the demand does not tell, the weights do."""
-    scheduler, _ = played(
-        *nodes(16), queue("a"), queue("b", weight=3), *gangs(8, "a"), *gangs(80, "b")
-    )
-    assert (used(scheduler, "a"), used(scheduler, "b")) == (4, 12)
-
-
-def test_what_one_does_not_ask_for_the_other_has() -> None:
-    scheduler, _ = played(
-        *nodes(16), queue("a", weight=9), queue("b"), *gangs(3, "a"), *gangs(80, "b")
-    )
-    assert (used(scheduler, "a"), used(scheduler, "b")) == (3, 13)
-
-
-def test_shares_hold_while_gangs_come_and_go() -> None:
-    """Two queues 1:2 of unlike gangs; what ends is followed by whoever is lowest, for many turns."""
-    scheduler = new_scheduler(factories.LEVELS)
-    facts = [*nodes(48), queue("a"), queue("b", weight=2)]
-    schedule_once(scheduler, [*facts, *gangs(80, "a", pods=2), *gangs(80, "b", pods=3)], 0.0)
-    for now in range(1, 40):
-        running = sorted(
-            (pod for pod in scheduler.state.pods.values() if pod.node and pod.alive),
-            key=lambda pod: pod.seen.name,
-        )
-        oldest = {pod.seen.gang for pod in running[:: max(1, len(running) // 2)]}
-        ended: list[Fact] = [
-            factories.pod(pod.seen.name, 1, pod.seen.gang, node=pod.node, phase="Succeeded")
-            for pod in running
-            if pod.seen.gang in oldest
-        ]
-        schedule_once(scheduler, ended, float(now))
-        check_invariants(scheduler)
-        if len(scheduler.state.pending.waiting) > 20:
-            assert used(scheduler, "a") + used(scheduler, "b") >= 46
-            assert abs(used(scheduler, "b") - 2 * used(scheduler, "a")) <= 6, (
-                "more than one gang off"
-            )
-
-
-def test_inside_a_queue_priority_then_age_then_name() -> None:
-    _, decisions = played(
-        *nodes(8),
-        queue("a"),
-        *gang("old", "a", created=1.0),
-        *gang("y", "a", created=2.0),
-        *gang("x", "a", created=2.0),
-        *gang("urgent", "a", created=3.0, priority=5),
-    )
-    assert bound(decisions) == ["urgent", "old", "x", "y"]
-
-
-def test_the_hierarchy_is_served_level_by_level() -> None:
-    """Half for one team with two queues, half for the other, whatever number of queues it has."""
-    scheduler, _ = played(
-        *nodes(48),
-        *(queue(name) for name in ("left", "right")),
-        *(queue(name, parent="left") for name in ("l1", "l2")),
-        *(queue(name, parent="right", weight=weight) for name, weight in (("r1", 1), ("r2", 3))),
-        *(fact for name in ("l1", "l2", "r1", "r2") for fact in gangs(48, name)),
-    )
-    assert {name: used(scheduler, name) for name in ("l1", "l2", "r1", "r2")} == {
-        "l1": 12,
-        "l2": 12,
-        "r1": 6,
-        "r2": 18,
-    }
-    assert used(scheduler, "left") == used(scheduler, "right") == 24
-    apply(scheduler, QueueGone("r2"))
-    assert "r2" in scheduler.queues.by_name, "its gangs still run"
-
-
-def test_the_dominant_resource_counts() -> None:
-    """A gang of one queue takes an eighth of all processors, of the other a sixteenth of all GPUs:
-    they are served one to two."""
-    heavy = [factories.pod(f"c{i:03}-0", 0, f"c{i:03}", cpu=8000) for i in range(4)]
-    groups = [factories.gang(f"c{i:03}", 1, queue="cpu") for i in range(4)]
-    _, decisions = played(
-        *(factories.node(f"n{i}", cpu=32_000) for i in range(2)),
-        queue("cpu"),
-        queue("gpu"),
-        *groups,
-        *heavy,
-        *gangs(40, "gpu"),
-    )
-    assert sum(name.startswith("c") for name in bound(decisions)[:9]) == 3
-
-
-def test_what_a_queue_deserves_comes_before_anybodys_weight() -> None:
-    scheduler, _ = played(
-        *nodes(24),
-        queue("a", deserved=16),
-        queue("b", weight=100),
-        *gangs(40, "a"),
-        *gangs(40, "b"),
-    )
-    assert (used(scheduler, "a"), used(scheduler, "b")) == (16, 8)
-
-
-def test_the_queues_own_priority_goes_before_the_level() -> None:
-    scheduler, _ = played(
-        *nodes(8), queue("a", priority=1), queue("b"), *gangs(6, "a"), *gangs(20, "b")
-    )
-    assert (used(scheduler, "a"), used(scheduler, "b")) == (6, 2)
-
-
-def test_without_queues_there_is_one() -> None:
-    scheduler, decisions = played(
-        *nodes(8), *gang("g", "nowhere", created=2.0), *gang("h", created=1.0)
-    )
-    assert bound(decisions) == ["h", "g"]
-    assert not scheduler.queues.enabled
-
-
-# --- which queue -------------------------------------------------------------------
-
-
-def test_pods_and_namespaces_name_a_queue_where_the_group_does_not() -> None:
-    single = factories.pod("single", 1, queue="b")
-    scheduler, _ = played(
-        *nodes(8), queue("a"), queue("b"), NamespaceSeen("ns", queue="a"), *gang("g"), single
-    )
-    assert (used(scheduler, "a"), used(scheduler, "b")) == (1, 1)
-    schedule_once(scheduler, [NamespaceSeen("ns")], 1.0)
-    check_invariants(scheduler)
-    assert (used(scheduler, "a"), used(scheduler, "default")) == (0, 1)
-
-
-def test_the_class_of_the_group_is_its_priority() -> None:
-    facts = [*nodes(8), *gang("plain", gpus=8), *gang("classy", gpus=8, priority_class="high")]
-    _, decisions = played(*facts, PrioritySeen("high", 10))
-    assert bound(decisions) == ["classy"]
-    scheduler, decisions = played(*facts)
-    assert bound(decisions) == ["plain"]
-    why = "spec.priorityClassName: PriorityClass high does not exist"
-    assert waits(decisions) == {"classy": why}
-    ended = factories.pod("plain-0", 8, "plain", node="n0", phase="Succeeded")
-    assert bound(schedule_once(scheduler, [PrioritySeen("high", 1), ended], 1.0)) == ["classy"]
-    schedule_once(scheduler, [PriorityGone("high")], 2.0)
-    check_invariants(scheduler)
-
+from tests.central.scheduler.queues.queued_gangs import (
+    bound,
+    gang,
+    gangs,
+    nodes,
+    played,
+    queue,
+    used,
+    waits,
+)
 
 # --- what may start ----------------------------------------------------------------
 

@@ -3,7 +3,9 @@
 import pytest
 
 from central.controllers.composite import new_scheduler
-from central.model.facts import Fact, GangGone, PodGone, QueueSeen
+from central.model.decisions import Bind
+from central.model.facts import Fact, GangGone, PastUsageSeen, PodGone, QueuePast, QueueSeen
+from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS
 from central.scheduler.cycle import schedule_once
 from central.scheduler.invariants import check_invariants
 from central.scheduler.queues.usage_history import DecayedUsage
@@ -74,3 +76,45 @@ def test_who_had_nothing_usage_has_more_until_it_is_even() -> None:
 def test_weights_hold_in_the_past_too() -> None:
     usage = shares(HALF_S, weight=3)
     assert abs(usage[1075] - 12) <= 1
+
+
+def test_means_are_what_advancing_leaves() -> None:
+    """So that writing them down changes no decision."""
+    one, other = DecayedUsage(), DecayedUsage()
+    for past in (one, other):
+        past.advance(300.0, {GPU: 5}, {GPU: 2}, HALF_S)
+    means = dict(one.means(500.0, {GPU: 7}, {}, HALF_S))
+    assert one.of(GPU) == other.of(GPU)
+    other.advance(500.0, {GPU: 7}, {}, HALF_S)
+    assert means == {GPU: other.of(GPU)}
+
+
+def test_what_a_leader_before_wrote_down_counts_as_if_it_went_on() -> None:
+    """Whoever has used most yields to the other, also after a restart."""
+
+    def first(*past: Fact) -> list[str]:
+        made = new_scheduler(factories.LEVELS, half_life_s=600.0)
+        facts: list[Fact] = [factories.node("n"), QueueSeen("a"), QueueSeen("b")]
+        for number, queue in enumerate("ab"):  # that of a is older
+            facts += [factories.gang(queue, 1, queue=queue, created=float(number))]
+            facts += [factories.pod(queue, 5, queue, created=float(number))]
+        decisions = schedule_once(made, [*past, *facts], 1000.0)
+        return [each.pod for each in decisions if isinstance(each, Bind)]
+
+    assert first() == ["uid-a"]
+    used = QueuePast("a", ((GPU_EQUIVALENTS, 8.0 * GPU_UNITS),))
+    assert first(PastUsageSeen(990.0, (used,))) == ["uid-b"]
+    assert first(PastUsageSeen(-1e6, (used,))) == ["uid-a"], "it is forgotten by now"
+    gone = QueuePast("gone", used.means)
+    assert first(PastUsageSeen(990.0, (gone,))) == ["uid-a"]
+
+
+def test_a_queue_that_is_seen_later_has_its_past() -> None:
+    made = new_scheduler(factories.LEVELS, half_life_s=600.0)
+    past = PastUsageSeen(90.0, (QueuePast("a", (("cpu", 1000.0),)),))
+    schedule_once(made, [past, factories.node("n"), QueueSeen("b")], 100.0)
+    schedule_once(made, [QueueSeen("a")], 200.0)
+    assert made.queues.by_name["a"].past_usage.of("cpu") == 1000.0
+    schedule_once(made, [QueueSeen("a", weight=3)], 800.0)
+    halves = (800.0 - 90.0) / 600.0
+    assert made.queues.by_name["a"].past_usage.of("cpu") == pytest.approx(1000.0 * 0.5**halves)

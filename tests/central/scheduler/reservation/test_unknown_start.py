@@ -2,6 +2,7 @@
 
 import pytest
 
+from central.model import defaults
 from central.model.facts import Fact, QueueSeen
 from protos.names import RACK
 from tests.central import factories
@@ -23,9 +24,20 @@ def a_rack_less_four_gpus(**terms: float) -> World:
 
 @pytest.mark.parametrize("now", [2.0, 59.0, 61.0, 700.0, 90_000.0])
 def test_a_small_job_starts_at_once_beside_a_head_without_a_known_start(now: float) -> None:
-    world = a_rack_less_four_gpus(reserve_after_s=60.0)
+    world = a_rack_less_four_gpus(reserve_after_s=60.0, reserve_idle=0.25)
     world.step(now - 0.5)
     assert world.step(now, *job("first", 1, gpus=1, created=now)) == ["first-0"]
+
+
+def test_by_default_a_head_holds_half_of_the_gpus_once_it_waited_for_two_hours() -> None:
+    world = a_rack_less_four_gpus(
+        reserve_after_s=defaults.RESERVE_AFTER_S, reserve_idle=defaults.RESERVE_IDLE
+    )
+    for now in (5.0, 7199.0):  # longer than --patience, and nothing is held
+        assert len(world.step(now, *job(f"s{now:.0f}", 1, gpus=1, created=now))) == 1
+    assert world.step(7201.0, *job("late", 1, gpus=1, created=7201.0)) == []
+    (held,) = world.cluster.reservations.values()
+    assert held.idle == 26
 
 
 def test_at_most_the_share_is_held_idle_and_whole_nodes_first() -> None:
@@ -89,6 +101,29 @@ def test_work_that_the_head_may_evict_fills_what_is_held_for_it() -> None:
     world.step(50.0)
     assert world.evicted == ["less-0"]
     assert world.step(55.0) == ["big-0", "big-1"]
+
+
+@pytest.mark.parametrize(("reserve_after_s", "rack"), [(1000.0, "rack rb"), (0.0, "rack ra")])
+def test_a_head_that_holds_nothing_yet_goes_where_fewer_gpus_lack(
+    reserve_after_s: float, rack: str
+) -> None:
+    """--patience is over. Only once something is held for it, the head waits for no pod that came later."""
+    world = World(*racks(2, 2), patience_s=10.0, reserve_after_s=reserve_after_s)
+    for name, node in (("a-long", "a0"), ("b-one", "b0"), ("b-two", "b1")):
+        world.step(0.0, factories.pod(name, 8, node=node, phase="Running", ours=True))
+    world.step(1.0, *job("big", 2, created=1.0, topology_required=RACK))
+    (held,) = world.cluster.reservations.values()
+    assert held.place.name == "rack ra"
+    taken = factories.pod("other", 8, node="a1", phase="Running", started=20.0)
+    newer = factories.pod("newer", 4, node="b1", phase="Running", started=20.0)
+    world.step(20.0, taken, newer, *_ended("b-one", "b0"), *_ended("b-two", "b1"))
+    world.step(40.0, factories.node("z", gpus=0))
+    (held,) = world.cluster.reservations.values()
+    assert held.place.name == rack
+
+
+def _ended(name: str, node: str) -> list[Fact]:
+    return [factories.pod(name, 8, node=node, phase="Succeeded")]
 
 
 def test_a_reservation_follows_to_the_place_that_lacks_less() -> None:

@@ -3,6 +3,7 @@ names nor the order of nodes matter."""
 
 import random
 from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from central.controllers.composite import new_scheduler
 from central.model.facts import PodGone, PodSpec
+from central.model.pod_rules import Requirement
 from central.scheduler.cycle import schedule_once
 from central.scheduler.inventory.gpu_shares import NOTHING
 from central.scheduler.inventory.pods import PodCounts
@@ -202,6 +204,41 @@ def test_what_came_long_ago_counts_for_less() -> None:
         snapshot.mix.observe(factories.spec(2))
     snapshot.mix.observe(factories.spec(8))
     assert early > 2 * gap() > 0
+
+
+def test_a_class_that_no_node_takes_counts_as_often_as_it_came() -> None:
+    """Its GPUs are not scarce for it: none would do."""
+    made = new_scheduler()
+    schedule_once(made, [factories.node("n0")], 0.0)
+    frequent = [(factories.spec(1), 1), (factories.spec(2), 1), (factories.spec(4), 2)]
+    typical = fragmentation.TypicalPods(made.state.snapshot.columns, frequent)
+    typical.weigh_scarcity(np.array([8, 2, 0], dtype=np.int64))
+    assert typical.weights.tolist() == [0.25, 1.0, 0.5]
+
+
+@pytest.mark.parametrize("rare_nodes", [1, 2, 6])
+def test_gpus_that_are_asked_for_by_name_are_left_where_they_are_rare(rare_nodes: int) -> None:
+    """A pod in ten names the model of most nodes, one in twenty that of few. Pods without a model leave the
+    GPUs alone of which there are fewer for each that names them."""
+    made = new_scheduler()
+    nodes = [
+        factories.node(f"n{i:02}", labels={"model": "rare" if i < rare_nodes else "common"})
+        for i in range(12)
+    ]
+    asked = [("common",)] * 4 + [("rare",)] * 2 + [()] * 34
+    mixed = [
+        replace(factories.pod(f"x{i}"), spec=factories.spec(1, node_terms=_of_model(model)))
+        for i, model in enumerate(asked)
+    ]
+    schedule_once(made, [*nodes, *mixed, *(PodGone(pod.uid) for pod in mixed)], 0.0)
+    plain = [factories.pod(f"p{i}", 1) for i in range(8)]
+    schedule_once(made, plain, 1.0)
+    on_rare = {int(made.state.pods[pod.uid].node[1:]) < rare_nodes for pod in plain}
+    assert on_rare == {rare_nodes > 4}
+
+
+def _of_model(names: tuple[str, ...]) -> tuple[tuple[Requirement, ...], ...] | None:
+    return ((Requirement("model", "In", names),),) if names else None
 
 
 def test_a_big_pod_finds_room_that_filling_up_would_have_broken() -> None:

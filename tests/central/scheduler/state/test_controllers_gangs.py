@@ -7,6 +7,7 @@ import pytest
 from central.controllers.composite import new_scheduler
 from central.kube.decode import gang_rules
 from central.kube.decode.decoder import Decoder
+from central.kube.transport import watch
 from central.model.decisions import Bind, Decision, UpdateGangStatus
 from central.model.facts import Fact, GangGone, PodGone
 from central.model.json_types import Json
@@ -14,7 +15,7 @@ from central.scheduler import rebuild
 from central.scheduler.cycle import due, schedule_once
 from central.scheduler.invariants import check_invariants
 from central.scheduler.scheduler import Scheduler
-from central.scheduler.state.owner_gangs import HOLD_S
+from central.scheduler.state.owner_gangs import OBJECT_HOLD_S
 from central.server.queries import explain
 from protos import names
 from tests.central import factories
@@ -124,16 +125,21 @@ def test_pods_wait_a_moment_for_their_object() -> None:
     played = made.PLAYED["RayCluster"]
     scheduler = new_scheduler(factories.LEVELS)
     assert step(scheduler, [*nodes(1), *the_pods(played.pods[:-1])], 10.0) == []
-    assert due(scheduler, 10.0) == pytest.approx(10.0 + HOLD_S)
+    assert due(scheduler, 10.0) == pytest.approx(10.0 + OBJECT_HOLD_S)
     assert step(scheduler, [the_object(played.object)], 10.5) == []
     assert len(step(scheduler, the_pods(played.pods[-1:]), 11.0)) == len(played.pods)
+
+
+def test_pods_wait_longer_than_a_new_kind_takes_to_be_seen() -> None:
+    """Whoever installs a controller and uses it at once gets a gang, too."""
+    assert OBJECT_HOLD_S > watch.GANGS_RECHECK_S + 1.0
 
 
 def test_pods_whose_object_cannot_be_read_start_one_by_one() -> None:
     played = made.PLAYED["RayCluster"]
     scheduler = new_scheduler(factories.LEVELS)
     assert step(scheduler, [*nodes(1), *the_pods(played.pods[:3])], 10.0) == []
-    assert len(step(scheduler, [], 10.0 + HOLD_S)) == 3
+    assert len(step(scheduler, [], 10.0 + OBJECT_HOLD_S)) == 3
 
 
 def test_without_its_object_a_gang_keeps_no_minimum() -> None:
@@ -168,3 +174,29 @@ def test_an_object_without_pods_of_ours_is_left_alone() -> None:
     facts = [*nodes(1), *(the_object(played.object) for played in made.PLAYED.values())]
     assert not schedule_once(scheduler, facts, 0.0)
     check_invariants(scheduler)
+
+
+def test_the_levels_of_a_set_and_of_the_replicas_of_a_role() -> None:
+    """Two Jobs of two workers: each on one node, all of them with the driver in one block."""
+    notes = {names.TOPOLOGY_REQUIRED: names.BLOCK, names.ROLE_TOPOLOGY: "workers/each=node"}
+    jobs = [[made.jobset_pod("train", "workers", job, i, 4) for i in range(2)] for job in range(2)]
+    pods = the_pods([made.jobset_pod("train", "driver", 0, 0, gpus=0), *jobs[0], *jobs[1]])
+    free = [("a", "b1", 8), ("b", "b2", 8), ("c", "b2", 4), ("d", "b2", 4)]
+    some = [factories.node(name, block=block, gpus=gpus) for name, block, gpus in free]
+    last = factories.node("e", block="b2")
+
+    def placed(chosen: dict[str, str]) -> tuple[list[str], dict[str, str]]:
+        """Who is bound at first, and where all are after one more node."""
+        scheduler = new_scheduler(factories.LEVELS)
+        facts = [*some, the_object(made.jobset(annotations=chosen)), *pods]
+        decisions = schedule_once(scheduler, facts, 0.0)
+        first = bound(decisions)
+        decisions += schedule_once(scheduler, [last], 1.0)
+        return first, {d.name: d.node for d in decisions if isinstance(d, Bind)}
+
+    for key in notes:  # either level alone leaves a placement on the first nodes
+        assert len(placed({key: notes[key]})[0]) == 5
+    first, nodes_of = placed(notes)
+    assert first == []
+    together = [{nodes_of[raw["metadata"]["name"]] for raw in job} for job in jobs]
+    assert sorted(map(sorted, together)) == [["b"], ["e"]]

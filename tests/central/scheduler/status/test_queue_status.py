@@ -169,3 +169,24 @@ def test_without_queues_nothing_is_written() -> None:
     world = World(factories.node("a"), *gang("g", "default"))
     assert world.writes == 0
     assert cycle.due(world.cluster, 0.0) is None
+
+
+def test_a_queue_says_what_is_above_it() -> None:
+    """Also where the tree is broken: the API server refuses cycles by it."""
+
+    def above(name: str) -> object:
+        world.settle()
+        return world.queues[name]["ancestors"]
+
+    world = World(
+        factories.node("a"),
+        *(queue("org", parent="root"), queue("team", parent="org"), queue("vision", parent="team")),
+        *(queue("lost", parent="gone"), queue("child", parent="lost")),
+        *(queue("x", parent="y"), queue("y", parent="x"), queue("z", parent="x")),
+    )
+    assert above("org") == []
+    assert above("vision") == ["team", "org"]
+    assert above("child") == ["lost", "gone"]
+    assert (above("x"), above("y"), above("z")) == (["y"], ["x"], ["x", "y"])
+    world.step(30.0, queue("team"))
+    assert above("vision") == ["team"]

@@ -114,7 +114,7 @@ def test_a_file_that_is_damaged_later_is_set_aside_then(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_does_not_exist_is_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(HistoryUnusable, match=r"--history .*/none/history.db: unable to open"):
+    with pytest.raises(HistoryUnusable, match=r"--history .*/none/history.db: No such file"):
         HistoryStore(str(tmp_path / "none" / "history.db"), MIB, time.time)
 
 

@@ -182,7 +182,7 @@ def test_a_binding_that_fails_ends_the_allocation(day: History) -> None:
 def test_a_restart_counts_nothing_twice_and_misses_nothing(day: History, tmp_path: Path) -> None:
     day.cycle(T0 + HOUR, pod("stays", 8), pod("leaves", 4))
     day.cycle(T0 + 2 * HOUR)  # the last time that the file knows
-    day.store._db.close()  # killed; what it had committed stays
+    day.store.close()  # killed; what it had committed stays
     again = History(day.file)
     stays = day.pods["uid-stays"]
     again.cycle(

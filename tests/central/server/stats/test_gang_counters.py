@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Evict
-from central.model.facts import BindDone, Fact, PodSeen, QueueSeen
+from central.model.facts import BindDone, BindFailed, Fact, PodSeen, QueueSeen
 from central.scheduler.cycle import schedule_once
 from central.scheduler.scheduler import Scheduler
 from central.server.stats.gang_counters import GangCounters
@@ -60,6 +60,19 @@ def test_a_gang_waits_starts_and_completes() -> None:
     days.cycle(200.0, replace(days.pods["uid-one"], phase="Succeeded"))
     assert counters.gangs["completed"] == {"q": 1}
     assert not counters.gangs["failed"]
+
+
+def test_a_refused_binding_is_no_start() -> None:
+    days, wanted = Days(), pod("one", 8, created=40.0)
+    decisions = schedule_once(days.scheduler, facts := [*base(), wanted], 100.0)
+    days.counters.observe(facts, decisions)
+    (bind,) = (each for each in decisions if isinstance(each, Bind))
+    assert not days.counters.gangs["started"], "the API server has not answered"
+    refused: list[Fact] = [BindFailed(bind.pod, bind.node, "no")]
+    days.counters.observe(refused, schedule_once(days.scheduler, refused, 101.0))
+    days.cycle(200.0, wanted)
+    assert days.counters.gangs["started"] == {"q": 1}
+    assert days.counters.waits["q"].total == 160.0
 
 
 def test_a_gang_that_fails() -> None:

@@ -112,9 +112,10 @@ def test_queues_with_shares_as_the_scheduler_has_them() -> None:
 
 def test_a_cluster_without_queues_is_one_queue() -> None:
     made = cluster(1)
-    schedule_once(made, [factories.pod("one", 3)], 1001.0)
+    schedule_once(made, [factories.pod("one", 3), factories.pod("waits", 7)], 1001.0)
     (row,) = survey(made).queues
-    assert (row.name, row.used[GPU]) == ("default", 3)
+    assert (row.name, row.used[GPU], row.requested) == ("default", 3, {GPU: 7})
+    assert row.gangs == {"running": 1, "pending": 1}
 
 
 def test_causes_of_waiting() -> None:

@@ -21,6 +21,7 @@ from central.server.queries import ClusterQueries
 from central.server.stats.surveyor import Surveyor
 from central.server.web.web_api import WebApi
 from central.server.web.web_server import WebServer
+from central.server.web.what_if_process import WhatIfProcess
 from protos.names import GPU
 from tests.central import factories
 from tests.central.server.test_loop import World, running
@@ -49,14 +50,16 @@ class Rights:
 
 @contextmanager
 def served(
-    facts: Sequence[Fact], rights: Rights | None = None, past: PastCluster | None = None
+    facts: Sequence[Fact],
+    rights: Rights | None = None,
+    past: PastCluster | None = None,
+    what_if: WhatIfProcess | None = None,
 ) -> Iterator[tuple[WebServer, Callable[[Fact], None]]]:
     """The console, and how to tell the scheduler of more."""
     rights, world = rights or Rights(), World()
     loop = Loop(new_scheduler(factories.LEVELS), ready=lambda: True)
-    server = WebServer(
-        "127.0.0.1:0", WebApi(Surveyor(loop), ClusterQueries(loop), past), rights, rights
-    )
+    api = WebApi(Surveyor(loop), ClusterQueries(loop), past, what_if=what_if is not None)
+    server = WebServer("127.0.0.1:0", api, rights, rights, what_if=what_if)
     for fact in facts:
         loop.put(fact)
     with running(loop, world):

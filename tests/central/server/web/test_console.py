@@ -14,7 +14,11 @@ from tests.central.server.test_scheduler_process import reported, submit
 from tests.central.server.web.console_world import cluster, served
 from tests.fakes.chromium import Browser, Page
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+CONTROLS = """
+window.controls = () => controls.all.filter((each) => !each.disabled && each.getClientRects().length);
+controls.all = [...document.querySelectorAll("a[href], button, input, select, textarea, summary, [tabindex='0']")];
+"""
 LIVE = "document.getElementById('state').textContent.startsWith('live')"
 
 
@@ -78,6 +82,33 @@ def test_a_phone_needs_no_scrolling_sideways(browser: Browser) -> None:
         page = browser.page(f"http://127.0.0.1:{server.port}/#token=admin", width=360, height=740)
         page.until(LIVE)
         assert page.value("document.documentElement.scrollWidth") <= 360
+        page.until("document.querySelectorAll('#queues tbody tr').length == 5")
+        queues = "document.querySelector('#queues .scroll')"
+        assert page.value(f"{queues}.scrollWidth <= {queues}.clientWidth"), "numbers are cut off"
+        label = "getComputedStyle(document.querySelector('#queues td.number'), '::before').content"
+        assert "used" in page.value(label)
+
+
+@pytest.mark.parametrize("nodes", [8, 200, 5000])
+def test_every_control_is_reached_by_keyboard(browser: Browser, nodes: int) -> None:
+    """By Tab, in the order of the page, with a focus that can be seen."""
+    with served(cluster(nodes)) as (server, _):
+        page = browser.page(f"http://127.0.0.1:{server.port}/#token=admin", width=1280, height=900)
+        page.until(LIVE)
+        page.until("document.querySelectorAll('#waiting button.link').length == 2")
+        page.value(CONTROLS)
+        wanted = page.value("controls().map((each) => controls.all.indexOf(each))")
+        assert len(wanted) >= 6
+        seen: list[int] = []
+        for _ in range(len(wanted) + 1):
+            page.key("Tab")
+            at = page.value("controls.all.indexOf(document.activeElement)")
+            if at < 0 or at in seen:
+                break
+            style = "getComputedStyle(document.activeElement)"
+            assert page.value(f"{style}.outlineStyle != 'none' || {style}.boxShadow != 'none'"), at
+            seen.append(at)
+        assert seen == wanted
 
 
 def test_without_a_valid_token_it_asks_for_one(browser: Browser) -> None:
@@ -122,3 +153,49 @@ def test_a_real_scheduler(box: tuple[LocalCluster, int], browser: Browser) -> No
     page.value("document.querySelector('#waiting button.link').click()")
     page.until("document.querySelectorAll('#detail-body tbody tr').length == 3")
     assert page.errors == []
+
+
+def test_what_if_on_a_real_scheduler(box: tuple[LocalCluster, int], browser: Browser) -> None:
+    """Two nodes run `train`, and `giant` waits for three: it would start if `train` ended, and not with a rack cordoned."""
+    cluster, port = box
+    token = cluster.token_file.read_text()
+    submit(cluster, "train", 2, 8)
+    page = browser.page(f"http://localhost:{port}/#token={token}", width=1200, height=800)
+    page.until(LIVE)
+    page.until("document.getElementById('legend').textContent.includes('default/train 16')")
+    submit(cluster, "giant", 3, 8)
+    page.until("document.getElementById('waiting').textContent.includes('default/giant')")
+    form = "document.getElementById('what-if-form')"
+    page.value(f"{form}.dispatchEvent(new Event('focusin'))")
+    places = "[...document.querySelectorAll('#what-if-places option')].map(each => each.value)"
+    assert page.value(places)[:3] == ["block=b", "rack=r0", "rack=r1"]
+    page.value("document.querySelector('#what-if-changes select').value = 'without'")
+    page.value(
+        "document.querySelector('#what-if-changes select').dispatchEvent(new Event('change'))"
+    )
+    page.value("document.querySelector('#what-if-changes input').value = 'default/train'")
+    page.value(f"{form}.requestSubmit()")
+    page.until("document.getElementById('what-if-state').textContent.includes('simulating')")
+    answered(page)
+    rows = "[...document.querySelectorAll('#what-if-result table[aria-label^=Gangs] tbody tr')].map(each => each.innerText)"
+    [giant] = page.value(rows)
+    assert "default/giant" in giant
+    assert "stays pending: needs 3 pods x 8 GPUs" in giant
+    assert "starts at once on n0, n1, n2" in giant
+    page.value("document.querySelector('#what-if-result button.link').click()")
+    page.value("document.querySelector('#what-if-changes input').value = 'default/nothere'")
+    page.value(f"{form}.requestSubmit()")
+    page.until("document.getElementById('what-if-state').className == 'bad'", patience_s=LONG_S)
+    assert "no job or gang named default/nothere" in text(page, "#what-if-state")
+    assert [each for each in page.errors if "400" not in each] == []
+    assert cluster.topology() is not None  # the scheduler still answers
+
+
+LONG_S = 320.0  # a process starts and simulates, on a machine that may have much else to do
+
+
+def answered(page: Page) -> None:
+    page.until(
+        "document.getElementById('what-if-state').textContent.startsWith('compared')",
+        patience_s=LONG_S,
+    )

@@ -111,7 +111,7 @@ def test_others_see_what_they_may_see() -> None:
         eventually(lambda: data(server, "/api/overview")["totals"]["used"] > 0)
         overview = data(server, "/api/overview", "ann")
         assert "totals" not in overview
-        assert overview["may"] == {"nodes": False, "queues": False}
+        assert overview["may"] == {"nodes": False, "queues": False, "what_if": False}
         assert overview["pending"]["hidden"] == 1
         for path in ("nodes", "queues", "node?name=node-0001"):
             assert ask(server, f"/api/{path}", "ann")[0] == 403

@@ -1,5 +1,6 @@
 """Kubernetes' own controllers, as far as placement is concerned: batch Jobs, ReplicaSets (also of Deployments)
-and StatefulSets. They say how many pods should exist and which one comes next; world creates and deletes them.
+and StatefulSets. They say how many pods should exist and which one comes next; the simulator and the local cluster
+create and delete them.
 
 Design: docs/design/0040-simulated-controllers.md
 """
@@ -8,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from central.model.json_types import Json
-from central.simulator.documents import BadInput, ManifestObject
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 NO_END = 10**9  # completions of a Job that ends when one of its pods has succeeded
@@ -95,7 +95,7 @@ class BuiltinController:
             self.upcoming = 0
 
     def too_many(self) -> list[str]:
-        """uids of pods to delete, highest number first."""
+        """uids of pods to delete, highest number first. Of a ReplicaSet, replica_order says which."""
         uids = list(self.pods)
         if self.numbered:
             uids.sort(key=lambda uid: (len(self.pods[uid]), self.pods[uid]))
@@ -115,6 +115,20 @@ class BuiltinControllers:
         found.raw = raw
         found.over = found.over or _ended(raw)
         self._changed[found.uid] = None
+
+    def resize(self, uid: str, size: int, *, completions: bool) -> Json | None:
+        """The controller with this size; None: it is gone."""
+        if (found := self._by_uid.get(uid)) is None:
+            return None
+        new = {"parallelism" if found.kind == "Job" else "replicas": size}
+        new |= {"completions": size} if completions else {}
+        found.raw = {**found.raw, "spec": {**found.raw["spec"], **new}}
+        self._changed[uid] = None
+        return found.raw
+
+    def raw_of(self, uid: str) -> Json | None:
+        found = self._by_uid.get(uid)
+        return found.raw if found is not None else None
 
     def remove(self, uid: str) -> list[str]:
         """Removes a controller. Returns the uids of its pods, which are deleted with it."""
@@ -147,6 +161,11 @@ class BuiltinControllers:
         if (found := self._by_uid.get(owner)) is not None and found.one_by_one:
             self._changed[owner] = None
 
+    def mark(self, uid: str) -> None:
+        """It is looked at again."""
+        if uid in self._by_uid:
+            self._changed[uid] = None
+
     def changed(self) -> Iterator[BuiltinController]:
         """Yields the controllers that may have something to do."""
         while self._changed:
@@ -154,35 +173,6 @@ class BuiltinControllers:
             del self._changed[uid]
             if uid in self._by_uid:
                 yield self._by_uid[uid]
-
-
-class Template(ManifestObject):
-    """A controller's pod template as an object. Errors name the controller."""
-
-    __slots__ = ("_of",)
-
-    def __init__(self, of: ManifestObject) -> None:
-        super().__init__(of.place, pod_of(of.kind[1], of.raw, 0))
-        self._of = of
-
-    def wrong(self, what: str) -> BadInput:
-        return self._of.wrong(f"spec.template.{what}")
-
-
-def check(found: ManifestObject) -> None:
-    """Checks a controller's spec and removes numbers that are null. Raises BadInput."""
-    spec = found.part("spec")
-    for key in ("replicas", "parallelism", "completions"):
-        number = spec.get(key)
-        if number is None:
-            spec.pop(key, None)
-        elif isinstance(number, bool) or not isinstance(number, int) or number < 0:
-            raise found.wrong(f"spec.{key}: {number!r} is not a whole number")
-    template = spec.get("template")
-    if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
-        raise found.wrong("spec.template.spec: missing")
-    if not isinstance(template.get("metadata") or {}, dict):
-        raise found.wrong("spec.template.metadata: not an object")
 
 
 def replica_set(deployment: Json) -> Json:

@@ -1,0 +1,101 @@
+"""One question: which change, of which cluster, how far ahead; and its answer."""
+
+import argparse
+import copy
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from central.cli.what_if import changes, comparison, live_cluster
+from central.cli.what_if.comparison import GangDifference
+from central.cli.what_if.live_cluster import LiveCluster
+from central.model.json_types import Json
+from central.server.settings import Settings
+from central.simulator import documents, scenario, simulate_command
+from central.simulator.simulation import Simulation
+from central.simulator.simulation_result import SimulationResult
+
+SchedulingFlags = argparse.Namespace | Settings  # what settings.add_scheduling_flags adds
+NO_HARDWARE = (
+    "the scheduler did not say what hardware there is: each node counts as one island of equal GPUs"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """cordon, drain: nodes, or domains such as rack=r1. queues: as QueueChange.parse takes them. without: jobs or gangs.
+    submit: files. namespace: of names without one."""
+
+    cordon: Sequence[str] = ()
+    drain: Sequence[str] = ()
+    queues: Sequence[str] = ()
+    without: Sequence[str] = ()
+    submit: Sequence[str] = ()
+    namespace: str = "default"
+
+    def __bool__(self) -> bool:
+        return bool(self.cordon or self.drain or self.queues or self.without or self.submit)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """running: the gangs of the cluster, by namespace and name. notes: sentences about what is not known."""
+
+    gangs: list[GangDifference]
+    totals: list[tuple[str, float, float]]
+    horizon_s: float
+    running: set[tuple[str, str]]
+    notes: list[str] = field(default_factory=list)
+
+
+def answer(
+    cluster: LiveCluster,
+    hardware: dict[str, Json],
+    change: Change,
+    flags: SchedulingFlags,
+    horizon_s: float,
+) -> Answer:
+    """hardware: by node, as `lockstep topology -o json` prints it. Raises BadChange and BadInput."""
+    with tempfile.TemporaryDirectory(prefix="lockstep-") as folder:
+        live_cluster.add_hardware(cluster.objects, hardware, Path(folder))
+        changed = _changed(change, cluster.objects, flags)
+        before = _simulated(flags, cluster.objects, (), horizon_s)
+        after = _simulated(flags, changed, change.submit, horizon_s)
+    members = live_cluster.members(cluster.objects)
+    found = comparison.differences(
+        comparison.outcomes(before, members), comparison.outcomes(after, members)
+    )
+    running = {(namespace, gang) for (namespace, _), gang in members.items()}
+    notes = [*cluster.unread, *([] if hardware else [NO_HARDWARE])]
+    return Answer(found, comparison.totals(before, after), horizon_s, running, notes)
+
+
+def _changed(change: Change, objects: Sequence[Json], flags: SchedulingFlags) -> list[Json]:
+    """A copy with the changes. Raises BadChange."""
+    changed = copy.deepcopy(list(objects))
+    changes.cordon(changed, change.cordon, flags.topology_levels)
+    drained = changes.cordon(changed, change.drain, flags.topology_levels)
+    changes.drain(changed, drained, flags.scheduler_names)
+    for text in change.queues:
+        changes.change_queue(changed, changes.QueueChange.parse(text))
+    for name in change.without:
+        changes.remove(changed, name, change.namespace)
+    return changed
+
+
+def _simulated(
+    flags: SchedulingFlags, objects: Sequence[Json], files: Sequence[str], until_s: float
+) -> SimulationResult:
+    """Raises BadInput."""
+    place = documents.SourceLocation("the cluster", 1)
+    given = [(place, copy.deepcopy(each)) for each in objects]
+    given += list(documents.read(files))
+    read = scenario.read(
+        given,
+        flags.scheduler_names,
+        flags.topology_levels,
+        flags.kubernetes_version,
+        flags.pod_groups,
+    )
+    return Simulation(read, simulate_command.scheduler_of(flags), until_s=until_s).run()

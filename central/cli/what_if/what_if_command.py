@@ -1,0 +1,94 @@
+"""`lockstep what-if`: reads the cluster, simulates it as it is and with a change, and prints what is different.
+
+Design: docs/design/0137-what-if.md
+"""
+
+import argparse
+import sys
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from central.cli import exit_codes, output_format, terminal_table
+from central.cli.terminal_table import Column
+from central.cli.what_if import changes, comparison, live_cluster, question
+from central.cli.what_if.question import Answer, Change
+from central.kube.transport.configuration import KubeconfigError, load_user_config
+from central.kube.transport.http_client import Client, Unreachable
+from central.model.json_types import Json
+from central.model.wording import format_duration
+from central.server.grpc import query_client
+from central.simulator import documents, simulate_command
+
+MOST_ROWS = 40
+NO_CHANGE = "what-if: name a change: --cordon, --drain, --queue, --submit or --without"
+
+
+def run(args: argparse.Namespace) -> int:
+    try:
+        horizon_s = simulate_command.span("--until", args.until)
+        if not any((args.cordon, args.drain, args.queue, args.without, args.submit)):
+            raise changes.BadChange(NO_CHANGE)
+        cluster, namespace = _read(args)
+        change = Change(
+            args.cordon,
+            args.drain,
+            args.queue,
+            args.without,
+            args.submit,
+            args.namespace or namespace,
+        )
+        found = question.answer(cluster, _hardware(args), change, args, horizon_s)
+    except live_cluster.CannotRead as error:
+        return _fail(error, exit_codes.REFUSED)
+    except Unreachable as error:
+        return _fail(f"the API server does not answer: {error}", exit_codes.UNREACHABLE)
+    except (changes.BadChange, documents.BadInput, KubeconfigError) as error:
+        return _fail(error, exit_codes.USAGE)
+    for sentence in found.notes:
+        _warn(sentence)
+    if args.output in output_format.WHOLE:
+        figures = comparison.as_json(found.gangs, found.totals, horizon_s)
+        print(output_format.written(figures, args.output), end="")
+    else:
+        print("\n".join(_text(found)))
+    return 0
+
+
+def _read(args: argparse.Namespace) -> tuple[live_cluster.LiveCluster, str]:
+    config, usual = load_user_config(args.kubeconfig, args.context)
+    client = Client(config)
+    try:
+        return live_cluster.read(client, datetime.now(UTC)), args.namespace or usual
+    finally:
+        client.close()
+
+
+def _hardware(args: argparse.Namespace) -> dict[str, Json]:
+    return live_cluster.hardware(query_client.scheduler_address(args))
+
+
+def _text(answer: Answer) -> Iterable[str]:
+    most, found = terminal_table.width(), answer.gangs
+    if not found:
+        yield f"No gang starts, waits or is evicted differently within {format_duration(answer.horizon_s)}.\n"
+    for each in found[:MOST_ROWS]:
+        exists = (each.namespace, each.name) in answer.running
+        yield f"{each.namespace}/{each.name}"
+        yield terminal_table.wrapped("  now:", comparison.sentence(each.before, exists), 8, most)
+        yield terminal_table.wrapped("  then:", comparison.sentence(each.after, exists), 8, most)
+    if len(found) > MOST_ROWS:
+        yield f"... and {len(found) - MOST_ROWS} more; -o json prints all"
+    if found:
+        yield ""
+    columns = (Column(""), Column("now", number=True), Column("then", number=True))
+    rows = [(name, f"{before:g}", f"{after:g}") for name, before, after in answer.totals]
+    yield terminal_table.table(columns, rows, wide=False, most=most).rstrip()
+
+
+def _warn(sentence: str) -> None:
+    print(f"lockstep: {sentence}", file=sys.stderr)
+
+
+def _fail(why: object, code: int) -> int:
+    _warn(str(why))
+    return code

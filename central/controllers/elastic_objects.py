@@ -1,0 +1,354 @@
+"""Deployments, ReplicaSets, StatefulSets and batch Jobs whose size the scheduler decides. Their own controllers create and
+delete the pods; this one writes the size.
+
+A size outside the range is brought into it, 0 is left alone. Each object has at most one write under way. Nothing is
+decided for a while after a refusal, and where somebody else changes the size again and again.
+
+Design: docs/design/0156-sizes-of-other-controllers.md
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any
+
+from central.controllers.job.rate_limit import StatusRateLimiter
+from central.controllers.object_fence import ObjectFence
+from central.model.decisions import Decision, SetSize
+from central.model.event_objects import about, build_event
+from central.model.event_reasons import GREW, INVALID_SPEC, SHRANK, SIZE_REFUSED
+from central.model.facts import Answered, ElasticGone, ElasticSeen
+from central.model.facts.elastic_facts import BY_COST, BY_INDEX
+from central.scheduler.elastic.elastic_gang import ElasticGang, Resize
+from central.scheduler.inventory.pods import EVICTION_ENDED
+from central.scheduler.state import gang_members
+from central.scheduler.state.cluster_state import ClusterState
+from central.scheduler.state.gangs import Gang
+
+KIND = "elastic object"
+REFUSED_S = 60.0  # after a refusal the size stays as it is
+LAG_S = 30.0  # between a write and what the watches show of it
+CHANGES_MOST = 3  # of the size by others, inside CONTEST_S; then it stays as it is for as long
+CONTEST_S = 600.0
+NO_GANG_S = 60.0  # how long its pods may take to appear
+API_VERSIONS = {"Job": "batch/v1"}  # of others: apps/v1
+FIELDS = {"Job": "spec.parallelism"}
+
+ObjectName = tuple[str, str, str]  # kind, namespace, name
+
+
+@dataclass(slots=True)
+class NewSize:
+    size: int
+    why: str
+    leaving: tuple[tuple[str, str], ...] = ()  # names and uids
+    written: bool = False  # the API server has it
+    until: float = inf  # the watch shows it by then, or somebody else has changed it since
+
+
+@dataclass(slots=True)
+class ElasticObject:
+    seen: ElasticSeen
+    decided: NewSize | None = None
+    asked: bool = False  # the write is under way
+    write_at: float | None = None  # the place of the write in the rate
+    why: str = ""  # of the last change
+    stays_until: float = 0.0  # no size is decided before
+    changed_by_others: int = 0  # since the last decision
+    others_at: list[float] = field(default_factory=list)
+    marked: dict[str, float] = field(default_factory=dict)  # pods that count as leaving, until
+    no_gang_since: float | None = None
+    told: str = ""  # the last warning
+    view: tuple[Any, Any] = (None, None)
+
+    @property
+    def name(self) -> ObjectName:
+        return self.seen.kind, self.seen.namespace, self.seen.name
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.seen.namespace, self.seen.gang
+
+
+class ElasticObjects:
+    def __init__(self) -> None:
+        self.by_name: dict[ObjectName, ElasticObject] = {}
+        self.by_gang: dict[tuple[str, str], ElasticObject] = {}
+        self._changed: dict[ObjectName, None] = {}
+        self._due: dict[ObjectName, float] = {}
+        self._rate = StatusRateLimiter()
+        self._events: list[Decision] = []
+
+    # --- facts
+
+    def apply(self, fact: ElasticSeen | ElasticGone) -> None:
+        name = (fact.kind, fact.namespace, fact.name)
+        known = self.by_name.get(name)
+        if isinstance(fact, ElasticGone) or (known is not None and known.seen.uid != fact.uid):
+            self._forget(name)
+            known = None
+        if isinstance(fact, ElasticGone):
+            return
+        self._changed[name] = None
+        if known is None:
+            self.by_name[name] = self.by_gang[fact.namespace, fact.gang] = ElasticObject(fact)
+            return
+        size, decided = known.seen.size, known.decided
+        own = decided is not None and known.asked and fact.size == decided.size
+        known.changed_by_others += fact.size not in (size, 0) and size != 0 and not own
+        known.seen = fact
+        self.by_gang[known.key] = known
+
+    def _forget(self, name: ObjectName) -> None:
+        known = self.by_name.pop(name, None)
+        self._changed.pop(name, None)
+        self._due.pop(name, None)
+        if known is not None and self.by_gang.get(known.key) is known:
+            del self.by_gang[known.key]
+
+    def answered(self, fact: Answered, now: float) -> bool:
+        """Whether it answers one of theirs."""
+        if fact.verb != SetSize.__name__:
+            return False
+        known = self.by_name.get((fact.kind, fact.namespace, fact.name))
+        if known is None or known.decided is None or not known.asked:
+            return True
+        self._changed[known.name] = None
+        if not fact.why:
+            decided = known.decided
+            decided.written, decided.until = True, now + LAG_S
+            known.marked = {uid: now + LAG_S for _, uid in decided.leaving}
+            known.why = decided.why
+            reason = GREW if decided.size > known.seen.size else SHRANK
+            if known.seen.size == decided.size:
+                reason = SHRANK if decided.leaving else GREW
+            self._tell(known, reason, f"{_of(known, decided.size)}: {decided.why}", now)
+            return True
+        self._drop(known, now)
+        known.stays_until = now + REFUSED_S
+        if fact.code != 404:  # it is gone
+            self._warn(
+                known, SIZE_REFUSED, f"its size stays as it is for a minute: {fact.why}", now
+            )
+        return True
+
+    # --- what the autoscaler sees and asks
+
+    def gangs(self, state: ClusterState) -> Iterator[ElasticGang]:
+        for known in self.by_name.values():
+            seen = known.seen
+            if seen.error or not seen.size or known.stays_until > state.now:
+                continue
+            gang = state.gangs.get((*known.key, True))
+            if gang is not None and gang.members:
+                yield _view(known, gang)
+
+    def resize(self, asked: Resize) -> bool:
+        """Whether it is one of these."""
+        known = self.by_gang.get(asked.key[:2])
+        if known is None:
+            return False
+        seen, members = known.seen, frozenset(asked.members)
+        size = len(members)
+        if seen.leaves == BY_INDEX and not members >= frozenset(range(seen.size)):
+            size = max(members, default=seen.task.least - 1) + 1  # a lower number may lack its pod
+        leaving = tuple((pod.seen.name, pod.seen.uid) for pod in asked.leaving)
+        known.decided = NewSize(min(max(size, seen.task.least), seen.task.most), asked.why, leaving)
+        self._changed[known.name] = None
+        return True
+
+    # --- decisions
+
+    def decide(self, state: ClusterState, fence: ObjectFence, now: float) -> list[Decision]:
+        names = [*self._changed, *(name for name, at in self._due.items() if at <= now)]
+        self._changed = {}
+        decisions: list[Decision] = []
+        for name in dict.fromkeys(names):
+            self._due.pop(name, None)
+            known = self.by_name[name]
+            if fence.blocks(known.key, known.seen):
+                continue
+            try:
+                decisions += self._object(known, state, now)
+                fence.passed(known.key)
+            except Exception as error:  # noqa: BLE001  a bug; the object is set aside
+                fence.failed(known.key, known.seen, error)
+        decisions += self._events
+        self._events = []
+        return decisions
+
+    def due(self) -> list[float]:
+        return list(self._due.values())
+
+    def check(self) -> None:
+        for name, known in self.by_name.items():
+            assert known.name == name
+            assert self.by_gang.get(known.key) is not None, "an elastic object has no entry"
+
+    def _object(self, known: ElasticObject, state: ClusterState, now: float) -> Iterator[Decision]:
+        self._settle(known, state, now)
+        seen = known.seen
+        if seen.error:
+            self._warn(known, INVALID_SPEC, seen.error, now)
+            return
+        self._count_others(known, now)
+        if known.stays_until > now:
+            self._look_again(known, known.stays_until)
+            return
+        self._look_for_gang(known, state, now)
+        if known.decided is None and seen.size and (size := _allowed(seen)) != seen.size:
+            why = f"{seen.size} is no size between its elastic-min and elastic-max"
+            known.decided = NewSize(size, why)
+        decided = known.decided
+        if decided is None or known.asked:
+            return
+        if decided.size == seen.size:
+            self._drop(known, now)
+            return
+        if known.write_at is None:
+            known.write_at = self._rate.reserve(now)
+        if known.write_at > now:
+            self._look_again(known, known.write_at)
+            return
+        known.asked, known.write_at = True, None
+        chosen = decided.leaving if seen.leaves == BY_COST else ()
+        rank = int(now) if chosen else 0
+        yield SetSize(
+            *known.name, seen.uid, decided.size, seen.completions, chosen, rank, decided.why
+        )
+
+    def _settle(self, known: ElasticObject, state: ClusterState, now: float) -> None:
+        """What the watches show of the last write."""
+        decided = known.decided
+        if decided is not None and decided.written:
+            if known.seen.size == decided.size or now >= decided.until:
+                known.decided, known.asked = None, False
+                self._look_again(known, now)  # the autoscaler decides before this, in a cycle
+            else:
+                self._look_again(known, decided.until)
+        for uid, until in list(known.marked.items()):
+            pod = state.pods.get(uid)
+            if pod is None or pod.seen.deleting or not pod.evicting:
+                del known.marked[uid]
+            elif now >= until:  # its controller has deleted another one
+                del known.marked[uid]
+                pod.advance(EVICTION_ENDED)
+                gang_members.member_changed(state, pod)
+                self._look_again(known, now)
+            else:
+                self._look_again(known, until)
+
+    def _count_others(self, known: ElasticObject, now: float) -> None:
+        known.others_at = [at for at in known.others_at if now - at < CONTEST_S]
+        known.others_at += [now] * known.changed_by_others
+        known.changed_by_others = 0
+        if len(known.others_at) >= CHANGES_MOST:
+            known.others_at.clear()
+            self._drop(known, now)
+            known.stays_until = now + CONTEST_S
+            where = FIELDS.get(known.seen.kind, "spec.replicas")
+            self._warn(
+                known,
+                SIZE_REFUSED,
+                f"somebody else changes {where}, too, {CHANGES_MOST} times in {CONTEST_S / 60:.0f} minutes (a "
+                "HorizontalPodAutoscaler, or a tool that applies manifests?); its size is left alone for as long",
+                now,
+            )
+
+    def _look_for_gang(self, known: ElasticObject, state: ClusterState, now: float) -> None:
+        gang = state.gangs.get((*known.key, True))
+        if not known.seen.size or (gang is not None and gang.members):
+            known.no_gang_since = None
+            return
+        if known.no_gang_since is None:
+            known.no_gang_since = now
+        if now - known.no_gang_since < NO_GANG_S:
+            self._look_again(known, known.no_gang_since + NO_GANG_S)
+            return
+        why = (
+            "its pods are no gang of their own here, so its size stays as it is: they need schedulerName lockstep, no "
+            "PodGroup and no label lockstep.dev/gang"
+        )
+        self._warn(known, SIZE_REFUSED, why, now)
+
+    def _drop(self, known: ElasticObject, now: float) -> None:
+        """The decision is given up; the pods that were to leave stay."""
+        if known.decided is not None:
+            known.marked |= {uid: now for _, uid in known.decided.leaving}
+        known.decided, known.asked, known.write_at = None, False, None
+        self._look_again(known, now)
+
+    def _look_again(self, known: ElasticObject, at: float) -> None:
+        self._due[known.name] = min(at, self._due.get(known.name, inf))
+
+    def _warn(self, known: ElasticObject, reason: str, message: str, now: float) -> None:
+        if known.told != message:
+            known.told = message
+            self._tell(known, reason, message, now, warning=True)
+
+    def _tell(
+        self, known: ElasticObject, reason: str, message: str, now: float, *, warning: bool = False
+    ) -> None:
+        version = API_VERSIONS.get(known.seen.kind, "apps/v1")
+        concerning = about(version, *known.name, known.seen.uid)
+        self._events.append(
+            build_event(concerning, reason, message, now, warning=warning, of_now=not warning)
+        )
+
+
+def _of(known: ElasticObject, size: int) -> str:
+    return f"{size} of {known.seen.task.least} to {known.seen.task.most}"
+
+
+def _allowed(seen: ElasticSeen) -> int:
+    task = seen.task
+    above = min(max(seen.size, task.least), task.most) - task.least
+    return task.least + above // task.step * task.step
+
+
+def _view(known: ElasticObject, gang: Gang) -> ElasticGang:
+    """Kept until the gang or a decision about its size changes."""
+    counts, seen = gang.counts, known.seen
+    settled = known.decided is None
+    stamp = (
+        id(counts),
+        len(counts.placed),
+        counts.succeeded,
+        seen.size,
+        settled,
+        seen.task,
+        known.why,
+    )
+    if known.view[0] != stamp:
+        known.view = (stamp, (_gang(known, gang, settled=settled), counts))  # which keeps the id
+    found: ElasticGang = known.view[1][0]
+    return found
+
+
+def _gang(known: ElasticObject, gang: Gang, *, settled: bool) -> ElasticGang:
+    seen = known.seen
+    numbers = _numbers(gang, by_index=seen.leaves == BY_INDEX)
+    members = frozenset(range(seen.size))
+    found = ElasticGang(gang, seen.task, members, settled, known.why, numbers=numbers)
+    found.highest_first = seen.leaves != BY_COST
+    found.used = frozenset(numbers.values())
+    for pod in gang.members.values():
+        number = numbers.get(pod.seen.uid)
+        if number in members and pod.node and pod.alive and not pod.leaving:
+            found.placed[number] = pod
+        found.ending |= seen.ends and pod.seen.phase == "Succeeded"
+    found.pending = members - found.placed.keys()
+    if seen.leaves == BY_INDEX:  # a lower number is created again where it was: no growth
+        highest = max(found.placed, default=-1)
+        found.ending |= any(number < highest for number in found.pending)
+        found.pending = frozenset(number for number in found.pending if number > highest)
+    return found
+
+
+def _numbers(gang: Gang, *, by_index: bool) -> dict[str, int]:
+    """By uid. Those without an index in the order in which they stay: the newest, and those without a node, go first."""
+    alive = [pod for pod in gang.members.values() if pod.alive]
+    if by_index:
+        return {pod.seen.uid: pod.seen.order[0] for pod in alive}
+    alive.sort(key=lambda pod: (pod.leaving, not pod.node, pod.seen.created, pod.seen.uid))
+    return {pod.seen.uid: number for number, pod in enumerate(alive)}

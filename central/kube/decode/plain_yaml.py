@@ -1,0 +1,77 @@
+"""YAML that is not larger than it looks: neither nested so deep that a recursive reader overflows its stack, nor grown
+by aliases of aliases. libyaml's reader is one, and ends the process.
+
+Design: docs/design/0114-texts-larger-than-they-look.md
+"""
+
+import re
+from typing import Any
+
+import yaml
+
+DEPTH = 200  # levels
+EXPANDED = 1_000_000  # values, with each alias counted as what it stands for
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_PARSER = getattr(yaml, "CLoader", yaml.Loader)  # only its events are read
+_BLOCK_START = re.compile(r"^[ \-?:]*", re.MULTILINE)
+
+
+def load(text: str) -> Any:
+    """One document. Raises yaml.YAMLError, and ValueError for a value such as the date 2026-99-99."""
+    check(text)
+    return yaml.load(text, LOADER)
+
+
+def load_all(text: str) -> list[Any]:
+    """All documents. Raises as load()."""
+    check(text)
+    return list(yaml.load_all(text, LOADER))
+
+
+def check(text: str) -> None:
+    """Raises yaml.YAMLError."""
+    if _may_be_deep(text) or ("&" in text and "*" in text):
+        _count(text)
+
+
+def _may_be_deep(text: str) -> bool:
+    """Cheap, and true for every text that is. A level of blocks needs a character at the start of a line for itself, or
+    is a list at its parent's indentation."""
+    flow = text.count("[") + text.count("{")
+    if flow > DEPTH:
+        return True
+    return flow + 2 * max(len(start) for start in _BLOCK_START.findall(text)) > DEPTH
+
+
+def _count(text: str) -> None:
+    sizes: dict[str, int] = {}  # of what each anchor stands for
+    open_nodes: list[tuple[str | None, int]] = []  # anchor, and how much came before
+    total = 0
+    for event in yaml.parse(text, _PARSER):
+        if isinstance(event, yaml.AliasEvent):
+            if event.anchor not in sizes:
+                raise _refused(event, f"alias *{event.anchor:.40} stands inside its own anchor")
+            total += sizes[event.anchor]
+        elif isinstance(event, yaml.ScalarEvent):
+            total += 1
+            if event.anchor:
+                sizes[event.anchor] = 1
+        elif isinstance(event, yaml.CollectionStartEvent):
+            open_nodes.append((event.anchor, total))
+            total += 1
+            if len(open_nodes) > DEPTH:
+                raise _refused(event, f"it nests deeper than {DEPTH} levels")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, before = open_nodes.pop()
+            if anchor:
+                sizes[anchor] = total - before
+        elif isinstance(event, yaml.DocumentStartEvent):
+            sizes, total = {}, 0
+        if total > EXPANDED and sizes:
+            raise _refused(event, f"its aliases stand for more than {EXPANDED} values")
+
+
+def _refused(event: yaml.Event, why: str) -> yaml.MarkedYAMLError:
+    error = yaml.MarkedYAMLError(problem=why)
+    error.problem_mark = event.start_mark  # type: ignore[assignment]  # libyaml's marks are alike
+    return error

@@ -1,0 +1,131 @@
+"""How fast an elastic job trains by its size and the number of nodes that it is on, as annotation lockstep.dev/speed
+says it: `1:1 2:1.9 4:3.6 4/2:2.1`. `4/2` is four members on two nodes; a size without nodes holds on any number.
+
+Between two sizes on as many nodes the speed is interpolated. Above the largest it does not grow.
+
+Design: docs/design/0120-speeds.md
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from central.model import limits
+from central.model.arrays import Floats, Ints
+
+LEAST, MOST = 1e-9, 1e12  # of a speed
+_NUMBER = len(str(limits.REPLICAS))  # digits
+_Series = tuple[tuple[int, float], ...]  # (members, speed), ascending
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedTable:
+    """by_nodes: for each number of nodes, 0 for any, what is known there; ascending."""
+
+    by_nodes: tuple[tuple[int, _Series], ...]
+
+    def at(self, members: int, nodes: int) -> float:
+        """The speed in the table's unit, that of the most nodes that are known and not more."""
+        if members <= 0:
+            return 0.0
+        known = [series for count, series in self.by_nodes if count <= nodes]
+        return _interpolated((known or [self.by_nodes[0][1]])[-1], members)
+
+    def at_each(self, members: Ints, nodes: Ints) -> Floats:
+        """at() of each pair; members above 0."""
+        counts = [count for count, _ in self.by_nodes]
+        chosen = np.maximum(np.searchsorted(counts, nodes, side="right") - 1, 0)
+        found = np.zeros(len(members))
+        for number in np.unique(chosen):
+            here = chosen == number
+            found[here] = _each_interpolated(self.by_nodes[number][1], members[here])
+        return found
+
+    def fastest(self, members: int) -> float:
+        """The speed of the best place for so many that the table knows."""
+        return float(self._fastest(np.array([members]))[0])
+
+    def _fastest(self, members: Ints) -> Floats:
+        (_, first), *others = self.by_nodes
+        found = _each_interpolated(first, members)
+        for _, series in others:
+            speeds = _each_interpolated(series, members)
+            found = np.where(members >= series[0][0], np.maximum(found, speeds), found)
+        return found
+
+    def useful(self, sizes: Iterable[int]) -> tuple[int, ...]:
+        """Those of the sizes, which ascend, that are faster than all below, in their best place."""
+        members = np.fromiter(sizes, dtype=np.int64)
+        speeds = self._fastest(members)
+        below = np.concatenate(([0.0], np.maximum.accumulate(speeds)[:-1]))
+        return tuple(members[speeds > below].tolist())
+
+
+def _interpolated(series: _Series, members: int) -> float:
+    index = bisect_right(series, members, key=lambda point: point[0])
+    if index == 0:
+        size, speed = series[0]
+        return speed * members / size
+    below, speed = series[index - 1]
+    if index == len(series):
+        return speed
+    above, faster = series[index]
+    return speed + (faster - speed) * (members - below) / (above - below)
+
+
+def _each_interpolated(series: _Series, members: Ints) -> Floats:
+    """_interpolated() of each, bit for bit."""
+    sizes, speeds = (np.array(each, dtype=np.float64) for each in zip(*series, strict=True))
+    index = np.searchsorted(sizes, members, side="right")
+    below, above = np.maximum(index - 1, 0), np.minimum(index, len(sizes) - 1)
+    span = np.where(above > below, sizes[above] - sizes[below], 1.0)
+    between = speeds[below] + (speeds[above] - speeds[below]) * (members - sizes[below]) / span
+    found: Floats = np.where(index == 0, speeds[0] * members / sizes[0], between)
+    return found
+
+
+@lru_cache(maxsize=256)
+def parse(text: str) -> SpeedTable:
+    """Raises ValueError, with the entry that is wrong."""
+    if len(text) > limits.SPEED_TEXT:
+        raise ValueError(f"{len(text)} characters; at most {limits.SPEED_TEXT} are accepted")
+    entries = text.split()
+    if not 2 <= len(entries) <= limits.SPEEDS:
+        raise ValueError(f"{len(entries)} entries, not 2 to {limits.SPEEDS}")
+    found: dict[int, dict[int, float]] = {}
+    for entry in entries:
+        nodes, members, speed = _entry(entry)
+        if members in found.setdefault(nodes, {}):
+            raise ValueError(f'"{entry[:40]}": this size stands twice')
+        found[nodes][members] = speed
+    if len(found) > limits.SPEED_NODES:
+        raise ValueError(
+            f"{len(found)} different numbers of nodes; at most {limits.SPEED_NODES} are accepted"
+        )
+    return SpeedTable(
+        tuple((nodes, tuple(sorted(points.items()))) for nodes, points in sorted(found.items()))
+    )
+
+
+def _entry(entry: str) -> tuple[int, int, float]:
+    """Nodes, members and speed. Raises ValueError."""
+    size, _, speed = entry.partition(":")
+    members, slash, nodes = size.partition("/")
+    try:
+        value = float(speed)
+    except ValueError:
+        value = 0.0
+    if not (_is_count(members) and (_is_count(nodes) or not slash) and LEAST <= value <= MOST):
+        raise ValueError(
+            f'"{entry[:40]}" is not MEMBERS:SPEED or MEMBERS/NODES:SPEED, with numbers up to {limits.REPLICAS} '
+            f"and speeds from {LEAST:g} to {MOST:g}"
+        )
+    return int(nodes or 0), int(members), value
+
+
+def _is_count(text: str) -> bool:
+    plain = text.isascii() and text.isdigit() and len(text) <= _NUMBER
+    return plain and 1 <= int(text) <= limits.REPLICAS

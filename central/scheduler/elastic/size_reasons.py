@@ -1,0 +1,89 @@
+"""Why an elastic gang has the size that it has, and what would make it grow, in a sentence."""
+
+from collections.abc import Sequence
+
+from central.scheduler.elastic import pools
+from central.scheduler.elastic.autoscaler import CHURN, Autoscaler
+from central.scheduler.elastic.elastic_gang import ElasticGang
+from central.scheduler.elastic.pools import Pool
+from central.scheduler.preemption.preemption_request import PreemptionContext
+from central.scheduler.state.gangs import GangKey
+
+
+def describe(
+    autoscaler: Autoscaler,
+    context: PreemptionContext,
+    gangs: Sequence[ElasticGang],
+    key: GangKey,
+    now: float,
+) -> str:
+    """gangs: all elastic ones. Empty for a gang that is not elastic, and for one that has not started, whose reason is
+    that of any pending gang."""
+    gang = next((each for each in gangs if each.key == key), None)
+    if gang is None or not gang.started:
+        return ""
+    task, size = gang.task, len(gang.placed)
+    last = f"last change: {gang.why}" if gang.why else ""
+    parts = (
+        f"{size} of {task.least} to {task.most} members",
+        last,
+        _growth(autoscaler, context, gangs, gang, now),
+    )
+    return "; ".join(filter(None, parts))
+
+
+def _growth(
+    autoscaler: Autoscaler,
+    context: PreemptionContext,
+    gangs: Sequence[ElasticGang],
+    gang: ElasticGang,
+    now: float,
+) -> str:
+    size = len(gang.placed)
+    if gang.ending:
+        what = "has succeeded" if gang.gang.counts.succeeded else "below others has no seat"
+        return f"a member {what}, so no more come"
+    if gang.pending or not gang.settled:
+        return f"a change to {len(gang.members)} members is under way"
+    if size >= gang.task.most:
+        return "this is the most that it can use"
+    if size >= gang.most_useful:
+        return "it would not be faster with more (lockstep.dev/speed)"
+    pool = next(each for each in pools.pools_of(context, gangs) if gang in each.gangs)
+    goal = pools.share(context, pool, autoscaler.headroom)[gang]
+    if goal > size:
+        return _grows(autoscaler, gang, goal, now)
+    return _stays(autoscaler, context, pool, gang, goal)
+
+
+def _grows(autoscaler: Autoscaler, gang: ElasticGang, goal: int, now: float) -> str:
+    if autoscaler.needs:
+        first, *others = autoscaler.needs
+        more = f" and {len(others)} more" if others else ""
+        return f"its share is {goal}; pending gangs take seats first: {first[0]}/{first[1]}{more}"
+    history = autoscaler.histories.get(gang.key)
+    at = history.allowed_at(gang, CHURN) if history and not history.starting(now) else now
+    if at > now:
+        cost = f"a change costs it {gang.cost_s:g} s of work"
+        return (
+            f"its share is {goal}; it changes in {at - now:.0f} s at the earliest, because {cost}"
+        )
+    return f"its share is {goal}; it changes when seats have been free for a while"
+
+
+def _stays(
+    autoscaler: Autoscaler, context: PreemptionContext, pool: Pool, gang: ElasticGang, goal: int
+) -> str:
+    queue = gang.gang.queue
+    if context.queues.enabled and pools.at_capability(context, pool.spec, queue):
+        return f"queue {queue} is at its capability"
+    others = len(pool.gangs) - 1
+    among = f", shared with {others} other Job{'s' * (others > 1)}" if others else ""
+    free = max(pool.free, 0)
+    kept = f"; {autoscaler.headroom:.0%} is kept free (--elastic-headroom)" * bool(
+        autoscaler.headroom
+    )
+    return (
+        f"{free} seat{'s' * (free != 1)} free for more; its share is {goal - gang.task.least} of the "
+        f"{max(pool.seats, 0)} seats above the least sizes{among}{kept}"
+    )

@@ -1,0 +1,210 @@
+"""One attempt of a pending gang: it is bound, else it preempts, or reserves capacity, or is refused; and with how much work
+it is tried again if its search has reached the limit.
+
+Design: docs/design/0061-work-limit.md
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+from central.model.decisions import Bind, Decision
+from central.scheduler import binding, fence, placement, reserved_capacity
+from central.scheduler.inventory.pods import BIND_FAILED, Pod
+from central.scheduler.placement import PlacementRequest, explain, placement_attempts
+from central.scheduler.queues import quota
+from central.scheduler.queues.shortfall import Shortfall
+from central.scheduler.reserved_capacity import PREEMPTION_RETRY_S, ReservedCapacity
+from central.scheduler.scheduler import GangRefusal, Scheduler
+from central.scheduler.shared_refusals import Refusals, Verdicts
+from central.scheduler.snapshot.draft import DoesNotFit, Draft
+from central.scheduler.snapshot.snapshot import Snapshot
+from central.scheduler.state import readiness
+from central.scheduler.state.gangs import Gang, GangKey
+from central.scheduler.work_meter import MAX_FACTOR, MAX_LONG_FACTOR, WorkLimitReached
+
+LIMITED_S = PREEMPTION_RETRY_S  # until a gang whose search reached its limit is tried with more
+LIMITED_MAX_S = 10.0  # ... in a long attempt
+LONG_S = 1.5  # ... per unit of its factor, so that long attempts take about a tenth of the time
+
+
+def schedule(
+    scheduler: Scheduler,
+    gang: Gang,
+    reserved: ReservedCapacity,
+    decisions: list[Decision],
+    *,
+    left: Collection[GangKey],
+    verdicts: Verdicts,
+) -> None:
+    """Binds as many of the gang's pods as fit, but while others are left in the round its minimum first, and
+    of a scarce surplus one unit; else makes or keeps capacity for its minimum. Appends each decision right after
+    the state has it: what fails later must not lose it. verdicts: what the round remembers of refusals."""
+    state, queues, min_resources = scheduler.state, scheduler.queues, scheduler.min_resources
+    missing = gang.missing()
+    gang.attempt.reason = readiness.not_ready_reason(gang, missing, scheduler.quarantine)
+    scheduler.refused.pop(gang.key, None)
+    if gang.attempt.reason:
+        reserved.release(gang)
+        return
+    placement_policy = scheduler.policy.placement
+    attempts, wants = placement_attempts.attempts(state, gang, missing, placement_policy)
+    refusals = [
+        quota.refusal(queues, min_resources, gang, want.groups)
+        or min_resources.refusal(state, gang, want.groups)
+        for want in wants
+    ]
+    admitted = [index for index, refusal in enumerate(refusals) if not refusal]
+    if not admitted:  # not even the smallest attempt
+        gang.attempt.equivalence = _equivalence(scheduler, gang, wants)
+        state.pending.refuse(gang, refusals[-1])
+        scheduler.refused[gang.key] = GangRefusal(
+            gang, wants[-1], refusals[-1], missing=missing, over_quota=True
+        )
+        lacks = _claimable(scheduler, gang, wants[-1])
+        decisions += reserved.on_over_quota(gang, wants[-1], lacks, growth=not missing)
+        reserved.annotate(gang)
+        return
+    attempts, wants = [attempts[i] for i in admitted], tuple(wants[i] for i in admitted)
+    first, most = 0, None
+    if left and len(wants) > 1 and not refusals[0]:
+        if missing:
+            most = attempts[1]
+        elif placement_attempts.scarce(state, [gang, *waiting(scheduler, left)]):
+            first = 1
+    for bound_by in reserved.views_for(gang):
+        refused = verdicts.of(bound_by, wants[first:], state.pending.epoch)
+        binds = _place(scheduler, gang, attempts[first:], wants[first:], refused, most=most)
+        if binds:
+            decisions += binds
+            reserved.on_bound(gang)
+            return
+    if is_undecided(gang):
+        return
+    gang.attempt.equivalence = _equivalence(scheduler, gang, wants)
+    scheduler.refused[gang.key] = GangRefusal(
+        gang, wants[-1], gang.attempt.reason, *reserved.withheld(), missing=missing
+    )
+    on_refused = reserved.on_refused if missing else reserved.on_growth_refused
+    decisions += on_refused(gang, wants[-1])
+    reserved.annotate(gang)
+
+
+def waiting(scheduler: Scheduler, keys: Iterable[GangKey]) -> Iterator[Gang]:
+    """The gangs with these keys that are still pending."""
+    pending = scheduler.state.pending.waiting
+    return (gang for key in keys if (gang := pending.get(key)) is not None)
+
+
+def _claimable(
+    scheduler: Scheduler, gang: Gang, want: PlacementRequest
+) -> list[tuple[Shortfall, ...]]:
+    """The quota whose lack is all that refuses the gang: alternatives."""
+    min_resources = scheduler.min_resources
+    if min_resources.refusal(scheduler.state, gang, want.groups):
+        return []
+    return quota.shortfalls(scheduler.queues, min_resources, gang, want.groups)
+
+
+def _equivalence(scheduler: Scheduler, gang: Gang, wants: tuple[PlacementRequest, ...]) -> int:
+    tenant = quota.tenant(scheduler.queues, gang)
+    return placement_attempts.equivalence_key(scheduler.state, gang, wants, tenant)
+
+
+def _place(
+    scheduler: Scheduler,
+    gang: Gang,
+    attempts: Sequence[list[Pod]],
+    wants: tuple[PlacementRequest, ...],
+    refused: Refusals,
+    *,
+    most: Sequence[Pod] | None,
+) -> list[Bind]:
+    """Binds the first attempt that fits. most: only these of its pods, where they would run beside the
+    others."""
+    state, pending = scheduler.state, scheduler.state.pending
+    request = (pending.epoch, wants)
+    if request in refused:
+        pending.refuse(gang, refused[request])
+        return []
+    draft, meter = Draft(state.snapshot), state.snapshot.meter
+    for want, attempt in dict(zip(wants, attempts, strict=True)).items():
+        if meter.was_short and want != wants[-1]:
+            continue
+        if meter.is_spent:  # by larger attempts
+            meter.extend()
+        try:
+            fence.search(state.snapshot, placement.fit, draft, want)
+        except DoesNotFit as no:
+            if want == wants[-1]:
+                gang.attempt.reason = no.why
+            continue
+        except WorkLimitReached:
+            draft.undo()
+            continue
+        except fence.SearchFailed:
+            draft.undo()
+            raise
+        gang.attempt.reason, gang.attempt.refused_at = "", -1
+        pods = attempt
+        if most is not None and len(most) < len(attempt):
+            pods = binding.reduce(draft, attempt, most)
+        try:
+            return binding.binds(state, gang, pods, draft.keep())
+        except Exception:
+            _take_back(pods)
+            raise
+    _raise_filter_failure(state.snapshot, wants[-1])
+    if meter.was_short:  # no answer, so nothing is certain
+        gang.attempt.reason = f"{explain.describe_pods(wants[-1].groups)}; {explain.WORK_LIMIT}"
+    pending.refuse(gang, gang.attempt.reason)
+    refused[request] = gang.attempt.reason
+    return []
+
+
+def _raise_filter_failure(snapshot: Snapshot, want: PlacementRequest) -> None:
+    for spec, _ in want.groups:
+        if (failure := snapshot.view(spec).filter_failure) is not None:
+            raise fence.SearchFailed from failure
+
+
+def _take_back(pods: Sequence[Pod]) -> None:
+    """Their binding was not decided after all. The state is built again with them pending."""
+    for pod in pods:
+        pod.advance(BIND_FAILED)
+        pod.node, pod.gpus = "", 0
+
+
+def refuse_alike(scheduler: Scheduler, gang: Gang, same: Gang) -> None:
+    """Copies the refusal of an equal request: since then capacity was only taken, so the result is
+    the same."""
+    attempt, refused = gang.attempt, same.attempt
+    attempt.refused_at = refused.refused_at
+    if (known := scheduler.refused.get(same.key)) is not None:
+        scheduler.refused[gang.key] = known
+    if attempt.reason != refused.reason:
+        attempt.reason = refused.reason
+        if gang.owner:  # whose status says it too
+            scheduler.state.pending.changed(gang)
+        else:
+            scheduler.state.pending.reason_changed[gang.key] = gang
+
+
+def set_work_limit(scheduler: Scheduler, gang: Gang) -> None:
+    """If a search of the gang has reached its limit, the gang is tried again with twice the work, though nothing
+    is freed; with as much if it was interrupted. A long attempt that has found something goes on."""
+    attempt, meter = gang.attempt, scheduler.state.snapshot.meter
+    if not meter.was_short and not is_undecided(gang):
+        attempt.work_factor = 1
+        return
+    factor, wait_s = attempt.work_factor, LIMITED_S
+    is_cut = is_undecided(gang) or gang.preemption.blocked_by == reserved_capacity.UNDECIDED
+    if meter.keeps_progress and is_cut:
+        attempt.progress = meter.progress
+    elif not meter.was_interrupted:
+        attempt.work_factor = min(2 * factor, MAX_LONG_FACTOR)
+    if factor > MAX_FACTOR and attempt.progress is None:
+        wait_s = LIMITED_MAX_S if meter.was_interrupted else max(LIMITED_MAX_S, LONG_S * factor)
+    scheduler.state.pending.try_later(gang, scheduler.state.now + wait_s)
+
+
+def is_undecided(gang: Gang) -> bool:
+    return gang.attempt.reason.endswith(explain.WORK_LIMIT)

@@ -1,0 +1,105 @@
+"""Divides equal pods evenly among the fewest domains: of the widest level at which the gang takes several, then inside
+each of them of the next level, down to the nodes.
+
+Design: docs/design/0122-balanced.md
+"""
+
+import numpy as np
+
+from central.model.arrays import Ints
+from central.scheduler.placement.fewest import fewest_children, fewest_domains, nodes_needed
+from central.scheduler.snapshot.draft import DoesNotFit
+from central.scheduler.snapshot.snapshot import Snapshot
+
+
+def fill_balanced(
+    snapshot: Snapshot,
+    capacity: Ints,
+    rows: Ints,
+    count: int,
+    level: int,
+    *,
+    counted_level: int = 0,
+) -> tuple[Ints, Ints]:
+    """As fill_fewest(): rows, and the number of pods for each; rows of one domain follow each other."""
+    rows = rows[capacity[rows] > 0]
+    if capacity[rows].sum() < count:
+        raise DoesNotFit("not enough capacity")
+    if counted_level > level:  # of the wider levels only what few domains of that one need
+        found = fewest_domains(snapshot, capacity, rows, count, (level, counted_level))
+        wider = snapshot.columns.domains.of[level]
+        rows = rows[np.isin(wider[rows], wider[found])]
+        level = counted_level
+    dividing = _Dividing(snapshot, capacity)
+    dividing.divide(rows, count, level)
+    return np.concatenate(dividing.rows), np.concatenate(dividing.numbers)
+
+
+def parts(held: Ints, ranks: tuple[Ints, ...], count: int) -> tuple[Ints, Ints]:
+    """The fewest domains that hold count pods, as indices, and the most even numbers of pods for them.
+
+    held: by domain, how many pods fit. ranks: among domains that do for even parts, those with the least last rank
+    come first, as for numpy.lexsort(). Together they hold the pods."""
+    size = nodes_needed(held, count)
+    least, larger = divmod(count, size)
+    order = np.lexsort((*ranks, held))
+    most = order[held[order] > least][:larger]
+    rest = order[held[order] >= least]
+    rest = rest[~np.isin(rest, most)][: size - larger]
+    if len(most) == larger and len(rest) == size - larger:
+        return np.append(most, rest), np.repeat([least + 1, least], [larger, size - larger])
+    largest = np.lexsort((*ranks, -held))[:size][::-1]
+    numbers = np.zeros(size, dtype=np.int64)
+    for index, domain in enumerate(largest.tolist()):  # the smallest first
+        numbers[index] = min(int(held[domain]), count // (size - index))
+        count -= int(numbers[index])
+    return largest, numbers
+
+
+def unevenness(held: Ints, count: int) -> int:
+    """The difference between the largest and the smallest part."""
+    _, numbers = parts(held[held > 0], (), count)
+    return int(numbers.max() - numbers.min())
+
+
+class _Dividing:
+    """rows, numbers: of pods on each row, so far."""
+
+    def __init__(self, snapshot: Snapshot, capacity: Ints) -> None:
+        self._snapshot, self._capacity = snapshot, capacity
+        self.rows: list[Ints] = []
+        self.numbers: list[Ints] = []
+
+    def divide(self, rows: Ints, count: int, level: int) -> None:
+        """Divides among the rows of one domain of the level above."""
+        snapshot, tree = self._snapshot, self._snapshot.columns.domains
+        if level >= len(tree.levels):
+            ranks = (snapshot.columns.name_rank()[rows], snapshot.columns.gpus.count[rows])
+            chosen, numbers = parts(self._capacity[rows], ranks, count)
+            order = np.argsort(chosen, kind="stable")
+            self.rows.append(rows[chosen[order]])
+            self.numbers.append(numbers[order])
+            return
+        ids, domain = np.unique(tree.of[level, rows], return_inverse=True)
+        if len(ids) == 1:
+            self.divide(rows, count, level + 1)
+            return
+        held = np.bincount(domain, weights=self._capacity[rows]).astype(np.int64)
+        chosen, numbers = parts(held, self._ranks(rows, domain, (level, ids, held), count), count)
+        names = np.append(tree.ranks(level), -1)[ids]  # -1: rows without a domain of the level
+        for index in np.argsort(names[chosen], kind="stable").tolist():
+            self.divide(rows[domain == chosen[index]], int(numbers[index]), level + 1)
+
+    def _ranks(
+        self, rows: Ints, domain: Ints, at: tuple[int, Ints, Ints], count: int
+    ) -> tuple[Ints, ...]:
+        """By domain: its name, how full it and the domains around it are, and how many nodes an even part takes there.
+        The last counts first."""
+        (level, ids, held), snapshot = at, self._snapshot
+        known = ids[ids >= 0]
+        _, fullest = snapshot.domain_gpus.refresh().order_of_domains(level, known, 0)
+        none = np.full(len(ids) - len(known), -1, dtype=np.int64)  # ids are sorted: -1 comes first
+        share = -(-count // nodes_needed(held, count))
+        nodes = fewest_children(self._capacity[rows], domain, len(ids), share)
+        names = snapshot.columns.domains.ranks(level)[known]
+        return np.append(none, names), np.append(none, fullest), nodes

@@ -1,0 +1,296 @@
+"""Equal subgroups of equal pods, in equal bundles or in none: how many of them each island, node or rack takes is
+counted, then how many bundles each domain takes. The gang is placed as if these were pods, so the domain found is the
+narrowest and a refusal is exact.
+
+Design: docs/design/0005-subgroups.md
+Design: docs/design/0121-layers.md
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise, product
+from math import prod
+
+import numpy as np
+
+from central.model.arrays import Ints
+from central.model.facts import PodSpec
+from central.scheduler.placement import explain, never_fits
+from central.scheduler.placement.assign import assign, level_below
+from central.scheduler.placement.balanced import fill_balanced
+from central.scheduler.placement.domain_choice import CountedDomains, DomainChoice
+from central.scheduler.placement.fewest import fill_fewest
+from central.scheduler.placement.levels import ladder
+from central.scheduler.placement.request import PlacementRequest, SubgroupRequest
+from central.scheduler.snapshot import island_masks
+from central.scheduler.snapshot.draft import Assignment, DoesNotFit, Draft
+from central.scheduler.snapshot.snapshot import Snapshot
+from protos.names import ISLAND, NUMA
+
+
+@dataclass(frozen=True, slots=True)
+class _Nest:
+    """What the gang consists of. copies: of the widest unit, a bundle or, without bundles, a subgroup. bundles:
+    level, and number of units inside, the widest first."""
+
+    spec: PodSpec
+    size: int  # pods of a subgroup
+    required: str  # of a subgroup
+    copies: int
+    bundles: tuple[tuple[str, int], ...]
+
+    def pods_of(self, depth: int) -> int:
+        """Of one bundle of that depth; past the last: of a subgroup."""
+        return self.size * prod(number for _, number in self.bundles[depth:])
+
+
+def are_countable(request: PlacementRequest) -> bool:
+    return _nest(request) is not None
+
+
+def _nest(request: PlacementRequest) -> _Nest | None:
+    """None: subgroups or bundles differ, or have members that run already, or are too many for one island."""
+    first = request.subgroups[0]
+    if len(first.groups) != 1 or first.roles is not None or first.existing_rows:
+        return None
+    levels = [bundle.required for bundle in first.bundles]
+    counts = [Counter[tuple[int, ...]]() for _ in range(len(levels) + 1)]
+    bare = _bare(first)
+    for each in request.subgroups:
+        if _bare(each) != bare or [bundle.required for bundle in each.bundles] != levels:
+            return None
+        if any(bundle.existing_rows for bundle in each.bundles):
+            return None
+        path = tuple(bundle.number for bundle in each.bundles)
+        counts[-1][path] += each.copies
+    for depth in range(len(levels) - 1, -1, -1):
+        counts[depth] = Counter(path[:depth] for path in counts[depth + 1])
+    copies, *inside = (set(count.values()) for count in counts)
+    if any(len(numbers) != 1 for numbers in inside):
+        return None
+    sizes = [numbers.pop() for numbers in inside]
+    ((spec, size),) = first.groups
+    found = _Nest(spec, size, first.required, copies.pop(), tuple(zip(levels, sizes, strict=True)))
+    alone = found.copies == 1 and found.required == request.required and not request.existing_rows
+    if request.required in island_masks.PARTS and not alone:
+        return None  # they share one island, and are counted by row
+    return found
+
+
+def _bare(subgroup: SubgroupRequest) -> SubgroupRequest:
+    return replace(subgroup, copies=1, bundles=())
+
+
+def assign_equal(
+    draft: Draft, request: PlacementRequest, levels: Sequence[str], inner: dict[str, list[str]]
+) -> None:
+    """Assigns them in the narrowest domain, and there bundles and subgroups at the narrowest levels that take all of
+    them. levels: those that the gang may span, narrowest first. inner: the same for each level that is required.
+    Raises DoesNotFit, with the draft as it was."""
+    snapshot, nest = draft.snapshot, _nest(request)
+    assert nest is not None
+    counted: dict[tuple[str, ...], CountedDomains] = {}
+    widest = tuple(
+        inner[level][-1] for level in (*(level for level, _ in nest.bundles), nest.required)
+    )
+    for level in levels:
+        for places in _places(snapshot, nest, level, inner):
+            if places not in counted:
+                units = _units_by_row(snapshot, nest, places, 0)
+                view = snapshot.view(nest.spec)
+                counted[places] = CountedDomains(snapshot, units, view, nest.pods_of(0))
+            choice = DomainChoice(
+                snapshot,
+                [counted[places]],
+                [nest.copies],
+                request.existing_rows,
+                balanced=request.balanced,
+            )
+            for rows in choice.candidates(level):
+                _Assigning(draft, nest, places, balanced=request.balanced).assign(
+                    request, level, rows
+                )
+                return
+    last = counted[widest] if widest in counted else list(counted.values())[-1]
+    raise DoesNotFit(_reason(snapshot, request, nest, last))
+
+
+def _places(
+    snapshot: Snapshot, nest: _Nest, level: str, inner: dict[str, list[str]]
+) -> Iterator[tuple[str, ...]]:
+    """The levels at which bundles, the widest first, and subgroups can be, none wider than what is around it."""
+    rank = {name: index for index, name in enumerate(ladder(snapshot, ""))}
+    rank[NUMA] = rank[ISLAND]
+    wide = [
+        [name for name in inner[required] if name not in island_masks.PARTS]
+        for required, _ in nest.bundles
+    ]
+    for places in product(*wide, inner[nest.required]):
+        if all(rank[outer] >= rank[place] for outer, place in pairwise((level, *places))):
+            yield places
+
+
+class _Assigning:
+    def __init__(
+        self, draft: Draft, nest: _Nest, places: tuple[str, ...], *, balanced: bool
+    ) -> None:
+        self._draft, self._nest, self._places = draft, nest, places
+        self._fill = fill_balanced if balanced else fill_fewest
+        self._subgroups: list[list[Assignment]] = []
+
+    def assign(self, request: PlacementRequest, level: str, rows: Ints) -> None:
+        """Assigns all to these rows of a domain of the level, in the order of the request."""
+        mark = len(self._draft.assignments)
+        self._divide(0, self._nest.copies, level, rows)
+        taken = self._draft.assignments
+        if self._nest.bundles:
+            paths = dict[tuple[int, ...], int]()  # bundles in the order in which they were assigned
+            for subgroup in sorted(
+                request.subgroups, key=lambda each: [bundle.number for bundle in each.bundles]
+            ):
+                path = tuple(bundle.number for bundle in subgroup.bundles)
+                paths.setdefault(path, len(paths))
+            each = self._nest.bundles[-1][1]
+            taken[mark:] = [
+                one
+                for subgroup in request.subgroups
+                for index in [paths[tuple(bundle.number for bundle in subgroup.bundles)]]
+                for members in self._subgroups[index * each : (index + 1) * each]
+                for one in members
+            ]
+
+    def _divide(self, depth: int, count: int, level: str, rows: Ints) -> None:
+        """Divides bundles of this depth, or subgroups, among the rows of a domain of the level."""
+        snapshot = self._draft.snapshot
+        units = _units_by_row(snapshot, self._nest, self._places, depth)
+        where, counts = self._fill(snapshot, units, rows, count, level_below(snapshot, level))
+        place = self._places[depth]
+        for row, times in zip(where.tolist(), counts.tolist(), strict=True):
+            inside = _domain_rows(snapshot, place, row)
+            for _ in range(times):
+                snapshot.meter.spend_rows(len(units))
+                if depth < len(self._nest.bundles):
+                    self._divide(depth + 1, self._nest.bundles[depth][1], place, inside)
+                else:
+                    self._take(place, inside)
+
+    def _take(self, place: str, rows: Ints) -> None:
+        mark = len(self._draft.assignments)
+        assign(self._draft, ((self._nest.spec, self._nest.size),), place, rows)
+        self._subgroups.append(self._draft.assignments[mark:])
+
+
+def _units_by_row(snapshot: Snapshot, nest: _Nest, places: tuple[str, ...], depth: int) -> Ints:
+    """How many bundles of this depth fit, or subgroups, by row. What a rack or a wider domain takes counts at its
+    first row."""
+    units = _subgroups_by_row(snapshot, nest.spec, nest.size, places[-1])
+    for at in range(len(nest.bundles) - 1, depth - 1, -1):
+        snapshot.meter.spend_rows(len(units))
+        units = _bundles_by_row(snapshot, units, nest.bundles[at][1], places[at])
+    return units
+
+
+def _bundles_by_row(snapshot: Snapshot, units: Ints, size: int, level: str) -> Ints:
+    """How many times so many units fit in one domain of the level."""
+    if level in island_masks.ON_NODE:
+        return units // size
+    found = np.zeros(len(units), dtype=np.int64)
+    if level not in snapshot.columns.domains.levels:
+        found[:1] = units.sum() // size
+        return found
+    index = snapshot.columns.domains.levels.index(level)
+    of, count = snapshot.columns.domains.of[index], snapshot.columns.domains.count(index)
+    inside = of >= 0
+    sums = np.bincount(of[inside], weights=units[inside], minlength=count).astype(np.int64)
+    domains, rows = np.unique(of, return_index=True)
+    rows, domains = rows[domains >= 0], domains[domains >= 0]
+    found[rows] = sums[domains] // size
+    return found
+
+
+def _subgroups_by_row(snapshot: Snapshot, spec: PodSpec, size: int, level: str) -> Ints:
+    """How many subgroups fit if each is inside one domain of the level."""
+    view = snapshot.view(spec).refresh()
+    if level not in island_masks.ON_NODE:
+        return _bundles_by_row(snapshot, view.by_row, size, level)
+    units = view.by_row // size
+    if level in island_masks.PARTS:
+        for row in np.flatnonzero(units).tolist():
+            inside = island_masks.capacities(snapshot, level, row, view)
+            units[row] = min(int(units[row]), sum(capacity // size for capacity in inside))
+    return units
+
+
+def _domain_rows(snapshot: Snapshot, level: str, row: int) -> Ints:
+    """The rows of the domain of the level that the row is in."""
+    if level in island_masks.ON_NODE:
+        return np.array([row], dtype=np.int64)
+    if level in snapshot.columns.domains.levels:
+        of = snapshot.columns.domains.of[snapshot.columns.domains.levels.index(level)]
+        return np.flatnonzero(of == of[row])
+    return np.arange(len(snapshot.columns.names), dtype=np.int64)
+
+
+# --- reason ------------------------------------------------------------------------------
+
+
+def _reason(
+    snapshot: Snapshot, request: PlacementRequest, nest: _Nest, capacity: CountedDomains
+) -> str:
+    """capacity: for the widest units, at the widest levels that they may span."""
+    text, units = _what(nest)
+    clause, most = "the cluster {fits}", int(capacity.by_row.sum())
+    if request.required in snapshot.columns.domains.levels:
+        index = snapshot.columns.domains.levels.index(request.required)
+        kind, names = request.required.rpartition("/")[2], snapshot.columns.domains.names[index]
+        text += f", all in one {kind}"
+        if len(names):
+            best = min(
+                range(len(names)), key=lambda d: (-capacity.by_domain[index][d], names[d], d)
+            )
+            clause, most = (
+                f"best candidate {names[best]} {{fits}}",
+                int(capacity.by_domain[index][best]),
+            )
+    elif request.required:
+        text += f", all in one {never_fits.level_name(request.required)}"
+        most, clause, _ = explain.best_node(snapshot, capacity.by_row)
+    if not most and (never := _never(snapshot, nest)):
+        return f"{text}; {never}"
+    return f"{text}; {clause.format(fits=f'fits {most} of {units}')}"
+
+
+def _what(nest: _Nest) -> tuple[str, str]:
+    """What the gang needs, and its widest units."""
+    pods = explain.describe_pods(((nest.spec, nest.size),)).removeprefix("needs ")
+    if not nest.bundles:
+        units = _several(nest.copies, "subgroup")
+        return f"needs {units} of {pods}{_each_in(nest.required)}", units
+    *wider, (_, size) = nest.bundles
+    counts = [nest.copies, *(number for _, number in wider)]
+    units = _several(nest.copies, "group")
+    parts = [_several(count, "group") for count in counts] + [_several(size, "subgroup")]
+    each = _each_in(nest.required).replace("each", "each subgroup", 1)
+    for level, _ in reversed(nest.bundles):
+        each += f", each group in one {never_fits.level_name(level)}" if level else ""
+    return f"needs {' of '.join(parts)} of {pods}{each}", units
+
+
+def _several(count: int, what: str) -> str:
+    return f"{count} {what}" + ("s" if count != 1 else "")
+
+
+def _each_in(required: str) -> str:
+    return f", each in one {never_fits.level_name(required)}" if required else ""
+
+
+def _never(snapshot: Snapshot, nest: _Nest) -> str:
+    """Why not even one of the units can ever start."""
+    view = snapshot.view(nest.spec)
+    if never := never_fits.no_node_for_one(snapshot, view):
+        return never
+    for depth, (level, _) in enumerate(nest.bundles):
+        if level and (never := never_fits.too_many(snapshot, view, level, nest.pods_of(depth))):
+            return never
+    return ""

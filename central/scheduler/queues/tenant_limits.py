@@ -1,0 +1,106 @@
+"""The limits inside a queue of each namespace and of each user: how many of their gangs run at a time, and what these
+use.
+
+A gang's user is the one of its first pod, as an admission policy wrote it there. Gangs without one share what one user
+may use in their namespace: whoever creates pods without a name gains nothing.
+
+Design: docs/design/0112-users.md
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from central.model import wording
+from central.model.resources import Sums
+from central.scheduler.queues.gpu_currency import GpuCurrency
+from central.scheduler.queues.queue_tree_node import NAMESPACE, USER, Queue, TenantUsage
+from central.scheduler.queues.shortfall import GANGS, Shortfall
+from central.scheduler.state.gangs import Gang
+
+_NOTHING = TenantUsage()
+_USER, _NAMESPACE, _UNNAMED = "user ", "namespace ", " (pods without a user)"
+
+
+class Tenant(NamedTuple):
+    """A namespace or a user that is limited in the queue."""
+
+    queue: Queue
+    whose: str  # for users: user alice
+    usage: TenantUsage
+    most_gangs: int | None
+    most: Sums
+    namespace: str = ""  # one of the two
+    user: str = ""
+
+    def never_starts(self, need: Sums) -> bool:
+        """Whether its limits refuse the need even if nothing else of it runs."""
+        return self.most_gangs == 0 or any(
+            need.get(name, 0) > self.most[name] for name in self.most
+        )
+
+    def gangs_refusal(self, where: str) -> str:
+        """Why it may not run one gang more; empty: it may. where: the queue, for users."""
+        if self.most_gangs is None or self.usage.running < self.most_gangs:
+            return ""
+        never = f"{wording.NEVER}: " if not self.most_gangs else ""
+        running = f"{self.whose} in {where} runs {self.usage.running} gangs"
+        return f"{never}{running}, and may run {self.most_gangs} at a time"
+
+    def amounts_refusal(self, need: Sums, where: str) -> str:
+        """As gangs_refusal(), of what it may use."""
+        used = self.usage.used
+        for resource, most in self.most.items():
+            amount, have = need.get(resource, 0), used.get(resource, 0)
+            if not amount or have + amount <= most:
+                continue
+            unit, needed = wording.resource(resource), wording.amount(resource, amount)
+            limit, whose = wording.amount(resource, most), f"{self.whose} in {where}"
+            if amount > most:
+                return f"{wording.NEVER}: {whose} may use {limit} {unit}; {needed} are needed"
+            taken = wording.amount(resource, have)
+            return f"{whose} uses {taken} of its {limit} {unit}; {needed} more are needed"
+        return ""
+
+    def shortfall(self, need: Sums, *, starts: bool) -> Shortfall | None:
+        """What its own victims must free. starts: the gang is not counted as running yet. None: nothing."""
+        lacks = {
+            resource: over
+            for resource, most in self.most.items()
+            if need.get(resource)
+            and (over := self.usage.used.get(resource, 0) + need[resource] - most) > 0
+        }
+        if starts and self.most_gangs is not None and self.usage.running >= self.most_gangs:
+            lacks[GANGS] = self.usage.running + 1 - self.most_gangs
+        return Shortfall(self.queue, lacks, self.namespace, self.user) if lacks else None
+
+
+def tenants(currency: GpuCurrency, gang: Gang, queue: Queue) -> Iterator[Tenant]:
+    """Those that the gang counts for in the queue, as far as they are limited there."""
+    seen, namespace = queue.seen, gang.namespace
+    if seen.namespace_gangs is not None or seen.namespace_amounts:
+        usage = queue.tenants.get((NAMESPACE, namespace), _NOTHING)
+        most = currency.limits(seen.namespace_amounts)
+        named = f"namespace {namespace}"
+        yield Tenant(queue, named, usage, seen.namespace_gangs, most, namespace=namespace)
+    if seen.user_gangs is not None or seen.user_amounts:
+        user = gang.account.user if gang.account is not None else user_of(gang)
+        usage = queue.tenants.get((USER, user), _NOTHING)
+        yield Tenant(
+            queue, user, usage, seen.user_gangs, currency.limits(seen.user_amounts), user=user
+        )
+
+
+def user_of(gang: Gang) -> str:
+    """Whom the gang counts for, as reasons name it."""
+    first = min(
+        gang.members.values(), key=lambda pod: (pod.seen.created, pod.seen.order), default=None
+    )
+    name = first.seen.user if first is not None else ""
+    return f"{_USER}{name}" if name else f"{_NAMESPACE}{gang.namespace}{_UNNAMED}"
+
+
+def identity_of(user: str) -> tuple[str, str]:
+    """The namespace and the name of what user_of() returned: of a user only the name, of pods without one both."""
+    if user.startswith(_USER):
+        return "", user.removeprefix(_USER)
+    return user.removeprefix(_NAMESPACE).removesuffix(_UNNAMED), user

@@ -1,0 +1,66 @@
+"""Metrics of elastic Jobs. Names and labels are in docs/reference/metrics.md.
+
+The number of series is bounded: the Jobs that hold the most GPUs have series of their own, the sums by queue count all.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from central.server.stats.elastic_rows import ElasticRow
+
+JOBS_MOST = 100  # with series of their own
+
+
+def families(
+    rows: Sequence[ElasticRow],
+    resizes: Mapping[tuple[str, str, str], int],
+    label: Callable[[str], str],
+) -> Iterator[Metric]:
+    """resizes: by queue's label, cause and direction. label: of a queue's name."""
+    yield from _by_queue(rows, label)
+    yield from _by_job(rows, label)
+    family = CounterMetricFamily(
+        "lockstep_elastic_resizes",
+        "Changes of the size of elastic Jobs, by cause: need (another gang takes seats), share (others are due more), "
+        "room (free seats), no-seat (members that found none), place (onto one node)",
+        labels=("queue", "cause", "direction"),
+    )
+    for labels, count in sorted(dict(resizes).items()):
+        family.add_metric(labels, count)
+    yield family
+
+
+def _by_queue(rows: Sequence[ElasticRow], label: Callable[[str], str]) -> Iterator[Metric]:
+    abouts: tuple[tuple[str, str, Callable[[ElasticRow], float]], ...] = (
+        ("jobs", "Elastic Jobs whose pods may be created", lambda row: 1),
+        ("members", "Members of elastic Jobs that have a node", lambda row: row.size),
+        ("members_least", "Members that elastic Jobs need to start", lambda row: row.least),
+        ("members_most", "Members that elastic Jobs can use at most", lambda row: row.most),
+    )
+    for what, about, amount in abouts:
+        family = GaugeMetricFamily(f"lockstep_queue_elastic_{what}", about, labels=("queue",))
+        sums: Counter[str] = Counter()
+        for row in rows:
+            sums[label(row.queue)] += int(amount(row))
+        for queue, total in sorted(sums.items()):
+            family.add_metric((queue,), total)
+        yield family
+
+
+def _by_job(rows: Sequence[ElasticRow], label: Callable[[str], str]) -> Iterator[Metric]:
+    """Of one name in one namespace there is one Job, so no series comes twice."""
+    largest = sorted(rows, key=lambda row: (-row.gpus, -row.size, row.namespace, row.job))
+    abouts: tuple[tuple[str, str, Callable[[ElasticRow], float]], ...] = (
+        ("size", "Members that have a node", lambda row: row.size),
+        ("target", "Members that the scheduler decided on", lambda row: row.target),
+        ("fulfilment", "(size - least) / (most - least), from 0 to 1", lambda row: row.fulfilment),
+    )
+    for what, about, amount in abouts:
+        family = GaugeMetricFamily(
+            f"lockstep_elastic_{what}", about, labels=("queue", "namespace", "job")
+        )
+        for row in largest[:JOBS_MOST]:
+            family.add_metric((label(row.queue), row.namespace, row.job), amount(row))
+        yield family

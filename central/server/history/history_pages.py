@@ -1,0 +1,67 @@
+"""The history in pages, for a replica that copies it."""
+
+import time
+from collections.abc import Callable
+from dataclasses import fields
+from operator import attrgetter
+
+from central.server.history.allocations import Allocation
+from central.server.history.history_store import COLUMNS, HistoryStore
+from protos.stubs import fleet_pb2 as pb
+
+ROWS_AT_ONCE = 2_000
+PAGE_BYTES = 2 << 20  # of pictures; a page has one at least
+PICTURE_BYTES = 3 << 20  # a larger one is left out
+_values = attrgetter(*(each.name for each in fields(Allocation)))
+
+
+class HistoryPages:
+    """From any thread. Raises OSError while the file can't be read."""
+
+    def __init__(self, store: HistoryStore, now: Callable[[], float] = time.time) -> None:
+        self._store, self._now = store, now
+
+    def allocations(self, after_row: int, ended_since: int) -> pb.AllocationPage:
+        """Those that go on or ended since then (Unix time in ms), in the order of their rows."""
+        sql = f"""SELECT rowid, {COLUMNS} FROM allocations
+            WHERE rowid > ? AND (ended IS NULL OR ended >= ?) ORDER BY rowid LIMIT ?"""
+        page = pb.AllocationPage(at=round(self._now() * 1000))
+        with self._store.readable() as db:
+            for row, *values in db.execute(sql, (after_row, ended_since, ROWS_AT_ONCE)):
+                page.rows.append(to_message(Allocation(*values)))
+                page.last_row = row
+        page.more = len(page.rows) == ROWS_AT_ONCE
+        return page
+
+    def pictures(self, after: int) -> pb.PicturePage:
+        sql = """SELECT pictures.at, samples.body, pictures.body FROM pictures JOIN samples USING (at)
+            WHERE pictures.at > ? ORDER BY pictures.at"""
+        page, size = pb.PicturePage(), 0
+        with self._store.readable() as db:
+            for at, sample, picture in db.execute(sql, (after,)):
+                if len(picture) + len(sample) > PICTURE_BYTES:
+                    continue
+                if size and size + len(picture) > PAGE_BYTES:
+                    page.more = True
+                    break
+                page.pictures.append(pb.HistoryPicture(at=at, sample=sample, picture=picture))
+                size += len(picture) + len(sample)
+        return page
+
+
+def to_message(entry: Allocation) -> pb.HistoryAllocation:
+    *texts, model, units, began, ended, cause, lost_from = _values(entry)
+    uid, kind, namespace, queue, user, job = texts
+    return pb.HistoryAllocation(
+        uid=uid, kind=kind, namespace=namespace, queue=queue, user=user, job=job, model=model,
+        units=units, began=began, ended=ended, cause=cause, lost_from=lost_from,
+    )  # fmt: skip
+
+
+def of_message(row: pb.HistoryAllocation) -> Allocation:
+    return Allocation(
+        row.uid, row.kind, row.namespace, row.queue, row.user, row.job, row.model, row.units, row.began,
+        row.ended if row.HasField("ended") else None,
+        row.cause,
+        row.lost_from if row.HasField("lost_from") else None,
+    )  # fmt: skip

@@ -1,0 +1,78 @@
+"""The history's file of this replica: it follows the leader's while the replica stands by, and is written by it then.
+
+kept = StandbyHistory(settings, credentials, metrics)     # may raise CannotStart
+kept.followed_until(leads)                                # leads() waits until this replica does
+store = kept.taken_over()                                 # None: no history
+
+Design: docs/design/0149-history-of-replicas.md
+"""
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from functools import partial
+
+from central.server import tls
+from central.server.grpc.grpc_server import CannotStart
+from central.server.grpc.query_client import TOKEN_FILE
+from central.server.history.history_copier import HistoryCopier
+from central.server.history.history_store import HistoryLocked, HistoryStore, HistoryUnusable
+from central.server.history.leader_link import LeaderAddress, leader_link
+from central.server.metrics import Metrics
+from central.server.settings import Settings
+
+log = logging.getLogger(__name__)
+
+LOCKED_S = 10.0  # for the last leader to let go of a file on a volume of both
+
+
+class StandbyHistory:
+    def __init__(self, settings: Settings, credentials: tls.Credentials, metrics: Metrics) -> None:
+        self._settings, self._credentials, self._metrics = settings, credentials, metrics
+        self._store = self._opened()
+
+    def followed_until(self, leads: Callable[[], bool]) -> bool:
+        """What leads() returns. Until then the file follows the leader's."""
+        if self._store is None or not self._settings.leader_elect:
+            return leads()
+        copier = HistoryCopier(self._store, partial(leader_link, self._leader()))
+        self._metrics.watch_standby(lambda: copier.lag)
+        copier.start()
+        try:
+            return leads()
+        finally:
+            copier.stop()
+
+    def taken_over(self) -> HistoryStore | None:
+        """None also if another process goes on writing the file. Raises CannotStart."""
+        end = time.monotonic() + LOCKED_S
+        while self._settings.history is not None and self._store is None:
+            self._store = self._opened()
+            if self._store is None and time.monotonic() >= end:
+                log.error("this leader keeps no history: another process writes the file")
+                break
+            time.sleep(0.2)
+        return self._store
+
+    def _opened(self) -> HistoryStore | None:
+        """None: none is kept, or another process writes the file. Raises CannotStart."""
+        settings = self._settings
+        if settings.history is None:
+            return None
+        try:
+            return HistoryStore(settings.history, settings.history_mib << 20, time.time)
+        except HistoryLocked as error:
+            log.debug("%s", error)
+            return None
+        except HistoryUnusable as error:
+            raise CannotStart(str(error)) from error
+
+    def _leader(self) -> LeaderAddress:
+        settings = self._settings
+        names = tls.names(settings.namespace)
+        service = f"{names[2]}:{settings.listen.rpartition(':')[2]}"
+        token_file = os.environ.get("LOCKSTEP_TOKEN_FILE") or TOKEN_FILE
+        return LeaderAddress(
+            settings.history_from or service, self._credentials.ca, names[0], token_file
+        )

@@ -1,0 +1,108 @@
+"""Keeps what queues have used (--usage-half-life) in a ConfigMap, once a minute, and reads it when a leader begins.
+
+store = UsageStore(client, loop, namespace, may_act=election.may_act)
+store.restore()       # before the loop runs; at most a few seconds
+store.start()
+store.stop()
+
+Design: docs/design/0143-usage-kept.md
+"""
+
+import logging
+from collections.abc import Callable, Generator
+from typing import Protocol
+
+from central.kube.transport.http_client import Client
+from central.kube.transport.runtime import RUNTIME, Runtime
+from central.kube.write import usage_map
+from central.kube.write.retrying import Retry
+from central.kube.write.usage_map import NotKept
+from central.model.facts import Fact, PastUsageSeen, QueuePast
+from central.scheduler.scheduler import Scheduler
+from central.server.rounds import Rounds
+from central.server.stats.sliced_question import QuestionLoop, SlicedQuestion
+from central.server.throttled_log import ThrottledLog
+
+log = logging.getLogger(__name__)
+
+EVERY_S = 60.0
+READS, READ_APART_S = 5, 1.0
+QUEUES_AT_ONCE = 100  # between two places where the loop may go on
+
+
+class FactLoop(QuestionLoop, Protocol):
+    def put(self, fact: Fact) -> None: ...
+
+
+class UsageStore:
+    def __init__(
+        self,
+        client: Client,
+        loop: FactLoop,
+        namespace: str,
+        *,
+        may_act: Callable[[], bool],
+        runtime: Runtime = RUNTIME,
+    ) -> None:
+        self._client, self._loop, self._namespace = client, loop, namespace
+        self._may_act, self._runtime = may_act, runtime
+        self._quiet = ThrottledLog(log)
+        self._rounds = Rounds("usage-store", self.check, every_s=EVERY_S, runtime=runtime)
+
+    def restore(self) -> None:
+        """Without it the scheduler starts all the same: the order of queues forgets their past."""
+        for number in range(READS):
+            if number:
+                self._runtime.sleep(READ_APART_S)
+            try:
+                found = usage_map.load(self._client, self._namespace)
+            except Retry as error:
+                why = error.why
+                continue
+            except NotKept as error:
+                why = str(error)
+                break
+            if found is not None:
+                self._loop.put(found)
+                log.info("restored the past use of queues: %d", len(found.queues))
+            return
+        log.warning("the past use of queues could not be read, and begins anew: %s", why)
+
+    def start(self) -> None:
+        self._rounds.start()
+
+    def stop(self) -> None:
+        self._rounds.stop()
+
+    def check(self) -> None:
+        """One round. Raises TimeoutError."""
+        if not self._may_act():
+            return
+        question = SlicedQuestion(_look, clock=self._runtime.monotonic)
+        while not self._loop.ask(question):
+            pass
+        usage: PastUsageSeen = question.answer
+        if not self._may_act():
+            return
+        try:
+            usage_map.save(self._client, self._namespace, usage)
+        except Retry as error:
+            self._quiet.warning("retry", "could not keep the use of queues: %s", error.why)
+        except NotKept as error:
+            self._quiet.warning("refused", "the use of queues is not kept: %s", error)
+
+
+def _look(scheduler: Scheduler) -> Generator[None, None, PastUsageSeen]:
+    """In the loop's thread."""
+    found: list[QueuePast] = []
+    queues = scheduler.queues
+    for number, name in enumerate(list(queues.by_name)):
+        if number % QUEUES_AT_ONCE == 0:
+            yield
+        if (queue := queues.by_name.get(name)) is not None:
+            means = queue.past_usage.means(
+                queues.now, queue.used, queue.deserved, queues.half_life_s
+            )
+            if means:
+                found.append(QueuePast(name, tuple(sorted(means.items()))))
+    return PastUsageSeen(queues.now, tuple(found))

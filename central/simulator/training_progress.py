@@ -1,0 +1,107 @@
+"""What elastic Jobs have trained: their progress by the speed of their size and place, and when they are done.
+
+A Job with annotations lockstep.dev/work (the time that a single member needs) and lockstep.dev/speed ends when its
+work is done. Each change of its members, its start included, stops it for its lockstep.dev/resize-cost.
+
+Design: docs/design/0120-speeds.md
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from central.kube.decode.quantities import InvalidQuantity, parse_duration
+from central.model.facts import JobSeen
+from central.model.json_types import Json
+from central.model.speed_table import SpeedTable
+from central.scheduler.elastic.elastic_gang import COST_S
+from central.simulator.sim_pod import SimPod
+from protos.names import SPEED, WORK
+
+JobKey = tuple[str, str]  # namespace, name
+
+
+@dataclass(slots=True)
+class TrainingJob:
+    key: JobKey
+    task: str
+    speeds: SpeedTable
+    left_s: float  # of its work, at size 1
+    cost_s: float
+    members: dict[str, str] = field(default_factory=dict)  # node by uid
+    rate: float = 0.0  # of work a second
+    since: float = 0.0  # the last settlement
+    paused_until: float = 0.0
+    changes: int = 0  # of its members
+
+    def settle(self, now: float) -> None:
+        """Counts what was trained since the last time."""
+        trained_s = now - max(self.since, min(self.paused_until, now))
+        self.left_s = max(0.0, self.left_s - trained_s * self.rate)
+        self.since = now
+
+    def change(self, now: float) -> None:
+        """After its members have changed."""
+        self.changes += 1
+        self.paused_until = now + self.cost_s
+        nodes = len(set(self.members.values()))
+        self.rate = self.speeds.at(len(self.members), nodes) / self.speeds.at(1, 1)
+
+    def ends_at(self) -> float | None:
+        if not self.members:
+            return None
+        return max(self.since, self.paused_until) + self.left_s / self.rate
+
+
+class TrainingProgress:
+    def __init__(self, jobs: Mapping[JobKey, TrainingJob]) -> None:
+        self._jobs = jobs
+        self._changed: dict[JobKey, None] = {}
+
+    def joined(self, pod: SimPod, now: float) -> None:
+        job = self._job_of(pod)
+        if job is not None:
+            job.settle(now)
+            job.members[pod.seen.uid] = pod.seen.node
+            self._change(job, now)
+
+    def left(self, pod: SimPod, now: float) -> None:
+        job = self._job_of(pod)
+        if job is not None and pod.seen.uid in job.members:
+            job.settle(now)
+            del job.members[pod.seen.uid]
+            self._change(job, now)
+
+    def ends(self) -> Iterator[tuple[float, TrainingJob]]:
+        """When the Jobs end whose members have changed since the last call, as long as nothing changes again."""
+        for key in self._changed:
+            job = self._jobs[key]
+            if (at := job.ends_at()) is not None:
+                yield at, job
+        self._changed.clear()
+
+    def _change(self, job: TrainingJob, now: float) -> None:
+        job.change(now)
+        self._changed[job.key] = None
+
+    def _job_of(self, pod: SimPod) -> TrainingJob | None:
+        part = pod.seen.part
+        if part is None or not self._jobs:
+            return None
+        job = self._jobs.get((pod.seen.namespace, part.job))
+        return job if job is not None and job.task == part.task else None
+
+
+def read(fact: JobSeen, annotations: Json) -> TrainingJob | None:
+    """None: the Job does not say what it has to train. Raises ValueError, with the field that is wrong."""
+    elastic = fact.spec.elastic
+    if elastic is None or WORK not in annotations:
+        return None
+    try:
+        work_s = parse_duration(annotations[WORK])
+    except InvalidQuantity as error:
+        raise ValueError(f"metadata.annotations.{WORK}: {error}") from None
+    if elastic.speeds is None:
+        raise ValueError(f"metadata.annotations.{SPEED}: missing; {WORK} needs it")
+    cost_s = COST_S if elastic.cost_s is None else elastic.cost_s
+    key = (fact.spec.namespace, fact.spec.name)
+    return TrainingJob(key, elastic.task, elastic.speeds, work_s, cost_s)

@@ -1,0 +1,182 @@
+"""Prepare a release; publish nothing.
+
+    python daemonset/release.py 0.2.0 --write                     write the version into every file that names it, and the
+                                                                  date into CHANGELOG.md; commit that
+    python daemonset/release.py 0.2.0 --base IMAGE@sha256:...     check, then build everything into build/release-0.2.0:
+                                                                  images, lists of their packages, chart, manifests, wheel,
+                                                                  checksums
+    ... --sign KEY                                                sign the checksums with an SSH key, as git does
+    ... --without-images                                          leave the images out
+
+It needs a clean checkout, buildah and helm (HELM names another one). At the end it prints the commands that publish the result."""
+
+import argparse
+import datetime
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+VERSION = re.compile(r"\d+\.\d+\.\d+(-rc\d+)?")
+IMAGES = ("agent", "central")
+# Each file that names the version, and how: group 1 is what stays, group 2 the version.
+PLACES = (
+    ("pyproject.toml", r'^(version = ")([^"]+)(?=")'),
+    ("daemonset/chart/Chart.yaml", r"^((?:appV|v)ersion: )(\S+)"),
+    ("daemonset/**/*.yaml", r"(image: ghcr\.io/lockstep/(?:agent|central):)(\S+)"),
+    ("central/standalone/agent_process.py", r"(ghcr\.io/lockstep/agent:)([^\"]+)"),
+    ("docs/getting-started/install.md", r"(REGISTRY/lockstep/(?:agent|central):)(\S+)"),
+    ("docs/how-to/helm.md", r"(targetRevision: v)(\S+)"),
+)
+
+
+class Refused(Exception):
+    """Why there is no release; a line for each cause."""
+
+
+def main() -> None:
+    args = parser().parse_args()
+    try:
+        if not VERSION.fullmatch(args.version):
+            raise Refused(f'"{args.version}" is not a version, such as 0.2.0 or 0.2.0-rc1')
+        if args.write:
+            write(ROOT, args.version)
+        else:
+            if found := [*problems(ROOT, args.version), *_unready(args)]:
+                raise Refused("\n".join(found))
+            build(args.version, args.base, args.sign, images=not args.without_images)
+    except Refused as error:
+        for line in str(error).splitlines():
+            print(f"release: {line}", file=sys.stderr)
+        sys.exit(1)
+
+
+def parser() -> argparse.ArgumentParser:
+    about, _, usage = (__doc__ or "").partition("\n\n")
+    made = argparse.ArgumentParser(
+        description=about, epilog=usage, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    made.add_argument("version")
+    made.add_argument("--write", action="store_true", help="write the version into the files")
+    made.add_argument("--base", default="", help="the images' base, by digest")
+    made.add_argument("--sign", type=Path, metavar="KEY", help="the SSH key that signs")
+    made.add_argument("--without-images", action="store_true")
+    return made
+
+
+def named(root: Path) -> Iterator[tuple[Path, str, str]]:
+    """Each place that names the version: file, pattern, version. Raises Refused for a place that is gone."""
+    for place, pattern in PLACES:
+        found = False
+        for file in sorted(root.glob(place)):
+            for match in re.finditer(pattern, file.read_text(), re.MULTILINE):
+                found = True
+                yield file, pattern, match[2]
+        if not found:
+            raise Refused(f"{place}: no version found; the file has changed, mend PLACES")
+
+
+def write(root: Path, version: str) -> None:
+    for file, pattern, _ in list(named(root)):
+        text = file.read_text()
+        file.write_text(re.sub(pattern, rf"\g<1>{version}", text, flags=re.MULTILINE))
+    changelog = root / "CHANGELOG.md"
+    today = datetime.datetime.now(tz=datetime.UTC).date()
+    heading = f"## {version} ({today})"
+    text = re.sub(r"^## \S+ \(unreleased\)$", heading, changelog.read_text(), flags=re.MULTILINE)
+    changelog.write_text(text)
+
+
+def problems(root: Path, version: str) -> Iterator[str]:
+    """What the files say that a release with this version must not."""
+    for file, said in dict.fromkeys((file, said) for file, _, said in named(root)):
+        if said != version:
+            yield f"{file.relative_to(root)}: names {said}, not {version}; use --write"
+    heading = rf"^## {re.escape(version)} \(\d{{4}}-\d\d-\d\d\)$"
+    if not re.search(heading, (root / "CHANGELOG.md").read_text(), re.MULTILINE):
+        yield f'CHANGELOG.md: no heading "## {version} (date)"; use --write'
+
+
+def _unready(args: argparse.Namespace) -> Iterator[str]:
+    if changed := _git("status", "--porcelain"):
+        yield f"the checkout has {len(changed.splitlines())} changed files; commit them"
+    if _git("tag", "--list", f"v{args.version}"):
+        yield f"the tag v{args.version} exists"
+    if not args.without_images and "@sha256:" not in args.base:
+        yield "--base must name the images' base by digest: IMAGE@sha256:..."
+    if not _helm():
+        yield "helm is not installed; HELM names one elsewhere"
+
+
+def build(version: str, base: str, key: Path | None, *, images: bool) -> None:
+    folder = ROOT / f"build/release-{version}"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    chart = ROOT / "daemonset/chart"
+    _run(_helm(), "lint", "--quiet", chart)
+    _run(_helm(), "package", chart, "--destination", folder)
+    values = ("--namespace", "lockstep-system", "--set", "namespace.create=true")
+    manifests = _run(_helm(), "template", "lockstep", chart, *values)
+    (folder / f"lockstep-{version}.yaml").write_text(manifests)
+    _run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, ROOT)
+    if images:
+        _run(ROOT / "daemonset/build-images", ENGINE="buildah", BASE=base)
+        for image in IMAGES:
+            _save(image, version, folder)
+    files = sorted(folder.iterdir())
+    sums = [f"{hashlib.sha256(f.read_bytes()).hexdigest()}  {f.name}\n" for f in files]
+    (folder / "SHA256SUMS").write_text("".join(sums))
+    if key:
+        _run("ssh-keygen", "-q", "-Y", "sign", "-n", "lockstep", "-f", key, folder / "SHA256SUMS")
+    _tell(version, folder, images=images)
+
+
+def _save(image: str, version: str, folder: Path) -> None:
+    """The image as an OCI archive, and its list of packages beside it."""
+    tag = f"ghcr.io/lockstep/{image}:{version}"
+    _run("buildah", "push", "--quiet", tag, f"oci-archive:{folder}/{image}-{version}.oci.tar:{tag}")
+    container = _run("buildah", "from", "--pull-never", tag).strip()
+    try:
+        mounted = Path(_run("buildah", "mount", container).strip())
+        packages = mounted / "opt/lockstep/sbom.cdx.json"
+        shutil.copyfile(packages, folder / f"{image}-{version}.cdx.json")
+    finally:
+        _run("buildah", "rm", container)
+
+
+def _tell(version: str, folder: Path, *, images: bool) -> None:
+    for file in sorted(folder.iterdir()):
+        print(f"{file.stat().st_size / 1e6:8.2f} MB  {file.relative_to(ROOT)}")
+    print("\nTo publish:")
+    print(f"  git tag -s v{version} -m 'Lockstep {version}' && git push origin v{version}")
+    for image in IMAGES if images else ():
+        print(f"  buildah push ghcr.io/lockstep/{image}:{version}")
+    print(f"  helm push {folder.relative_to(ROOT)}/lockstep-{version}.tgz oci://REGISTRY/charts")
+
+
+def _git(*arguments: str) -> str:
+    return _run("git", *arguments).strip()
+
+
+def _helm() -> str:
+    return os.environ.get("HELM") or shutil.which("helm") or ""
+
+
+def _run(*argv: str | Path, **variables: str) -> str:
+    done = subprocess.run(
+        argv, check=False, cwd=ROOT, env={**os.environ, **variables}, capture_output=True, text=True
+    )
+    if done.returncode:
+        raise Refused(
+            f"{Path(argv[0]).name} failed:\n{(done.stdout + done.stderr).strip()[-2000:]}"
+        )
+    return done.stdout
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""The argument parser of every command: a wrong argument is one sentence on standard error, with the nearest valid word,
+and exit code 2. A command that lacks its verb prints its help there, with the same exit code."""
+
+import argparse
+import re
+import sys
+from difflib import get_close_matches
+from typing import Any, NoReturn
+
+WRONG = 2  # exit code
+_CHOICE = re.compile(r"argument (.*): invalid choice: '(.*?)' \(choose from (.*)\)", re.DOTALL)
+_LACKS = "the following arguments are required: "
+
+
+class SentenceParser(argparse.ArgumentParser):
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:  # reported by the command to which they belong
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
+
+    def error(self, message: str) -> NoReturn:
+        if message.startswith(_LACKS) and message.removeprefix(_LACKS) in self._verbs():
+            self.print_help(sys.stderr)
+            self.exit(WRONG)
+        near: list[str] = []
+        if choice := _CHOICE.search(message):
+            named = [each.strip("' ") for each in choice[3].split(",")]
+            known = [each for each in named if each != "[]"]  # argparse's word for none named
+            shown = [each for each in known if each not in self._hidden()]
+            near = get_close_matches(choice[2], shown, 1)
+            wrong = "unknown" if near else f"not one of {', '.join(shown)}"
+            message = f'{choice[1]}: "{choice[2]}" is {wrong}'
+        elif message.startswith("unrecognized arguments: "):
+            near = get_close_matches(
+                message.split()[2].partition("=")[0], self._option_string_actions, 1
+            )
+        message += f"; did you mean {near[0]}?" if near else ""
+        about = f"{self.prog}: {message.removeprefix('argument ')} (see {self.prog} --help)"
+        self.exit(WRONG, f"{about}\n")
+
+    def _verbs(self) -> set[str]:
+        """What the help calls the verb."""
+        return {str(each.metavar or each.dest) for each in self._subcommands()}
+
+    def _hidden(self) -> set[str]:
+        """Verbs without a help text: former names."""
+        return {
+            name
+            for each in self._subcommands()
+            for name in (each.choices or ())
+            if name not in {pseudo.dest for pseudo in each._choices_actions}
+        }
+
+    def _subcommands(self) -> list[Any]:
+        return [each for each in self._actions if isinstance(each, argparse._SubParsersAction)]

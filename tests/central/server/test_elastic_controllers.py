@@ -1,0 +1,152 @@
+"""Objects of Kubernetes' own controllers that a real scheduler sizes, with the API in memory: as requests, as what people see,
+and with the rights that components/elastic ships."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from central.kube.transport.http_client import MERGE
+from central.standalone.hollow_node import HollowNode
+from central.standalone.local_cluster import LocalCluster
+from tests.central.controllers.test_elastic_objects import indexed, sized
+from tests.fakes.request_log import RequestLog
+from tests.manifests.manifests import FOLDER, documents
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+
+APPS, BATCH = "/apis/apps/v1/namespaces/default", "/apis/batch/v1/namespaces/default"
+PATHS = {
+    "Deployment": f"{APPS}/deployments",
+    "StatefulSet": f"{APPS}/statefulsets",
+    "Job": f"{BATCH}/jobs",
+}
+PODS = "/api/v1/namespaces/default/pods"
+Json = dict[str, Any]
+
+
+@pytest.fixture
+def box() -> Iterator[tuple[LocalCluster, RequestLog]]:
+    nodes = [HollowNode("n0", gpus=0)]
+    with LocalCluster(nodes, flags=("--elastic-controllers",)) as made:
+        made.start_api()
+        with RequestLog(int(made.api.url.rpartition(":")[2])) as log:
+            config = made.kubeconfig.read_text()
+            made.kubeconfig.write_text(config.replace(made.api.url, log.url))
+            made.start_scheduler()
+            made.start_nodes()
+            made.start_controllers()
+            made.wait_for_scheduler()
+            yield made, log
+
+
+def bound(cluster: LocalCluster, app: str) -> list[str]:
+    found = cluster.client.get(PODS)["items"]
+    return [
+        pod["metadata"]["name"]
+        for pod in found
+        if pod["metadata"]["labels"].get("app") == app
+        and pod["spec"].get("nodeName")
+        and "deletionTimestamp" not in pod["metadata"]
+    ]
+
+
+def of(cpu: str, raw: Json) -> Json:
+    [container] = raw["spec"]["template"]["spec"]["containers"]
+    container["resources"]["requests"]["cpu"] = cpu
+    return raw
+
+
+def capacity(cluster: LocalCluster) -> int:
+    node = cluster.client.get("/api/v1/nodes/n0")
+    return int(node["status"]["allocatable"]["cpu"])
+
+
+def events(cluster: LocalCluster, name: str) -> dict[str, str]:
+    found = cluster.client.get("/api/v1/namespaces/default/events")["items"]
+    return {
+        each["reason"]: each["message"] for each in found if each["involvedObject"]["name"] == name
+    }
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "Job", "IndexedJob"])
+def test_it_grows_into_the_room_and_gives_it_back(
+    box: tuple[LocalCluster, RequestLog], kind: str
+) -> None:
+    cluster, log = box
+    cpus = capacity(cluster)
+    each = f"{1000 * cpus // 8}m"
+    made = indexed("e", 2, 8, 2) if kind == "IndexedJob" else sized(kind, "e", 2, 8, 2)
+    path = PATHS[kind.removeprefix("Indexed")]
+    cluster.create(path, of(each, made))
+    cluster.wait("eight pods", lambda: len(bound(cluster, "e")) == 8)
+    assert events(cluster, "e")["Grew"] == "8 of 2 to 8: there is room for more"
+
+    needs = sized("Deployment", "r", 3, 3, 3)
+    needs["metadata"]["annotations"] = {"lockstep.dev/gang-min": "3"}
+    cluster.create(PATHS["Deployment"], of(each, needs))
+    cluster.wait("the gang to run", lambda: len(bound(cluster, "r")) == 3)
+    assert len(bound(cluster, "e")) == 5
+    cluster.wait("the Event", lambda: "Shrank" in events(cluster, "e"))
+    assert events(cluster, "e")["Shrank"] == "5 of 2 to 8: room for deployment/r"
+    spec = cluster.client.get(f"{path}/e")["spec"]
+    assert spec.get("replicas", spec.get("parallelism")) == 5
+    if kind == "IndexedJob":
+        assert spec["completions"] == 5
+    if kind in ("IndexedJob", "StatefulSet"):
+        assert sorted(bound(cluster, "e")) == [f"e-{number}" for number in range(5)]
+    assert not any("eviction" in request.resource for request in log.requests), "nobody is evicted"
+    _check_rights(log)
+
+
+def _check_rights(log: RequestLog) -> None:
+    """Writes of sizes and marks, held against the component."""
+    [role] = [
+        each
+        for each in documents(FOLDER / "components/elastic/rights.yaml")
+        if each["kind"] == "ClusterRole"
+    ]
+    allowed = {
+        (group, resource, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    asked = {
+        (request.group, request.resource, request.verb)
+        for request in log.requests
+        if request.verb == "patch"
+        and (request.group in ("apps", "batch") or request.resource == "pods")
+    }
+    assert asked
+    assert asked <= allowed
+
+
+def test_a_wrong_range_is_said_on_the_object_and_nothing_is_written(
+    box: tuple[LocalCluster, RequestLog],
+) -> None:
+    cluster, _ = box
+    cluster.create(PATHS["Deployment"], sized("Deployment", "e", 5, 3, 4))
+    cluster.wait("the Event", lambda: "InvalidSpec" in events(cluster, "e"))
+    why = "annotation lockstep.dev/elastic-min: 5 is above lockstep.dev/elastic-max, 3"
+    assert events(cluster, "e")["InvalidSpec"] == why
+    assert cluster.client.get(f"{PATHS['Deployment']}/e")["spec"]["replicas"] == 4
+
+
+def test_whoever_changes_the_size_again_and_again_is_not_fought(
+    box: tuple[LocalCluster, RequestLog],
+) -> None:
+    cluster, _ = box
+    path = f"{PATHS['Deployment']}/e"
+    cluster.create(PATHS["Deployment"], sized("Deployment", "e", 2, 4, 2))
+
+    def size() -> int:
+        return int(cluster.client.get(path)["spec"]["replicas"])
+
+    for _ in range(3):
+        cluster.wait("it to be in its range", lambda: size() == 4)
+        cluster.client.request("PATCH", path, b'{"spec":{"replicas":9}}', MERGE)
+    cluster.wait("the Event", lambda: "SizeRefused" in events(cluster, "e"))
+    assert "somebody else changes spec.replicas, too" in events(cluster, "e")["SizeRefused"]
+    assert size() == 9

@@ -1,0 +1,32 @@
+"""One API server for all of these tests."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from central.model.json_types import Json
+from central.standalone.pod_status import runs_for_s
+from tests.e2e.controllers.gangs import free
+from tests.e2e.controllers.stage import Stage
+
+ATTEMPT = "jobset.sigs.k8s.io/restart-attempt"
+
+
+def run_s(pod: Json) -> float | None:
+    """Pods of a JobSet's second attempt end well."""
+    if (pod["metadata"].get("labels") or {}).get(ATTEMPT, "0") != "0":
+        return 5.0
+    return runs_for_s(pod)
+
+
+@pytest.fixture(scope="session")
+def stage() -> Iterator[Stage]:
+    with Stage(run_s) as made:
+        made.start_all()
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def freed(stage: Stage) -> Iterator[None]:
+    yield
+    free(stage)

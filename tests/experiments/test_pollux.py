@@ -1,0 +1,54 @@
+"""Sizes of Pollux's kinds of jobs, in workloads with the published statistics."""
+
+import pytest
+
+from central.model.jobspec import EVEN, GOODPUT
+from tests.experiments.pollux import generator, workload
+from tests.experiments.pollux.workload import speeds
+
+
+@pytest.mark.parametrize("objective", [EVEN, GOODPUT])
+def test_sizes_by_what_there_is_are_faster_than_tuned_sizes(objective: str) -> None:
+    jobs = generator.workload("0.5", 0)
+    elastic, fixed = workload.run(jobs, objective=objective), workload.run(jobs, fixed=True)
+    assert len(elastic.completion_s) == len(jobs) == generator.JOBS["0.5"]
+    assert elastic.mean_s <= 0.9 * fixed.mean_s
+    assert elastic.resizes <= 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("load", "most_s", "factor"), [("1.0", 3450, 1.0), ("1.5", 5250, 1.0), ("2.0", 8250, 1.02)]
+)
+def test_jobs_of_a_load_complete_in_time(load: str, most_s: float, factor: float) -> None:
+    """With `goodput` sooner than with `even`; where there is little surplus to divide, at about the same time."""
+    jobs = generator.workload(load, 0)
+    even, goodput = workload.run(jobs), workload.run(jobs, objective=GOODPUT)
+    assert goodput.mean_s <= factor * even.mean_s
+    assert max(even.mean_s, goodput.mean_s) <= most_s
+
+
+def test_the_kinds_need_as_many_gpu_hours_as_published() -> None:
+    hours = {
+        model.name: max(
+            model.steps[batch] * model.step_s(batch, 1, 1) / 3600 for batch in model.steps
+        )
+        for _, model in generator.KINDS
+    }
+    assert (
+        hours["ncf"]
+        < 1
+        < hours["cifar10"]
+        < hours["bert"]
+        < 10
+        < hours["yolov3"]
+        < 100
+        < hours["imagenet"]
+        < 1000
+    )
+
+
+def test_a_large_model_is_faster_on_one_node_than_on_two() -> None:
+    assert "4/1:" in speeds(generator.YOLOV3, 64)
+    times = [generator.YOLOV3.step_s(64, gpus, nodes) for gpus, nodes in ((4, 1), (4, 2), (8, 2))]
+    assert times[0] == min(times)

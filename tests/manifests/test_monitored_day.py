@@ -1,0 +1,519 @@
+"""Each panel and each alert on a constructed day, with a real Prometheus. The numbers follow from the story below.
+
+Four nodes of 8 GPUs: n0 and n1 in one rack, n2 and n3 in another. In the morning `train` (research, 2 pods x 8 GPUs) has
+the first rack, `serve` and `pair` (prod, 4 GPUs each) have n2, n3 is free. `done` and `fails` (prod) have ended. At noon
+`urgent` (prod) takes the place of `serve`; all other things go wrong at once: noon().
+"""
+
+import math
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import yaml
+
+from central.standalone.faults import Fault
+from protos.names import GPU, RACK
+from tests.manifests import monitored_day
+from tests.manifests.manifests import documents
+from tests.manifests.monitored_day import PODS, Day
+from tests.manifests.prometheus_process import Labels
+from tests.manifests.test_monitoring import plain_rules, queries, rules
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+GIB = 1 << 30
+A100 = "NVIDIA A100-SXM4-80GB"
+AGES = re.compile(r"lockstep_(queue_oldest_pending|scheduler_(out_of_sync|decisions_open_oldest))_")
+Value = dict[Labels, float]
+Series = dict[str, float]
+
+
+class Moment(NamedTuple):
+    """What Prometheus had then. answers: by where a query stands and the query itself."""
+
+    answers: dict[tuple[str, str], Value]
+    series: Series
+
+
+class Story(NamedTuple):
+    morning: Moment
+    noon: Moment
+    evening: Moment
+    no_leader: Value
+    names: dict[str, set[str]]  # what the dashboards' variables list
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    with monitored_day.started(tmp_path_factory.mktemp("day")) as day:
+        morning(day)
+        early = moment(day, queue="prod", node="n0")
+        noon(day)
+        middle = moment(day, queue="starved", node="n2")
+        evening(day)
+        late = moment(day, queue="research", node="n2")
+        names = {
+            "node": day.prometheus.label_values("lockstep_gpu_info", "node"),
+            "queue": day.prometheus.label_values("lockstep_queue_used", "queue"),
+        }
+        day.cluster.kill_scheduler()
+        (expression,) = (each["expr"] for each in rules() if each["alert"] == "LockstepHasNoLeader")
+        day.until("no leader", lambda: bool(day.prometheus.query(expression)))
+        yield Story(early, middle, late, day.prometheus.query(expression), names)
+
+
+def morning(day: Day) -> None:
+    for gpu, (share, celsius, watts) in {0: (80, 61, 350), 3: (25, 44, 120)}.items():
+        control = day.control("n0")
+        control.set("utilization", gpu, share)
+        control.set("temperature", gpu, celsius)
+        control.set("power", gpu, watts * 1000)
+        control.set("used", gpu, 40 * GIB)
+    limits = {GPU: 24, "cpu": "64", "memory": "256Gi"}
+    day.queue(
+        "research",
+        deserved={GPU: 16, "cpu": "32"},
+        guarantee={"resource": {GPU: 4}},
+        capability=limits,
+    )
+    day.queue("prod", deserved={GPU: 8})
+    day.queue("starved", deserved={GPU: 8})
+    day.priority("high", 1000)
+    day.until("the queues' series", lambda: used(day).get("starved") == 0)
+    day.settle()  # a first sample from which things increase
+    day.gang("train", "research", 2, 8, cpu="4", memory="8Gi")
+    day.wait_for("train", "Running", 2)
+    day.gang("serve", "prod", 1, 4, cpu="2")
+    day.wait_for("serve", "Running", 1)
+    day.gang("pair", "prod", 2, 2, priority="high")
+    day.wait_for("pair", "Running", 2)
+    day.gang("done", "prod", 1, 1, annotations={"lockstep.dev/runs-for": "1s"})
+    day.wait_for("done", "Succeeded", 1)
+    day.gang("fails", "prod", 1, 1)
+    day.wait_for("fails", "Running", 1)
+    day.fail_pod("fails-0")
+    ended = 'lockstep_queue_gangs_failed_total{queue="prod"}'
+    day.until("the end of fails", lambda: list(day.prometheus.query(ended).values()) == [1])
+    day.settle(6)
+
+
+def noon(day: Day) -> None:
+    """What users and the API server do. Of 32 GPUs n0 and n1 have 16 (train), n2 has 6: urgent's 4 and the 2 that are left
+    of pair. The 8 of n3 are kept for big, which needs 16. halves is bound in part, on no GPU."""
+    unavailable = Fault(503, b'{"kind": "Status", "message": "overloaded"}')
+    refused = Fault(403, b'{"kind": "Status", "message": "forbidden"}')
+    lie = Fault(201, b'{"kind": "Status", "status": "Success"}')
+    day.api.broken += [
+        ("POST", f"{PODS}/halves-1/binding", refused),
+        ("POST", f"{PODS}/halves-0/eviction", unavailable),
+        ("POST", f"{PODS}/hung-0/binding", Fault(0)),
+        ("GET", f"{PODS}/hung-0", Fault(0)),
+        ("POST", f"{PODS}/phantom-0/binding", lie),
+    ]
+    day.gang("urgent", "prod", 1, 4, priority="high", selector={"kubernetes.io/hostname": "n2"})
+    day.wait_for("urgent", "Running", 1)
+    day.delete_pod("pair-1")
+    day.gang("big", "starved", 2, 8, selector={RACK: "r1"})
+    day.gang("never", "default", 1, 9)
+    day.gang("bug", "default", 1, 1, selector={"bug": "yes"})
+    for name, pods in (("hung", 1), ("phantom", 1), ("halves", 2)):
+        day.gang(name, "default", pods, 0, cpu="1")
+    wrong = 'lockstep_scheduler_assumptions_audited_total{outcome="wrong"}'
+    day.until("the audit", lambda: max(day.prometheus.query(wrong).values()) >= 1, 120)
+    day.settle(6)
+
+
+def evening(day: Day) -> None:
+    """n1 loses its kubelet, n2 a GPU and a NIC, n3 its agent, and the scheduler the watch of HyperNodes."""
+    day.control("n2").xid(7, 79)
+    day.nic_state("n2", "mlx5_3", "1: DOWN")
+    day.cluster.hollow.kubelets["n1"].stop()
+    day.lose_agent("n3")
+    day.api.broken.append(("GET", "/hypernodes", Fault(403, b'{"kind": "Status"}')))
+    day.cluster.api.forget_history("topology.volcano.sh", "hypernodes")
+    seen = day.prometheus.query
+    for what, expression in (
+        ("the silent agent", "lockstep_nodes_silent"),
+        ("the unhealthy GPU", 'count(lockstep_gpu_healthy{node="n2"} == 0)'),
+        ("the scheduler's view of it", "lockstep_gpus_unhealthy"),
+        ("the NIC", 'count(lockstep_hca_up{node="n2"} == 0)'),
+        ("the kubelet", 'count(lockstep_agent_registered{node="n1"} == 0)'),
+        ("the GPUs that are left", "lockstep_gpus == 15"),
+        ("the watch", "count(lockstep_scheduler_out_of_sync_seconds > 0)"),
+    ):
+        day.until(what, lambda e=expression: max(seen(e).values(), default=0) >= 1)  # type: ignore[misc]
+    day.settle(6)
+
+
+def used(day: Day) -> dict[str, float]:
+    found = day.prometheus.query(f'lockstep_queue_used{{resource="{GPU}"}}')
+    return {dict(labels)["queue"]: value for labels, value in found.items()}
+
+
+def moment(day: Day, queue: str, node: str) -> Moment:
+    answers = {}
+    for where, query in queries():
+        if not query.startswith("label_values"):
+            filled = query.replace("$queue", queue).replace("$node", node)
+            answers[where, query] = day.prometheus.query(filled)
+    series = {}
+    for each in day.prometheus.vector('{__name__=~"lockstep_.*"}'):
+        metric = dict(each["metric"])
+        labels = ", ".join(f'{key}="{value}"' for key, value in sorted(metric.items())[1:])
+        name = metric.pop("__name__")
+        labels = ", ".join(f'{key}="{value}"' for key, value in sorted(metric.items()))
+        series[f"{name}{{{labels}}}"] = float(each["value"][1])
+    return Moment(answers, series)
+
+
+Want = float | Callable[[float], bool]
+ONE: dict[str, str] = {}
+
+
+def by(label: str, **values: Want) -> list[tuple[dict[str, str], Want]]:
+    return [({label: key.replace("_", "-")}, value) for key, value in values.items()]
+
+
+def about(number: float) -> Callable[[float], bool]:
+    """increase() extrapolates to the ends of its window, by a part of a scrape interval."""
+    return lambda found: number <= found < number + 0.5
+
+
+def at_most_one(found: float) -> bool:
+    """The gang is admitted if a cycle sees its PodGroup before its pods."""
+    return 0 <= found < 1.5
+
+
+def positive(found: float) -> bool:
+    return 0 < found < math.inf
+
+
+def largest(single: float, whole: float, at_node: float) -> list[tuple[dict[str, str], Want]]:
+    """single: pods of one GPU, in a rack or wider; at_node: the same in a node; whole: pods of 8, at any level."""
+    rows: list[tuple[dict[str, str], Want]] = []
+    for level in ("cluster", "block", "rack", "node", "island"):
+        most = at_node if level in ("node", "island") else single
+        rows += [({"level": level, "model": A100, "pod_gpus": "1"}, most)]
+        rows += [({"level": level, "model": A100, "pod_gpus": "8"}, whole)]
+    return rows
+
+
+NOTHING: list[tuple[dict[str, str], Want]] = []
+QUIET = by("cause", preemption=0, reclaim=0, defragmentation=0, incomplete=0, gpu_memory=0)
+PREEMPTED = by(
+    "cause", preemption=about(1), reclaim=0, defragmentation=0, incomplete=0, gpu_memory=0
+)
+Table = dict[str, list[list[tuple[dict[str, str], Want]]]]  # of each panel, by its queries
+
+MORNING: Table = {
+    "operators: GPUs": [[(ONE, 32)]],
+    "operators: Free": [[(ONE, 8)]],
+    "operators: Kept for reservations": [[(ONE, 0)]],
+    "operators: Unhealthy": [[(ONE, 0)]],
+    "operators: Gangs pending": [[(ONE, 0)]],
+    "operators: Oldest waits for": [[(ONE, 0)]],
+    "operators: GPUs in use by queue": [by("queue", default=0, research=16, prod=8, starved=0)],
+    "operators: GPUs that pending gangs request, by cause": [NOTHING],
+    "operators: Largest gang that would start": [largest(8, 8, 8)],
+    "operators: Waiting time of gangs that started": [[(ONE, positive)]] * 3,
+    "operators: Gangs started, completed, failed per hour": [
+        [(ONE, about(5))],
+        [(ONE, about(1))],
+        [(ONE, about(1))],
+    ],
+    "operators: Evictions per hour by cause": [QUIET],
+    "operators: From creation to bound": [[(ONE, positive)]] * 2,
+    "operators: Scheduling cycles": [[(ONE, positive)]] * 2,
+    "operators: Leader, inbox, objects set aside": [[(ONE, 1)], [(ONE, 0)], [(ONE, 0)]],
+    "queue: GPUs in use": [[(ONE, 8)]],
+    "queue: Deserved": [[(ONE, 8)]],
+    "queue: Fair share now": [[(ONE, 8)]],
+    "queue: At most": [NOTHING],
+    "queue: GPUs requested": [[(ONE, 0)]],
+    "queue: Oldest waits for": [[(ONE, 0)]],
+    "queue: GPUs: used, deserved, guarantee, fair share, at most": [
+        [(ONE, 8)], [(ONE, 8)], NOTHING, [(ONE, 8)], NOTHING,
+    ],
+    "queue: Pending GPUs by cause": [NOTHING],
+    "queue: CPU cores": [[(ONE, 2)], NOTHING, NOTHING],
+    "queue: Memory": [[(ONE, 0)], NOTHING, NOTHING],
+    "queue: Waiting time until the start": [[(ONE, positive)]] * 2,
+    "queue: Evictions per hour by cause": [QUIET],
+    "node: GPUs healthy": [[(ONE, 8)]],
+    "node: NICs up": [[(ONE, 12)]],
+    "node: XIDs since the agent's start": [NOTHING],
+    "node: Devices by pod": [
+        [({"namespace": "default", "pod": "train-0", "resource": GPU}, 8)],
+    ],
+}  # fmt: skip
+NOON: Table = {
+    "operators: GPUs": [[(ONE, 32)]],
+    "operators: Free": [[(ONE, 10)]],
+    "operators: Kept for reservations": [[(ONE, 10)]],
+    "operators: Oldest waits for": [[(ONE, positive)]],
+    "operators: GPUs in use by queue": [by("queue", default=0, research=16, prod=6, starved=0)],
+    "operators: Largest gang that would start": [largest(0, 0, 0)],  # all that is free is kept
+    "operators: Gangs started, completed, failed per hour": [
+        [(ONE, about(6))],
+        [(ONE, about(1))],
+        [(ONE, about(1))],
+    ],
+    "operators: Evictions per hour by cause": [PREEMPTED],
+    "operators: Leader, inbox, objects set aside": [[(ONE, 1)], [(ONE, 0)], [(ONE, 1)]],
+    "queue: GPUs in use": [[(ONE, 0)]],
+    "queue: Deserved": [[(ONE, 8)]],
+    "queue: GPUs requested": [[(ONE, 16)]],
+    "queue: Oldest waits for": [[(ONE, positive)]],
+    "queue: Gangs by phase": [by("phase", pending=1)],
+    "queue: Evictions per hour by cause": [QUIET],
+    "node: Devices by pod": [
+        [
+            ({"namespace": "default", "pod": "pair-0", "resource": GPU}, 2),
+            ({"namespace": "default", "pod": "urgent-0", "resource": GPU}, 4),
+        ]
+    ],
+}
+EVENING: Table = {
+    "operators: GPUs": [[(ONE, 15)]],  # 8 of n0, 7 of n2: the kubelets of n1 and n3 offer none
+    "operators: Free": [[(ONE, 1)]],
+    "operators: Unhealthy": [[(ONE, 1)]],
+    "operators: Largest gang that would start": [largest(1, 0, 1)],
+    "queue: GPUs in use": [[(ONE, 16)]],
+    "queue: Deserved": [[(ONE, 16)]],
+    "queue: At most": [[(ONE, 24)]],
+    "queue: CPU cores": [[(ONE, 8)], [(ONE, 32)], [(ONE, 64)]],
+    "queue: Memory": [[(ONE, 16 * GIB)], NOTHING, [(ONE, 256 * GIB)]],
+    "queue: Gangs by phase": [by("phase", running=1)],
+    "queue: Admitted, started, completed, failed per hour": [
+        [(ONE, at_most_one)], [(ONE, about(1))], [(ONE, 0)], [(ONE, 0)],
+    ],
+    "node: GPUs healthy": [[(ONE, 7)]],
+    "node: NICs up": [[(ONE, 11)]],
+    "node: XIDs since the agent's start": [[({"gpu": "7", "xid": "79"}, 1)]],
+}  # fmt: skip
+# GPUs 0 and 3 of n0 as morning() sets them
+USAGE: dict[str, dict[str, float]] = {
+    "node: Utilization": {"0": 0.8, "3": 0.25},
+    "node: Temperature": {"0": 61, "3": 44},
+    "node: Power": {"0": 350, "3": 120},
+    "node: Memory in use": {str(gpu): 40 * GIB if gpu in (0, 3) else 0 for gpu in range(8)},
+    "node: Active NVLinks": {str(gpu): 12 for gpu in range(8)},
+}
+ELSEWHERE = {
+    "node: RDMA resources of pods": "needs a kernel's cgroups; tests/agent/test_metrics.py has its series"
+}
+ALERTS = {rule["alert"] for rule in rules()}
+
+
+@pytest.mark.parametrize(
+    ("when", "table"), [("morning", MORNING), ("noon", NOON), ("evening", EVENING)]
+)
+def test_panels_show_what_is_so(story: Story, when: str, table: Table) -> None:
+    answers = by_panel(getattr(story, when))
+    for panel, wanted in table.items():
+        found = answers[panel]
+        assert len(found) == len(wanted), panel
+        for got, rows in zip(found, wanted, strict=True):
+            want = {frozenset(labels.items()): value for labels, value in rows}
+            assert got.keys() == want.keys(), (when, panel, got)
+            for labels, value in want.items():
+                number = got[labels]
+                good = value(number) if callable(value) else number == pytest.approx(value)
+                assert good, (when, panel, dict(labels), number)
+
+
+@pytest.mark.parametrize("panel", USAGE)
+def test_the_panels_of_a_node_show_its_gpus(story: Story, panel: str) -> None:
+    (found,) = by_panel(story.morning)[panel]
+    assert {dict(labels)["gpu"]: value for labels, value in found.items()} == pytest.approx(
+        USAGE[panel]
+    )
+
+
+def test_requests_to_the_api_server_by_outcome(story: Story) -> None:
+    (found,) = by_panel(story.noon)["operators: Requests to the API server"]
+    rates = {dict(labels)["outcome"]: value for labels, value in found.items() if value > 0}
+    assert {"2xx", "unreachable"} <= rates.keys()
+
+
+def test_what_pending_gangs_request_by_cause(story: Story) -> None:
+    """big, never and bug; those whose bindings fail are pending or not, as it happens, and request no GPUs."""
+    (found,) = by_panel(story.noon)["operators: GPUs that pending gangs request, by cause"]
+    causes = {dict(labels)["cause"]: value for labels, value in found.items() if value}
+    assert causes.pop("never") == 9
+    assert causes.pop("set-aside") == 1
+    assert sum(causes.values()) == 16
+    assert causes.keys() <= {"capacity", "reserved"}
+
+
+def test_every_panel_is_looked_at(story: Story) -> None:
+    seen = {*MORNING, *NOON, *EVENING, *USAGE, *ELSEWHERE, "operators: Requests to the API server"}
+    assert by_panel(story.morning).keys() - ALERTS == seen
+
+
+def test_variables_list_the_nodes_and_queues(story: Story) -> None:
+    assert story.names["node"] == {"n0", "n1", "n2", "n3"}
+    assert story.names["queue"] == {"root", "default", "research", "prod", "starved"}
+
+
+def by_panel(moment: Moment) -> dict[str, list[Value]]:
+    found: dict[str, list[Value]] = {}
+    for (where, _), value in moment.answers.items():
+        found.setdefault(where, []).append(value)
+    return found
+
+
+# --- alerts
+
+WARNED: dict[str, list[dict[str, str]]] = {
+    "LockstepIsOutOfSync": [{"kind": "hypernodes.topology.volcano.sh"}],
+    "LockstepDecisionsAreNotAnswered": [ONE],
+    "LockstepHasSetObjectsAside": [{"kind": "gang"}],
+    "LockstepGangWaitsLong": [{"queue": "default"}, {"queue": "starved"}],
+    "LockstepGangCanNeverStart": [{"queue": "default"}],
+    "LockstepQueueBelowItsDeserved": [{"queue": "starved"}],
+    "LockstepGangsArePartial": [ONE],
+    "LockstepNicDown": [{"node": "n2", "hca": "mlx5_3"}],
+    "LockstepAgentsAreSilent": [ONE],
+    "LockstepResourceIsNotRegistered": [
+        {"node": "n1", "resource": name} for name in (GPU, "lockstep.dev/gpu-share", "lockstep.dev/rdma")
+    ],
+}  # fmt: skip
+
+
+class Period(NamedTuple):
+    """A time of a constructed day. series: those that the scheduler and the agents had; grows: how much one gains a
+    minute."""
+
+    series: Series
+    grows: Mapping[str, float] = {}
+    minutes: int = 420
+
+
+def fired(folder: Path, periods: list[Period], at: int) -> dict[str, list[dict[str, str]]]:
+    """The alerts at the end of the minute, by promtool on the shipped rules; the first period comes first."""
+    folder.mkdir()
+    spec = documents(plain_rules(folder))[0]
+    (folder / "bare.yaml").write_text(yaml.safe_dump(spec))
+    found: dict[str, list[dict[str, str]]] = {}
+    checks = [
+        {"eval_time": f"{at}m", "alertname": alert, "exp_alerts": []} for alert in sorted(ALERTS)
+    ]
+    test = {"interval": "1m", "input_series": inputs(periods), "alert_rule_test": checks}
+    file = folder / "test.yaml"
+    file.write_text(yaml.safe_dump({"rule_files": ["bare.yaml"], "tests": [test]}))
+    program = shutil.which("promtool") or pytest.skip("there is no promtool (Debian: prometheus)")
+    done = subprocess.run(
+        [program, "test", "rules", str(file)], capture_output=True, text=True, check=False
+    )
+    # What it says of an alert that fires where none is expected: alertname, and its labels
+    for text in re.findall(r"Labels:(\{.*\})", done.stdout + done.stderr):
+        labels = dict(re.findall(r'(\w+)="([^"]*)"', text))
+        found.setdefault(labels.pop("alertname"), []).append(labels)
+    assert done.returncode == bool(found), done.stdout + done.stderr
+    return found
+
+
+def inputs(periods: list[Period]) -> list[dict[str, str]]:
+    rows = []
+    for name in sorted({name for period in periods for name in period.series}):
+        values = []
+        for period in periods:
+            if name not in period.series:
+                values.append(f"_x{period.minutes}")
+                continue
+            value = period.series[name]
+            aging = 60.0 if value and AGES.match(name) else 0.0  # at 0 there is nothing that ages
+            step = period.grows.get(name, aging)
+            values.append(f"{value!r}+{step!r}x{period.minutes - 1}")
+        rows.append({"series": name, "values": " ".join(values)})
+    return rows
+
+
+def without_severity(alerts: list[dict[str, str]]) -> list[dict[str, str]]:
+    bare = ({key: value for key, value in each.items() if key != "severity"} for each in alerts)
+    return sorted(bare, key=str)
+
+
+def test_no_alert_on_a_healthy_day(story: Story, tmp_path: Path) -> None:
+    assert fired(tmp_path / "day", [Period(story.morning.series)], 419) == {}
+
+
+def test_alerts_of_the_day(story: Story, tmp_path: Path) -> None:
+    """The evening lasts; whatever counts time in it grows by a minute each minute."""
+    found = fired(
+        tmp_path / "day", [Period(story.morning.series, minutes=60), Period(story.evening.series)], 470
+    )  # fmt: skip
+    unhealthy = found.pop("LockstepGpuUnhealthy")
+    assert [(each["node"], each["gpu"]) for each in unhealthy] == [("n2", "7")]
+    assert {alert: without_severity(each) for alert, each in found.items()} == {
+        alert: sorted(each, key=str) for alert, each in WARNED.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("pattern", "step", "alert"),
+    [
+        (
+            r'lockstep_queue_evictions_total\{.*cause="preemption".*queue="prod"',
+            2.0,
+            ("LockstepEvictsOften", {"queue": "prod", "cause": "preemption"}),
+        ),
+        (r'lockstep_scheduler_cycle_.*_bucket\{.*le="(5.0|\+Inf)"', 30.0, ("LockstepIsSlow", ONE)),
+        (
+            r'lockstep_scheduler_assumptions_audited_total\{.*"wrong"',
+            0.2,
+            ("LockstepAssumedWrongly", ONE),
+        ),
+        (
+            r'lockstep_api_requests_total\{.*outcome="unreachable"',
+            60.0,
+            ("LockstepApiRequestsFail", ONE),
+        ),
+    ],
+)
+def test_alerts_on_counters(
+    story: Story, tmp_path: Path, pattern: str, step: float, alert: tuple[str, dict[str, str]]
+) -> None:
+    """The counter grows by the step each minute, from the morning on."""
+    name, labels = alert
+    series = story.noon.series | story.morning.series
+    grows = {each: step for each in series if re.match(pattern, each)}
+    assert grows, f"no series is {pattern}"
+    quiet = fired(tmp_path / "quiet", [Period(story.morning.series, minutes=120)], 119)
+    found = fired(
+        tmp_path / "day",
+        [Period(story.morning.series | dict.fromkeys(grows, 0.0), grows, 120)],
+        119,
+    )
+    assert (quiet, {each: without_severity(rows) for each, rows in found.items()}) == (
+        {},
+        {name: [labels]},
+    )
+
+
+def test_too_few_and_too_many_leaders(story: Story, tmp_path: Path) -> None:
+    assert story.no_leader == {frozenset(): 0}
+    series = story.morning.series
+    (leader,) = (name for name in series if name.startswith("lockstep_scheduler_leader{"))
+    gone = {name: value for name, value in series.items() if 'node="cpu-1"' not in name}
+    found = fired(tmp_path / "gone", [Period(series), Period(gone)], 430)
+    assert "LockstepHasNoLeader" in found
+    twice = {**series, leader.replace("cpu-1", "cpu-2"): 1.0}
+    assert fired(tmp_path / "two", [Period(twice)], 60).keys() == {"LockstepHasTwoLeaders"}
+
+
+def test_reservations_that_idle(story: Story, tmp_path: Path) -> None:
+    """10 of 32 GPUs are kept for big."""
+    assert "LockstepReservationsIdle" in fired(tmp_path / "day", [Period(story.noon.series)], 60)
+
+
+def test_every_alert_has_fired_here() -> None:
+    here = {*WARNED, "LockstepGpuUnhealthy", "LockstepHasNoLeader", "LockstepHasTwoLeaders"}
+    here |= {"LockstepReservationsIdle", "LockstepEvictsOften", "LockstepIsSlow"}
+    here |= {"LockstepAssumedWrongly", "LockstepApiRequestsFail"}
+    assert here == ALERTS

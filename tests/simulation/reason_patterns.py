@@ -1,0 +1,107 @@
+"""The forms of the sentences that say why a gang is pending, and where their numbers stand."""
+
+import re
+
+PLAIN = (  # no numbers
+    r"MIG slices cannot be kept to one island or NUMA node; require node or a wider level",
+    r"each pod type fits on its own, but not all together",
+    r"each subgroup fits on its own, but not all together",
+    r"search limit reached; a placement may exist",
+    r"the cluster has no nodes( \([^()]*\))?",
+    r"can never start: topology level \S+ is not one of .*",
+    r"could not bind pod .*",
+    r"(not decided within|the search for victims reached) the work limit of one cycle; it is tried again",
+    r"fits now; its pods are bound in the next cycle",
+    r"reserved: .*",
+    r"expected in .*",
+    r"preempted by [^;]*",
+    r"preemption blocked by [^;]*",
+    r"with lockstep.dev/runs-for it may use that until then",
+    r"excluding (capacity|volumes) reserved for [^;]*",
+    r"queue \S+( \(above \S+\))? is (closed|invalid: .*)",
+    r"queue \S+ does not exist(; did you mean \S+\?)?",
+    r"queue \S+: its parent .*",
+    r"queue \S+ is not a leaf; .*",
+    r"queue \S+ is first in, first out; .* is ahead of it",
+    r"namespace \S+ may not use queue .*",
+    r"(namespace \S+ in )?queue \S+ (\(above \S+\) )?(runs|uses|may use) .*",
+    r"PodGroup \S+ does not exist in namespace \S+",
+    r"spec\.priorityClassName: .*",
+    r"claim \S+ .*",
+    r"is bound to volume .*",
+    r"task \S+ needs .*",
+    r"reduce the request or raise the capability",
+)
+
+_USES = r"queue \S+ uses \S+ [^,;]+?, above its (fair share of|deserved) \S+"
+NOBODY = (
+    r"(queue \S+( \(above \S+\))? would use \S+ .*?, and its fair share is \S+"
+    rf"|({_USES}, )*{_USES}(, \.\.\.)?, but (gangs|members above a minimum) that may go do not let it start"
+    rf"|({_USES}, and is not reclaimable(; )?)+|no other queue uses more than its share)?(, and )?"
+    r"(what is less urgent than priority \d+ in its queue does not free enough)?"
+)
+
+Found = re.Match[str]
+PODS = r"(?P<alone>one subgroup )?needs (?P<pods>\d+ pods?(?: x .+?)?)(?: in one (?P<level>[^;]+?))?; (?=(?P<rest>.*))"
+AFTER = r"(?:reserved|excluding|with lockstep|preemption blocked|expected|nobody gives way)"
+CANDIDATE = re.compile(
+    r"(?:the best node|the cluster|best candidate (?:node )?(?P<best>\S+)|(?P<at>.+?), where the rest"
+    r" of the gang is,) fits (?P<fits>\d+) of (?P<count>\d+)(?: \((?P<details>.*?)\))?"
+    r"(?:; (?P<never>can never start: .*?))?(?:$|; (?=" + AFTER + "))"
+)
+TOGETHER = r"(\d+) of (\d+) fit together under [^;(]*rules(?: \(.*?\))?(?:$|; )"
+FREE_GPUS = re.compile(
+    r"(\d+) of (\d+) GPUs free on (\d+) nodes?(?:, (\d+) of them reserved for (.*))?"
+)
+
+_QUEUE = r"queue (?P<queue>\S+?)(?: \(above \S+\))?"
+# Each pattern with the method of ReasonChecker that counts its numbers.
+CHECKS: tuple[tuple[str, str], ...] = (
+    (r"needs (\d+) pods to start, (\d+) exist(?:$|; )", "minimum"),
+    (r"needs (\d+) more pods to start, (\d+) pending(?:$|; )", "more_pods"),
+    (
+        r"subGroupPolicy (?P<policy>\S+) needs (?P<least>\d+) subgroups of (?P<size>\d+) pods to start,"
+        r" the existing pods complete (?P<whole>\d+)(?:$|; )",
+        "whole_subgroups",
+    ),
+    (
+        r"(?:needs (?P<more>\d+) more pods in complete subgroups to start; )?(?:(?P<pending>\d+)"
+        r" pending|subgroup (?P<name>\S+) has (?P<exist>\d+) of (?P<size>\d+) pods)(?:$|; )",
+        "pods_of_subgroup",
+    ),
+    (r"(\d+) of (\d+) pods are held by scheduling gates(?:$|; )", "gated"),
+    (
+        rf"{_QUEUE} uses (?P<used>\S+) of its capability of (?P<most>\S+) (?P<resource>\S+?)"
+        r"(?:, \S+ are reserved \(minResources\))?"
+        r"(?:, \S+ are kept for gangs whose victims terminate)?; \S+ more (?:is|are) needed(?:$|; )",
+        "capability",
+    ),
+    (
+        rf"can never start: {_QUEUE} has a capability of (?P<most>\S+) (?P<resource>\S+?);"
+        r" \S+ (?:is|are) needed; ",
+        "capability",
+    ),
+    (
+        r"needs \S+ (?P<resource>\S+); (?P<free>\S+) are free, of which (?P<kept>\S+) are guaranteed"
+        r" to queues? (?P<queues>[^;]*?)(?P<claimed> and \S+ are kept for gangs whose victims terminate)?(?:$|; )",
+        "guaranteed",
+    ),
+    (
+        r"needs \S+ (?P<resource>\S+(?: slices?)?)(?: \(spec\.minResources[^)]*\))?; the cluster has"
+        r" (?P<free>\S+) free(?:, of which \S+ are reserved for [^;]* \(minResources\))?(?:$|; )",
+        "min_resources",
+    ),
+    (
+        r"needs (?P<copies>\d+) subgroups? of (?P<size>\d+) pods?(?: x [^,;]+?)?"
+        r"(?:, each in one (?P<level>[^,;]+?))?(?:, all in one (?P<all>[^;]+?))?"
+        r"; (?:the best node|the cluster|best candidate (?:node )?\S+) fits (?P<fits>\d+) of"
+        r" (?P<units>\d+) subgroups?(?:$|; )",
+        "equal_subgroups",
+    ),
+    (
+        r"needs (?P<pods>\d+ pods?[^;]*?) in (?P<groups>\d+) subgroups(?: in one [^;]+)?"
+        r"; (?=each subgroup fits)",
+        "unlike_subgroups",
+    ),
+    (PODS, "placement"),
+)
