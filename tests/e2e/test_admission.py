@@ -4,8 +4,8 @@ new objects: the rules of the CRDs, and the components admission and defaults. e
 import json
 import os
 import subprocess
-import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,10 +77,25 @@ def _install(kubectl: Kubectl, folder: Path) -> None:
     done = kubectl("apply", "-k", str(folder))
     assert not done.returncode, done.stderr
     assert "warning" not in done.stderr.lower()
+    listed = kubectl("get", "crds", "-o", "jsonpath={.items[*].metadata.name}")
+    # A new kind is refused for seconds, for longer on a busy machine; and what MutatingAdmissionPolicies change
+    # is refused until their own, later reading of the kinds.
+    for kind in listed.stdout.split():
+        until(f"the kind {kind}", partial(_served, kubectl, kind), 120)
+    group = of(SCHEDULING, "PodGroup", "g", {"minMember": 1})
+    for one in (job("a"), group):
+        until(f"a {one['kind']} to be accepted", partial(_accepted, kubectl, one), 120)
     if kubectl.version >= (1, 30):
-        time.sleep(2)  # the CRDs are served, and policies of them compiled
         bad = flow("a", {"name": "x", "dependsOn": {"targets": ["y"]}})
-        until("the policies", lambda: "does not exist" in kubectl.apply(bad), 60)
+        until("the policies", lambda: "does not exist" in kubectl.apply(bad), 120)
+
+
+def _served(kubectl: Kubectl, kind: str) -> bool:
+    return not kubectl("get", kind, "-A").returncode
+
+
+def _accepted(kubectl: Kubectl, one: Json) -> bool:
+    return not kubectl.apply(one)
 
 
 @pytest.mark.parametrize(("raw", "told"), [case[1:] for case in BY_THE_CRDS])
