@@ -27,13 +27,10 @@ def parser() -> SentenceParser:
         prog="lockstep-agent",
         description="Node agent: discovers the hardware, serves the kubelet's device-plugin API, "
         "reports to the scheduler.",
-        allow_abbrev=False,
     )
     top.add_argument("--version", action="version", version=f"lockstep-agent {version()}")
     kinds = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    run = kinds.add_parser(
-        "run", help="serve the kubelet and report to the scheduler", allow_abbrev=False
-    )
+    run = kinds.add_parser("run", help="serve the kubelet and report to the scheduler")
     commands.add_machine_arguments(run)
     _add_run_arguments(run)
     topology = kinds.add_parser(
@@ -42,28 +39,22 @@ def parser() -> SentenceParser:
         description="Prints the machine's topology matrix, in the words of nvidia-smi topo -m. "
         "PCIe paths come from /sys: two host bridges of one NUMA node are NODE, also on machines "
         "where nvidia-smi prints SYS for them.",
-        allow_abbrev=False,
     )
     commands.add_topology_arguments(topology)
     add_setup_arguments(
         kinds.add_parser(
-            "gpu-setup",
-            help="set GPUs up for MPS and time slices as the agent requests",
-            allow_abbrev=False,
+            "gpu-setup", help="set GPUs up for MPS and time slices as the agent requests"
         )
     )
     # The former name of gpu-setup, without help: hidden, for one version.
-    add_setup_arguments(kinds.add_parser("keeper", allow_abbrev=False))
-    capture = kinds.add_parser(
-        "capture", help="print the machine as a JSON capture", allow_abbrev=False
-    )
+    add_setup_arguments(kinds.add_parser("keeper"))
+    capture = kinds.add_parser("capture", help="print the machine as a JSON capture")
     commands.add_capture_arguments(capture)
     add_migrate_arguments(
         kinds.add_parser(
             "migrate",
             help="print what the configuration of NVIDIA's device plugin, and the pods that use it or "
             "HAMi, become",
-            allow_abbrev=False,
         )
     )
     return top

@@ -169,7 +169,11 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog=PROGRAM, description="run a command in each generation of an elastic Job")
+    parser = _Parser(
+        prog=PROGRAM,
+        description="run a command in each generation of an elastic Job",
+        allow_abbrev=False,
+    )
     parser.add_argument(
         "--nproc",
         type=_count,

@@ -13,6 +13,10 @@ _LACKS = "the following arguments are required: "
 
 
 class SentenceParser(argparse.ArgumentParser):
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        """A flag is written out: the beginning of one would mean another flag, or none, once a new one begins so."""
+        super().__init__(*args, **{"allow_abbrev": False, **settings})
+
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:  # reported by the command to which they belong

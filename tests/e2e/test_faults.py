@@ -8,7 +8,7 @@ import pytest
 from tests.e2e.cluster import verbs
 from tests.e2e.world import NAMESPACE, World, disjoint, pod, podgroup, until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 
 def start_gang(cluster: World, namespace: str) -> str:
@@ -90,6 +90,12 @@ RESTARTS = 8
 ENDED = ("Failed", "Succeeded")
 
 
+def refused(status: dict[str, str]) -> bool:
+    """By a kubelet that has no plugin, or no GPU of its plugin, yet."""
+    reason = status.get("reason", "")
+    return reason == "UnexpectedAdmissionError" or reason.startswith("OutOf")
+
+
 def test_kubelet_restarts_in_random_moments_while_pods_start(
     cluster: World, namespace: str
 ) -> None:
@@ -112,7 +118,7 @@ def test_kubelet_restarts_in_random_moments_while_pods_start(
         for one in found:
             name, status = one["metadata"]["name"], one["status"]
             if status["phase"] in ENDED:
-                assert status["phase"] == "Succeeded" or "dmission" in status["reason"], status
+                assert status["phase"] == "Succeeded" or refused(status), status
                 assert name not in ran, f"{name} ran, and was disturbed"
                 again(name)
             for container in status.get("containerStatuses", []):

@@ -31,7 +31,7 @@ class Held:
     gpus: tuple[str, ...]  # uuids, sorted
 
 
-def until(what: str, probe: Callable[[], Found], seconds: float = 60) -> Found:
+def until(what: str, probe: Callable[[], Found], seconds: float = 120) -> Found:
     """The probe's first answer that is true; it may fail meanwhile, as restarting parts do."""
     deadline = time.monotonic() + seconds
     while True:
@@ -85,7 +85,7 @@ class World:
         found: list[Any] = self.api.get(f"/api/v1/namespaces/{namespace}/pods{query}")["items"]
         return found
 
-    def running(self, namespace: str, count: int, seconds: float = 60) -> list[Any]:
+    def running(self, namespace: str, count: int, seconds: float = 120) -> list[Any]:
         def all_there() -> list[Any]:
             pods = self.pods(namespace)
             ready = [pod for pod in pods if pod["status"]["phase"] == "Running"]
@@ -209,7 +209,7 @@ class World:
                     held[holder.namespace, holder.pod] = Held(view.name, gpus)
         return held
 
-    def agreed(self, seconds: float = 30) -> dict[Pod, Held]:
+    def agreed(self, seconds: float = 60) -> dict[Pod, Held]:
         """Waits until the centre's books and the kubelets' word are the same, and not empty."""
 
         def same() -> dict[Pod, Held]:

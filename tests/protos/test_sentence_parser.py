@@ -73,9 +73,25 @@ def test_a_flag_with_a_value_has_a_near_one(capsys: pytest.CaptureFixture[str]) 
     assert message.startswith("lockstep-agent run: ")
 
 
+@pytest.mark.parametrize(("name", "prog"), ALL)
+def test_the_beginning_of_a_flag_is_none(
+    name: str, prog: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (found,) = [each for each in parsers(PROGRAMS[name]()) if each.prog == prog]
+    found._actions = [each for each in found._actions if each.option_strings]  # none is asked for
+    for flag in [each for each in found._option_string_actions if each.startswith("--")]:
+        for action in found._actions:
+            action.required = False
+        if flag[:-1] not in found._option_string_actions:
+            assert f"unrecognized arguments: {flag[:-1]}; did you mean --" in said(
+                found, [flag[:-1]], capsys
+            )
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
+        (["--npro", "2", "--", "true"], "unrecognized arguments: --npro"),
         (["--nprocs=2", "--", "true"], "unrecognized arguments: --nprocs=2; did you mean --nproc?"),
         (["--bogus"], "unrecognized arguments: --bogus (see lockstep-launch --help)"),
         (["--nproc", "x", "--", "true"], '"x" is not a number from 1 to 1024'),
