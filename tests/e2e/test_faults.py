@@ -64,6 +64,7 @@ def test_an_agent_restart_loses_nothing(cluster: World, namespace: str) -> None:
         return bool(agent["metadata"]["name"] != old and agent["status"]["phase"] == "Running")
 
     until("the agent's successor", back)
+    until("its plugin", lambda: registrations(cluster, node))
     assert cluster.agreed() == before
     assert cluster.books() == before
     until("8 GPUs again", lambda: cluster.allocatable()[node] == 8)
