@@ -7,6 +7,8 @@ from central.model.pod_rules import Port, Rules
 from protos.names import GPU, RACK
 from tests.central import factories
 
+RACK_GPUS = 32  # of the larger rack, which has four nodes on each day
+
 
 def rules(dice: random.Random, name: str, gpus: int) -> Rules | None:
     """What eight nodes in two racks can always give once nothing breaks any more."""
@@ -26,7 +28,8 @@ def subgroups(dice: random.Random, size: int, gpus: int) -> tuple[SubGroups, ...
     if size % 2 or gpus > 4 or dice.random() < 0.7:
         return ()
     level = "island" if gpus <= 2 and dice.random() < 0.5 else "node"
-    layers = (SubGroupLayer((), RACK),) if dice.random() < 0.3 else ()
+    one_rack = dice.random() < 0.3 and size * gpus <= RACK_GPUS
+    layers = (SubGroupLayer((), RACK),) if one_rack else ()
     least = dice.randint(0, 1)
     return (SubGroups("pair", 2, least, keys=("ring",), required=level, layers=layers),)
 
