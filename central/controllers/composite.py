@@ -43,6 +43,7 @@ from central.scheduler.queues.min_resources import MinResources
 from central.scheduler.queues.queue_tree import Queues
 from central.scheduler.scheduler import Policy, Scheduler
 from central.scheduler.state.cluster_state import ClusterState
+from central.scheduler.state.gangs import GangKey
 from protos.names import PACK
 
 JOB = "Job"
@@ -144,6 +145,10 @@ class BatchControllers:
 
     def elastic_gangs(self, state: ClusterState) -> list[ElasticGang]:
         return [*elastic_jobs.elastic_gangs(self.jobs, state), *self.elastic.gangs(state)]
+
+    def size_left_alone(self, key: GangKey, now: float) -> str:
+        """Why the size of an elastic gang is not decided now; empty: it is, or the gang is none."""
+        return self.elastic.left_alone(key, now)
 
     def resize(self, asked: Resize) -> None:
         if not self.elastic.resize(asked):

@@ -23,7 +23,7 @@ from central.scheduler.elastic.elastic_gang import ElasticGang, Resize
 from central.scheduler.inventory.pods import EVICTION_ENDED
 from central.scheduler.state import gang_members
 from central.scheduler.state.cluster_state import ClusterState
-from central.scheduler.state.gangs import Gang
+from central.scheduler.state.gangs import Gang, GangKey
 
 KIND = "elastic object"
 REFUSED_S = 60.0  # after a refusal the size stays as it is
@@ -76,6 +76,7 @@ class ElasticObjects:
         self.by_gang: dict[tuple[str, str], ElasticObject] = {}
         self._changed: dict[ObjectName, None] = {}
         self._due: dict[ObjectName, float] = {}
+        self._marking: dict[ObjectName, None] = {}  # those with pods that count as leaving
         self._rate = StatusRateLimiter()
         self._events: list[Decision] = []
 
@@ -103,6 +104,7 @@ class ElasticObjects:
         known = self.by_name.pop(name, None)
         self._changed.pop(name, None)
         self._due.pop(name, None)
+        self._marking.pop(name, None)
         if known is not None and self.by_gang.get(known.key) is known:
             del self.by_gang[known.key]
 
@@ -117,7 +119,7 @@ class ElasticObjects:
         if not fact.why:
             decided = known.decided
             decided.written, decided.until = True, now + LAG_S
-            known.marked = {uid: now + LAG_S for _, uid in decided.leaving}
+            self._mark(known, decided, now + LAG_S)
             known.why = decided.why
             reason = GREW if decided.size > known.seen.size else SHRANK
             if known.seen.size == decided.size:
@@ -143,6 +145,13 @@ class ElasticObjects:
             if gang is not None and gang.members:
                 yield _view(known, gang)
 
+    def left_alone(self, key: GangKey, now: float) -> str:
+        """Why its size is not decided now; empty: it is, or the object is none of these."""
+        known = self.by_gang.get(key[:2])
+        if known is None:
+            return ""
+        return known.told if known.seen.error or known.stays_until > now else ""
+
     def resize(self, asked: Resize) -> bool:
         """Whether it is one of these."""
         known = self.by_gang.get(asked.key[:2])
@@ -160,7 +169,8 @@ class ElasticObjects:
     # --- decisions
 
     def decide(self, state: ClusterState, fence: ObjectFence, now: float) -> list[Decision]:
-        names = [*self._changed, *(name for name, at in self._due.items() if at <= now)]
+        due = (name for name, at in self._due.items() if at <= now)
+        names = [*self._changed, *due, *self._marking]
         self._changed = {}
         decisions: list[Decision] = []
         for name in dict.fromkeys(names):
@@ -226,17 +236,29 @@ class ElasticObjects:
                 self._look_again(known, now)  # the autoscaler decides before this, in a cycle
             else:
                 self._look_again(known, decided.until)
+        if known.marked:
+            self._settle_marks(known, state, now)
+
+    def _settle_marks(self, known: ElasticObject, state: ClusterState, now: float) -> None:
+        """Pods that were to leave and stay: their controller has deleted others. That is certain as soon as it has
+        no more pods than it should, or else after a while."""
+        gang = state.gangs.get((*known.key, True))
+        pods = gang.members.values() if gang is not None else ()
+        there = sum(pod.alive and not pod.seen.deleting for pod in pods)
+        over = known.decided is None and there <= known.seen.size
         for uid, until in list(known.marked.items()):
             pod = state.pods.get(uid)
             if pod is None or pod.seen.deleting or not pod.evicting:
                 del known.marked[uid]
-            elif now >= until:  # its controller has deleted another one
+            elif over or now >= until:
                 del known.marked[uid]
                 pod.advance(EVICTION_ENDED)
                 gang_members.member_changed(state, pod)
-                self._look_again(known, now)
             else:
                 self._look_again(known, until)
+        if not known.marked:
+            del self._marking[known.name]
+            self._look_again(known, now)
 
     def _count_others(self, known: ElasticObject, now: float) -> None:
         known.others_at = [at for at in known.others_at if now - at < CONTEST_S]
@@ -274,9 +296,14 @@ class ElasticObjects:
     def _drop(self, known: ElasticObject, now: float) -> None:
         """The decision is given up; the pods that were to leave stay."""
         if known.decided is not None:
-            known.marked |= {uid: now for _, uid in known.decided.leaving}
+            self._mark(known, known.decided, now)
         known.decided, known.asked, known.write_at = None, False, None
         self._look_again(known, now)
+
+    def _mark(self, known: ElasticObject, decided: NewSize, until: float) -> None:
+        known.marked |= {uid: until for _, uid in decided.leaving}
+        if known.marked:
+            self._marking[known.name] = None
 
     def _look_again(self, known: ElasticObject, at: float) -> None:
         self._due[known.name] = min(at, self._due.get(known.name, inf))
@@ -309,7 +336,7 @@ def _allowed(seen: ElasticSeen) -> int:
 def _view(known: ElasticObject, gang: Gang) -> ElasticGang:
     """Kept until the gang or a decision about its size changes."""
     counts, seen = gang.counts, known.seen
-    settled = known.decided is None
+    settled = known.decided is None and not known.marked
     stamp = (
         id(counts),
         len(counts.placed),

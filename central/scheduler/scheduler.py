@@ -85,6 +85,7 @@ class JobControllers(Protocol):
     ) -> None: ...
     def owned_groups(self) -> Collection[tuple[str, str]]: ...
     def elastic_gangs(self, state: ClusterState) -> list[ElasticGang]: ...
+    def size_left_alone(self, key: GangKey, now: float) -> str: ...
     def resize(self, asked: Resize) -> None: ...
     def decide(
         self,
@@ -121,6 +122,9 @@ class NoControllers:
 
     def elastic_gangs(self, state: ClusterState) -> list[ElasticGang]:
         return []
+
+    def size_left_alone(self, key: GangKey, now: float) -> str:
+        return ""
 
     def resize(self, asked: Resize) -> None:
         pass

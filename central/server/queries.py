@@ -279,14 +279,15 @@ def _explanation(scheduler: Scheduler, gang: Gang) -> Explanation:
         pending,
         held.start if held is not None else inf,
         gang.priority,
-        size_reasons.describe(
-            scheduler.elastic,
-            scheduler.preemption,
-            scheduler.controllers.elastic_gangs(scheduler.state),
-            gang.key,
-            scheduler.state.now,
-        ),
+        _size(scheduler, gang),
     )
+
+
+def _size(scheduler: Scheduler, gang: Gang) -> str:
+    now, controllers = scheduler.state.now, scheduler.controllers
+    gangs = controllers.elastic_gangs(scheduler.state)
+    said = size_reasons.describe(scheduler.elastic, scheduler.preemption, gangs, gang.key, now)
+    return said or controllers.size_left_alone(gang.key, now)
 
 
 def _place(scheduler: Scheduler, gang: Gang) -> tuple[int, int]:

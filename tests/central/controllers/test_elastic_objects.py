@@ -54,6 +54,10 @@ def sizes(run: Run, *names: str, at_s: float = 1e9) -> list[int]:
     return [run.pods(f"default/{name}", at_s) for name in names]
 
 
+def resizes(run: Run, name: str) -> list[tuple[float, int]]:
+    return [(each.at_s, each.size) for each in run.result.resized if each.name == name]
+
+
 @pytest.mark.parametrize("make", ALL, ids=WORDS)
 def test_it_starts_with_what_there_is_and_grows(make: Any) -> None:
     run = simulate([machine(0), make("e", 2, 6, 2)], 1000)
@@ -105,6 +109,21 @@ def test_of_a_deployment_those_leave_whose_node_is_needed() -> None:
     nodes = [machine(0, 4, place="first"), machine(1, 8)]
     run = simulate([*nodes, sized("Deployment", "e", 2, 12, 12), on_first_node("r", 100)], 600)
     assert sizes(run, "e", "r", at_s=120) == [8, 1]
+    assert resizes(run, "e") == [(100, 8)], "its controller has let those go who were chosen"
+
+
+def test_a_controller_that_lets_others_go_is_asked_again_and_for_no_more() -> None:
+    """ReplicaSets delete pods that do not run yet before those with a mark."""
+    late = machine(1, 4)
+    late["metadata"]["annotations"] = {"lockstep.dev/arrives-at": "100s"}
+    made = sized("Deployment", "e", 2, 12, 8)
+    made["spec"]["template"]["metadata"]["annotations"]["lockstep.dev/start-takes"] = "60s"
+    run = simulate([machine(0, 8, place="first"), late, made, on_first_node("r", 120)], 600)
+    assert resizes(run, "e") == [(100, 12), (120, 8), (120, 4), (160, 8)]
+    whys = [each.reason for each in run.result.resized]
+    assert whys[1:3] == ["room for job r"] * 2, "members that stay have their seats"
+    assert sizes(run, "e", "r", at_s=125) == [4, 1]
+    assert sizes(run, "e", "r") == [8, 1]
 
 
 def test_of_an_indexed_job_the_highest_leave() -> None:
