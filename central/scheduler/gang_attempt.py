@@ -106,6 +106,8 @@ def _claimable(
 
 def _equivalence(scheduler: Scheduler, gang: Gang, wants: tuple[PlacementRequest, ...]) -> int:
     tenant = quota.tenant(scheduler.queues, gang)
+    if scheduler.preemption.stays.bars(gang, scheduler.state.now):
+        tenant = (*tenant, gang.namespace)  # others are not refused alike
     return placement_attempts.equivalence_key(scheduler.state, gang, wants, tenant)
 
 

@@ -287,6 +287,7 @@ def _carry_counters(old: Scheduler, fresh: Scheduler) -> None:
     fresh.queue_statuses, fresh.hypernode_statuses = old.queue_statuses, old.hypernode_statuses
     fresh.device_usage = old.device_usage
     fresh.elastic.histories = old.elastic.histories
+    fresh.preemption.stays.adopt(old.preemption.stays)
     fresh.queue_statuses.recount()
     for gang in before.gangs.values():
         if gang.key not in state.gangs:

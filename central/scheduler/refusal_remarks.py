@@ -12,7 +12,7 @@ from central.model.resources import requested
 from central.scheduler.placement import explain
 from central.scheduler.queues import claim_reasons, quota
 from central.scheduler.queues.order import run_time_s
-from central.scheduler.reservation.reservation import Reservation
+from central.scheduler.reservation.reservation import Reservation, rough_duration
 from central.scheduler.reservation.withholding import WithheldCapacity
 from central.scheduler.scheduler import GangRefusal, Scheduler
 from central.scheduler.state.gangs import Gang
@@ -40,6 +40,7 @@ def remarks(
     if volumes := withheld.with_volumes():
         clauses.append(f"excluding volumes reserved for {_names(volumes)}")
     clauses.append(gang.preemption.blocked_by or _why_nobody(scheduler, gang, refused))
+    clauses.append(_after_short_stays(scheduler, gang, now))
     return "".join(f"; {clause}" for clause in clauses if clause)
 
 
@@ -55,6 +56,17 @@ def _why_nobody(scheduler: Scheduler, gang: Gang, refused: GangRefusal) -> str:
     why = claim_reasons.clause(queues, gang, need, growth=not refused.missing)
     # A quota is used up by its own queues.
     return "" if refused.over_quota and why.endswith(claim_reasons.NOBODY_ABOVE) else why
+
+
+def _after_short_stays(scheduler: Scheduler, gang: Gang, now: float) -> str:
+    """Why elastic gangs give nothing; empty where they may."""
+    ends = scheduler.preemption.stays.ends(gang, now)
+    if ends is None:
+        return ""
+    return (
+        f"takes no surplus of elastic Jobs of others for another {rough_duration(ends - now)}, because gangs of "
+        f"namespace {gang.namespace} in queue {gang.queue} did and were gone within a minute"
+    )
 
 
 def _names(held: Iterable[Reservation]) -> str:

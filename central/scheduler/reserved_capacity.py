@@ -370,7 +370,8 @@ class ReservedCapacity:
         key = gang.key
         tenant = quota.tenant(self._scheduler.queues, gang)
         alike = request.groups if growth and _is_anywhere(request) else request
-        searched = (gang.queue, gang.priority, alike, growth, *tenant)
+        barred = gang.namespace if self._context.stays.bars(gang, self._now) else ""
+        searched = (gang.queue, gang.priority, alike, growth, barred, *tenant)
         preempts = gang.priority > self._pending.lowest_priority or self._scheduler.queues.enabled
         if not preempts and (growth or not self._state.any_movable):
             return None

@@ -31,10 +31,10 @@ from central.scheduler.elastic.resize_history import ResizeHistory
 from central.scheduler.inventory.pods import Pod, start_leaving
 from central.scheduler.preemption.harm import HarmScale
 from central.scheduler.preemption.preemption_request import PreemptionContext, PreemptionPlan
+from central.scheduler.preemption.short_stays import CHURN
 from central.scheduler.reservation.reservation import Reservation, ReservedPlace
 from central.scheduler.state.gangs import Gang, GangKey
 
-CHURN = 0.05  # share of its running time that resizes for gain may cost a gang
 SETTLE_S = 10.0  # how long a seat must have been free before it is given away while others wait
 WORK = 2  # of a Harm
 DIRECTIONS = {ROOM: "grow", PLACE: "move"}  # of changes by cause; by all others Jobs shrink
@@ -82,6 +82,10 @@ class Autoscaler:
     ) -> list[Resize]:
         """gangs: all elastic ones. wanting: pending gangs that were left to this plan."""
         self._forget(gangs)
+        context.stays.cost_s = {gang.key: gang.cost_s for gang in gangs}
+        context.state.pending.preemption_retry_at.update(
+            context.stays.look(context.state.gangs, now)
+        )
         self._donors = [gang for gang in gangs if gang.spare]
         if not gangs:
             return []
@@ -177,6 +181,9 @@ class Autoscaler:
             self.needs.pop(gang.key, None)
             self._due(now)
         self._reserving = plan.plans
+        for need in wanting:
+            givers = plan.givers.get(need.gang.key, ())
+            context.stays.took(need.gang, [donors[index].gang for index in givers], now)
         goals = self._goals_with(context, gangs, wanting, plan)
         alike = all(need.is_single for need in wanting)
         for index, chosen in sorted(plan.leaving.items()):

@@ -31,7 +31,7 @@ from central.scheduler.reservation.release_forecast import ReleasablePods, taken
 from central.scheduler.snapshot.capacity import PodClassCapacity
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
-from central.scheduler.state.gangs import Gang
+from central.scheduler.state.gangs import Gang, GangKey
 from central.scheduler.work_meter import WorkLimitReached
 
 
@@ -58,10 +58,12 @@ class NeedsPlan:
     for_whom: dict[int, str] = field(default_factory=dict)
     plans: list[tuple[Need, PreemptionPlan]] = field(default_factory=list)
     unserved: list[Gang] = field(default_factory=list)
+    givers: dict[GangKey, set[int]] = field(default_factory=dict)  # by who takes: indexes
 
     def take(self, index: int, pod: Pod, need: Need, namespace: str) -> None:
         self.leaving.setdefault(index, []).append(pod)
         self.for_whom.setdefault(index, need.gang.name_for(namespace))
+        self.givers.setdefault(need.gang.key, set()).add(index)
 
 
 def may_take(context: PreemptionContext, claimant: Gang, donor: ElasticGang) -> bool:
@@ -69,6 +71,8 @@ def may_take(context: PreemptionContext, claimant: Gang, donor: ElasticGang) -> 
     other queues as everything does that can be reclaimed or preempted."""
     victim = donor.gang
     if victim is claimant or not donor.task.yields or donor.spare <= 0:
+        return False
+    if context.stays.keeps(victim, claimant, context.state.now):
         return False
     if victim.queue == claimant.queue:
         apart = context.across == ACROSS_NONE and victim.namespace != claimant.namespace
@@ -215,8 +219,11 @@ class _Counts:
         view = self.draft.snapshot.view(needs[0].request.groups[0][0])
         fits = _take_free(self.draft, view, len(needs))
         if fits < len(needs):
+            free = fits
             self._remove(needs[0], view, len(needs) - fits)
             fits += _take_free(self.draft, view, len(needs) - fits)
+            givers = self.found.givers.pop(needs[0].gang.key, set())
+            self.found.givers |= {need.gang.key: givers for need in needs[free:fits] if givers}
         self.found.unserved += [need.gang for need in needs[fits:]]
 
     def serve_gang(self, need: Need) -> None:
@@ -241,6 +248,7 @@ class _Counts:
                 placement.fit(draft, request)
         except (DoesNotFit, WorkLimitReached):
             self._keep(given)
+            self.found.givers.pop(need.gang.key, None)
             self.found.unserved.append(need.gang)
             return
         if victims := tuple(pod for _, pod in self.given[given:]):

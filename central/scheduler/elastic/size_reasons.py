@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 
 from central.scheduler.elastic import pools
-from central.scheduler.elastic.autoscaler import CHURN, Autoscaler
+from central.scheduler.elastic.autoscaler import Autoscaler
 from central.scheduler.elastic.elastic_gang import ElasticGang
 from central.scheduler.elastic.pools import Pool
 from central.scheduler.preemption.preemption_request import PreemptionContext
+from central.scheduler.preemption.short_stays import CHURN
 from central.scheduler.state.gangs import GangKey
 
 

@@ -81,6 +81,10 @@ def _allowed(context: PreemptionContext, request: PreemptionRequest) -> Bools:
     allowed = table.may_evict(lambda other: may_evict(claimant, other), by_group=request.by_group)
     if (own := table.slot_of(claimant)) >= 0:
         allowed[own] = False
+    if context.stays.bars(claimant, request.now):
+        for slot, other in enumerate(table.gangs):
+            if other is not None and context.stays.keeps(other, claimant, request.now):
+                allowed[slot] = False
     return allowed
 
 

@@ -8,6 +8,7 @@ from central.model.defaults import ACROSS_NAMESPACES, ACROSS_NONE, ACROSS_QUEUES
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.placement import PlacementRequest
 from central.scheduler.preemption.disruption_budgets import DisruptionBudgets
+from central.scheduler.preemption.short_stays import ShortStays
 from central.scheduler.preemption.victim_bounds import Candidates
 from central.scheduler.queues.claim_watch import ClaimWatch
 from central.scheduler.queues.queue_tree import Queues
@@ -44,6 +45,7 @@ class PreemptionContext:
     across: str = ACROSS_NAMESPACES
     min_runtime_s: float = 0.0  # before a gang may be evicted, where its queue sets none
     claim_watch: ClaimWatch = field(default_factory=ClaimWatch)
+    stays: ShortStays = field(default_factory=ShortStays)
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,6 +102,8 @@ def start_evictions(
         victims_fit_elsewhere=found.victims_fit_elsewhere,
     )
     held.refresh(context.state, now)
+    victims = (context.state.gang_of(pod) for pod in found.victims)
+    context.stays.took(gang, [victim for victim in victims if victim is not None], now)
     if context.queues.enabled:
         context.queues.add_claim(_in_flight(context, gang, placement, found))
     return held
