@@ -58,6 +58,8 @@ def table(
     if topology.hcas:
         nics = [f"  NIC{position}: {hca.name}" for position, hca in enumerate(topology.hcas)]
         parts.append("\n".join(["NIC Legend:", "", *nics, ""]))
+    if switches := _switches(topology):
+        parts.append("\n".join(["GPUs below one PCIe switch:", "", *switches, ""]))
     if topology.pcie_source:
         parts.append(f"PCIe paths are from {topology.pcie_source}")
     if mig := [*_slices(topology, holders), *_modes(topology)]:
@@ -126,6 +128,17 @@ def _aligned(rows: list[list[str]]) -> list[str]:
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in rows
     ]
+
+
+def _switches(topology: NodeTopology) -> list[str]:
+    """Nothing where no two GPUs share a switch and every GPU's place is known."""
+    known = {gpu for switch in topology.pcie_switches for gpu in switch}
+    shared = [switch for switch in topology.pcie_switches if len(switch) > 1]
+    unknown = [gpu.index for gpu in topology.gpus if gpu.index not in known]
+    found = ["  " + " ".join(f"GPU{gpu}" for gpu in switch) for switch in shared]
+    if unknown and len(topology.gpus) > 1:
+        found.append("  unknown: " + " ".join(f"GPU{gpu}" for gpu in unknown))
+    return found
 
 
 def _slices(topology: NodeTopology, holders: Mapping[str, str] | None) -> Iterator[str]:
@@ -224,6 +237,7 @@ def to_json(node: str, topology: NodeTopology) -> dict[str, object]:
         ],
         "links": [list(row) for row in topology.links],
         "islands": [list(island) for island in topology.islands],
+        "pcie_switches": [list(switch) for switch in topology.pcie_switches],
         "numa_nodes": [{"id": numa.id, "cpus": numa.cpus} for numa in topology.numa_nodes],
         "rdma_cgroup": {
             "available": topology.rdma_cgroup is not None,

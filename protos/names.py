@@ -71,6 +71,7 @@ CHASSIS = f"{DOMAIN}/chassis"
 DOMAINS = f"{DOMAIN}/domains"  # annotation of a bound pod: its domains, widest first: z1/b2/r3
 NODE = "node"  # the level between label domains and islands
 NUMA = "numa"  # the GPUs of one NUMA node
+PCIE_SWITCH = "pcie-switch"  # the GPUs below one PCIe switch
 ISLAND = "island"
 
 SCHEDULER = "lockstep"

@@ -110,6 +110,9 @@ class NodeTopology:
     pcie_source: str = ""  # the file that PCIe paths come from; empty: /sys
     bandwidth: tuple[tuple[float, ...], ...] = ()  # GB/s per direction, by pair of GPUs
     weak: tuple[Weak, ...] = ()
+    # GPUs below one PCIe root port, whose traffic to each other passes switches only. A GPU without
+    # a switch is alone; one that is in none of them is not known to be below any.
+    pcie_switches: tuple[tuple[int, ...], ...] = ()
 
     def shape(self) -> "Shape":
         """The same object for all machines of equal shape."""
@@ -119,6 +122,7 @@ class NodeTopology:
             links=tuple(row[:count] for row in self.links[:count]),
             islands=tuple(mask_of(island) for island in self.islands),
             numa=numa if len(set(numa)) > 1 else (),
+            switches=tuple(mask_of(switch) for switch in self.pcie_switches),
         )
         if len(_KNOWN) >= _KNOWN_MOST:  # an agent's reports may be all different
             _KNOWN.clear()
@@ -173,17 +177,20 @@ class MemoryOver:
 @dataclass(frozen=True, slots=True)
 class Shape:
     """The part of a topology that placement uses, equal for equal machines: the GPUs' links,
-    islands and NUMA nodes. NUMA nodes are stored because links show NVLink instead of the PCIe
-    level."""
+    islands, NUMA nodes and PCIe switches. The last two are stored because links show NVLink instead
+    of the PCIe level."""
 
     links: tuple[tuple[str, ...], ...] = ()
     islands: tuple[int, ...] = field(default=())  # masks
     numa: tuple[int, ...] = ()  # by GPU; empty: one node, or unknown
+    switches: tuple[int, ...] = ()  # masks; a GPU in none: unknown
     _hash: int = field(default=0, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         # Hashed once, because closest() is cached by shape.
-        object.__setattr__(self, "_hash", hash((self.links, self.islands, self.numa)))
+        object.__setattr__(
+            self, "_hash", hash((self.links, self.islands, self.numa, self.switches))
+        )
 
     def __hash__(self) -> int:
         return self._hash

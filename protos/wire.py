@@ -60,6 +60,7 @@ def to_topology(topology: NodeTopology) -> pb.Topology:
         pcie_source=topology.pcie_source,
         bandwidth=[pb.PairRow(gb_per_s=row) for row in topology.bandwidth],
         weak=_messages(pb.Weak, topology.weak),
+        pcie_switches=[pb.Island(gpus=switch) for switch in topology.pcie_switches],
     )
     if topology.rdma_cgroup is not None:
         message.rdma_cgroup.available = True
@@ -102,6 +103,7 @@ def from_topology(message: pb.Topology) -> NodeTopology:
         pcie_source=message.pcie_source,
         bandwidth=tuple(tuple(row.gb_per_s) for row in message.bandwidth),
         weak=_values(Weak, message.weak),
+        pcie_switches=tuple(tuple(switch.gpus) for switch in message.pcie_switches),
     )
     _check(topology)
     return topology
@@ -123,6 +125,8 @@ def _check(topology: NodeTopology) -> None:
         raise ValueError(f"bandwidth is not a square matrix of {gpus} (GPUs)")
     if any(gpu >= len(topology.gpus) for island in topology.islands for gpu in island):
         raise ValueError("an island has an unknown GPU")
+    if any(gpu >= len(topology.gpus) for switch in topology.pcie_switches for gpu in switch):
+        raise ValueError("a PCIe switch has an unknown GPU")
 
 
 def to_grants(grants: Iterable[Grant]) -> list[pb.Grant]:

@@ -21,6 +21,8 @@ ADDRESS = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])")
 MOST_BYTES = 1 << 20
 MOST_DEVICES = 4096
 DEEPEST = 16
+LIST, NCCL = "pcilist", "pcinccl"
+ROOTS = (LIST, NCCL)  # what the paths of a file begin with, below devices/
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ def _of_list(text: str, name: str) -> Iterator[tuple[str, Place]]:
             if address in seen:
                 raise Unusable(f"{where}: {address} is listed twice")
             seen.add(address)
-            yield address, Place(f"devices/pcilist:{number}/{bridge}/{address}")
+            yield address, Place(f"devices/{LIST}:{number}/{bridge}/{address}")
 
 
 def _of_xml(text: str, name: str) -> Iterator[tuple[str, Place]]:
@@ -81,7 +83,7 @@ def _of_xml(text: str, name: str) -> Iterator[tuple[str, Place]]:
         numa = each.get("numaid", "")
         node = int(numa) if numa.isdigit() else -1
         for position, top in enumerate(each.findall("pci")):
-            yield from _below(top, f"devices/pcinccl:{cpu}.{position}", node, name, DEEPEST)
+            yield from _below(top, f"devices/{NCCL}:{cpu}.{position}", node, name, DEEPEST)
 
 
 def _below(

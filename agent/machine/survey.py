@@ -9,6 +9,10 @@ prints SYS for them (docs/concepts/topology.md).
 An island is a connected component of GPUs joined by NVLink. On a cube mesh that is all eight GPUs,
 although not every pair is joined. A GPU without NVLink is an island of its own, so every GPU is on
 exactly one island. So is a GPU in MIG mode, because its slices can't use NVLink.
+
+PCIe switches: GPUs below one root port reach each other through switches only, whether these are one
+or several in a row (PIX or PXB, if NVLink did not hide it in the matrix). A GPU of its own root port
+is alone. A GPU that sits on a host bridge itself, as only in VMs, has an unknown place.
 """
 
 import re
@@ -16,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from itertools import combinations
 
-from agent.machine import findings, nvlink_pairs, slice_profiles
+from agent.machine import findings, nvlink_pairs, pcie_tree, slice_profiles
 from agent.machine.facts import GpuFacts, InfinibandDevice, Machine, PciDevice, RdmaCgroup
 from protos.topology import Gpu, Hca, NodeTopology, NumaNode, RdmaLimit
 
@@ -43,6 +47,7 @@ def survey(machine: Machine, *, functions: bool = False) -> NodeTopology:
         hcas=tuple(_hca(nic, pci[nic.pci], physical) for nic in nics),
         links=tuple(map(tuple, links)),
         islands=_islands(links, len(gpus)),
+        pcie_switches=_switches([pci.get(gpu.pci) for gpu in gpus]),
         numa_nodes=tuple(NumaNode(numa.id, numa.cpus) for numa in machine.sysfs.numa),
         rdma_cgroup=_limits(machine.sysfs.rdma_cgroup, nics),
         rdma_exclusive=machine.sysfs.rdma_exclusive,
@@ -126,6 +131,17 @@ def _islands(links: list[list[str]], count: int) -> tuple[tuple[int, ...], ...]:
     return tuple(
         tuple(gpu for gpu in range(count) if island[gpu] == name) for name in sorted(set(island))
     )
+
+
+def _switches(devices: list[PciDevice | None]) -> tuple[tuple[int, ...], ...]:
+    """devices: of the GPUs by index; None if /sys lacks it."""
+    below: dict[tuple[str, ...], list[int]] = {}
+    for gpu, device in enumerate(devices):
+        chain = _chain(device.path) if device is not None else []
+        # A file says where a GPU is even if that is right at the CPU.
+        if len(chain) > 2 or (len(chain) == 2 and chain[0].startswith(pcie_tree.ROOTS)):
+            below.setdefault(tuple(chain[:2]), []).append(gpu)
+    return tuple(map(tuple, below.values()))
 
 
 def _nics(

@@ -91,6 +91,8 @@ def _topology(raw: dict[str, Any]) -> NodeTopology:
         hcas=tuple(Hca(**_known(Hca, hca)) for hca in raw["hcas"]),
         links=tuple(tuple(row) for row in raw["links"]),
         islands=tuple(tuple(island) for island in raw["islands"]),
+        # Older agents do not print them.
+        pcie_switches=tuple(tuple(switch) for switch in raw.get("pcie_switches", ())),
     )
 
 

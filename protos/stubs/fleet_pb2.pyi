@@ -117,6 +117,7 @@ class Topology(_message.Message):
     RDMA_EXCLUSIVE_FIELD_NUMBER: _builtins.int
     CUDA_VERSION_FIELD_NUMBER: _builtins.int
     MEMLOCK_FIELD_NUMBER: _builtins.int
+    PCIE_SWITCHES_FIELD_NUMBER: _builtins.int
     driver_version: _builtins.str
     pcie_source: _builtins.str
     """the file that PCIe paths come from; empty: /sys"""
@@ -146,6 +147,10 @@ class Topology(_message.Message):
 
     @_builtins.property
     def weak(self) -> _containers.RepeatedCompositeFieldContainer[Global___Weak]: ...
+    @_builtins.property
+    def pcie_switches(self) -> _containers.RepeatedCompositeFieldContainer[Global___Island]:
+        """GPUs below one root port; a GPU in none: unknown, as from older agents"""
+
     def __init__(
         self,
         *,
@@ -162,10 +167,11 @@ class Topology(_message.Message):
         rdma_exclusive: _builtins.bool = ...,
         cuda_version: _builtins.str = ...,
         memlock: _builtins.int = ...,
+        pcie_switches: _abc.Iterable[Global___Island] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["rdma_cgroup", b"rdma_cgroup"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bandwidth", b"bandwidth", "cuda_version", b"cuda_version", "driver_version", b"driver_version", "gpus", b"gpus", "hcas", b"hcas", "islands", b"islands", "links", b"links", "memlock", b"memlock", "numa_nodes", b"numa_nodes", "pcie_source", b"pcie_source", "rdma_cgroup", b"rdma_cgroup", "rdma_exclusive", b"rdma_exclusive", "weak", b"weak"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bandwidth", b"bandwidth", "cuda_version", b"cuda_version", "driver_version", b"driver_version", "gpus", b"gpus", "hcas", b"hcas", "islands", b"islands", "links", b"links", "memlock", b"memlock", "numa_nodes", b"numa_nodes", "pcie_source", b"pcie_source", "pcie_switches", b"pcie_switches", "rdma_cgroup", b"rdma_cgroup", "rdma_exclusive", b"rdma_exclusive", "weak", b"weak"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

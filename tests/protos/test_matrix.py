@@ -13,6 +13,7 @@ TOPOLOGY = NodeTopology(
     hcas=(Hca("mlx5_4", "0000:0c:00.0", 3, "InfiniBand", 200.0),),
     links=(("X", "NV12", "PXB"), ("NV12", "X", "SYS"), ("PXB", "SYS", "X")),
     islands=((0, 1),),
+    pcie_switches=((0,), (1,)),
     rdma_cgroup=(("mlx5_4", RdmaLimit(hca_handle=2)),),
     driver_version="535.161.08",
 )
@@ -71,6 +72,7 @@ def test_json_has_the_published_names() -> None:
     ]
     assert written["links"] == [["X", "NV12", "PXB"], ["NV12", "X", "SYS"], ["PXB", "SYS", "X"]]
     assert written["islands"] == [[0, 1]]
+    assert written["pcie_switches"] == [[0], [1]]
     assert written["rdma_cgroup"] == {
         "available": True,
         "devices": {"mlx5_4": {"hca_handle": 2, "hca_object": "max"}},

@@ -201,6 +201,9 @@ def _fact(request: pb.NodeReport, earlier: NodeTopology | None) -> NodeReported 
     members = [gpu for island in topology.islands for gpu in island]
     if len(members) != len(set(members)):
         raise MalformedReport("topology.islands: a GPU is in two islands")
+    members = [gpu for switch in topology.pcie_switches for gpu in switch]
+    if len(members) != len(set(members)):
+        raise MalformedReport("topology.pcie_switches: a GPU is below two switches")
     return _reported(request, topology)
 
 

@@ -97,6 +97,9 @@ def _lists(topology: pb.Topology) -> None:
     _count("topology.islands", topology.islands, gpus)
     for index, island in enumerate(topology.islands):
         _count(f"topology.islands[{index}]", island.gpus, limits.GPUS)
+    _count("topology.pcie_switches", topology.pcie_switches, gpus)
+    for index, switch in enumerate(topology.pcie_switches):
+        _count(f"topology.pcie_switches[{index}]", switch.gpus, limits.GPUS)
     _count("topology.numa_nodes", topology.numa_nodes, NUMA_NODES)
     for index, numa in enumerate(topology.numa_nodes):
         _texts(f"topology.numa_nodes[{index}]", numa)

@@ -116,6 +116,15 @@ def refused(message: pb.NodeReport) -> str:
         (lambda m: m.topology.weak.add(a=99), "topology.weak[0]: 99"),
         (lambda m: m.topology.islands.add(gpus=[0] * 10_000), "topology.islands[0]"),
         (lambda m: m.topology.islands.add(gpus=[70]), "topology: an island has an unknown GPU"),
+        (lambda m: m.topology.pcie_switches.add(gpus=[0] * 10_000), "topology.pcie_switches[0]"),
+        (
+            lambda m: m.topology.pcie_switches.add(gpus=[70]),
+            "topology: a PCIe switch has an unknown",
+        ),
+        (
+            lambda m: m.topology.pcie_switches.add(gpus=[1, 1]),
+            "topology.pcie_switches: a GPU is below",
+        ),
         (lambda m: m.rdma_use.add(failures=-(2**63)), "rdma_use[0].failures"),
         (lambda m: m.memory_over.add(gpu=2**32 - 1), "memory_over[0].gpu"),
         (lambda m: m.memory_over.add(used=-1), "memory_over[0].used"),

@@ -70,6 +70,7 @@ def test_an_agent_that_is_older(scheduler: SchedulerServer, fleet: FleetStub) ->
     (fact,) = scheduler.facts
     assert isinstance(fact, NodeReported)
     assert fact.topology.shape() == topology().shape()
+    assert fact.topology.pcie_switches == (), "unknown"
     assert [gpu.enforcement for gpu in fact.topology.gpus] == ["none", "none"]
 
 
