@@ -73,6 +73,7 @@ NODE = "node"  # the level between label domains and islands
 NUMA = "numa"  # the GPUs of one NUMA node
 PCIE_SWITCH = "pcie-switch"  # the GPUs below one PCIe switch
 ISLAND = "island"
+PARTS_OF_NODE = (ISLAND, NUMA, PCIE_SWITCH)
 
 SCHEDULER = "lockstep"
 AGENT_ACCOUNT = "lockstep-agent"

@@ -7,7 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from protos.names import ISLAND, NODE, NUMA
+from protos.names import NODE, PARTS_OF_NODE
 from protos.slicing import is_slice
 
 if (
@@ -77,7 +77,7 @@ def label_keys(text: str) -> tuple[str, ...]:
     """Levels of the network tree. Empty for a cluster without racks."""
     found = names(text)
     for key in found:
-        if key in (NODE, NUMA, ISLAND):
+        if key in (NODE, *PARTS_OF_NODE):
             raise ArgumentTypeError(f"{key} is a built-in level, below those of the network tree")
         if not _LABEL_KEY.fullmatch(key):
             raise ArgumentTypeError(f'"{key}" is not a label key, such as lockstep.dev/rack')

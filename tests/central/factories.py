@@ -119,9 +119,10 @@ def topology(
     shares: bool = False,
     level: str | tuple[str, ...] = "none",
     model: str = "test",
+    switches: tuple[tuple[int, ...], ...] = (),
 ) -> NodeTopology:
     """GPUs whose islands are joined by NV12; all other pairs are SYS. level: enforcement of GPU memory
-    limits, for all GPUs or one for each."""
+    limits, for all GPUs or one for each. switches: of PCIe; empty: unknown."""
     islands = islands if islands is not None else (tuple(range(gpus)),)
     where = {index: number for number, island in enumerate(islands) for index in island}
 
@@ -146,6 +147,7 @@ def topology(
         ),
         links=tuple(tuple(link(a, b) for b in range(gpus)) for a in range(gpus)),
         islands=islands,
+        pcie_switches=switches,
     )
 
 

@@ -226,7 +226,7 @@ FACTS = st.one_of(
         ),
         st.sampled_from(["g", "h"]),
         st.integers(0, 4),
-        st.sampled_from(["", RACK, "node", "numa", "island", "no/such"]),
+        st.sampled_from(["", RACK, "node", "numa", "pcie-switch", "island", "no/such"]),
         st.sampled_from(["default", "default", "p", "q", "nowhere"]),
         REQUESTABLE,
         AMOUNTS,
@@ -263,6 +263,10 @@ FACTS = st.one_of(
                     sick=sick,
                     shares=name != "c",
                     model="test" if generation < 3 else "other 1",
+                    # Unknown, known, and known of the first GPUs only.
+                    switches=((), ((0, 1), tuple(range(2, gpus))), ((0,), (1,)))[
+                        generation % 3 if gpus > 2 else 0
+                    ],
                 ),
                 slices,
                 sick,

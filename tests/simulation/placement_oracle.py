@@ -12,7 +12,7 @@ from central.scheduler.inventory.cluster_node import ClusterNode
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import Gang
-from protos.names import ISLAND, NODE, NUMA
+from protos.names import ISLAND, NODE, NUMA, PCIE_SWITCH
 from protos.topology import RdmaLimit, indices_of
 from tests.central.kube import naive_filters
 
@@ -236,8 +236,9 @@ def _assert_close(
             assert _in_one_hypernode(scheduler, nodes, tier), f"{name} is wider than tier {tier}"
             return
         level = NODE if not tier else labelled[-tier] if tier <= len(labelled) else ""
-    assert len(nodes) == 1 or level not in (ISLAND, NUMA, NODE), f"{name} is on {nodes}"
-    if level in (ISLAND, NUMA):
+    inside = (ISLAND, NUMA, PCIE_SWITCH)
+    assert len(nodes) == 1 or level not in (*inside, NODE), f"{name} is on {nodes}"
+    if level in inside:
         parts = _parts(scheduler.state.nodes[nodes.pop()], level)
         gpus = {gpu for pod in pods for gpu in indices_of(pod.gpus)}
         assert any(gpus <= part for part in parts), f"{name} is in no {level}"
@@ -253,11 +254,13 @@ def _assert_close(
 
 
 def _parts(node: ClusterNode, level: str) -> list[set[int]]:
-    """The GPUs of each island or NUMA node."""
+    """The GPUs of each island, NUMA node or PCIe switch."""
     assert node.report is not None
     topology = node.report.topology
     if level == ISLAND:
         return [set(island) for island in topology.islands]
+    if level == PCIE_SWITCH:
+        return [set(switch) for switch in topology.pcie_switches]
     return [
         {gpu.index for gpu in topology.gpus if gpu.numa == numa}
         for numa in {gpu.numa for gpu in topology.gpus}

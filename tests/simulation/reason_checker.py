@@ -24,7 +24,10 @@ from tests.simulation.reason_patterns import (
     CANDIDATE,
     CHECKS,
     FREE_GPUS,
+    NO_SWITCHES,
     NOBODY,
+    PART_OF_ONE,
+    PARTS,
     PLAIN,
     TOGETHER,
     Found,
@@ -154,7 +157,7 @@ class ReasonChecker:
     ) -> tuple[int, bool]:
         """In the domain that takes most; and whether that is exact, for the scheduler may count fewer."""
         level, whole, size = found["level"] or "", found["all"] or "", int(found["size"])
-        inside = level in ("island", "NUMA node") or whole in ("island", "NUMA node")
+        inside = level in PARTS or whole in PARTS
         pods: Counter[tuple[str, str]] = Counter()
         for node in self.counts.nodes:
             outer, inner = self.counts.place(node, whole), self.counts.place(node, level)
@@ -306,7 +309,7 @@ class ReasonChecker:
         assert int(match["count"]) in counts, f"of {counts}"
         counted = spec.rules is None and not spec.matched and spec.volumes is None
         whole = counted and not spec.share_containers and not spec.rdma_containers
-        if level in ("island", "NUMA node"):
+        if level in PARTS:
             whole = False
         assert fits == said if whole else fits >= said, f"{fits} fit"
         refused: Counter[str] = Counter()
@@ -318,6 +321,12 @@ class ReasonChecker:
         expected = Counter(
             why for node in self.counts.nodes if (why := recount.refusal(spec, node))
         )
+        if level == "PCIe switch" and spec.request(GPU):
+            expected += Counter(
+                NO_SWITCHES
+                for node in self.counts.nodes
+                if not recount.refusal(spec, node) and recount.lacks_switches(node)
+            )
         for why, count in expected.items():
             assert refused[why] == count, f"{count} nodes: {why}"
         assert refused == expected or not counted, f"refused by nothing: {refused - expected}"
@@ -329,7 +338,7 @@ class ReasonChecker:
         name = match["best"] or (match["at"] or "").rpartition(" ")[2]
         if not name:
             return self.counts.nodes
-        if level in ("", "node", "island", "NUMA node"):
+        if level in ("", "node", *PARTS):
             return [node for node in self.counts.nodes if node.name == name]
         return [node for node in self.counts.nodes if name in self.counts.domain(node, level)]
 
@@ -388,7 +397,12 @@ class ReasonChecker:
             said = [part.split(" ", 2)[::2] for part in refused.rstrip(")").split("; ")]
             assert {why: int(count) for count, why in said} == counts, f"{counts}"
         usable = [node for node in self.counts.nodes if not recount.lasting(spec, node)]
-        if match := re.match(
+        if match := PART_OF_ONE.fullmatch(text):
+            assert match[2] == level
+            assert not any(map(recount.lacks_switches, usable)) or level != "PCIe switch"
+            most = max(part for node in usable for part in recount.parts(node, level))
+            assert int(match[3]) == most < spec.request(GPU) == int(match[1]), f"at most {most}"
+        elif match := re.match(
             r"no node(?: that they may use)? has (\S+) (\S+), the most is (\S+)", text
         ):
             name = recount.resource(match[2])
@@ -402,7 +416,7 @@ class ReasonChecker:
             most = sum(recount.when_empty(spec, node) for node in usable)
             assert most == int(match[1]), f"{most} fit"
         elif match := re.fullmatch(r"even if empty, no (.*) fits more than (\d+)", text):
-            if level in ("island", "NUMA node"):
+            if level in PARTS:
                 return
             sums: Counter[str] = Counter()
             for node in usable:

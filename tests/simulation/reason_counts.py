@@ -11,6 +11,7 @@ from central.scheduler.scheduler import Scheduler
 from protos.names import GPU
 from protos.topology import indices_of
 from tests.simulation import recount
+from tests.simulation.reason_patterns import PARTS
 
 
 class StateCounts:
@@ -20,7 +21,7 @@ class StateCounts:
 
     def place(self, node: ClusterNode, level: str) -> str | None:
         """The node's domain of the level; the whole cluster for no level. None: it is in none."""
-        if level in ("node", "island", "NUMA node"):
+        if level in ("node", *PARTS):
             return node.name
         return next(iter(self.domain(node, level)), None) if level else ""
 

@@ -3,7 +3,7 @@
 import re
 
 PLAIN = (  # no numbers
-    r"MIG slices cannot be kept to one island or NUMA node; require node or a wider level",
+    r"MIG slices cannot be kept to one island, NUMA node or PCIe switch; require node or a wider level",
     r"each pod type fits on its own, but not all together",
     r"each subgroup fits on its own, but not all together",
     r"search limit reached; a placement may exist",
@@ -42,7 +42,12 @@ NOBODY = (
 )
 
 Found = re.Match[str]
-PODS = r"(?P<alone>one subgroup )?needs (?P<pods>\d+ pods?(?: x .+?)?)(?: in one (?P<level>[^;]+?))?; (?=(?P<rest>.*))"
+NO_SWITCHES = "PCIe switches unknown"
+PART_OF_ONE = re.compile(
+    r"no node(?: that they may use)? has (\d+) GPUs (?:in|under) one (.+?), the most is (\d+)"
+)
+PARTS = ("island", "NUMA node", "PCIe switch")  # of a node
+PODS = r"(?P<alone>one subgroup )?needs (?P<pods>\d+ pods?(?: x .+?)?)(?: (?:in|under) one (?P<level>[^;]+?))?; (?=(?P<rest>.*))"
 AFTER = r"(?:reserved|excluding|with lockstep|preemption blocked|expected|nobody gives way)"
 CANDIDATE = re.compile(
     r"(?:the best node|the cluster|best candidate (?:node )?(?P<best>\S+)|(?P<at>.+?), where the rest"
@@ -93,13 +98,13 @@ CHECKS: tuple[tuple[str, str], ...] = (
     ),
     (
         r"needs (?P<copies>\d+) subgroups? of (?P<size>\d+) pods?(?: x [^,;]+?)?"
-        r"(?:, each in one (?P<level>[^,;]+?))?(?:, all in one (?P<all>[^;]+?))?"
+        r"(?:, each (?:in|under) one (?P<level>[^,;]+?))?(?:, all (?:in|under) one (?P<all>[^;]+?))?"
         r"; (?:the best node|the cluster|best candidate (?:node )?\S+) fits (?P<fits>\d+) of"
         r" (?P<units>\d+) subgroups?(?:$|; )",
         "equal_subgroups",
     ),
     (
-        r"needs (?P<pods>\d+ pods?[^;]*?) in (?P<groups>\d+) subgroups(?: in one [^;]+)?"
+        r"needs (?P<pods>\d+ pods?[^;]*?) in (?P<groups>\d+) subgroups(?: (?:in|under) one [^;]+)?"
         r"; (?=each subgroup fits)",
         "unlike_subgroups",
     ),

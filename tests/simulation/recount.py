@@ -1,6 +1,7 @@
 """Plain counts of a gang's pods and of what a node has, for reason_checker.py: without the scheduler's code for them."""
 
 import re
+from collections import Counter
 from fractions import Fraction
 
 from central.model import wording
@@ -94,6 +95,25 @@ def resource(words: str) -> str:
         if words.endswith(" slices")
         else names.get(words, words)
     )
+
+
+def lacks_switches(node: ClusterNode) -> bool:
+    """Whether it has GPUs that are below no known PCIe switch."""
+    if node.report is None:
+        return bool(node.allocatable().get(GPU, 0))
+    topology = node.report.topology
+    known = {gpu for switch in topology.pcie_switches for gpu in switch}
+    return any(gpu.index not in known for gpu in topology.gpus)
+
+
+def parts(node: ClusterNode, level: str) -> list[int]:
+    """The sizes of its NUMA nodes or PCIe switches, in GPUs; without a report all are in one."""
+    if node.report is None:
+        return [node.allocatable().get(GPU, 0)]
+    topology = node.report.topology
+    if level == "NUMA node":
+        return list(Counter(gpu.numa for gpu in topology.gpus).values())
+    return [len(switch) for switch in topology.pcie_switches]
 
 
 def gpus(spec: PodSpec) -> Fraction:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from protos.names import BLOCK, RACK, ZONE
+from protos.names import BLOCK, NODE, PARTS_OF_NODE, RACK, ZONE
 
 SHELLS = ("bash", "zsh", "fish")
 _LEVELS = (ZONE, BLOCK, RACK)
@@ -106,7 +106,7 @@ def _names(kind: str, args: Any) -> Iterable[str]:
 
         return sorted(PLUGINS)
     if kind == "level":
-        return [*_LEVELS, "node", "island"]
+        return [*_LEVELS, NODE, *PARTS_OF_NODE]
     if kind not in names:
         return []
     try:

@@ -99,7 +99,8 @@ RUN: tuple[Flag, ...] = (
     ),
     (
         "--within LEVEL",
-        "widest topology level that the job may span: island, node or a level's label key",
+        "widest topology level that the job may span: one of island, numa, pcie-switch, node, or "
+        "a level's label key",
         {"shown": "any", "complete": "level"},
     ),
     (

@@ -12,7 +12,7 @@ from central.kube.decode.fields import FieldError, text_field
 from central.model import limits
 from central.model.facts import SubGroupLayer, SubGroups
 from central.model.json_types import Json
-from protos.names import ISLAND, NUMA, SUBGROUP_TOPOLOGY
+from protos.names import PARTS_OF_NODE, SUBGROUP_TOPOLOGY
 
 
 def with_layers(
@@ -46,7 +46,7 @@ def with_layers(
 
 def check_layer(level: str) -> None:
     """Raises ValueError for a level inside a node."""
-    if level in (ISLAND, NUMA):
+    if level in PARTS_OF_NODE:
         raise ValueError(f"{level} is no level around subgroups; node or a wider one is")
 
 

@@ -20,7 +20,7 @@ class TopologyConstraints:
 
     def __init__(self, levels: Sequence[str]) -> None:
         """levels: the tree's node label keys, widest first."""
-        known = (*levels, names.NODE, names.NUMA, names.ISLAND)
+        known = (*levels, names.NODE, *reversed(names.PARTS_OF_NODE))
         self.levels = frozenset(known)
         self._labels = tuple(levels)
         self._choices = ", ".join(known)

@@ -102,7 +102,7 @@ def level_below(snapshot: Snapshot, level: str) -> int:
 def _fullest_mask(
     snapshot: Snapshot, groups: PodCounts, level: str, row: int, existing_gpus: int, *, among: int
 ) -> int:
-    """The mask of the fullest island, or NUMA node, that takes all of the gang's GPUs."""
+    """The mask of the fullest part that takes all of the gang's GPUs."""
     asks = [(snapshot.view(spec), count) for spec, count in groups]
     fitting = island_masks.holding(snapshot, level, row, asks, existing_gpus, among=among)
     if not fitting:

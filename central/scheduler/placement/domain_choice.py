@@ -23,7 +23,7 @@ from central.scheduler.placement.balanced import unevenness
 from central.scheduler.placement.fewest import fewest_children
 from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.snapshot import Snapshot
-from protos.names import ISLAND, NODE, NUMA
+from protos.names import ISLAND, NODE
 
 ANYWHERE = "cluster"
 TRIED_DOMAINS = 16  # of a level, for gangs of unlike pods: each costs a tentative placement
@@ -132,8 +132,8 @@ class DomainChoice:
         if level == ISLAND:
             fits &= snapshot.columns.gpus.island >= gpus
         rows = np.flatnonzero(fits)
-        if level == NUMA:
-            rows = rows[island_masks.most(snapshot, NUMA, rows) >= gpus]
+        if level in island_masks.OPT_IN:
+            rows = rows[island_masks.most(snapshot, level, rows) >= gpus]
         if self._existing_rows:
             rows = rows[rows == self._existing_rows[0]]
         if sharing and level in island_masks.PARTS:

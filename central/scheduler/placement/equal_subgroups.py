@@ -26,7 +26,7 @@ from central.scheduler.placement.request import PlacementRequest, SubgroupReques
 from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.draft import Assignment, DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
-from protos.names import ISLAND, NUMA
+from protos.names import ISLAND
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ def _places(
 ) -> Iterator[tuple[str, ...]]:
     """The levels at which bundles, the widest first, and subgroups can be, none wider than what is around it."""
     rank = {name: index for index, name in enumerate(ladder(snapshot, ""))}
-    rank[NUMA] = rank[ISLAND]
+    rank |= dict.fromkeys(island_masks.OPT_IN, rank[ISLAND])
     wide = [
         [name for name in inner[required] if name not in island_masks.PARTS]
         for required, _ in nest.bundles
@@ -243,8 +243,8 @@ def _reason(
     clause, most = "the cluster {fits}", int(capacity.by_row.sum())
     if request.required in snapshot.columns.domains.levels:
         index = snapshot.columns.domains.levels.index(request.required)
-        kind, names = request.required.rpartition("/")[2], snapshot.columns.domains.names[index]
-        text += f", all in one {kind}"
+        names = snapshot.columns.domains.names[index]
+        text += f", all {never_fits.in_one(request.required)}"
         if len(names):
             best = min(
                 range(len(names)), key=lambda d: (-capacity.by_domain[index][d], names[d], d)
@@ -254,7 +254,7 @@ def _reason(
                 int(capacity.by_domain[index][best]),
             )
     elif request.required:
-        text += f", all in one {never_fits.level_name(request.required)}"
+        text += f", all {never_fits.in_one(request.required)}"
         most, clause, _ = explain.best_node(snapshot, capacity.by_row)
     if not most and (never := _never(snapshot, nest)):
         return f"{text}; {never}"
@@ -273,7 +273,7 @@ def _what(nest: _Nest) -> tuple[str, str]:
     parts = [_several(count, "group") for count in counts] + [_several(size, "subgroup")]
     each = _each_in(nest.required).replace("each", "each subgroup", 1)
     for level, _ in reversed(nest.bundles):
-        each += f", each group in one {never_fits.level_name(level)}" if level else ""
+        each += f", each group {never_fits.in_one(level)}" if level else ""
     return f"needs {' of '.join(parts)} of {pods}{each}", units
 
 
@@ -282,7 +282,7 @@ def _several(count: int, what: str) -> str:
 
 
 def _each_in(required: str) -> str:
-    return f", each in one {never_fits.level_name(required)}" if required else ""
+    return f", each {never_fits.in_one(required)}" if required else ""
 
 
 def _never(snapshot: Snapshot, nest: _Nest) -> str:

@@ -19,12 +19,13 @@ from central.scheduler.placement import never_fits
 from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.capacity import PodClassCapacity
 from central.scheduler.snapshot.snapshot import Snapshot
-from protos.names import GPU, GPU_SHARE, NODE
+from protos.names import GPU, GPU_SHARE, NODE, PCIE_SWITCH
 from protos.slicing import is_slice
 
 NOT_TOGETHER = "each pod type fits on its own, but not all together"
 SEARCH_LIMIT = "search limit reached; a placement may exist"
 WORK_LIMIT = "not decided within the work limit of one cycle; it is tried again"
+NO_SWITCHES = "PCIe switches unknown"
 NO_NODES = "the cluster has no nodes"
 NAMED_KINDS = 8  # of pods in one sentence
 _RESERVED_FOR = " of them reserved for "
@@ -53,14 +54,14 @@ def reason(
     if snapshot.columns.row and (never := _fits_nowhere(snapshot, groups)):
         return text + never
     if together:
-        return text + together + _in_brackets(_refused_nodes(snapshot, view))
+        return text + together + _in_brackets(_not_considered(snapshot, view, required))
     if fitting >= count and len(groups) > 1:
         return text + (never_fits.too_many_gpus(snapshot, groups) or NOT_TOGETHER)
     if not len(rows):
         return text + candidate
     text += candidate.format(fits=f"fits {fitting} of {count}")
     short = _short_of(snapshot, view, rows, fitting, count)
-    text += _in_brackets([*short, *_refused_nodes(snapshot, view)])
+    text += _in_brackets([*short, *_not_considered(snapshot, view, required)])
     never = never_fits.too_many(snapshot, view, required, count)
     return f"{text}; {never}" if never else text
 
@@ -90,7 +91,7 @@ def describe_pods(groups: PodCounts) -> str:
 
 
 def in_one(required: str) -> str:
-    return f" in one {never_fits.level_name(required)}" if required else ""
+    return f" {never_fits.in_one(required)}" if required else ""
 
 
 def best_node(snapshot: Snapshot, capacity: Ints) -> tuple[int, str, Ints]:
@@ -253,8 +254,8 @@ def _free_slices(snapshot: Snapshot, name: str, rows: Ints) -> str:
     return f"{free} of {total} {wording.resource(name)} free on {_nodes(rows)}"
 
 
-def _refused_nodes(snapshot: Snapshot, view: PodClassCapacity) -> list[str]:
-    """How many nodes the filters refuse, by reason."""
+def _not_considered(snapshot: Snapshot, view: PodClassCapacity, required: str) -> list[str]:
+    """How many nodes the filters refuse, or are not known well enough for the level, by reason."""
     reasons = Counter(
         node_filters.refusal(view.spec, node)
         for row in view.refused_rows()
@@ -263,4 +264,9 @@ def _refused_nodes(snapshot: Snapshot, view: PodClassCapacity) -> list[str]:
     if view.interpod is not None:
         beside = (view.interpod.reason(row) for row in view.passed_rows().tolist())
         reasons.update(reason for reason in beside if reason)
+    if required == PCIE_SWITCH and view.gpus:
+        rows = never_fits.with_gpus(snapshot, view.passed_rows()).tolist()
+        shapes = snapshot.columns.gpus.shape
+        unknown = sum(island_masks.unknown(shapes[row], required) for row in rows)
+        reasons.update({NO_SWITCHES: unknown} if unknown else {})
     return never_fits.nodes_refused(reasons)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from central.model import wording
+from central.model import limits, wording
 from central.model.arrays import Ints
 from central.model.facts import PodSpec
 from central.scheduler.filters import node_filters
@@ -18,16 +18,22 @@ from central.scheduler.inventory.columns import ABSENT
 from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.capacity import PodClassCapacity
 from central.scheduler.snapshot.snapshot import Snapshot
-from protos.names import GPU_SHARE, NUMA
+from protos.names import GPU_SHARE, NUMA, PCIE_SWITCH
 from protos.slicing import is_slice
 
 NOT_LASTING = (GPU_SHARE, "hca_handle", "hca_object")
+_NAMES = {NUMA: "NUMA node", PCIE_SWITCH: "PCIe switch"}
 Groups = Sequence[tuple[PodSpec, int]]
 
 
 def level_name(level: str) -> str:
     """A level without the prefix of its label key."""
-    return "NUMA node" if level == NUMA else level.rpartition("/")[2]
+    return _NAMES.get(level) or level.rpartition("/")[2]
+
+
+def in_one(level: str) -> str:
+    """As in "in one rack"."""
+    return f"{'under' if level == PCIE_SWITCH else 'in'} one {level_name(level)}"
 
 
 def no_node_for_one(snapshot: Snapshot, view: PodClassCapacity) -> str:
@@ -83,6 +89,8 @@ def too_many(snapshot: Snapshot, view: PodClassCapacity, required: str, count: i
         where = "the nodes that they may use fit" if refusals else "the cluster fits"
         return f"{wording.NEVER}: even if empty, {where} {most}"
     if required in island_masks.PARTS:
+        if too_small := _no_part_for_one(snapshot, view, required, rows, refusals):
+            return too_small
         capacity = _in_part(snapshot, view, required, capacity)
     elif required in snapshot.columns.domains.levels:
         of = snapshot.columns.domains.of[snapshot.columns.domains.levels.index(required)]
@@ -131,17 +139,45 @@ def _changes(view: PodClassCapacity) -> bool:
 
 
 def _in_part(snapshot: Snapshot, view: PodClassCapacity, level: str, capacity: Ints) -> Ints:
-    """By row, for how many pods the largest island or NUMA node has GPUs."""
+    """By row, for how many pods the largest part has GPUs."""
     if not view.gpus:
         return capacity
     found = capacity.copy()
     for row in np.flatnonzero(capacity).tolist():
-        masks = island_masks.masks(snapshot.columns.gpus.shape[row], level)
-        if masks:
-            found[row] = min(
-                int(capacity[row]), max(mask.bit_count() for mask in masks) // view.gpus
-            )
+        found[row] = min(int(capacity[row]), _largest_part(snapshot, row, level) // view.gpus)
     return found
+
+
+def with_gpus(snapshot: Snapshot, rows: Ints) -> Ints:
+    """Those of the rows that have GPUs, whether an agent has reported them or not."""
+    columns = snapshot.columns
+    found: Ints = rows[(columns.allocatable[rows, 0] > 0) | (columns.gpus.installed[rows] > 0)]
+    return found
+
+
+def _largest_part(snapshot: Snapshot, row: int, level: str) -> int:
+    """How many GPUs the row's largest part has; all that there can be where that is unknown."""
+    shape = snapshot.columns.gpus.shape[row]
+    if shape is None or island_masks.unknown(shape, level):
+        return limits.GPUS
+    return max((mask.bit_count() for mask in island_masks.masks(shape, level)), default=0)
+
+
+def _no_part_for_one(
+    snapshot: Snapshot, view: PodClassCapacity, level: str, rows: Ints, refusals: Counter[str]
+) -> str:
+    """Why no part of a node can ever run one of the pods. Islands change by themselves, when a fabric comes up."""
+    if level not in island_masks.OPT_IN:
+        return ""
+    rows = with_gpus(snapshot, rows)
+    most = max((_largest_part(snapshot, row, level) for row in rows.tolist()), default=0)
+    if not 0 < most < view.gpus:
+        return ""
+    where = "no node that they may use" if refusals else "no node"
+    return (
+        f"{wording.NEVER}: {where} has {view.gpus} GPUs {in_one(level)}, the most is {most}"
+        f"{_in_brackets(refusals)}"
+    )
 
 
 def _in_brackets(refusals: Counter[str]) -> str:

@@ -7,7 +7,7 @@ gangs with equal requests share one refusal.
 from dataclasses import dataclass
 
 from central.scheduler.inventory.pods import PodCounts
-from protos.names import ISLAND, NUMA
+from protos.names import PARTS_OF_NODE
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class PlacementRequest:
     """Pods that are placed together or not at all.
 
     groups: pods by spec, in the order of their assignments. required: the widest level that the pods may
-    span (a label key, "node", "island" or "numa"; empty: any). existing_rows: rows where the gang has
+    span (a label key, "node" or one of PARTS_OF_NODE; empty: any). existing_rows: rows where the gang has
     members already; the new pods join them if they fit. existing_gpus: the GPU mask of these members, if
     that is one row. preferred: a level of which as few domains as possible should be used. subgroups:
     empty, or the pods of groups divided. roles: None, or the pods of groups by role. spread: prefer the
@@ -93,4 +93,4 @@ class PlacementRequest:
         if any(spec.share_containers for spec, _ in self.groups):
             return False
         levels = {self.required, *(subgroup.required for subgroup in self.subgroups)}
-        return not levels.isdisjoint((ISLAND, NUMA))
+        return not levels.isdisjoint(PARTS_OF_NODE)

@@ -27,7 +27,7 @@ from protos.slicing import is_slice
 
 ROLE_DOMAINS_TRIED = 8  # domains of a level, for gangs with role preferences
 
-NO_PART = "MIG slices cannot be kept to one island or NUMA node; require node or a wider level"
+NO_PART = "MIG slices cannot be kept to one island, NUMA node or PCIe switch; require node or a wider level"
 
 
 def fit(draft: Draft, request: PlacementRequest) -> list[Assignment]:
@@ -129,7 +129,7 @@ def _is_one_share(request: PlacementRequest) -> bool:
 
 
 def _not_inside_node(spec: PodSpec) -> str:
-    """Why the pod cannot be kept to one island or NUMA node; empty: it can."""
+    """Why the pod cannot be kept to a part of a node; empty: it can."""
     return NO_PART if any(is_slice(name) for name, _ in spec.requests) else ""
 
 

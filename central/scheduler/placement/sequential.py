@@ -22,7 +22,7 @@ from central.scheduler.placement import node_choices
 from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.draft import Assignment, DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
-from protos.names import ISLAND, NUMA
+from protos.names import ISLAND
 
 TOGETHER = "fit together under their pod affinity, anti-affinity, spread, port and volume rules"
 TRIED = 32  # domains of a level that are tried
@@ -160,9 +160,9 @@ def _candidates(
         if existing_rows:
             fits &= np.isin(np.arange(len(fits)), existing_rows) & (len(set(existing_rows)) == 1)
         rows = np.flatnonzero(fits)
-        if level == NUMA:
+        if level in island_masks.OPT_IN:
             least = gpus if sharing else max(gpus, 1)
-            rows = rows[island_masks.most(snapshot, NUMA, rows) >= least]
+            rows = rows[island_masks.most(snapshot, level, rows) >= least]
         order = np.lexsort((snapshot.columns.name_rank()[rows], snapshot.columns.gpus.count[rows]))
         yield from (rows[[index]] for index in order[:TRIED])
         return
@@ -194,7 +194,7 @@ def gpu_masks(
     *,
     among: int = -1,
 ) -> Sequence[int]:
-    """The GPU masks of the node's islands, or NUMA nodes, that take all of the gang's GPUs, the fullest
+    """The GPU masks of the node's parts of the level that take all of the gang's GPUs, the fullest
     first; at other levels one mask of all GPUs. among: the GPUs that it may use."""
     if level not in island_masks.PARTS:
         return (among,)

@@ -151,8 +151,7 @@ class _SubgroupSearch:
         return False
 
     def _parts(self, level: str) -> Sequence[int]:
-        """The GPUs that the gang may use on its rows: all, or those of the one island or NUMA node that it has to be
-        in."""
+        """The GPUs that the gang may use on its rows: all, or those of the one part that it has to be in."""
         request, snapshot = self._request, self._draft.snapshot
         if request.required not in island_masks.PARTS:
             return (-1,)

@@ -225,7 +225,7 @@ class VictimSearch:
         yield from problems  # outside of the block: whoever takes them may raise
 
     def _islands(self, area: _Area, column: int, count: int) -> Iterator[LeastHarmProblem]:
-        """One problem for each island or NUMA node of the row, which counts only its GPUs."""
+        """One problem for each part of the row, which counts only its GPUs."""
         for row in area.rows:
             shape, mask = (
                 self._snapshot.columns.gpus.shape[row],

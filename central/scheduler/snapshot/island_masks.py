@@ -1,8 +1,10 @@
-"""The GPU masks of levels inside a node: NVLink islands and NUMA nodes.
+"""The GPU masks of levels inside a node: NVLink islands, NUMA nodes and PCIe switches. All three are called
+parts of the node.
 
-NUMA is an opt-in level. It is not part of the level hierarchy, because an island can span NUMA nodes.
+NUMA nodes and PCIe switches are opt-in levels. They are not part of the level hierarchy, because an island
+can span several of them.
 
-Design: docs/design/0006-numa-level.md
+Design: docs/design/0159-pcie-switches.md
 """
 
 from collections.abc import Sequence
@@ -15,21 +17,24 @@ from central.scheduler.inventory import gpu_shares
 from central.scheduler.inventory.gpu_shares import ShareRequest
 from central.scheduler.snapshot.capacity import PodClassCapacity
 from central.scheduler.snapshot.snapshot import Snapshot
-from protos.names import ISLAND, NODE, NUMA
+from protos.names import ISLAND, NODE, PARTS_OF_NODE, PCIE_SWITCH
 from protos.topology import Shape, indices_of
 
-PARTS = (ISLAND, NUMA)  # levels inside a node
-ON_NODE = (ISLAND, NUMA, NODE)
+PARTS = PARTS_OF_NODE
+ON_NODE = (*PARTS, NODE)
+OPT_IN = frozenset(PARTS) - {ISLAND}  # levels that are tried only where they are required
 
 
 @lru_cache(maxsize=1 << 12)
 def masks(shape: Shape | None, level: str) -> tuple[int, ...]:
-    """The mask of each island or NUMA node. Without known NUMA nodes there is one with all GPUs, and without
-    an agent's report there is none."""
+    """The mask of each part. Without known NUMA nodes there is one with all GPUs. Without known PCIe switches,
+    and without an agent's report, there is none."""
     if shape is None:
         return ()
     if level == ISLAND:
         return shape.islands
+    if level == PCIE_SWITCH:
+        return shape.switches
     found: dict[int, int] = {}
     for gpu in range(shape.count):
         numa = shape.numa[gpu] if shape.numa else 0
@@ -70,8 +75,7 @@ def holding(
 def capacities(
     snapshot: Snapshot, level: str, row: int, view: PodClassCapacity, held: int = 0
 ) -> list[int]:
-    """How many pods of the class each island or NUMA node of the row has GPUs for, if it contains the GPUs
-    held. Empty for a class without GPUs."""
+    """How many pods of the class each part of the row has GPUs for, if it contains the GPUs held. Empty for a class without GPUs."""
     free, share = snapshot.columns.gpus.free_mask[row], view.share
     if not share and not view.gpus:
         return []
@@ -85,7 +89,7 @@ def capacities(
 
 
 def capacity(snapshot: Snapshot, level: str, view: PodClassCapacity, held: int = 0) -> Ints:
-    """By row, how many pods of the class fit in its best island or NUMA node."""
+    """By row, how many pods of the class fit in its best part."""
     found = view.by_row.copy()
     if view.share or view.gpus:
         for row in np.flatnonzero(found).tolist():
@@ -95,7 +99,7 @@ def capacity(snapshot: Snapshot, level: str, view: PodClassCapacity, held: int =
 
 
 def most(snapshot: Snapshot, level: str, rows: Ints) -> Ints:
-    """By row, the most free GPUs in one island or NUMA node."""
+    """By row, the most free GPUs in one part."""
     if level == ISLAND:
         return snapshot.columns.gpus.island[rows]
     shapes, free = snapshot.columns.gpus.shape, snapshot.columns.gpus.free_mask
@@ -104,3 +108,10 @@ def most(snapshot: Snapshot, level: str, rows: Ints) -> Ints:
         for row in rows.tolist()
     ]
     return np.minimum(np.array(found, dtype=np.int64), snapshot.columns.gpus.count[rows])
+
+
+def unknown(shape: Shape | None, level: str) -> bool:
+    """Whether the node has GPUs of which nobody knows the part."""
+    if shape is None or level != PCIE_SWITCH:
+        return shape is None
+    return sum(mask.bit_count() for mask in shape.switches) < shape.count

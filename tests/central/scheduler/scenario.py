@@ -2,8 +2,9 @@
 
 rack r1: a8 b8-4          nodes with 8 GPUs, b has 4 in use; "rack r1 of block x:" names a block
 islands 4+4               the nodes' GPUs, from here on, are islands of these sizes
+switches 2+2+4            and below PCIe switches of these sizes; "switches" alone: unknown again
 queue a: [weight 2] [capability 8 GPUs] [guarantee 4 GPUs] [deserved 4 GPUs] [min runtime 60 s] [below org] [closed]
-gang train: 2 pods x 4 GPUs [+ 1 pod] [min 2] [in one rack] [priority 5] [queue a] [for 90 s] [not preemptable] [movable]
+gang train: 2 pods x 4 GPUs [+ 1 pod] [min 2] [in one rack|under one switch] [priority 5] [queue a] [for 90 s] [not preemptable] [movable]
 after 60 s                the next lines come this much later; bound pods run, evicted pods are gone
 gangs small 20: 1 pod x 1 GPU [queue a]      small-1, small-2 and so on
 pod web: 1 GPU
@@ -21,13 +22,13 @@ from itertools import count
 
 from central.model.decisions import Bind, Evict, UpdateGangStatus
 from central.model.facts import Fact, QueueSeen
-from protos.names import GPU, RACK
+from protos.names import GPU, ISLAND, NODE, NUMA, PCIE_SWITCH, RACK
 from protos.topology import indices_of, mask_of
 from tests.central import factories
 from tests.central.scheduler.small_cluster import World
 
 GANG = re.compile(
-    r"gang (?P<name>\S+): (?P<kinds>.*?)(?: min (?P<min>\d+))?(?: in one (?P<level>\S+))?"
+    r"gang (?P<name>\S+): (?P<kinds>.*?)(?: min (?P<min>\d+))?(?: (?:in|under) one (?P<level>\S+))?"
     r"(?: priority (?P<priority>\d+))?(?: queue (?P<queue>\S+))?(?: for (?P<lasts>\d+) s)?"
     r"(?P<kept> not preemptable)?(?P<movable> movable)?$"
 )
@@ -37,7 +38,8 @@ QUEUE = re.compile(
     r"(?: min runtime (?P<runtime>\d+) s)?(?: below (?P<parent>\S+))?(?P<closed> closed)?$"
 )
 KIND = re.compile(r"(\d+) pods?(?: x (\d+) GPUs?)?$")
-LEVELS = {"rack": RACK, "block": factories.LEVELS[0], "node": "node", "island": "island"}
+LEVELS = {"rack": RACK, "block": factories.LEVELS[0], "switch": PCIE_SWITCH}
+LEVELS |= {level: level for level in (NODE, NUMA, ISLAND)}
 
 
 def play(text: str) -> list[str]:
@@ -49,6 +51,7 @@ def play(text: str) -> list[str]:
     ]
     facts: list[Fact] = []
     islands: tuple[tuple[int, ...], ...] | None = None
+    switches: tuple[tuple[int, ...], ...] = ()
     clock = count(1)
     for line in filter(None, lines):
         if after := re.fullmatch(r"after (\d+) s", line):
@@ -56,9 +59,11 @@ def play(text: str) -> list[str]:
             now += float(after[1])
             facts = []
         elif line.startswith("rack"):
-            facts += _rack(line, islands)
+            facts += _rack(line, islands, switches)
         elif line.startswith("islands"):
-            islands = _islands(line)
+            islands = _groups(line.removeprefix("islands"))
+        elif line.startswith("switches"):
+            switches = _groups(line.removeprefix("switches"))
         elif line.startswith("queue"):
             facts.append(_queue(line))
         elif line.startswith("gangs"):
@@ -100,7 +105,9 @@ def play(text: str) -> list[str]:
     ]
 
 
-def _rack(line: str, islands: tuple[tuple[int, ...], ...] | None) -> list[Fact]:
+def _rack(
+    line: str, islands: tuple[tuple[int, ...], ...] | None, switches: tuple[tuple[int, ...], ...]
+) -> list[Fact]:
     found = re.fullmatch(r"rack (\S+?)(?: of block (\S+))?: (.*)", line)
     assert found, line
     facts: list[Fact] = []
@@ -115,12 +122,13 @@ def _rack(line: str, islands: tuple[tuple[int, ...], ...] | None) -> list[Fact]:
                 factories.pod(f"used-{name}", used, node=name, ours=False, phase="Running")
             )
         if islands is not None:
-            facts.append(factories.report(name, factories.topology(gpus, islands), grants=grants))
+            made = factories.topology(gpus, islands, switches=switches)
+            facts.append(factories.report(name, made, grants=grants))
     return facts
 
 
-def _islands(line: str) -> tuple[tuple[int, ...], ...]:
-    sizes = [int(size) for size in line.removeprefix("islands").strip().split("+")]
+def _groups(sums: str) -> tuple[tuple[int, ...], ...]:
+    sizes = [int(size) for size in sums.strip().split("+") if size]
     starts = [sum(sizes[:i]) for i in range(len(sizes))]
     return tuple(
         tuple(indices_of(mask_of(range(start, start + size))))
