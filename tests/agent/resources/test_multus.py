@@ -163,3 +163,22 @@ def test_a_file_that_is_there_is_replaced(tmp_path: Path) -> None:
     assert path.name == f"lockstep.dev-rdma-{PHYSICAL}-device.json"
     assert json.loads(path.read_text())["pci"]["rdma-device"] == "mlx5_9"
     assert GPU not in path.name
+
+
+def test_a_nic_with_one_share_is_for_one_pod() -> None:
+    with node_box(machine()) as box:
+        box.configure(rdma_devices=("mlx5_[01]",), rdma_shares=1)
+        box.start()
+        eventually(lambda: box.kubelet.allocatable.get(RDMA) == 2)
+        box.plan(Grant("team", "a", "c0", RDMA, ("mlx5_1",)))
+        first = box.kubelet.add_pod(pod("a", 1))
+        assert first.containers[0].envs["LOCKSTEP_HCAS"] == "mlx5_1"
+        box.restart_agent()
+        eventually(lambda: box.kubelet.allocatable.get(RDMA) == 2)
+        eventually(lambda: box.agent.node.state.grants != ())
+        box.plan(Grant("team", "b", "c0", RDMA, ("mlx5_1",)))  # the scheduler is behind
+        second = box.kubelet.add_pod(pod("b", 1))
+        assert second.containers[0].envs["LOCKSTEP_HCAS"] == "mlx5_0"
+        assert not box.kubelet.add_pod(pod("c", 1)).ok
+        box.kubelet.remove_pod("uid-a")
+        assert box.kubelet.add_pod(pod("d", 1)).containers[0].envs["LOCKSTEP_HCAS"] == "mlx5_1"
