@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from central.model import member_numbers
+from central.model.facts import QueueSeen
+from tests.central import factories
 from tests.central.controllers.job.job_api import Api, job
 
 Json = dict[str, Any]
@@ -89,6 +91,24 @@ def test_another_scheduler_goes_on_with_the_members() -> None:
     api.fall()
     api.settle()
     assert (members(api), api.pods()) == (before, pods) == ("0-1,3-5", pods)
+
+
+def test_a_quota_below_the_least_sizes_evicts_nobody_and_lets_nobody_grow() -> None:
+    api = Api(nodes=1)
+    api.tell(QueueSeen("q", capability=(("cpu", 200_000),)))
+    for name in ("j", "k"):
+        api.apply(elastic(least=4, name=name, queue="q"))
+        api.settle()
+    api.tell(QueueSeen("q", capability=(("cpu", 32_000),)))
+    api.tell(factories.node("n9", cpu=64_000, gpus=8))
+    for _ in range(60):
+        api.step(10.0)
+    assert (members(api), members(api, "k")) == ("0-3", "0-3")
+    assert not api.status()["retryCount"]
+    api.tell(QueueSeen("q", capability=(("cpu", 200_000),)))
+    for _ in range(60):
+        api.step(10.0)
+    assert (members(api), members(api, "k")) == ("0-7", "0-7")
 
 
 @pytest.mark.parametrize(
