@@ -1,29 +1,57 @@
 """The elastic task of a Job, from the arguments of plugin elastic and the Job's annotations, and its members as the
 status has them. Raises FieldError."""
 
+from dataclasses import replace
+
 from central.controllers.job.plugins import elastic
 from central.controllers.job.plugins.plugin_api import BadArgument, read_options
 from central.kube.decode.fields import FieldError, int_field, map_field, text_field
 from central.kube.decode.quantities import InvalidQuantity, parse_duration
 from central.model import limits, member_numbers, speed_table
-from central.model.jobspec import ElasticTask, JobSpec
+from central.model.jobspec import ElasticTask, JobSpec, TaskSpec
 from central.model.json_types import Json
 from central.model.speed_table import SpeedTable
 from protos.names import RESIZE_COST, SPEED, YIELDS
 
 PLUGIN = "elastic"
+_FIELD = f"spec.plugins.{PLUGIN}"
 
 
-def elastic_task(job: JobSpec) -> ElasticTask | None:
+def with_least(job: JobSpec, raw_tasks: list[Json], least: int) -> JobSpec:
+    """The elastic task's minAvailable follows from the Job's, where the task itself has none: its default, all
+    replicas, would mean that nothing varies. least: spec.minAvailable; 0: not given."""
+    found = _options_and_task(job)
+    if found is None or (task := found[1]).partition is not None:
+        return job
+    index = job.tasks.index(task)
+    if raw_tasks[index].get("minAvailable") is not None:
+        return job
+    least -= sum(one.minimum for one in job.tasks if one is not task)
+    if least < 1:
+        raise FieldError(
+            f"spec.tasks[{index}].minAvailable: missing; plugin {PLUGIN} needs the least size of task {task.name}"
+        )
+    varying = replace(task, minimum=min(least, task.replicas))
+    tasks = (*job.tasks[:index], varying, *job.tasks[index + 1 :])
+    return replace(job, tasks=tasks)
+
+
+def _options_and_task(job: JobSpec) -> tuple[elastic.Options, TaskSpec] | None:
     arguments = dict(job.plugins).get(PLUGIN)
     if arguments is None:
         return None
-    field = f"spec.plugins.{PLUGIN}"
     try:
         options = read_options(elastic.Options, arguments)
-        task = elastic.elastic_task(job, options)
+        return options, elastic.elastic_task(job, options)
     except BadArgument as error:
-        raise FieldError(f"{field}: {error}") from None
+        raise FieldError(f"{_FIELD}: {error}") from None
+
+
+def elastic_task(job: JobSpec) -> ElasticTask | None:
+    found = _options_and_task(job)
+    if found is None:
+        return None
+    options, task = found
     annotations = dict(job.annotations)
     table = speeds(annotations)
     allowed = range(task.minimum, task.replicas + 1, max(1, options.step))
@@ -33,7 +61,7 @@ def elastic_task(job: JobSpec) -> ElasticTask | None:
         task.replicas,
         options.step,
         options.objective,
-        _seconds(options.hold, f"{field}: --hold") if options.hold else None,
+        _seconds(options.hold, f"{_FIELD}: --hold") if options.hold else None,
         cost_s(annotations),
         yields(annotations),
         options.coordinator,

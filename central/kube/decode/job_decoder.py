@@ -84,8 +84,10 @@ def _controller(meta: Json) -> str:
 
 
 def _spec(raw: Json, spec: JobSpec) -> JobSpec:
-    tasks = job_tasks.decode_tasks(_scaled(raw))
-    least = int_field(raw, "minAvailable", "spec", 0) or sum(task.minimum for task in tasks)
+    raw_tasks = _scaled(raw)
+    tasks = job_tasks.decode_tasks(raw_tasks)
+    given = int_field(raw, "minAvailable", "spec", 0)
+    least = given or sum(task.minimum for task in tasks)
     replicas = sum(task.replicas for task in tasks)
     if replicas > limits.REPLICAS:
         raise FieldError(f"spec.tasks: {replicas} pods; at most {limits.REPLICAS} are accepted")
@@ -109,6 +111,7 @@ def _spec(raw: Json, spec: JobSpec) -> JobSpec:
         topology=network_topology(raw.get("networkTopology"), "spec.networkTopology"),
         estimate_s=duration_field(raw, "runningEstimate", "spec"),
     )
+    found = elastic_decoder.with_least(found, raw_tasks, given)
     return replace(found, elastic=elastic_decoder.elastic_task(found))
 
 
