@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -202,22 +202,6 @@ def rings(dice: random.Random) -> list[Fact]:
     return [factories.gang("big", len(facts), subgroups=(policy,)), *facts]
 
 
-def test_slices_place_unlike_subgroups_as_an_uncut_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(work_meter, "ASK_UNITS", 300)
-    cut = placed = 0
-    for seed in range(9):
-        facts = rings(random.Random(seed))
-        uncut = cluster(random.Random(seed), FIRST_LIMIT * 100)
-        expected = of_gang(schedule_once(uncut, facts, NOW))
-        if not expected:
-            continue
-        found, slices = sliced(cluster(random.Random(seed), FIRST_LIMIT), facts, RINGS_LIMIT)
-        assert found == expected, f"seed {seed}"
-        cut, placed = max(cut, slices), placed + 1
-    assert placed >= 4
-    assert cut >= 2
-
-
 def unlike(dice: random.Random, placement: str = "") -> list[Fact]:
     """Pods of many classes, by GPUs and by CPU: so many that they are not moved together, which ends with what it has."""
     size = dice.randrange(packing.CLASSES + 2, packing.CLASSES + 12)
@@ -225,11 +209,22 @@ def unlike(dice: random.Random, placement: str = "") -> list[Fact]:
     return [factories.gang("big", size, placement=placement), *pods]
 
 
-def test_slices_place_many_classes_as_an_uncut_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("facts_of", "seeds", "at_least_placed", "at_least_slices"),
+    [(rings, 9, 4, 2), (unlike, 6, 3, 3)],
+    ids=["unlike subgroups", "many classes"],
+)
+def test_slices_place_unlike_pods_as_an_uncut_attempt(
+    monkeypatch: pytest.MonkeyPatch,
+    facts_of: Callable[[random.Random], list[Fact]],
+    seeds: int,
+    at_least_placed: int,
+    at_least_slices: int,
+) -> None:
     monkeypatch.setattr(work_meter, "ASK_UNITS", 300)
     cut = placed = 0
-    for seed in range(6):
-        facts = unlike(random.Random(seed))
+    for seed in range(seeds):
+        facts = facts_of(random.Random(seed))
         uncut = cluster(random.Random(seed), FIRST_LIMIT * 100)
         expected = of_gang(schedule_once(uncut, facts, NOW))
         if not expected:
@@ -239,8 +234,8 @@ def test_slices_place_many_classes_as_an_uncut_attempt(monkeypatch: pytest.Monke
         assert found == expected, f"seed {seed}"
         check_invariants(made)
         cut, placed = max(cut, slices), placed + 1
-    assert placed >= 3
-    assert cut >= 3
+    assert placed >= at_least_placed
+    assert cut >= at_least_slices
 
 
 def test_slices_place_many_roles(monkeypatch: pytest.MonkeyPatch) -> None:
