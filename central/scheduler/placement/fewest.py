@@ -194,16 +194,14 @@ def _ties(snapshot: Snapshot, domain: Ints, rows: Ints, capacity: Ints) -> Ints:
 
 
 def _split(capacity: Ints, ranks: tuple[Ints, Ints], count: int) -> tuple[Ints, Ints]:
-    """Divides count pods over domains, as indices and numbers: the fewest domains, and the tightest of
-    those that can take the rest. ranks: among equals, the domains with the least last rank come first.
+    """Divides count pods over domains that hold them together, as indices and numbers: the fewest domains, and
+    the tightest of those that can take the rest. ranks: among equals, the domains with the least last rank come first.
 
     Example: capacities 8, 8, 4, 3, 2 and count 11. The first domain takes 8. The remaining 3 pods fit
     the second (8), the third (4) and the fourth (3) domain; the fourth is the tightest."""
     order = np.lexsort((*ranks, -capacity))
     filled = np.cumsum(capacity[order])
     whole = int(np.searchsorted(filled, count))
-    if whole >= len(order):
-        raise DoesNotFit("not enough capacity")
     rest = count - (int(filled[whole - 1]) if whole else 0)
     # By falling capacity, domains with enough for the rest come first, and the tightest of them last.
     enough = int(np.searchsorted(-capacity[order], -rest, side="right"))
