@@ -4,6 +4,7 @@ preferred level, then the widest level first."""
 import random
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -138,3 +139,62 @@ def test_one_pod_more_than_the_nodes_hold_is_refused() -> None:
     snapshot = snapshot_of([(("z", "b", "r"), 6)] * 2)
     with pytest.raises(DoesNotFit):
         fill_fewest(snapshot, np.array([3, 2]), np.arange(2), 6, len(LEVELS))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [
+        # capacity and free GPUs of the first block's racks, a node each
+        (((4, 3), (4, 3), (3, 6), (2, 2)), ((4, 3), (3, 6), (2, 2))),
+        (((4, 4), (3, 6), (3, 3), (2, 2)), ((4, 4), (3, 3), (2, 2))),
+    ],
+    ids=["capacity", "free GPUs"],
+)
+def test_of_equally_few_racks_the_fullest_are_searched(
+    nodes: Sequence[tuple[int, int]], expected: Sequence[tuple[int, int]]
+) -> None:
+    """Those that hold the least, and then those with the fewest free GPUs. The second block has a rack that alone holds
+    nearly all, so the largest racks of the first are not certainly the fewest."""
+    free = [(("z", "b0", f"r{number}"), gpus) for number, (_, gpus) in enumerate(nodes)]
+    snapshot = snapshot_of([*free, (("z", "b1", "r9"), 6)])
+    capacity = np.array([*(each for each, _ in nodes), 8])
+    rows, counts = fill_fewest(snapshot, capacity, np.arange(len(capacity)), 9, LEVELS.index(BLOCK))
+    assert sorted(nodes[row] for row in rows.tolist()) == sorted(expected)
+    assert counts.sum() == 9
+
+
+def test_the_last_of_equal_nodes_is_the_fullest() -> None:
+    snapshot = snapshot_of([(("z", "b", "r"), free) for free in (6, 5, 2, 4)])
+    rows, _ = fill_fewest(snapshot, np.array([2, 1, 1, 1]), np.arange(4), 3, len(LEVELS))
+    assert rows.tolist() == [0, 2]
+
+
+def test_nodes_without_a_rack_go_before_a_whole_rack() -> None:
+    """Also where no node has GPUs, so that all racks have equally few free ones."""
+    snapshot = Snapshot((RACK,))
+    for name, rack in (("a", "r1"), ("b", "r2"), ("c", "")):
+        snapshot.put_node(factories.node(name, gpus=0, rack=rack))
+    rows, _ = fill_fewest(snapshot, np.array([4, 4, 4]), np.arange(3), 8, 0)
+    assert {snapshot.columns.names[row] for row in rows.tolist()} == {"a", "c"}
+
+
+def test_rows_of_one_domain_follow_each_other() -> None:
+    """On every level. Nodes without a label are together, too."""
+    several = 0
+    for seed in range(100):
+        dice = random.Random(seed)
+        paths: list[Path] = []
+        for (zone, block, rack), _ in tree(dice):
+            depth = dice.choice((0, 1, 2, 3, 3))
+            paths.append((zone * (depth > 0), block * (depth > 1), rack * (depth > 2)))
+        snapshot = snapshot_of([(path, 6) for path in paths])
+        capacity = np.array([dice.randint(1, 4) for _ in paths])
+        count = int(capacity.sum()) - 2
+        rows, counts = fill_fewest(snapshot, capacity, np.arange(len(paths)), count, 0)
+        assert (counts <= capacity[rows]).all()
+        for length in range(1, 4):
+            of = [paths[row][:length] for row in rows.tolist()]
+            changes = sum(one != other for one, other in pairwise(of))
+            assert changes == len(set(of)) - 1, f"seed {seed}"
+            several += changes > 1
+    assert several > 100

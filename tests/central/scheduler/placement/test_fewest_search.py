@@ -66,19 +66,16 @@ def test_no_set_of_domains_is_cheaper(levels: int) -> None:
 
 def test_a_search_that_is_too_large_leaves_out_the_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two racks of a node each need fewer nodes, one rack of three nodes fewer racks."""
-    paths, capacity = np.array([[0, 0, 0, 1, 2]]), np.array([2, 2, 2, 3, 3])
+    paths, capacity = np.array([[0, 0, 0, 0, 0], [0, 0, 0, 1, 2]]), np.array([2, 2, 2, 3, 3])
     of = paths, capacity, np.zeros(3, dtype=np.int64)
-    nodes_first = (1, 0)
-    assert (found := cheapest(*of, 6, nodes_first)) is not None
-    assert found.tolist() == [1, 2]
-    # 5 nodes or 3 racks, each for 0 to 6 pods
-    monkeypatch.setattr(fewest_search, "CELLS", 5 * 7)
-    assert (found := cheapest(*of, 6, nodes_first)) is not None
-    assert found.tolist() == [1, 2]
-    monkeypatch.setattr(fewest_search, "CELLS", 5 * 7 - 1)
-    assert (found := cheapest(*of, 6, nodes_first)) is not None
-    assert found.tolist() == [0]
-    monkeypatch.setattr(fewest_search, "CELLS", 3 * 7 - 1)
+    nodes_first = (2, 1, 0)
+    with_nodes = (5 + 5) * 7  # 5 nodes, and the block with as many of them; each for 0 to 6 pods
+    racks_only = (3 + 3) * 7
+    for cells, expected in ((with_nodes, [1, 2]), (with_nodes - 1, [0]), (racks_only, [0])):
+        monkeypatch.setattr(fewest_search, "CELLS", cells)
+        assert (found := cheapest(*of, 6, nodes_first)) is not None
+        assert found.tolist() == expected
+    monkeypatch.setattr(fewest_search, "CELLS", racks_only - 1)
     assert cheapest(*of, 6, nodes_first) is None
 
 
