@@ -41,9 +41,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """`torch` is imported when it is used, because it needs PyTorch, and what submits Jobs, because training does not."""
-    if name == "torch":
-        return import_module(".torch", __name__)
+    """What needs PyTorch, transformers or Lightning is imported when it is used, and what submits Jobs, because training does
+    not."""
+    if name in ("torch", "huggingface", "lightning"):
+        return import_module(f".{name}", __name__)
     if name in ("submit", "SubmittedJob"):
         return getattr(import_module(".job_submission", __name__), name)
     raise AttributeError(f"module {__name__} has no attribute {name}")

@@ -98,6 +98,26 @@ class Order:
             position["record"] = self.cursor.record
         return position
 
+    @property
+    def all_steps(self) -> int:
+        """From the first to the end of the last epoch; with "per-member" nobody knows."""
+        self._needs_fixed_steps()
+        return self.epochs * self.shape(1).steps_per_epoch()
+
+    def state_after(self, step: int) -> Position:
+        """The position after so many steps, whatever was handed out: for loops that fetch batches ahead. A step is one
+        batch, so there is no `micro`."""
+        self._needs_fixed_steps()
+        if self.micro is not None:
+            raise ValueError(f"micro={self.micro}: here a step has one batch on each process")
+        return {**self.state(), "step": step, "epoch": step // self.shape(1).steps_per_epoch()}
+
+    def _needs_fixed_steps(self) -> None:
+        if self._per_member:
+            raise ValueError(
+                f'batch="{self.batch}": here the records of a step must not depend on the size'
+            )
+
     def load(self, position: Mapping[str, Any]) -> None:
         """Continue at a position that `state()` gave. The data set, batch and seed must be the same."""
         mine = self.state()

@@ -11,12 +11,15 @@ _came = threading.Event()
 _installed: set[int] = set()
 
 
-def install() -> None:
+def install(*, alone: bool = False) -> None:
     """Note SIGTERM instead of dying of it. Outside of the main thread nothing is changed, because only
-    there Python allows it; a handler that the program set before is called, too."""
-    if signal.SIGTERM in _installed or threading.current_thread() is not threading.main_thread():
+    there Python allows it; a handler that the program set before is called, too. alone: it is not, because what it
+    does must not happen in the middle of a step."""
+    if (
+        signal.SIGTERM in _installed and not alone
+    ) or threading.current_thread() is not threading.main_thread():
         return
-    before = signal.getsignal(signal.SIGTERM)
+    before = None if alone else signal.getsignal(signal.SIGTERM)
 
     def note(number: int, frame: FrameType | None) -> None:
         _came.set()

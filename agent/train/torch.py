@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.utils.data
 
-from .order import Order
+from .order import BatchSampler, Order
 
 
 def share(model: Any, optimizer: Any = None, order: Order | None = None) -> int:
@@ -47,6 +49,23 @@ def share(model: Any, optimizer: Any = None, order: Order | None = None) -> int:
         if order is not None:
             order.load(outline[1])
     return source
+
+
+class RecordStream(torch.utils.data.IterableDataset):  # type: ignore[misc]
+    """For sources that are read from their start: whole batches, in the order's order, whatever the number of the loader's
+    processes. `read(ids)` makes a batch of what Order.over() names, such as (shard, offset).
+
+    As a loader: `lambda sampler: DataLoader(RecordStream(sampler, read), batch_size=None, num_workers=4)`"""
+
+    def __init__(self, sampler: BatchSampler, read: Callable[[list[Any]], Any]) -> None:
+        self._sampler, self._read = sampler, read
+
+    def __iter__(self) -> Iterator[Any]:
+        """A DataLoader takes a batch of each of its processes in turn, so each makes every n-th."""
+        mine = torch.utils.data.get_worker_info()
+        first, every = (0, 1) if mine is None else (mine.id, mine.num_workers)
+        for ids in islice(self._sampler, first, None, every):
+            yield self._read(ids)
 
 
 class TensorMark:

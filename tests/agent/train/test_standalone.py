@@ -13,7 +13,14 @@ import pytest
 from tests.architecture.sources import ROOT, files, tree
 
 # Used where they are there: file -> package.
-OPTIONAL = {("permutation.py", "numpy"), ("torch.py", "torch"), ("torchrun.py", "torch")}
+OPTIONAL = {
+    ("permutation.py", "numpy"),
+    ("torch.py", "torch"),
+    ("torchrun.py", "torch"),
+    ("huggingface.py", "transformers"),
+    ("lightning.py", "lightning"),
+    ("lightning.py", "pytorch_lightning"),
+}
 SCRIPT = """
 import lockstep_train as lt
 class World: rank, size = 0, 1

@@ -1,0 +1,111 @@
+"""A turn of `job.worlds()` for a training loop that is a framework's own: it takes the steps and writes the
+checkpoints, and a change of size ends its process (lockstep-launch, torchrun)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from . import stop_signal
+from .agreement import process_group
+from .environment import coordinator, launched_rank
+from .job import Job, join
+from .order import Loader, Order
+from .sources import TERMINATED
+from .world import World
+
+
+class FrameworkTurn:
+    """order: of the records; each of its steps is one of the framework's. It may have no `micro` and no
+    "per-member" batch."""
+
+    def __init__(self, order: Order, checkpoints: str | os.PathLike[str] | None = None) -> None:
+        order.state_after(0)  # refuses what no framework can do
+        self.order, self._folder = order, checkpoints
+        self._job: Job | None = None
+        self._turns: Iterator[World] = iter(())
+
+    @property
+    def job(self) -> Job:
+        """Joins when it is first asked for."""
+        if self._job is None:
+            if coordinator() is not None and launched_rank() is None:
+                raise RuntimeError(
+                    "lockstep_train: start this script by lockstep-launch or torchrun, because the framework's "
+                    "process ends when the size changes"
+                )
+            self._job = join(self._folder)
+        return self._job
+
+    @property
+    def world(self) -> World:
+        """Begins the turn when it is first asked for."""
+        if self.job.world is None:
+            self._turns = self.job.worlds()
+            next(self._turns)
+        assert self.job.world is not None
+        return self.job.world
+
+    def latest(self) -> str | None:
+        """The newest complete checkpoint, with the order at its position; None: there is none. Call it on all
+        ranks."""
+        saved = self.job.latest()
+        if saved is None:
+            return None
+        self.order.load(saved.data)
+        return saved.path
+
+    def batches(self, loader: Loader) -> Batches:
+        return Batches(self, loader)
+
+    def over(self, step: int) -> bool:
+        """Whether to save and to stop after this step: the same answer on every rank."""
+        return self.world.over(step)
+
+    def save(self, step: int, write: Callable[[str], Any]) -> None:
+        """After the framework wrote its checkpoint on all ranks; `write(path)` brings it to the path, on rank 0."""
+        if (group := process_group()) is not None:
+            group.barrier()  # rank 0 may have been the first to write
+        self.job.save(step, write, data=self.order.state_after(step))
+
+    def take_signals(self) -> None:
+        """SIGTERM ends the turn at a step that all ranks agree on, whatever the framework would do at it."""
+        stop_signal.install(alone=True)
+
+    def end(self) -> None:
+        """The framework's loop is over. If that was because the size changes, the process ends here: what
+        follows in the script is for a training that is done."""
+        ended = self.world.ended
+        for _ in self._turns:
+            raise RuntimeError("a process of a launcher has one turn")
+        if ended:
+            raise SystemExit(TERMINATED)
+
+
+class Batches:
+    """This rank's batches from the order's position on, to the end of the last epoch. It has no length: a framework
+    would count the steps before the position."""
+
+    def __init__(self, turn: FrameworkTurn, loader: Loader) -> None:
+        self._turn, self._loader = turn, loader
+
+    def __iter__(self) -> Iterator[Any]:
+        for _, batch in self._turn.order.steps(self._turn.world, self._loader):
+            yield batch.data
+
+
+def copied(folder: str) -> Callable[[str], None]:
+    """Brings a folder to a path, by hard links where the file system has them. So the framework may delete its own."""
+
+    def link(source: str, target: str) -> None:
+        try:
+            os.link(source, target)
+        except OSError:
+            shutil.copy2(source, target)
+
+    def write(path: str) -> None:
+        shutil.copytree(folder, path, copy_function=link)
+
+    return write
