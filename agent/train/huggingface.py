@@ -1,4 +1,4 @@
-"""For transformers' Trainer: `lockstep_train.huggingface.ElasticCallback`."""
+"""For transformers' Trainer: `lockstep_train.huggingface.TrainerElasticity`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .framework_turn import Batches, FrameworkTurn, copied
 from .order import Loader, Order
 
 
-class ElasticCallback(TrainerCallback):  # type: ignore[misc]  # there are no types where it is not installed
+class TrainerElasticity(TrainerCallback):  # type: ignore[misc]  # there are no types where it is not installed
     """Saves and stops when the size changes, and keeps the position in the data with each checkpoint.
 
     The Trainer gets `elastic.arguments()` among its TrainingArguments, its get_train_dataloader() returns
