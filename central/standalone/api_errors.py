@@ -57,6 +57,12 @@ def gone(message: str) -> ApiError:
     return ApiError(410, "Expired", message)
 
 
+def future_version(asked: int, current: int) -> ApiError:
+    """The client knows a version that is yet to come, as after the restore of an older etcd."""
+    message = f"Too large resource version: {asked}, current: {current}"
+    return ApiError(504, "Timeout", message)
+
+
 def bad_request(message: str) -> ApiError:
     return ApiError(400, "BadRequest", message)
 

@@ -71,8 +71,9 @@ class _Watch:
             ]
         if not asked.isdigit():
             raise api_errors.bad_request(f"Invalid value: {asked!r}: not a resourceVersion")
-        # A future version is from another run of the server, and treated as too old.
-        return (collection.position(int(asked)) if int(asked) <= store.version else None), []
+        if int(asked) > store.version:
+            raise api_errors.future_version(int(asked), store.version)
+        return collection.position(int(asked)), []
 
     async def follow(
         self, response: web.StreamResponse, position: int | None, lines: list[bytes]
