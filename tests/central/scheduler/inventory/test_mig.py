@@ -55,14 +55,17 @@ def test_a_gang_of_slices_goes_whole_or_waits_with_a_sentence(scheduler: Schedul
     check_invariants(scheduler)
 
 
-@pytest.mark.parametrize("level", ["island", "numa"])
+@pytest.mark.parametrize("level", ["island", "numa", "pcie-switch"])
 def test_slices_are_no_part_of_an_island(scheduler: Scheduler, level: str) -> None:
     (group, *pods) = gang("g", 2)
     assert isinstance(group, GangSeen)
     assert not binds(
         schedule_once(scheduler, [replace(group, topology_required=level), *pods], 1.0)
     )
-    words = "MIG slices cannot be kept to one island or NUMA node; require node or a wider level"
+    words = (
+        "MIG slices cannot be kept to one island, NUMA node or PCIe switch; "
+        "require node or a wider level"
+    )
     assert reason(scheduler, "g") == words
     near = [replace(group, topology_required="node"), *pods]
     assert len({node for _, node in binds(schedule_once(scheduler, near, 2.0))}) == 1
