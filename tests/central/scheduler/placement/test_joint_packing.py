@@ -3,14 +3,23 @@ pod; and a refusal that says it is certain is certain."""
 
 import random
 from collections import Counter
+from types import ModuleType
 
+import numpy as np
 import pytest
 
-from central.scheduler.placement import PlacementRequest, SubgroupRequest, fit
+from central.scheduler.placement import (
+    PlacementRequest,
+    SubgroupRequest,
+    fit,
+    joint_packing,
+    packing,
+)
 from central.scheduler.placement.explain import SEARCH_LIMIT
+from central.scheduler.placement.joint_packing import JointPacker
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
-from protos.names import BLOCK, RACK
+from protos.names import BLOCK, ISLAND, RACK
 from tests.central import factories
 
 Amounts = tuple[int, int]  # GPUs, CPU
@@ -132,3 +141,54 @@ def test_a_search_that_is_too_large_does_not_say_no() -> None:
     groups = (four, two, (factories.spec(1), 20))
     with pytest.raises(DoesNotFit, match=SEARCH_LIMIT):
         fit(Draft(snapshot), PlacementRequest(groups, subgroups=subgroups))
+
+
+def two_nodes() -> Snapshot:
+    """Of 4 free GPUs each."""
+    snapshot = Snapshot((BLOCK, RACK))
+    for name in ("a", "b"):
+        snapshot.put_node(factories.node(name, gpus=4, shares=True))
+    return snapshot
+
+
+ANY = np.arange(2)
+LARGE = SubgroupRequest(((factories.spec(3), 2),))
+SMALL = SubgroupRequest(((factories.spec(2), 1),))  # fits, but not beside those
+TINY = SubgroupRequest(((factories.spec(1), 1),))
+
+
+def test_a_refusal_is_certain_if_no_limit_was_reached() -> None:
+    packer = JointPacker(Draft(two_nodes()), (LARGE, SMALL), counted=True)
+    assert not packer.assign(ANY)
+    assert packer.exact
+    packer = JointPacker(Draft(two_nodes()), (LARGE, TINY), counted=True)
+    assert packer.assign(ANY)
+
+
+@pytest.mark.parametrize(
+    ("module", "limit"),
+    [(packing, "STEPS"), (joint_packing, "DIVISIONS"), (joint_packing, "PLACES")],
+)
+def test_no_refusal_at_a_limit_is_certain(
+    monkeypatch: pytest.MonkeyPatch, module: ModuleType, limit: str
+) -> None:
+    monkeypatch.setattr(module, limit, 1)
+    packer = JointPacker(Draft(two_nodes()), (LARGE, SMALL), counted=True)
+    assert not packer.assign(ANY)
+    assert not packer.exact
+
+
+@pytest.mark.parametrize(
+    ("others", "counted"),
+    [
+        (TINY, False),
+        (SubgroupRequest(TINY.groups, ISLAND), True),
+        (SubgroupRequest(((factories.part("p", 50).spec, 1),)), True),
+    ],
+    ids=["rules between pods", "islands", "parts of GPUs"],
+)
+def test_what_amounts_do_not_tell_is_not_packed(others: SubgroupRequest, counted: bool) -> None:
+    """Nor is a refusal certain then, even if only some of the subgroups are such."""
+    packer = JointPacker(Draft(two_nodes()), (LARGE, others), counted=counted)
+    assert not packer.assign(ANY)
+    assert not packer.exact
