@@ -284,7 +284,7 @@ class CoordinatorApp:
         return status(self.state, self.saving, self.rates, time.monotonic())
 
     def metrics(self, query: dict[str, str]) -> HttpAnswer:
-        text = metrics_text(self.state, self.saving, time.monotonic())
+        text = metrics_text(self.state, self.saving, self.rates, time.monotonic())
         return HttpAnswer(200, text.encode(), "text/plain; version=0.0.4")
 
 

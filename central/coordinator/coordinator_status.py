@@ -41,8 +41,9 @@ def _since(then: float | None, now: float) -> float | None:
     return None if then is None else round(now - then, 1)
 
 
-def metrics_text(state: StoredState, saving: Saving, now: float) -> str:
+def metrics_text(state: StoredState, saving: Saving, rates: RequestRates, now: float) -> str:
     members = state.membership
+    newest = state.checkpoints.newest()
     rows: list[tuple[str, str, float]] = [
         ("lockstep_coordinator_generation", "", members.live.number if members.live else 0),
         ("lockstep_coordinator_members", "", len(members.live.processes) if members.live else 0),
@@ -54,8 +55,11 @@ def metrics_text(state: StoredState, saving: Saving, now: float) -> str:
             "",
             _since(saving.not_durable_since, now) or 0,
         ),
+        ("lockstep_training_samples_per_second", "", rates.samples_per_s(list(members.present()))),
         ("lockstep_checkpoint_seconds", "", state.checkpoints.last_took_s),
     ]
+    if newest is not None:  # its time is known
+        rows.append(("lockstep_checkpoint_age_seconds", "", now - newest[1]))
     for name, queue in state.tasks.queues.items():
         summary = queue.summary()
         counts = {kind: summary[kind] for kind in ("todo", "leased", "done")}
