@@ -4,7 +4,7 @@ it is tried again if its search has reached the limit.
 Design: docs/design/0061-work-limit.md
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 
 from central.model.decisions import Bind, Decision
 from central.scheduler import binding, fence, placement, reserved_capacity
@@ -183,11 +183,52 @@ def refuse_alike(scheduler: Scheduler, gang: Gang, same: Gang) -> None:
     if (known := scheduler.refused.get(same.key)) is not None:
         scheduler.refused[gang.key] = known
     if attempt.reason != refused.reason:
-        attempt.reason = refused.reason
-        if gang.owner:  # whose status says it too
-            scheduler.state.pending.changed(gang)
-        else:
-            scheduler.state.pending.reason_changed[gang.key] = gang
+        _set_reason(scheduler, gang, refused.reason)
+
+
+def _set_reason(scheduler: Scheduler, gang: Gang, reason: str) -> None:
+    gang.attempt.reason = reason
+    if gang.owner:  # whose status says it too
+        scheduler.state.pending.changed(gang)
+    else:
+        scheduler.state.pending.reason_changed[gang.key] = gang
+
+
+def refuse_all_alike(
+    scheduler: Scheduler,
+    gangs: list[Gang],
+    first_refused: Mapping[int, Gang],
+    left_out: Container[Gang],
+    goes_on: Callable[[Gang], bool],
+) -> list[Gang]:
+    """Takes the gangs off the end of the list whose requests were refused in this epoch, as far as goes_on() holds,
+    and refuses them as refuse_alike() does. Returns them. Nothing happens between two of them, so what is looked
+    up once holds for all. left_out: stay where they are, as do those with reservations."""
+    pending, refused = scheduler.state.pending, scheduler.refused
+    epoch, holders = pending.epoch, {pending.waiting.get(key) for key in scheduler.reservations}
+    known: dict[int, tuple[str, GangRefusal | None]] = {}
+    taken: list[Gang] = []
+    while gangs:
+        gang = gangs[-1]
+        attempt = gang.attempt
+        if (answer := known.get(attempt.equivalence)) is None:
+            same = first_refused.get(attempt.equivalence)
+            if same is None or same.attempt.refused_at != epoch:
+                break
+            answer = same.attempt.reason, refused.get(same.key)
+            known[attempt.equivalence] = answer
+        if attempt.work_factor > MAX_FACTOR or gang in holders or gang in left_out:
+            break
+        if not goes_on(gang):
+            break
+        taken.append(gangs.pop())
+        attempt.refused_at = epoch
+        reason, entry = answer
+        if entry is not None:
+            refused[gang.key] = entry
+        if attempt.reason != reason:
+            _set_reason(scheduler, gang, reason)
+    return taken
 
 
 def set_work_limit(scheduler: Scheduler, gang: Gang) -> None:

@@ -12,6 +12,7 @@ from central.scheduler.inventory.nic_limits import NicCapacity
 from central.scheduler.inventory.pods import ASSUMED, BOUND
 from central.scheduler.preemption.victim_table import VictimTable
 from central.scheduler.quarantine import ACCOUNT, SetAsideKey
+from central.scheduler.queues import order
 from central.scheduler.queues.min_resources import outstanding
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.scoring.preferences import PreferenceScore
@@ -298,6 +299,9 @@ def _queues(scheduler: Scheduler) -> None:
         if gang.account is not None:
             queue = queues.by_name[gang.account.queue]
             assert queue.gangs.get(gang.key) is gang, f"queue {queue.name} lacks {gang.name}"
+            if current and gang.key in scheduler.state.pending.waiting:
+                need = order.need(queues, gang)
+                assert gang.attempt.need == need, f"{gang.name} needs {need} by now"
             for above in queue.path:
                 used[above.name].update(gang.account.used)
         if queues.enabled and current and gang.account is not None:
@@ -311,6 +315,12 @@ def _queues(scheduler: Scheduler) -> None:
             f"queue {queue.name}: {queue.used} is not what its gangs use"
         )
         assert all(scheduler.state.gangs.get(key) is gang for key, gang in queue.gangs.items())
+        users = {
+            key
+            for key, gang in queue.gangs.items()
+            if gang.account and any(gang.account.used.values())
+        }
+        assert {gang.key for gang in queue.using()} == users, f"queue {queue.name}: other users"
         in_tree = queue.path[-1] is queues.root
         assert in_tree != bool(queue.error), (
             f"queue {queue.name} is both valid and outside the tree, or neither"

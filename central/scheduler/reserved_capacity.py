@@ -373,7 +373,7 @@ class ReservedCapacity:
         barred = gang.namespace if self._context.stays.bars(gang, self._now) else ""
         searched = (gang.queue, gang.priority, alike, growth, barred, *tenant)
         preempts = gang.priority > self._pending.lowest_priority or self._scheduler.queues.enabled
-        if not preempts and (growth or not self._state.any_movable):
+        if not preempts and (growth or not self._state.any_pod.movable):
             return None
         if growth and not self._may_grow(gang):
             return None
@@ -436,7 +436,7 @@ class ReservedCapacity:
     ) -> PreemptionPlan | None:
         snapshot, context = self._state.snapshot, self._context
         plan = search(snapshot, reclaim.plan, context, preemption, lacks) if preempts else None
-        if plan is None and self._state.any_movable and not lacks and not preemption.growth:
+        if plan is None and self._state.any_pod.movable and not lacks and not preemption.growth:
             plan = search(snapshot, defragment.plan, context, preemption)
             if plan is None:
                 settled = defragment.next_settled(context, self._now)

@@ -54,6 +54,8 @@ class Round:
     began: float
     left: dict[GangKey, None] = field(default_factory=dict)
     tried: set[GangKey] = field(default_factory=set)
+    # Tried without an attempt; only a round that is cut needs to know, and adds them to the others.
+    skipped: list[list[GangKey]] = field(default_factory=list)
     by_namespace: Counter[str] = field(default_factory=Counter)  # attempts
     epoch: int = -1  # at the end of the last slice
     dropped: bool = False  # a reservation ended, so those refused before are tried again
@@ -69,6 +71,8 @@ class Round:
     first_refused: dict[int, Gang] = field(default_factory=dict)
     memory: PassMemory = field(default_factory=PassMemory.empty)
     order: Iterator[Gang] | None = None  # of the gangs that are left, if it still holds
+    is_old_order: bool = False  # of an earlier slice
+    not_due: set[Gang] = field(default_factory=set)  # that are in the order for their reservations
     # What the order takes back, see order.in_order().
     again: list[Gang] = field(default_factory=list)
     version: int = -1  # of the queues, at the end of the last slice
@@ -126,6 +130,8 @@ def schedule_pending(
         complete = budget is None  # else what was decided leaves before
     if not complete:
         this.binds += [each for each in decisions if isinstance(each, Bind)]
+        this.tried.update(*this.skipped)
+        this.skipped = []
         this.epoch, this.version = pending.epoch, scheduler.queues.version
         scheduler.state.pending.round = this
         return
@@ -242,6 +248,8 @@ def account(scheduler: Scheduler, gang: Gang) -> None:
     if not partial:
         gang.attempt.partial_since = None
     pending.update(gang, waiting=counts.unplaced > 0, partial=partial)
+    if gang.account is not None and counts.unplaced:
+        gang.attempt.need = order.need(scheduler.queues, gang)
 
 
 def _join(scheduler: Scheduler, this: Round, now: float) -> bool:
@@ -272,6 +280,7 @@ def _one_pass(
     """One pass over what is left and the gangs with a reservation. Returns whether all were tried."""
     pending, asked, complete = scheduler.state.pending, False, True
     gangs = this.order
+    this.is_old_order = gangs is not None
     if gangs is None:
         this.again = []
         gangs = _in_order(scheduler, this, this.again, sliced=budget is not None)
@@ -308,26 +317,62 @@ def _one_pass(
 def _in_order(
     scheduler: Scheduler, this: Round, again: list[Gang], *, sliced: bool
 ) -> Iterator[Gang]:
-    pending = scheduler.state.pending
-    gangs = [*gang_attempt.waiting(scheduler, this.left)]
+    waiting = scheduler.state.pending.waiting
+    gangs = [gang for key in this.left if (gang := waiting.get(key)) is not None]
     waiting_behind: list[Gang] = []
     if sliced and (flooding := this.flooding()):  # they need not be put in order among the others
         waiting_behind = [gang for gang in gangs if gang.key[0] in flooding]
         gangs = [gang for gang in gangs if gang.key[0] not in flooding]
-    gangs += [
+    not_due = [
         gang
         for key in scheduler.reservations
-        if (gang := pending.waiting.get(key)) and key not in this.left
+        if (gang := waiting.get(key)) and key not in this.left
     ]
+    gangs += not_due
+    this.not_due = set(not_due)
+
+    def skip(gangs: list[Gang], goes_on: Callable[[Gang], bool]) -> None:
+        _skip(scheduler, this, gangs, goes_on)
+
+    def skip_in_turn(gangs: list[Gang], goes_on: Callable[[Gang], bool]) -> None:
+        if flooding := this.flooding():
+            _skip(scheduler, this, gangs, lambda g: g.key[0] not in flooding and goes_on(g))
+        else:
+            _skip(scheduler, this, gangs, goes_on)
+
+    queues, shares = scheduler.queues, this.shares
     if not sliced:
-        yield from order.in_order(scheduler.queues, gangs, again, this.shares)
+        yield from order.in_order(queues, gangs, again, shares, skip)
         return
-    for gang in order.in_order(scheduler.queues, gangs, again, this.shares):
+    for gang in order.in_order(queues, gangs, again, shares, skip_in_turn):
         if this.must_wait(gang):
             waiting_behind.append(gang)
         else:
             yield gang
-    yield from order.in_order(scheduler.queues, waiting_behind, again, this.shares)
+    yield from order.in_order(queues, waiting_behind, again, shares, skip)
+
+
+def _skip(
+    scheduler: Scheduler, this: Round, gangs: list[Gang], goes_on: Callable[[Gang], bool]
+) -> None:
+    """Refuses those of the next gangs whose requests the round has refused already, many at a time."""
+    if scheduler.quarantine.set_asides or not this.first_refused:
+        return
+    refused, left_out, condition = this.first_refused, this.not_due, goes_on
+    if this.is_old_order:  # some of its gangs may have gone since
+        waiting = scheduler.state.pending.waiting
+
+        def condition(gang: Gang) -> bool:
+            return waiting.get(gang.key) is gang and goes_on(gang)
+
+    taken = gang_attempt.refuse_all_alike(scheduler, gangs, refused, left_out, condition)
+    keys = [gang.key for gang in taken]
+    this.skipped.append(keys)
+    if len(keys) == len(this.left):
+        this.left.clear()
+        return
+    for key in keys:
+        del this.left[key]
 
 
 def _try(

@@ -55,6 +55,8 @@ def next_end(context: PreemptionContext, now: float) -> list[float]:
 def _with_min_runtime(context: PreemptionContext) -> Iterable[Gang]:
     by_queue = any(queue.seen.min_runtime_s for queue in context.queues.by_name.values())
     every = by_queue or context.min_runtime_s > 0
+    if not every and not context.state.any_pod.cooldown:
+        return
     for gang in context.state.gangs.values():
         if gang.counts.placed and (every or gang.counts.cooldown_s):
             yield gang

@@ -76,11 +76,7 @@ def _lowest_priority(queues: Queues, queue: Queue) -> float:
     key = ("lowest", queue.name)
     lowest: float | None = queues.cache.get(key)
     if lowest is None:
-        using = (
-            other.priority
-            for other in queue.gangs.values()
-            if other.account is not None and any(other.account.used.values())
-        )
+        using = (other.priority for other in queue.using())
         lowest = queues.cache[key] = min(using, default=inf)
     return lowest
 

@@ -13,7 +13,7 @@ Behind the first gang of a queue that is refused, those of equal priority go by 
 first. They fill what the head can't use yet, and short ones leave the most of it to others. The head itself
 is always the oldest, so nobody is overtaken for ever.
 
-Design: docs/design/0015-queues.md
+Design: docs/design/0015-queues.md, docs/design/0157-skipped-gangs.md
 """
 
 from bisect import bisect_left
@@ -34,21 +34,31 @@ FairShares = dict[str, dict[str, int]]  # by resource and queue
 Level = tuple[bool, bool, int, float, float, float, str]  # of a queue; the lowest is served first
 
 
+# Takes those gangs off the end of a list in reverse order that need not be tried, as far as the condition holds.
+Skip = Callable[[list[Gang], Callable[[Gang], bool]], object]
+
+
 def in_order(
-    queues: Queues, asked: Iterable[Gang], again: list[Gang], shares: FairShares | None = None
+    queues: Queues,
+    asked: Iterable[Gang],
+    again: list[Gang],
+    shares: FairShares | None = None,
+    skip: Skip | None = None,
 ) -> Iterator[Gang]:
     """Yields one gang at a time. The caller places or refuses it before it takes the next one. again: if
-    pods of the gang are left for another turn, the caller adds it. shares: of a round in slices, found so far."""
+    pods of the gang are left for another turn, the caller adds it. shares: of a round in slices, found so far.
+    skip: asked behind the first refused gang of a queue; those that it takes are not yielded."""
     if not queues.enabled:
-        everybody = _Line(asked)
+        everybody = _Line(asked, skip)
         while everybody.gangs:
             yield from everybody.take(again)
+            everybody.skip(_always)
         return
     of_queue: dict[str, list[Gang]] = {}
     for gang in asked:
         if gang.account is not None:
             of_queue.setdefault(gang.account.queue, []).append(gang)
-    by_queue = {name: _Line(gangs) for name, gangs in of_queue.items()}
+    by_queue = {name: _Line(gangs, skip) for name, gangs in of_queue.items()}
     by_name = queues.by_name
     leaves = {name for name in by_queue if not by_name[name].error and not by_name[name].children}
     for name in sorted(by_queue.keys() - leaves):  # refused, or replacing members of started gangs
@@ -73,7 +83,21 @@ def run_time_s(gang: Gang) -> float:
     return max((inf if one is None else one for one in times), default=inf)
 
 
+def need(queues: Queues, gang: Gang) -> Sums:
+    """The requests of the pods that the gang would start with, or of one more. Cached as gang.attempt.need until the
+    gang's account changes."""
+    missing, waiting = gang.missing(), gang.counts.waiting
+    if missing == len(waiting) and gang.account is not None:
+        return gang.account.demand
+    return queues.currency.counted(sums_of(waiting[: max(1, missing)]))
+
+
 _RANK = attrgetter("attempt.rank")
+_RUN_TIME = attrgetter("attempt.run_time_s")
+
+
+def _always(_: Gang) -> bool:
+    return True
 
 
 def _backfill_rank(gang: Gang) -> tuple[int, int, float, float, GangKey]:
@@ -83,9 +107,10 @@ def _backfill_rank(gang: Gang) -> tuple[int, int, float, float, GangKey]:
 class _Line:
     """The gangs of one queue in reverse order: the next one is the last."""
 
-    __slots__ = ("_rank", "gangs")
+    __slots__ = ("_rank", "_skip", "gangs")
 
-    def __init__(self, gangs: Iterable[Gang]) -> None:
+    def __init__(self, gangs: Iterable[Gang], skip: Skip | None) -> None:
+        self._skip = skip
         self._rank: Callable[[Gang], tuple[object, ...]] = _RANK
         self.gangs = sorted(gangs, key=_RANK, reverse=True)
 
@@ -95,10 +120,16 @@ class _Line:
         yield gang
         if gang.attempt.reason and self._rank is _RANK:
             self._rank = _backfill_rank
-            if any(other.attempt.run_time_s < inf for other in self.gangs):
+            if min(map(_RUN_TIME, self.gangs), default=inf) < inf:
                 self.gangs.sort(key=_backfill_rank, reverse=True)
         while again:
             self._insert(again.pop())
+
+    def skip(self, goes_on: Callable[[Gang], bool]) -> None:
+        """Drops those of the next gangs that need not be tried, as far as goes_on() holds. The first one that is
+        refused decides the order of the others, so it is always tried."""
+        if self._skip is not None and self._rank is not _RANK:
+            self._skip(self.gangs, goes_on)
 
     def _insert(self, gang: Gang) -> None:
         gang.attempt.rank = rank(gang)
@@ -116,9 +147,11 @@ class FairShareOrder:
         """again: as in in_order(). shares: by resource; a pass does not change what queues use and request together,
         so the first finding holds."""
         self._again = again
-        self._queues = queues
+        self.queues = queues
         self._root = queues.root
         self._by_leaf = by_leaf
+        # Else nobody waits behind it, or the past decides, which shares do not know.
+        self._compares_shares = len(by_leaf) > 1 and not queues.half_life_s
         self._shares = shares
         self._heaps: dict[Queue, list[tuple[Level, Queue]]] = {}
         inside = {above for leaf in by_leaf for above in leaf.path[:-1]}
@@ -132,22 +165,20 @@ class FairShareOrder:
         while heap := self._heaps.get(self._root):
             queue = self._leaf(heap[0][1])
             line, version = self._by_leaf[queue], queue.usage_version
-            need = self._need(line.gangs[-1])
-            excess = [entry[0][0] for entry in self._path(queue)]
-            known: list[tuple[Sums, list[bool]]] = []  # of other needs: there are few
-            known_at = self._queues.version
+            goes_on = self._while_served(queue, line.gangs[-1])
             while True:
                 yield from line.take(self._again)
                 # a refusal leaves the order as it is, but for what the next gang needs
-                if not line.gangs or queue.usage_version != version:
+                if queue.usage_version != version:
                     break
-                if (following := self._need(line.gangs[-1])) != need:
-                    need = following
-                    if known_at != self._queues.version:
-                        known, known_at = [], self._queues.version
-                    if self._excess_of(queue, need, known) != excess:
-                        break
+                line.skip(goes_on)
+                if not line.gangs or not goes_on(line.gangs[-1]):
+                    break
             self._reorder(queue)
+
+    def _while_served(self, queue: Queue, first: Gang) -> Callable[[Gang], bool]:
+        """Whether the queue is still served if this gang is its next one, as long as all are refused."""
+        return _Turn(self, queue, first).goes_on if self._compares_shares else _always
 
     def _leaf(self, queue: Queue) -> Queue:
         """The queue below this one that is served next."""
@@ -155,7 +186,7 @@ class FairShareOrder:
             queue = inner[0][1]
         return queue
 
-    def _path(self, queue: Queue) -> list[tuple[Level, Queue]]:
+    def path(self, queue: Queue) -> list[tuple[Level, Queue]]:
         """The entries of the queue and of its ancestors, each the first of its heap."""
         return [self._heaps[outer][0] for outer in queue.path[1:]]
 
@@ -171,41 +202,60 @@ class FairShareOrder:
                 heapreplace(heap, self._entry(inner))
 
     def _entry(self, queue: Queue) -> tuple[Level, Queue]:
-        self._queues.record_usage(queue)
-        gang, total = self._by_leaf[self._leaf(queue)].gangs[-1], self._queues.total
-        need = self._need(gang)
+        self.queues.record_usage(queue)
+        gang, total = self._by_leaf[self._leaf(queue)].gangs[-1], self.queues.total
+        need = gang.attempt.need
         level, then = quota.usage_level(queue, total), quota.usage_level(queue, total, need)
-        exceeds = self._exceeds(queue, need)
+        exceeds = self.exceeds(queue, need)
         return ((exceeds, *level[:3], then[2], gang.created, queue.name), queue)
 
-    def _excess_of(
-        self, queue: Queue, need: Sums, known: list[tuple[Sums, list[bool]]]
-    ) -> list[bool]:
-        """Which of the queue and those above it would exceed their shares. known: as long as nothing changes."""
-        for other, excess in known:
-            if other == need:
-                return excess
-        excess = [self._exceeds(above, need) for above in queue.path[:-1]]
-        if len(known) < NEEDS_KEPT:
-            known.append((need, excess))
-        return excess
-
-    def _exceeds(self, queue: Queue, need: Sums) -> bool:
+    def exceeds(self, queue: Queue, need: Sums) -> bool:
         """Whether the queue would use more than its fair share."""
-        if len(self._by_leaf) == 1 or self._queues.half_life_s:
-            return False  # nobody waits behind it; or the past decides, which shares do not know
+        if not self._compares_shares:
+            return False
         for resource, amount in need.items():
-            if self._queues.is_shared(resource):
+            if self.queues.is_shared(resource):
                 shares = self._shares.get(resource)
                 if shares is None:
-                    shares = self._shares[resource] = fair_shares(self._queues, resource)
+                    shares = self._shares[resource] = fair_shares(self.queues, resource)
                 if queue.used.get(resource, 0) + amount > shares.get(queue.name, 0):
                     return True
         return False
 
-    def _need(self, gang: Gang) -> Sums:
-        """The requests of the pods that the gang would start with, or of one more."""
-        missing, waiting = gang.missing(), gang.counts.waiting
-        if missing == len(waiting) and gang.account is not None:
-            return gang.account.demand
-        return self._queues.currency.counted(sums_of(waiting[: max(1, missing)]))
+
+class _Turn:
+    """The queue that is served. After a refusal it goes on, unless the next gang would take it, or a queue above it,
+    beyond its share and the one before would not, or the other way round."""
+
+    __slots__ = ("_excess", "_known", "_known_at", "_need", "_order", "_queue")
+
+    def __init__(self, order: FairShareOrder, queue: Queue, first: Gang) -> None:
+        """first: the next gang of the queue."""
+        self._order, self._queue = order, queue
+        self._need = first.attempt.need
+        self._excess = [entry[0][0] for entry in order.path(queue)]
+        self._known: list[tuple[Sums, bool]] = []  # of other needs: there are few
+        self._known_at = order.queues.version
+
+    def goes_on(self, gang: Gang) -> bool:
+        """Whether the queue is still served if this gang is its next one."""
+        need = gang.attempt.need
+        if need is self._need or need == self._need:
+            return True
+        if not self._has_same_excess(need):
+            return False
+        self._need = need
+        return True
+
+    def _has_same_excess(self, need: Sums) -> bool:
+        version = self._order.queues.version
+        if self._known_at != version:
+            self._known, self._known_at = [], version
+        for other, same in self._known:
+            if other == need:
+                return same
+        excess = [self._order.exceeds(above, need) for above in self._queue.path[:-1]]
+        same = excess == self._excess
+        if len(self._known) < NEEDS_KEPT:
+            self._known.append((need, same))
+        return same

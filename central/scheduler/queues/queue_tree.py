@@ -186,7 +186,7 @@ class Queues:
             self.forget(gang)
             if account is not None:
                 queue = self.by_name.get(account.queue) or self._add_missing(account.queue)
-                queue.gangs[gang.key] = gang
+                queue.add(gang, account.used)
                 self._charge(queue, gang, account, 1)
                 gang.account = account
         name = account.queue if account is not None else ""
@@ -199,7 +199,7 @@ class Queues:
             return
         gang.account = None
         queue = self.by_name[account.queue]
-        del queue.gangs[gang.key]
+        queue.remove(gang)
         self._charge(queue, gang, account, -1)
         if not queue.gangs and queue.name not in self._seen and queue.name != DEFAULT:
             del self.by_name[queue.name]
@@ -343,7 +343,7 @@ class Queues:
         for name, old in before.items():
             if old.gangs:
                 queue = self.by_name.get(name) or self._add_missing(name)
-                queue.gangs = old.gangs
+                queue.adopt_gangs(old)
         for queue in list(self.by_name.values()):
             for gang in queue.gangs.values():
                 if gang.account is not None:

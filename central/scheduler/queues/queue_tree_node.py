@@ -1,6 +1,6 @@
 """One queue, with what its gangs and those of its descendants use."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from central.model.facts import QueueSeen
@@ -24,6 +24,7 @@ class TenantUsage:
 class Queue:
     __slots__ = (
         "_terms",
+        "_using",
         "capability",
         "children",
         "demand",
@@ -48,6 +49,7 @@ class Queue:
         self.children: list[Queue] = []  # by name
         self.path: tuple[Queue, ...] = (self,)  # from itself up to the root
         self.gangs: dict[GangKey, Gang] = {}
+        self._using: dict[GangKey, Gang] = {}  # of these, those that use anything
         self.demand: Sums = {}  # requests of its own pending gangs
         self.usage_version = 0  # increased with every change of used
         self.used: Sums = {}  # by its gangs and those of its descendants
@@ -74,6 +76,24 @@ class Queue:
         yield self
         for child in self.children:
             yield from child
+
+    def add(self, gang: Gang, used: Sums) -> None:
+        """used: what the gang is charged for."""
+        self.gangs[gang.key] = gang
+        if any(used.values()):
+            self._using[gang.key] = gang
+
+    def remove(self, gang: Gang) -> None:
+        del self.gangs[gang.key]
+        self._using.pop(gang.key, None)
+
+    def adopt_gangs(self, before: "Queue") -> None:
+        """Those of the queue that this one replaces."""
+        self.gangs, self._using = before.gangs, before._using
+
+    def using(self) -> Collection[Gang]:
+        """The gangs that use anything of the queue."""
+        return self._using.values()
 
     def charge(self, namespace: str, user: str, used: Sums, times: int) -> None:
         """Counts what a gang of the namespace uses, once more or once less. user: empty: users are not counted."""

@@ -5,6 +5,7 @@ A pod's GPUs are planned until its node's agent reports them from pod-resources.
 observed, and the scheduler replaces every plan that they contradict.
 """
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from central.model.facts import PodSeen
@@ -29,6 +30,14 @@ class Observer(Protocol):
     def gang_forgotten(self, gang: Gang) -> None: ...
 
 
+@dataclass(slots=True)
+class AnyPod:
+    """What any pod so far has asked for, so that nobody looks for it where none did."""
+
+    movable: bool = False  # defragmentation may move it
+    cooldown: bool = False  # it must run for a time before it may be evicted
+
+
 class ClusterState:
     def __init__(
         self,
@@ -51,7 +60,7 @@ class ClusterState:
         self.unschedulable_nodes: set[str] = set()  # not ready, or cordoned
         self.unhealthy_nodes: set[str] = set()  # with an unhealthy GPU or RDMA NIC
         self.nodes_to_notify: set[str] = set()  # their planned devices changed since the last cycle
-        self.any_movable = False  # whether any pod so far allows defragmentation to move it
+        self.any_pod = AnyPod()
         self.now = 0.0  # time of the cycle, in seconds since the epoch; never decreases
         self.observer = observer
         self._names_all = names_all

@@ -1,7 +1,7 @@
 """A gang, with what the scheduler keeps about it. A pod without a gang is a gang of one."""
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
@@ -31,6 +31,7 @@ class Attempt:
 
     rank: tuple[int, int, float, GangKey]  # order inside its queue (queues/order.py)
     run_time_s: float = inf  # of its pending pods, the longest; inf: unknown
+    need: Sums = field(default_factory=dict)  # for the order between queues (queues/order.py)
     equivalence: int = 0  # gangs with the same number make the same request; 0: unknown
     refused_at: int = -1  # capacity epoch of the refusal; -1: not refused
     reason: str = ""  # why the gang does not fit; empty if it fits or was not tried

@@ -68,7 +68,8 @@ def update_pod(state: ClusterState, fact: PodSeen) -> None:
     if other is not None and other != fact.uid:
         delete_pod(state, other)  # deleted and created again with the same name
     state.uids[name] = fact.uid
-    state.any_movable |= fact.movable
+    state.any_pod.movable |= fact.movable
+    state.any_pod.cooldown |= fact.cooldown_s > 0
     pod = state.pods.get(fact.uid)
     stale: PodSeen | None = None
     if pod is None:

@@ -132,11 +132,28 @@ class PendingGangs:
     def due(self, now: float) -> dict[GangKey, None]:
         """Keys of the waiting gangs that this cycle tries."""
         waiting, epoch = self.waiting, self.epoch
-        pool: Iterable[GangKey] = waiting
         if self._tried_in == epoch:
             pool = [key for key in (*self.changed_gangs, *self.retrying) if key in waiting]
+            return {key: None for key in pool if self._is_due(waiting[key], epoch, now)}
         self._tried_in = epoch
-        return {key: None for key in pool if self._is_due(waiting[key], epoch, now)}
+        due: dict[GangKey, None] = {}
+        retrying, changed = self.retrying, self.changed_gangs
+        for (
+            key,
+            gang,
+        ) in (
+            waiting.items()
+        ):  # all of them after each change, so without a call where nothing failed
+            attempt = gang.attempt
+            if retrying or attempt.bind_failures != attempt.failures_handled:
+                is_due = self._is_due(gang, epoch, now)
+            elif now < attempt.retry_at:
+                is_due = False
+            else:
+                is_due = attempt.refused_at != epoch or key in changed
+            if is_due:
+                due[key] = None
+        return due
 
     def due_changed(self, now: float, tried: Container[GangKey]) -> dict[GangKey, None]:
         """The same in an epoch whose gangs are being tried: of those that changed, and of those that
