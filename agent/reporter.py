@@ -3,12 +3,16 @@ the planned devices of pods bound to this node. While the scheduler is unreachab
 rest of the agent is not affected.
 
 Design: docs/design/0024-incremental-reports.md
+Design: docs/design/0167-devices-not-offered.md
 """
 
 import logging
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -26,6 +30,7 @@ from protos.topology import Grant
 log = logging.getLogger(__name__)
 
 REPORT_S = 10.0  # timeout of a report
+ANNOUNCE_S = 2.0  # ... of one that says no more than that the agent starts
 POLL_S = 20.0  # how long the scheduler may hold an Intents call
 PING_S = 10.0  # without traffic until a keepalive ping; half of it for the answer
 PING_TIMEOUTS = (
@@ -106,9 +111,16 @@ class Reporter:
         *,
         backoff: Callable[[], Backoff] = Backoff,
         on_plans: Callable[[tuple[Grant, ...]], None] = lambda plans: None,
+        starting: Callable[[], bool] = lambda: False,
     ) -> None:
+        """starting: whether the kubelet does not have all of the node's devices yet."""
         self._node, self._scheduler = node, scheduler
         self._backoff, self._on_plans = backoff, on_plans
+        self._starting, self._leaving = starting, False
+        self._reporting = (
+            threading.Lock()
+        )  # one report at a time, so that the last one arrives last
+        self._is_connected = False  # the last report arrived
         self._report_every_s = report_every_s
         self._version = version
         self._log, self._oversize = StateLogger(log), StateLogger(log)
@@ -136,12 +148,15 @@ class Reporter:
             self._channel = None
         channel.close()
 
-    def _report(self, report: pb.NodeReport) -> pb.ReportAck:
+    def _report(self, report: pb.NodeReport, timeout_s: float = REPORT_S) -> pb.ReportAck:
         channel, stub = self._stub()
         try:
-            return stub.Report(report, timeout=REPORT_S, metadata=self._scheduler.metadata())
+            ack = stub.Report(report, timeout=timeout_s, metadata=self._scheduler.metadata())
         except (grpc.RpcError, ValueError) as error:
+            self._is_connected = False
             raise self._unavailable(error, channel) from None
+        self._is_connected = True
+        return ack
 
     def _intents(self, request: pb.IntentsRequest) -> pb.IntentList:
         channel, stub = self._stub()
@@ -181,6 +196,32 @@ class Reporter:
 
     # Reports
 
+    def announce(self) -> None:
+        """The agent starts: until it has looked at its node, the kubelet has none of the devices."""
+        with suppress(SchedulerUnavailable):
+            message = self._message(self._node.state, news=False, not_offered=True)
+            self._report(message, ANNOUNCE_S)
+
+    def leave(self, timeout_s: float) -> bool:
+        """Reports that the kubelet is about to lose the devices. Returns whether the scheduler knows."""
+        if self._leaving or not self._is_connected:
+            return False
+        self._leaving, deadline = True, time.monotonic() + timeout_s
+        # A report that is under way was made before.
+        waited = self._reporting.acquire(timeout=timeout_s)
+        try:
+            left_s = max(0.0, deadline - time.monotonic())
+            self._report(self._message(self._node.state, news=False, not_offered=True), left_s)
+            return True
+        except SchedulerUnavailable:
+            return False
+        finally:
+            if waited:
+                self._reporting.release()
+
+    def _not_offered(self) -> bool:
+        return self._leaving or self._starting()
+
     def run(self, stop: threading.Event) -> None:
         backoff = self._backoff()
         reported = 0  # the generation that the scheduler has
@@ -191,11 +232,13 @@ class Reporter:
             try:
                 same = reported and state.topology is topology.topology
                 news = reported != state.generation
-                ack = self._report(
-                    self._message(state, news=news, topology_of=topology.generation if same else 0)
-                )
-                if ack.want_full:
-                    self._report(self._message(state, news=True))
+                known = topology.generation if same else 0
+                with self._reporting:
+                    not_offered = self._not_offered()
+                    message = partial(self._message, state, not_offered=not_offered)
+                    ack = self._report(message(news=news, topology_of=known))
+                    if ack.want_full:
+                        self._report(message(news=True))
                 if ack.want_full or not same:
                     topology = state
             except SchedulerUnavailable as error:
@@ -209,12 +252,18 @@ class Reporter:
             reported = state.generation
             backoff.reset()
             self._log_state("reports", "")
-            self._node.wait(self._due(reported, stop), self._report_every_s)
+            self._node.wait(self._due(reported, not_offered, stop), self._report_every_s)
 
-    def _due(self, reported: int, stop: threading.Event) -> Callable[[NodeState], bool]:
-        return lambda state: state.generation != reported or stop.is_set()
+    def _due(
+        self, reported: int, not_offered: bool, stop: threading.Event
+    ) -> Callable[[NodeState], bool]:
+        return lambda state: (
+            state.generation != reported or self._not_offered() != not_offered or stop.is_set()
+        )
 
-    def _message(self, state: NodeState, *, news: bool, topology_of: int = 0) -> pb.NodeReport:
+    def _message(
+        self, state: NodeState, *, news: bool, not_offered: bool, topology_of: int = 0
+    ) -> pb.NodeReport:
         """A heartbeat, or with news a report; without the topology if the scheduler has it from the
         generation topology_of."""
         report = pb.NodeReport(
@@ -222,6 +271,7 @@ class Reporter:
             boot_id=self._node.boot_id,
             generation=state.generation,
             heartbeat=not news,
+            not_offered=not_offered,
             rdma_use=wire.to_rdma_use(state.rdma_use),
             memory_over=wire.to_memory_over(state.memory_over),
         )

@@ -36,6 +36,8 @@ from protos.topology import RdmaLimit
 log = logging.getLogger(__name__)
 
 STOP_S = 0.8
+LEAVE_S = 2.0  # for the last report
+LAST_PODS_S = 0.3  # from a binding to the kubelet
 GRANTS_S = 2.0  # timeout of pod-resources at the start
 MEMORY_S = 2.0  # between checks of processes' memory, while a pod has a cap
 
@@ -45,6 +47,7 @@ class Agent:
         self._settings = settings
         self.node = AgentNode(settings.node)
         self._stop = threading.Event()
+        self._surveyed = threading.Event()  # or stopped before
         self._interrupted: SimpleQueue[None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._monitor = DeviceMonitor(settings, self.node)
@@ -102,8 +105,22 @@ class Agent:
         s = self._settings
         scheduler = SchedulerEndpoint(s.server, s.ca_file, s.token_file, s.server_name)
         return Reporter(
-            self.node, scheduler, s.report_every_s, version(), on_plans=self._grants.look_for
+            self.node,
+            scheduler,
+            s.report_every_s,
+            version(),
+            on_plans=self._grants.look_for,
+            starting=lambda: self.awaits_kubelet(time.monotonic()),
         )
+
+    def awaits_kubelet(self, now: float) -> bool:
+        """Whether the kubelet is about to have devices that it does not have now (monotonic)."""
+        return any(each.is_awaited(now) for each in tuple(self._registrations))
+
+    def _run_reports(self, reporter: Reporter) -> None:
+        reporter.announce()
+        self._surveyed.wait()
+        reporter.run(self._stop)
 
     def _registration(self, name: str) -> PluginRegistration:
         resource = table.make(name, self._services)
@@ -116,9 +133,12 @@ class Agent:
         if folder and not folder.is_dir():
             raise Unusable(f"--cgroup-root {folder}: no such directory")
         self._serve_probes()
+        if reporter := self._reporter:
+            self._spawn("report", partial(self._run_reports, reporter))
         if self._settings.preflight != "none":
             self._grants.list_now(GRANTS_S)  # which GPUs are idle, before any is said to be healthy
         self._monitor.refresh(first=True)
+        self._surveyed.set()
         every = self._settings.report_every_s
         self._spawn("survey", partial(self._monitor.run, self._stop))
         if self._settings.preflight != "none":
@@ -139,8 +159,7 @@ class Agent:
             self._spawn("setups", partial(setups.run, self._stop))
         if self._settings.gpu_memory != "none" and not self._settings.capture:
             self._spawn("memory", self._watch_memory)
-        if reporter := self._reporter:
-            self._spawn("report", lambda: reporter.run(self._stop))
+        if reporter:
             self._spawn("intents", lambda: reporter.run_intents(self._stop))
         else:
             log.info("no --server: serving the kubelet only")
@@ -194,8 +213,12 @@ class Agent:
         signal_wait.next_item(self._interrupted)
 
     def stop(self) -> None:
-        """Takes less than a second; may be called twice."""
+        """Takes less than a second, and a scheduler that does not answer two more; may be called twice."""
+        if self._reporter and self._reporter.leave(LEAVE_S):
+            # What is bound already reaches the kubelet while it has the devices.
+            self._stop.wait(LAST_PODS_S)
         self._stop.set()
+        self._surveyed.set()
         self._grants.stop()
         if self._probes:
             self._probes.stop()

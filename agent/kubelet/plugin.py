@@ -46,6 +46,7 @@ class DevicePlugin(rpc.DevicePluginServicer):
         self._asked: frozenset[ContainerKey] = frozenset()
         self._count = threading.Lock()
         self.streams = 0  # open ListAndWatch calls
+        self.listed = 0  # ... of them, those whose first list was sent
         self.closing = threading.Event()
         self.took = Latency()  # of Allocate
 
@@ -59,6 +60,7 @@ class DevicePlugin(rpc.DevicePluginServicer):
     ) -> Iterator[pb.ListAndWatchResponse]:
         with self._count:
             self.streams += 1
+        listed = False
         try:
             if not context.add_callback(self._node.wake):
                 return
@@ -69,10 +71,20 @@ class DevicePlugin(rpc.DevicePluginServicer):
                 if now != sent:
                     yield listing(now)
                     sent = now
+                if not listed:
+                    listed = True
+                    self._count_listed(1)
                 state = self._node.wait(self._changed(state, context), timeout_s=60)
         finally:
             with self._count:
                 self.streams -= 1
+            if listed:
+                self._count_listed(-1)
+
+    def _count_listed(self, change: int) -> None:
+        with self._count:
+            self.listed += change
+        self._node.wake()  # the reporter
 
     def _changed(
         self, old: NodeState, context: grpc.ServicerContext

@@ -30,11 +30,16 @@ REGISTER_S = 15.0  # newer kubelets connect back, for up to 10 s, before they an
 GRANTS_S = 3.0  # wait for pod-resources; after it the checkpoint counts
 SILENT_S = 10.0  # without a ListAndWatch call: the kubelet has dropped the plugin
 EMPTY_S = 1.0  # time to send the empty device list before the socket closes
+REFUSED_S = 60.0  # a kubelet that is there and still lacks the plugin then: it will not take it
 THREADS = 32  # calls of PreStartContainer can take long and must not block the others
 
 
 class KubeletUnavailable(Exception):
     """The kubelet cannot be served now; the message is a sentence. The registration retries."""
+
+
+class KubeletAbsent(KubeletUnavailable):
+    """The kubelet does not run."""
 
 
 class PluginRegistration:
@@ -47,6 +52,9 @@ class PluginRegistration:
         self.own = self.plugins / self._resource.endpoint
         self._log = StateLogger(log)
         self.registered = False
+        self._lacking_since = (
+            time.monotonic()
+        )  # since when, or later, the kubelet does not have the devices
 
     @property
     def resource(self) -> str:
@@ -62,6 +70,12 @@ class PluginRegistration:
         """A resource is registered only while it has devices."""
         return bool(self._resource.devices(self._node.state))
 
+    def is_awaited(self, now: float) -> bool:
+        """Whether there are devices that the kubelet does not have yet, or not any more. Not for ever if a
+        running kubelet does not take them. now: monotonic."""
+        offered = self.registered and self._plugin.listed
+        return not offered and now - self._lacking_since < REFUSED_S and self.has_devices
+
     def run(self, stop: threading.Event) -> None:
         backoff = Backoff()
         while not stop.is_set():
@@ -70,6 +84,7 @@ class PluginRegistration:
                 self._node.wait(
                     lambda state: stop.is_set() or bool(self._resource.devices(state)), 60
                 )
+                self._lacking_since = time.monotonic()
                 continue
             # Do not allocate before the current grants are known.
             self._node.wait(lambda state: state.grants_known or stop.is_set(), GRANTS_S)
@@ -77,6 +92,8 @@ class PluginRegistration:
                 if self._serve_once(stop):
                     backoff.reset()
             except KubeletUnavailable as error:
+                if isinstance(error, KubeletAbsent):
+                    self._lacking_since = time.monotonic()
                 self._log.failed(f"cannot serve the kubelet: {error}")
                 stop.wait(backoff.pause_s())
 
@@ -102,6 +119,7 @@ class PluginRegistration:
             self._register()
             self._log.ok(f"registered {self._resource.name} with the kubelet at {self.socket}")
             self.registered = True
+            self._node.wake()  # the reporter
             self._watch(stop, ours, kubelet)
             return True
         finally:
@@ -134,7 +152,7 @@ class PluginRegistration:
                 f"no permission to write to {self.plugins}: the agent must run as root"
             )
         if not there:
-            raise KubeletUnavailable(f"{self.socket} does not exist: the kubelet is not running")
+            raise KubeletAbsent(f"{self.socket} does not exist: the kubelet is not running")
         if not os.access(self.socket, os.R_OK | os.W_OK):
             raise KubeletUnavailable(
                 f"no permission to connect to {self.socket}: the agent must run as root"
@@ -151,7 +169,8 @@ class PluginRegistration:
             try:
                 rpc.RegistrationStub(channel).Register(request, timeout=REGISTER_S)
             except grpc.RpcError as error:
-                raise KubeletUnavailable(
+                absent = error.code() == grpc.StatusCode.UNAVAILABLE
+                raise (KubeletAbsent if absent else KubeletUnavailable)(
                     f"{self.socket} rejected the registration: {details(error)}"
                 ) from None
 
@@ -171,6 +190,8 @@ class PluginRegistration:
             if identity(self.own) != ours:
                 self._log.ok(f"{self.own} was removed")
                 return
+            if self._plugin.listed:
+                self._lacking_since = time.monotonic()
             if self._plugin.streams:
                 heard = time.monotonic()
             elif time.monotonic() - heard > SILENT_S:

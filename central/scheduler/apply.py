@@ -25,6 +25,7 @@ from central.model.facts import (
     NamespaceGone,
     NamespaceSeen,
     NodeGone,
+    NodeOffers,
     NodeReported,
     NodeSeen,
     NodeSilent,
@@ -88,6 +89,7 @@ HANDLERS: dict[type, Handler] = {
     NodeGone: lambda scheduler, fact: handlers.delete_node(scheduler.state, fact.name),
     NodeReported: lambda scheduler, fact: handlers.apply_report(scheduler.state, fact),
     NodeSilent: lambda scheduler, fact: handlers.node_silent(scheduler.state, fact),
+    NodeOffers: lambda scheduler, fact: handlers.node_offers(scheduler.state, fact),
     GangSeen: lambda scheduler, fact: handlers.update_group(scheduler.state, fact),
     GangGone: lambda scheduler, fact: gang_members.delete_group(scheduler.state, fact),
     **dict.fromkeys(

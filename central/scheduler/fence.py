@@ -27,6 +27,7 @@ from central.model.facts import (
     Fact,
     JobGone,
     JobSeen,
+    NodeOffers,
     NodeReported,
     NodeSilent,
     PodSeen,
@@ -180,6 +181,10 @@ def _note_outcome(scheduler: Scheduler, fact: Fact) -> None:
         case NodeSilent():
             if (node := state.nodes.get(fact.node)) is not None:
                 node.silent = True
+                handlers.set_offered(state, node, True)
+        case NodeOffers():
+            if (node := state.nodes.get(fact.node)) is not None:
+                handlers.set_offered(state, node, fact.offered)
         case Answered():
             scheduler.queue_statuses.lose_answer(fact, state.now)
             scheduler.hypernode_statuses.lose_answer(fact, state.now)

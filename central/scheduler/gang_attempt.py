@@ -7,9 +7,9 @@ Design: docs/design/0061-work-limit.md
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 
 from central.model.decisions import Bind, Decision
-from central.scheduler import binding, fence, placement, reserved_capacity
+from central.scheduler import binding, fence, reserved_capacity
 from central.scheduler.inventory.pods import BIND_FAILED, Pod
-from central.scheduler.placement import PlacementRequest, explain, placement_attempts
+from central.scheduler.placement import PlacementRequest, explain, offered_nodes, placement_attempts
 from central.scheduler.queues import quota
 from central.scheduler.queues.shortfall import Shortfall
 from central.scheduler.reserved_capacity import PREEMPTION_RETRY_S, ReservedCapacity
@@ -79,6 +79,12 @@ def schedule(
             return
     if is_undecided(gang):
         return
+    if offered_nodes.waits(
+        gang.attempt.reason
+    ):  # for seconds: nobody else gives way, and what is reserved stays
+        gang.attempt.equivalence = 0
+        state.pending.preemption_retry_at.add(state.now + PREEMPTION_RETRY_S)
+        return
     gang.attempt.equivalence = _equivalence(scheduler, gang, wants)
     scheduler.refused[gang.key] = GangRefusal(
         gang, wants[-1], gang.attempt.reason, *reserved.withheld(), missing=missing
@@ -134,7 +140,7 @@ def _place(
         if meter.is_spent:  # by larger attempts
             meter.extend()
         try:
-            fence.search(state.snapshot, placement.fit, draft, want)
+            fence.search(state.snapshot, offered_nodes.fit, draft, want, state.not_offered)
         except DoesNotFit as no:
             if want == wants[-1]:
                 gang.attempt.reason = no.why

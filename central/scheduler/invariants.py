@@ -39,6 +39,7 @@ def check_invariants(scheduler: Scheduler, classes: slice = ALL) -> None:
         _gpus(state, node)
     _topology_levels(state)
     _unhealthy_nodes(state)
+    _nodes_not_offered(state)
     _indices(state)
     _owners(state)
     _reservations(scheduler)
@@ -76,6 +77,12 @@ def _topology_levels(state: ClusterState) -> None:
         path = given.pop(DOMAINS, "")
         assert list(given.values()) == levels, f"{name}: levels {given}, should be {levels}"
         assert path == "/".join(levels), f"{name}: path {path}, should be {levels}"
+
+
+def _nodes_not_offered(state: ClusterState) -> None:
+    """not_offered is complete."""
+    should = {node.name for node in state.nodes.values() if not node.offered}
+    assert state.not_offered == should, f"not offered: {state.not_offered}, should be {should}"
 
 
 def _unhealthy_nodes(state: ClusterState) -> None:

@@ -222,6 +222,7 @@ def _carry_nodes(before: ClusterState, after: ClusterState) -> None:
         if (old := before.nodes.get(name)) is None:
             continue
         node.silent, node.rdma_use = old.silent, old.rdma_use
+        handlers.set_offered(after, node, old.offered)
         if node.report is old.report:
             node.reported = old.reported
 

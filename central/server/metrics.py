@@ -23,6 +23,7 @@ CYCLE_BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5,
 
 TOTALS = {
     "nodes": "Nodes",
+    "nodes_not_offered": "Nodes whose kubelet does not have the devices, as the agent or the kubelet restarts",
     "nodes_silent": "Nodes whose agent has been silent for longer than --silent-after",
     "nodes_unhealthy": "Nodes with an unhealthy GPU or RDMA NIC",
     "gpus": "Allocatable GPUs of all nodes",
@@ -319,6 +320,7 @@ def totals_of(scheduler: Scheduler) -> dict[str, int]:
     reports = [state.nodes[name].report for name in state.unhealthy_nodes]
     return {
         "nodes": len(nodes),
+        "nodes_not_offered": len(state.not_offered),
         "nodes_silent": sum(node.silent for node in nodes),
         "nodes_unhealthy": len(state.unhealthy_nodes),
         "gpus": int(snapshot.columns.allocatable[rows, 0].sum()),

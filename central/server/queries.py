@@ -197,6 +197,8 @@ def _problems(node: ClusterNode, allocatable: int) -> str:
         problems.append(refusal)
     if node.silent:
         problems.append("the agent has stopped reporting")
+    elif not node.offered:
+        problems.append("the agent or the kubelet is restarting")
     elif node.report is None:
         problems.append("no agent has reported")
     else:

@@ -34,6 +34,7 @@ class NodeReport(_message.Message):
     RDMA_USE_FIELD_NUMBER: _builtins.int
     TOPOLOGY_OF_FIELD_NUMBER: _builtins.int
     MEMORY_OVER_FIELD_NUMBER: _builtins.int
+    NOT_OFFERED_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     boot_id: _builtins.str
     """of this agent process: a restarted agent counts generations from 1"""
@@ -44,6 +45,8 @@ class NodeReport(_message.Message):
     agent_version: _builtins.str
     topology_of: _builtins.int
     """the topology is unchanged since this generation, and left out"""
+    not_offered: _builtins.bool
+    """the kubelet does not have all of the node's devices now: the agent or the kubelet starts or ends; also in heartbeats"""
     @_builtins.property
     def topology(self) -> Global___Topology: ...
     @_builtins.property
@@ -71,10 +74,11 @@ class NodeReport(_message.Message):
         rdma_use: _abc.Iterable[Global___RdmaUse] | None = ...,
         topology_of: _builtins.int = ...,
         memory_over: _abc.Iterable[Global___MemoryOver] | None = ...,
+        not_offered: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["topology", b"topology"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "boot_id", b"boot_id", "generation", b"generation", "grants", b"grants", "heartbeat", b"heartbeat", "memory_over", b"memory_over", "node", b"node", "rdma_use", b"rdma_use", "topology", b"topology", "topology_of", b"topology_of"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "boot_id", b"boot_id", "generation", b"generation", "grants", b"grants", "heartbeat", b"heartbeat", "memory_over", b"memory_over", "node", b"node", "not_offered", b"not_offered", "rdma_use", b"rdma_use", "topology", b"topology", "topology_of", b"topology_of"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -79,6 +79,7 @@ def test_end_to_end(short: Path) -> None:
             process.send_signal(signal.SIGTERM)
             assert process.wait(timeout=10) == 0
             assert time.monotonic() - started < 2
+            assert fleet.reports[-1].not_offered
             eventually(lambda: kubelet.allocatable.get(GPU) == 0)
     finally:
         fleet.stop()

@@ -3,6 +3,7 @@ plans that a test sets."""
 
 import datetime
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -78,6 +79,7 @@ class FakeScheduler(rpc.FleetServicer):
         self.reports: list[pb.NodeReport] = []
         self.forgets = False  # every heartbeat is answered with want_full
         self.old = False  # a version without support for reports without the topology
+        self.on_report: Callable[[pb.NodeReport], None] = lambda report: None
         self.arrived = 0  # the version of the plans that the agent has
         self._intents = pb.IntentList(version=1)
         self._changed = threading.Condition()
@@ -122,6 +124,7 @@ class FakeScheduler(rpc.FleetServicer):
     def Report(self, request: pb.NodeReport, context: grpc.ServicerContext) -> pb.ReportAck:
         self._check(context)
         self.reports.append(request)
+        self.on_report(request)
         if self.old and not request.heartbeat and not request.HasField("topology"):
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "topology: a full report has one")
         leaves_out = request.heartbeat or bool(request.topology_of)

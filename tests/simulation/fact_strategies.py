@@ -19,6 +19,7 @@ from central.model.facts import (
     MemoryExceeded,
     NamespaceSeen,
     NodeGone,
+    NodeOffers,
     NodeSilent,
     PodGone,
     PodSeen,
@@ -320,6 +321,7 @@ FACTS = st.one_of(
     ),
     st.builds(HyperNodeGone, st.sampled_from(["s0", "s1"])),
     st.builds(NodeSilent, NODES),
+    st.builds(NodeOffers, NODES, st.booleans()),
     st.builds(
         lambda name, phase, version, replicas, deleting, error: JobSeen(
             replace(

@@ -1,6 +1,7 @@
 """What must be true of every cycle's bindings and evictions, whatever happened before. Computed again
 from the facts, with the naive filters and plain loops: it shares no code with what it checks."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -16,6 +17,8 @@ from protos.names import ISLAND, NODE, NUMA, PCIE_SWITCH
 from protos.topology import RdmaLimit, indices_of
 from tests.central.kube import naive_filters
 
+DEVICES = re.compile(r"nvidia\.com/(gpu|mig-)|lockstep\.dev/(gpu-share|rdma|rail-)")
+
 
 def assert_sound(scheduler: Scheduler, decisions: Sequence[Decision]) -> None:
     binds = [decision for decision in decisions if isinstance(decision, Bind)]
@@ -23,6 +26,7 @@ def assert_sound(scheduler: Scheduler, decisions: Sequence[Decision]) -> None:
     _assert_nics_suffice(scheduler, bound)
     _assert_volumes_fit(scheduler, binds)
     _assert_filters_pass(scheduler, bound)
+    _assert_devices_offered(scheduler, bound)
     gangs = {}
     for uid in bound:
         gang = scheduler.state.gang_of(scheduler.state.pods[uid])
@@ -43,6 +47,13 @@ def assert_sound(scheduler: Scheduler, decisions: Sequence[Decision]) -> None:
                 # Others may have been there before the tree was as it is.
                 if all(pod.seen.uid in bound for pod in pods):
                     _assert_close(scheduler, gang.name, pods, policy.required, policy.tier)
+
+
+def _assert_devices_offered(scheduler: Scheduler, bound: set[str]) -> None:
+    """A pod whose devices the kubelet does not have in that moment fails for ever."""
+    for pod in (scheduler.state.pods[uid] for uid in bound):
+        if DEVICES.search(" ".join(name for name, amount in pod.spec.requests if amount)):
+            assert scheduler.state.nodes[pod.node].offered, f"{pod.seen.name}: {pod.node} restarts"
 
 
 # --- NICs ---------------------------------------------------------------------------------

@@ -33,6 +33,9 @@ from tests.simulation.reason_patterns import (
     Found,
 )
 
+RESTARTING = re.compile(
+    r"; fits with (?:node|\d+ nodes:) (.+), but the agent or the kubelet is restarting there$"
+)
 Check = Callable[[Gang, Found, str], str]  # returns what of the sentence follows
 
 
@@ -72,6 +75,10 @@ class ReasonChecker:
             return  # nothing was counted
         if reason in {gang.counts.blocked} - {""}:
             return  # words of whoever refused the binding for good
+        if restarting := RESTARTING.search(reason):
+            names = set(restarting[1].split(" and ")[0].split(", "))
+            assert names <= self.scheduler.state.not_offered
+            return
         rest = reason
         for pattern, check in CHECKS:
             if match := re.match(pattern, rest):

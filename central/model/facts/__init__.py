@@ -38,6 +38,7 @@ from central.model.facts.node_facts import (
     Member,
     MemoryExceeded,
     NodeGone,
+    NodeOffers,
     NodeReported,
     NodeSeen,
     NodeSilent,
@@ -103,6 +104,7 @@ __all__ = [
     "NamespaceGone",
     "NamespaceSeen",
     "NodeGone",
+    "NodeOffers",
     "NodeReported",
     "NodeSeen",
     "NodeSilent",
@@ -178,6 +180,7 @@ Fact = (
     | MemoryExceeded
     | RdmaUsed
     | NodeSilent
+    | NodeOffers
     | BindDone
     | BindFailed
     | EvictDone

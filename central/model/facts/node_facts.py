@@ -70,6 +70,15 @@ class NodeSilent:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeOffers:
+    """Whether the kubelet has the node's devices, as an agent reports. It has none while the agent or
+    the kubelet restarts."""
+
+    node: str
+    offered: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Member:
     """A member of a HyperNode: nodes or other HyperNodes, by one of three selectors."""
 

@@ -27,6 +27,7 @@ class ClusterNode:
         self.report: NodeReported | None = None
         self.reported = Reported()
         self.silent = False  # the agent has stopped reporting
+        self.offered = True  # False: the kubelet does not have its devices now, see NodeOffers
         self.report_failed = False  # its newest report was lost to a bug
         self.pods: dict[str, Pod] = {}  # by uid, ended ones too
         self.foreign_gpus = 0  # mask: observed, of pods that are not on this node

@@ -59,6 +59,7 @@ class ClusterState:
         self.owners = OwnerGangs()
         self.unschedulable_nodes: set[str] = set()  # not ready, or cordoned
         self.unhealthy_nodes: set[str] = set()  # with an unhealthy GPU or RDMA NIC
+        self.not_offered: set[str] = set()  # nodes whose kubelet does not have their devices now
         self.nodes_to_notify: set[str] = set()  # their planned devices changed since the last cycle
         self.any_pod = AnyPod()
         self.now = 0.0  # time of the cycle, in seconds since the epoch; never decreases

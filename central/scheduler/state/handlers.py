@@ -9,6 +9,7 @@ from central.model.facts import (
     BindFailed,
     EvictDone,
     GangSeen,
+    NodeOffers,
     NodeReported,
     NodeSeen,
     NodeSilent,
@@ -196,6 +197,7 @@ def delete_node(state: ClusterState, name: str) -> None:
         gang_members.touch(state, pod)
     node.seen = None
     node.drop_report()
+    set_offered(state, node, True)
     state.unschedulable_nodes.discard(name)
     state.snapshot.drop_node(name)
     state.network.node_changed()
@@ -226,7 +228,29 @@ def lose_report(state: ClusterState, name: str) -> None:
 
 
 def node_silent(state: ClusterState, fact: NodeSilent) -> None:
-    node_of(state, fact.node).silent = True
+    node = node_of(state, fact.node)
+    node.silent = True
+    # The kubelet has withdrawn the devices by now if it does not have them.
+    set_offered(state, node, True)
+
+
+def node_offers(state: ClusterState, fact: NodeOffers) -> None:
+    set_offered(state, node_of(state, fact.node), fact.offered)
+
+
+def set_offered(state: ClusterState, node: ClusterNode, offered: bool) -> None:
+    """Its row stays as it is, so that what was planned there holds."""
+    if offered == node.offered:
+        return
+    node.offered = offered
+    if offered:
+        state.not_offered.discard(node.name)
+        state.pending.capacity_freed("devices offered again")
+    else:
+        state.not_offered.add(node.name)
+    columns = state.snapshot.columns
+    if (row := columns.row.get(node.name)) is not None:
+        columns.dirty.add([row])  # for those who show it
 
 
 def _put_row(state: ClusterState, node: ClusterNode) -> None:
@@ -357,7 +381,7 @@ def forget_if_empty(state: ClusterState, name: str) -> None:
     node = state.nodes.get(name)
     if node is None or node.seen is not None or node.pods:
         return
-    if node.report is None and not node.report_failed:
+    if node.report is None and not node.report_failed and node.offered:
         del state.nodes[name]
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import grpc
 import grpc.aio
 
-from central.model.facts import Fact, MemoryExceeded, NodeReported, NodeSilent, RdmaUsed
+from central.model.facts import Fact, MemoryExceeded, NodeOffers, NodeReported, NodeSilent, RdmaUsed
 from central.model.identity import Identity
 from central.server.grpc import report_bounds
 from central.server.grpc.auth import Authenticator, CallRefused, Context, GuardedCall
@@ -45,6 +45,7 @@ class _LastReport:
     topology_of: int  # the generation that carried this topology
     silent: bool = False
     rdma_use: tuple[RdmaUse, ...] = ()  # of the last fact
+    offered: bool = True  # likewise; of a silent node it is true
 
 
 class AgentService:
@@ -81,7 +82,7 @@ class AgentService:
         with self._lock:
             for node, last in self._last.items():
                 if not last.silent and now - last.at > self._silent_after_s:
-                    last.silent = True
+                    last.silent = last.offered = True
                     found.append(NodeSilent(node))
         for fact in found:
             log.warning(
@@ -107,6 +108,7 @@ class AgentService:
             )
             raise CallRefused(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from None
         known = self._record(request, fact)
+        self._forward_offered(request)  # first: a cycle may come between the two
         if fact is not None:
             self._inbox(fact)
         if request.memory_over:
@@ -140,6 +142,7 @@ class AgentService:
                     fact.topology,
                     request.topology_of or request.generation,
                     rdma_use=last.rdma_use if last is not None else (),
+                    offered=last.offered if last is not None else True,
                 )
             return False
 
@@ -153,6 +156,19 @@ class AgentService:
                 return
             last.rdma_use = used
         self._inbox(RdmaUsed(request.node, used))
+
+    def _forward_offered(self, request: pb.NodeReport) -> None:
+        """Of a starting agent also before its first full report, unless nobody would notice that no other
+        report follows."""
+        offered = not request.not_offered
+        with self._lock:
+            last = self._last.get(request.node)
+            if last is None or last.silent or (offered and last.offered):
+                return
+            if last.offered == offered and request.heartbeat:
+                return
+            last.offered = offered
+        self._inbox(NodeOffers(request.node, offered))
 
     def _earlier(self, request: pb.NodeReport) -> NodeTopology | None:
         """The topology that a partial report refers to; None: we don't have that one."""

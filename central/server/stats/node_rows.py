@@ -165,6 +165,8 @@ def _problem(node: ClusterNode) -> str:
     refusal = node_filters.refusal(PodSpec(()), node.seen) if node.seen else ""
     if node.silent:
         return f"{refusal}; the agent has stopped reporting".removeprefix("; ")
+    if not node.offered:
+        return f"{refusal}; the agent or the kubelet is restarting".removeprefix("; ")
     if node.report is None:
         return f"{refusal}; no agent has reported".removeprefix("; ")
     return refusal

@@ -5,6 +5,7 @@ islands 4+4               the nodes' GPUs, from here on, are islands of these si
 switches 2+2+4            and below PCIe switches of these sizes; "switches" alone: unknown again
 queue a: [weight 2] [capability 8 GPUs] [guarantee 4 GPUs] [deserved 4 GPUs] [min runtime 60 s] [below org] [closed]
 gang train: 2 pods x 4 GPUs [+ 1 pod] [min 2] [in one rack|under one switch] [priority 5] [queue a] [for 90 s] [not preemptable] [movable]
+restarting: a b           the agents or kubelets of these nodes restart; none of the others does
 after 60 s                the next lines come this much later; bound pods run, evicted pods are gone
 gangs small 20: 1 pod x 1 GPU [queue a]      small-1, small-2 and so on
 pod web: 1 GPU
@@ -21,7 +22,7 @@ from dataclasses import replace
 from itertools import count
 
 from central.model.decisions import Bind, Evict, UpdateGangStatus
-from central.model.facts import Fact, QueueSeen
+from central.model.facts import Fact, NodeOffers, QueueSeen
 from protos.names import GPU, ISLAND, NODE, NUMA, PCIE_SWITCH, RACK
 from protos.topology import indices_of, mask_of
 from tests.central import factories
@@ -64,6 +65,10 @@ def play(text: str) -> list[str]:
             islands = _groups(line.removeprefix("islands"))
         elif line.startswith("switches"):
             switches = _groups(line.removeprefix("switches"))
+        elif line.startswith("restarting:"):
+            names = line.removeprefix("restarting:").split()
+            nodes = sorted(world.cluster.state.nodes)
+            facts += [NodeOffers(name, name not in names) for name in nodes]
         elif line.startswith("queue"):
             facts.append(_queue(line))
         elif line.startswith("gangs"):

@@ -14,6 +14,7 @@ from central.model.facts import (
     EvictDone,
     Fact,
     HyperNodeSeen,
+    NodeOffers,
     NodeSilent,
     PodGone,
     PodSeen,
@@ -69,6 +70,14 @@ def test_a_silent_agent_is_known_as_silent(broken: Callable[..., None]) -> None:
     assert scheduler.state.nodes["a"].silent
     cycle(scheduler, 2.0, factories.report("a", generation=2))
     assert not scheduler.state.nodes["a"].silent
+
+
+def test_a_restart_of_an_agent_is_known(broken: Callable[..., None]) -> None:
+    scheduler = new_scheduler(factories.LEVELS)
+    cycle(scheduler, 0.0, factories.node("a"), factories.report("a"))
+    broken(NodeOffers)
+    assert not bound(cycle(scheduler, 1.0, NodeOffers("a", offered=False), *job("j", 1)))
+    assert len(bound(cycle(scheduler, 2.0, NodeOffers("a", offered=True)))) == 1
 
 
 def test_a_binding_that_is_refused_for_good_is_not_repeated(broken: Callable[..., None]) -> None:

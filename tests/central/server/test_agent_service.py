@@ -7,11 +7,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
+from typing import Any
 
 import grpc
 import pytest
 
-from central.model.facts import NodeReported, NodeSilent, RdmaUsed
+from central.model.facts import NodeOffers, NodeReported, NodeSilent, RdmaUsed
 from protos import wire
 from protos.stubs import fleet_pb2 as pb
 from protos.stubs.fleet_pb2_grpc import FleetStub
@@ -134,6 +135,45 @@ def test_a_partial_report_leaves_out_the_topology(
     assert not fleet.Report(delta(6, 5), metadata=agent).want_full
     scheduler.agents.silent(time.monotonic() + 60)
     assert fleet.Report(delta(7, 5), metadata=agent).want_full, "it was silent"
+
+
+def test_devices_that_the_kubelet_does_not_have(
+    scheduler: SchedulerServer, fleet: FleetStub
+) -> None:
+    agent = auth("agent-n1")
+
+    def send(*, offered: bool, **fields: Any) -> list[object]:
+        known = len(scheduler.facts)
+        fleet.Report(report(not_offered=not offered, **fields), metadata=agent)
+        return list(scheduler.facts[known:])
+
+    away, back = NodeOffers("n1", offered=False), NodeOffers("n1", offered=True)
+    assert send(offered=False, heartbeat=True) == [], "the node is not known"
+    first, whole = send(offered=False)
+    assert first == away, "before a cycle can see the report"
+    assert isinstance(whole, NodeReported)
+    assert send(offered=False, heartbeat=True) == []
+    assert send(offered=True, heartbeat=True) == [back]
+    assert send(offered=True, heartbeat=True) == []
+    assert send(offered=False, heartbeat=True) == [away], "the last report of an agent"
+    assert send(offered=False, heartbeat=True, boot_id="next") == []
+    assert send(offered=False, boot_id="next")[0] == away
+    assert send(offered=True, heartbeat=True, boot_id="next") == [back]
+
+
+def test_an_agent_that_never_comes_back_is_silent(
+    scheduler: SchedulerServer, fleet: FleetStub
+) -> None:
+    agent, now = auth("agent-n1"), time.monotonic()
+    fleet.Report(report(), metadata=agent)
+    for boot in ("b", "next"):  # the next one says that it starts, and no more
+        fleet.Report(report(not_offered=True, heartbeat=True, boot_id=boot), metadata=agent)
+    assert scheduler.agents.silent(now + 40) == [NodeSilent("n1")]
+    known = len(scheduler.facts)
+    fleet.Report(report(not_offered=True, heartbeat=True, boot_id="third"), metadata=agent)
+    assert scheduler.facts[known:] == [], "nobody would notice that no other follows"
+    fleet.Report(report(not_offered=True, boot_id="third"), metadata=agent)
+    assert scheduler.facts[known] == NodeOffers("n1", offered=False)
 
 
 def test_silence(

@@ -10,6 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from central.controllers.composite import new_scheduler
+from central.model.facts import NodeOffers
 from central.server.loop import Loop
 from central.server.metrics import DEPRECATED, Metrics, totals_of
 from protos.common.probes import Probes, Unservable
@@ -80,6 +81,7 @@ def test_a_loop_at_work(server: Server) -> None:
         assert world.bound.wait(5.0)
         assert server.get("/readyz") == (200, "ok\n")
         eventually(lambda: server.samples().get("lockstep_scheduler_decisions_total Bind") == 1)
+        loop.put(NodeOffers("a", offered=False))
         loop.put(factories.pod("two", 8))
         eventually(lambda: server.samples().get("lockstep_scheduler_facts_total PodSeen") == 1)
         samples = server.samples()
@@ -87,6 +89,7 @@ def test_a_loop_at_work(server: Server) -> None:
     assert samples["lockstep_gpus_unhealthy"] == 2
     assert samples["lockstep_scheduler_wakeups_total node capacity freed"] > 0
     assert (samples["lockstep_nodes"], samples["lockstep_nodes_unhealthy"]) == (1, 1)
+    assert samples["lockstep_nodes_not_offered"] == 1
     assert samples["lockstep_scheduler_cycle_duration_seconds_count"] >= 1
     assert (samples["lockstep_scheduler_synced"], samples["lockstep_scheduler_leader"]) == (1, 0)
     assert samples["process_resident_memory_bytes"] > 0

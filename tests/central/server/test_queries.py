@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from central.controllers.composite import new_scheduler
-from central.model.facts import Fact, NodeGone, NodeSilent, QueueSeen
+from central.model.facts import Fact, NodeGone, NodeOffers, NodeSilent, QueueSeen
 from central.scheduler.cycle import schedule_once
 from central.scheduler.scheduler import Scheduler
 from central.server.grpc.query_service import HeldSlice
@@ -47,6 +47,8 @@ def test_a_node_with_its_holders_and_its_trouble() -> None:
     assert {h.queue for h in a.holders if h.pod.startswith("run")} == {"default"}
     assert b.trouble == "cordoned; no agent has reported"
     assert c.trouble == "8 healthy GPUs, but the kubelet reports 4 allocatable"
+    schedule_once(made, [NodeOffers("a", offered=False)], 0.5)
+    assert node_views(made, "a")[0].trouble == "the agent or the kubelet is restarting"
     schedule_once(made, [NodeSilent("a")], 1.0)
     assert node_views(made, "a")[0].trouble == "the agent has stopped reporting"
     assert node_views(made, "nowhere") == []

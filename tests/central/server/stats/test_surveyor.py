@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from central.controllers.composite import new_scheduler
-from central.model.facts import Fact, NodeGone, PodGone, QueueSeen
+from central.model.facts import Fact, NodeGone, NodeOffers, PodGone, QueueSeen
 from central.scheduler.cycle import schedule_once
 from central.scheduler.scheduler import Scheduler
 from central.server.stats.pending_rows import CAPACITY, GATED, NEVER, PODS_MISSING, QUOTA
@@ -80,6 +80,17 @@ def test_only_changed_nodes_get_a_new_version() -> None:
     assert set(last.nodes) == {"n0", "n1"}
     assert last.gone_at == last.version > third.version
     assert not any(row.holders for row in last.nodes.values())
+
+
+def test_a_node_whose_agent_restarts() -> None:
+    made = cluster(1)
+    surveyor = Surveyor(Direct(made))
+    surveyor.survey(0.0)
+    problems = []
+    for offered in (False, True):
+        schedule_once(made, [NodeOffers("n0", offered)], 1001.0)
+        problems.append(surveyor.survey(0.0).nodes["n0"].problem)
+    assert problems == ["the agent or the kubelet is restarting", ""]
 
 
 def test_a_survey_that_is_young_enough_is_shared() -> None:
