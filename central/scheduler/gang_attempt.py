@@ -79,9 +79,8 @@ def schedule(
             return
     if is_undecided(gang):
         return
-    if offered_nodes.waits(
-        gang.attempt.reason
-    ):  # for seconds: nobody else gives way, and what is reserved stays
+    if offered_nodes.waits(gang.attempt.reason):
+        # For seconds: nobody gives way, and what is reserved stays.
         gang.attempt.equivalence = 0
         state.pending.preemption_retry_at.add(state.now + PREEMPTION_RETRY_S)
         return
