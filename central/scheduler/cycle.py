@@ -164,7 +164,7 @@ def _update_accounting(scheduler: Scheduler, now: float, *, sliced: bool) -> boo
         and scheduler.state.pending.round.epoch == state.pending.epoch
     )
     if scheduler.queues.enabled and not resumed:  # one measure for all slices of a round
-        scheduler.queues.measure_capacity(state.snapshot, state.unschedulable_nodes)
+        scheduler.queues.measure_capacity(state.snapshot, state.node_sets.unschedulable)
     return True
 
 

@@ -139,7 +139,9 @@ def _place(
         if meter.is_spent:  # by larger attempts
             meter.extend()
         try:
-            fence.search(state.snapshot, offered_nodes.fit, draft, want, state.not_offered)
+            fence.search(
+                state.snapshot, offered_nodes.fit, draft, want, state.node_sets.not_offered
+            )
         except DoesNotFit as no:
             if want == wants[-1]:
                 gang.attempt.reason = no.why

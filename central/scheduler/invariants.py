@@ -82,14 +82,16 @@ def _topology_levels(state: ClusterState) -> None:
 def _nodes_not_offered(state: ClusterState) -> None:
     """not_offered is complete."""
     should = {node.name for node in state.nodes.values() if not node.offered}
-    assert state.not_offered == should, f"not offered: {state.not_offered}, should be {should}"
+    assert state.node_sets.not_offered == should, (
+        f"not offered: {state.node_sets.not_offered}, should be {should}"
+    )
 
 
 def _unhealthy_nodes(state: ClusterState) -> None:
-    """unhealthy_nodes is complete, and no pod has a planned GPU that is unhealthy."""
+    """node_sets.unhealthy is complete, and no pod has a planned GPU that is unhealthy."""
     ails = {node.name for node in state.nodes.values() if node.is_unhealthy()}
-    assert state.unhealthy_nodes == ails, (
-        f"unhealthy nodes: {state.unhealthy_nodes}, should be {ails}"
+    assert state.node_sets.unhealthy == ails, (
+        f"unhealthy nodes: {state.node_sets.unhealthy}, should be {ails}"
     )
     for name in ails:
         node = state.nodes[name]

@@ -35,7 +35,7 @@ def refresh(scheduler: Scheduler, now: float) -> None:
         return
     waiting = state.pending.waiting
     if scheduler.queues.enabled:
-        scheduler.queues.measure_capacity(state.snapshot, state.unschedulable_nodes)
+        scheduler.queues.measure_capacity(state.snapshot, state.node_sets.unschedulable)
     stamp = capacity_stamp(scheduler)
     known: Known = {}
     withheld, meter = WithheldCapacity(state.snapshot), state.snapshot.meter

@@ -317,12 +317,12 @@ def totals_of(scheduler: Scheduler) -> dict[str, int]:
     state, snapshot = scheduler.state, scheduler.state.snapshot
     rows = list(snapshot.columns.row.values())
     nodes = [state.nodes[name] for name in snapshot.columns.row]
-    reports = [state.nodes[name].report for name in state.unhealthy_nodes]
+    reports = [state.nodes[name].report for name in state.node_sets.unhealthy]
     return {
         "nodes": len(nodes),
-        "nodes_not_offered": len(state.not_offered),
+        "nodes_not_offered": len(state.node_sets.not_offered),
         "nodes_silent": sum(node.silent for node in nodes),
-        "nodes_unhealthy": len(state.unhealthy_nodes),
+        "nodes_unhealthy": len(state.node_sets.unhealthy),
         "gpus": int(snapshot.columns.allocatable[rows, 0].sum()),
         # Less than 0 where the kubelet withdrew GPUs that pods still use
         "gpus_free": int(snapshot.columns.free[rows, 0].clip(0).sum()),

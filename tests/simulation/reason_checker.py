@@ -77,7 +77,7 @@ class ReasonChecker:
             return  # words of whoever refused the binding for good
         if restarting := RESTARTING.search(reason):
             names = set(restarting[1].split(" and ")[0].split(", "))
-            assert names <= self.scheduler.state.not_offered
+            assert names <= self.scheduler.state.node_sets.not_offered
             return
         rest = reason
         for pattern, check in CHECKS:

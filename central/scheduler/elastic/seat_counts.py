@@ -73,6 +73,6 @@ def _healthy(state: ClusterState, masks: dict[str, int]) -> Ints:
         if columns.gpus.shape[row] is None:
             found.append(np.iinfo(np.int64).max)
             continue
-        healthy = state.nodes[name].reported.healthy if name in state.unhealthy_nodes else -1
+        healthy = state.nodes[name].reported.healthy if name in state.node_sets.unhealthy else -1
         found.append((columns.gpus.free_mask[row] | own & healthy).bit_count())
     return np.array(found, dtype=np.int64)

@@ -95,7 +95,7 @@ def free(state: ClusterState, resource: str) -> int:
     column = columns.column.get(resource)
     if column is None:
         return 0
-    closed = [columns.row[name] for name in state.unschedulable_nodes if name in columns.row]
+    closed = [columns.row[name] for name in state.node_sets.unschedulable if name in columns.row]
     by_row = columns.gpus.count if resource == GPU else columns.free[:, column]
     return int(by_row.sum()) - int(by_row[closed].sum())
 

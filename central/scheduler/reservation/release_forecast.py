@@ -44,7 +44,7 @@ class ReleasablePods:
         self.rows = np.array([row[pod.node] for pod in pods], dtype=np.int64)
         self.amounts: Ints = vectors[podclass] if len(pods) else vectors[:0]
         self.masks = np.array([pod.gpus for pod in pods], dtype=np.int64)
-        for name in state.unhealthy_nodes:
+        for name in state.node_sets.unhealthy:
             if name in row:
                 self.masks[self.rows == row[name]] &= state.nodes[name].reported.healthy
         shares = np.array([view.share for view in views] or [0], dtype=np.int64)

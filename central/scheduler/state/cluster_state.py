@@ -5,7 +5,7 @@ A pod's GPUs are planned until its node's agent reports them from pod-resources.
 observed, and the scheduler replaces every plan that they contradict.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from central.model.facts import PodSeen
@@ -38,6 +38,15 @@ class AnyPod:
     cooldown: bool = False  # it must run for a time before it may be evicted
 
 
+@dataclass(slots=True)
+class NodeSets:
+    """Names of the nodes that something keeps pods or devices away from."""
+
+    unschedulable: set[str] = field(default_factory=set)  # not ready, or cordoned
+    unhealthy: set[str] = field(default_factory=set)  # with an unhealthy GPU or RDMA NIC
+    not_offered: set[str] = field(default_factory=set)  # whose kubelet lacks their devices now
+
+
 class ClusterState:
     def __init__(
         self,
@@ -57,9 +66,7 @@ class ClusterState:
         self.uids: dict[tuple[str, str], str] = {}  # by namespace and name
         self.gangs: dict[GangKey, Gang] = {}
         self.owners = OwnerGangs()
-        self.unschedulable_nodes: set[str] = set()  # not ready, or cordoned
-        self.unhealthy_nodes: set[str] = set()  # with an unhealthy GPU or RDMA NIC
-        self.not_offered: set[str] = set()  # nodes whose kubelet does not have their devices now
+        self.node_sets = NodeSets()
         self.nodes_to_notify: set[str] = set()  # their planned devices changed since the last cycle
         self.any_pod = AnyPod()
         self.now = 0.0  # time of the cycle, in seconds since the epoch; never decreases

@@ -177,9 +177,9 @@ def update_node(state: ClusterState, fact: NodeSeen) -> None:
     if before is None or before.labels != fact.labels:
         state.network.node_changed()
     if fact.ready and not fact.unschedulable:
-        state.unschedulable_nodes.discard(fact.name)
+        state.node_sets.unschedulable.discard(fact.name)
     else:
-        state.unschedulable_nodes.add(fact.name)
+        state.node_sets.unschedulable.add(fact.name)
     _put_row(state, node)
     if before is None:
         for pod in node.pods.values():
@@ -198,7 +198,7 @@ def delete_node(state: ClusterState, name: str) -> None:
     node.seen = None
     node.drop_report()
     set_offered(state, node, True)
-    state.unschedulable_nodes.discard(name)
+    state.node_sets.unschedulable.discard(name)
     state.snapshot.drop_node(name)
     state.network.node_changed()
     _update_health(state, node)
@@ -244,10 +244,10 @@ def set_offered(state: ClusterState, node: ClusterNode, offered: bool) -> None:
         return
     node.offered = offered
     if offered:
-        state.not_offered.discard(node.name)
+        state.node_sets.not_offered.discard(node.name)
         state.pending.capacity_freed("devices offered again")
     else:
-        state.not_offered.add(node.name)
+        state.node_sets.not_offered.add(node.name)
     columns = state.snapshot.columns
     if (row := columns.row.get(node.name)) is not None:
         columns.dirty.add([row])  # for those who show it
@@ -273,11 +273,11 @@ def _put_row(state: ClusterState, node: ClusterNode) -> None:
 
 def _update_health(state: ClusterState, node: ClusterNode) -> None:
     """Marks the gangs on a node that has, or had, unhealthy devices: their reasons name these."""
-    unhealthy, was_unhealthy = node.is_unhealthy(), node.name in state.unhealthy_nodes
+    unhealthy, was_unhealthy = node.is_unhealthy(), node.name in state.node_sets.unhealthy
     if unhealthy:
-        state.unhealthy_nodes.add(node.name)
+        state.node_sets.unhealthy.add(node.name)
     else:
-        state.unhealthy_nodes.discard(node.name)
+        state.node_sets.unhealthy.discard(node.name)
     if unhealthy or was_unhealthy:
         for pod in node.pods.values():
             gang_members.member_changed(state, pod)

@@ -36,12 +36,12 @@ class UnhealthyDevice(NamedTuple):
 
 def unhealthy_devices(state: ClusterState, gang: Gang) -> list[UnhealthyDevice]:
     """The unhealthy devices that the gang's pods hold according to pod-resources."""
-    if not state.unhealthy_nodes:
+    if not state.node_sets.unhealthy:
         return []
     found: list[UnhealthyDevice] = []
     for pod in gang.counts.placed:
         node = state.nodes.get(pod.node)
-        if node is None or node.name not in state.unhealthy_nodes or not pod.alive:
+        if node is None or node.name not in state.node_sets.unhealthy or not pod.alive:
             continue
         gpus = node.report.topology.gpus if node.report else ()
         bad_gpus = pod.gpus & ~node.reported.healthy if pod.observed else 0
@@ -71,7 +71,7 @@ def unhealthy_devices(state: ClusterState, gang: Gang) -> list[UnhealthyDevice]:
 
 def describe(state: ClusterState, gang: Gang) -> str:
     """A clause for the gang's reason; empty if all its devices are healthy."""
-    if not state.unhealthy_nodes:
+    if not state.node_sets.unhealthy:
         return ""
     found = unhealthy_devices(state, gang)
     clauses = [each.message for each in found[:SHOWN]]
@@ -82,7 +82,7 @@ def describe(state: ClusterState, gang: Gang) -> str:
 
 def new_warnings(state: ClusterState, gang: Gang) -> list[EmitWarning]:
     """One warning for each device that became unhealthy while the gang holds it."""
-    if not state.unhealthy_nodes and not gang.published.warned:
+    if not state.node_sets.unhealthy and not gang.published.warned:
         return []
     found = unhealthy_devices(state, gang)
     fresh = [each for each in found if each.name not in gang.published.warned]

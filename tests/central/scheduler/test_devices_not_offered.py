@@ -112,5 +112,5 @@ def test_a_silent_node_is_as_any_silent_node(end: Fact) -> None:
 def test_a_node_that_is_gone_is_forgotten() -> None:
     world = World(*nodes("a", "b"), AWAY)
     world.step(1.0, NodeGone("b"))
-    assert not world.cluster.state.not_offered
+    assert not world.cluster.state.node_sets.not_offered
     assert world.step(2.0, *nodes("b"), *job("two", 2)) == ["two-0", "two-1"]

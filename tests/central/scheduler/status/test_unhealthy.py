@@ -87,13 +87,13 @@ def test_a_deleted_node_is_not_unhealthy(scheduler: Scheduler) -> None:
     schedule_once(scheduler, [report(3, {3: "bad"})], 2.0)
     schedule_once(scheduler, [NodeGone("a")], 3.0)
     check_invariants(scheduler)
-    assert scheduler.state.unhealthy_nodes == set()
+    assert scheduler.state.node_sets.unhealthy == set()
     assert "unhealthy" not in reason(scheduler)
 
 
 def test_unhealthy_nodes_are_an_invariant(scheduler: Scheduler) -> None:
     schedule_once(scheduler, [report(3, {3: "bad"})], 2.0)
-    scheduler.state.unhealthy_nodes.clear()
+    scheduler.state.node_sets.unhealthy.clear()
     with pytest.raises(AssertionError, match="unhealthy nodes"):
         check_invariants(scheduler)
 
@@ -139,7 +139,7 @@ def test_a_pod_with_a_nic_that_went_down_gets_a_warning() -> None:
     assert reason(made).endswith(words)
     assert not warnings(schedule_once(made, [carded(5, {1: "it has no port"}, 1)], 4.0))
     schedule_once(made, [carded(6, {}, 1)], 5.0)
-    assert not made.state.unhealthy_nodes
+    assert not made.state.node_sets.unhealthy
     assert "unhealthy" not in reason(made)
     gone = warnings(schedule_once(made, [carded(7, {1: ""}, 1)], 6.0))
     assert [each.why.rpartition(": ")[2] for each in gone] == ["it is gone"]
