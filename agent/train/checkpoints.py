@@ -4,6 +4,7 @@ folder for each part; a part is renamed into place when it is written, and `comp
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import threading
@@ -15,9 +16,10 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Protocol
 
-from .client import RequestRefused, Stale
+from .client import Answer, RequestRefused, Stale, Unreachable
 from .membership import Membership
 
+_log = logging.getLogger("lockstep_train")
 KEEP = 3
 MANIFEST = "complete.json"
 COMPLETE_WITHIN_S = 600.0  # from the first part that rank 0 wrote to the last of the others
@@ -84,22 +86,30 @@ class LocalRecord:
 
 
 class CoordinatedRecord:
-    """The coordinator counts the parts."""
+    """The coordinator counts the parts. within_s: how long an answer is waited for; None: without end."""
 
     def __init__(self, membership: Membership) -> None:
-        self._client, self._identity = membership.client, membership.place.identity()
+        self._membership, self._client = membership, membership.client
+        self.within_s: float | None = None
+
+    @property
+    def _identity(self) -> Mapping[str, int]:
+        return self._membership.place.identity()
 
     def begin(self, step: int, generation: int) -> str:
         body = {**self._identity, "generation": generation, "step": step}
-        return str(self._client.insist("/v1/checkpoint/begin", body)["name"])
+        return str(self._insist("begin", body)["name"])
 
     def written(self, name: str, part: Part) -> None:
         told = {"rank": part.rank, "parts": part.parts, "digest": part.digest, "bytes": part.size}
-        self._client.insist("/v1/checkpoint/part", {**self._identity, "name": name, **told})
+        self._insist("part", {**self._identity, "name": name, **told})
 
     def completed(self, name: str, data: Mapping[str, Any]) -> bool:
         body = {**self._identity, "name": name, "data": dict(data)}
-        return bool(self._client.insist("/v1/checkpoint/complete", body)["complete"])
+        return bool(self._insist("complete", body)["complete"])
+
+    def _insist(self, what: str, body: Mapping[str, Any]) -> Answer:
+        return self._client.insist(f"/v1/checkpoint/{what}", body, within_s=self.within_s)
 
     def newest(self) -> str | None:
         found = self._client.get("/v1/checkpoint/latest", {})
@@ -133,10 +143,15 @@ class Checkpoints:
         parts: int,
         data: Mapping[str, Any] | None,
     ) -> None:
-        """Write this rank's part. An error of an earlier asynchronous one is raised here."""
+        """Write this rank's part. An error of an earlier asynchronous one is raised here. While the coordinator is
+        away the checkpoint is left out: training goes on without it."""
         self._raise()
         json.dumps(data, allow_nan=False)  # what cannot be stored is refused before it is written
-        name = self._record.begin(step, generation)
+        try:
+            name = self._record.begin(step, generation)
+        except Unreachable as error:
+            _log.warning("no checkpoint at step %d: %s", step, error)
+            return
         place = self.folder / name
         place.mkdir(parents=True, exist_ok=True)
         made = place / f"part-{rank}.new"
@@ -188,6 +203,8 @@ class Checkpoints:
                 self._complete_all(saving)
         except Stale:
             return  # its generation ended, or a newer one is complete: it does not count
+        except Unreachable as error:
+            _log.warning("checkpoint %s is not complete: %s", saving.name, error)
 
     def _complete_all(self, saving: _Saving) -> None:
         end, pause_s = time.monotonic() + COMPLETE_WITHIN_S, 0.02

@@ -57,6 +57,7 @@ class CoordinatorClient:
         self._scheme, self._host, self._port = parts.scheme, parts.hostname, parts.port
         self._token_file, self._ca_file = token_file, ca_file
         self._thread = threading.local()
+        self.answered_at = time.monotonic()  # when the coordinator last answered any thread
 
     def get(self, path: str, query: Mapping[str, Any], timeout_s: float = 10.0) -> Answer | None:
         """None: there is none (204)."""
@@ -99,6 +100,8 @@ class CoordinatorClient:
         connection.request(method, path, body, headers)
         answer = connection.getresponse()
         content = answer.read(MOST_ANSWER)
+        if answer.status < 500:  # what stands between may answer 502 to 504 for it
+            self.answered_at = time.monotonic()
         if answer.will_close:
             self.close()
         if answer.status == 204:

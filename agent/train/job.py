@@ -8,6 +8,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from . import stop_signal
@@ -15,18 +16,29 @@ from .checkpoints import Checkpoints, CoordinatedRecord, LocalRecord, Saved
 from .client import Stale
 from .environment import LaunchedRank, coordinator, launched_rank, pod_place
 from .generation import Generation
+from .generation_lease import CUT_OFF, CutOff, HangWatch
 from .membership import Membership
 from .sources import CoordinatorSource, NoChange, SignalSource
 from .world import Source, World
 
 FOLDER = "checkpoints"
 SIGNAL_WITHIN_S = 60.0
+SAVE_WITHIN_S = (
+    15.0  # a checkpoint of which the coordinator does not hear for this long is left out
+)
 _AGAIN_S = 0.2
 _present: list[Job] = []  # what join() returned last
 
 
 class TakenForLost(SystemExit):
     """The others go on without this process, which must start again: its state is old."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(CUT_OFF)
+        self.sentence = sentence
+
+    def __str__(self) -> str:
+        return self.sentence
 
 
 class Job:
@@ -36,8 +48,9 @@ class Job:
         self, membership: Membership | None, launched: LaunchedRank | None, folder: str
     ) -> None:
         self.membership, self._launched = membership, launched
-        record = LocalRecord() if membership is None else CoordinatedRecord(membership)
-        self.checkpoints = Checkpoints(folder, record)
+        self._record = None if membership is None else CoordinatedRecord(membership)
+        self.checkpoints = Checkpoints(folder, self._record or LocalRecord())
+        self._hangs: HangWatch | None = None
         self.world: World | None = None  # of the present turn
         self._follows = self._leaves = False
 
@@ -92,16 +105,24 @@ class Job:
             parts = world.size if sharded else 1
             if world.rank >= parts:
                 return
+            # Others wait for this rank at their next step; workers of tasks do not.
+            if self._record is not None:
+                self._record.within_s = None if self._follows else SAVE_WITHIN_S
             try:
-                self.checkpoints.save(
-                    step, world.generation, write, rank=world.rank, parts=parts, data=data
-                )
+                with self._busy():
+                    self.checkpoints.save(
+                        step, world.generation, write, rank=world.rank, parts=parts, data=data
+                    )
             except Stale:
                 if not self._follows:
                     raise
                 time.sleep(_AGAIN_S)  # a newer generation becomes live
             else:
                 return
+
+    def _busy(self) -> AbstractContextManager[None]:
+        """Without steps for a while, on purpose."""
+        return nullcontext() if self.membership is None else self.membership.lease.busy()
 
     def latest(self) -> Saved | None:
         """The newest complete checkpoint; None: there is none."""
@@ -129,22 +150,32 @@ class Job:
         self.world = world
         yield world
         world.settle()
-        self.checkpoints.wait()
+        with self._busy():
+            self.checkpoints.wait()
+
+    def _watched_turn(self, membership: Membership, world: World) -> Iterator[World]:
+        """As _turn(). The process ends if it is cut off from the coordinator and from the other members."""
+        self._hangs = self._hangs or HangWatch(membership.lease)
+        with self._hangs.turn():
+            yield from self._turn(world)
 
     def _generations(self, membership: Membership) -> Iterator[World]:
         stop_signal.install()
         source = CoordinatorSource(membership)
         number = size = 0
         while True:
-            found = membership.next_live(number, source.step if number else None)
+            try:
+                found = membership.next_live(number, source.step if number else None)
+            except CutOff as error:
+                raise _taken_for_lost(str(error)) from None
             if found is None:
                 if not membership.left_by_plan:
-                    raise TakenForLost(
-                        "lockstep_train: the other members took this process for lost; start it again"
+                    raise _taken_for_lost(
+                        "the other members took this process for lost; start it again"
                     )
                 return
             world = self._world(found, size, source)
-            yield from self._turn(world)
+            yield from self._watched_turn(membership, world)
             if not world.ended:
                 membership.leave(0)
             if not world.ended or source.leaves:
@@ -217,6 +248,11 @@ def stopping() -> bool:
     the same answer."""
     stop_signal.install()
     return stop_signal.came()
+
+
+def _taken_for_lost(sentence: str) -> TakenForLost:
+    sys.stderr.write(f"lockstep_train: {sentence}\n")
+    return TakenForLost(sentence)
 
 
 def _free_port() -> int:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Sequence
 from difflib import get_close_matches
+from pathlib import Path
 from typing import NoReturn
 
 from . import stop_signal
@@ -20,11 +22,12 @@ from .child_processes import ChildProcesses
 from .client import CoordinatorError
 from .environment import BadVariable, PodPlace, coordinator, pod_place
 from .generation import Generation
+from .generation_lease import CUT_OFF, STEP_FILE, CutOff, StepFile
 from .launch_variables import FRAMEWORKS, variables
 from .membership import Membership
 
 PROGRAM = "lockstep-launch"
-BAD_USAGE, TRY_AGAIN = 2, 75  # exit codes; 75: EX_TEMPFAIL
+BAD_USAGE, TRY_AGAIN = 2, CUT_OFF  # exit codes
 TERMINATED = 143  # 128 + SIGTERM, as a shell says it
 # A process that lost its neighbour may fail before the coordinator knows of the loss.
 NEIGHBOUR_WITHIN_S = 15.0
@@ -37,6 +40,7 @@ class Launcher:
     def __init__(self, membership: Membership, given: argparse.Namespace) -> None:
         self._membership, self._given = membership, given
         self._place: PodPlace = membership.place
+        self._folder = tempfile.TemporaryDirectory(prefix="lockstep-")
 
     def run(self) -> int:
         """The exit code of the member."""
@@ -92,16 +96,28 @@ class Launcher:
             f"generation {found.number}: ranks {environments[0]['RANK']} to {environments[-1]['RANK']} "
             f"of {environments[0]['WORLD_SIZE']}"
         )
+        steps = self._step_file(found)
         children = ChildProcesses(self._given.command, environments)
         try:
-            return self._watch(found, children)
+            return self._watch(found, children, steps)
         finally:
             children.stop(self._given.stop_wait)
 
-    def _watch(self, found: Generation, children: ChildProcesses) -> int | None:
+    def _step_file(self, found: Generation) -> StepFile:
+        path = Path(self._folder.name, f"step-{found.number}")
+        path.touch()
+        os.environ[STEP_FILE] = str(path)  # the processes inherit it
+        self._membership.lease.begin()
+        return StepFile(str(path), self._membership.lease)
+
+    def _watch(self, found: Generation, children: ChildProcesses, steps: StepFile) -> int | None:
         while True:
             if self._outdated(found):
                 return None
+            steps.look()
+            if steps.used and self._membership.lease.expired():
+                _say(str(CutOff(self._membership.lease.span_s)))
+                return TRY_AGAIN
             if stop_signal.came():
                 children.stop(self._given.stop_wait)
                 self._membership.leave(TERMINATED, "SIGTERM")
@@ -150,6 +166,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return Launcher(Membership(client, place).start(), given).run()
     except (BadVariable, CoordinatorError) as error:
         _say(str(error))
+        if isinstance(error, CutOff):
+            return TRY_AGAIN
         return BAD_USAGE if isinstance(error, BadVariable) else 1
     except OSError as error:
         _say(f"{given.command[0]}: {error.strerror or error}")

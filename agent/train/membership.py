@@ -7,12 +7,14 @@ import logging
 import random
 import threading
 import time
+from dataclasses import replace
 
-from .client import CoordinatorClient, CoordinatorError, RequestRefused, Stale, Unreachable
+from .client import Answer, CoordinatorClient, CoordinatorError, RequestRefused, Stale, Unreachable
 from .environment import PodPlace
 from .generation import LIVE, NOTHING, Generation, parse
+from .generation_lease import SPAN_S, CutOff, GenerationLease
 
-POLL_S = 10  # also the heartbeat
+POLL_S = 10  # also the heartbeat, in whole seconds; shorter where silence counts earlier
 _FIRST_PAUSE_S, _MOST_PAUSE_S = 0.1, 3.0
 _log = logging.getLogger("lockstep_train")
 
@@ -22,6 +24,7 @@ class Membership:
 
     def __init__(self, client: CoordinatorClient, place: PodPlace) -> None:
         self.client, self.place = client, place
+        self.lease = GenerationLease(client)
         self._changed = threading.Condition()
         self._newest = NOTHING
         self._refused: CoordinatorError | None = None
@@ -30,10 +33,26 @@ class Membership:
         self._thread = threading.Thread(target=self._watch, name="lockstep-watch", daemon=True)
 
     def start(self) -> Membership:
-        """Join. Waits while the coordinator cannot be reached."""
-        self.client.insist("/v1/join", self.place.join_request())
+        """Join. Waits while the coordinator cannot be reached.
+
+        Incarnations are milliseconds of the node's clock, which may be behind that of the node where the process
+        before ran, or may have been set back. This process is younger than all that joined before it, so it goes above
+        them."""
+        try:
+            answer = self.client.insist("/v1/join", self.place.join_request())
+        except Stale as error:
+            above = error.body.get("incarnation")
+            if not isinstance(above, int):
+                raise
+            self.place = replace(self.place, incarnation=max(self.place.incarnation, above + 1))
+            answer = self.client.insist("/v1/join", self.place.join_request())
+        self._joined(answer)
         self._thread.start()
         return self
+
+    def _joined(self, answer: Answer) -> None:
+        """The coordinator gives up who is silent for as long as it says here."""
+        self.lease.span_s = float(answer.get("silent_s") or SPAN_S)
 
     @property
     def newest(self) -> Generation:
@@ -48,10 +67,13 @@ class Membership:
 
     def next_live(self, after: int, step: int | None) -> Generation | None:
         """Acknowledge the next generation after number `after`, and wait until it is live. None: this
-        process is not in it and ends, or the Job is over. `step`: steps taken; None: not known."""
+        process is not in it and ends, or the Job is over. `step`: steps taken; None: not known. Raises CutOff for a
+        process that was in a generation."""
         answered = 0  # the generation that was acknowledged
         while True:
             newest = self.newest
+            if after > 0 and self.lease.expired(waiting=True):
+                raise CutOff(self.lease.span_s)
             if newest.over:
                 return None
             if newest.number > after:
@@ -154,7 +176,7 @@ class Membership:
         query = {
             **self.place.identity(),
             "after": seen.number - 1 if waits_for_live else seen.number,
-            "wait": POLL_S,
+            "wait": max(1, int(min(POLL_S, self.lease.span_s / 3))),
             "state": LIVE if waits_for_live else None,
         }
         started = time.monotonic()
@@ -172,7 +194,7 @@ class Membership:
         if not self._thread.is_alive():
             return
         try:
-            self.client.post("/v1/join", self.place.join_request())
+            self._joined(self.client.post("/v1/join", self.place.join_request()))
         except Stale as error:  # a newer process speaks for this member
             self._fail(error)
         except CoordinatorError as error:

@@ -7,6 +7,7 @@ import time
 
 from . import stop_signal
 from .client import CoordinatorError
+from .generation_lease import touch_step_file
 from .membership import Membership
 from .world import NO_STEP
 
@@ -32,7 +33,8 @@ class SignalSource:
         return (_NEXT_GENERATION if stop_signal.came() else 0), NO_STEP
 
     def report(self, generation: int, step: int, samples: int) -> None:
-        """The launcher speaks with the coordinator."""
+        """The launcher speaks with the coordinator, and sees that a step was taken."""
+        touch_step_file()
 
 
 class CoordinatorSource:
@@ -73,6 +75,7 @@ class CoordinatorSource:
 
     def report(self, generation: int, step: int, samples: int) -> None:
         self._latest = (generation, step, samples)
+        self._membership.lease.worked()
         self._news.set()
 
     def _send_all(self) -> None:

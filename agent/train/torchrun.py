@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from torch.distributed import TCPStore
@@ -17,6 +19,7 @@ from torch.distributed.elastic.rendezvous import api
 
 from .environment import coordinator, pod_place
 from .generation import Generation
+from .generation_lease import STEP_FILE, StepFile
 from .membership import Membership
 
 BACKEND = "lockstep"
@@ -31,6 +34,8 @@ class LockstepRendezvous(api.RendezvousHandler):  # type: ignore[misc]
         self._membership, self._run_id = membership, run_id
         self._started = self._closed = False
         self._number = 0
+        self._folder = tempfile.TemporaryDirectory(prefix="lockstep-")
+        self._steps: StepFile | None = None
 
     def get_backend(self) -> str:
         return BACKEND
@@ -57,6 +62,11 @@ class LockstepRendezvous(api.RendezvousHandler):  # type: ignore[misc]
         # The workers inherit them.
         os.environ["LOCKSTEP_GENERATION"] = str(found.number)
         os.environ["LOCKSTEP_INCARNATION"] = str(place.incarnation)
+        path = Path(self._folder.name, f"step-{found.number}")
+        path.touch()
+        os.environ[STEP_FILE] = str(path)
+        self._membership.lease.begin()
+        self._steps = StepFile(str(path), self._membership.lease)
         store = TCPStore(
             found.leader_address, found.leader_port, None, mine.rank == 0, STORE_WITHIN
         )
@@ -87,8 +97,13 @@ class LockstepRendezvous(api.RendezvousHandler):  # type: ignore[misc]
         self._closed = True
 
     def num_nodes_waiting(self) -> int:
-        """1: there is a newer generation, and the workers must start again."""
+        """1: there is a newer generation, and the workers must start again; or this agent is cut off, and
+        next_rendezvous() says so."""
         newest = self._membership.newest
+        if self._steps is not None:
+            self._steps.look()
+            if self._steps.used and self._membership.lease.expired():
+                return 1
         return int(newest.over or newest.number > self._number)
 
     def shutdown(self) -> bool:

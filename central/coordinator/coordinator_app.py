@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from central.controllers.training.checkpoints import NoSuchCheckpoint
-from central.controllers.training.generation import NotAllowed, NotJoined, Process, Stale
+from central.controllers.training.generation import NotAllowed, NotJoined, Outdone, Process, Stale
 from central.controllers.training.stored_state import StoredState
 from central.controllers.training.task_queue import NoLonger, OtherEpoch
 from central.controllers.training.tasks import NoSuchQueue
@@ -117,6 +117,8 @@ class CoordinatorApp:
                 body["epoch"] = error.epoch
             if isinstance(error, NoLonger):
                 body["lost"] = True
+            if isinstance(error, Outdone):
+                body["incarnation"] = error.incarnation
             return json_answer(body, 409)
         if isinstance(error, NotAllowed):
             number = self.state.membership.number
@@ -143,7 +145,11 @@ class CoordinatorApp:
         seen = fields.number(data, "generation", default=0)
         members.raise_number(time.monotonic(), seen)
         number = members.join(time.monotonic(), process)
-        return {"generation": number, "deadline_s": members.rules.join_wait_s}
+        return {
+            "generation": number,
+            "deadline_s": members.rules.join_wait_s,
+            "silent_s": members.rules.silent_s,
+        }
 
     def generation(self, query: dict[str, str]) -> Awaitable[HttpAnswer]:
         return self._generation(query)

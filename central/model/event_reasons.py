@@ -7,6 +7,8 @@ GPU_UNHEALTHY, NIC_UNHEALTHY = "GpuUnhealthy", "NicUnhealthy"
 GPU_MEMORY_EXCEEDED, RDMA_LIMIT_REACHED = "GpuMemoryExceeded", "RdmaLimitReached"
 SET_ASIDE = "SetAside"
 GREW, SHRANK, SIZE_REFUSED = "Grew", "Shrank", "SizeRefused"
+MEMBER_LOST, RESTORED = "MemberLost", "Restored"
+TASK_SET_ASIDE, CHECKPOINT_COMPLETE = "TaskSetAside", "CheckpointComplete"
 FORBID_CONCURRENT = "ForbidConcurrent"
 CREATED, INVALID_SPEC, EXECUTE_ACTION = "Created", "InvalidSpec", "ExecuteAction"
 IGNORED_ARGUMENT = "IgnoredArgument"
@@ -53,6 +55,12 @@ EVENT_REASONS = [
         ),
         (GREW, _SIZED, "Normal", "Its elastic task has more members; the message says why."),
         (SHRANK, _SIZED, "Normal", "Its elastic task has fewer members; the message says why."),
+        (
+            MEMBER_LOST,
+            "Job",
+            "Warning",
+            "Pods of its elastic task are gone; it goes on without them.",
+        ),
         (SIZE_REFUSED, "controller", "Warning", "Its size stays as it is; the message says why."),
         (CREATED, "Job", "Normal", "The controller has taken the Job."),
         (INVALID_SPEC, "Job", "Warning", "The Job cannot be run; the message names the field."),

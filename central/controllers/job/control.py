@@ -65,6 +65,7 @@ def _tally(job: Job) -> PodTally:
 def _expire_calls(job: Job, now: float) -> None:
     if job.lost:
         job.lost = {name: at for name, at in job.lost.items() if name in job.desired_pods}
+    job.lost_from = {name: node for name, node in job.lost_from.items() if name in job.lost}
     for uid, at in list(job.deletions.items()):
         pod = job.pods.get(uid)
         if pod is None or (now - at >= WATCH_TIMEOUT_S and not pod.deleting):

@@ -58,6 +58,7 @@ class Job:
         "by_scheduler",
         "commands",
         "deletions",
+        "drained",
         "elastic_view",
         "event_since",
         "gang_reason",
@@ -67,6 +68,7 @@ class Job:
         "leave_s",
         "lost",
         "lost_by_task",
+        "lost_from",
         "objects",
         "pending_reason",
         "podgroup_written",
@@ -106,6 +108,8 @@ class Job:
         self.objects: dict[ObjectRef, object] = {}  # of its plugins, as last written
         self.podgroup_written: object = None  # the PodGroup's size as last written
         self.lost: dict[str, float] = {}  # pods that others evicted or deleted, by name
+        self.lost_from: dict[str, str] = {}  # the nodes of those, by pod name
+        self.drained: frozenset[str] = frozenset()  # of these nodes, those that are being drained
         self.by_scheduler: set[str] = set()  # of those, pods that the scheduler evicted
         self.lost_by_task: dict[str, float] = {}  # tasks that lost pods while no scheduler ran
         self.event_since: dict[str, float] = {}
@@ -236,6 +240,7 @@ class Job:
             and part.turn == self.turn(pod.name)
         ):
             self.lost.setdefault(pod.name, now)
+            self.lost_from[pod.name] = pod.node
             (self.by_scheduler.add if by_scheduler else self.by_scheduler.discard)(pod.name)
 
     def detect_missed_losses(self) -> None:

@@ -1,14 +1,16 @@
 """The members of a Job's elastic task: a set of pod numbers, which may have holes. The set is written to the status
 before pods are made or deleted for it.
 
-A member that leaves because the set was changed is neither evicted nor failed. One that is lost leaves the set as
-well, as long as the least size remains, unless a policy for PodEvicted says otherwise.
+A member that leaves because the set was changed is neither evicted nor failed. So are those on a node that is being
+drained. One that is lost leaves the set as well, as long as the least size remains, unless a policy for PodEvicted says
+otherwise.
 
 Design: docs/design/0053-elastic-sizes.md
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 from central.controllers.job import job_events
 from central.controllers.job.job import Job
@@ -16,7 +18,7 @@ from central.controllers.job.job_events import JobEvent
 from central.controllers.job.state_machine import ACTIVE
 from central.model.decisions import Decision
 from central.model.event_objects import about, build_event
-from central.model.event_reasons import GREW, SHRANK
+from central.model.event_reasons import GREW, MEMBER_LOST, SHRANK
 from central.model.jobspec import API, POD_EVICTED, ElasticTask, JobStatus, pod_name
 
 
@@ -28,10 +30,9 @@ def next_members(job: Job, status: JobStatus) -> JobStatus:
     wanted, why = set(job.members), status.resized
     if job.resize is not None and set(job.resize.members) != wanted:
         wanted, why = set(job.resize.members), job.resize.why
-    lost = [number for number in _lost(job, elastic) if number in wanted]
-    if gone := lost[: max(0, len(wanted) - elastic.least)]:
-        wanted -= set(gone)
-        why = f"{len(gone)} member{'s' * (len(gone) > 1)} lost"
+    for going in _going(job, elastic, wanted):
+        wanted -= going.numbers
+        why = going.why
     bounded = _within_bounds(wanted, elastic)
     if bounded != wanted:
         wanted, why = bounded, f"the Job allows {elastic.least} to {elastic.most}"
@@ -41,13 +42,63 @@ def next_members(job: Job, status: JobStatus) -> JobStatus:
     return replace(status, members=members, generation=status.generation + 1, resized=why)
 
 
-def _lost(job: Job, elastic: ElasticTask) -> list[int]:
-    """Lost members that no policy speaks for, highest number first."""
+class Going(NamedTuple):
+    """Members that leave though nobody decided on another size. is_loss: nobody planned it."""
+
+    numbers: set[int]
+    why: str
+    is_loss: bool = False
+
+
+def _going(job: Job, elastic: ElasticTask, wanted: set[int]) -> Iterator[Going]:
+    """Never below the least size."""
     if not job.lost:
+        return
+    spare = max(0, len(wanted) - elastic.least)
+    drained = [number for number in _on_drained_nodes(job, elastic) if number in wanted]
+    if leaving := set(drained[:spare]):
+        nodes = sorted(job.drained)
+        verb = "is" if len(nodes) == 1 else "are"
+        yield Going(leaving, f"node{'s' * (len(nodes) > 1)} {', '.join(nodes)} {verb} drained")
+    lost = [number for number in _lost(job, elastic) if number in wanted - leaving]
+    if gone := set(lost[: spare - len(leaving)]):
+        yield _lost_where(job, elastic, gone)
+
+
+def _lost_where(job: Job, elastic: ElasticTask, gone: set[int]) -> Going:
+    task = job.spec.task(elastic.task)
+    assert task is not None
+    names = [pod_name(job.spec, task, number) for number in gone]
+    what = f"{len(gone)} member{'s' * (len(gone) > 1)}"
+    if all(name in job.by_scheduler for name in names):
+        return Going(gone, f"{what} evicted by the scheduler")
+    nodes = sorted({job.lost_from.get(name, "") for name in names} - {""})
+    where = f" on {', '.join(nodes[:3])}{', ...' * (len(nodes) > 3)}" if nodes else ""
+    return Going(gone, f"{what} lost{where}", is_loss=True)
+
+
+def _on_drained_nodes(job: Job, elastic: ElasticTask) -> list[int]:
+    """Those that are being taken first, then the others on the same nodes, highest number first."""
+    if not job.drained:
         return []
     task = job.spec.task(elastic.task)
     assert task is not None
-    found = []
+    there = job.current()
+    taken, others = [], []
+    for number in task.indices:
+        name = pod_name(job.spec, task, number)
+        if name in job.lost and job.lost_from.get(name) in job.drained:
+            taken.append(number)
+        elif name in there and there[name].node in job.drained:
+            others.append(number)
+    return [*taken[::-1], *others[::-1]]
+
+
+def _lost(job: Job, elastic: ElasticTask) -> list[int]:
+    """Lost members that no policy speaks for, highest number first."""
+    task = job.spec.task(elastic.task)
+    assert task is not None
+    found: list[int] = []
     for number in task.indices:
         name = pod_name(job.spec, task, number)
         if name not in job.lost:
@@ -80,5 +131,8 @@ def event(job: Job, status: JobStatus, now: float) -> Decision:
     assert elastic is not None
     message = f"task {elastic.task}: {before} to {after} members; {status.resized}"
     reason = GREW if after > before else SHRANK
+    going = _going(job, elastic, set(job.members))
+    is_loss = any(each.is_loss and each.why == status.resized for each in going)
+    reason = MEMBER_LOST if is_loss else reason
     place = about(API, "Job", *job.key, job.spec.uid)
-    return build_event(place, reason, message, now, warning=False, of_now=True)
+    return build_event(place, reason, message, now, warning=is_loss, of_now=True)

@@ -4,7 +4,7 @@ the status of gangs whose Jobs have no pods."""
 from dataclasses import dataclass
 from functools import partial
 
-from central.controllers.job import control, job_admission, job_watch, saved_work
+from central.controllers.job import control, drained_nodes, job_admission, job_watch, saved_work
 from central.controllers.job.job import Job
 from central.controllers.job.job_store import JobStore
 from central.controllers.job.state_machine import ACTIVE
@@ -81,6 +81,8 @@ def _reconcile(context: JobContext, job: Job, now: float) -> list[Decision]:
     )
     if job.admitted and gang is not None:
         job.pending_reason = job.gang_reason if gang.members and not job.is_making_pods else ""
+    if job.seen.spec.elastic is not None:
+        drained_nodes.note(job, context.state)
     decisions = control.decide(job, gang, context.jobs.status_limiter, now)
     if gang is not None:
         _override_gang_status(context, job, gang)

@@ -18,6 +18,14 @@ class NotJoined(Stale):
     """The coordinator does not know this process; it must join (again)."""
 
 
+class Outdone(Stale):
+    """A process with a higher incarnation joined as this member before."""
+
+    def __init__(self, member: int, incarnation: int) -> None:
+        self.incarnation = incarnation  # the highest
+        super().__init__(f"member {member} has joined with a higher incarnation")
+
+
 class NotAllowed(Exception):
     """The request cannot be granted, with the reason as a sentence."""
 

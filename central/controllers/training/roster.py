@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
-from central.controllers.training.generation import NotJoined, Process, Stale
+from central.controllers.training.generation import NotJoined, Outdone, Process, Stale
 from central.model.json_types import Json, ReadOnlyJson
 
 _FAILURES = 16  # last failures that are kept for the status
@@ -52,11 +52,11 @@ class Roster:
         return there
 
     def join(self, now: float, process: Process) -> bool:
-        """Whether it is new. A younger incarnation replaces the one before. Raises Stale."""
+        """Whether it is new. A younger incarnation replaces the one before. Raises Outdone, Stale."""
         member, incarnation = process.member, process.incarnation
         there, highest = self.present.get(member), self.highest.get(member, -1)
         if incarnation < highest:
-            raise Stale(f"member {member} has joined with a higher incarnation")
+            raise Outdone(member, highest)
         if there is not None and there.process.incarnation == incarnation:
             there.heard = now
             there.process = replace(process, since=there.process.since)

@@ -1,0 +1,139 @@
+"""How long a process counts on its generation while the coordinator does not answer.
+
+The coordinator gives up a process of which it has heard nothing for a while, and the others go on without it. A
+process that got no answer for as long cannot know whether that happened. While steps are taken the others are there,
+and only the coordinator is away. When no step is taken either, the process is cut off and ends: what it would do
+further counts nowhere.
+
+Design: docs/design/0201-cut-off-members.md"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from .client import CoordinatorClient, CoordinatorError
+
+SPAN_S = 30.0  # where the coordinator does not say
+CUT_OFF = 75  # exit code: EX_TEMPFAIL
+STEP_FILE = (
+    "LOCKSTEP_STEP_FILE"  # variable: a launcher sees by this file that its processes take steps
+)
+_SLOWER = 3.0  # a step may take this many times as long as the longest before
+_LOOK_S = 0.5
+
+
+class CutOff(CoordinatorError):
+    """Neither the coordinator nor the other members were reached for too long."""
+
+    def __init__(self, span_s: float) -> None:
+        super().__init__(
+            f"no answer of the coordinator for {span_s:.0f} s, and no step with the other members: "
+            "this process is cut off; start it again"
+        )
+
+
+class GenerationLease:
+    """Of one process. All methods may be called from any thread. Times by the process's own steady clock."""
+
+    def __init__(
+        self, client: CoordinatorClient, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._client, self._clock = client, clock
+        self.span_s = SPAN_S
+        self._longest_s = 0.0  # between two steps
+        self._worked_at = clock()
+        self._first = True  # no step of this generation was taken yet
+        self._busy = 0
+
+    def worked(self) -> None:
+        """A step was taken, so collectives work."""
+        now = self._clock()
+        if not self._first:
+            self._longest_s = max(self._longest_s, now - self._worked_at)
+        self._first, self._worked_at = False, now
+
+    @contextlib.contextmanager
+    def busy(self) -> Iterator[None]:
+        """No step can be taken meanwhile, as while a checkpoint is written."""
+        self._busy += 1
+        try:
+            yield
+        finally:
+            self._worked_at = self._clock()
+            self._first = True  # what it took is no measure of a step
+            self._busy -= 1
+
+    def begin(self) -> None:
+        """A new generation: its first step may take long."""
+        self._worked_at, self._first = self._clock(), True
+
+    def unanswered(self) -> bool:
+        return self._clock() - self._client.answered_at >= self.span_s
+
+    def expired(self, *, waiting: bool = False) -> bool:
+        """Whether the process is cut off. waiting: it takes no steps by itself, because its turn is over."""
+        if self._busy or not self.unanswered():
+            return False
+        usual_s = 0.0 if waiting else _SLOWER * self._longest_s
+        return self._clock() - self._worked_at >= max(self.span_s, usual_s)
+
+
+class HangWatch:
+    """Ends the process when it is cut off in the middle of a turn: what hangs in a collective reaches no check."""
+
+    def __init__(self, lease: GenerationLease) -> None:
+        self._lease = lease
+        self._in_turn = threading.Event()
+        threading.Thread(target=self._watch, name="lockstep-lease", daemon=True).start()
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[None]:
+        self._lease.begin()
+        self._in_turn.set()
+        try:
+            yield
+        finally:
+            self._in_turn.clear()
+
+    def _watch(self) -> None:
+        while True:
+            self._in_turn.wait()
+            time.sleep(_LOOK_S)
+            if self._in_turn.is_set() and self._lease.expired():
+                sys.stderr.write(f"lockstep_train: {CutOff(self._lease.span_s)}\n")
+                sys.stderr.flush()
+                os._exit(CUT_OFF)  # an exception would not be seen: the main thread hangs
+
+
+class StepFile:
+    """A file that processes touch with each step, for the launcher that started them."""
+
+    def __init__(self, path: str, lease: GenerationLease) -> None:
+        self._path, self._lease = path, lease
+        self._seen = self._mark()
+        self.used = False  # a process has touched it: without that nothing is known of steps
+
+    def look(self) -> None:
+        if (mark := self._mark()) != self._seen:
+            self._seen, self.used = mark, True
+            self._lease.worked()
+
+    def _mark(self) -> int:
+        try:
+            return Path(self._path).stat().st_mtime_ns
+        except OSError:
+            return 0
+
+
+def touch_step_file() -> None:
+    """By a process that a launcher started, after each step."""
+    path = os.environ.get(STEP_FILE)
+    if path:
+        with contextlib.suppress(OSError):
+            os.utime(path)
