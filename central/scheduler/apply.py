@@ -69,6 +69,12 @@ def _queue_rule(scheduler: Scheduler, fact: Rule) -> None:
         scheduler.state.pending.capacity_freed("queues or priorities changed")
 
 
+def _past_usage(scheduler: Scheduler, fact: PastUsageSeen) -> None:
+    _queue_rule(scheduler, fact)
+    ends = scheduler.preemption.stays.restore(fact.at, fact.debts, scheduler.state.now)
+    scheduler.state.pending.preemption_retry_at.update(ends)
+
+
 def _answered(scheduler: Scheduler, fact: Answered) -> None:
     now = scheduler.state.now
     if scheduler.controllers.answered(fact, scheduler.quarantine, now):
@@ -96,7 +102,8 @@ HANDLERS: dict[type, Handler] = {
         get_args(StorageFact), lambda s, fact: reclassification.storage_changed(s.state, fact)
     ),
     **dict.fromkeys((NamespaceSeen, NamespaceGone), _namespace),
-    **dict.fromkeys((QueueSeen, QueueGone, PrioritySeen, PriorityGone, PastUsageSeen), _queue_rule),
+    **dict.fromkeys((QueueSeen, QueueGone, PrioritySeen, PriorityGone), _queue_rule),
+    PastUsageSeen: _past_usage,
     **dict.fromkeys((BudgetSeen, BudgetGone), _budget),
     Answered: _answered,
     BindDone: lambda scheduler, fact: None,  # assumed before; the watch delivers the pod's node

@@ -171,11 +171,10 @@ def _start_writers(
         marker = NodeMarker(client, loop, options, may_act=election.may_act)
         marker.start()
         stack.callback(marker.stop)
-    if settings.half_life_s:
-        store = UsageStore(client, loop, settings.namespace, may_act=election.may_act)
-        store.restore()
-        store.start()
-        stack.callback(store.stop)
+    store = UsageStore(client, loop, settings.namespace, may_act=election.may_act)
+    store.restore()
+    store.start()
+    stack.callback(store.stop)
 
 
 def _refuse_beside_volcano(

@@ -1,4 +1,5 @@
-"""Keeps what queues have used (--usage-half-life) in a ConfigMap, once a minute, and reads it when a leader begins.
+"""Keeps what queues have used (--usage-half-life), and what tenants owe for short stays, in a ConfigMap, once a minute, and
+reads it when a leader begins.
 
 store = UsageStore(client, loop, namespace, may_act=election.may_act)
 store.restore()       # before the loop runs; at most a few seconds
@@ -47,6 +48,7 @@ class UsageStore:
         self._client, self._loop, self._namespace = client, loop, namespace
         self._may_act, self._runtime = may_act, runtime
         self._quiet = ThrottledLog(log)
+        self._is_empty = True  # what is written
         self._rounds = Rounds("usage-store", self.check, every_s=EVERY_S, runtime=runtime)
 
     def restore(self) -> None:
@@ -64,7 +66,12 @@ class UsageStore:
                 break
             if found is not None:
                 self._loop.put(found)
-                log.info("restored the past use of queues: %d", len(found.queues))
+                self._is_empty = not (found.queues or found.debts)
+                log.info(
+                    "restored the past use of queues: %d, and tenants in debt: %d",
+                    len(found.queues),
+                    len(found.debts),
+                )
             return
         log.warning("the past use of queues could not be read, and begins anew: %s", why)
 
@@ -82,10 +89,12 @@ class UsageStore:
         while not self._loop.ask(question):
             pass
         usage: PastUsageSeen = question.answer
-        if not self._may_act():
+        is_empty = not (usage.queues or usage.debts)
+        if not self._may_act() or (is_empty and self._is_empty):
             return
         try:
             usage_map.save(self._client, self._namespace, usage)
+            self._is_empty = is_empty
         except Retry as error:
             self._quiet.warning("retry", "could not keep the use of queues: %s", error.why)
         except NotKept as error:
@@ -96,7 +105,7 @@ def _look(scheduler: Scheduler) -> Generator[None, None, PastUsageSeen]:
     """In the loop's thread."""
     found: list[QueuePast] = []
     queues = scheduler.queues
-    for number, name in enumerate(list(queues.by_name)):
+    for number, name in enumerate(list(queues.by_name) if queues.half_life_s else ()):
         if number % QUEUES_AT_ONCE == 0:
             yield
         if (queue := queues.by_name.get(name)) is not None:
@@ -105,4 +114,5 @@ def _look(scheduler: Scheduler) -> Generator[None, None, PastUsageSeen]:
             )
             if means:
                 found.append(QueuePast(name, tuple(sorted(means.items()))))
-    return PastUsageSeen(queues.now, tuple(found))
+    at = queues.now if queues.half_life_s else scheduler.state.now
+    return PastUsageSeen(at, tuple(found), scheduler.preemption.stays.debts(at))

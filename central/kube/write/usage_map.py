@@ -1,5 +1,5 @@
-"""What queues have used, in the ConfigMap lockstep-queue-usage of the scheduler's namespace, so that a leader knows what
-the one before knew.
+"""What queues have used and what tenants owe for short stays, in the ConfigMap lockstep-queue-usage of the scheduler's
+namespace, so that a leader knows what the one before knew.
 
     usage = usage_map.load(client, namespace)     # None: nobody has written it yet
     usage_map.save(client, namespace, usage)
@@ -18,12 +18,14 @@ import orjson
 from central.kube.resource_paths import BY_KIND
 from central.kube.transport.http_client import MERGE, Client
 from central.kube.write.retrying import Retry, call, object_of
-from central.model.facts import PastUsageSeen, QueuePast
+from central.model import limits
+from central.model.facts import PastUsageSeen, QueuePast, TenantDebt
 from central.model.inflate import inflated
 from central.model.json_types import Json
 
 NAME = "lockstep-queue-usage"
 QUEUES_MOST = 5000
+DEBTS_MOST = 1000
 TEXT_MOST = 512 << 10  # bytes of the compressed text; a ConfigMap may have 1 MiB, in base64
 PLAIN_MOST = 8 << 20  # bytes of the text
 _CONFIGMAP, _KEY = BY_KIND["ConfigMap"], "usage"
@@ -69,7 +71,10 @@ def _text(usage: PastUsageSeen) -> bytes:
         usage.queues, key=lambda queue: -max((part for _, part in queue.means), default=0)
     )
     queues = {queue.name: dict(queue.means) for queue in most[:QUEUES_MOST]}
-    return b64encode(zlib.compress(orjson.dumps({"at": usage.at, "queues": queues})))
+    owed = sorted(usage.debts, key=lambda debt: -debt.owed_s)[:DEBTS_MOST]
+    debts = [[debt.queue, debt.namespace, debt.owed_s, debt.price_s] for debt in owed]
+    plain = {"at": usage.at, "queues": queues, "debts": debts}
+    return b64encode(zlib.compress(orjson.dumps(plain)))
 
 
 def _read(text: Any) -> PastUsageSeen:
@@ -82,12 +87,24 @@ def _read(text: Any) -> PastUsageSeen:
             QueuePast(str(name), tuple((str(key), float(mean)) for key, mean in means.items()))
             for name, means in found["queues"].items()
         )
+        debts = tuple(
+            TenantDebt(str(queue), str(namespace), float(owed_s), float(price_s))
+            for queue, namespace, owed_s, price_s in found.get("debts") or ()  # older ones lack it
+        )
         at = float(found["at"])
     except (TypeError, ValueError, KeyError, AttributeError, NotBase64, zlib.error) as error:
         raise NotKept(f"{NAME}: {type(error).__name__}: {str(error)[:100]}") from error
-    if len(queues) > QUEUES_MOST or not all(map(_is_whole, queues)) or not isfinite(at):
+    few = len(queues) <= QUEUES_MOST and len(debts) <= DEBTS_MOST
+    if not few or not all(map(_is_whole, queues)) or not isfinite(at):
         raise NotKept(f"{NAME}: it has numbers that no scheduler wrote")
-    return PastUsageSeen(at, queues)
+    if not all(map(_is_debt, debts)):
+        raise NotKept(f"{NAME}: it has debts that no scheduler wrote")
+    return PastUsageSeen(at, queues, debts)
+
+
+def _is_debt(debt: TenantDebt) -> bool:
+    seconds = (debt.owed_s, debt.price_s)
+    return all(isfinite(each) and 0 <= each <= limits.DURATION_S for each in seconds)
 
 
 def _is_whole(queue: QueuePast) -> bool:

@@ -66,6 +66,7 @@ from central.model.facts.policy_facts import (
     QueueGone,
     QueuePast,
     QueueSeen,
+    TenantDebt,
 )
 from central.model.volumes import StorageFact
 
@@ -131,6 +132,7 @@ __all__ = [
     "Taint",
     "TemplateGone",
     "TemplateSeen",
+    "TenantDebt",
     "Toleration",
 ]
 

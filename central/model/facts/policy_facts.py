@@ -72,11 +72,23 @@ class QueuePast:
 
 
 @dataclass(frozen=True, slots=True)
+class TenantDebt:
+    """What a tenant owes for short stays, in seconds from the time at which it was written down. price_s: of its latest
+    stay."""
+
+    queue: str
+    namespace: str
+    owed_s: float
+    price_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class PastUsageSeen:
-    """What queues had used when a leader before wrote it down. at: Unix time of that."""
+    """What queues had used, and tenants owed, when a leader before wrote it down. at: Unix time of that."""
 
     at: float
     queues: tuple[QueuePast, ...]
+    debts: tuple[TenantDebt, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

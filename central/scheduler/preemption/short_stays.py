@@ -15,6 +15,7 @@ Design: docs/design/0165-short-stays.md
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from central.model.facts import TenantDebt
 from central.scheduler.state.gangs import Gang, GangKey
 
 CHURN = 0.05  # share of its running time that changes of size may cost an elastic gang
@@ -115,6 +116,26 @@ class ShortStays:
         if not self.bars(claimant, now):
             return False
         return victim.key in self.cost_s and tenant(victim) != tenant(claimant)
+
+    def debts(self, now: float) -> tuple[TenantDebt, ...]:
+        """As they are to be written down, for a later leader."""
+        return tuple(
+            TenantDebt(*name, debt.paid_at - now, debt.price_s)
+            for name, debt in self._debts.items()
+            if debt.paid_at > now
+        )
+
+    def restore(self, at: float, debts: Iterable[TenantDebt], now: float) -> list[float]:
+        """Debts that a leader before has written down at that time, by its clock. Returns when those who owe too much may
+        take surplus again."""
+        ends = []
+        for each in debts:
+            paid_at = min(at + each.owed_s, now + MOST_OWED_S)
+            if paid_at > now:
+                known = self._debts[each.queue, each.namespace] = _Debt(paid_at, each.price_s)
+                if known.ends > now:
+                    ends.append(known.ends)
+        return ends
 
     def adopt(self, before: "ShortStays") -> None:
         """What another one knew of the same tenants."""

@@ -8,7 +8,7 @@ import pytest
 from central.controllers.composite import new_scheduler
 from central.kube.transport.http_client import Client
 from central.kube.write.usage_map import NAME
-from central.model.facts import Fact, PastUsageSeen, QueueSeen
+from central.model.facts import Fact, PastUsageSeen, QueueSeen, TenantDebt
 from central.scheduler.cycle import schedule_once
 from central.scheduler.scheduler import Scheduler
 from central.server.usage_store import UsageStore
@@ -81,3 +81,36 @@ def test_rubbish_is_a_warning_and_a_new_beginning(
     store(client, loop).check()
     store(client, loop).restore()
     assert len(loop.told) == 1
+
+
+def in_debt() -> Scheduler:
+    made = new_scheduler(factories.LEVELS)  # without --usage-half-life
+    past = PastUsageSeen(990.0, (), (TenantDebt("a", "ns", 1800.0, 600.0),))
+    schedule_once(made, [past, factories.node("n"), QueueSeen("a")], 1000.0)
+    return made
+
+
+def test_debts_outlive_the_leader_without_a_half_life(client: Client) -> None:
+    store(client, Told(in_debt())).check()
+    loop = Told(new_scheduler(factories.LEVELS))
+    store(client, loop).restore()
+    (past,) = loop.told
+    assert past == PastUsageSeen(1000.0, (), (TenantDebt("a", "ns", 1790.0, 600.0),))
+
+
+def test_nothing_is_written_that_says_nothing(client: Client) -> None:
+    """But that a debt is paid is written once, and what a leader found there as well."""
+    empty = Told(new_scheduler(factories.LEVELS))
+    store(client, empty).check()
+    assert client.request("GET", f"{MAPS}/{NAME}").status == 404
+    store(client, Told(in_debt())).check()
+    after = store(client, empty)
+    after.restore()
+    after.check()
+    empty.told.clear()
+    store(client, empty).restore()
+    assert [past.debts for past in empty.told if isinstance(past, PastUsageSeen)] == [()]
+    version = client.request("GET", f"{MAPS}/{NAME}").json()["metadata"]["resourceVersion"]
+    after.check()
+    again = client.request("GET", f"{MAPS}/{NAME}").json()["metadata"]["resourceVersion"]
+    assert again == version

@@ -4,7 +4,12 @@ from itertools import pairwise
 
 import pytest
 
-from central.scheduler.preemption.short_stays import CHURN, LEAST_PRICE_S
+from central.controllers.composite import new_scheduler
+from central.model.facts import Fact, GangSeen, PastUsageSeen, QueueSeen, TenantDebt
+from central.scheduler.cycle import schedule_once
+from central.scheduler.preemption.short_stays import CHURN, LEAST_PRICE_S, MOST_OWED_S, ShortStays
+from central.scheduler.state.gangs import Gang
+from tests.central import factories
 from tests.central.scheduler.elastic.test_autoscaler import (
     elastic,
     machine,
@@ -103,3 +108,58 @@ def test_who_may_take_no_surplus_still_preempts_others() -> None:
     for i in range(4):
         assert run.pods(f"default/r{i}", 600 + 100 * i + 10) == 4
     assert run.result.evicted
+
+
+# What outlives the scheduler
+
+
+def owing(seconds: float, price_s: float = 600.0) -> TenantDebt:
+    return TenantDebt("a", "ns", seconds, price_s)
+
+
+def test_a_debt_goes_on_with_the_next_leader() -> None:
+    """The time without a leader pays, too."""
+    before = ShortStays()
+    claimant, victim = gang_of("a", "ns"), gang_of("b", "other")
+    before.cost_s = {victim.key: 30.0}
+    for at in (1000.0, 1001.0):
+        before.took(claimant, [victim], at)
+        before.look({}, at + 10.0)
+    (debt,) = before.debts(1100.0)
+    assert (debt.queue, debt.namespace, debt.price_s) == ("a", "ns", 1200.0)
+    after = ShortStays()
+    ends = after.restore(1100.0, [debt], 1500.0)
+    assert ends == [before.ends(claimant, 1500.0)]
+    assert after.debts(1500.0)[0].owed_s == pytest.approx(debt.owed_s - 400.0)
+    assert after.bars(claimant, 1500.0)
+    late = ShortStays()
+    assert not late.restore(1100.0, [debt], 1100.0 + debt.owed_s)
+    assert not late.debts(1100.0), "it was paid"
+    assert not after.debts(1100.0 + debt.owed_s)
+
+
+def test_one_stay_is_no_reason_to_wait_after_a_restart_either() -> None:
+    after = ShortStays()
+    assert after.restore(1000.0, [owing(500.0)], 1000.0) == []
+    assert not after.bars(gang_of("a", "ns"), 1000.0)
+
+
+def test_a_clock_that_was_ahead_makes_no_debt_larger_than_any() -> None:
+    after = ShortStays()
+    (end,) = after.restore(1e9, [owing(1800.0)], 1000.0)
+    assert end == 1000.0 + MOST_OWED_S - 600.0
+
+
+def test_it_comes_with_the_past_use() -> None:
+    made = new_scheduler(factories.LEVELS)
+    schedule_once(made, [PastUsageSeen(990.0, (), (owing(1800.0),))], 1000.0)
+    assert made.preemption.stays.bars(gang_of("a", "ns"), 1000.0)
+    assert 2190.0 in made.state.pending.preemption_retry_at
+
+
+def gang_of(queue_name: str, namespace: str) -> Gang:
+    made = new_scheduler(factories.LEVELS)
+    facts: list[Fact] = [QueueSeen(queue_name), GangSeen(namespace, "g", 1, queue=queue_name)]
+    schedule_once(made, facts, 1.0)
+    (found,) = made.state.gangs.values()
+    return found
