@@ -28,7 +28,8 @@ def smallest(
     sound = {
         kind
         for kind in kinds
-        if len(kinds) == 1 or not never_fits.no_node_for_one(snapshot, snapshot.view(kind[1]))
+        if len(kinds) == 1
+        or not never_fits.no_node_for_one(snapshot, snapshot.view(kind[1]).refresh_filter())
     }
     usable = [pod for pod in waiting if _kind(pod) in sound]
     return _first_ranks(usable, count, short) or _first_ranks(waiting, count, short)
