@@ -1,4 +1,4 @@
-"""Mutants of a module: its syntax tree with one operator, number, condition or call changed."""
+"""Mutants of a module: its syntax tree with one operator, number, condition, sort key or statement changed."""
 
 import ast
 import copy
@@ -6,17 +6,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
-    ast.Lt: ast.LtE,
-    ast.LtE: ast.Lt,
-    ast.Gt: ast.GtE,
-    ast.GtE: ast.Gt,
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.In: ast.NotIn,
-    ast.NotIn: ast.In,
-    ast.Is: ast.IsNot,
-    ast.IsNot: ast.Is,
+Node = ast.expr | ast.stmt
+COMPARISONS: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
+    ast.Lt: (ast.LtE, ast.GtE),
+    ast.LtE: (ast.Lt, ast.Gt),
+    ast.Gt: (ast.GtE, ast.LtE),
+    ast.GtE: (ast.Gt, ast.Lt),
+    ast.Eq: (ast.NotEq,),
+    ast.NotEq: (ast.Eq,),
+    ast.In: (ast.NotIn,),
+    ast.NotIn: (ast.In,),
+    ast.Is: (ast.IsNot,),
+    ast.IsNot: (ast.Is,),
 }
 ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
     ast.Add: ast.Sub,
@@ -46,15 +47,16 @@ def mutants(file: Path) -> Iterator[Mutant]:
     inert = set(map(id, _annotations(tree)))  # decide nothing
     for parent in ast.walk(tree):
         for field, index, node in _children(parent):
-            if id(node) in inert or (new := _changed(node, parent, field)) is None:
+            if id(node) in inert:
                 continue
-            ast.fix_missing_locations(ast.copy_location(new, node))
             old = " ".join((ast.get_source_segment(source, node) or "").split())
-            end = getattr(node, "end_lineno", node.lineno) + 1
-            _put(parent, field, index, new)
-            mutated = copy.deepcopy(tree)
-            _put(parent, field, index, node)
-            yield Mutant(file, range(node.lineno, end), old, ast.unparse(new), mutated)
+            lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
+            for new in _changes(node, parent, field):
+                ast.fix_missing_locations(ast.copy_location(new, node))
+                _put(parent, field, index, new)
+                mutated = copy.deepcopy(tree)
+                _put(parent, field, index, node)
+                yield Mutant(file, lines, old, ast.unparse(new), mutated)
 
 
 def _annotations(tree: ast.Module) -> Iterator[ast.AST]:
@@ -64,13 +66,13 @@ def _annotations(tree: ast.Module) -> Iterator[ast.AST]:
                 yield from ast.walk(annotation)
 
 
-def _children(parent: ast.AST) -> Iterator[tuple[str, int | None, ast.expr | ast.stmt]]:
+def _children(parent: ast.AST) -> Iterator[tuple[str, int | None, Node]]:
     for field, value in ast.iter_fields(parent):
         if isinstance(value, ast.expr):
             yield field, None, value
         elif isinstance(value, list):
             for index, each in enumerate(value):
-                if isinstance(each, ast.expr | ast.stmt):
+                if isinstance(each, Node):
                     yield field, index, each
 
 
@@ -81,30 +83,55 @@ def _put(parent: ast.AST, field: str, index: int | None, node: ast.AST) -> None:
         getattr(parent, field)[index] = node
 
 
-def _changed(node: ast.expr | ast.stmt, parent: ast.AST, field: str) -> ast.expr | ast.stmt | None:
-    """The node with one thing changed; None: nothing to change."""
+def _changes(node: Node, parent: ast.AST, field: str) -> Iterator[Node]:
+    """The node with one thing changed, in each way that there is."""
     new = copy.deepcopy(node)
     match new:
         case ast.Compare(ops=[op, *_]) if type(op) in COMPARISONS:
-            new.ops[0] = COMPARISONS[type(op)]()
+            for other in COMPARISONS[type(op)]:
+                new.ops[0] = other()
+                yield copy.deepcopy(new)
         case ast.BinOp(op=op) if type(op) in ARITHMETIC:
             new.op = ARITHMETIC[type(op)]()
-        case ast.BoolOp(op=op):
+            yield new
+        case ast.BoolOp(op=op, values=values):
             new.op = ast.Or() if isinstance(op, ast.And) else ast.And()
-        case ast.UnaryOp(op=ast.Not(), operand=operand):
-            return operand
+            yield new
+            for index in range(len(values)):
+                yield _without(node, "values", index)
+        case ast.UnaryOp(op=ast.Not() | ast.USub(), operand=operand):
+            yield operand
         case ast.Constant(value=bool(value)):
             new.value = not value
+            yield new
         case ast.Constant(value=int(value)):
-            new.value = value + 1
+            for other_value in (value + 1, value - 1) if value > 0 else (value + 1,):
+                yield ast.Constant(other_value)
         case ast.Call(func=ast.Name(id="min" | "max" as name) as function):
             function.id = "max" if name == "min" else "min"
-        case ast.Expr(value=ast.Call()):
-            return ast.Pass()
-        case ast.Name() | ast.Attribute() | ast.Call() if field == "test" or (
-            field == "ifs" and isinstance(parent, ast.comprehension)
-        ):
-            return ast.UnaryOp(ast.Not(), new)
-        case _:
-            return None
+            yield new
+        case ast.Tuple(elts=elements, ctx=ast.Load()) if isinstance(parent, ast.Lambda):
+            for index in range(len(elements)):  # what is sorted by
+                yield _without(node, "elts", index)
+        case ast.Expr(value=ast.Call()) | ast.AugAssign():
+            yield ast.Pass()
+        case ast.Continue() | ast.Break() | ast.Return() if not _ends(node, parent):
+            yield ast.Pass()
+    if isinstance(new, ast.Name | ast.Attribute | ast.Call) and (
+        field == "test" or (field == "ifs" and isinstance(parent, ast.comprehension))
+    ):
+        yield ast.UnaryOp(ast.Not(), copy.deepcopy(node))
+
+
+def _without(node: ast.expr, field: str, index: int) -> ast.expr:
+    new = copy.deepcopy(node)
+    left = getattr(new, field)
+    del left[index]
+    if isinstance(new, ast.BoolOp) and len(left) == 1:
+        return new.values[0]
     return new
+
+
+def _ends(node: ast.AST, parent: ast.AST) -> bool:
+    """Whether nothing of a function follows the statement."""
+    return isinstance(parent, ast.FunctionDef) and parent.body[-1] is node

@@ -9,11 +9,13 @@ is not in a function, is not mutated. The same seed draws the same mutants from 
 import argparse
 import functools
 import gc
+import itertools
 import os
 import random
 import signal
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,6 +52,7 @@ class Mutation:
 
     chosen: list[Mutant]
     report: Path | None = None
+    budget_s: float = 0.0  # of CPU time for a mutant's tests; 0: all of them
     reached: dict[tuple[str, int], list[pytest.Item]] = field(default_factory=dict)
     took_s: dict[pytest.Item, float] = field(default_factory=dict)
     survivors: list[Mutant] = field(default_factory=list)
@@ -80,10 +83,10 @@ class Mutation:
         cover.start()
         for index, item in enumerate(items):
             cover.switch_context(str(index))
-            begun = time.perf_counter()
+            begun = time.process_time()
             if not passes(item):
                 raise pytest.UsageError(f"{item.nodeid} fails without any mutation")
-            self.took_s[item] = time.perf_counter() - begun
+            self.took_s[item] = time.process_time() - begun
         cover.stop()
         data = cover.get_data()
         for file in data.measured_files():
@@ -96,12 +99,15 @@ class Mutation:
             item for line in mutant.lines for item in self.reached.get((str(mutant.file), line), ())
         }
         tests = sorted(found, key=lambda item: (self.took_s[item], item.nodeid))
+        if self.budget_s:
+            ends = itertools.accumulate(self.took_s[each] for each in tests)
+            tests = [each for each, end in zip(tests, ends, strict=True) if end <= self.budget_s]
         if not tests:
             return "SURVIVED"
         if not (child := os.fork()):
-            signal.setitimer(
-                signal.ITIMER_REAL, PATIENCE * sum(self.took_s[each] for each in tests) + 10
-            )
+            # Of CPU time, which other work on the machine does not change.
+            limit_s = PATIENCE * sum(self.took_s[each] for each in tests) + 10
+            signal.setitimer(signal.ITIMER_PROF, limit_s)
             try:
                 os._exit(_outcome(mutant, tests, live))
             finally:
@@ -127,7 +133,14 @@ def replace_code(mutant: Mutant, live: Live) -> int:
     name = str(mutant.file)
     old = compile(mutant.file.read_text(), name, "exec", dont_inherit=True)
     new = compile(mutant.tree, name, "exec", dont_inherit=True)
-    changed = {a: b for a, b in zip(_codes(old), _codes(new), strict=True) if a != b}
+    before, after = _codes(old), _codes(new)
+    changed = {
+        a: b
+        for key, codes in before.items()
+        if len(codes) == len(after[key])  # of unlike numbers, the code around them is changed
+        for a, b in zip(codes, after[key], strict=True)
+        if a != b
+    }
     count = 0
     for each in live:
         if isinstance(each, CACHE):
@@ -138,11 +151,16 @@ def replace_code(mutant: Mutant, live: Live) -> int:
     return count
 
 
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    for each in code.co_consts:
-        if isinstance(each, CodeType):
-            yield each
-            yield from _codes(each)
+def _codes(code: CodeType) -> dict[tuple[str, int], list[CodeType]]:
+    """The code objects inside of one, by name and line."""
+    found = defaultdict[tuple[str, int], list[CodeType]](list)
+    inside = [code]
+    while inside:
+        for each in inside.pop().co_consts:
+            if isinstance(each, CodeType):
+                found[each.co_qualname, each.co_firstlineno].append(each)
+                inside.append(each)
+    return found
 
 
 def modules(names: list[str]) -> Iterator[Path]:
@@ -156,6 +174,12 @@ def main() -> None:
     parser.add_argument("--mutants", type=int, default=20, help="how many to draw; 0: all")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--line", type=int, default=0, help="only those that begin on this line")
+    parser.add_argument(
+        "--budget",
+        type=float,
+        default=0,
+        help="seconds of tests for a mutant; 0: all that reach it",
+    )
     parser.add_argument("--report", type=Path, help="append survivors to this file")
     parser.add_argument("--tests", nargs="*", default=TESTS)
     parser.add_argument("modules", nargs="*", help="files or folders below central/scheduler")
@@ -168,7 +192,7 @@ def main() -> None:
     ]
     count = min(args.mutants, len(every)) if args.mutants else len(every)
     chosen = random.Random(args.seed).sample(every, count)
-    mutation = Mutation(chosen, args.report)
+    mutation = Mutation(chosen, args.report, args.budget)
     options = ["-m", "not slow", "-p", "no:cacheprovider", "-p", "no:terminal", "--timeout=0"]
     os.chdir(ROOT)
     code = pytest.main([*options, "-o", "addopts=--import-mode=importlib", *args.tests], [mutation])
