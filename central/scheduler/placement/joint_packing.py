@@ -43,9 +43,6 @@ class JointPacker:
         found."""
         if not self._works:
             return False
-        if self._steps <= 0 or self._divisions <= 0:
-            self.exact = False
-            return False
         snapshot = self._draft.snapshot
         classes = [pods for subgroup in self._subgroups for pods in subgroup.groups]
         specs = {spec for spec, _ in classes}
@@ -56,10 +53,10 @@ class JointPacker:
         rows = rows[usable]
         capacity = np.stack([snapshot.view(spec).refresh().by_row[rows] for spec, _ in classes])
         for allowed in self._divided(snapshot, rows, capacity):
-            self._divisions -= 1
             if self._divisions <= 0 or self._steps <= 0:
                 self.exact = False
                 return False
+            self._divisions -= 1
             problem = build_problem(snapshot, RolePreferences(tuple(classes)), rows, allowed)
             plan, self._steps = packing.search(problem, self._steps)
             if plan is not None:
@@ -91,7 +88,7 @@ class JointPacker:
                 return
             at = index - len(bundles)
             classes = slice(starts[at], ends[at])
-            alike = at > 0 and each == self._subgroups[at - 1]
+            alike = each == self._subgroups[at - 1]  # of the first, none is before it
             counts = np.array([count for _, count in each.groups])
             for number, domain in enumerate(domains[index]):
                 inside = domain

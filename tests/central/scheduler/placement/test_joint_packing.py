@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from central.scheduler.placement import (
+    Bundle,
     PlacementRequest,
     SubgroupRequest,
     fit,
@@ -19,7 +20,7 @@ from central.scheduler.placement.explain import SEARCH_LIMIT
 from central.scheduler.placement.joint_packing import JointPacker
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
-from protos.names import BLOCK, ISLAND, RACK
+from protos.names import BLOCK, ISLAND, NODE, RACK
 from tests.central import factories
 
 Amounts = tuple[int, int]  # GPUs, CPU
@@ -166,15 +167,17 @@ def test_a_refusal_is_certain_if_no_limit_was_reached() -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "limit"),
-    [(packing, "STEPS"), (joint_packing, "DIVISIONS"), (joint_packing, "PLACES")],
+    ("module", "limit", "value"),
+    [(packing, "STEPS", 1), (joint_packing, "DIVISIONS", 0), (joint_packing, "PLACES", 1)],
 )
 def test_no_refusal_at_a_limit_is_certain(
-    monkeypatch: pytest.MonkeyPatch, module: ModuleType, limit: str
+    monkeypatch: pytest.MonkeyPatch, module: ModuleType, limit: str, value: int
 ) -> None:
-    monkeypatch.setattr(module, limit, 1)
+    monkeypatch.setattr(module, limit, value)
     packer = JointPacker(Draft(two_nodes()), (LARGE, SMALL), counted=True)
     assert not packer.assign(ANY)
+    assert not packer.exact
+    assert not packer.assign(ANY[:0])  # what follows in other domains, too
     assert not packer.exact
 
 
@@ -192,3 +195,89 @@ def test_what_amounts_do_not_tell_is_not_packed(others: SubgroupRequest, counted
     packer = JointPacker(Draft(two_nodes()), (LARGE, others), counted=counted)
     assert not packer.assign(ANY)
     assert not packer.exact
+
+
+def in_racks(*racks: str) -> Snapshot:
+    """Nodes of 4 free GPUs."""
+    snapshot = Snapshot((BLOCK, RACK))
+    for number, rack in enumerate(racks):
+        snapshot.put_node(factories.node(f"n{number}", gpus=4, rack=rack))
+    return snapshot
+
+
+def packed(snapshot: Snapshot, *subgroups: SubgroupRequest) -> list[set[int]]:
+    """The rows of each subgroup; empty if they were not placed."""
+    draft = Draft(snapshot)
+    packer = JointPacker(draft, subgroups, counted=True)
+    placed = packer.assign(np.arange(len(snapshot.columns.names)))
+    assert packer.exact
+    if not placed:
+        return []
+    rows = [each.row for each in draft.assignments for _ in range(each.pods)]
+    draft.undo()
+    sizes = [sum(count for _, count in subgroup.groups) for subgroup in subgroups]
+    return [set(rows[sum(sizes[:i]) : sum(sizes[: i + 1])]) for i in range(len(sizes))]
+
+
+@pytest.mark.parametrize("bundled", [False, True], ids=["subgroup", "bundle of subgroups"])
+def test_the_rest_of_a_subgroup_joins_its_members_or_waits(bundled: bool) -> None:
+    """Two racks of two nodes, and a node in none."""
+    pods = ((factories.spec(3), 1), (factories.spec(2), 1))
+
+    def rest(required: str, *there: int) -> list[set[int]]:
+        if bundled:
+            one = SubgroupRequest(pods, bundles=(Bundle(0, required, there),))
+        else:
+            one = SubgroupRequest(pods, required, there)
+        return packed(in_racks("a", "a", "b", "b", ""), one)
+
+    assert rest(RACK) in ([{0, 1}], [{2, 3}])
+    for racks in ((0, 1), (2, 3)):
+        assert rest(RACK, racks[0]) == rest(RACK, *racks) == [{*racks}]
+    assert rest(RACK, 0, 2) == rest(RACK, 4) == rest(RACK, 0, 4) == []
+    assert rest(NODE) == rest(NODE, 0) == []
+    assert len(rest("", 0)[0]) == 2
+
+    pods = ((factories.spec(3), 1), (factories.spec(1), 1))
+    assert rest(NODE, 1) == [{1}]
+    assert rest(NODE, 3, 3) == [{3}]
+    assert rest(NODE, 1, 3) == []
+
+
+def test_subgroups_are_divided_among_racks_in_every_way() -> None:
+    """Three racks of two nodes. Three subgroups fill one each; the one unlike them may be anywhere else."""
+    full = SubgroupRequest(((factories.spec(3), 1), (factories.spec(4), 1)), RACK)
+    pair, one = (SubgroupRequest(((factories.spec(1), n),), RACK) for n in (2, 1))
+    snapshot = in_racks("a", "a", "b", "b", "c", "c")
+    assert sorted(map(sorted, packed(snapshot, full, full, full))) == [[0, 1], [2, 3], [4, 5]]
+    assert not packed(snapshot, full, full, full, full)
+    mixed = packed(snapshot, full, pair, full)
+    assert len(mixed[0] | mixed[2]) == 4
+    assert not mixed[1] & (mixed[0] | mixed[2])
+    assert packed(snapshot, full, full, full, one)
+
+    half = SubgroupRequest(((factories.spec(1), 1), (factories.spec(2), 1)), RACK)
+    assert packed(in_racks("a", "a"), half, half)
+    snapshot.take(0, factories.spec(3), 1, 0)
+    snapshot.take(4, factories.spec(1), 1, 0)
+    rows, rest = packed(snapshot, full, half)
+    assert rows == {2, 3}
+    assert rest <= {0, 1} or rest <= {4, 5}
+    assert packed(in_racks("a", "b", "b"), full, one) == [{1, 2}, {0}]
+    assert not packed(in_racks("", ""), half)  # these are in no rack
+
+
+def test_orders_of_equal_subgroups_are_divided_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of four in three racks there are 15 divisions, and 81 with their order."""
+    monkeypatch.setattr(joint_packing, "DIVISIONS", 15)
+    full = SubgroupRequest(((factories.spec(3), 1), (factories.spec(4), 1)), RACK)
+    assert not packed(in_racks("a", "a", "b", "b", "c", "c"), *[full] * 4)
+
+
+def test_no_division_is_made_that_a_rack_has_no_capacity_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(joint_packing, "DIVISIONS", 1)
+    monkeypatch.setattr(joint_packing, "PLACES", 5)
+    full = SubgroupRequest(((factories.spec(3), 1), (factories.spec(4), 2)), RACK)
+    assert packed(in_racks("a", "b", "c", "c", "c"), full) == [{2, 3, 4}]
