@@ -102,8 +102,10 @@ def level_below(snapshot: Snapshot, level: str) -> int:
 def _fullest_mask(
     snapshot: Snapshot, groups: PodCounts, level: str, row: int, existing_gpus: int, *, among: int
 ) -> int:
-    """The mask of the fullest part that takes all of the gang's GPUs."""
+    """The mask of the fullest part that takes all of the gang's GPUs. Pods without GPUs are in every part."""
     asks = [(snapshot.view(spec), count) for spec, count in groups]
+    if not any(view.gpus or view.share for view, _ in asks):
+        return among
     fitting = island_masks.holding(snapshot, level, row, asks, existing_gpus, among=among)
     if not fitting:
         raise DoesNotFit(f"no {level} has enough capacity")

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from central.model.arrays import Ints
+from central.model.arrays import Bools, Ints
 from central.scheduler.inventory import gpu_shares
 from central.scheduler.inventory.pods import PodCounts
 from central.scheduler.placement.balanced import unevenness
@@ -46,6 +46,8 @@ class DomainCapacity(Protocol):
 
     by_row: Ints
     by_domain: list[Ints]
+    columns: Ints  # of the resources that are requested
+    amounts: Ints  # of each, for one of what is counted
     gpus: int  # of one of what is counted
     share: int  # hundredths of a GPU
     least: int  # rank of the memory enforcement that is required
@@ -58,6 +60,7 @@ class CountedDomains:
     def __init__(self, snapshot: Snapshot, cap: Ints, view: DomainCapacity, pods: int = 1) -> None:
         """cap: by row. pods: in one of what is counted."""
         self.by_row, self.gpus, self.pods = cap, view.gpus * pods, pods
+        self.columns, self.amounts = view.columns, view.amounts * pods
         self.share, self.least = view.share, view.least
         domains = snapshot.columns.domains
         self.by_domain = [
@@ -106,9 +109,9 @@ class DomainChoice:
         elif level == ANYWHERE:
             capacities = zip(self._capacities, self._counts, strict=True)
             if all(capacity.by_row.sum() >= count for capacity, count in capacities):
-                yield np.flatnonzero(
-                    np.any([capacity.by_row > 0 for capacity in self._capacities], axis=0)
-                )
+                everywhere = np.zeros(len(snapshot.columns.names), dtype=np.int64)
+                if self._sums_suffice(everywhere, 1).all():
+                    yield np.flatnonzero(self._usable())
         else:
             index = snapshot.columns.domains.levels.index(level)
             of = snapshot.columns.domains.of[index]
@@ -132,6 +135,9 @@ class DomainChoice:
         if level == ISLAND:
             fits &= snapshot.columns.gpus.island >= gpus
         rows = np.flatnonzero(fits)
+        if len(capacities) > 1:
+            asked, needed = self._asked()
+            rows = rows[(self._free(rows, asked) >= needed).all(axis=1)]
         if level in island_masks.OPT_IN:
             rows = rows[island_masks.most(snapshot, level, rows) >= gpus]
         if self._existing_rows:
@@ -213,6 +219,7 @@ class DomainChoice:
             if len(at) > 1 or -1 in at:
                 return []
             enough &= np.arange(len(enough)) == at.pop()
+        enough &= self._sums_suffice(snapshot.columns.domains.of[level], len(enough))
         found = np.flatnonzero(enough)
         if len(found) <= 1:
             return [int(domain) for domain in found]
@@ -236,6 +243,38 @@ class DomainChoice:
         names = snapshot.columns.domains.ranks(level)[found]
         ranked = np.lexsort((names, fullest, left, broken, less, needed))
         return [int(domain) for domain in found[ranked[: self._limit]]]
+
+    def _usable(self) -> Bools:
+        """The rows that have capacity for a pod of some class."""
+        usable: Bools = np.any([capacity.by_row > 0 for capacity in self._capacities], axis=0)
+        return usable
+
+    def _asked(self) -> tuple[Ints, Ints]:
+        """The columns of all resources that the pods request, and how much they request of each together."""
+        needed = np.zeros(self._snapshot.columns.width, dtype=np.int64)
+        for capacity, count in zip(self._capacities, self._counts, strict=True):
+            needed[capacity.columns] += capacity.amounts * count
+        asked = np.flatnonzero(needed)
+        return asked, needed[asked]
+
+    def _free(self, rows: Ints, asked: Ints) -> Ints:
+        """By row and column, what is free."""
+        columns = self._snapshot.columns
+        free: Ints = np.maximum(columns.free[rows][:, asked], 0)
+        free[:, asked == 0] = columns.gpus.count[rows][:, None]
+        return free
+
+    def _sums_suffice(self, of: Ints, count: int) -> Bools:
+        """By domain, whether unlike pods request together no more than is free in it. of: by row, one of so many
+        domains, or below 0."""
+        if len(self._capacities) == 1:
+            return np.ones(count, dtype=np.bool_)
+        asked, needed = self._asked()
+        rows = np.flatnonzero(self._usable() & (of >= 0))
+        sums = np.zeros((count, len(asked)), dtype=np.int64)
+        np.add.at(sums, of[rows], self._free(rows, asked))
+        enough: Bools = (sums >= needed).all(axis=1)
+        return enough
 
     def _evenest(self, found: Ints, level: int, by: int) -> Ints:
         """Those whose children of level `by` allow the most even parts."""

@@ -116,15 +116,3 @@ def spend_order(snapshot: Snapshot, classes: int) -> None:
     """To put the domains of one level in order. Raises WorkLimitReached."""
     nodes = len(snapshot.columns.names)
     snapshot.meter.spend(classes * (ORDER_UNITS + nodes // ORDERED_PER_UNIT))
-
-
-def suffice(snapshot: Snapshot, groups: PodCounts, rows: Ints) -> bool:
-    """Whether the pods ask for no more than is free on all the rows together, of each resource."""
-    needed = np.zeros(snapshot.columns.width, dtype=np.int64)
-    for spec, count in groups:
-        view = snapshot.view(spec)
-        needed[view.columns] += view.amounts * count
-    asked = np.flatnonzero(needed)
-    free = np.maximum(snapshot.columns.free[rows][:, asked], 0)
-    free[:, asked == 0] = snapshot.columns.gpus.count[rows][:, None]
-    return bool((free.sum(axis=0) >= needed[asked]).all())

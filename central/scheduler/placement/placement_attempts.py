@@ -26,7 +26,8 @@ from central.scheduler.placement import (
 from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang
 from central.scheduler.state.subgroups import BundleKey, Subgroup, SubgroupDivision, Unit
-from protos.names import BALANCE, SPREAD
+from protos.names import BALANCE, GPU, GPU_SHARE, NODE, PARTS_OF_NODE, SPREAD
+from protos.slicing import is_slice
 
 GANGS_ADDED_UP = 64
 ROLES_MOST = (
@@ -61,8 +62,9 @@ def attempts(
             roles = _all_apart(state, gang, groups) if spread else None
         tried.append(ordered)
         apart = spread and terms is None
+        level = _without_part(required, groups)
         found.append(
-            PlacementRequest(groups, required, rows, gpus, preferred, (), roles, apart, balanced)
+            PlacementRequest(groups, level, rows, gpus, preferred, (), roles, apart, balanced)
         )
     return tried, tuple(found)
 
@@ -223,7 +225,9 @@ def _subgroup_attempts(
         roles = None
         if len(subgroups) == 1 and all(subgroup is None for subgroup, _ in units):
             roles, subgroups = subgroups[0].roles, ()
-        requests.append(PlacementRequest(_counts(pods), required, *place, "", subgroups, roles))
+        groups = _counts(pods)
+        level = _without_part(required, groups)
+        requests.append(PlacementRequest(groups, level, *place, "", subgroups, roles))
     return attempts, tuple(requests)
 
 
@@ -256,6 +260,7 @@ def _subgroup_requests(
         request = SubgroupRequest(_counts(pods), roles=roles)
         if subgroup is not None:
             required = _level(state, subgroup.policy.required, subgroup.policy.tier)
+            required = _without_part(required, request.groups)
             rows, gpus = _existing_place(state, subgroup.placed)
             request = replace(request, required=required, existing_rows=rows, existing_gpus=gpus)
             if subgroup.policy.layers:
@@ -291,6 +296,18 @@ def _required(state: ClusterState, gang: Gang) -> str:
     """The widest level that the gang may span."""
     tier = gang.object.required_tier if gang.object is not None else gang.counts.tier
     return _level(state, gang.required, tier)
+
+
+def _without_part(level: str, groups: PodCounts) -> str:
+    """Pods without GPUs that are to share a part of a node share the node."""
+    if level not in PARTS_OF_NODE:
+        return level
+    devices = any(
+        name in (GPU, GPU_SHARE) or is_slice(name)
+        for spec, _ in groups
+        for name, _ in spec.requests
+    )
+    return level if devices else NODE
 
 
 def _preferred(state: ClusterState, gang: Gang) -> str:

@@ -16,7 +16,7 @@ from central.scheduler.placement import explain, role_placement, sequential, sub
 from central.scheduler.placement.assign import assign, level_below
 from central.scheduler.placement.compaction import compact
 from central.scheduler.placement.domain_choice import TRIED_DOMAINS, DomainChoice
-from central.scheduler.placement.domain_steps import DomainTrial, spend_order, steps_of, suffice
+from central.scheduler.placement.domain_steps import DomainTrial, spend_order, steps_of
 from central.scheduler.placement.levels import ladder
 from central.scheduler.placement.packing import Packer
 from central.scheduler.placement.request import PlacementRequest, RolePreferences
@@ -80,9 +80,6 @@ def _fit_counted(
     for level in levels:
         for tried, trial in enumerate(steps.trials(level, domains), start=1):
             found = trial.rows
-            if not suffice(snapshot, request.groups, found):
-                packer.exact &= tried < TRIED_DOMAINS
-                continue
             if not _assign(draft, request, level, trial, counted):
                 packer.exact &= tried < TRIED_DOMAINS
                 if not packer.assign(draft, request.groups, found):
@@ -177,8 +174,6 @@ def _fit_roles(
         least, best = 0, list[Assignment]()
         for trial in steps.trials(level, domains):
             if trial.outcome is None:
-                if not suffice(snapshot, request.groups, trial.rows):
-                    continue
                 if not _assign(draft, request, level, trial, counted=None):
                     continue
                 if level in island_masks.ON_NODE:

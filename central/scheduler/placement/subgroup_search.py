@@ -43,6 +43,7 @@ from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.draft import Assignment, DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from protos.gpu_sharing import WHOLE
+from protos.names import NODE
 
 Ease = tuple[bool, int, int]  # the least is the hardest to place
 Domain = tuple[str, Ints]  # its level and rows
@@ -146,8 +147,6 @@ class _SubgroupSearch:
                 if request.required not in island_masks.PARTS and self._packer.assign(self._rows):
                     return True
                 self._packer.exact &= tried < TRIED_DOMAINS
-                if self.attempts_left <= 0 and not self._packer.exact:
-                    return False
         return False
 
     def _parts(self, level: str) -> Sequence[int]:
@@ -328,6 +327,9 @@ class _SubgroupSearch:
     ) -> Iterator[Domain]:
         """Each domain inside of the rows that may take the subgroup, those first that it should be in."""
         levels = self._allowed[subgroup.required]
+        views = [self._draft.snapshot.view(spec) for spec, _ in subgroup.groups]
+        if not any(view.gpus or view.share for view in views):  # no part of a node has them
+            levels = [NODE, *(level for level in levels if not _on_node(level))]
         if roles is not None and (roles.avoids_one_node or roles.has_absent_partner):
             levels = sorted(levels, key=_on_node)
         for level in levels:

@@ -65,7 +65,7 @@ def case(dice: random.Random) -> tuple[list[Node], list[Amounts]]:
     return nodes[:9], sorted(pods, reverse=True)
 
 
-def test_unlike_pods_take_the_fewest_domains_but_rarely_a_node_more() -> None:
+def test_unlike_pods_take_the_fewest_domains() -> None:
     more = Counter[str]()
     for seed in range(300):
         nodes, pods = case(random.Random(seed))
@@ -96,4 +96,4 @@ def test_unlike_pods_take_the_fewest_domains_but_rarely_a_node_more() -> None:
         ]
     assert more["gangs"] > 100
     assert more["racks"] == 0
-    assert more["nodes"] <= 0.02 * more["gangs"]
+    assert more["nodes"] == 0  # of 340 such cases two take a node more, in another rack
