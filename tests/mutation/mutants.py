@@ -120,10 +120,10 @@ def _changes(node: Node, parent: ast.AST, field: str) -> Iterator[Node]:
     if isinstance(new, ast.Name | ast.Attribute | ast.Call) and (
         field == "test" or (field == "ifs" and isinstance(parent, ast.comprehension))
     ):
-        yield ast.UnaryOp(ast.Not(), copy.deepcopy(node))
+        yield ast.UnaryOp(ast.Not(), new)
 
 
-def _without(node: ast.expr, field: str, index: int) -> ast.expr:
+def _without(node: Node, field: str, index: int) -> Node:
     new = copy.deepcopy(node)
     left = getattr(new, field)
     del left[index]

@@ -273,7 +273,7 @@ class DomainChoice:
         rows = np.flatnonzero(self._usable() & (of >= 0))
         sums = np.zeros((count, len(asked)), dtype=np.int64)
         np.add.at(sums, of[rows], self._free(rows, asked))
-        enough: Bools = (sums >= needed).all(axis=1)
+        enough: Bools = np.all(sums >= needed, axis=1)
         return enough
 
     def _evenest(self, found: Ints, level: int, by: int) -> Ints:

@@ -127,12 +127,12 @@ def test_further_choices_are_all_that_fit_one_by_one_the_first_kinds_first() -> 
             tuple(sum(pods[rank] == kind for rank in ranks(some)) for kind in order)
             for some in found
         ] == expected, f"seed {seed}"
-        for some in found:  # of equal pods the first ranks
+        for choice in map(ranks, found):  # of equal pods the first ranks
             for kind in order:
                 mine = [rank for rank, pod in enumerate(pods) if pod == kind]
-                of_kind = [rank for rank in ranks(some) if pods[rank] == kind]
+                of_kind = [rank for rank in choice if pods[rank] == kind]
                 assert of_kind == mine[: len(of_kind)]
-            assert ranks(some) == tuple(sorted(ranks(some)))
+            assert choice == tuple(sorted(choice))
         seen[f"{min(len(expected), 2)}"] += 1
         seen["short"] += bool(short) and bool(expected)
     assert min(seen[key] for key in ("0", "1", "2", "short")) > 15, seen
