@@ -30,10 +30,11 @@ def remarks(
     clauses = []
     if own := reservations.get(gang.key):
         clauses.append(own.describe(now))
-    if ahead := withheld.with_capacity():
-        names = _names(ahead)
+    if holders := withheld.holders():
+        names = wording.some(holders)
         if not explain.names_holders(base, names):
             clauses.append(f"excluding capacity reserved for {names}")
+        ahead = withheld.with_capacity()
         known = all(not held.strict and held.start < inf for held in ahead)
         if known and run_time_s(gang) == inf:
             clauses.append("with lockstep.dev/runs-for it may use that until then")

@@ -98,6 +98,8 @@ class ReservedCapacity:
         )
         self._tried, self._no_victims, self._broken = memory
         self._withheld = WithheldCapacity(scheduler.state.snapshot)
+        # By queue and priority of a gang: whether claims whose victims leave bind it, which no attempt changes.
+        self._bound_by: dict[tuple[str, int], dict[Reservation, bool]] = {}
         self._pending.end_preemption_backoff(now)
         for key, held in list(self._reservations.items()):
             if not self._holds(key, held):
@@ -155,11 +157,13 @@ class ReservedCapacity:
         first without all capacity that is reserved against the gang. Then, if the gang has a run
         time, with the reserved capacity that it gives back before the reservation starts (EASY
         backfill). Volumes stay withheld even then: a bound volume does not come back."""
-        binding = [held for held in self._reservations.values() if self._binds(held, gang)]
+        binding = self._binding(gang)
         self._withheld.set(binding)
         yield frozenset(binding)
         lasts_s = run_time_s(gang)
-        delayed = [held for held in binding if not held.lets_in(lasts_s, self._now)]
+        delayed = [
+            held for held in binding if held.by_eviction or not held.lets_in(lasts_s, self._now)
+        ]
         if len(delayed) < len(binding):
             rest = [held for held in binding if held not in delayed]
             self._withheld.set(delayed, rest)
@@ -296,6 +300,23 @@ class ReservedCapacity:
 
     def close(self) -> None:
         self._withheld.set([])
+
+    def _binding(self, gang: Gang) -> list[Reservation]:
+        """The reservations whose capacity the gang must leave free. Where thousands claim at once, each comes after
+        all claims before it: what is known of these for equal gangs is not asked again."""
+        own = self._reservations.get(gang.key)
+        if own is not None:
+            return [held for held in self._reservations.values() if self._binds(held, gang)]
+        known = self._bound_by.setdefault((gang.queue, gang.priority), {})
+        binding = []
+        for held in self._reservations.values():
+            if (binds := known.get(held)) is None:
+                binds = self._binds(held, gang)
+                if held.by_eviction:
+                    known[held] = binds
+            if binds:
+                binding.append(held)
+        return binding
 
     def _binds(self, held: Reservation, gang: Gang) -> bool:
         """Whether the gang must leave the reserved capacity free. The first rule that applies

@@ -240,7 +240,7 @@ class _Counts:
                 self._remove(need, view, missing)
                 fits = fits and _take_free(draft, view, missing) == missing
         draft.undo(mark)
-        free, masks = snapshot.columns.free.copy(), list(snapshot.columns.gpus.free_mask)
+        masks = list(snapshot.columns.gpus.free_mask)
         try:
             if not fits:
                 raise DoesNotFit("")
@@ -252,7 +252,7 @@ class _Counts:
             self.found.unserved.append(need.gang)
             return
         if victims := tuple(pod for _, pod in self.given[given:]):
-            rows, amounts, gpus, volumes = taken_capacity(snapshot, free, masks)
+            rows, amounts, gpus, volumes = taken_capacity(draft, masks, mark)
             plan = PreemptionPlan(victims, rows, amounts, [0] * len(gpus), volumes=volumes)
             self.found.plans.append((need, plan))
 

@@ -50,6 +50,7 @@ class Columns:
         self.nics: dict[int, NicCapacity] = {}  # by row, if the NICs have limits
         self.dirty = DirtyRows()
         self.relabelled = 0  # counts rows that moved in the network tree
+        self.reallocated = 0  # counts changes of allocatable
         self._unused: list[int] = []
         self._requests: dict[PodSpec, ClassRequest] = {}
         self._name_rank: Ints | None = None
@@ -74,6 +75,7 @@ class Columns:
                 fresh[self.column[resource]] = amount
         self.free[row] += fresh - self.allocatable[row]
         self.allocatable[row] = fresh
+        self.reallocated += 1
         self.nodes[row] = node
         self.version[row] += 1
         if self.domains.put(row, labels):
@@ -87,6 +89,7 @@ class Columns:
         self.nodes[row] = None
         self.version[row] += 1
         self.allocatable[row] = 0
+        self.reallocated += 1
         self.free[row] = 0
         self.gpus.put(row, None, 0, NOTHING, {})
         self.nics.pop(row, None)
@@ -191,6 +194,7 @@ class Columns:
         self.nodes += [None] * more
         blank = np.zeros((more, self.width), dtype=np.int64)
         self.allocatable = np.vstack([self.allocatable, blank])
+        self.reallocated += 1
         self.free = np.vstack([self.free, blank])
         self.version = np.append(self.version, np.zeros(more, dtype=np.int64))
         self.gpus.grow(more)

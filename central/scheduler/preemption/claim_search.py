@@ -53,6 +53,7 @@ class ClaimSearch:
         need = self._queues.currency.counted(requested(request.placement.groups))
         less_urgent = self._own_less_urgent()
         self._claim = Claim(self._queues, self._gang, need, less_urgent, growth=request.growth)
+        self._known_losses: tuple[Sequence[Pod], list[Loss]] = (), []  # of the latest victims
 
     def _own_less_urgent(self) -> Sums:
         sums: Sums = {}
@@ -233,6 +234,11 @@ class ClaimSearch:
         return found.victims if found is not None else ()
 
     def _losses(self, pods: Sequence[Pod]) -> list[Loss]:
+        if pods is not self._known_losses[0]:
+            self._known_losses = pods, self._count_losses(pods)
+        return self._known_losses[1]
+
+    def _count_losses(self, pods: Sequence[Pod]) -> list[Loss]:
         by_gang: dict[GangKey, tuple[Gang, list[Pod]]] = {}
         for pod in pods:
             if (gang := self._context.state.gang_of(pod)) is not None:

@@ -122,13 +122,13 @@ def _find_places(
         gangs.setdefault(id(gang), (gang, []))[1].append(pod)
     found: list[Reservation] = []
     for gang, pods in sorted(gangs.values(), key=_size, reverse=True):
-        free, masks = snapshot.columns.free.copy(), list(snapshot.columns.gpus.free_mask)
+        before, masks = len(draft.assignments), list(snapshot.columns.gpus.free_mask)
         request = placement_attempts.re_place(context.state, gang, pods)
         try:
             placement.fit(draft, request)
         except DoesNotFit:
             return None
-        taken = taken_capacity(snapshot, free, masks)
+        taken = taken_capacity(draft, masks, before)
         gpus = taken.masks if request.by_islands else [0] * len(taken.masks)
         place = ReservedPlace.on(snapshot, taken.rows, taken.need, gpus, taken.volumes)
         moved = MovedPods(_uids(pods), now + KEPT_S)

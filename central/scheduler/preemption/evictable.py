@@ -25,21 +25,41 @@ def may_leave(gang: Gang, pod: Pod) -> bool:
 
 def why_whole(context: PreemptionContext, gang: Gang, now: float) -> str:
     """Why the gang may not fall below its minimum now; empty: it may."""
-    if gang.never_evicted and not all(may_leave(gang, pod) for pod in gang.counts.placed):
-        return NOT_PREEMPTABLE
-    least_s = min_runtime_s(context, gang)
-    return TOO_YOUNG if least_s and now < _began(gang, now) + least_s else ""
+    return MinRuntimes(context).why_whole(gang, now)
+
+
+class MinRuntimes:
+    """Of the queues, each looked up once. For one search, because a Queue may change its own."""
+
+    def __init__(self, context: PreemptionContext) -> None:
+        self._context = context
+        self._by_queue: dict[str, float] = {}
+
+    def why_whole(self, gang: Gang, now: float) -> str:
+        """As why_whole()."""
+        if gang.never_evicted and not all(may_leave(gang, pod) for pod in gang.counts.placed):
+            return NOT_PREEMPTABLE
+        least_s = self.of(gang)
+        return TOO_YOUNG if least_s and now < _began(gang, now) + least_s else ""
+
+    def of(self, gang: Gang) -> float:
+        """Of the nearest queue that sets one, else of --min-runtime; at least its pods' cooldown-time."""
+        name = gang.queue
+        if (least_s := self._by_queue.get(name)) is None:
+            least_s = self._by_queue[name] = self._of_queue(name)
+        return max(least_s, gang.counts.cooldown_s)
+
+    def _of_queue(self, name: str) -> float:
+        queue = self._context.queues.by_name.get(name)
+        for above in queue.path if queue is not None else ():
+            if above.seen.min_runtime_s is not None:
+                return above.seen.min_runtime_s
+        return self._context.min_runtime_s
 
 
 def min_runtime_s(context: PreemptionContext, gang: Gang) -> float:
-    """Of the nearest queue that sets one, else of --min-runtime; at least its pods' cooldown-time."""
-    least_s = context.min_runtime_s
-    queue = context.queues.by_name.get(gang.queue)
-    for above in queue.path if queue is not None else ():
-        if above.seen.min_runtime_s is not None:
-            least_s = above.seen.min_runtime_s
-            break
-    return max(least_s, gang.counts.cooldown_s)
+    """As MinRuntimes.of()."""
+    return MinRuntimes(context).of(gang)
 
 
 def next_end(context: PreemptionContext, now: float) -> list[float]:

@@ -1,19 +1,24 @@
-"""The best victims where each of them makes room for exactly one pod, whoever else goes: the least harmful ones.
+"""The best victims where sorting finds them, without any search. Two common cases:
 
-That is the common case: pods of one kind on full nodes. It is decided by sorting, without any search.
+- One pod is missing, and the least harmful unit of all makes room for it by itself. Every other choice has a unit that
+  does at least as much harm.
+- Each unit makes room for exactly one pod, whoever else goes: pods of one kind on full nodes.
 
 Design: docs/design/0019-preemption.md
 """
 
 from collections.abc import Sequence
-from heapq import nsmallest
 
 from central.scheduler.preemption.least_harm import EvictionUnit, LeastHarmProblem
 
 
 def best(problem: LeastHarmProblem) -> list[EvictionUnit] | None:
     """The best choice. None: the units depend on each other, or they are not enough."""
-    if problem.allowed or len({unit.gang for unit in problem.units}) < len(problem.units):
+    if problem.allowed:
+        return None
+    if problem.missing == 1 and (alone := _least_harmful(problem)) is not None:
+        return [alone]
+    if len({unit.gang for unit in problem.units}) < len(problem.units):
         return None
     useful: list[EvictionUnit] = []
     for row, units in problem.by_row.items():
@@ -25,7 +30,22 @@ def best(problem: LeastHarmProblem) -> list[EvictionUnit] | None:
         useful += [unit for unit, gain in zip(units, gains, strict=True) if gain]
     if len(useful) < problem.missing:
         return None
-    return nsmallest(problem.missing, useful, key=lambda unit: (unit.harm, -unit.rank))
+    return sorted(useful, key=lambda unit: (unit.harm, -unit.rank))[: problem.missing]
+
+
+def _least_harmful(problem: LeastHarmProblem) -> EvictionUnit | None:
+    """The least harmful unit, of several the one with the highest rank. None: it makes room for no pod by itself."""
+    least = min((unit.harm for unit in problem.units), default=None)
+    found: list[tuple[int, int, int, EvictionUnit]] = []
+    for index, unit in enumerate(problem.units):
+        if unit.harm != least:
+            continue
+        for row, amounts in unit.frees.items():
+            free = problem.free[row]
+            without = [have + more for have, more in zip(free, amounts, strict=True)]
+            if problem.capacity(without) > problem.capacity(free):
+                found.append((-unit.rank, row, index, unit))
+    return min(found, default=(0, 0, 0, None))[3]
 
 
 def _gains(problem: LeastHarmProblem, row: int, units: Sequence[EvictionUnit]) -> list[int] | None:

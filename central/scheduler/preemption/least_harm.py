@@ -86,15 +86,7 @@ class LeastHarmProblem:
             ]
             for row in self.by_row
         }
-        useful = [
-            unit
-            for unit in self.units
-            if any(
-                amount > 0 and is_scarce
-                for row, amounts in unit.frees.items()
-                for amount, is_scarce in zip(amounts, scarce[row], strict=True)
-            )
-        ]
+        useful = [unit for unit in self.units if _frees_any(unit, scarce)]
         return self if len(useful) == len(self.units) else replace(self, units=useful)
 
     def _enough(self, row: int) -> Vector:
@@ -124,6 +116,15 @@ class LeastHarmProblem:
             self.capacity(_plus(self.free[row], amounts)) - self.capacity(self.free[row])
             for row, amounts in freed.items()
         )
+
+
+def _frees_any(unit: EvictionUnit, scarce: Mapping[int, Sequence[bool]]) -> bool:
+    """Whether the unit frees something scarce. Asked of every unit, so without a generator."""
+    for row, amounts in unit.frees.items():
+        for amount, is_scarce in zip(amounts, scarce[row], strict=True):
+            if is_scarce and amount > 0:
+                return True
+    return False
 
 
 def total_harm(units: Iterable[EvictionUnit]) -> Harm:

@@ -6,12 +6,12 @@ No pod is evicted until all dry runs have succeeded.
 Design: docs/design/0019-preemption.md
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
 from central.model.decisions import DEFRAGMENTATION, PREEMPTION, RECLAIM, Evict
-from central.model.resources import requested
+from central.model.resources import Sums, requested
 from central.scheduler.inventory.pods import EVICTED, EVICTION_ENDED, Pod
 from central.scheduler.placement import PlacementRequest
 from central.scheduler.preemption import preemption_plan
@@ -80,12 +80,16 @@ def start_evictions(
     now: float,
 ) -> Reservation:
     """Reserves the capacity for the gang. The victims count as leaving from now on."""
+    owned = [(pod, context.state.gang_of(pod)) for pod in found.victims]
+    victims = dict.fromkeys(victim for _, victim in owned if victim is not None)
+    names: dict[str, str] = {}  # the claimant's, by namespace
     for pod in found.victims:
         pod.advance(EVICTED)
-        victim = context.state.gang_of(pod)
-        if victim is not None:
-            victim.preemption.preempted_for = gang.name_for(victim.namespace)
-            context.state.pending.changed(victim)
+    for victim in victims:
+        if (name := names.get(victim.namespace)) is None:
+            name = names[victim.namespace] = gang.name_for(victim.namespace)
+        victim.preemption.preempted_for = name
+        context.state.pending.changed(victim)
     held = Reservation(
         gang,
         placement,
@@ -102,22 +106,28 @@ def start_evictions(
         victims_fit_elsewhere=found.victims_fit_elsewhere,
     )
     held.refresh(context.state, now)
-    victims = (context.state.gang_of(pod) for pod in found.victims)
-    context.stays.took(gang, [victim for victim in victims if victim is not None], now)
+    context.stays.took(gang, victims, now)
     if context.queues.enabled:
-        context.queues.add_claim(_in_flight(context, gang, placement, found))
+        going = () if found.victims_fit_elsewhere else owned
+        context.queues.add_claim(_in_flight(context, gang, placement, going))
     return held
 
 
 def _in_flight(
-    context: PreemptionContext, gang: Gang, placement: PlacementRequest, found: PreemptionPlan
+    context: PreemptionContext,
+    gang: Gang,
+    placement: PlacementRequest,
+    going: Iterable[tuple[Pod, Gang | None]],
 ) -> ClaimInFlight:
+    """going: the victims that do not come back, with their gangs."""
     counted = context.queues.currency.counted
-    victims = [
-        (victim, pod, counted(dict(pod.spec.requests)))
-        for pod in (() if found.victims_fit_elsewhere else found.victims)
-        if (victim := context.state.gang_of(pod)) is not None
-    ]
+    amounts: dict[int, Sums] = {}  # by id of the spec: a pod class is one object
+    victims = []
+    for pod, victim in going:
+        if victim is not None:
+            if (requests := amounts.get(id(pod.spec))) is None:
+                requests = amounts[id(pod.spec)] = counted(dict(pod.spec.requests))
+            victims.append((victim, pod, requests))
     return ClaimInFlight(gang, counted(requested(placement.groups)), tuple(victims))
 
 
@@ -129,19 +139,20 @@ def continue_evictions(context: PreemptionContext, held: Reservation) -> list[Ev
         for pod in held.victims
         if pod.evicting and not pod.seen.deleting and pod.seen.uid in context.state.pods
     ]
+    reasons = _EvictionReasons(context, held)
     if not held.dry_run_sent:
         held.dry_run_sent = True
         uncertain = [
             pod for pod in staying if pod.evict_backoff.refusals or context.budgets.covering(pod)
         ]
         if uncertain:
-            return [_evict(context, pod, held, trial=True) for pod in uncertain]
+            return [reasons.evict(pod, trial=True) for pod in uncertain]
     elif any(
         not pod.eviction_agreed and (pod.evict_backoff.refusals or context.budgets.covering(pod))
         for pod in staying
     ):
         return []
-    evictions = [_evict(context, pod, held) for pod in staying]
+    evictions = [reasons.evict(pod) for pod in staying]
     held.victims = ()
     return evictions
 
@@ -160,14 +171,31 @@ def cancel(context: PreemptionContext, held: Reservation) -> None:
     held.victims = ()
 
 
-def _evict(
-    context: PreemptionContext, pod: Pod, held: Reservation, *, trial: bool = False
-) -> Evict:
-    seen = pod.seen
-    cause, why = _eviction_reason(context, held, context.state.gang_of(pod), seen.priority)
-    public = context.state.public(why, seen.namespace)
-    shown = public if public != why else ""
-    return Evict(seen.uid, seen.namespace, seen.name, pod.node, why, trial, cause, shown)
+class _EvictionReasons:
+    """Of the victims of one claim. Thousands of victims have a few different ones."""
+
+    def __init__(self, context: PreemptionContext, held: Reservation) -> None:
+        self._context, self._held = context, held
+        self._known: dict[object, tuple[str, str, str]] = {}
+
+    def evict(self, pod: Pod, *, trial: bool = False) -> Evict:
+        seen = pod.seen
+        cause, why, shown = self._of(pod)
+        return Evict(seen.uid, seen.namespace, seen.name, pod.node, why, trial, cause, shown)
+
+    def _of(self, pod: Pod) -> tuple[str, str, str]:
+        """The cause, the message for users, and what the readers of the pod's namespace may see of it; empty:
+        all."""
+        seen, victim = pod.seen, self._context.state.gang_of(pod)
+        if victim is None:
+            alike: object = seen.namespace, seen.priority
+        else:
+            alike = seen.namespace, victim.namespace, victim.queue, victim.priority
+        if (found := self._known.get(alike)) is None:
+            cause, why = _eviction_reason(self._context, self._held, victim, seen.priority)
+            public = self._context.state.public(why, seen.namespace)
+            found = self._known[alike] = cause, why, public if public != why else ""
+        return found
 
 
 def _eviction_reason(

@@ -13,6 +13,8 @@ from central.scheduler.state.gangs import Gang, GangKey
 
 def surplus_count(gang: Gang, placed: Sequence[Pod]) -> int:
     """0 for gangs that are only evicted whole: by their own setting, and those with subgroups."""
+    if len(placed) < 2:  # every minimum is at least 1; most gangs are one pod, and asked often
+        return 0
     if gang.object is not None and (gang.object.subgroups or gang.object.evicted_whole):
         return 0
     return max(0, len(placed) - max(gang.minimum, sum(least for _, least in gang.task_min)))

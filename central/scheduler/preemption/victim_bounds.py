@@ -132,11 +132,10 @@ class RowBounds:
     def _count(self, snapshot: Snapshot, table: VictimTable, allowed: Bools, rows: Ints) -> None:
         columns, entries = snapshot.columns, table.entries
         view = snapshot.view(self.spec)
-        wanted = np.zeros(len(columns.names), dtype=np.bool_)
-        wanted[rows] = True
-        here = wanted[entries.row]
-        may_go = np.flatnonzero(here & (entries.state == STAYS) & allowed[entries.slot])
-        leaving = np.flatnonzero(here & (entries.state == LEAVES))
+        here = table.entries_on(rows)
+        state = entries.state[here]
+        may_go = here[(state == STAYS) & allowed[entries.slot[here]]]
+        leaving = here[state == LEAVES]
         amounts = np.zeros((max(len(table.classes), 1), columns.width), dtype=np.int64)
         for number, spec in enumerate(table.classes):
             request = columns.request(spec)
@@ -152,9 +151,11 @@ class RowBounds:
             amounts[entries.podclass[leaving]][:, view.columns],
             len(rows),
         )
-        for pod in table.others_leaving():
+        others = table.others_leaving()
+        wanted = set(rows.tolist()) if others else set()
+        for pod in others:
             row = columns.row[pod.node]
-            if pod.charged_spec is not None and wanted[row]:
+            if pod.charged_spec is not None and row in wanted:
                 request = columns.request(pod.charged_spec)
                 taken = np.zeros(columns.width, dtype=np.int64)
                 taken[request.columns] = request.amounts
@@ -164,10 +165,9 @@ class RowBounds:
         without = free + _summed(position[entries.row[may_go]], freed, len(rows))
         fits = np.maximum(free // view.amounts, 0).min(axis=1)
         most = np.maximum(without // view.amounts, 0).min(axis=1)
-        passed = np.zeros(len(columns.names), dtype=np.bool_)
-        passed[view.refresh().passed_rows()] = True
-        fits[~passed[rows]] = 0
-        most[~passed[rows]] = 0
+        refused = ~view.refresh().passed(rows)
+        fits[refused] = 0
+        most[refused] = 0
         self.fits[rows], self.most[rows] = fits, most
         counted = _main_column(view.columns, view.amounts, columns.allocatable)
         pods = self.pods or fits + 1
@@ -181,9 +181,9 @@ class RowBounds:
     def _units(self, table: VictimTable, may_go: Ints, frees: Ints) -> _Units:
         entries, now = table.entries, self._now
         here = np.unique(entries.slot[may_go])  # slots; all below is of these gangs
-        place = np.full(len(table.gangs), -1, dtype=np.int64)
+        place = np.zeros(len(table.gangs), dtype=np.int64)
         place[here] = np.arange(len(here))
-        staying = np.flatnonzero((entries.state == STAYS) & (place[entries.slot] >= 0))
+        staying = table.staying_of(here)
         of_pod = _parts(table, staying, now)
         slot = place[entries.slot[staying]]
         of_gang = np.zeros((len(here), PARTS), dtype=np.int64)
@@ -206,6 +206,8 @@ class RowBounds:
             whole[:, 1:] *= part_here[:, None]
         surplus = np.array([table.surplus[slot] for slot in here.tolist()], dtype=np.int64)
         alone = np.flatnonzero(surplus[mine] > 0)
+        if not len(alone):
+            return _Units(whole_row, on_row, whole)
         single = _parts(table, may_go[alone], now)
         single[:, 0] = priority[mine[alone]]
         return _Units(

@@ -24,6 +24,7 @@ KEPT_GONE = 4096  # entries of pods that have gone, before the table is built ag
 # Gangs that are read in one cycle that decides something, and in one that does not: 7 ms for a thousand pods.
 READ_BUSY, READ_QUIET = 500, 4_000
 UNKNOWN = -1.0  # no time
+FEW_ROWS = 256  # up to so many are looked up one by one; of more rows all entries are compared
 
 
 class PodEntries:
@@ -100,6 +101,7 @@ class VictimTable:
         self.surplus: list[int] = []
         self._slots: dict[Gang, int] = {}
         self._ranges: list[tuple[int, int]] = []  # entries by slot
+        self._on_row: dict[int, list[int]] = {}  # entries by row, those that are gone among them
         self._gone = 0
         self.classes: list[PodSpec] = []
         self._class_of: dict[int, int] = {}  # by id of the spec
@@ -159,14 +161,35 @@ class VictimTable:
         found: Bools = answers[self._group_array]
         return found
 
-    def _candidates(self, rows: Bools, allowed: Bools) -> Bools:
-        entries = self.entries
-        found: Bools = rows[entries.row] & (entries.state == STAYS) & allowed[entries.slot]
+    def entries_on(self, rows: Ints) -> Ints:
+        """The entries on these rows, in order, those of pods that have gone among them."""
+        if len(rows) <= FEW_ROWS:
+            found = [entry for row in rows.tolist() for entry in self._on_row.get(row, ())]
+            return np.sort(np.array(found, dtype=np.int64))
+        here = np.zeros(len(self._state.snapshot.columns.names), dtype=np.bool_)
+        here[rows] = True
+        return np.flatnonzero(here[self.entries.row])
+
+    def staying_of(self, slots: Ints) -> Ints:
+        """The entries of these gangs that are not leaving, in order."""
+        if len(slots) <= FEW_ROWS:
+            ranges = [np.arange(*self._ranges[slot]) for slot in slots.tolist()]
+            every = np.sort(np.concatenate([np.zeros(0, dtype=np.int64), *ranges]))
+        else:
+            mine = np.zeros(len(self.gangs), dtype=np.bool_)
+            mine[slots] = True
+            every = np.flatnonzero(mine[self.entries.slot])
+        found: Ints = every[self.entries.state[every] == STAYS]
+        return found
+
+    def _candidates(self, rows: Bools, allowed: Bools) -> Ints:
+        entries, near = self.entries, self.entries_on(np.flatnonzero(rows))
+        found: Ints = near[(entries.state[near] == STAYS) & allowed[entries.slot[near]]]
         return found
 
     def candidates_on(self, rows: Bools, allowed: Bools) -> int:
         """How many pods of the allowed gangs (by slot) the rows hold."""
-        return int(np.count_nonzero(self._candidates(rows, allowed)))
+        return len(self._candidates(rows, allowed))
 
     def gangs_on(self, rows: Bools, allowed: Bools) -> list[Gang]:
         """The allowed gangs (by slot) with a candidate on the rows, in the order of state.gangs."""
@@ -186,7 +209,8 @@ class VictimTable:
     def leaving(self, rows: Bools) -> list[Pod]:
         """The terminating pods on these rows, and those of other schedulers."""
         entries, row_of = self.entries, self._state.snapshot.columns.row
-        here = (entries.state == LEAVES) & rows[entries.row]
+        here = self.entries_on(np.flatnonzero(rows))
+        here = here[entries.state[here] == LEAVES]
         found = [
             pod
             for slot in np.unique(entries.slot[here]).tolist()
@@ -256,6 +280,7 @@ class VictimTable:
             for pod in holding:
                 row = row_of[pod.node]
                 rows.append(row)
+                self._on_row.setdefault(row, []).append(start + len(ints))
                 ints.append(self._ints(pod, row, slot))
                 times.append(_times(pod))
             self._ranges[slot] = first, start + len(ints)

@@ -87,6 +87,7 @@ class VictimSearch:
         self._gang_of: list[int] = []
         pods: list[Pod] = []
         surplus_by_task: dict[least_harm.Allowance, int] = {}
+        min_runtimes = evictable.MinRuntimes(context)
         for other in gangs:
             placed = other.counts.placed
             snapshot.meter.spend(1 + MEMBER_UNITS * len(placed))
@@ -95,7 +96,7 @@ class VictimSearch:
                 members = [pod for pod in members if pod.seen.uid not in forced]
             surplus = surplus_members.surplus_count(other, members)
             kept_whole = preemption.spares_minimum(other) or bool(
-                evictable.why_whole(context, other, self._now)
+                min_runtimes.why_whole(other, self._now)
             )
             if kept_whole and not surplus:
                 continue
@@ -246,20 +247,20 @@ class VictimSearch:
                 yield problem
 
     def _problem(self, area: _Area, missing: int) -> LeastHarmProblem:
-        rows = self._releasable.rows.tolist()
+        rows = self._releasable.rows[area.near].tolist()
+        amounts = map(tuple, area.frees[area.near].tolist())
         units: list[EvictionUnit] = []
         wholes: dict[int, EvictionUnit | None] = {}
         surplus: dict[int, int] = {}
-        for index in area.near:
-            number, row = self._gang_of[index], rows[index]
+        for index, row, frees in zip(area.near, rows, amounts, strict=True):
+            number = self._gang_of[index]
             _, surplus[number] = self.gangs[number]
-            frees = tuple(area.frees[index].tolist())
             if number not in wholes:
                 wholes[number] = self._whole(number)
                 units += filter(None, [wholes[number]])
             if (whole := wholes[number]) is not None:
-                have = whole.frees.get(row, (0,) * len(frees))
-                whole.frees[row] = tuple(map(int.__add__, have, frees))
+                have = whole.frees.get(row)
+                whole.frees[row] = frees if have is None else tuple(map(int.__add__, have, frees))
             pod = self._releasable.pods[index]
             if surplus[number] and self.may_evict([pod], alone=True):
                 rank, uses = pod.seen.order[0], self._uses([pod], alone=True)
@@ -296,8 +297,9 @@ class VictimSearch:
     def may_evict(self, pods: Sequence[Pod], *, alone: bool = False) -> bool:
         """Whether all these pods may be evicted together. alone: without the rest of their
         gangs."""
-        if any(pod.evict_backoff.not_before > self._now for pod in pods):
-            return False
+        for pod in pods:
+            if pod.evict_backoff.not_before > self._now:
+                return False
         if self._covered and self._context.budgets.never_evictable(pods):
             return False
         return not self._allowed or self._within_allowances(self._uses(pods, alone=alone))
@@ -309,6 +311,8 @@ class VictimSearch:
         self, pods: Sequence[Pod], *, alone: bool = False
     ) -> Mapping[least_harm.Allowance, int]:
         """What the evictions use of budgets and, if alone, of the surplus of tasks."""
+        if not self._allowed:
+            return {}
         used = self._context.budgets.disruptions(pods) if self._covered else Counter()
         for pod in pods if alone else ():
             gang = self._context.state.gang_of(pod)
@@ -447,14 +451,13 @@ class VictimSearch:
         self._snapshot.meter.spend(len(going.pods))
         self._snapshot.meter.spend_rows(len(self._usable))
         with going.without(np.arange(len(going.pods))) as snapshot:
-            draft = Draft(snapshot)
-            free, masks = snapshot.columns.free.copy(), list(snapshot.columns.gpus.free_mask)
+            draft, masks = Draft(snapshot), list(snapshot.columns.gpus.free_mask)
             with draft.all_or_nothing():
                 try:
                     placement.fit(draft, self._request)
                 except DoesNotFit:
                     return None
-                rows, need, gpus, volumes = taken_capacity(snapshot, free, masks)
+                rows, need, gpus, volumes = taken_capacity(draft, masks)
                 proven = self._extra_check is None or self._extra_check(draft, victims)
             draft.undo()
         if not proven:

@@ -83,6 +83,11 @@ class Claim:
         self._lost = self._lost_before = present_victims(others, queues.by_name)
         self._gained = pending_needs(others, queues.by_name)
         self._givers: dict[Queue, int] | None = None
+        # Nothing but _lost changes while a claim is judged, and thousands of victims ask for the rest.
+        self._guarantees: dict[Queue, list[tuple[Queue, str, int]]] = {}
+        self._indices: dict[Queue, int] = {}
+        self._downs: dict[Queue, Sequence[Queue]] = {}
+        self._terms: dict[tuple[str, Queue], list[tuple[str, int, int]]] = {}
 
     # --- before victims are chosen -------------------------------------------------------------
 
@@ -166,11 +171,16 @@ class Claim:
 
     def keeps_guarantee(self, queue: Queue, amounts: Sums) -> bool:
         """Whether the queue, and each above it that the claimant is not in, keeps its guarantee without the amounts."""
+        if (guarantees := self._guarantees.get(queue)) is None:
+            guarantees = self._guarantees[queue] = [
+                (above, resource, least)
+                for above in queue.path
+                if above not in self.queue.path
+                for resource, least in above.guarantee.items()
+            ]
         return all(
             not amounts.get(resource) or self._used(above, resource) - amounts[resource] >= least
-            for above in queue.path
-            if above not in self.queue.path
-            for resource, least in above.guarantee.items()
+            for above, resource, least in guarantees
         )
 
     def furthest_above(self) -> list[Queue]:
@@ -198,15 +208,18 @@ class Claim:
         gang only while it is above its share."""
         before = self._lost
         self._lost = {queue: dict(lost) for queue, lost in before.items()}
+        by_queue: dict[Queue, Sums] = {}
         for loss in losses:
-            self._lose(loss)
+            add(by_queue.setdefault(loss.queue, {}), loss.amounts, 1)
+        for queue, amounts in by_queue.items():
+            self._lose(queue, amounts)
         rules, unentitled = self._rules_by_level(losses)
         self._lost = {queue: dict(lost) for queue, lost in before.items()}
         short = self._short(FAIR_SHARE, unentitled) if unentitled else ()
         too_many: list[Gang] = []
         for loss in sorted(losses, key=lambda loss: (not loss.by_priority, self._size(loss))):
             if self._is_allowed(loss, rules):
-                self._lose(loss)
+                self._lose(loss.queue, loss.amounts)
             else:
                 too_many.append(loss.gang)
         self._lost = before
@@ -251,22 +264,24 @@ class Claim:
 
     def _gives_down(self, rule: str, giver: Queue, index: int, amounts: Sums) -> bool:
         """Whether the queue, and each above it below the level in common, may give so much."""
-        resources = self._rule_resources(rule, index)
-        down = giver.path[: giver.path.index(self.queue.path[index])]
+        if (down := self._downs.get(giver)) is None:
+            down = self._downs[giver] = giver.path[: giver.path.index(self.queue.path[index])]
         return all(
-            queue.seen.reclaimable and self._may_lose(rule, queue, index, resources, amounts)
-            for queue in down
+            queue.seen.reclaimable and self._may_lose(rule, queue, index, amounts) for queue in down
         )
 
     def _index(self, queue: Queue) -> int:
-        return next(i for i, above in enumerate(self.queue.path) if above in queue.path)
+        if (found := self._indices.get(queue)) is None:
+            path = enumerate(self.queue.path)
+            found = self._indices[queue] = next(i for i, above in path if above in queue.path)
+        return found
 
     def _size(self, loss: Loss) -> tuple[int, ...]:
         return tuple(loss.amounts.get(resource, 0) for resource in self._need)
 
-    def _lose(self, loss: Loss) -> None:
-        for above in loss.queue.path:
-            add(self._lost.setdefault(above, {}), loss.amounts, 1)
+    def _lose(self, queue: Queue, amounts: Sums) -> None:
+        for above in queue.path:
+            add(self._lost.setdefault(above, {}), amounts, 1)
 
     # --- the two rules -------------------------------------------------------------------------
 
@@ -338,14 +353,12 @@ class Claim:
     def _is_above(self, rule: str, queue: Queue, resources: Sequence[str]) -> bool:
         return any(self._will_use(queue, r) > self._kept(rule, queue, r) for r in resources)
 
-    def _may_lose(
-        self, rule: str, queue: Queue, index: int, resources: Sequence[str], amounts: Sums
-    ) -> bool:
+    def _may_lose(self, rule: str, queue: Queue, index: int, amounts: Sums) -> bool:
         """Whether the queue uses more than the rule lets it keep, of a resource that the victim (amounts) frees, and
         not too little without the victim."""
-        for resource in resources:
-            used, amount = self._will_use(queue, resource), amounts.get(resource, 0)
-            kept = self._kept(rule, queue, resource)
+        lost = self._lost.get(queue) or {}
+        for resource, will_use, kept in self._terms_of(rule, queue, index):
+            used, amount = will_use - lost.get(resource, 0), amounts.get(resource, 0)
             if not amount or used <= kept:
                 continue
             if used - amount >= kept:
@@ -355,6 +368,21 @@ class Claim:
             elif rule == DESERVED or used - amount >= kept * self._level(index, resource):
                 return True
         return False
+
+    def _terms_of(self, rule: str, queue: Queue, index: int) -> list[tuple[str, int, int]]:
+        """Each resource that the rule compares, with what the queue will use if it loses nothing, and what it may
+        keep."""
+        if (terms := self._terms.get((rule, queue))) is None:
+            gained = self._gained.get(queue, {})
+            terms = self._terms[rule, queue] = [
+                (
+                    resource,
+                    queue.used.get(resource, 0) + gained.get(resource, 0),
+                    self._kept(rule, queue, resource),
+                )
+                for resource in self._rule_resources(rule, index)
+            ]
+        return terms
 
     def _level(self, index: int, resource: str) -> Fraction:
         """The least part of its share that one of the claimant's queues below this level uses before the claim."""

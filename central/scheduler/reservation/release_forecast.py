@@ -16,6 +16,7 @@ from central.scheduler.inventory import gpu_shares, nic_limits, nics
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.placement import PlacementRequest
 from central.scheduler.snapshot import island_masks
+from central.scheduler.snapshot.draft import Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state.cluster_state import ClusterState
 from protos.gpu_sharing import WHOLE
@@ -100,6 +101,9 @@ class ReleasablePods:
     @contextmanager
     def without(self, chosen: Ints) -> Iterator[Snapshot]:
         """The snapshot without the chosen pods (indices), inside the with block."""
+        if not len(chosen):
+            yield self._snapshot
+            return
         rows, amounts, masks = self.freed(chosen)
         snapshot = self._snapshot
         with snapshot.changing():
@@ -158,13 +162,18 @@ class TakenCapacity(NamedTuple):
     volumes: frozenset[str]
 
 
-def taken_capacity(snapshot: Snapshot, free: Ints, masks: Sequence[int]) -> TakenCapacity:
-    """What was taken since the snapshot had these free amounts and GPU masks."""
-    taken = free - snapshot.columns.free[:, : free.shape[1]]
-    rows = np.flatnonzero(taken.any(axis=1))
-    gpus = [masks[row] & ~snapshot.columns.gpus.free_mask[row] for row in rows.tolist()]
+def taken_capacity(draft: Draft, masks: Sequence[int], since: int = 0) -> TakenCapacity:
+    """What the draft has taken. masks: of the free GPUs before, by row. since: len(draft.assignments) before."""
+    snapshot, taken = draft.snapshot, draft.assignments[since:]
+    rows = sorted({assignment.row for assignment in taken})
+    index = {row: place for place, row in enumerate(rows)}
+    need = np.zeros((len(rows), snapshot.columns.width), dtype=np.int64)
+    for row, spec, pods, _ in taken:
+        view = snapshot.view(spec)
+        need[index[row], view.columns] += view.amounts * pods
+    gpus = [masks[row] & ~snapshot.columns.gpus.free_mask[row] for row in rows]
     volumes = frozenset(snapshot.pod_counts.volumes.assigned())
-    return TakenCapacity(rows, taken[rows], gpus, volumes)
+    return TakenCapacity(np.array(rows, dtype=np.int64), need, gpus, volumes)
 
 
 def fits_when_empty(snapshot: Snapshot, request: PlacementRequest, excluded: Ints) -> bool:
@@ -174,7 +183,7 @@ def fits_when_empty(snapshot: Snapshot, request: PlacementRequest, excluded: Int
     fits = np.ones(1, dtype=np.bool_)
     for spec, count in request.groups:
         view = snapshot.view(spec).refresh()
-        counts = view.capacity_when_empty()
+        counts = view.capacity_when_empty().copy()
         counts[view.refused_rows()] = 0
         counts[excluded] = 0
         fits = fits & (_sum_by_domain(snapshot, request.required, counts) >= count)

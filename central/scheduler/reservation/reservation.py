@@ -15,6 +15,7 @@ If no start is known, nothing is withheld before --reserve-after, then at most -
 Design: docs/design/0018-reservations.md
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from central.model.arrays import Floats, Ints
+from central.model.facts import PodSpec
 from central.scheduler import placement
 from central.scheduler.inventory import gpu_shares
 from central.scheduler.inventory.pods import Pod
@@ -58,6 +60,10 @@ class ReservedPlace:
     name: str  # of the narrowest domain around the rows
     versions: Ints  # of the rows' nodes: another version may be another capacity
     newest: float = 0.0  # when the last of the pods that must end there began
+    has_masks: bool = field(init=False)  # it must be certain GPUs
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "has_masks", any(self.masks))
 
     @classmethod
     def on(
@@ -94,11 +100,12 @@ class MovedPods(NamedTuple):
 
 
 class Withheld(NamedTuple):
-    """Of one reservation, by GPU, what is out of the snapshot."""
+    """Of one reservation, what is out of the snapshot."""
 
     masks: list[int]  # by reserved row
     shares: list[tuple[int, int, int]]  # row, mask of one GPU, hundredths
     any_capacity: bool
+    name: str  # of its gang, with the namespace
 
 
 @dataclass(slots=True, eq=False)
@@ -153,13 +160,17 @@ class Reservation:
         standing, columns = self.gang.preemption, state.snapshot.columns
         for index, row in enumerate(self.place.rows.tolist()):
             node = state.nodes.get(columns.names[row])
+            ending: Counter[PodSpec] = Counter()
             for pod in node.pods.values() if node is not None else ():
                 if pod.charged_spec is None:
                     continue
-                standing.overrun = max(standing.overrun, pod.overrun(now))
+                if pod.seen.runs_for_s:
+                    standing.overrun = max(standing.overrun, pod.overrun(now))
                 if pod.leaving if self.by_eviction else pod.ends(now) <= self.start:
-                    view = state.snapshot.view(pod.charged_spec)
-                    returned[index, view.columns] += view.amounts
+                    ending[pod.charged_spec] += 1
+            for spec, count in ending.items():
+                view = state.snapshot.view(spec)
+                returned[index, view.columns] += view.amounts * count
         return returned
 
     def _limit_idle(self, most_idle: int) -> None:
@@ -236,9 +247,9 @@ class Reservation:
         for row, gpu, part in shares:  # the GPU is to be whole once its last pod is gone
             gpu_shares.change(gpus, row, gpu, -part)
         snapshot.columns.shift(rows, self.withheld, masks, free=False)
-        gang, gone = self.gang, before - gpus.count[rows]
-        snapshot.reserved_gpus[gang.key] = (gang.qualified_name, rows, gone)
-        return Withheld(masks, shares, bool(self.withheld.any()))
+        name, gone = self.gang.qualified_name, before - gpus.count[rows]
+        snapshot.reserved_gpus[self.gang.key] = (name, rows, gone)
+        return Withheld(masks, shares, bool(self.withheld.any()), name)
 
     def give_back(self, snapshot: Snapshot, taken: "Withheld") -> None:
         for row, gpu, part in taken.shares:
@@ -361,14 +372,13 @@ def _fits_without(
     ):
         if not fits_by_counts(snapshot, request):
             return None
-        draft = Draft(snapshot)
-        free, masks = snapshot.columns.free.copy(), list(snapshot.columns.gpus.free_mask)
+        draft, masks = Draft(snapshot), list(snapshot.columns.gpus.free_mask)
         with draft.all_or_nothing():
             try:
                 placement.fit(draft, request)
             except DoesNotFit:
                 return None
-            found = taken_capacity(snapshot, free, masks)
+            found = taken_capacity(draft, masks)
         draft.undo()
         return found
 

@@ -1,6 +1,7 @@
 """Takes reserved capacity out of the snapshot for gangs that must leave it free, and puts it back."""
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ class WithheldCapacity:
         self._snapshot = snapshot
         self._volumes: frozenset[str] = frozenset()
         self._taken: dict[GangKey, tuple[Reservation, Withheld]] = {}
+        self._names: list[str] | None = []  # see holders(); None: not known
         self.volumes_only: list[Reservation] = []  # of these only volumes are withheld
 
     def set(self, binding: list[Reservation], volumes_only: Sequence[Reservation] = ()) -> None:
@@ -31,13 +33,15 @@ class WithheldCapacity:
         free = self._snapshot.pod_counts.volumes.free
         free.release_all(self._volumes)
         self.volumes_only = [held for held in volumes_only if held.withheld_volumes]
-        names = [held.withheld_volumes for held in (*binding, *volumes_only)]
+        names = [held.withheld_volumes for held in binding if held.withheld_volumes]
+        names += [held.withheld_volumes for held in self.volumes_only]
         self._volumes = free.reserve_available(frozenset().union(*names))
         before = self.reservations()
         if before == binding[: len(before)]:  # what the others take depends on none after them
             self._withhold(binding[len(before) :])
             return
-        keep = _unaffected(self.reservations(), binding)
+        self._names = None
+        keep = _unaffected(before, binding)
         gone = [(held, taken) for held, taken in self._taken.values() if held not in keep]
         together = _together([held for held, _ in gone])
         if together is not None:
@@ -60,21 +64,30 @@ class WithheldCapacity:
         snapshot, together = self._snapshot, _together(added)
         if together is None:
             for held in added:
-                self._taken[held.gang.key] = held, held.withhold(snapshot)
+                taken = held.withhold(snapshot)
+                self._taken[held.gang.key] = held, taken
+                self._name(taken)
             return
         gpus, rows = snapshot.columns.gpus, together.rows
         before = gpus.count[rows]
         snapshot.columns.shift(rows, together.withheld, together.masks, free=False)
         gone, at = before - gpus.count[rows], 0
+        so_far = np.concatenate([[0], np.cumsum(together.withheld.any(axis=1))]).tolist()
         for held in added:
             end = at + len(held.place.rows)
             name, own = held.gang.qualified_name, held.place.rows
             snapshot.reserved_gpus[held.gang.key] = name, own, gone[at:end]
-            self._taken[held.gang.key] = (
-                held,
-                Withheld([0] * len(own), [], bool(held.withheld.any())),
-            )
+            taken = Withheld([0] * len(own), [], so_far[end] > so_far[at], name)
+            self._taken[held.gang.key] = held, taken
+            self._name(taken)
             at = end
+
+    def _name(self, taken: Withheld) -> None:
+        """Where one claim after the other is withheld, the names stay in order."""
+        if self._names is not None and taken.any_capacity:
+            at = bisect_left(self._names, taken.name)
+            if self._names[at : at + 1] != [taken.name]:
+                self._names.insert(at, taken.name)
 
     def without(self, held: Reservation) -> None:
         """Gives this one back."""
@@ -83,13 +96,22 @@ class WithheldCapacity:
     def reservations(self) -> list[Reservation]:
         return [held for held, _ in self._taken.values()]
 
-    def with_capacity(self) -> list[Reservation]:
+    def with_capacity(self) -> Iterator[Reservation]:
         """The reservations that take any capacity beside volumes away now."""
-        return [held for held, taken in self._taken.values() if taken.any_capacity]
+        return (held for held, taken in self._taken.values() if taken.any_capacity)
+
+    def holders(self) -> Sequence[str]:
+        """The names of their gangs, in order."""
+        if self._names is None:
+            self._names = sorted(
+                {taken.name for _, taken in self._taken.values() if taken.any_capacity}
+            )
+        return self._names
 
     def with_volumes(self) -> list[Reservation]:
         """The reservations that take volumes away now."""
-        return [h for h in (*self.reservations(), *self.volumes_only) if h.withheld_volumes]
+        held = [held for held, _ in self._taken.values() if held.withheld_volumes]
+        return held + self.volumes_only
 
     def __contains__(self, key: GangKey) -> bool:
         return key in self._taken
@@ -103,7 +125,7 @@ class _Together(NamedTuple):
 
 def _together(reservations: Sequence[Reservation]) -> _Together | None:
     """What many reservations withhold, where it can be taken at once: of different rows, and of no certain GPUs."""
-    if len(reservations) < 2 or any(any(held.place.masks) for held in reservations):
+    if len(reservations) < 2 or any(held.place.has_masks for held in reservations):
         return None
     rows = np.concatenate([held.place.rows for held in reservations])
     widths = {held.withheld.shape[1] for held in reservations}

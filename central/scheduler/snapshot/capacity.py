@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from central.model.arrays import UNLIMITED, Ints
+from central.model.arrays import UNLIMITED, Bools, Ints
 from central.model.facts import PodSpec
 from central.scheduler.filters.filter_cache import FilterResultCache
 from central.scheduler.filters.interpod import InterPodFilter, is_interpod
@@ -42,6 +42,7 @@ class PodClassCapacity:
         self.by_row: Ints = np.zeros(0, dtype=np.int64)
         self.by_domain: list[Ints] = []
         self._filter_result = filter_result
+        self._when_empty: tuple[int, Ints] = -1, self.by_row  # since a change of allocatable
 
     def reset(self) -> None:
         """Makes the next refresh recount all rows."""
@@ -129,12 +130,21 @@ class PodClassCapacity:
         """The rows whose nodes pass the filters."""
         return np.flatnonzero(self._filter_result.passed)
 
+    def passed(self, rows: Ints) -> Bools:
+        """Which of these rows have nodes that pass the filters."""
+        found: Bools = self._filter_result.passed[rows]
+        return found
+
     def refused_rows(self) -> Ints:
         return np.flatnonzero(~self._filter_result.passed)
 
     def capacity_when_empty(self) -> Ints:
-        """By row, an upper bound: how many such pods would fit on the empty node without filters."""
-        most: Ints = (self._columns.allocatable[:, self.columns] // self.amounts).min(axis=1)
+        """By row, an upper bound: how many such pods would fit on the empty node without filters. Not to be written
+        to."""
+        stamp, most = self._when_empty
+        if stamp != self._columns.reallocated:
+            most = (self._columns.allocatable[:, self.columns] // self.amounts).min(axis=1)
+            self._when_empty = self._columns.reallocated, most
         return most
 
     def most_by_row(self) -> Ints:

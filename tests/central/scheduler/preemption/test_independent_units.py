@@ -5,7 +5,7 @@ from itertools import combinations
 
 import pytest
 
-from central.scheduler.preemption import independent_units
+from central.scheduler.preemption import exact_search, independent_units, least_harm
 from central.scheduler.preemption.harm import NO_HARM, Harm
 from central.scheduler.preemption.least_harm import EvictionUnit, LeastHarmProblem
 
@@ -75,6 +75,40 @@ def test_no_set_of_victims_does_less_harm(seed: int) -> None:
         best = min(harm(chosen) for chosen in sets if gained(made, chosen) >= made.missing)
         assert harm(tuple(found)) == best, (made.free, made.request, made.missing, made.units)
     assert answered > 50
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_of_one_missing_pod_it_is_the_choice_that_the_search_would_make(seed: int) -> None:
+    """Members above a minimum beside whole gangs, on one row or two; many of equal harm and rank."""
+    answered = 0
+    for number in range(1000):
+        dice = random.Random(seed * 1000 + number)
+        made, units, surplus = problem(dice), list[EvictionUnit](), dict[int, int]()
+        for gang in range(dice.randrange(1, 4)):
+            surplus[gang] = dice.randrange(3)
+            rows, lost = dice.sample(range(3), dice.randrange(1, 3)), dice.randrange(3)
+            frees: dict[int, tuple[int, ...]] = {
+                row: (dice.randrange(3), dice.randrange(2)) for row in rows
+            }
+            if dice.random() < 0.8:
+                each = (dice.randrange(1, 3), 1, 2 * lost, len(rows), 0, 0, 0)
+                units.append(EvictionUnit(gang, True, each, frees, rank=dice.randrange(2)))
+            for member, row in enumerate(rows if surplus[gang] else ()):
+                own = {row: frees[row]}
+                each = (units[-1].harm[0] if units else 1, 0, lost, 1, 0, 0, 0)
+                rank = dice.randrange(2)
+                units.append(EvictionUnit(gang, False, each, own, 10 * gang + member, rank))
+        if not units:
+            continue
+        made = LeastHarmProblem(made.free, made.request, 1, units, surplus)
+        found = independent_units.best(made)
+        if found is None:
+            continue
+        answered += 1
+        searched = least_harm.choose_victims(made)
+        searched, _ = exact_search.improve(made, searched, 4_000)
+        assert found == searched, (made.free, made.request, units)
+    assert answered > 200
 
 
 def test_pods_of_one_gpu_on_full_nodes_are_sorted() -> None:

@@ -1,13 +1,24 @@
 """The table of possible victims is read in portions, before anybody preempts."""
 
 import itertools
+import random
+
+import numpy as np
+import pytest
 
 from central.controllers.composite import new_scheduler
 from central.model.decisions import Evict
-from central.model.facts import Fact
+from central.model.facts import Fact, PodGone
+from central.scheduler.apply import apply
 from central.scheduler.cycle import schedule_once
 from central.scheduler.invariants import check_invariants
-from central.scheduler.preemption.victim_table import READ_BUSY, READ_QUIET, VictimTable
+from central.scheduler.preemption.victim_table import (
+    FEW_ROWS,
+    READ_BUSY,
+    READ_QUIET,
+    STAYS,
+    VictimTable,
+)
 from central.scheduler.scheduler import Scheduler
 from tests.central import factories
 
@@ -61,3 +72,36 @@ def test_a_claimant_does_not_wait_for_the_portions() -> None:
     evicted = [each.name for each in decisions if isinstance(each, Evict)]
     assert evicted == [f"s-{PODS - 1}"]
     check_invariants(made)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("most", [3, FEW_ROWS, FEW_ROWS + 1, NODES])
+def test_what_is_looked_up_by_row_is_what_a_look_at_all_entries_gives(seed: int, most: int) -> None:
+    """After pods have gone, come and moved to other entries."""
+    dice, made = random.Random(seed), full()
+    for number in dice.sample(range(PODS), 300):
+        apply(made, PodGone(f"uid-s-{number}"))
+    schedule_once(made, [factories.pod(f"new-{number}", 1) for number in range(200)], 10_001.0)
+    leaving = [
+        factories.pod(f"s-{number}", 1, node=f"n{number // 8:03}", phase="Running", deleting=True)
+        for number in dice.sample(range(PODS), 50)
+        if f"uid-s-{number}" in made.state.pods
+    ]
+    schedule_once(made, leaving, 10_002.0)
+    found, columns = table(made).refresh(), made.state.snapshot.columns
+    entries = found.entries
+    rows = np.zeros(len(columns.names), dtype=np.bool_)
+    rows[dice.sample(range(NODES), most)] = True
+    allowed = np.array([dice.random() < 0.8 for _ in found.gangs])
+    here = rows[entries.row]
+    assert found.entries_on(np.flatnonzero(rows)).tolist() == np.flatnonzero(here).tolist()
+    near = here & (entries.state == STAYS) & allowed[entries.slot]
+    assert found.candidates_on(rows, allowed) == np.count_nonzero(near)
+    gangs = [found.gangs[slot] for slot in np.unique(entries.slot[near]).tolist()]
+    assert found.gangs_on(rows, allowed) == gangs
+    slots = np.unique(entries.slot[near])[:most]
+    staying = np.isin(entries.slot, slots) & (entries.state == STAYS)
+    assert found.staying_of(slots).tolist() == np.flatnonzero(staying).tolist()
+    pods = {pod.seen.uid for pod in found.leaving(rows)}
+    away = {fact.uid: columns.row[fact.node] for fact in leaving}
+    assert pods == {uid for uid, row in away.items() if rows[row]}

@@ -64,6 +64,8 @@ def test_at_once_or_one_by_one_the_same_is_taken_and_comes_back(seed: int) -> No
     for _ in range(12):
         chosen = [one for one in held if dice.random() < 0.6]
         withheld.set(chosen)
+        holders = sorted(one.gang.qualified_name for one in withheld.with_capacity())
+        assert withheld.holders() == holders
         found = columns.free.copy(), columns.gpus.count.copy(), list(columns.gpus.free_mask)
         names = {
             key: gone.tolist() for key, (*_, gone) in made.state.snapshot.reserved_gpus.items()
@@ -83,6 +85,20 @@ def test_at_once_or_one_by_one_the_same_is_taken_and_comes_back(seed: int) -> No
         assert (columns.free == whole[0]).all()
         assert (columns.gpus.count == whole[1]).all()
         assert list(columns.gpus.free_mask) == whole[2]
+
+
+def test_the_holders_stay_in_order_as_one_claim_follows_the_other() -> None:
+    """Each once, though two gangs of a namespace may have one name: a PodGroup's, and a pod's."""
+    made = cluster()
+    held = [reserved(made, name, [row], 1) for row, name in enumerate("dabcb")]
+    held[4].gang = Gang(("ns", "b", False))
+    held[3].withheld = held[3].withheld * 0
+    withheld = WithheldCapacity(made.state.snapshot)
+    for count, names in ((1, "d"), (2, "ad"), (3, "abd"), (4, "abd"), (5, "abd"), (2, "ad")):
+        withheld.set(held[:count])
+        assert withheld.holders() == [f"ns/{name}" for name in names]
+    withheld.set([])
+    assert withheld.holders() == []
 
 
 def test_who_must_leave_more_free_is_refused_as_well() -> None:
