@@ -242,3 +242,4 @@ class JobMember:
     exit_codes: tuple[int, ...] = ()  # of failed containers
     ready: bool = False
     ended: float | None = None  # seconds since the epoch
+    stuck: str = ""  # why the kubelet cannot start a container; empty: it can

@@ -24,7 +24,8 @@ def families(
     family = CounterMetricFamily(
         "lockstep_elastic_resizes",
         "Changes of the size of elastic Jobs, by cause: need (another gang takes seats), share (others are due more), "
-        "room (free seats), no-seat (members that found none), place (onto one node)",
+        "room (free seats), no-seat (members that found none), no-start (members that did not start), "
+        "place (onto one node)",
         labels=("queue", "cause", "direction"),
     )
     for labels, count in sorted(dict(resizes).items()):

@@ -191,6 +191,25 @@ def _status(raw: Json) -> JobStatus:
     )
 
 
+# Reasons for which the kubelet has not started a container and will try again. The first two alternate.
+_CANNOT_START = {
+    "ErrImagePull": "ImagePullBackOff",
+    **{
+        reason: reason
+        for reason in (
+            "ImagePullBackOff",
+            "ErrImageNeverPull",
+            "InvalidImageName",
+            "ImageInspectError",
+            "RegistryUnavailable",
+            "CreateContainerConfigError",
+            "CreateContainerError",
+            "RunContainerError",
+        )
+    },
+}
+
+
 def decode_job_member(meta: Json, status: Json) -> JobMember | None:
     """None if no Job controls the pod."""
     for owner in meta.get("ownerReferences") or ():
@@ -223,7 +242,14 @@ def _part(owner: Json, meta: Json, status: Json) -> JobMember:
         exit_codes=tuple(sorted({whole(end["exitCode"]) for end in ends if end.get("exitCode")})),
         ready=any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions),
         ended=max((parse_time(end.get("finishedAt")) for end in ends), default=0.0) or None,
+        stuck=next(filter(None, map(_stuck, containers)), ""),
     )
+
+
+def _stuck(container: Json) -> str:
+    waiting = (container.get("state") or {}).get("waiting") or {}
+    reason = waiting.get("reason")
+    return _CANNOT_START.get(reason, "") if isinstance(reason, str) else ""
 
 
 def _name(value: Any) -> str:

@@ -18,6 +18,7 @@ from central.scheduler.elastic.elastic_gang import (
     LEAVE_FOR_NEEDS_S,
     NEED,
     NO_SEAT,
+    NO_START,
     PLACE,
     ROOM,
     SHARE,
@@ -28,6 +29,7 @@ from central.scheduler.elastic.elastic_gang import (
 from central.scheduler.elastic.leavers import Seat
 from central.scheduler.elastic.needs import Need
 from central.scheduler.elastic.resize_history import ResizeHistory
+from central.scheduler.elastic.unready import UnreadyMembers
 from central.scheduler.inventory.pods import Pod, start_leaving
 from central.scheduler.preemption.harm import HarmScale
 from central.scheduler.preemption.preemption_request import PreemptionContext, PreemptionPlan
@@ -50,6 +52,7 @@ class Autoscaler:
         self.headroom = headroom
         self.latest: Sequence[tuple[str, str, str]] = ()
         self.histories: dict[GangKey, ResizeHistory] = {}
+        self.unready = UnreadyMembers()
         self.needs: dict[GangKey, float] = {}  # gangs whose room is being made, since when
         self.due_at: float | None = None
         self._donors: list[ElasticGang] = []
@@ -81,7 +84,8 @@ class Autoscaler:
         now: float,
     ) -> list[Resize]:
         """gangs: all elastic ones. wanting: pending gangs that were left to this plan."""
-        self._forget(gangs)
+        self._forget(gangs, now)
+        gangs = [self.unready.bounded(gang) for gang in gangs]
         context.stays.cost_s = {gang.key: gang.cost_s for gang in gangs}
         context.state.pending.preemption_retry_at.update(
             context.stays.look(context.state.gangs, now)
@@ -98,6 +102,8 @@ class Autoscaler:
                 self.histories[gang.key] = ResizeHistory(now)
         found = {resize.key: resize for resize in self._for_needs(context, gangs, wanting, now)}
         rest = [gang for gang in gangs if gang.key not in found]
+        found |= {resize.key: resize for resize in self._without_unready(context, rest, now)}
+        rest = [gang for gang in rest if gang.key not in found]
         found |= {resize.key: resize for resize in self._take_back(rest, bool(wanting), now)}
         if not found and not self._needs_wait(now):
             found |= {resize.key: resize for resize in self._for_gain(context, gangs, now)}
@@ -135,8 +141,9 @@ class Autoscaler:
             context.reservations[need.gang.key] = held
         self._reserving = []
 
-    def _forget(self, gangs: Sequence[ElasticGang]) -> None:
+    def _forget(self, gangs: Sequence[ElasticGang], now: float) -> None:
         keys = {gang.key for gang in gangs}
+        self.unready.forget(keys, now)
         for known in (self.histories, self._pending_since):
             for key in [key for key in known if key not in keys]:
                 del known[key]
@@ -145,7 +152,17 @@ class Autoscaler:
         self, context: PreemptionContext, gangs: Sequence[ElasticGang], wanting: Sequence[Need]
     ) -> object:
         pending = context.state.pending
-        sizes = tuple((gang.key, gang.members, len(gang.placed), gang.settled) for gang in gangs)
+        sizes = tuple(
+            (
+                gang.key,
+                gang.members,
+                len(gang.placed),
+                gang.settled,
+                len(gang.unready),
+                gang.task.most,
+            )
+            for gang in gangs
+        )
         waiting = tuple(pending.waiting)
         # Pods that start take of the headroom, and change nothing else that counts here.
         free = context.state.snapshot.columns.free.sum(axis=0).tobytes() if self.headroom else b""
@@ -261,6 +278,22 @@ class Autoscaler:
             del self._pending_since[gang.key]
             if len(kept) == len(gang.placed):
                 yield Resize(gang.key, tuple(kept), "no seat for more members", NO_SEAT)
+
+    # --- members that do not start -----------------------------------------------------
+
+    def _without_unready(
+        self, context: PreemptionContext, gangs: Sequence[ElasticGang], now: float
+    ) -> Iterable[Resize]:
+        for gang in gangs:
+            late = self.unready.late(gang, now) if gang.started else []
+            if late and gang.settled:
+                going = self._whole_steps(context, gang, gang.with_higher(late), now)
+                why = self.unready.give_back(gang, going, now)
+                self.histories[gang.key].record(gang, now)  # the next try is a hold later
+                yield self._shrunk(gang, going, why, NO_START)
+        for at in self.unready.due():
+            if at > now:
+                self._due(at)
 
     # --- gain ------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ COST_S = 30.0  # of a change of size, where the Job does not say
 LEAVE_S = 30.0  # how long its coordinator may take to let members go
 # Causes of a change of size. The names are label values of metrics.
 NEED, SHARE, ROOM, NO_SEAT, PLACE = "need", "share", "room", "no-seat", "place"
+NO_START = "no-start"
 LEAVE_FOR_NEEDS_S = 5.0  # the same if others wait for their seats
 
 
@@ -26,6 +27,7 @@ class ElasticGang:
     why: str = ""  # its members changed last
     placed: dict[int, Pod] = field(default_factory=dict)  # members with a node that stay there
     pending: frozenset[int] = frozenset()  # members without a node
+    unready: dict[int, str] = field(default_factory=dict)  # of placed: why they do not start
     used: frozenset[int] = frozenset()  # numbers whose pods exist, those that are leaving included
     ending: bool = False  # a member has succeeded, or one below others has no seat: no more come
     # The numbers of its pods by uid, where another controller creates them; empty: the pods say theirs.
@@ -46,6 +48,8 @@ class ElasticGang:
             found.ending |= pod.seen.phase == "Succeeded" and part.index in found.members
             if pod.node and pod.alive and not pod.leaving and part.index in found.members:
                 found.placed[part.index] = pod
+                if part.stuck and pod.seen.phase == "Pending":
+                    found.unready[part.index] = part.stuck
         found.used = frozenset(used)
         found.pending = found.members - found.placed.keys()
         return found
@@ -134,7 +138,7 @@ class Resize:
     key: GangKey
     members: tuple[int, ...]
     why: str
-    cause: str  # NEED, SHARE, ROOM, NO_SEAT or PLACE
+    cause: str  # NEED, SHARE, ROOM, NO_SEAT, NO_START or PLACE
     leaving: tuple[Pod, ...] = ()
     leave_s: float = LEAVE_S
 

@@ -48,6 +48,9 @@ def _growth(
         return f"a change to {len(gang.members)} members is under way"
     if size >= gang.task.most:
         return "this is the most that it can use"
+    lowered = autoscaler.unready.lowered.get(gang.key)
+    if lowered is not None and lowered.until > now and size >= lowered.size:
+        return f"{lowered.why}; it is tried again in {lowered.until - now:.0f} s"
     if size >= gang.most_useful:
         return "it would not be faster with more (lockstep.dev/speed)"
     pool = next(each for each in pools.pools_of(context, gangs) if gang in each.gangs)

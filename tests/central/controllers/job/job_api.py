@@ -47,6 +47,7 @@ class Api:
         self.refuses: Callable[[Decision], str] = lambda _: ""
         self.loses: Callable[[Decision], bool] = lambda _: False  # the answer: it came to pass
         self.grace_steps = 0  # how long pods take to go
+        self.cannot_start: Callable[[str], str] = lambda _: ""  # why, by the pod's name
         self.answering = True  # whether pods that start are ready
         self.lag: Callable[[], int] = lambda: 0  # steps by which a watch is behind
         self._news: dict[str, list[tuple[int, Fact]]] = {}  # by kind: not told yet
@@ -305,6 +306,9 @@ class Api:
             raw["spec"]["nodeName"] = asked.node
             ready = {"type": "Ready", "status": str(self.answering)}
             raw["status"] = {"phase": "Running", "conditions": [ready]}
+            if why := self.cannot_start(asked.name):
+                waits = {"restartCount": 0, "state": {"waiting": {"reason": why}}}
+                raw["status"] = {"phase": "Pending", "containerStatuses": [waits]}
             self._put(raw)
             self._facts.append(BindDone(asked.pod, asked.node))
 
