@@ -50,6 +50,23 @@ def secret(job: JobSpec, name: str) -> PluginObject:
     )
 
 
+def policy(job: JobSpec, name: str) -> PluginObject:
+    """The coordinator's port is for the Job's own pods, also where plugin svc makes no policy. Another policy that selects
+    the pod adds to it."""
+    pods = hosts.labels(job)
+    spec = {
+        "podSelector": {"matchLabels": {**pods, hosts.TASK_LABEL: name}},
+        "policyTypes": ["Ingress"],
+        "ingress": [
+            {
+                "from": [{"podSelector": {"matchLabels": pods}}],
+                "ports": [{"port": PORT, "protocol": "TCP"}],
+            }
+        ],
+    }
+    return owned_object(job, "NetworkPolicy", f"{job.name}-coordinator", spec=spec)
+
+
 def _secret(job: JobSpec) -> str:
     """With the Job's uid, as the name of plugin ssh's Secret."""
     return f"{job.name}-elastic-{job.uid[:8]}"

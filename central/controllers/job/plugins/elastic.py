@@ -74,7 +74,8 @@ def elastic_task(job: JobSpec, options: Options) -> TaskSpec:
 
 
 def objects(job: JobSpec, options: Options) -> tuple[PluginObject, ...]:
-    return (coordinator_task.secret(job, options.coordinator),) if options.coordinator else ()
+    task = options.coordinator
+    return (coordinator_task.secret(job, task), coordinator_task.policy(job, task)) if task else ()
 
 
 def decorate(job: JobSpec, task: TaskSpec, index: int, options: Options, pod: Json) -> Json:

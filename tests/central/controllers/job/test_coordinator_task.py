@@ -109,3 +109,21 @@ def test_wrong_arguments_are_one_sentence(arguments: tuple[str, ...], told: str)
 
 def test_it_needs_the_host_names() -> None:
     assert "needs plugin svc" in plugins.check(job(svc=False))
+
+
+@pytest.mark.parametrize("svc", [(), ("--disable-network-policy",)])
+def test_its_port_is_open_to_the_jobs_pods_only(svc: tuple[str, ...]) -> None:
+    spec = replace(job(), plugins=(job().plugins[0], ("svc", svc)))
+    assert plugins.check(spec) == ""
+    found = {one.name: one.body for one in plugins.objects(spec) if one.kind == "NetworkPolicy"}
+    assert ("train" in found) is (not svc)
+    own = found["train-coordinator"]
+    (rule,) = own["spec"]["ingress"]
+    (peer,) = rule["from"]
+    assert own["spec"]["policyTypes"] == ["Ingress"]
+    assert rule["ports"] == [{"port": 28700, "protocol": "TCP"}]
+    pods = {"volcano.sh/job-name": "train", "volcano.sh/job-namespace": "team"}
+    assert peer == {"podSelector": {"matchLabels": pods}}, "and of this namespace"
+    chosen = own["spec"]["podSelector"]["matchLabels"]
+    assert chosen == {**pods, "volcano.sh/task-spec": "coordinator"}
+    assert own["metadata"]["ownerReferences"][0]["uid"] == spec.uid
