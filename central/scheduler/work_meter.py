@@ -94,8 +94,7 @@ class WorkMeter:
         if progress is not None:
             progress.begin_slice()
         self.progress = progress
-        if interrupt is not None:
-            self._interrupt, self._ask_at = interrupt, ASK_UNITS
+        self._interrupt, self._ask_at = interrupt, ASK_UNITS
         self.used, self._extent = 0, self.first_limit * factor
         self._limit = self._extent
 
@@ -132,4 +131,4 @@ class WorkMeter:
     def _ask(self) -> None:
         self._ask_at = self.used + ASK_UNITS
         if self._interrupt is not None and self._interrupt(self.used):
-            self.was_interrupted, self._limit, self._ask_at = True, self.used - 1, inf
+            self.was_interrupted, self._limit, self._ask_at = True, 0, inf

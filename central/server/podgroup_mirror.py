@@ -112,8 +112,8 @@ def _look(scheduler: Scheduler) -> Generator[None, None, dict[GangKey, MirroredG
 
 
 def _mirrored(state: ClusterState, gang: Gang) -> MirroredGang | None:
-    """None for a gang with a PodGroup, one that no controller makes, and one whose controller's version is unknown."""
-    if gang.has_podgroup or not controller_gangs.is_controllers(gang.name):
+    """None for a gang that no controller makes, and one whose controller's version is unknown."""
+    if not controller_gangs.is_controllers(gang.name):
         return None
     for pod in gang.members.values():
         kind, _, name = pod.seen.owner_name.partition("/")

@@ -1,21 +1,21 @@
-"""Mutation testing of the pure modules that decide, for a person to run now and then: `make mutants`.
+"""Mutation testing of the modules that decide, for a person to run now and then: `make mutants`.
 
 One process collects and runs the tests once and notes which of them reach which line. For each
 mutant it forks: the child replaces the code of the mutated functions and runs the tests that reach
-the changed line, the quick ones first, until one fails. A mutant that all of them pass is a
-survivor: either it changes nothing, or a test is missing. What stands at the top of a module, and
-is not in a function, is not mutated. The same seed draws the same mutants from the same source."""
+the changed line, those of the module itself first and the quick ones before the slow, until one
+fails. A mutant that all of them pass is a survivor: either it changes nothing, or a test is
+missing. What stands at the top of a module, and is not in a function, is not mutated. The same seed
+draws the same mutants from the same source."""
 
 import argparse
 import functools
 import gc
-import itertools
 import os
 import random
 import signal
 import sys
 import time
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,20 +30,32 @@ from tests.mutation.mutants import Mutant, mutants
 
 ROOT = Path(__file__).parents[2]
 SCHEDULER = ROOT / "central/scheduler"
-FOLDERS = ("filters", "placement", "preemption", "queues", "reservation", "state")
+FOLDERS = (
+    "elastic",
+    "filters",
+    "placement",
+    "preemption",
+    "queues",
+    "reservation",
+    "state",
+    "volumes",
+)
 FILES = (
     "cycle.py",
     "scheduling_round.py",
     "gang_attempt.py",
     "reserved_capacity.py",
     "binding.py",
+    "fence.py",
     "partial_gangs.py",
+    "quarantine.py",
+    "work_meter.py",
     "inventory",
 )
 TESTS = ("tests/central/scheduler", "tests/simulation/test_stories.py")
 PATIENCE = 10  # times as long as without the mutation: a loop without end
 CACHE = functools._lru_cache_wrapper
-Live = list[Any]  # functions and caches
+Live = dict[str, list[FunctionType]]  # the functions of each file
 
 
 @dataclass
@@ -52,10 +64,11 @@ class Mutation:
 
     chosen: list[Mutant]
     report: Path | None = None
-    budget_s: float = 0.0  # of CPU time for a mutant's tests; 0: all of them
+    budget_s: float = 0  # CPU time of tests for one mutant; 0: all that reach it
     reached: dict[tuple[str, int], list[pytest.Item]] = field(default_factory=dict)
     took_s: dict[pytest.Item, float] = field(default_factory=dict)
     survivors: list[Mutant] = field(default_factory=list)
+    tally: dict[Path, Counter[str]] = field(default_factory=dict)
 
     def pytest_configure(self) -> None:
         from hypothesis import settings
@@ -65,10 +78,11 @@ class Mutation:
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         self._baseline(session.items)
-        live = [each for each in gc.get_objects() if isinstance(each, (FunctionType, CACHE))]
+        live, caches = live_functions()
         gc.freeze()
         for number, mutant in enumerate(self.chosen, 1):
-            verdict = self._verdict(mutant, live)
+            verdict = self._verdict(mutant, live, caches)
+            self.tally.setdefault(mutant.file, Counter())[verdict] += 1
             line = f"{number}/{len(self.chosen)} {verdict:8} {mutant}"
             print(line.replace(f"{ROOT}/", ""), file=sys.__stderr__, flush=True)
             if verdict == "SURVIVED":
@@ -79,94 +93,137 @@ class Mutation:
         return True
 
     def _baseline(self, items: list[pytest.Item]) -> None:
-        cover = coverage.Coverage(data_file=None, include=[f"{ROOT}/central/*"], config_file=False)
+        include = [f"{ROOT}/{each}/*" for each in ("agent", "central", "protos")]
+        cover = coverage.Coverage(data_file=None, include=include, config_file=False)
         cover.start()
         for index, item in enumerate(items):
             cover.switch_context(str(index))
             begun = time.process_time()
             if not passes(item):
-                raise pytest.UsageError(f"{item.nodeid} fails without any mutation")
+                print(f"{item.nodeid} fails without any mutation", file=sys.__stderr__)
+                continue
             self.took_s[item] = time.process_time() - begun
         cover.stop()
         data = cover.get_data()
         for file in data.measured_files():
             for line, contexts in data.contexts_by_lineno(file).items():
                 tests = [items[int(each)] for each in contexts if each]
-                self.reached[file, line] = sorted(tests, key=self.took_s.__getitem__)
+                self.reached[file, line] = [each for each in tests if each in self.took_s]
 
-    def _verdict(self, mutant: Mutant, live: Live) -> str:
-        found = {
-            item for line in mutant.lines for item in self.reached.get((str(mutant.file), line), ())
-        }
-        tests = sorted(found, key=lambda item: (self.took_s[item], item.nodeid))
-        if self.budget_s:
-            ends = itertools.accumulate(self.took_s[each] for each in tests)
-            tests = [each for each, end in zip(tests, ends, strict=True) if end <= self.budget_s]
+    def _verdict(self, mutant: Mutant, live: Live, caches: list[Any]) -> str:
+        tests = self._tests(mutant)
         if not tests:
             return "SURVIVED"
         if not (child := os.fork()):
-            # Of CPU time, which other work on the machine does not change.
-            limit_s = PATIENCE * sum(self.took_s[each] for each in tests) + 10
-            signal.setitimer(signal.ITIMER_PROF, limit_s)
             try:
-                os._exit(_outcome(mutant, tests, live))
+                os._exit(self._outcome(mutant, tests, live, caches))
             finally:
                 os._exit(3)
         _, status = os.waitpid(child, 0)
         names = {0: "SURVIVED", 3: "skipped"}
         return names.get(os.waitstatus_to_exitcode(status), "killed")
 
+    def _tests(self, mutant: Mutant) -> list[pytest.Item]:
+        """Those that reach the mutant, the nearest and the quickest first."""
+        found = {
+            item for line in mutant.lines for item in self.reached.get((str(mutant.file), line), ())
+        }
+        own, folder = f"test_{mutant.file.stem}", ROOT / "tests" / mutant.file.parent
+
+        def rank(item: pytest.Item) -> tuple[bool, bool, float, str]:
+            beside = item.path.parent == folder
+            return item.path.stem != own, not beside, self.took_s[item], item.nodeid
+
+        tests = sorted(found, key=rank)
+        if not self.budget_s:
+            return tests
+        chosen, left_s = [], self.budget_s
+        for item in tests:
+            if self.took_s[item] <= left_s:
+                chosen.append(item)
+                left_s -= self.took_s[item]
+        return chosen
+
+    def _outcome(
+        self, mutant: Mutant, tests: Iterable[pytest.Item], live: Live, caches: list[Any]
+    ) -> int:
+        """In the child: 0 if all tests pass, 1 if one fails, 3 if no function is changed."""
+        if not replace_code(mutant, live):
+            return 3
+        for cache in caches:
+            cache.cache_clear()
+        for item in tests:
+            signal.setitimer(signal.ITIMER_PROF, PATIENCE * self.took_s[item] + 2)
+            if not passes(item):
+                return 1
+        return 0
+
 
 def passes(item: pytest.Item) -> bool:
     return all(report.outcome != "failed" for report in runtestprotocol(item, log=False))
 
 
-def _outcome(mutant: Mutant, tests: Iterable[pytest.Item], live: Live) -> int:
-    """In the child: 0 if all tests pass, 1 if one fails, 3 if no function is changed."""
-    if not replace_code(mutant, live):
-        return 3
-    return int(not all(passes(item) for item in tests))
+def live_functions() -> tuple[Live, list[Any]]:
+    """The functions of this repository, by file, and the caches of its functions."""
+    live: Live = {}
+    caches = []
+    for each in gc.get_objects():
+        if isinstance(each, CACHE):
+            wrapped = getattr(each, "__wrapped__", None)
+            if getattr(wrapped, "__code__", None) and _ours(wrapped.__code__):
+                caches.append(each)
+        elif isinstance(each, FunctionType) and _ours(each.__code__):
+            live.setdefault(each.__code__.co_filename, []).append(each)
+    return live, caches
+
+
+def _ours(code: CodeType) -> bool:
+    return code.co_filename.startswith(str(ROOT)) and "/.venv/" not in code.co_filename
 
 
 def replace_code(mutant: Mutant, live: Live) -> int:
     """Gives the live functions of a module the code of the mutant; how many changed."""
-    name = str(mutant.file)
-    old = compile(mutant.file.read_text(), name, "exec", dont_inherit=True)
-    new = compile(mutant.tree, name, "exec", dont_inherit=True)
-    before, after = _codes(old), _codes(new)
-    changed = {
-        a: b
-        for key, codes in before.items()
-        if len(codes) == len(after[key])  # of unlike numbers, the code around them is changed
-        for a, b in zip(codes, after[key], strict=True)
-        if a != b
-    }
+    changed = {_name(code): code for code in _codes(mutant.code())}
     count = 0
-    for each in live:
-        if isinstance(each, CACHE):
-            each.cache_clear()
-        elif each.__code__.co_filename == name and (code := changed.get(each.__code__)):
+    for each in live.get(str(mutant.file), ()):
+        code = changed.get(_name(each.__code__))
+        if code is not None and code != each.__code__:
             each.__code__ = code
             count += 1
     return count
 
 
-def _codes(code: CodeType) -> dict[tuple[str, int], list[CodeType]]:
-    """The code objects inside of one, by name and line."""
-    found = defaultdict[tuple[str, int], list[CodeType]](list)
-    inside = [code]
-    while inside:
-        for each in inside.pop().co_consts:
-            if isinstance(each, CodeType):
-                found[each.co_qualname, each.co_firstlineno].append(each)
-                inside.append(each)
-    return found
+def _name(code: CodeType) -> tuple[str, int]:
+    return code.co_qualname, code.co_firstlineno
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            yield each
+            yield from _codes(each)
 
 
 def modules(names: list[str]) -> Iterator[Path]:
     for name in names or (*FOLDERS, *FILES):
         path = SCHEDULER / name
+        if not path.exists():
+            path = ROOT / name
         yield from sorted(path.rglob("*.py")) if path.is_dir() else (path,)
+
+
+def drawn(args: argparse.Namespace) -> list[Mutant]:
+    every = [
+        mutant
+        for file in modules(args.modules)
+        for mutant in mutants(file)
+        if args.line in (0, mutant.lines.start)
+    ]
+    if args.again:
+        named = set(args.again.read_text().splitlines())
+        every = [each for each in every if f"{each}".replace(f"{ROOT}/", "") in named]
+    count = min(args.mutants, len(every)) if args.mutants else len(every)
+    return random.Random(args.seed).sample(every, count)
 
 
 def main() -> None:
@@ -174,33 +231,25 @@ def main() -> None:
     parser.add_argument("--mutants", type=int, default=20, help="how many to draw; 0: all")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--line", type=int, default=0, help="only those that begin on this line")
-    parser.add_argument(
-        "--budget",
-        type=float,
-        default=0,
-        help="seconds of tests for a mutant; 0: all that reach it",
-    )
     parser.add_argument("--report", type=Path, help="append survivors to this file")
+    parser.add_argument("--again", type=Path, help="only those that such a file names")
+    parser.add_argument(
+        "--budget", type=float, default=0, help="seconds of tests for one mutant; 0: all"
+    )
     parser.add_argument("--tests", nargs="*", default=TESTS)
-    parser.add_argument("modules", nargs="*", help="files or folders below central/scheduler")
+    parser.add_argument("modules", nargs="*", help="files or folders, as below central/scheduler")
     args = parser.parse_args()
-    every = [
-        mutant
-        for file in modules(args.modules)
-        for mutant in mutants(file)
-        if args.line in (0, mutant.lines.start)
-    ]
-    count = min(args.mutants, len(every)) if args.mutants else len(every)
-    chosen = random.Random(args.seed).sample(every, count)
+    chosen = drawn(args)
     mutation = Mutation(chosen, args.report, args.budget)
     options = ["-m", "not slow", "-p", "no:cacheprovider", "-p", "no:terminal", "--timeout=0"]
     os.chdir(ROOT)
     code = pytest.main([*options, "-o", "addopts=--import-mode=importlib", *args.tests], [mutation])
     if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         raise SystemExit(code)
-    survivors, drawn = mutation.survivors, len(chosen)
-    print(f"{len(survivors)} of {drawn} survived (seed {args.seed}, of {len(every)}):")
-    print("\n".join(str(each).replace(f"{ROOT}/", "") for each in survivors))
+    for file, counts in mutation.tally.items():
+        print(f"{file}: {dict(counts)}".replace(f"{ROOT}/", ""))
+    print(f"{len(mutation.survivors)} of {len(chosen)} survived (seed {args.seed}):")
+    print("\n".join(str(each).replace(f"{ROOT}/", "") for each in mutation.survivors))
 
 
 if __name__ == "__main__":

@@ -98,7 +98,7 @@ class ShortStays:
     def _charge(self, stay: _Stay, now: float) -> float:
         debt = self._debts.get(stay.tenant)
         owed = max(0.0, debt.paid_at - now) if debt is not None else 0.0
-        owed = max(owed, min(owed + stay.price_s, MOST_OWED_S), stay.price_s)
+        owed = max(owed, min(owed + stay.price_s, max(MOST_OWED_S, 2 * stay.price_s)))
         self._debts[stay.tenant] = _Debt(now + owed, stay.price_s)
         return self._debts[stay.tenant].ends
 
