@@ -345,7 +345,7 @@ class ReservedCapacity:
             return False
         if held.by_eviction and held.queue != gang.queue:
             return True
-        if held.start == inf and not held.by_eviction and self._may_evict(held.gang, gang):
+        if held.start == inf and self._may_evict(held.gang, gang):
             return False
         if held.strict and gang.priority <= held.gang.priority:
             return True

@@ -104,7 +104,7 @@ class ShortStays:
 
     def bars(self, claimant: Gang, now: float) -> bool:
         """Whether it takes nothing of other tenants' elastic gangs now."""
-        return bool(self._debts) and self.ends(claimant, now) is not None
+        return self.ends(claimant, now) is not None
 
     def ends(self, claimant: Gang, now: float) -> float | None:
         """Until when it takes nothing; None: it may."""

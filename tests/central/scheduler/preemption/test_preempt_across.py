@@ -12,16 +12,22 @@ from protos.names import GPU
 from tests.central import factories
 
 
-def pod(name: str, namespace: str, queue: str = "", priority: int = 0) -> PodSeen:
-    plain = factories.pod(name, 8, queue=queue, priority=priority)
+def pod(name: str, namespace: str, queue: str = "", priority: int = 0, gpus: int = 8) -> PodSeen:
+    plain = factories.pod(name, gpus, queue=queue, priority=priority)
     return replace(plain, namespace=namespace)
 
 
-def victims(across: str, victim: PodSeen, claimant: PodSeen, *queues: QueueSeen) -> list[str]:
+def evictions(
+    across: str, running: list[PodSeen], claimant: PodSeen, *queues: QueueSeen
+) -> list[Evict]:
     cluster = new_scheduler(factories.LEVELS, preempt_across=across)
-    schedule_once(cluster, [factories.node("a"), *queues, victim], 0.0)
+    schedule_once(cluster, [factories.node("a"), *queues, *running], 0.0)
     decisions = schedule_once(cluster, [claimant], 1.0)
-    return [each.why for each in decisions if isinstance(each, Evict)]
+    return [each for each in decisions if isinstance(each, Evict)]
+
+
+def victims(across: str, victim: PodSeen, claimant: PodSeen, *queues: QueueSeen) -> list[str]:
+    return [each.why for each in evictions(across, [victim], claimant, *queues)]
 
 
 @pytest.mark.parametrize("queues", [(), (QueueSeen("default"),)], ids=["no queues", "one queue"])
@@ -54,6 +60,15 @@ def test_a_guarantee_holds_against_every_priority() -> None:
     queues = QueueSeen("p", guarantee=((GPU, 8),)), QueueSeen("q")
     low, urgent = pod("low", "x", "p"), pod("urgent", "y", "q", priority=5)
     assert victims("queues", low, urgent, *queues) == []
+
+
+@pytest.mark.parametrize(("gpus", "evicted"), [(4, 1), (8, 0)])
+def test_a_guarantee_holds_against_all_victims_together(gpus: int, evicted: int) -> None:
+    """Each of the two alone leaves the queue what it is guaranteed."""
+    queues = QueueSeen("p", guarantee=((GPU, 4),)), QueueSeen("q")
+    low = [pod(name, "x", "p", gpus=4) for name in ("low", "other")]
+    urgent = pod("urgent", "y", "q", priority=5, gpus=gpus)
+    assert len(evictions("queues", low, urgent, *queues)) == evicted
 
 
 def test_reclaim_by_shares_does_not_depend_on_it() -> None:

@@ -2,12 +2,13 @@
 
 import pytest
 
-from central.model.facts import QueueSeen
+from central.model.facts import PodGone, QueueSeen
 from protos.names import GPU, RACK
 from tests.central import factories
 from tests.central.scheduler.small_cluster import World, job
 
 HALF = ((GPU, 4),)
+RACKS = {"n1": "r1", "n2": "r1", "n3": "r2"}
 
 
 @pytest.mark.parametrize("queue", ["", "q"])
@@ -33,6 +34,17 @@ def test_no_queue_is_reclaimed_below_its_guarantee(guaranteed: str) -> None:
     assert world.evicted == []
     world.step(9.0, QueueSeen("org"), QueueSeen("b", parent="org"))
     assert world.evicted == ["old-0"]
+
+
+@pytest.mark.parametrize(("guarantee", "victims"), [(0, 2), (3, 2), (4, 0)])
+def test_a_guarantee_counts_all_that_a_claim_takes(guarantee: int, victims: int) -> None:
+    """Of 8 GPUs queue a claims its half, and b has 3 + 3 + 2: two gangs must go, which leaves it 3."""
+    b = QueueSeen("b", guarantee=((GPU, guarantee),) if guarantee else ())
+    world = World(factories.node("n"), QueueSeen("a"), b)
+    old = [fact for i, gpus in enumerate((3, 3, 2)) for fact in job(f"o{i}", 1, gpus, queue="b")]
+    world.step(1.0, *old)
+    world.step(2.0, *job("new", 1, gpus=4, queue="a", created=2.0))
+    assert len(world.evicted) == victims
 
 
 def test_capacity_freed_for_a_gang_is_closed_to_more_urgent_ones_of_other_queues() -> None:
@@ -73,11 +85,47 @@ def test_a_gang_with_victims_leaves_the_place_of_a_more_urgent_one() -> None:
     """Its own capacity is not free yet, and a node that is reserved for the more urgent gang is."""
     rock = factories.pod("rock", 8, node="n1", phase="Running", priority=9, runs_for_s=100.0)
     low = factories.pod("low", 8, node="n3", phase="Running")
-    racks = {"n1": "r1", "n2": "r1", "n3": "r2"}
-    world = World(*(factories.node(node, rack=rack) for node, rack in racks.items()), rock, low)
+    world = World(*(factories.node(node, rack=rack) for node, rack in RACKS.items()), rock, low)
     world.step(1.0, *job("urgent", 2, topology_required=RACK, priority=9, created=1.0))
     world.step(2.0, *job("next", 1, priority=5, created=2.0))
     assert world.evicted == ["low"]
     assert world.step(3.0) == []
     assert world.step(7.0) == ["next-0"]
     assert world.running["uid-next-0"].node == "n3"
+
+
+@pytest.mark.parametrize(
+    ("queue", "priority", "has_victims", "starts"),
+    [
+        ("q", 5, True, True),
+        ("q", 9, True, False),  # the more urgent one of its queue
+        ("p", 5, True, True),
+        ("p", 9, True, True),
+        ("p", 9, False, False),  # two heads that wait for run times
+    ],
+)
+def test_a_gang_that_awaits_victims_may_start_where_a_plan_waits_for_others(
+    queue: str, priority: int, *, has_victims: bool, starts: bool
+) -> None:
+    """Else both would wait: n2 is free and kept for "wide" until the rock on n1 ends; the victim on n3 takes its
+    time."""
+    rock = factories.pod(
+        "rock", 8, node="n1", phase="Running", priority=9, queue="p", runs_for_s=99
+    )
+    low = factories.pod(
+        "low", 8, node="n3", phase="Running", queue="q", priority=0 if has_victims else 9
+    )
+    tick = factories.pod("tick", 0, node="n4", phase="Running", queue="q")
+    nodes = [factories.node(name, rack=rack) for name, rack in RACKS.items()]
+    world = World(
+        *(*nodes, factories.node("n4", gpus=0), QueueSeen("q"), QueueSeen("p"), rock, low, tick),
+        patience_s=0.0,
+    )
+    world.grace_s = 1000.0
+    wide = job("wide", 2, topology_required=RACK, priority=priority, queue=queue, created=1.0)
+    world.step(1.0, *wide)
+    assert world.step(2.0, *job("next", 1, priority=5, queue="q", created=2.0)) == []
+    assert world.evicted == ["low"] * has_victims
+    assert world.step(3.0, PodGone("uid-tick")) == ["next-0"] * starts
+    if starts:
+        assert world.running["uid-next-0"].node == "n2"

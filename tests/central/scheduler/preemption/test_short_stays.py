@@ -177,13 +177,14 @@ def test_the_price_of_a_turn_is_that_of_its_dearest_gang() -> None:
 
 def test_gangs_of_two_tenants_or_turns_are_stays_of_their_own() -> None:
     story = Story()
-    first, other = story.takes(0.0), story.takes(0.0, namespace="other")
-    second = story.takes(1.0)
-    for gang in (first, other, second):
-        del story.there[gang.key]
-    story.look(2.0)
-    assert story.waits_until(2.0) is not None
-    assert story.waits_until(2.0, namespace="other") is None
+    for began in (0.0, 10.0):
+        story.takes(began)
+        other = story.takes(began, namespace="other")
+        story.takes(began + 1.0, namespace="other")
+        del story.there[other.key]
+        story.look(began + 5.0)
+    assert story.waits_until(20.0) is None
+    assert story.waits_until(20.0, namespace="other") == 5.0 + PRICE_S
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,30 @@ def test_who_ends_in_time_may_use_the_room_and_who_does_not_may_not() -> None:
     assert world.step(600.0) == ["big-0", "big-1"]
 
 
+@pytest.mark.parametrize("patience_s", [10.0, 600.0], ids=["strict", "not strict"])
+@pytest.mark.parametrize(("runs_for_s", "starts"), [(570.0, True), (570.5, False)])
+def test_who_ends_in_the_moment_of_the_start_is_in_time(
+    patience_s: float, runs_for_s: float, *, starts: bool
+) -> None:
+    world = World(*two_nodes(), patience_s=patience_s)
+    world.step(0.0, *job("long", 1, runs_for_s=600))
+    world.step(1.0, *job("big", 2, created=1.0))
+    brief = job("brief", 1, runs_for_s=runs_for_s, created=30.0)
+    assert world.step(30.0, *brief) == ["brief-0"] * starts
+
+
+@pytest.mark.parametrize(("now", "priority"), [(100.0, 0), (101.0, 0), (101.0, 1), (500.0, 0)])
+def test_a_queue_that_is_served_before_the_head_uses_its_room_until_patience_ends(
+    now: float, priority: int
+) -> None:
+    """The head waits from second 1 on; its queue uses a node, and the other one nothing."""
+    world = World(*two_nodes(), QueueSeen("q"), QueueSeen("other"), patience_s=100.0)
+    world.step(0.0, *job("long", 1, queue="q", runs_for_s=600))
+    world.step(1.0, *job("big", 2, queue="q", created=1.0))
+    found = world.step(now, *job("c", 1, queue="other", created=now, priority=priority))
+    assert found == ["c-0"] * (now < 101.0 or priority > 0)
+
+
 def test_what_the_head_does_not_need_is_free_for_all() -> None:
     first = factories.pod("first", 8, node="a", phase="Running", runs_for_s=300.0)
     long = factories.pod("long", 4, node="c", phase="Running")
@@ -88,8 +112,9 @@ def stream(says: float | None, reserve: bool = True) -> tuple[float, float]:
     return float("inf"), world.cluster.policy.patience_s
 
 
-def test_the_more_urgent_takes_the_reserved_room_and_becomes_the_head() -> None:
-    world = World(*two_nodes())
+@pytest.mark.parametrize("patience_s", [600.0, 0.0], ids=["not strict", "strict"])
+def test_the_more_urgent_takes_the_reserved_room_and_becomes_the_head(patience_s: float) -> None:
+    world = World(*two_nodes(), patience_s=patience_s)
     world.step(0.0, *job("long", 1, runs_for_s=600))
     world.step(1.0, *job("big", 2, created=1.0))
     assert world.step(2.0, *job("urgent", 1, created=2.0, priority=5)) == ["urgent-0"]
