@@ -30,6 +30,10 @@ def tenant(gang: Gang) -> Tenant:
     return gang.queue, gang.namespace
 
 
+def _most_owed_s(price_s: float) -> float:
+    return max(MOST_OWED_S, 2 * price_s)
+
+
 @dataclass(slots=True)
 class _Stay:
     tenant: Tenant
@@ -98,7 +102,7 @@ class ShortStays:
     def _charge(self, stay: _Stay, now: float) -> float:
         debt = self._debts.get(stay.tenant)
         owed = max(0.0, debt.paid_at - now) if debt is not None else 0.0
-        owed = max(owed, min(owed + stay.price_s, max(MOST_OWED_S, 2 * stay.price_s)))
+        owed = max(owed, min(owed + stay.price_s, _most_owed_s(stay.price_s)))
         self._debts[stay.tenant] = _Debt(now + owed, stay.price_s)
         return self._debts[stay.tenant].ends
 
@@ -130,7 +134,7 @@ class ShortStays:
         take surplus again."""
         ends = []
         for each in debts:
-            paid_at = min(at + each.owed_s, now + MOST_OWED_S)
+            paid_at = min(at + each.owed_s, now + _most_owed_s(each.price_s))
             if paid_at > now:
                 known = self._debts[each.queue, each.namespace] = _Debt(paid_at, each.price_s)
                 if known.ends > now:

@@ -253,3 +253,19 @@ def test_only_seats_of_others_elastic_gangs_are_kept_from_who_waits() -> None:
     after.adopt(story.stays)
     assert after.keeps(story.elastic, claimant, 30.0)
     assert after.look({}, 45.0)  # the stay that was under way is known too
+
+
+def test_what_is_owed_is_known_to_a_later_leader() -> None:
+    for cost_s in (COST_S, 500.0):
+        story = Story(cost_s)
+        story.short_stay(0.0, 10.0)
+        story.short_stay(20.0, 30.0)
+        until = story.waits_until(30.0)
+        assert until is not None
+        later = ShortStays()
+        assert later.restore(40.0, story.stays.debts(40.0), 50.0) == [until]
+        claimant: Any = Gang("next", "a")
+        assert later.ends(claimant, 50.0) == until
+        assert later.debts(50.0) == story.stays.debts(50.0)
+        assert story.stays.debts(10.0**6) == ()
+        assert ShortStays().restore(40.0, story.stays.debts(40.0), 10.0**6) == []
