@@ -158,6 +158,8 @@ def _operators(node: New) -> Iterator[New]:
             yield operand
         case ast.IfExp(test=test, body=body, orelse=orelse):
             yield ast.IfExp(test, orelse, body)
+        case _:
+            pass
 
 
 def _text(node: ast.BinOp) -> bool:
@@ -174,12 +176,16 @@ def _values(node: New) -> Iterator[New]:
             yield ast.Constant(not value)
         case ast.Constant(value=int(value) | float(value)):
             yield from (ast.Constant(value + 1), ast.Constant(value - 1))
+        case _:
+            pass
 
 
 def _calls(node: New) -> Iterator[New]:
     match node:
         case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords) if name in OPPOSITE:
             yield ast.Call(ast.Name(OPPOSITE[name], ast.Load()), args, keywords)
+        case _:
+            pass
     match node:
         case ast.Call(func=function, args=args, keywords=keywords):
             if isinstance(function, ast.Name) and function.id == "sorted":
@@ -191,6 +197,8 @@ def _calls(node: New) -> Iterator[New]:
                 yield ast.Call(function, [args[1], args[0], *args[2:]], keywords)
             for index in range(len(keywords)):
                 yield ast.Call(function, args, keywords[:index] + keywords[index + 1 :])
+        case _:
+            pass
 
 
 def _statements(node: New) -> Iterator[New]:
@@ -209,6 +217,8 @@ def _statements(node: New) -> Iterator[New]:
             yield ast.Pass()  # goes on
             if value is not None and not isinstance(value, ast.Constant):
                 yield ast.Return(ast.Constant(None))
+        case _:
+            pass
 
 
 def _orders(node: ast.Tuple) -> Iterator[New]:

@@ -169,8 +169,8 @@ def live_functions() -> tuple[Live, list[Any]]:
     caches = []
     for each in gc.get_objects():
         if isinstance(each, CACHE):
-            wrapped = getattr(each, "__wrapped__", None)
-            if getattr(wrapped, "__code__", None) and _ours(wrapped.__code__):
+            code = getattr(getattr(each, "__wrapped__", None), "__code__", None)
+            if isinstance(code, CodeType) and _ours(code):
                 caches.append(each)
         elif isinstance(each, FunctionType) and _ours(each.__code__):
             live.setdefault(each.__code__.co_filename, []).append(each)

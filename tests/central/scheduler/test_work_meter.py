@@ -55,7 +55,7 @@ def test_a_decision_begins_with_nothing_of_the_one_before() -> None:
     meter.begin(1, lambda used: True, progress)
     meter.count(ASK_UNITS)
     assert flags(meter) == (True, True, True)
-    assert meter.progress is progress
+    assert [meter.progress] == [progress]
     meter.begin()
     assert flags(meter) == (False, False, False)
     assert meter.progress is None

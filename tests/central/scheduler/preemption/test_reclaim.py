@@ -2,7 +2,7 @@
 
 import pytest
 
-from central.model.facts import PodGone, QueueSeen
+from central.model.facts import Fact, PodGone, QueueSeen
 from protos.names import GPU, RACK
 from tests.central import factories
 from tests.central.scheduler.small_cluster import World, job
@@ -117,10 +117,9 @@ def test_a_gang_that_awaits_victims_may_start_where_a_plan_waits_for_others(
     )
     tick = factories.pod("tick", 0, node="n4", phase="Running", queue="q")
     nodes = [factories.node(name, rack=rack) for name, rack in RACKS.items()]
-    world = World(
-        *(*nodes, factories.node("n4", gpus=0), QueueSeen("q"), QueueSeen("p"), rock, low, tick),
-        patience_s=0.0,
-    )
+    queues = QueueSeen("q"), QueueSeen("p")
+    facts: list[Fact] = [*nodes, factories.node("n4", gpus=0), *queues, rock, low, tick]
+    world = World(*facts, patience_s=0.0)
     world.grace_s = 1000.0
     wide = job("wide", 2, topology_required=RACK, priority=priority, queue=queue, created=1.0)
     world.step(1.0, *wide)
