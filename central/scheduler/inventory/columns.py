@@ -194,7 +194,6 @@ class Columns:
         self.nodes += [None] * more
         blank = np.zeros((more, self.width), dtype=np.int64)
         self.allocatable = np.vstack([self.allocatable, blank])
-        self.reallocated += 1
         self.free = np.vstack([self.free, blank])
         self.version = np.append(self.version, np.zeros(more, dtype=np.int64))
         self.gpus.grow(more)
