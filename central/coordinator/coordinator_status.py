@@ -1,5 +1,8 @@
 """What the coordinator says of itself: its status as JSON, and metrics as Prometheus text."""
 
+from collections.abc import Iterator
+
+from central.controllers.training.lease_time import BOUNDS_S, LeaseTime
 from central.controllers.training.stored_state import StoredState
 from central.coordinator.request_rates import RequestRates
 from central.coordinator.saving import Saving
@@ -66,7 +69,19 @@ def metrics_text(state: StoredState, saving: Saving, rates: RequestRates, now: f
         for kind, count in {**counts, "failed": len(queue.set_aside)}.items():
             labels = f'{{queue="{_escaped(name)}",state="{kind}"}}'
             rows.append(("lockstep_tasks", labels, count))
+        rows += _durations(name, queue.times)
     return "".join(f"{name}{labels} {value:g}\n" for name, labels, value in rows)
+
+
+def _durations(name: str, times: LeaseTime) -> Iterator[tuple[str, str, float]]:
+    """A histogram of what tasks took from their lease to `done`, since this coordinator started."""
+    queue = f'queue="{_escaped(name)}"'
+    total = 0
+    for bound, count in zip((*map("{:g}".format, BOUNDS_S), "+Inf"), times.counts, strict=True):
+        total += count
+        yield "lockstep_task_seconds_bucket", f'{{{queue},le="{bound}"}}', total
+    yield "lockstep_task_seconds_sum", f"{{{queue}}}", times.sum_s
+    yield "lockstep_task_seconds_count", f"{{{queue}}}", total
 
 
 def _escaped(text: str) -> str:

@@ -32,6 +32,7 @@ POLL_S = 60.0
 BEAT_S = 5.0  # between two reports that say the same
 _APART_S = 0.25  # between two reports
 _CALL_S = 10.0
+_WHY = 300  # characters of the reason of a task that was set aside
 _TERM_SHIFT = 32  # of a plan's number
 _RETRY_S = (0.5, 10.0)  # first, longest
 _OPTIONS = (("grpc.keepalive_time_ms", 20_000), ("grpc.keepalive_timeout_ms", 10_000))
@@ -149,8 +150,23 @@ def training_report(state: StoredState, plan: int) -> pb.TrainingReport:
     members = state.membership
     training = members.live.incarnations() if members.live is not None else members.present()
     newest = state.checkpoints.newest()
+    restored, restored_in = state.checkpoints.restored
     return pb.TrainingReport(
         plan=plan,
         members="" if members.over else member_numbers.to_text(training),
         checkpoint=newest[0] if newest is not None else "",
+        restored=restored,
+        restored_in=restored_in,
+        set_aside=sum(len(queue.set_aside) for queue in state.tasks.queues.values()),
+        set_aside_why=_latest_set_aside(state),
     )
+
+
+def _latest_set_aside(state: StoredState) -> str:
+    """In one line; empty: there is none."""
+    for name, queue in state.tasks.queues.items():
+        if queue.set_aside:
+            task, why = list(queue.set_aside.items())[-1]
+            text = f"queue {name}: task {task} ({queue.source.name(task)[:200]}): {why[:_WHY]}"
+            return "".join(letter for letter in " ".join(text.split()) if letter.isprintable())
+    return ""

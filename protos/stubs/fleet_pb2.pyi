@@ -980,6 +980,10 @@ class TrainingReport(_message.Message):
     SAMPLES_PER_S_FIELD_NUMBER: _builtins.int
     CHECKPOINT_FIELD_NUMBER: _builtins.int
     CHECKPOINT_AGE_S_FIELD_NUMBER: _builtins.int
+    RESTORED_FIELD_NUMBER: _builtins.int
+    RESTORED_IN_FIELD_NUMBER: _builtins.int
+    SET_ASIDE_FIELD_NUMBER: _builtins.int
+    SET_ASIDE_WHY_FIELD_NUMBER: _builtins.int
     plan: _builtins.int
     """the newest one that the coordinator follows; 0: none"""
     members: _builtins.str
@@ -990,6 +994,14 @@ class TrainingReport(_message.Message):
     checkpoint: _builtins.str
     """the newest complete one; empty: none"""
     checkpoint_age_s: _builtins.float
+    restored: _builtins.str
+    """the checkpoint that processes loaded last; empty: none"""
+    restored_in: _builtins.int
+    """the generation in which they did"""
+    set_aside: _builtins.int
+    """tasks that failed too often in the present epochs"""
+    set_aside_why: _builtins.str
+    """the latest of them: queue, task and reason"""
     def __init__(
         self,
         *,
@@ -999,10 +1011,14 @@ class TrainingReport(_message.Message):
         samples_per_s: _builtins.float = ...,
         checkpoint: _builtins.str = ...,
         checkpoint_age_s: _builtins.float = ...,
+        restored: _builtins.str = ...,
+        restored_in: _builtins.int = ...,
+        set_aside: _builtins.int = ...,
+        set_aside_why: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "checkpoint_age_s", b"checkpoint_age_s", "members", b"members", "plan", b"plan", "samples_per_s", b"samples_per_s", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "checkpoint_age_s", b"checkpoint_age_s", "members", b"members", "plan", b"plan", "restored", b"restored", "restored_in", b"restored_in", "samples_per_s", b"samples_per_s", "set_aside", b"set_aside", "set_aside_why", b"set_aside_why", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -20,6 +20,7 @@ _OBSERVED = (
     "_sized_by",
     "elastic_view",
     "reported",
+    "training_notes",
 )  # no decision changes them
 _SEEN_LATER = ("Pod", "PodGroup", "PersistentVolumeClaim")
 
@@ -83,6 +84,7 @@ class Job:
         "spec_changed",
         "status",
         "status_due_at",
+        "training_notes",
         "unobserved",
         "writing",
         "written",
@@ -124,6 +126,7 @@ class Job:
         self.is_new = True  # not reconciled yet
         self.resize: RequestedSize | None = None  # not written yet
         self.reported: CoordinatorReported | None = None  # None: its coordinator is silent
+        self.training_notes: Any = None  # of training_notices.py
         self.leave_s = 0.0  # how long a member that leaves by plan may take until it is deleted
         self.leave_by: dict[str, float] = {}  # those that do, by pod uid
         self.elastic_view: tuple[object, Any] = (None, None)  # of elastic_jobs.py

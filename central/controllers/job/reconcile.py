@@ -4,7 +4,14 @@ the status of gangs whose Jobs have no pods."""
 from dataclasses import dataclass
 from functools import partial
 
-from central.controllers.job import control, drained_nodes, job_admission, job_watch, saved_work
+from central.controllers.job import (
+    control,
+    drained_nodes,
+    job_admission,
+    job_watch,
+    saved_work,
+    training_notices,
+)
 from central.controllers.job.job import Job
 from central.controllers.job.job_store import JobStore
 from central.controllers.job.state_machine import ACTIVE
@@ -51,6 +58,7 @@ def decide(context: JobContext, now: float) -> list[Decision]:
         if (elastic := job.seen.spec.elastic) is not None and elastic.coordinator:
             jobs.replanned.add(job.key)
             saved_work.note(job, context.state)
+            decisions += training_notices.of(job, now)
     return decisions
 
 

@@ -1,8 +1,10 @@
 """How long a task may be held: from how long the last ones took."""
 
+from bisect import bisect_left
 from collections import deque
 
 LEAST_S, MOST_S = 60.0, 1200.0
+BOUNDS_S = (1.0, 5.0, 15.0, 60.0, 300.0, 1200.0)  # of the histogram of durations
 _SAMPLES = 100
 
 
@@ -11,9 +13,16 @@ class LeaseTime:
 
     def __init__(self) -> None:
         self._durations: deque[float] = deque(maxlen=_SAMPLES)
+        self.counts = [0] * (
+            len(BOUNDS_S) + 1
+        )  # by the first bound that is not exceeded, since the start
+        self.sum_s = 0.0
 
     def add(self, duration_s: float) -> None:
-        self._durations.append(max(0.0, duration_s))
+        duration_s = max(0.0, duration_s)
+        self._durations.append(duration_s)
+        self.counts[bisect_left(BOUNDS_S, duration_s)] += 1
+        self.sum_s += duration_s
 
     @property
     def lease_s(self) -> float:

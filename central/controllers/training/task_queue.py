@@ -80,7 +80,7 @@ class TaskQueue:
             int, tuple[int, int, int]
         ] = {}  # attempts, failures, resume; todo or leased
         self._recent: dict[int, int] = {}  # attempt that finished the task
-        self._times = LeaseTime()
+        self.times = LeaseTime()
         self._next_attempt = first_attempt
         self._position = 0  # in the epoch's permutation
         self._again: list[tuple[int, int]] = []  # heap of (attempts, task) that were given back
@@ -148,7 +148,7 @@ class TaskQueue:
         attempts, failures, resume = self._of(task)
         self._progress[task] = (attempts + 1, failures, resume)
         attempt, self._next_attempt = self._next_attempt, self._next_attempt + 1
-        lease_s = self._times.lease_s
+        lease_s = self.times.lease_s
         self._leases.setdefault(task, []).append(
             TaskLease(task, owner, attempt, now, now + lease_s)
         )
@@ -164,7 +164,7 @@ class TaskQueue:
 
     def _straggler(self, now: float, owner: Owner) -> TaskLease | None:
         """The oldest lease that is slow and has no second owner yet."""
-        limit = self._times.straggling_s
+        limit = self.times.straggling_s
         slow = [
             held[0]
             for held in self._leases.values()
@@ -190,7 +190,7 @@ class TaskQueue:
         lease = self._held(key)
         if result:
             self._keep_result(task, attempt, result)
-        self._times.add(now - lease.since)
+        self.times.add(now - lease.since)
         del self._leases[task]
         self._progress.pop(task, None)
         self.done.add(task)
@@ -210,7 +210,7 @@ class TaskQueue:
     def progress(self, now: float, key: LeaseKey, upto: int) -> float:
         """Renews the lease, and notes how many records are done. Returns seconds. Raises NoLonger."""
         lease = self._held(key)
-        lease_s = self._times.lease_s
+        lease_s = self.times.lease_s
         lease.until = now + lease_s
         attempts, failures, resume = self._of(key.task)
         if upto > resume:

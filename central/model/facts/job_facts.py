@@ -151,6 +151,10 @@ class CoordinatorReported:
     generation: int  # of the Job's members that the coordinator follows
     training: tuple[int, ...]  # members that train, or that the others still wait for
     checkpoint: float | None = None  # when the newest one was complete, in seconds since 1970
+    checkpoint_name: str = ""  # empty: there is none
+    restored: str = ""  # the checkpoint that its processes loaded last, and in which generation
+    set_aside: int = 0  # tasks that failed too often in the present epochs
+    set_aside_why: str = ""  # the latest of them: queue, task and reason
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,8 @@ GENERATION_BITS = 32
 PLACES_MOST = 16_384  # members with their places in one answer, which may have 4 MiB
 RATES = Rate(5.0, 20), Rate(500.0, 2_000)  # reports per coordinator, in all
 _CHECK_EVERY_S = 1.0
-_LONGEST_NAME = 253
+_MOST_TASKS = 1 << 31
+_TEXTS = {"checkpoint": 253, "restored": 253, "set_aside_why": 1000}  # most characters
 
 
 @dataclass(slots=True)
@@ -171,8 +172,10 @@ class TrainingService:
             members = member_numbers.from_text(request.members)
         except ValueError as error:
             raise ValueError(f"members: {error}") from None
-        if len(request.checkpoint) > _LONGEST_NAME:
-            raise ValueError(f"checkpoint: more than {_LONGEST_NAME} characters")
+        for name, most in _TEXTS.items():
+            text = getattr(request, name)
+            if len(text) > most or not text.isprintable():
+                raise ValueError(f"{name}: not a text of at most {most} printable characters")
         age_s = request.checkpoint_age_s
         if not 0 <= age_s <= limits.DURATION_S:
             raise ValueError(f"checkpoint_age_s: {age_s} is not a number of seconds")
@@ -183,6 +186,10 @@ class TrainingService:
             generation if term == self._term else 0,
             members,
             self._completed_at(request, uid),
+            request.checkpoint,
+            f"{request.restored} in generation {request.restored_in}" if request.restored else "",
+            min(request.set_aside, _MOST_TASKS),
+            request.set_aside_why,
         )
 
     def _completed_at(self, request: pb.TrainingReport, uid: str) -> float | None:

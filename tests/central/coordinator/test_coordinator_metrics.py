@@ -4,10 +4,12 @@ import asyncio
 
 from central.controllers.training.membership import MembershipRules
 from central.controllers.training.stored_state import StoredState
+from central.controllers.training.task_queue import LeaseKey
 from central.controllers.training.task_source import QueueSettings, TaskSource
 from central.coordinator.coordinator_status import metrics_text
 from central.coordinator.request_rates import RequestRates
 from central.coordinator.saving import Saving
+from central.coordinator.scheduler_link import training_report
 from central.coordinator.state_store import NoStore
 from tests.central.controllers.training.test_membership import ack_all, process
 
@@ -56,3 +58,42 @@ def test_members_speed_tasks_and_the_age_of_the_checkpoint() -> None:
     }
     assert tasks == {"todo": 1, "leased": 2}
     saving.close()
+
+
+def test_a_histogram_of_what_tasks_take() -> None:
+    state = StoredState("a/b/c", MembershipRules(least=1, most=1))
+    saving = asyncio.run(_saving(state))
+    queue = state.tasks.create("q", QueueSettings(), TaskSource.of_range(3, 1))
+    for number, took_s in enumerate((1.0, 1.5, 5000.0)):
+        (task,) = queue.lease(number * 1e4, (0, 1), 0, 1)["tasks"]
+        key = LeaseKey((0, 1), 0, task["task"], task["attempt"])
+        queue.progress(number * 1e4, key, 0)
+        queue.finish(number * 1e4 + took_s, key, "")
+    found = metrics(state, saving, RequestRates(), 6.0)
+    bounds = ("1", "5", "1200", "+Inf")
+    rows = [found[f'lockstep_task_seconds_bucket{{queue="q",le="{each}"}}'] for each in bounds]
+    assert rows == [1, 2, 2, 3]
+    assert found['lockstep_task_seconds_sum{queue="q"}'] == 5002.5
+    assert found['lockstep_task_seconds_count{queue="q"}'] == 3
+    saving.close()
+
+
+def test_the_scheduler_hears_of_set_aside_tasks_and_of_restores() -> None:
+    state = StoredState("a/b/c", MembershipRules(least=1, most=1))
+    assert training_report(state, 0).set_aside_why == ""
+    queue = state.tasks.create("q", QueueSettings(failures=0), TaskSource.of_range(3, 1))
+    for _ in range(2):
+        (task,) = queue.lease(0.0, (0, 1), 0, 1)["tasks"]
+        why = "a torn\nfile\x00" + "x" * 5000
+        queue.fail(LeaseKey((0, 1), 0, task["task"], task["attempt"]), why)
+    one = state.checkpoints.begin(1.0, 4, 9, {})
+    state.checkpoints.part(one.name, 0, 1, "", 0)
+    state.checkpoints.finish(2.0, one.name, None)
+    state.checkpoints.load(one.name, 5)
+    found = training_report(state, 0)
+    assert found.set_aside == 2
+    name = f"{task['task']} ({task['task']}-{task['task']})"
+    assert found.set_aside_why.startswith(f"queue q: task {name}: a torn file")
+    assert len(found.set_aside_why) < 1000
+    assert found.set_aside_why.isprintable()
+    assert (found.restored, found.restored_in) == (one.name, 5)

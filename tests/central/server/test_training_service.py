@@ -112,6 +112,16 @@ def test_a_report_is_a_fact_when_it_changes(
     assert second.checkpoint == pytest.approx(time.time() - 4.0, abs=5.0)
 
 
+def test_what_events_are_about(scheduler: SchedulerServer, training: TrainingStub) -> None:
+    told = pb.TrainingReport(checkpoint="ckpt-5-2", restored="ckpt-4-1", restored_in=2)
+    told.set_aside, told.set_aside_why = 3, "queue q: task 7 (a): torn"
+    training.Report(told, metadata=MINE)
+    (fact,) = scheduler.facts
+    assert isinstance(fact, CoordinatorReported)
+    assert (fact.checkpoint_name, fact.restored) == ("ckpt-5-2", "ckpt-4-1 in generation 2")
+    assert (fact.set_aside, fact.set_aside_why) == (3, "queue q: task 7 (a): torn")
+
+
 def test_a_plan_of_another_leader_says_nothing(
     scheduler: SchedulerServer, training: TrainingStub
 ) -> None:
@@ -130,6 +140,10 @@ def test_a_plan_of_another_leader_says_nothing(
         {"members": "0-999999999"},
         {"members": "1," * 100_000},
         {"checkpoint": "c" * 300},
+        {"restored": "c" * 300},
+        {"restored": "a\nb"},
+        {"set_aside_why": "c" * 1001},
+        {"set_aside_why": "a\x00"},
         {"checkpoint": "c", "checkpoint_age_s": float("nan")},
         {"checkpoint": "c", "checkpoint_age_s": -1.0},
         {"checkpoint": "c", "checkpoint_age_s": 1e300},
