@@ -97,3 +97,41 @@ def test_unlike_pods_take_the_fewest_domains() -> None:
     assert more["gangs"] > 100
     assert more["racks"] == 0
     assert more["nodes"] == 0  # of 340 such cases two take a node more, in another rack
+
+
+def racks_of(nodes: Sequence[Node], pods: Sequence[tuple[int, int]]) -> set[str]:
+    """Where so many pods of so many GPUs each go."""
+    snapshot = Snapshot((BLOCK, RACK))
+    for number, (block, rack, (gpus, cpu)) in enumerate(nodes):
+        name = f"{rack}-{number:03}"
+        snapshot.put_node(factories.node(name, block=block, rack=rack, gpus=gpus, cpu=cpu * 1000))
+    groups = tuple((factories.spec(gpus), count) for gpus, count in pods)
+    taken = fit(Draft(snapshot), PlacementRequest(groups))
+    return {snapshot.columns.names[each.row].partition("-")[0] for each in taken}
+
+
+def test_the_one_rack_that_takes_all_is_found_beyond_those_that_are_tried() -> None:
+    """Eighteen racks have 8 GPUs, but the pods of 4 and of 3 fit on one node only. The last one has the most left."""
+    tried = [("b", f"r{number:02}", (gpus, 8)) for number in range(18) for gpus in (6, 2)]
+    last = [("b", "z", (6, 8))] * 2
+    assert racks_of([*tried, *last], ((4, 1), (3, 1), (1, 1))) == {"z"}
+
+
+def test_sets_of_racks_whose_sums_do_not_suffice_are_not_tried() -> None:
+    """The largest pods fill one of four racks. The others together need another of these, though each of them
+    has its tightest place elsewhere."""
+    small = [("b", f"r{number:02}", (4, 8)) for number in range(70)]
+    large = [("b", rack, (6, 8)) for rack in ("w", "x", "y", "z") for _ in range(2)]
+    used = racks_of([*small, *large], ((6, 2), (4, 1), (3, 1)))
+    assert len(used) == 2
+    assert used < {"w", "x", "y", "z"}
+
+
+def test_fewer_nodes_are_in_no_more_racks() -> None:
+    """Four nodes of 6 GPUs in two racks, and three of 8 that are in a rack each. If there is such a rack with two,
+    three nodes of two other racks do."""
+    six = [("b", rack, (6, 8)) for rack in ("r", "r", "r", "s")]
+    eight = [("b", rack, (8, 8)) for rack in ("t", "u", "v")]
+    pods = ((3, 2), (2, 9))
+    assert len(racks_of([*six, *eight], pods)) == 2
+    assert len(racks_of([*six, *eight, ("b", "v", (8, 8))], pods) & {"t", "u", "v"}) == 2

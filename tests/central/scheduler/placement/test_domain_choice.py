@@ -5,6 +5,7 @@ import random
 import pytest
 
 from central.model.facts import PodSpec
+from central.model.pod_rules import Requirement, Rules
 from central.scheduler.placement import PlacementRequest, fit
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
@@ -118,3 +119,82 @@ def test_a_part_beside_a_pod_without_gpus_opens_no_gpu_where_one_is_open() -> No
             if others:
                 snapshot.take(row, factories.spec(0), others)
         assert names(snapshot, PlacementRequest(groups)) == {"open"}
+
+
+LIKES = Rules(nodes=((5, (Requirement("disk", "In", ("fast",)),)),))
+
+
+def racks_with_disks(racks: dict[str, str]) -> Snapshot:
+    """By rack one letter for each node of 8 GPUs: f has a fast disk, s a slow one; in capitals it is full."""
+    snapshot = Snapshot((RACK,))
+    for rack, nodes in racks.items():
+        for number, kind in enumerate(nodes):
+            labels = {"disk": "fast"} if kind in "fF" else {}
+            row = snapshot.put_node(factories.node(f"{rack}{number}", rack=rack, labels=labels))
+            if kind in "FS":
+                snapshot.take(row, factories.spec(8), 1, 0)
+    return snapshot
+
+
+@pytest.mark.parametrize("cpus", [(100,), (100, 200)], ids=["equal pods", "unlike pods"])
+def test_the_rack_whose_usable_nodes_the_pods_prefer(cpus: tuple[int, ...]) -> None:
+    """By their mean, not by their number; full nodes do not count. It decides before how much is left."""
+    pods = tuple((factories.spec(8, cpu, rules=LIKES), 2 // len(cpus)) for cpu in cpus)
+
+    def rack(racks: dict[str, str]) -> set[str]:
+        return {name[0] for name in names(racks_with_disks(racks), PlacementRequest(pods, RACK))}
+
+    assert rack({"a": "ss", "b": "ff"}) == {"b"}
+    assert rack({"a": "ss", "b": "fff"}) == {"b"}
+    assert rack({"a": "ffssss", "b": "ff"}) == {"b"}
+    assert rack({"a": "FFFss", "b": "sf"}) == {"b"}
+    assert rack({"a": "sf", "b": "SSSff"}) == {"b"}
+
+
+def test_few_racks_go_before_preferred_ones() -> None:
+    """Those that need the fewest nodes, whatever the pods prefer."""
+    snapshot = racks_with_disks({"a": "ffff", "b": "ss"})
+    for row in range(4):
+        snapshot.take(row, factories.spec(4), 1, 0)
+    pods = ((factories.spec(4, rules=LIKES), 4),)
+    assert {name[0] for name in names(snapshot, PlacementRequest(pods, RACK))} == {"b"}
+
+
+def test_one_node_for_pods_that_spread_is_the_emptiest() -> None:
+    """By GPUs, then by how many of them fit, then by name; without GPUs by how many fit."""
+
+    def node_for(gpus: int, *nodes: tuple[str, int, int]) -> set[str]:
+        snapshot = Snapshot((RACK,))
+        for name, free, cpu in nodes:
+            snapshot.put_node(factories.node(name, gpus=free, cpu=cpu))
+        request = PlacementRequest(((factories.spec(gpus, 1000), 1),), spread=True)
+        return names(snapshot, request)
+
+    assert node_for(1, ("a", 2, 64_000), ("b", 4, 8_000), ("c", 3, 64_000)) == {"b"}
+    assert node_for(1, ("a", 4, 2_000), ("b", 4, 3_000), ("c", 4, 1_000)) == {"b"}
+    assert node_for(1, ("b", 4, 8_000), ("a", 4, 8_000)) == {"a"}
+    assert node_for(0, ("a", 8, 2_000), ("b", 0, 3_000), ("c", 4, 1_000)) == {"b"}
+
+
+def test_pods_without_gpus_take_the_node_with_the_fewest_gpus_then_the_fullest() -> None:
+    """In use or not. Among equally full nodes the one in the fullest rack, then the first by name."""
+
+    def node_for(*nodes: tuple[str, str, int, int], gpus: int = 0) -> set[str]:
+        """Name, rack, CPU, and how much of it is in use. gpus: of the first one."""
+        snapshot = Snapshot((RACK,))
+        for name, rack, cpu, used in nodes:
+            row = snapshot.put_node(factories.node(name, rack=rack, gpus=gpus, cpu=cpu))
+            gpus = 0
+            if used:
+                snapshot.take(row, factories.spec(0, used), 1, 0)
+        return names(snapshot, PlacementRequest(((factories.spec(0, 1000), 1),)))
+
+    small, large = ("a", "r", 8_000, 0), ("b", "r", 64_000, 0)
+    assert node_for(small, large) == {"a"}
+    assert node_for(small, large, gpus=1) == {"b"}
+    assert node_for(("b", "r", 8_000, 0), ("a", "r", 8_000, 0)) == {"a"}
+    assert node_for(("a", "r", 8_000, 0), ("b", "r", 8_000, 4_000)) == {"b"}
+    around = [("c", "q", 8_000, 0), ("a", "q", 8_000, 4_000), ("b", "r", 8_000, 4_000)]
+    assert node_for(*around) == {"b"}
+    assert node_for(*around, ("d", "r", 16_000, 0)) == {"a"}
+    assert node_for(*around, ("d", "", 8_000, 4_000)) == {"d"}  # no rack is broken
