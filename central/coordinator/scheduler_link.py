@@ -159,6 +159,8 @@ def training_report(state: StoredState, plan: int) -> pb.TrainingReport:
         restored_in=restored_in,
         set_aside=sum(len(queue.set_aside) for queue in state.tasks.queues.values()),
         set_aside_why=_latest_set_aside(state),
+        stepped=members.proposal is None
+        and any(one.step > 0 for one in members.roster.present.values()),
     )
 
 

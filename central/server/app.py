@@ -106,8 +106,13 @@ def run(settings: Settings, what_if: Sequence[str] = ()) -> int:
         counters = GangCounters(scheduler, labels.label)
         allocations = AllocationLog(scheduler) if settings.history is not None else None
         training = TrainingPlans()
-        publisher = PlanPublisher(training, scheduler)
-        observers = (publisher, counters, allocations, _trace(settings, scheduler, metrics, stack))
+        metrics.watch_resizes(training.times.histogram.collect)
+        observers = (
+            PlanPublisher(training, scheduler),
+            counters,
+            allocations,
+            _trace(settings, scheduler, metrics, stack),
+        )
         on_cycle = partial(_on_cycle, metrics, [each for each in observers if each is not None])
         loop = Loop(scheduler, ready=ready, journal=journal, on_cycle=on_cycle)
         surveyor = Surveyor(loop)

@@ -3,7 +3,7 @@ come from a question to the loop, and are left out while the loop is too busy to
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry, Histogram, ProcessCollector
@@ -127,6 +127,7 @@ class Metrics(Collector):
         self._queues: tuple[SurveySource, QueueMetrics] | None = None
         self._api: tuple[WatchStatus, OpenTickets, AuditStatus] | None = None
         self._standby_lag: Callable[[], str] = str
+        self._resizes: Callable[[], Iterable[Metric]] = tuple
         self._traces: tuple[TraceStatus, FollowedStarts] | None = None
         self._facts: Counter[str] = Counter()
         self._decisions: Counter[str] = Counter()
@@ -160,6 +161,10 @@ class Metrics(Collector):
     def watch_standby(self, lag: Callable[[], str]) -> None:
         """lag: why a replica that stands by should not take over yet; empty: it may."""
         self._standby_lag = lag
+
+    def watch_resizes(self, families: Callable[[], Iterable[Metric]]) -> None:
+        """Of elastic Jobs."""
+        self._resizes = families
 
     def watch_traces(self, exporter: TraceStatus, starts: FollowedStarts) -> None:
         self._traces = (exporter, starts)
@@ -207,6 +212,7 @@ class Metrics(Collector):
         yield calls
         yield from self._connection_families()
         yield from self._trace_families()
+        yield from self._resizes()
         if self._loop is None:
             return
         election = self._election

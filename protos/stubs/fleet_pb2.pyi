@@ -984,6 +984,7 @@ class TrainingReport(_message.Message):
     RESTORED_IN_FIELD_NUMBER: _builtins.int
     SET_ASIDE_FIELD_NUMBER: _builtins.int
     SET_ASIDE_WHY_FIELD_NUMBER: _builtins.int
+    STEPPED_FIELD_NUMBER: _builtins.int
     plan: _builtins.int
     """the newest one that the coordinator follows; 0: none"""
     members: _builtins.str
@@ -1002,6 +1003,8 @@ class TrainingReport(_message.Message):
     """tasks that failed too often in the present epochs"""
     set_aside_why: _builtins.str
     """the latest of them: queue, task and reason"""
+    stepped: _builtins.bool
+    """a step of the live generation was taken, and no other generation is proposed"""
     def __init__(
         self,
         *,
@@ -1015,10 +1018,11 @@ class TrainingReport(_message.Message):
         restored_in: _builtins.int = ...,
         set_aside: _builtins.int = ...,
         set_aside_why: _builtins.str = ...,
+        stepped: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "checkpoint_age_s", b"checkpoint_age_s", "members", b"members", "plan", b"plan", "restored", b"restored", "restored_in", b"restored_in", "samples_per_s", b"samples_per_s", "set_aside", b"set_aside", "set_aside_why", b"set_aside_why", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "checkpoint_age_s", b"checkpoint_age_s", "members", b"members", "plan", b"plan", "restored", b"restored", "restored_in", b"restored_in", "samples_per_s", b"samples_per_s", "set_aside", b"set_aside", "set_aside_why", b"set_aside_why", "step", b"step", "stepped", b"stepped"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -21,6 +21,7 @@ from central.model import limits
 from central.model.event_reasons import EVENT_REASONS
 from central.model.jobspec import ANY, EVENTS
 from central.scheduler.scheduler import Scheduler
+from central.server.grpc.resize_times import ResizeTimes
 from central.server.metrics import Metrics
 from central.server.queue_metrics import QueueLabels, QueueMetrics
 from central.server.stats.gang_counters import GangCounters
@@ -157,6 +158,7 @@ def _of_scheduler() -> list[Metric]:
     counters = GangCounters(new_scheduler(), labels.label)
     metrics.watch_queues(Surveyor(_Loop()), QueueMetrics(counters, labels))
     metrics.watch_connections(_Connections())
+    metrics.watch_resizes(ResizeTimes().histogram.collect)
     metrics.watch_traces(_Traces(), _Traces())
     metrics.watch_api(Watches([]), Tickets(lambda fact: None), _Audit())
     return _collected(metrics.registry)

@@ -19,6 +19,7 @@ from central.controllers.job.training_plan import TrainingPlan
 from central.model.decisions import Decision
 from central.model.facts import Fact
 from central.scheduler.scheduler import Scheduler
+from central.server.grpc.resize_times import ResizeTimes
 
 JobKey = tuple[str, str]  # namespace and name
 
@@ -36,6 +37,7 @@ class PublishedPlan:
 class TrainingPlans:
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self.times = ResizeTimes()
         self._by_pod: dict[str, PublishedPlan] = {}
         self._pods: dict[JobKey, tuple[str, ...]] = {}
         # Starts at the time, so that no version of an earlier process comes again.
@@ -65,6 +67,7 @@ class TrainingPlans:
         known = self._by_pod.get(uid)
         if known is not None and known.plan == plan:
             return []
+        self.times.decided(uid, plan.generation, time.monotonic())
         leave_by = None if plan.leave_by is None else plan.leave_by + ahead
         fresh = PublishedPlan(plan, next(self._versions), leave_by)
         self._by_pod[uid] = fresh

@@ -88,6 +88,7 @@ class TrainingService:
             return []
         self._next_check = now + _CHECK_EVERY_S
         there = self._plans.pods()
+        self._plans.times.forget(there)
         found = []
         with self._lock:
             for uid, known in list(self._heard.items()):
@@ -135,6 +136,13 @@ class TrainingService:
         with self._lock:
             known = self._heard.get(caller.pod_uid)
             self._heard[caller.pod_uid] = _Coordinator(fact, checkpoint=request.checkpoint)
+        self._plans.times.reported(
+            caller.pod_uid,
+            fact.generation,
+            complete=fact.training == plan.members,
+            stepped=request.stepped,
+            now=time.monotonic(),
+        )
         if known is None or known.fact != fact:
             self._inbox(fact)
         return pb.TrainingAck()

@@ -122,6 +122,20 @@ def test_what_events_are_about(scheduler: SchedulerServer, training: TrainingStu
     assert (fact.set_aside, fact.set_aside_why) == (3, "queue q: task 7 (a): torn")
 
 
+def test_a_change_of_size_is_timed(scheduler: SchedulerServer, training: TrainingStub) -> None:
+    smaller = replace(PLAN, generation=8, members=(0, 1))
+    scheduler.training_plans.publish({KEY: {"pod1": smaller}}, time.time())
+    told = pb.TrainingReport(plan=5 << 32 | 8, members="0-1,3", stepped=True)
+    training.Report(told, metadata=MINE)
+    told.members = "0-1"
+    training.Report(told, metadata=MINE)
+    (family,) = scheduler.training_plans.times.histogram.collect()
+    counts = {
+        one.labels["stage"]: one.value for one in family.samples if one.name.endswith("_count")
+    }
+    assert counts == {"told": 1, "acknowledged": 1, "first-step": 1}
+
+
 def test_a_plan_of_another_leader_says_nothing(
     scheduler: SchedulerServer, training: TrainingStub
 ) -> None:
