@@ -128,3 +128,22 @@ def test_a_gang_that_awaits_victims_may_start_where_a_plan_waits_for_others(
     assert world.step(3.0, PodGone("uid-tick")) == ["next-0"] * starts
     if starts:
         assert world.running["uid-next-0"].node == "n2"
+
+
+def test_each_victim_of_one_claim_reads_its_own_reason() -> None:
+    """Two of the claimant's queue, of different priorities, and one of another queue with one of these priorities."""
+    world = World(factories.node("n"), QueueSeen("a", deserved=((GPU, 8),)), QueueSeen("b"))
+    world.step(1.0, *job("low", 1, 2, queue="a"), *job("some", 1, 2, queue="a", priority=1))
+    world.step(2.0, *job("other", 1, 4, queue="b", priority=1))
+    world.step(3.0, *job("new", 1, 8, queue="a", created=3.0, priority=5))
+    assert dict(zip(world.evicted, world.whys, strict=True)) == {
+        "low-0": "preempted by ns/new (priority 5 > 0)",
+        "some-0": "preempted by ns/new (priority 5 > 1)",
+        "other-0": "reclaimed for ns/new; queue a is below its fair share",
+    }
+    (claim,) = world.cluster.queues.claims.values()
+    assert {pod.seen.name: amounts[GPU] for _, pod, amounts in claim.victims} == {
+        "low-0": 2,
+        "some-0": 2,
+        "other-0": 4,
+    }
