@@ -25,19 +25,23 @@ def remarks(
 ) -> str:
     """The clauses after the refusal's base. withheld: what the gang was refused without."""
     base, reservations = refused.base, scheduler.reservations
-    if wording.NEVER in base:
-        return ""
+    numbers, never, _ = base.partition(wording.NEVER)
     clauses = []
-    if own := reservations.get(gang.key):
+    if not never and (own := reservations.get(gang.key)):
         clauses.append(own.describe(now))
     if holders := withheld.holders():
         names = wording.some(holders)
-        if not explain.names_holders(base, names):
-            clauses.append(f"excluding capacity reserved for {names}")
+        said = explain.names_holders(base, names)
+        excluded = "" if said else f"excluding capacity reserved for {names}"
+        if never:  # others' reservations matter to what fits now alone
+            return f"; {excluded}" if excluded and " fits " in numbers else ""
+        clauses.append(excluded)
         ahead = withheld.with_capacity()
         known = all(not held.strict and held.start < inf for held in ahead)
         if known and run_time_s(gang) == inf:
             clauses.append("with lockstep.dev/runs-for it may use that until then")
+    if never:
+        return ""
     if volumes := withheld.with_volumes():
         clauses.append(f"excluding volumes reserved for {_names(volumes)}")
     clauses.append(gang.preemption.blocked_by or _why_nobody(scheduler, gang, refused))

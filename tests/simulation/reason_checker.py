@@ -3,33 +3,35 @@ form that is not known here fails, so that a new sentence gets a count of its ow
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
-from fractions import Fraction
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
+from math import prod
 
 from central.model import wording
 from central.model.facts import PodSpec
-from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS
 from central.scheduler import refusal_reasons
 from central.scheduler.inventory.cluster_node import ClusterNode
-from central.scheduler.queues import entitlement
 from central.scheduler.reservation.reservation import Reservation
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import Gang, GangKey
 from protos.names import GPU, MIG
 from tests.simulation import recount
+from tests.simulation.layered_reasons import LayeredCounts, unit_of
+from tests.simulation.queue_reasons import QueueReasons
 from tests.simulation.reason_counts import StateCounts
 from tests.simulation.reason_patterns import (
-    AFTER,
     CANDIDATE,
+    CERTAIN,
     CHECKS,
     FREE_GPUS,
     NO_SWITCHES,
-    NOBODY,
+    NOWHERE,
     PART_OF_ONE,
     PARTS,
     PLAIN,
     TOGETHER,
+    UNITS_WHEN_EMPTY,
+    WRONG_PLURAL,
     Found,
 )
 
@@ -61,16 +63,14 @@ def _counted_later(scheduler: Scheduler) -> set[GangKey]:
     return later
 
 
-class ReasonChecker:
+class ReasonChecker(QueueReasons):
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
         self.counts = StateCounts(scheduler)
+        self.layered = LayeredCounts(self.counts)
 
     def check(self, gang: Gang, reason: str) -> None:
-        if "search limit reached" in reason or "group of subgroups" in reason:
-            return  # layers of subgroups are searched, not counted
-        if re.search(r"groups? of \d+ subgroup", reason):
-            return  # the same
+        assert not WRONG_PLURAL.search(reason), WRONG_PLURAL.findall(reason)
         if re.match(r"(\S.* is )?set aside after a failure of the scheduler", reason):
             return  # nothing was counted
         if reason in {gang.counts.blocked} - {""}:
@@ -136,127 +136,93 @@ class ReasonChecker:
     # --- subgroups ------------------------------------------------------------------------------
 
     def equal_subgroups(self, gang: Gang, found: Found, reason: str) -> str:
-        """So many of equal subgroups fit, each in one domain, all in one domain."""
-        sizes = {policy.size for policy in gang.subgroups}
-        size, copies = int(found["size"]), int(found["copies"])
-        some_run = any(pod.node for pod in gang.members.values())  # then the rest of one is meant
-        assert size in sizes or (some_run and 0 < size < max(sizes)), f"subgroups of {sizes}"
-        if not some_run:
-            (policy,) = gang.subgroups  # equal ones
-            least = max(policy.least, -(-gang.missing() // size))
-            assert copies == least, f"{least} are needed"
-        assert int(found["units"]) == copies
-        names = re.search(r"; excluding capacity reserved for ([^;]*)", reason)
-        if not (names and " more" in names[1]):
-            held = self.counts.reservations(names[1].split(", ") if names else [])
-            specs = {pod.spec for pod in recount.waiting(gang)}
-            counts = [self._most_subgroups(spec, found, held) for spec in specs]
-            said = int(found["fits"])
-            sure = [exact and not some_run for _, exact in counts]
-            assert any(
-                said == most if exact else said <= most
-                for (most, _), exact in zip(counts, sure, strict=True)
-            ), counts
-        return found.string[found.end() :]
+        """So many of equal subgroups, or of equal groups of them, fit, each in one domain, all in one domain."""
+        size = int(found["size"])
+        numbers = [int(each) for each in re.findall(r"\d+", found["copies"])]
+        pods, unit = prod(numbers) * size, unit_of(found["part"])
+        if unit == "gang":
+            waiting = len(recount.waiting(gang))
+            assert gang.missing() <= pods <= waiting, f"{gang.missing()} of {waiting} are missing"
+        levels = self._levels_of_groups(found, len(numbers))
+        self.layered.check_levels(gang, unit, found["all"] or "")
+        self.layered.check_groups(gang, levels, size)
+        if self.layered.check_place(gang, unit, found["all"] or "", found["rest"]):
+            return found["rest"].partition("; ")[2]
+        held, what = self._withheld(reason), (found["all"] or "", levels, [*numbers, size])
 
-    def _most_subgroups(
-        self, spec: PodSpec, found: Found, held: Sequence[Reservation]
-    ) -> tuple[int, bool]:
-        """In the domain that takes most; and whether that is exact, for the scheduler may count fewer."""
-        level, whole, size = found["level"] or "", found["all"] or "", int(found["size"])
-        inside = level in PARTS or whole in PARTS
-        pods: Counter[tuple[str, str]] = Counter()
-        for node in self.counts.nodes:
-            outer, inner = self.counts.place(node, whole), self.counts.place(node, level)
-            if not recount.refusal(spec, node) and outer is not None and inner is not None:
-                pods[outer, inner] += self.counts.capacity(spec, node, held)
-        units: Counter[str] = Counter()
-        for (wide, _), count in pods.items():
-            units[wide] += count // size
+        def check(spec: PodSpec, match: Found) -> None:
+            self._units_fit(gang, spec, match, what, held or [])
+
+        return self._any_spec(gang, found, check, sure=held is not None)
+
+    def _levels_of_groups(self, found: Found, depth: int) -> list[str]:
+        """The levels of the groups, the widest first, and of a subgroup."""
+        said = re.findall(r", each (group |subgroup )?(?:in|under) one ([^,;]+)", found["each"])
+        groups = [level for what, level in said if what == "group "]
+        assert len(groups) == depth - 1, "each layer has a level"
+        return [*reversed(groups), *([level for what, level in said if what != "group "] or [""])]
+
+    def _units_fit(
+        self,
+        gang: Gang,
+        spec: PodSpec,
+        match: Found,
+        what: tuple[str, list[str], list[int]],
+        held: Sequence[Reservation],
+    ) -> None:
+        level, levels, (copies, *sizes) = what
+        if units := UNITS_WHEN_EMPTY.search(match[0]):
+            most = self.layered.most_in_one_when_empty(spec, level, levels, sizes)
+            assert most == int(units[1]) < copies, f"{most} fit"
+        needed = Counter({level: copies * prod(sizes)})
+        for depth, each in enumerate(levels):
+            needed[each] = max(needed[each], prod(sizes[depth:]))
+        if match.re is CERTAIN:
+            self._never(spec, needed, match["certain"])
+            return
+        usable = [node for node in self.counts.nodes if not recount.refusal(spec, node)]
+        where = self._named_nodes(gang, match, level)
+        inside = [node for node in where if not recount.refusal(spec, node)]
+        fits = self.layered.most_units(spec, levels, sizes, inside, held, around=level)
         counted = spec.rules is None and not spec.matched and spec.volumes is None
-        plain = not (spec.share_containers or spec.rdma_containers)
-        return max(units.values(), default=0), counted and plain and not inside and bool(level)
+        exact = counted and not spec.share_containers and not spec.rdma_containers
+        said = int(match["fits"])
+        assert int(match["count"]) == copies, f"{copies} are needed"
+        if match.string.startswith("the best node"):
+            fits = max(
+                (
+                    self.layered.most_units(spec, levels, sizes, [n], held, around=level)
+                    for n in usable
+                ),
+                default=0,
+            )
+        assert said == fits if exact else said <= fits, f"{fits} fit"
+        if match["best"] and exact:
+            every = {self.counts.place(node, level) for node in usable} - {None}
+            for name in every:
+                part = [node for node in usable if self.counts.place(node, level) == name]
+                more = self.layered.most_units(spec, levels, sizes, part, held, around=level)
+                assert more <= said, f"{name} fits {more}"
+        there = where if match["at"] else self.counts.nodes
+        self._details(spec, level, match, inside, there=there, held=held, exact=counted)
+        if match["never"]:
+            self._never(spec, needed, match["never"])
 
     def unlike_subgroups(self, gang: Gang, found: Found, reason: str) -> str:
         """Each fits by itself. Those that are needed are among those that wait."""
         named = sum(map(int, re.findall(r"(\d+) pods?", found["pods"])))
-        waiting = recount.waiting(gang)
+        unit, waiting = unit_of(found["part"]), recount.waiting(gang)
+        self.layered.check_levels(gang, unit, found["level"] or "")
         there = [
             pods for pods in recount.subgroups(gang).values() if any(pod in waiting for pod in pods)
         ]
-        assert 1 <= int(found["groups"]) <= len(there), f"{len(there)} wait"
-        assert gang.missing() <= named <= len(waiting), f"{gang.missing()} are missing"
-        return found.string[found.end() :]
-
-    # --- queues -----------------------------------------------------------------------------------
-
-    def capability(self, gang: Gang, found: Found, reason: str) -> str:
-        queue, name = (
-            self.scheduler.queues.by_name[found["queue"]],
-            recount.resource(found["resource"]),
-        )
-        most = dict(queue.seen.capability)[name]
-        assert recount.said(name, most) == found["most"], "the capability"
-        if "used" in found.re.groupindex:
-            used = self.counts.used(queue, name)
-            assert recount.said(name, used) == found["used"], f"the queue uses {used}"
-        return found.string[found.end() :]
-
-    def guaranteed(self, gang: Gang, found: Found, reason: str) -> str:
-        queues, name = self.scheduler.queues, recount.resource(found["resource"])
-        whole = Fraction(queues.total.get(GPU_EQUIVALENTS, 0), GPU_UNITS)
-        total = whole if name == GPU else queues.total.get(name, 0)
-        free = total - self.counts.used(queues.root, name)
-        assert recount.said(name, free) == found["free"], f"{free} are free"
-        kept: int | Fraction = 0
-        for other in found["queues"].split(", "):
-            kept += self.counts.unused_guarantee(queues.by_name[other], name)
-        if not self.scheduler.queues.claims:
-            assert recount.said(name, min(kept, free)) == found["kept"], f"{kept} are guaranteed"
-        assert not found["claimed"] or self.scheduler.queues.claims, "nobody claims"
-        return found.string[found.end() :]
-
-    def nobody_gives_way(self, gang: Gang, clause: str) -> None:
-        """Usage is counted again."""
-        queues = self.scheduler.queues
-        assert gang.key not in queues.claims, "somebody does"
-        assert re.fullmatch(NOBODY, clause), f"unknown words: {clause}"
-        for name, amount, words, share in re.findall(
-            r"queue (\S+) uses (\S+) (\S+?), above its (?:fair share of|deserved) ([\d.]+)", clause
-        ):
-            resource = recount.resource(words)
-            used = recount.said(resource, self.counts.used(queues.by_name[name], resource))
-            assert used == amount, f"queue {name} uses {used}"
-            assert share in self._shares(name, resource), "its share"
-        for name, amount, words, share in re.findall(
-            r"queue (\S+)(?: \(above \S+\))? would use (\S+) (\S+?), and its .*? is ([\d.]+)",
-            clause,
-        ):
-            resource = recount.resource(words)
-            refused = self.scheduler.refused[gang.key].request.groups
-            need = sum(self.counts.request(spec, resource) * count for spec, count in refused)
-            used = recount.said(resource, self.counts.used(queues.by_name[name], resource) + need)
-            assert used == amount or queues.claims, f"queue {name} would use {used}"
-            assert share in self._shares(name, resource), "its share"
-        for priority in re.findall(r"less urgent than priority (-?\d+)", clause):
-            assert int(priority) == gang.priority, "the priority"
-
-    def _shares(self, name: str, resource: str) -> set[str]:
-        """The queue's fair share, and what it deserves or is guaranteed. These have oracles of their own."""
-        queues, counted = self.scheduler.queues, GPU_EQUIVALENTS if resource == GPU else resource
-        own = entitlement.own_amount(queues, queues.by_name[name], counted)
-        amounts = (entitlement.fair_shares(queues, counted)[name], own)
-        return {wording.amount(counted, amount) for amount in amounts}
-
-    def min_resources(self, gang: Gang, found: Found, reason: str) -> str:
-        name = recount.resource(found["resource"])
-        opened = [
-            each
-            for each in self.counts.nodes
-            if (seen := each.seen) is not None and seen.ready and not seen.unschedulable
-        ]
-        free = sum(self.counts.free(node, name) for node in opened)
-        assert wording.amount(name, free) == found["free"], f"the cluster has {free} free"
+        apart = {pod.seen.uid for pods in recount.subgroups(gang).values() for pod in pods}
+        alone = sum(pod.seen.uid not in apart for pod in waiting)
+        assert 1 <= int(found["groups"]) <= len(there) + alone, f"{len(there)} wait"
+        if unit == "gang" and named == len(waiting) and not alone:
+            assert int(found["groups"]) == len(there), f"{len(there)} wait"
+        least = gang.missing() if unit == "gang" else 1
+        assert least <= named <= len(waiting), f"{gang.missing()} are missing"
         return found.string[found.end() :]
 
     # --- placement ----------------------------------------------------------------------------------
@@ -265,35 +231,81 @@ class ReasonChecker:
         waiting = recount.waiting(gang)
         named = sum(map(int, re.findall(r"(\d+) pods?", found["pods"])))
         missing = gang.missing()
-        if found["alone"]:
-            most = max(policy.size for policy in gang.subgroups)
+        unit = unit_of(found["part"])
+        if unit != "gang":
+            most = max(policy.size for policy in gang.subgroups) if unit == "subgroup" else named
             assert 1 <= named <= most, f"a subgroup has {most} pods"
             missing = 0
         if missing and not gang.subgroups:  # subgroups are placed whole
             assert named == missing, f"{missing} are missing"
         assert missing <= named <= len(waiting), f"{missing} are missing"
-        level, rest, problems = found["level"] or "", found["rest"], []
-        if rest.startswith("can never start: "):
-            match = re.match(rf"(.*?)(?:$|; (?={AFTER}))", rest)
-        else:
-            match = CANDIDATE.match(rest)
+        level, rest = found["level"] or "", found["rest"]
         if together := re.match(TOGETHER, rest):
             assert int(together[1]) < int(together[2]) == named
             return rest[together.end() :]
-        if match is None:
+        if rest.startswith("each pod type fits on its own"):
+            self._each_fits(gang, level, found["pods"], self._withheld(reason))
+        if not (CERTAIN.match(rest) or CANDIDATE.match(rest) or NOWHERE.match(rest)):
             return rest
+        if not CERTAIN.match(rest):
+            self.layered.check_levels(gang, unit, level)
+            if self.layered.check_place(gang, unit, level, rest):
+                return rest.partition("; ")[2]
+        counts = {int(number) for number in re.findall(r"(\d+) pods?", found["pods"])}
+        held, needed = self._withheld(reason), {level: max(counts)}
+
+        def check(spec: PodSpec, match: Found) -> None:
+            if match.re is CERTAIN:
+                self._never(spec, needed, match["certain"])
+            else:
+                self._candidate(gang, spec, level, (match, counts), held or [])
+
+        return self._any_spec(gang, found, check, sure=held is not None)
+
+    def _each_fits(
+        self, gang: Gang, level: str, pods: str, held: Sequence[Reservation] | None
+    ) -> None:
+        """In the domain of the level that takes the most of them."""
+        specs = {pod.spec for pod in recount.waiting(gang)}
+        if held is None:
+            return
+        for count, gpus in re.findall(r"(\d+) pods? x (\d+) GPUs?", pods):
+            most = 0
+            for spec in (each for each in specs if each.request(GPU) == int(gpus)):
+                fits: Counter[str | None] = Counter()
+                for node in self.counts.nodes:
+                    if not recount.refusal(spec, node):
+                        place = self.counts.place(node, level)
+                        fits[place] += self.counts.capacity(spec, node, held)
+                del fits[None]
+                most = max(most, *fits.values())
+            assert most >= int(count), f"{most} pods of {gpus} GPUs fit"
+
+    def _withheld(self, reason: str) -> list[Reservation] | None:
+        """The reservations that the numbers leave out; None: not all of them are named."""
         names = re.search(r"; excluding capacity reserved for ([^;]*)", reason)
         names = names or re.search(r" of them reserved for ([^;)]*)", reason)  # the same gangs
         if names and " more" in names[1]:
-            return rest[match.end() :]  # not all of them are known
-        counts = {int(number) for number in re.findall(r"(\d+) pods?", found["pods"])}
-        held = self.counts.reservations(names[1].split(", ") if names else [])
-        for spec in dict.fromkeys(pod.spec for pod in waiting):  # the reason is about one of them
+            return None
+        return self.counts.reservations(names[1].split(", ") if names else [])
+
+    def _any_spec(
+        self, gang: Gang, found: Found, check: Callable[[PodSpec, Found], None], *, sure: bool
+    ) -> str:
+        """The reason is about one of the pods that wait. Returns what follows."""
+        rest, problems = found["rest"], []
+        match = CERTAIN.match(rest) or CANDIDATE.match(rest)
+        assert match, f"unknown words: {rest}"
+        if not sure:
+            return rest[match.end() :]
+        asked = re.findall(r"(\d+) pods?(?: x (\d+) GPUs?)?", found[0])
+        count = match["count"] if "pods" in found.re.groupindex and match.re is CANDIDATE else ""
+        gpus = {int(each or 0) for pods, each in asked if pods == count or not count}
+        for spec in dict.fromkeys(pod.spec for pod in recount.waiting(gang)):
+            if "x" in found[0] and spec.request(GPU) not in gpus:
+                continue
             try:
-                if match.re is CANDIDATE:
-                    self._candidate(gang, spec, level, (match, counts), held)
-                else:
-                    self._never(spec, level, match[1])
+                check(spec, match)
             except AssertionError as error:
                 problems.append(str(error).splitlines()[0] if str(error) else repr(error))
             else:
@@ -312,39 +324,72 @@ class ReasonChecker:
         where = self._named_nodes(gang, match, level)
         usable = [node for node in where if not recount.refusal(spec, node)]
         fits = sum(self.counts.capacity(spec, node, held) for node in usable)
+        if level in PARTS and spec.request(GPU) and not match["at"]:
+            fits = max((self._in_part(spec, level, node, held) for node in usable), default=0)
         said = int(match["fits"])
         assert int(match["count"]) in counts, f"of {counts}"
         counted = spec.rules is None and not spec.matched and spec.volumes is None
         whole = counted and not spec.share_containers and not spec.rdma_containers
-        if level in PARTS:
+        if level in PARTS and match["at"]:
             whole = False
         assert fits == said if whole else fits >= said, f"{fits} fit"
+        if match["best"] and whole and level not in ("node", *PARTS):
+            for name in {self.counts.place(node, level) for node in self.counts.nodes} - {None}:
+                part = [
+                    node for node in self.counts.nodes if self.counts.place(node, level) == name
+                ]
+                open_ = [node for node in part if not recount.refusal(spec, node)]
+                more = sum(self.counts.capacity(spec, node, held) for node in open_)
+                assert more <= said, f"{name} fits {more}"
+        there = where if match["at"] else self.counts.nodes
+        self._details(spec, level, match, usable, there=there, held=held, exact=counted)
+        if match["never"]:
+            self._never(spec, {level: int(match["count"])}, match["never"])
+
+    def _in_part(
+        self, spec: PodSpec, level: str, node: ClusterNode, held: Sequence[Reservation]
+    ) -> int:
+        """How many pods the node's best island, NUMA node or PCIe switch takes."""
+        parts = self.counts.free_parts(node, level, held)
+        most = max((len(part) // spec.request(GPU) for part in parts), default=0)
+        return min(most, self.counts.capacity(spec, node, held))
+
+    def _details(
+        self,
+        spec: PodSpec,
+        level: str,
+        match: Found,
+        usable: Sequence[ClusterNode],
+        *,
+        there: Sequence[ClusterNode],
+        held: Sequence[Reservation],
+        exact: bool,
+    ) -> None:
+        """What stands in brackets. usable: the candidate's nodes. there: those that may be refused."""
         refused: Counter[str] = Counter()
         for each in (match["details"] or "").split("; "):
             if refusal := re.fullmatch(r"(\d+) nodes?: (.*)", each):
                 refused[refusal[2]] += int(refusal[1])
             elif each:
-                self._detail(spec, usable, held, each, exact=counted)
-        expected = Counter(
-            why for node in self.counts.nodes if (why := recount.refusal(spec, node))
-        )
+                self._detail(spec, usable, held, each, exact=exact)
+        expected = Counter(why for node in there if (why := recount.refusal(spec, node)))
         if level == "PCIe switch" and spec.request(GPU):
             expected += Counter(
                 NO_SWITCHES
-                for node in self.counts.nodes
+                for node in there
                 if not recount.refusal(spec, node) and recount.lacks_switches(node)
             )
         for why, count in expected.items():
             assert refused[why] == count, f"{count} nodes: {why}"
-        assert refused == expected or not counted, f"refused by nothing: {refused - expected}"
-        if match["never"]:
-            self._never(spec, level, match["never"])
+        assert refused == expected or not exact, f"refused by nothing: {refused - expected}"
 
     def _named_nodes(self, gang: Gang, match: Found, level: str) -> list[ClusterNode]:
         """The nodes of the candidate that the sentence names."""
         name = match["best"] or (match["at"] or "").rpartition(" ")[2]
         if not name:
             return self.counts.nodes
+        if match["at"]:
+            level = match["at"].split()[-2]
         if level in ("", "node", *PARTS):
             return [node for node in self.counts.nodes if node.name == name]
         return [node for node in self.counts.nodes if name in self.counts.domain(node, level)]
@@ -395,7 +440,10 @@ class ReasonChecker:
             words = r"there are no .*|no node there offers.*|\d+ hundredths of GPUs.*"
             assert re.fullmatch(words, detail), f"unknown words: {detail}"
 
-    def _never(self, spec: PodSpec, level: str, text: str) -> None:
+    def _never(self, spec: PodSpec, needed: Mapping[str, int], text: str) -> None:
+        """needed: by level, how many pods there must be in one domain."""
+        if UNITS_WHEN_EMPTY.search(text):
+            return  # counted with the subgroups
         text, _, refused = text.removeprefix("can never start: ").partition(" (")
         if refused:
             counts = Counter(
@@ -405,7 +453,8 @@ class ReasonChecker:
             assert {why: int(count) for count, why in said} == counts, f"{counts}"
         usable = [node for node in self.counts.nodes if not recount.lasting(spec, node)]
         if match := PART_OF_ONE.fullmatch(text):
-            assert match[2] == level
+            level = match[2]
+            assert level in needed
             assert not any(map(recount.lacks_switches, usable)) or level != "PCIe switch"
             most = max(part for node in usable for part in recount.parts(node, level))
             assert int(match[3]) == most < spec.request(GPU) == int(match[1]), f"at most {most}"
@@ -421,14 +470,15 @@ class ReasonChecker:
             assert not usable
         elif match := re.fullmatch(r"even if empty, .* fits? (\d+)", text):
             most = sum(recount.when_empty(spec, node) for node in usable)
-            assert most == int(match[1]), f"{most} fit"
+            assert most == int(match[1]) < needed[""], f"{most} fit"
         elif match := re.fullmatch(r"even if empty, no (.*) fits more than (\d+)", text):
+            level = match[1]
+            assert int(match[2]) < needed[level], f"no more than {needed[level]} are needed"
             if level in PARTS:
                 return
             sums: Counter[str] = Counter()
             for node in usable:
-                for name in (node.name,) if level == "node" else self.counts.domain(node, level):
-                    sums[name] += recount.when_empty(spec, node)
+                sums[self.layered.empty_place(node, level)] += recount.when_empty(spec, node)
             most = max(sums.values())
             assert most == int(match[2]), f"the largest fits {most}"
         elif match := re.fullmatch(r"they need (\d+) GPUs, .* have (\d+)", text):

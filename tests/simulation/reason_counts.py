@@ -67,17 +67,37 @@ class StateCounts:
         held = list(held)
         free = node.allocatable().get(name, 0)
         free -= sum(pod.spec.request(name) for pod in node.pods.values() if pod.alive)
-        reserved = [self.reserved(each, node, name) for each in held]
-        free -= sum(amount for amount, _ in reserved)
+        free -= sum(self.reserved(each, node, name)[0] for each in held)
         if name != GPU:
             return free
+        return (
+            max(free, 0) if node.report is None else min(max(free, 0), len(self.gpus(node, held)))
+        )
+
+    def gpus(self, node: ClusterNode, held: Iterable[Reservation] = ()) -> set[int]:
+        """The healthy GPUs that nobody has, and none is reserved for these."""
         if node.report is None:
-            return max(free, 0)
+            return set()
         taken = set(indices_of(node.foreign_gpus)) | set(node.foreign_shares)
-        for mask in [pod.gpus for pod in node.pods.values()] + [mask for _, mask in reserved]:
+        for mask in [pod.gpus for pod in node.pods.values()] + [
+            self.reserved(each, node, GPU)[1] for each in held
+        ]:
             taken |= set(indices_of(mask))
         healthy = {gpu.index for gpu in node.report.topology.gpus if gpu.healthy and not gpu.mig}
-        return min(max(free, 0), len(healthy - taken))
+        return healthy - taken
+
+    def free_parts(
+        self, node: ClusterNode, level: str, held: Iterable[Reservation] = ()
+    ) -> list[set[int]]:
+        """The free GPUs of each island, NUMA node or PCIe switch."""
+        if node.report is None:
+            return []
+        free, topology = self.gpus(node, held), node.report.topology
+        if level == "NUMA node":
+            numa = {gpu.index: gpu.numa for gpu in topology.gpus}
+            return [{gpu for gpu in free if numa[gpu] == each} for each in set(numa.values())]
+        parts = topology.islands if level == "island" else topology.pcie_switches
+        return [free & set(part) for part in parts]
 
     def reserved(self, held: Reservation, node: ClusterNode, name: str) -> tuple[int, int]:
         """The amount and the GPU mask that the reservation keeps free on the node."""

@@ -41,19 +41,31 @@ NOBODY = (
     r"(what is less urgent than priority \d+ in its queue does not free enough)?"
 )
 
+UNITS_WHEN_EMPTY = re.compile(r"even if empty, .* fits? (?:more than )?(\d+) (?:sub)?groups?")
+WRONG_PLURAL = re.compile(
+    r"(?<![\w/.-])(?:1 (?:pods|nodes|groups|subgroups|GPUs)|(?!1 )\d+ (?:pod|node|group|subgroup|GPU))(?![\w-])"
+)
 Found = re.Match[str]
 NO_SWITCHES = "PCIe switches unknown"
 PART_OF_ONE = re.compile(
     r"no node(?: that they may use)? has (\d+) GPUs (?:in|under) one (.+?), the most is (\d+)"
 )
 PARTS = ("island", "NUMA node", "PCIe switch")  # of a node
-PODS = r"(?P<alone>one subgroup )?needs (?P<pods>\d+ pods?(?: x .+?)?)(?: (?:in|under) one (?P<level>[^;]+?))?; (?=(?P<rest>.*))"
+PODS = r"(?P<part>one (?:subgroup|group of subgroups) )?needs (?P<pods>\d+ pods?(?: x .+?)?)(?: (?:in|under) one (?P<level>[^;]+?))?; (?=(?P<rest>.*))"
 AFTER = r"(?:reserved|excluding|with lockstep|preemption blocked|expected|nobody gives way)"
 CANDIDATE = re.compile(
     r"(?:the best node|the cluster|best candidate (?:node )?(?P<best>\S+)|(?P<at>.+?), where the rest"
-    r" of the gang is,) fits (?P<fits>\d+) of (?P<count>\d+)(?: \((?P<details>.*?)\))?"
+    r" of the \w+ is,) fits (?P<fits>\d+) of (?P<count>\d+)(?: (?:sub)?groups?)?(?: \((?P<details>.*?)\))?"
     r"(?:; (?P<never>can never start: .*?))?(?:$|; (?=" + AFTER + "))"
 )
+WITH_THE_REST = re.compile(  # the domain of the members that run
+    r"(?:the (?:island|NUMA node|PCIe switch) of )?\S+ (?P<names>\S+), where the rest of the (?P<unit>\w+) is, "
+)
+NOWHERE = re.compile(  # they are in several domains, or in none
+    r"the rest of the (?P<unit>\w+) is (?:on|in) (?:\S+ (?P<name>[^\s,;]+)|(?P<count>\d+) \S+: (?P<names>[^;]*?))"
+    r"(?P<outside>, which (?:is|are) in no \S+?)?(?:$|; )"
+)
+CERTAIN = re.compile(rf"(?P<certain>can never start: .*?)(?:$|; (?={AFTER}))")
 TOGETHER = r"(\d+) of (\d+) fit together under [^;(]*rules(?: \(.*?\))?(?:$|; )"
 FREE_GPUS = re.compile(
     r"(\d+) of (\d+) GPUs free on (\d+) nodes?(?:, (\d+) of them reserved for (.*))?"
@@ -97,15 +109,15 @@ CHECKS: tuple[tuple[str, str], ...] = (
         "min_resources",
     ),
     (
-        r"needs (?P<copies>\d+) subgroups? of (?P<size>\d+) pods?(?: x [^,;]+?)?"
-        r"(?:, each (?:in|under) one (?P<level>[^,;]+?))?(?:, all (?:in|under) one (?P<all>[^;]+?))?"
-        r"; (?:the best node|the cluster|best candidate (?:node )?\S+) fits (?P<fits>\d+) of"
-        r" (?P<units>\d+) subgroups?(?:$|; )",
+        r"(?P<part>one group of subgroups )?needs (?P<copies>(?:\d+ groups? of )*\d+ subgroups?) of"
+        r" (?P<size>\d+) pods?(?: x [^,;]+?)?"
+        r"(?P<each>(?:, each (?:group |subgroup )?(?:in|under) one [^,;]+?)*)"
+        r"(?:, all (?:in|under) one (?P<all>[^;]+?))?; (?=(?P<rest>.*))",
         "equal_subgroups",
     ),
     (
-        r"needs (?P<pods>\d+ pods?[^;]*?) in (?P<groups>\d+) subgroups(?: (?:in|under) one [^;]+)?"
-        r"; (?=each subgroup fits)",
+        r"(?P<part>one group of subgroups )?needs (?P<pods>\d+ pods?[^;]*?) in (?P<groups>\d+) subgroups?"
+        r"(?: (?:in|under) one (?P<level>[^;]+))?; (?=each subgroup fits|search limit)",
         "unlike_subgroups",
     ),
     (PODS, "placement"),

@@ -21,12 +21,12 @@ from central.scheduler.placement.assign import assign, level_below
 from central.scheduler.placement.balanced import fill_balanced
 from central.scheduler.placement.domain_choice import CountedDomains, DomainChoice
 from central.scheduler.placement.fewest import fill_fewest
-from central.scheduler.placement.levels import ladder
+from central.scheduler.placement.levels import ladder, narrower
 from central.scheduler.placement.request import PlacementRequest, SubgroupRequest
 from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.draft import Assignment, DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
-from protos.names import ISLAND
+from protos.names import ISLAND, PCIE_SWITCH
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,10 +181,15 @@ class _Assigning:
         self._subgroups.append(self._draft.assignments[mark:])
 
 
-def _units_by_row(snapshot: Snapshot, nest: _Nest, places: tuple[str, ...], depth: int) -> Ints:
+def _units_by_row(
+    snapshot: Snapshot, nest: _Nest, places: tuple[str, ...], depth: int, empty: Ints | None = None
+) -> Ints:
     """How many bundles of this depth fit, or subgroups, by row. What a rack or a wider domain takes counts at its
-    first row."""
-    units = _subgroups_by_row(snapshot, nest.spec, nest.size, places[-1])
+    first row. empty: how many pods would fit by row, instead of what fits now."""
+    if empty is not None:
+        units = _bundles_by_row(snapshot, empty, nest.size, places[-1])
+    else:
+        units = _subgroups_by_row(snapshot, nest.spec, nest.size, places[-1])
     for at in range(len(nest.bundles) - 1, depth - 1, -1):
         snapshot.meter.spend_rows(len(units))
         units = _bundles_by_row(snapshot, units, nest.bundles[at][1], places[at])
@@ -240,25 +245,42 @@ def _reason(
 ) -> str:
     """capacity: for the widest units, at the widest levels that they may span."""
     text, units = _what(nest)
-    clause, most = "the cluster {fits}", int(capacity.by_row.sum())
-    if request.required in snapshot.columns.domains.levels:
-        index = snapshot.columns.domains.levels.index(request.required)
-        names = snapshot.columns.domains.names[index]
+    if request.required:
         text += f", all {never_fits.in_one(request.required)}"
-        if len(names):
-            best = min(
-                range(len(names)), key=lambda d: (-capacity.by_domain[index][d], names[d], d)
-            )
-            clause, most = (
-                f"best candidate {names[best]} {{fits}}",
-                int(capacity.by_domain[index][best]),
-            )
-    elif request.required:
-        text += f", all {never_fits.in_one(request.required)}"
-        most, clause, _ = explain.best_node(snapshot, capacity.by_row)
-    if not most and (never := _never(snapshot, nest)):
-        return f"{text}; {never}"
-    return f"{text}; {clause.format(fits=f'fits {most} of {units}')}"
+    most, clause, rows = _best_candidate(snapshot, request, capacity)
+    view, of_one = snapshot.view(nest.spec), nest.pods_of(0)
+    never = _never(snapshot, request, nest)
+    if not len(rows) or (never and not most):
+        return f"{text}; {never or clause}"
+    switches = PCIE_SWITCH in (request.required, nest.required)
+    details = explain.details(
+        snapshot,
+        view,
+        rows,
+        PCIE_SWITCH if switches else request.required,
+        rows if request.required and request.existing_rows else None,
+        fitting=most * of_one,
+        count=nest.copies * of_one,
+    )
+    text += f"; {clause.format(fits=f'fits {most} of {units}')}{details}"
+    return f"{text}; {never}" if never else text
+
+
+def _best_candidate(
+    snapshot: Snapshot, request: PlacementRequest, capacity: CountedDomains
+) -> tuple[int, str, Ints]:
+    """How many units fit in the best candidate, the clause that names it, and its rows; none: nothing is counted."""
+    domains = snapshot.columns.domains
+    if rest := explain.place_of_rest(
+        snapshot, request.required, request.existing_rows, request.unit
+    ):
+        return int(capacity.by_row[rest.rows].sum()), rest.clause, rest.rows
+    if request.required in domains.levels:
+        index = domains.levels.index(request.required)
+        return explain.best_domain(snapshot, capacity.by_domain[index], request.required)
+    if request.required:
+        return explain.best_node(snapshot, capacity.by_row)
+    return explain.whole_cluster(snapshot, capacity.by_row)
 
 
 def _what(nest: _Nest) -> tuple[str, str]:
@@ -285,12 +307,39 @@ def _each_in(required: str) -> str:
     return f", each {never_fits.in_one(required)}" if required else ""
 
 
-def _never(snapshot: Snapshot, nest: _Nest) -> str:
-    """Why not even one of the units can ever start."""
+def _never(snapshot: Snapshot, request: PlacementRequest, nest: _Nest) -> str:
+    """Why one of the pods, a group, a subgroup or all of them together can never start."""
     view = snapshot.view(nest.spec)
-    if never := never_fits.no_node_for_one(snapshot, view):
+    if not view.by_row.any() and (never := never_fits.no_node_for_one(snapshot, view)):
         return never
-    for depth, (level, _) in enumerate(nest.bundles):
-        if level and (never := never_fits.too_many(snapshot, view, level, nest.pods_of(depth))):
+    parts = [(level, nest.pods_of(depth)) for depth, (level, _) in enumerate(nest.bundles)]
+    for level, pods in ((nest.required, nest.size), *reversed(parts)):
+        if level and (never := never_fits.too_many(snapshot, view, level, pods)):
             return never
-    return ""
+    pods = nest.copies * nest.pods_of(0)
+    if never := never_fits.too_many(snapshot, view, request.required, pods):
+        return never
+    if (found := never_fits.when_empty(snapshot, view)) is None:
+        return ""
+    units = found.capacity
+    for level, size in ((nest.required, nest.size), *reversed(nest.bundles)):
+        units = _units_when_empty(
+            snapshot, units, size, narrower(snapshot, level, request.required)
+        )
+    most = never_fits.most_in_one(snapshot, units, request.required)
+    if most >= nest.copies:
+        return ""
+    unit = "group" if nest.bundles else "subgroup"
+    plural = "" if most == 1 else "s"
+    return never_fits.even_if_empty(request.required, most, found.refusals, f" {unit}{plural}")
+
+
+def _units_when_empty(snapshot: Snapshot, inside: Ints, size: int, level: str) -> Ints:
+    """How many units of so many inside fit at most, at the first row of each domain of the level."""
+    if level in snapshot.columns.domains.levels:
+        domains = never_fits.domain_of_rows(snapshot, level)
+        _, first, of = np.unique(domains, return_index=True, return_inverse=True)
+        found = np.zeros(len(inside), dtype=np.int64)
+        found[first] = np.bincount(of, weights=inside).astype(np.int64) // size
+        return found
+    return inside // size if level else _bundles_by_row(snapshot, inside, size, level)

@@ -6,6 +6,7 @@ docs/reference/pending-reasons.md lists every clause. Pure, and off the hot path
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from central.scheduler.placement import never_fits
 from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.capacity import PodClassCapacity
 from central.scheduler.snapshot.snapshot import Snapshot
-from protos.names import GPU, GPU_SHARE, NODE, PCIE_SWITCH
+from protos.names import GPU, GPU_SHARE, PCIE_SWITCH
 from protos.slicing import is_slice
 
 NOT_TOGETHER = "each pod type fits on its own, but not all together"
@@ -39,31 +40,34 @@ def reason(
     together: str = "",
     *,
     existing_gpus: int = 0,
+    unit: str = "gang",
 ) -> str:
     """Explains the pod class that is short of the most capacity.
 
     required: the widest level that the gang may span; empty: any. existing_rows, existing_gpus: where the
     gang's other members run, and their GPUs if that is one node. together: how far the pod-by-pod
-    placement got, for pods whose own rules refer to each other."""
-    spec, count = max(groups, key=lambda group: _shortfall(snapshot, *group))
-    view = snapshot.view(spec).refresh()
-    fitting, candidate, rows = _best_candidate(
-        snapshot, view, required, existing_rows, existing_gpus
-    )
+    placement got, for pods whose own rules refer to each other. unit: what the level is required of."""
     text = f"{describe_pods(groups)}{in_one(required)}; "
     if snapshot.columns.row and (never := _fits_nowhere(snapshot, groups)):
         return text + never
-    if together:
-        return text + together + _in_brackets(_not_considered(snapshot, view, required))
-    if fitting >= count and len(groups) > 1:
-        return text + (never_fits.too_many_gpus(snapshot, groups) or NOT_TOGETHER)
-    if not len(rows):
-        return text + candidate
-    text += candidate.format(fits=f"fits {fitting} of {count}")
-    short = _short_of(snapshot, view, rows, fitting, count)
-    text += _in_brackets([*short, *_not_considered(snapshot, view, required)])
-    never = never_fits.too_many(snapshot, view, required, count)
-    return f"{text}; {never}" if never else text
+    rest = place_of_rest(snapshot, required, existing_rows, unit)
+    if rest is not None and not len(rest.rows):
+        return text + rest.clause
+    among = rest.rows if rest is not None else None
+    most_short = sorted(groups, key=lambda group: -_shortfall(snapshot, *group))
+    for spec, count in most_short[: 1 if together else None]:
+        view = snapshot.view(spec).refresh()
+        if together:
+            return text + together + _in_brackets(_not_considered(snapshot, view, required, among))
+        fitting, candidate, rows = _best_candidate(snapshot, view, required, rest, existing_gpus)
+        if not len(rows):
+            return text + candidate
+        if fitting < count or len(groups) == 1:
+            text += candidate.format(fits=f"fits {fitting} of {count}")
+            text += details(snapshot, view, rows, required, among, fitting=fitting, count=count)
+            never = never_fits.too_many(snapshot, view, required, count)
+            return f"{text}; {never}" if never else text
+    return text + (never_fits.too_many_gpus(snapshot, groups) or NOT_TOGETHER)
 
 
 def _fits_nowhere(snapshot: Snapshot, groups: PodCounts) -> str:
@@ -104,54 +108,115 @@ def best_node(snapshot: Snapshot, capacity: Ints) -> tuple[int, str, Ints]:
     return int(capacity[best]), f"best candidate node {name} {{fits}}", np.array([best])
 
 
+def details(
+    snapshot: Snapshot,
+    view: PodClassCapacity,
+    rows: Ints,
+    required: str,
+    among: Ints | None,
+    *,
+    fitting: int,
+    count: int,
+) -> str:
+    """In brackets: what is free on the rows and what is short there for so many pods, and which nodes are refused.
+    among: the rows that the pods are confined to; None: to none."""
+    short = _short_of(snapshot, view, rows, fitting, count)
+    return _in_brackets([*short, *_not_considered(snapshot, view, required, among)])
+
+
 def _in_brackets(details: Sequence[str]) -> str:
     return f" ({'; '.join(details)})" if details else ""
+
+
+class RestPlace(NamedTuple):
+    """Where the members run that pending pods must join. clause: names the domain; {fits} stands for the numbers.
+    rows: those of the domain; none: the members are in no single one."""
+
+    clause: str
+    rows: Ints
+
+
+def place_of_rest(
+    snapshot: Snapshot, required: str, existing_rows: Sequence[int], unit: str = "gang"
+) -> RestPlace | None:
+    """None: there are no members, or no level is required of the unit."""
+    if not required or not existing_rows:
+        return None
+    rows, names = np.array(existing_rows, dtype=np.int64), snapshot.columns.names
+    level, rest = never_fits.level_name(required), f"the rest of the {unit} is"
+    domains = snapshot.columns.domains
+    first = domains.levels.index(required) if required in domains.levels else len(domains.levels)
+    for index in range(first, len(domains.levels)):  # what is on one node is in one rack
+        of = domains.of[index]
+        at = int(of[rows[0]])
+        if at >= 0 and (of[rows] == at).all():
+            name = f"{never_fits.level_name(domains.levels[index])} {domains.names[index][at]}"
+            return RestPlace(f"{name}, where {rest}, {{fits}}", np.flatnonzero(of == at))
+    if len(rows) == 1:
+        inside = f"the {level} of " if required in island_masks.PARTS else ""
+        return RestPlace(f"{inside}node {names[rows[0]]}, where {rest}, {{fits}}", rows)
+    if first == len(domains.levels):
+        return _nowhere(f"{rest} on {_listed('node', [names[row] for row in rows.tolist()])}")
+    within = domains.of[first][rows]
+    if len(outside := rows[within < 0]):
+        which = "which are" if len(outside) > 1 else "which is"
+        nodes = _listed("node", [names[row] for row in outside.tolist()])
+        return _nowhere(f"{rest} on {nodes}, {which} in no {level}")
+    at_names = [domains.names[first][each] for each in np.unique(within).tolist()]
+    return _nowhere(f"{rest} in {_listed(level, at_names)}")
+
+
+def _nowhere(clause: str) -> RestPlace:
+    return RestPlace(clause, np.zeros(0, dtype=np.int64))
+
+
+def _listed(what: str, names: Sequence[str]) -> str:
+    """As in "node a" or "2 nodes: a, b"."""
+    return (
+        f"{what} {names[0]}" if len(names) == 1 else f"{len(names)} {what}s: {wording.some(names)}"
+    )
 
 
 def _best_candidate(
     snapshot: Snapshot,
     view: PodClassCapacity,
     required: str,
-    existing_rows: Sequence[int],
+    rest: RestPlace | None,
     existing_gpus: int,
 ) -> tuple[int, str, Ints]:
     """How many pods fit in the best candidate, the clause that names it ({fits} stands for the numbers),
     and its rows."""
+    capacity = view.by_row
+    if required in island_masks.PARTS:
+        capacity = island_masks.capacity(snapshot, required, view, existing_gpus)
+    if rest is not None:
+        return int(capacity[rest.rows].sum()), rest.clause, rest.rows
     if required in island_masks.ON_NODE:
-        capacity = view.by_row
-        if required != NODE:
-            capacity = island_masks.capacity(snapshot, required, view, existing_gpus)
-        if len(existing_rows) != 1:
-            return best_node(snapshot, capacity)
-        (row,) = existing_rows
-        inside = f"the {never_fits.level_name(required)} of " if required != NODE else ""
-        name = f"{inside}node {snapshot.columns.names[row]}"
-        return int(capacity[row]), _with_the_rest(name), np.array([row])
+        return best_node(snapshot, capacity)
     if required:
-        return _best_domain(snapshot, view, required, existing_rows)
-    clause = "the cluster {fits}" if snapshot.columns.row else NO_NODES
-    return int(view.by_row.sum()), clause, np.arange(len(snapshot.columns.names))
+        level = snapshot.columns.domains.levels.index(required)
+        return best_domain(snapshot, view.by_domain[level], required)
+    return whole_cluster(snapshot, view.by_row)
 
 
-def _best_domain(
-    snapshot: Snapshot, view: PodClassCapacity, required: str, existing_rows: Sequence[int]
-) -> tuple[int, str, Ints]:
+def best_domain(snapshot: Snapshot, capacity: Ints, required: str) -> tuple[int, str, Ints]:
+    """The largest capacity that a domain of the level has, the clause that names the domain, and its rows.
+    capacity: by domain of the level."""
     level = snapshot.columns.domains.levels.index(required)
-    of = snapshot.columns.domains.of[level]
-    sums = view.by_domain[level]
-    names = snapshot.columns.domains.names[level]
-    if not len(sums):
+    of, names = snapshot.columns.domains.of[level], snapshot.columns.domains.names[level]
+    with_nodes = np.unique(of[of >= 0]).tolist()  # a name stays when its last node leaves
+    if not with_nodes:
         clause = f"no node has label {required}, so there is no {never_fits.level_name(required)}"
         return 0, f"{wording.NEVER}: {clause}", np.zeros(0, dtype=np.int64)
-    if existing_rows and (at := int(of[existing_rows[0]])) >= 0:
-        clause = _with_the_rest(f"{never_fits.level_name(required)} {names[at]}")
-        return int(sums[at]), clause, np.flatnonzero(of == at)
-    best = min(range(len(sums)), key=lambda domain: (-sums[domain], names[domain]))
-    return int(sums[best]), f"best candidate {names[best]} {{fits}}", np.flatnonzero(of == best)
+    best = min(with_nodes, key=lambda domain: (-capacity[domain], names[domain]))
+    clause = f"best candidate {names[best]} {{fits}}"
+    return int(capacity[best]), clause, np.flatnonzero(of == best)
 
 
-def _with_the_rest(name: str) -> str:
-    return f"{name}, where the rest of the gang is, {{fits}}"
+def whole_cluster(snapshot: Snapshot, capacity: Ints) -> tuple[int, str, Ints]:
+    """As best_domain(), of all nodes."""
+    clause = "the cluster {fits}" if snapshot.columns.row else NO_NODES
+    return int(capacity.sum()), clause, np.arange(len(snapshot.columns.names))
 
 
 def _slices(name: str, amount: int) -> str:
@@ -254,18 +319,23 @@ def _free_slices(snapshot: Snapshot, name: str, rows: Ints) -> str:
     return f"{free} of {total} {wording.resource(name)} free on {_nodes(rows)}"
 
 
-def _not_considered(snapshot: Snapshot, view: PodClassCapacity, required: str) -> list[str]:
+def _not_considered(
+    snapshot: Snapshot, view: PodClassCapacity, required: str, among: Ints | None
+) -> list[str]:
     """How many nodes the filters refuse, or are not known well enough for the level, by reason."""
+    refused, passed = view.refused_rows(), view.passed_rows()
+    if among is not None:
+        refused, passed = refused[np.isin(refused, among)], passed[np.isin(passed, among)]
     reasons = Counter(
         node_filters.refusal(view.spec, node)
-        for row in view.refused_rows()
+        for row in refused.tolist()
         if (node := snapshot.columns.nodes[row]) is not None
     )
     if view.interpod is not None:
-        beside = (view.interpod.reason(row) for row in view.passed_rows().tolist())
+        beside = (view.interpod.reason(row) for row in passed.tolist())
         reasons.update(reason for reason in beside if reason)
     if required == PCIE_SWITCH and view.gpus:
-        rows = never_fits.with_gpus(snapshot, view.passed_rows()).tolist()
+        rows = never_fits.with_gpus(snapshot, passed).tolist()
         shapes = snapshot.columns.gpus.shape
         unknown = sum(island_masks.unknown(shapes[row], required) for row in rows)
         reasons.update({NO_SWITCHES: unknown} if unknown else {})

@@ -7,6 +7,7 @@ changes the nodes or the pods. An empty answer says nothing.
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -78,28 +79,68 @@ def _offered(snapshot: Snapshot, resource: str) -> bool:
 
 def too_many(snapshot: Snapshot, view: PodClassCapacity, required: str, count: int) -> str:
     """Why so many pods of one class fit in no domain of the required level, even an empty one."""
-    if _changes(view):
+    found = when_empty(snapshot, view)
+    if found is None:
         return ""
-    rows, refusals = _usable(snapshot, view)
-    capacity = np.zeros(len(snapshot.columns.names), dtype=np.int64)
-    capacity[rows] = (view.most_by_row()[rows] // view.amounts).min(axis=1)
-    if not required:
-        if not 0 < (most := int(capacity.sum())) < count:
-            return ""
-        where = "the nodes that they may use fit" if refusals else "the cluster fits"
-        return f"{wording.NEVER}: even if empty, {where} {most}"
+    capacity, rows, refusals = found
     if required in island_masks.PARTS:
         if too_small := _no_part_for_one(snapshot, view, required, rows, refusals):
             return too_small
         capacity = _in_part(snapshot, view, required, capacity)
-    elif required in snapshot.columns.domains.levels:
-        of = snapshot.columns.domains.of[snapshot.columns.domains.levels.index(required)]
-        inside = of >= 0
-        capacity = np.bincount(of[inside], weights=capacity[inside]).astype(np.int64)
-    most = int(capacity.max(initial=0))
-    if not 0 < most < count:
-        return ""
-    return f"{wording.NEVER}: even if empty, no {level_name(required)} fits more than {most}"
+    most = most_in_one(snapshot, capacity, required)
+    return even_if_empty(required, most, refusals) if 0 < most < count else ""
+
+
+def even_if_empty(required: str, most: int, refusals: Counter[str], unit: str = "") -> str:
+    """unit: of what so many fit, as in " groups"; empty: of pods."""
+    if required:
+        fits = f"no {level_name(required)} fits more than {most}{unit}"
+    else:
+        where = "the nodes that they may use fit" if refusals else "the cluster fits"
+        fits = f"{where} {most}{unit}"
+    return f"{wording.NEVER}: even if empty, {fits}"
+
+
+class EmptyNodes(NamedTuple):
+    """capacity: by row, how many of the pods fit when the node is empty, 0 where they may not run. rows: where they may.
+    refusals: how many nodes they may not use, by reason."""
+
+    capacity: Ints
+    rows: Ints
+    refusals: Counter[str]
+
+
+def when_empty(snapshot: Snapshot, view: PodClassCapacity) -> EmptyNodes | None:
+    """None: nodes may come to offer more."""
+    if _changes(view):
+        return None
+    rows, refusals = _usable(snapshot, view)
+    capacity = np.zeros(len(snapshot.columns.names), dtype=np.int64)
+    capacity[rows] = (view.most_by_row()[rows] // view.amounts).min(axis=1)
+    return EmptyNodes(capacity, rows, refusals)
+
+
+def most_in_one(snapshot: Snapshot, capacity: Ints, required: str) -> int:
+    """What one domain of the level takes at most; all rows for no level."""
+    if not required:
+        return int(capacity.sum())
+    if required not in snapshot.columns.domains.levels:
+        return int(capacity.max(initial=0))
+    sums = np.bincount(domain_of_rows(snapshot, required), weights=capacity)
+    return int(sums.max(initial=0))
+
+
+def domain_of_rows(snapshot: Snapshot, level: str) -> Ints:
+    """A number for the domain of each row. What is on one node is in one rack, even if nobody knows in which: a row in
+    no domain of the level is in one of a narrower level, or by itself."""
+    domains = snapshot.columns.domains
+    found = np.full(len(snapshot.columns.names), -1, dtype=np.int64)
+    first = 0
+    for index in range(domains.levels.index(level), len(domains.levels)):
+        of = domains.of[index]
+        found = np.where((found < 0) & (of >= 0), first + of, found)
+        first += domains.count(index)
+    return np.where(found < 0, first + np.arange(len(found)), found)
 
 
 def too_many_gpus(snapshot: Snapshot, groups: Groups) -> str:

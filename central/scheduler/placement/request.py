@@ -74,6 +74,7 @@ class PlacementRequest:
     that is one row. preferred: a level of which as few domains as possible should be used. subgroups:
     empty, or the pods of groups divided. roles: None, or the pods of groups by role. spread: prefer the
     emptiest node to the fullest where one node takes all. balanced: equal parts in the fewest domains of each level.
+    unit: what messages call the pods together with those that run.
     """
 
     groups: PodCounts
@@ -85,6 +86,7 @@ class PlacementRequest:
     roles: RolePreferences | None = None
     spread: bool = False
     balanced: bool = False
+    unit: str = "gang"
 
     @property
     def by_islands(self) -> bool:

@@ -210,4 +210,5 @@ def _why(snapshot: Snapshot, request: PlacementRequest, together: str = "") -> s
         request.existing_rows,
         together,
         existing_gpus=request.existing_gpus,
+        unit=request.unit,
     )

@@ -49,6 +49,7 @@ Ease = tuple[bool, int, int]  # the least is the hardest to place
 Domain = tuple[str, Ints]  # its level and rows
 # Tentative placements of one subgroup, and choices of a bundle's domain, per gang; beside one for each subgroup.
 ATTEMPTS = 400
+ONE_GROUP = "one group of subgroups "
 
 
 def fit(draft: Draft, request: PlacementRequest, levels: Sequence[str]) -> list[Assignment]:
@@ -404,6 +405,7 @@ def _reason(snapshot: Snapshot, request: PlacementRequest, *, gave_up: bool) -> 
             request.required,
             request.existing_rows,
             existing_gpus=request.existing_gpus,
+            unit=request.unit,
         )
     for subgroup in request.subgroups:
         if not _fits_alone(snapshot, subgroup):
@@ -413,6 +415,7 @@ def _reason(snapshot: Snapshot, request: PlacementRequest, *, gave_up: bool) -> 
                 subgroup.required,
                 subgroup.existing_rows,
                 existing_gpus=subgroup.existing_gpus,
+                unit="subgroup",
             )
             return f"one subgroup {alone}"
     for bundle in _bundles_alone(request):
@@ -420,7 +423,8 @@ def _reason(snapshot: Snapshot, request: PlacementRequest, *, gave_up: bool) -> 
         try:
             fit(draft, bundle, ladder(snapshot, bundle.required))
         except DoesNotFit as refusal:
-            return f"one group of subgroups {refusal.why}"
+            inner = refusal.why.startswith(ONE_GROUP)
+            return refusal.why if inner else ONE_GROUP + refusal.why
         draft.undo()
     groups = sum(subgroup.copies for subgroup in request.subgroups)
     text = f"{explain.describe_pods(request.groups)} in {groups} subgroups{explain.in_one(request.required)}"
@@ -468,7 +472,10 @@ def _bundles_alone(request: PlacementRequest) -> Iterator[PlacementRequest]:
             for each in subgroups
         )
         pods = _summed([group for each in inner for group in [*each.groups] * each.copies])
-        found[PlacementRequest(pods, bundle.required, bundle.existing_rows, subgroups=inner)] = None
+        alone = PlacementRequest(
+            pods, bundle.required, bundle.existing_rows, subgroups=inner, unit="group"
+        )
+        found[alone] = None
     yield from found
 
 

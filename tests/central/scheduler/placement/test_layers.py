@@ -307,7 +307,8 @@ def test_the_sentence_counts_groups() -> None:
     scheduler = new_scheduler((BLOCK, RACK))
     assert told(run(scheduler, nodes("44 4;44 4"), gang(2, 2))) == (
         "needs 2 groups of 2 subgroups of 2 pods x 2 GPUs, each subgroup in one node, "
-        "each group in one rack, all in one block; best candidate b0 fits 1 of 2 groups"
+        "each group in one rack, all in one block; best candidate b0 fits 1 of 2 groups "
+        "(12 of 12 GPUs free on 3 nodes); can never start: even if empty, no block fits more than 6"
     )
 
 

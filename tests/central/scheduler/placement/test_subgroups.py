@@ -360,7 +360,8 @@ def test_the_sentence_counts_groups() -> None:
     )
     assert told(decisions) == (
         "needs 2 subgroups of 2 pods x 2 GPUs, each in one node, all in one rack; "
-        "best candidate ra fits 1 of 2 subgroups"
+        "best candidate ra fits 1 of 2 subgroups (8 of 8 GPUs free on 2 nodes); can never start: "
+        "even if empty, no rack fits more than 1 subgroup"
     )
 
 

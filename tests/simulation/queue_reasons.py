@@ -1,0 +1,88 @@
+"""Counts the numbers of queues in a pending gang's reason again, from the gangs that run in them."""
+
+import re
+from fractions import Fraction
+
+from central.model import wording
+from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS
+from central.scheduler.queues import entitlement
+from central.scheduler.scheduler import Scheduler
+from central.scheduler.state.gangs import Gang
+from protos.names import GPU
+from tests.simulation import recount
+from tests.simulation.reason_counts import StateCounts
+from tests.simulation.reason_patterns import NOBODY, Found
+
+
+class QueueReasons:
+    scheduler: Scheduler
+    counts: StateCounts
+
+    def capability(self, gang: Gang, found: Found, reason: str) -> str:
+        queue, name = (
+            self.scheduler.queues.by_name[found["queue"]],
+            recount.resource(found["resource"]),
+        )
+        most = dict(queue.seen.capability)[name]
+        assert recount.said(name, most) == found["most"], "the capability"
+        if "used" in found.re.groupindex:
+            used = self.counts.used(queue, name)
+            assert recount.said(name, used) == found["used"], f"the queue uses {used}"
+        return found.string[found.end() :]
+
+    def guaranteed(self, gang: Gang, found: Found, reason: str) -> str:
+        queues, name = self.scheduler.queues, recount.resource(found["resource"])
+        whole = Fraction(queues.total.get(GPU_EQUIVALENTS, 0), GPU_UNITS)
+        total = whole if name == GPU else queues.total.get(name, 0)
+        free = total - self.counts.used(queues.root, name)
+        assert recount.said(name, free) == found["free"], f"{free} are free"
+        kept: int | Fraction = 0
+        for other in found["queues"].split(", "):
+            kept += self.counts.unused_guarantee(queues.by_name[other], name)
+        if not self.scheduler.queues.claims:
+            assert recount.said(name, min(kept, free)) == found["kept"], f"{kept} are guaranteed"
+        assert not found["claimed"] or self.scheduler.queues.claims, "nobody claims"
+        return found.string[found.end() :]
+
+    def nobody_gives_way(self, gang: Gang, clause: str) -> None:
+        """Usage is counted again."""
+        queues = self.scheduler.queues
+        assert gang.key not in queues.claims, "somebody does"
+        assert re.fullmatch(NOBODY, clause), f"unknown words: {clause}"
+        for name, amount, words, share in re.findall(
+            r"queue (\S+) uses (\S+) (\S+?), above its (?:fair share of|deserved) ([\d.]+)", clause
+        ):
+            resource = recount.resource(words)
+            used = recount.said(resource, self.counts.used(queues.by_name[name], resource))
+            assert used == amount, f"queue {name} uses {used}"
+            assert share in self._shares(name, resource), "its share"
+        for name, amount, words, share in re.findall(
+            r"queue (\S+)(?: \(above \S+\))? would use (\S+) (\S+?), and its .*? is ([\d.]+)",
+            clause,
+        ):
+            resource = recount.resource(words)
+            refused = self.scheduler.refused[gang.key].request.groups
+            need = sum(self.counts.request(spec, resource) * count for spec, count in refused)
+            used = recount.said(resource, self.counts.used(queues.by_name[name], resource) + need)
+            assert used == amount or queues.claims, f"queue {name} would use {used}"
+            assert share in self._shares(name, resource), "its share"
+        for priority in re.findall(r"less urgent than priority (-?\d+)", clause):
+            assert int(priority) == gang.priority, "the priority"
+
+    def _shares(self, name: str, resource: str) -> set[str]:
+        """The queue's fair share, and what it deserves or is guaranteed. These have oracles of their own."""
+        queues, counted = self.scheduler.queues, GPU_EQUIVALENTS if resource == GPU else resource
+        own = entitlement.own_amount(queues, queues.by_name[name], counted)
+        amounts = (entitlement.fair_shares(queues, counted)[name], own)
+        return {wording.amount(counted, amount) for amount in amounts}
+
+    def min_resources(self, gang: Gang, found: Found, reason: str) -> str:
+        name = recount.resource(found["resource"])
+        opened = [
+            each
+            for each in self.counts.nodes
+            if (seen := each.seen) is not None and seen.ready and not seen.unschedulable
+        ]
+        free = sum(self.counts.free(node, name) for node in opened)
+        assert wording.amount(name, free) == found["free"], f"the cluster has {free} free"
+        return found.string[found.end() :]
