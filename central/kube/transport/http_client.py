@@ -187,8 +187,13 @@ class Client:
         return Stream(self.server, connection, response)
 
     def close(self) -> None:
-        while self._idle:
-            self._idle.pop().close()
+        """Closes the idle connections. Requests after it open new ones."""
+        while True:
+            try:
+                connection = self._idle.pop()
+            except IndexError:
+                return  # another thread may have taken the last one
+            connection.close()
 
     def _exchange(self, request: bytes, timeout_s: float) -> Reply:
         try:
@@ -199,9 +204,10 @@ class Client:
             connection.set_timeout(timeout_s)
             return self._send_on(connection, request)
         except (OSError, InvalidResponse) as error:
+            if isinstance(error, TimeoutError) or is_stale(error):
+                self.close()  # the other idle connections are likely as dead
             if not is_stale(error):
                 raise
-            self.close()  # the other idle connections are likely closed, too
             return self._send_on(Connection(self._config, timeout_s), request)
 
     def _send_on(self, connection: Connection, request: bytes) -> Reply:

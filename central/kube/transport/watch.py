@@ -173,6 +173,7 @@ class _Reflector:
             except Unreachable as unreachable:
                 if isinstance(unreachable, Silent):
                     self._version, self._bookmarks_come = "", False
+                    self._client.close()  # what is idle is likely as dead, and the list must not wait for it
                 self._pause(str(unreachable))
             except Exception as error:  # whatever it is, this thread must go on
                 log.exception("%s: unhandled exception in a watch (bug)", self.kind_name)

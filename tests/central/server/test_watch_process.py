@@ -18,7 +18,8 @@ pytestmark = pytest.mark.slow
 
 NODES, PODS = "/api/v1/nodes", "/api/v1/namespaces/default/pods"
 WITHIN_S = 60.0
-NOTICED_S = 200.0  # 90 s without a line, and a request that nobody answers; without bookmarks it takes 327 s
+NOTICED_S = 90.0  # where bookmarks come each minute; else it takes 327 s
+LATE_S = 40.0  # to list again, on a machine that is busy
 BOOKMARK_S = 10.0  # of the standalone API
 
 
@@ -106,4 +107,4 @@ def test_watches_that_stall_without_a_word() -> None:
         cable.freeze()
         delete(box.client, "first")
         box.create(PODS, pod("second", 4))
-        box.wait("the second pod", lambda: home(box.client, "second"), NOTICED_S)
+        box.wait("the second pod", lambda: home(box.client, "second"), NOTICED_S + LATE_S)

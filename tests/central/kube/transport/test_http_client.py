@@ -17,7 +17,8 @@ from central.kube.transport.http_client import (
 )
 from central.server import tls
 from tests.central.kube.api_fixtures import kubeconfig
-from tests.central.kube.scripted_api import Answer, Scripted, failure
+from tests.central.kube.scripted_api import Answer, Call, Scripted, failure
+from tests.fakes.cable import Cable
 
 
 def test_one_connection_serves_many_requests(tmp_path: Path) -> None:
@@ -45,6 +46,29 @@ def test_requests_run_concurrently(tmp_path: Path) -> None:
         for thread in threads:
             thread.join()
         assert len(server.calls) == 8
+        client.close()
+
+
+def test_one_request_finds_out_that_idle_connections_are_dead(tmp_path: Path) -> None:
+    """Of a machine that lost its power, say. The others are not tried one after the other, each until its timeout."""
+    together = threading.Barrier(4, timeout=5)
+
+    def answer(call: Call) -> Answer:
+        if call.path == "/first":
+            together.wait()
+        return Answer(200, {})
+
+    with Scripted(answer) as server, Cable(int(server.url.rpartition(":")[2])) as cable:
+        client = connect(kubeconfig(tmp_path, cable.url))
+        threads = [threading.Thread(target=client.get, args=("/first",)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        cable.freeze()
+        with pytest.raises(Unreachable):
+            client.get("/x", timeout_s=0.2)
+        client.get("/x")
         client.close()
 
 

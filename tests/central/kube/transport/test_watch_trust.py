@@ -17,9 +17,11 @@ from central.model.facts import Fact, PodGone, PodSeen
 from central.model.json_types import Json
 from tests.central.kube.api_fixtures import pod
 from tests.central.kube.scripted_api import Answer, Call, Scripted, failure
+from tests.fakes.cable import Cable
 from tests.fakes.eventually import eventually
 
 Connected = Callable[[str], Client]
+LIST_S = 60.0  # after which a list without an answer is given up
 TOO_LARGE = failure(
     504,
     "Timeout: Too large resource version: 9000, current: 7",
@@ -230,6 +232,26 @@ def test_silence(follow: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         eventually(lambda: len(server.calls) >= 2)
         time.sleep(1.0)
         assert api.lists == 1
+        over.set()
+
+
+def test_after_silence_the_list_waits_for_no_dead_connection(
+    follow: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The machine behind all connections is gone, also the idle one that the first list came by."""
+    monkeypatch.setattr(watch, "SILENCE_WITH_BOOKMARKS_S", 0.3)
+    over = threading.Event()
+    bookmark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "9"}}}
+    came = {"type": "ADDED", "object": seen("came", version="10")}
+    api = Api(lambda: Answer(lines=until(over, bookmark, came)))
+    with Scripted(api.answer) as server, Cable(int(server.url.rpartition(":")[2])) as cable:
+        facts, _ = follow(cable.url)
+        eventually(lambda: any(isinstance(f, PodSeen) and f.name == "came" for f in facts))
+        cable.freeze()
+        api.pods = {"q": ""}
+        began = time.monotonic()
+        eventually(lambda: PodGone("p") in facts)
+        assert time.monotonic() - began < LIST_S / 2
         over.set()
 
 
