@@ -55,6 +55,11 @@ def format_duration(span_s: float) -> str:
     return f"{hours} h {minutes:02} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
 
 
+def counted(number: int, what: str) -> str:
+    """As in "1 pod" or "2 pods"."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 def some(names: Iterable[str], most: int = 3) -> str:
     """The first names in order, and how many more there are."""
     ordered = sorted(names)

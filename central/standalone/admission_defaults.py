@@ -70,6 +70,22 @@ def changed(resource: Resource, old: Json, new: Json) -> Json:
     return new
 
 
+def resized(old: Json, new: Json) -> Json:
+    """The pod with the resources that a resize in place asks for. Raises ApiError if it asks for more than that."""
+    if _without_resources(old["spec"]) != _without_resources(new["spec"]):
+        why = "Forbidden: only cpu and memory resources are mutable"
+        raise invalid("Pod", "", new["metadata"]["name"], [("spec", why)])
+    return {**old, "metadata": new["metadata"], "spec": new["spec"]}
+
+
+def _without_resources(spec: Json) -> Json:
+    kept = {key: value for key, value in spec.items() if key != "resources"}
+    for kind in ("containers", "initContainers"):
+        if kind in kept:
+            kept[kind] = [{**container, "resources": None} for container in kept[kind]]
+    return kept
+
+
 def node(obj: Json) -> Json:
     status = dict(obj.get("status") or {})
     for kind in ("capacity", "allocatable"):

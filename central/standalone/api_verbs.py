@@ -173,7 +173,7 @@ class Service:
     def _change(self, call: Call) -> Response:
         resource, kind = call.resource, call.content_type
         body = call.json()
-        if call.subresource not in ("", "status"):
+        if call.subresource not in ("", "status", "resize"):
             raise api_errors.no_such_path()
         new = self.store.find(resource, call.namespace, call.name) is None
         if new and "apply-patch" in kind and not call.subresource:
@@ -184,11 +184,14 @@ class Service:
             if not isinstance(new.get("metadata"), dict):
                 raise api_errors.bad_request("the object has no metadata")
             new = {**new, "kind": resource.kind, "apiVersion": resource.api_version}
+            if call.subresource == "resize":
+                return admission_defaults.resized(old, new)
             return new if call.subresource else admission_defaults.changed(resource, old, new)
 
         if call.dry:
             return self._one(call, self._get(call), 200)
-        item = self.store.update(resource, call.namespace, call.name, change, call.subresource)
+        part = call.subresource if call.subresource == "status" else ""
+        item = self.store.update(resource, call.namespace, call.name, change, part)
         if resource.kind == "CustomResourceDefinition":
             self.registry.define(item.obj)
         return self._one(call, item, 200)

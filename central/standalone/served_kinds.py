@@ -77,7 +77,7 @@ _EVENT_FIELDS = (
     "source",
     "type",
 )
-POD_SUBRESOURCES = ("status", "binding", "eviction", "log")
+POD_SUBRESOURCES = ("status", "binding", "eviction", "log", "resize")
 
 
 def _counts(*names: str) -> tuple[PrinterColumn, ...]:

@@ -43,7 +43,7 @@ NOBODY = (
 
 UNITS_WHEN_EMPTY = re.compile(r"even if empty, .* fits? (?:more than )?(\d+) (?:sub)?groups?")
 WRONG_PLURAL = re.compile(
-    r"(?<![\w/.-])(?:1 (?:pods|nodes|groups|subgroups|GPUs)|(?!1 )\d+ (?:pod|node|group|subgroup|GPU))(?![\w-])"
+    r"(?<![\w/.-])(?:1 (?:more )?(?:nodes|groups|subgroups|GPUs)|(?<!\d of )1 (?:more )?pods|(?!1 )\d+ (?:pod|node|group|subgroup|GPU))(?![\w-])"
 )
 Found = re.Match[str]
 NO_SWITCHES = "PCIe switches unknown"
@@ -75,14 +75,14 @@ _QUEUE = r"queue (?P<queue>\S+?)(?: \(above \S+\))?"
 # Each pattern with the method of ReasonChecker that counts its numbers.
 CHECKS: tuple[tuple[str, str], ...] = (
     (r"needs (\d+) pods to start, (\d+) exist(?:$|; )", "minimum"),
-    (r"needs (\d+) more pods to start, (\d+) pending(?:$|; )", "more_pods"),
+    (r"needs (\d+) more pods? to start, (\d+) pending(?:$|; )", "more_pods"),
     (
-        r"subGroupPolicy (?P<policy>\S+) needs (?P<least>\d+) subgroups of (?P<size>\d+) pods to start,"
+        r"subGroupPolicy (?P<policy>\S+) needs (?P<least>\d+) subgroups? of (?P<size>\d+) pods? to start,"
         r" the existing pods complete (?P<whole>\d+)(?:$|; )",
         "whole_subgroups",
     ),
     (
-        r"(?:needs (?P<more>\d+) more pods in complete subgroups to start; )?(?:(?P<pending>\d+)"
+        r"(?:needs (?P<more>\d+) more pods? in complete subgroups to start; )?(?:(?P<pending>\d+)"
         r" pending|subgroup (?P<name>\S+) has (?P<exist>\d+) of (?P<size>\d+) pods)(?:$|; )",
         "pods_of_subgroup",
     ),

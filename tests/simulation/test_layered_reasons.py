@@ -15,7 +15,6 @@ FORMS = (
     "where the rest of the subgroup is",
     "where the rest of the group is",
     "the rest of the gang is in ",
-    "which is in no",
     " groups of ",
     "each group in one rack, each group in one block",
     "one group of subgroups needs",

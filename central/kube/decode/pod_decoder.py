@@ -189,7 +189,8 @@ def _scheduling_content(spec: Json, status: Json, ours: bool) -> list[Any]:
     if inits := get("initContainers"):
         content.append([_container_content(c) for c in inits])
     content += ("overhead", get("overhead"), get("resources"))
-    if status.get("containerStatuses") and (resized := pod_status_content(spec, status)):
+    reported = status.get("containerStatuses") or status.get("initContainerStatuses")
+    if (reported or get("resources")) and (resized := pod_status_content(spec, status)):
         content.append(resized)
     if ours:
         content += (

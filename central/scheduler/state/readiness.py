@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from central.model import controller_gangs, native_podgroup
+from central.model import controller_gangs, native_podgroup, wording
 from central.scheduler.quarantine import Quarantine
 from central.scheduler.state.gangs import Gang
 
@@ -32,7 +32,9 @@ def not_ready_reason(gang: Gang, missing: int, quarantine: Quarantine) -> str:
             return f"needs {gang.minimum} pods to start, {len(gang.members)} exist"
         if gang.subgroups:
             return _short_of_groups(gang)
-        return f"needs {missing} more pods to start, {len(counts.waiting)} pending"
+        return (
+            f"needs {wording.counted(missing, 'more pod')} to start, {len(counts.waiting)} pending"
+        )
     if gang.subgroups and counts.waiting and not gang.division().units():
         return gang.division().incomplete_group()
     return counts.blocked if not counts.waiting else ""
@@ -65,15 +67,15 @@ def _short_of_tasks(gang: Gang) -> str:
     waiting = Counter(pod.seen.task for pod in gang.counts.waiting)
     for task, short in sorted(gang.short_tasks().items()):
         if waiting[task] < short:
-            pods = "pod" if short == 1 else "pods"
-            return f"task {task} needs {short} more {pods} to start, {waiting[task]} pending"
-    return f"needs {gang.missing()} more pods to start, {len(gang.counts.waiting)} pending"
+            pods = wording.counted(short, "more pod")
+            return f"task {task} needs {pods} to start, {waiting[task]} pending"
+    return f"needs {wording.counted(gang.missing(), 'more pod')} to start, {len(gang.counts.waiting)} pending"
 
 
 def _short_of_groups(gang: Gang) -> str:
     """Names the subgroups that have too few pods."""
     division = gang.division()
     return division.shortage(gang.subgroups) or (
-        f"needs {gang.missing()} more pods in complete subgroups to start; "
+        f"needs {wording.counted(gang.missing(), 'more pod')} in complete subgroups to start; "
         + (division.incomplete_group() or f"{len(gang.counts.waiting)} pending")
     )

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from central.model import wording
 from central.model.facts import SubGroups
 from central.model.pod_rules import Labels
 from central.scheduler.inventory.pods import Pod
@@ -102,9 +103,10 @@ class SubgroupDivision:
             mine = [group for group in self.groups if group.policy is policy]
             completable = sum(group.completable for group in mine)
             if completable < policy.least:
+                subgroups = wording.counted(policy.least, "subgroup")
                 return (
-                    f"subGroupPolicy {policy.name} needs {policy.least} subgroups of "
-                    f"{policy.size} pods to start, the existing pods complete {completable}"
+                    f"subGroupPolicy {policy.name} needs {subgroups} of "
+                    f"{wording.counted(policy.size, 'pod')} to start, the existing pods complete {completable}"
                 )
         return ""
 

@@ -331,6 +331,22 @@ def test_collections_and_namespaces_go_with_what_is_in_them(call: Caller) -> Non
     assert call("GET", "/api/v1/pods")["items"] == []
 
 
+def test_a_resize_changes_resources_and_nothing_else(call: Caller) -> None:
+    made = call("POST", PODS, pod("p"))
+    main = made["spec"]["containers"][0]
+    asked = {"containers": [{**main, "resources": {"requests": {"cpu": "6"}}}]}
+    assert refusal(lambda: call("PATCH", f"{PODS}/p", {"spec": asked}, MERGE))[0] == 422
+    found = call("PATCH", f"{PODS}/p/resize", {"spec": asked, "status": {"phase": "Failed"}}, MERGE)
+    assert found["spec"]["containers"][0]["resources"] == {"requests": {"cpu": "6"}}
+    assert found["status"] == made["status"]
+    whole = {"resources": {"requests": {"cpu": "7"}}}
+    found = call("PATCH", f"{PODS}/p/resize", {"spec": whole}, MERGE)
+    assert found["spec"]["resources"] == whole["resources"]
+    for other in ({"nodeName": "n"}, {"containers": [{**main, "image": "other"}]}):
+        code, _ = refusal(lambda: call("PATCH", f"{PODS}/p/resize", {"spec": other}, MERGE))  # noqa: B023
+        assert code == 422
+
+
 def test_evictions_ask_the_budget(call: Caller) -> None:
     ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
     for name in ("a", "b"):

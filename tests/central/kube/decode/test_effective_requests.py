@@ -130,6 +130,17 @@ def test_a_pod_that_is_resized_is_another_class() -> None:
     assert (before.request("cpu"), after.request("cpu")) == (1000, 3000)
 
 
+def test_a_pod_whose_status_names_no_container_is_another_class_too() -> None:
+    decoder, raw = reader(), level(requests={"cpu": "1"})
+    assert decoder.pod(raw).spec.request("cpu") == 1000
+    raw["status"]["allocatedResources"] = {"cpu": "3"}
+    assert decoder.pod(raw).spec.request("cpu") == 3000
+    raw = pod("p", asking(cpu="1"), initContainers=[{**asking("side"), "restartPolicy": "Always"}])
+    assert decoder.pod(raw).spec.request("cpu") == 1000
+    raw["status"]["initContainerStatuses"] = [{"name": "side", "allocatedResources": {"cpu": "3"}}]
+    assert decoder.pod(raw).spec.request("cpu") == 4000
+
+
 def test_sums_saturate() -> None:
     raw = pod("p", *[asking(f"c{i}", memory="5E", **{names.GPU: "9E"}) for i in range(3)])
     assert requests(raw)["memory"] == limits.POD_AMOUNT

@@ -327,7 +327,7 @@ def test_a_group_that_lacks_pods_waits_and_the_others_start() -> None:
     gang = factories.gang("g", 1, subgroups=(policy(2, least=1),))
     first = schedule_once(scheduler, [*nodes, gang, member(0, 0), member(1, 1)], 0.0)
     assert told(first) == (
-        "subGroupPolicy tp needs 1 subgroups of 2 pods to start, the existing pods complete 0"
+        "subGroupPolicy tp needs 1 subgroup of 2 pods to start, the existing pods complete 0"
     )
     schedule_once(scheduler, [member(2, 1)], 1.0)
     assert (nodes_of(scheduler, 0), len(nodes_of(scheduler, 1))) == (set(), 1)
