@@ -10,6 +10,7 @@ Design: docs/design/0015-queues.md
 from dataclasses import replace
 from itertools import islice
 
+from central.model import wording
 from central.scheduler import fence, placement
 from central.scheduler.placement import explain, placement_attempts
 from central.scheduler.queues import quota
@@ -140,6 +141,11 @@ def _recompute(
     if base:
         entry.binding = entry.volumes_only = ()
         withheld.set([])
+        if wording.NEVER not in base:
+            key = (request, "whatever the queue has")
+            if (never := known.get(key)) is None:
+                never = known[key] = _why_not(scheduler, request)
+            base = never if wording.NEVER in never else base
     else:
         held, volumes = _still_held(scheduler, entry)
         withheld.set(held, volumes)

@@ -24,7 +24,6 @@ from tests.simulation.reason_patterns import (
     CERTAIN,
     CHECKS,
     FREE_GPUS,
-    NO_SWITCHES,
     NOWHERE,
     PART_OF_ONE,
     PARTS,
@@ -204,7 +203,8 @@ class ReasonChecker(QueueReasons):
                 more = self.layered.most_units(spec, levels, sizes, part, held, around=level)
                 assert more <= said, f"{name} fits {more}"
         there = where if match["at"] else self.counts.nodes
-        self._details(spec, level, match, inside, there=there, held=held, exact=counted)
+        part = next((each for each in (levels[-1], level) if each in PARTS), level)
+        self._details(spec, part, match, inside, there=there, held=held, exact=counted)
         if match["never"]:
             self._never(spec, needed, match["never"])
 
@@ -373,12 +373,9 @@ class ReasonChecker(QueueReasons):
             elif each:
                 self._detail(spec, usable, held, each, exact=exact)
         expected = Counter(why for node in there if (why := recount.refusal(spec, node)))
-        if level == "PCIe switch" and spec.request(GPU):
-            expected += Counter(
-                NO_SWITCHES
-                for node in there
-                if not recount.refusal(spec, node) and recount.lacks_switches(node)
-            )
+        for node in there if spec.request(GPU) else ():
+            if not recount.refusal(spec, node) and (why := recount.unknown_parts(node, level)):
+                expected[why] += 1
         for why, count in expected.items():
             assert refused[why] == count, f"{count} nodes: {why}"
         assert refused == expected or not exact, f"refused by nothing: {refused - expected}"
@@ -436,6 +433,8 @@ class ReasonChecker(QueueReasons):
             total = sum(node.allocatable().get(MIG + match[3], 0) for node in usable)
             numbers = tuple(int(number) for number in match.group(1, 2, 4))
             assert numbers == (free, total, len(usable)) or not exact, (free, total, len(usable))
+        elif match := re.fullmatch(r"at most one of them per node .*: enough for (\d+)", detail):
+            assert int(match[1]) <= len(usable), f"{len(usable)} nodes"
         else:
             words = r"there are no .*|no node there offers.*|\d+ hundredths of GPUs.*"
             assert re.fullmatch(words, detail), f"unknown words: {detail}"

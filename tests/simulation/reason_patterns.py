@@ -46,7 +46,6 @@ WRONG_PLURAL = re.compile(
     r"(?<![\w/.-])(?:1 (?:more )?(?:nodes|groups|subgroups|GPUs)|(?<!\d of )1 (?:more )?pods|(?!1 )\d+ (?:pod|node|group|subgroup|GPU))(?![\w-])"
 )
 Found = re.Match[str]
-NO_SWITCHES = "PCIe switches unknown"
 PART_OF_ONE = re.compile(
     r"no node(?: that they may use)? has (\d+) GPUs (?:in|under) one (.+?), the most is (\d+)"
 )

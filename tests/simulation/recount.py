@@ -106,6 +106,14 @@ def lacks_switches(node: ClusterNode) -> bool:
     return any(gpu.index not in known for gpu in topology.gpus)
 
 
+def unknown_parts(node: ClusterNode, level: str) -> str:
+    """What is not known of the node's GPUs for the level; empty: nothing."""
+    unreported = node.report is None and bool(node.allocatable().get(GPU, 0))
+    if level == "PCIe switch":
+        return "PCIe switches unknown" if lacks_switches(node) else ""
+    return f"{level}s unknown" if unreported and level in ("island", "NUMA node") else ""
+
+
 def parts(node: ClusterNode, level: str) -> list[int]:
     """The sizes of its NUMA nodes or PCIe switches, in GPUs; without a report all are in one."""
     if node.report is None:

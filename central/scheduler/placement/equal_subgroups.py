@@ -26,7 +26,7 @@ from central.scheduler.placement.request import PlacementRequest, SubgroupReques
 from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.draft import Assignment, DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
-from protos.names import ISLAND, PCIE_SWITCH
+from protos.names import ISLAND
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,12 +252,12 @@ def _reason(
     never = _never(snapshot, request, nest)
     if not len(rows) or (never and not most):
         return f"{text}; {never or clause}"
-    switches = PCIE_SWITCH in (request.required, nest.required)
+    parts = [each for each in (nest.required, request.required) if each in island_masks.PARTS]
     details = explain.details(
         snapshot,
         view,
         rows,
-        PCIE_SWITCH if switches else request.required,
+        parts[0] if parts else request.required,
         rows if request.required and request.existing_rows else None,
         fitting=most * of_one,
         count=nest.copies * of_one,

@@ -20,13 +20,18 @@ from central.scheduler.placement import never_fits
 from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.capacity import PodClassCapacity
 from central.scheduler.snapshot.snapshot import Snapshot
-from protos.names import GPU, GPU_SHARE, PCIE_SWITCH
+from protos.names import GPU, GPU_SHARE, ISLAND, NUMA, PCIE_SWITCH
 from protos.slicing import is_slice
 
 NOT_TOGETHER = "each pod type fits on its own, but not all together"
 SEARCH_LIMIT = "search limit reached; a placement may exist"
 WORK_LIMIT = "not decided within the work limit of one cycle; it is tried again"
-NO_SWITCHES = "PCIe switches unknown"
+UNKNOWN_PARTS = {
+    ISLAND: "islands unknown",
+    NUMA: "NUMA nodes unknown",
+    PCIE_SWITCH: "PCIe switches unknown",
+}  # of nodes that no agent reports, or not so far
+ONE_PER_NODE = "at most one of them per node by their anti-affinity, ports or volumes"
 NO_NODES = "the cluster has no nodes"
 NAMED_KINDS = 8  # of pods in one sentence
 _RESERVED_FOR = " of them reserved for "
@@ -253,6 +258,10 @@ def _short_of(
     by_volumes = view.interpod.volume_capacity() if view.interpod is not None else None
     if by_volumes is not None and (enough := int(by_volumes[usable].sum())) < count:
         details.append(f"short of volumes: enough for {enough}")
+    if view.interpod is not None:
+        enough = int(np.minimum(view.interpod.limits()[usable], count).sum())
+        if enough < count:
+            details.append(f"{ONE_PER_NODE}: enough for {enough}")
     return details
 
 
@@ -334,9 +343,9 @@ def _not_considered(
     if view.interpod is not None:
         beside = (view.interpod.reason(row) for row in passed.tolist())
         reasons.update(reason for reason in beside if reason)
-    if required == PCIE_SWITCH and view.gpus:
+    if required in UNKNOWN_PARTS and view.gpus:
         rows = never_fits.with_gpus(snapshot, passed).tolist()
         shapes = snapshot.columns.gpus.shape
         unknown = sum(island_masks.unknown(shapes[row], required) for row in rows)
-        reasons.update({NO_SWITCHES: unknown} if unknown else {})
+        reasons.update({UNKNOWN_PARTS[required]: unknown} if unknown else {})
     return never_fits.nodes_refused(reasons)

@@ -1,14 +1,24 @@
-"""What a gang that runs in part is told: where its other members are, and what is free there and not elsewhere."""
+"""What a gang that runs in part is told: where its other members are, and what is free there and not elsewhere. What
+others are told of nodes that are of no use to them."""
 
 from dataclasses import replace
 
 import pytest
 
 from central.controllers.composite import new_scheduler
-from central.model.facts import Fact, NodeSeen, PodGone, PodSeen, SubGroupLayer, SubGroups
+from central.model.facts import (
+    Fact,
+    NodeSeen,
+    PodGone,
+    PodSeen,
+    QueueSeen,
+    SubGroupLayer,
+    SubGroups,
+    Taint,
+)
 from central.scheduler.cycle import schedule_once
 from central.scheduler.scheduler import Scheduler
-from protos.names import BLOCK, RACK
+from protos.names import BLOCK, GPU, RACK
 from tests.central import factories
 from tests.simulation.reason_checker import assert_reasons_true
 
@@ -227,3 +237,40 @@ def test_what_others_reserve_is_said_beside_never() -> None:
     said = reason(scheduler, facts)
     assert "can never start: even if empty, no rack fits more than 2" in said
     assert "reserved for ns/head" in said
+
+
+@pytest.mark.parametrize(
+    ("level", "unknown"), [("island", "islands unknown"), ("numa", "NUMA nodes unknown")]
+)
+@pytest.mark.parametrize("subgroups", [(), (SubGroups("s", 1, 1, keys=(RING,), required="node"),)])
+def test_nodes_without_an_agent_are_no_riddle(
+    level: str, unknown: str, subgroups: tuple[SubGroups, ...]
+) -> None:
+    """All GPUs are free, and nobody knows which of them are close."""
+    scheduler = cluster_with(rack("a", 1), rack("b", 1))
+    gang = factories.gang("g", 1, topology_required=level, subgroups=subgroups)
+    said = reason(scheduler, [gang, member("g-0", 4)])
+    assert said.endswith(f"(16 of 16 GPUs free on 2 nodes; 2 nodes: {unknown})")
+
+
+def test_pods_that_keep_apart_need_a_node_each() -> None:
+    scheduler = cluster_with(rack("a", 1), rack("b", 1))
+    rules = factories.apart("x", factories.HOST)
+    pods = [factories.pod(f"g-{i}", 1, "g", rules=rules, labels=(("app", "x"),)) for i in range(3)]
+    said = reason(scheduler, [factories.gang("g", 3), *pods])
+    assert "fits 2 of 3 (16 of 16 GPUs free on 2 nodes; at most one of them per node" in said
+    assert "ports or volumes: enough for 2)" in said
+
+
+@pytest.mark.parametrize(
+    ("count", "gpus", "never"), [(3, 8, "fit 2"), (1, 9, "has 9 GPUs, the most is 8"), (2, 8, "")]
+)
+def test_never_is_said_before_what_a_queue_lacks(count: int, gpus: int, never: str) -> None:
+    """Whatever the other queue has, the nodes that the pods may use do not take them."""
+    taint = Taint("dedicated", "x", "NoSchedule")
+    nodes = [rack("a", 1), rack("b", 1), rack("c", 2, taints=(taint,))]
+    scheduler = cluster_with(*nodes)
+    sure = QueueSeen("sure", guarantee=((GPU, 16),))
+    pods = [factories.pod(f"g-{i}", gpus, "g") for i in range(count)]
+    said = reason(scheduler, [sure, QueueSeen("default"), factories.gang("g", count), *pods])
+    assert ("can never start" in said and never in said) if never else "guaranteed to" in said
