@@ -55,9 +55,14 @@ def format_duration(span_s: float) -> str:
     return f"{hours} h {minutes:02} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
 
 
+def plural(number: int, what: str) -> str:
+    """As in "pod" for 1, and "pods"."""
+    return what if number == 1 else f"{what}s"
+
+
 def counted(number: int, what: str) -> str:
     """As in "1 pod" or "2 pods"."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+    return f"{number} {plural(number, what)}"
 
 
 def some(names: Iterable[str], most: int = 3) -> str:

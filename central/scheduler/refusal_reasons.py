@@ -142,9 +142,9 @@ def _recompute(
         entry.binding = entry.volumes_only = ()
         withheld.set([])
         if wording.NEVER not in base:
-            key = (request, "whatever the queue has")
-            if (never := known.get(key)) is None:
-                never = known[key] = _why_not(scheduler, request)
+            any_queue: tuple[object, ...] = (request, "whatever the queue has")
+            if (never := known.get(any_queue)) is None:
+                never = known[any_queue] = _why_not(scheduler, request)
             base = never if wording.NEVER in never else base
     else:
         held, volumes = _still_held(scheduler, entry)

@@ -203,8 +203,8 @@ class ReasonChecker(QueueReasons):
                 more = self.layered.most_units(spec, levels, sizes, part, held, around=level)
                 assert more <= said, f"{name} fits {more}"
         there = where if match["at"] else self.counts.nodes
-        part = next((each for each in (levels[-1], level) if each in PARTS), level)
-        self._details(spec, part, match, inside, there=there, held=held, exact=counted)
+        inner = next((each for each in (levels[-1], level) if each in PARTS), level)
+        self._details(spec, inner, match, inside, there=there, held=held, exact=counted)
         if match["never"]:
             self._never(spec, needed, match["never"])
 

@@ -32,9 +32,7 @@ def not_ready_reason(gang: Gang, missing: int, quarantine: Quarantine) -> str:
             return f"needs {gang.minimum} pods to start, {len(gang.members)} exist"
         if gang.subgroups:
             return _short_of_groups(gang)
-        return (
-            f"needs {wording.counted(missing, 'more pod')} to start, {len(counts.waiting)} pending"
-        )
+        return f"needs {missing} more {wording.plural(missing, 'pod')} to start, {len(counts.waiting)} pending"
     if gang.subgroups and counts.waiting and not gang.division().units():
         return gang.division().incomplete_group()
     return counts.blocked if not counts.waiting else ""
@@ -64,18 +62,19 @@ def _is_breaking(gang: Gang) -> bool:
 
 def _short_of_tasks(gang: Gang) -> str:
     """Names the first task that has too few pods, else what the gang as a whole lacks."""
+    missing = gang.missing()
     waiting = Counter(pod.seen.task for pod in gang.counts.waiting)
     for task, short in sorted(gang.short_tasks().items()):
         if waiting[task] < short:
-            pods = wording.counted(short, "more pod")
-            return f"task {task} needs {pods} to start, {waiting[task]} pending"
-    return f"needs {wording.counted(gang.missing(), 'more pod')} to start, {len(gang.counts.waiting)} pending"
+            pods = wording.plural(short, "pod")
+            return f"task {task} needs {short} more {pods} to start, {waiting[task]} pending"
+    return f"needs {missing} more {wording.plural(missing, 'pod')} to start, {len(gang.counts.waiting)} pending"
 
 
 def _short_of_groups(gang: Gang) -> str:
     """Names the subgroups that have too few pods."""
-    division = gang.division()
+    division, missing = gang.division(), gang.missing()
     return division.shortage(gang.subgroups) or (
-        f"needs {wording.counted(gang.missing(), 'more pod')} in complete subgroups to start; "
+        f"needs {missing} more {wording.plural(missing, 'pod')} in complete subgroups to start; "
         + (division.incomplete_group() or f"{len(gang.counts.waiting)} pending")
     )

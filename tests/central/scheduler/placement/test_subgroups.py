@@ -370,7 +370,7 @@ def test_the_sentence_counts_groups() -> None:
     [
         (
             6,
-            "the best node fits 0 of 2 (6 of 6 GPUs free on 1 node); "
+            "the best node fits 0 of 2 (6 of 6 GPUs free on 1 node; 1 node: islands unknown); "
             "can never start: even if empty, no island fits more than 1",
         ),
         (None, "the cluster has no nodes"),
