@@ -5,7 +5,7 @@ import pytest
 
 from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind
-from central.model.facts import Fact, PodGone
+from central.model.facts import Fact, PodGone, QueueSeen
 from central.scheduler.cycle import schedule_once
 from central.scheduler.scheduler import Scheduler
 from tests.central import factories
@@ -14,9 +14,9 @@ from tests.central.scheduler.small_cluster import job
 COUNT = 6
 
 
-def full_cluster() -> Scheduler:
+def full_cluster(*queues: QueueSeen) -> Scheduler:
     made = new_scheduler(factories.LEVELS)
-    facts: list[Fact] = []
+    facts: list[Fact] = [*queues]
     for number in range(COUNT):
         facts.append(factories.node(f"n{number}"))
         facts.append(factories.pod(f"r{number}", 8, node=f"n{number}", phase="Running"))
@@ -25,13 +25,14 @@ def full_cluster() -> Scheduler:
 
 
 @pytest.mark.parametrize("more", range(COUNT - 1))
+@pytest.mark.parametrize("queues", [(), (QueueSeen("default"),)], ids=["no queues", "a queue"])
 @pytest.mark.parametrize("alike", [True, False], ids=["alike", "of unlike standing"])
 def test_gangs_refused_in_an_earlier_slice_start_with_what_is_freed_since(
-    more: int, *, alike: bool
+    more: int, queues: tuple[QueueSeen, ...], *, alike: bool
 ) -> None:
-    """The first of equal requests, and so many more, are tried; then all pods end."""
-    made = full_cluster()
-    facts: list[Fact] = []
+    """First one that never fits, then so many of equal requests are tried; then all pods end."""
+    made = full_cluster(*queues)
+    facts = job("huge", COUNT + 1, created=0.5)
     for number in range(COUNT):
         facts += job(f"g{number}", 1, runs_for_s=None if alike else 9.0 + number, created=1.0)
     left = [True] * more

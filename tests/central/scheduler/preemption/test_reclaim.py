@@ -36,15 +36,36 @@ def test_no_queue_is_reclaimed_below_its_guarantee(guaranteed: str) -> None:
     assert world.evicted == ["old-0"]
 
 
-@pytest.mark.parametrize(("guarantee", "victims"), [(0, 2), (3, 2), (4, 0)])
-def test_a_guarantee_counts_all_that_a_claim_takes(guarantee: int, victims: int) -> None:
-    """Of 8 GPUs queue a claims its half, and b has 3 + 3 + 2: two gangs must go, which leaves it 3."""
+@pytest.mark.parametrize(
+    ("sizes", "guarantee", "victims"),
+    [
+        *(((3, 3, 2), 0, 2), ((3, 3, 2), 3, 2), ((3, 3, 2), 4, 0)),  # two must go: 3 are left
+        *(((5, 3), 0, 1), ((5, 3), 3, 1), ((5, 3), 4, 0)),
+    ],
+)
+def test_a_guarantee_counts_all_that_a_claim_takes(
+    sizes: tuple[int, ...], guarantee: int, victims: int
+) -> None:
+    """Of 8 GPUs queue a claims its half, and b has all in gangs of these sizes."""
     b = QueueSeen("b", guarantee=((GPU, guarantee),) if guarantee else ())
     world = World(factories.node("n"), QueueSeen("a"), b)
-    old = [fact for i, gpus in enumerate((3, 3, 2)) for fact in job(f"o{i}", 1, gpus, queue="b")]
+    old = [fact for i, gpus in enumerate(sizes) for fact in job(f"o{i}", 1, gpus, queue="b")]
     world.step(1.0, *old)
     world.step(2.0, *job("new", 1, gpus=4, queue="a", created=2.0))
     assert len(world.evicted) == victims
+
+
+@pytest.mark.parametrize(("guarantee", "victims"), [(3999, ["big"]), (4000, [])])
+def test_a_guarantee_holds_to_the_last_unit(guarantee: int, victims: list[str]) -> None:
+    """Without the big pod the queue has 3999 thousandths of a CPU."""
+    b = QueueSeen("b", guarantee=(("cpu", guarantee),))
+    world = World(factories.node("n", gpus=0, cpu=8000), QueueSeen("a"), b)
+    old = [
+        factories.pod(name, cpu=cpu, queue="b") for name, cpu in (("big", 4001), ("small", 3999))
+    ]
+    world.step(1.0, *old)
+    world.step(2.0, factories.pod("new", cpu=4000, queue="a", created=2.0))
+    assert world.evicted == victims
 
 
 def test_capacity_freed_for_a_gang_is_closed_to_more_urgent_ones_of_other_queues() -> None:
