@@ -168,3 +168,15 @@ def test_each_victim_of_one_claim_reads_its_own_reason() -> None:
         "some-0": 2,
         "other-0": 4,
     }
+
+
+def test_a_place_that_another_claim_holds_may_be_claimed_after_it() -> None:
+    world = World(factories.node("n"))
+    world.step(1.0, *job("one", 1, 4), *job("two", 1, 4))
+    world.step(2.0, *job("first", 1, 4, created=2.0, priority=5))
+    world.step(3.0, *job("second", 1, 4, created=3.0, priority=4))
+    assert len(world.evicted) == 1
+    for now in (9.0, 12.0, 18.0, 21.0):
+        world.step(now)
+    assert sorted(world.evicted) == ["one-0", "two-0"]
+    assert "second" in world.began
