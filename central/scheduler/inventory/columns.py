@@ -49,6 +49,7 @@ class Columns:
         self.gpus = GpuColumns()
         self.nics: dict[int, NicCapacity] = {}  # by row, if the NICs have limits
         self.dirty = DirtyRows()
+        self.node_changes = 0  # counts nodes that were added, replaced or dropped
         self.relabelled = 0  # counts rows that moved in the network tree
         self.reallocated = 0  # counts changes of allocatable
         self._unused: list[int] = []
@@ -77,7 +78,7 @@ class Columns:
         self.allocatable[row] = fresh
         self.reallocated += 1
         self.nodes[row] = node
-        self.version[row] += 1
+        self._node_changed(row)
         if self.domains.put(row, labels):
             self.relabelled += 1
         self.recount(row)
@@ -87,11 +88,12 @@ class Columns:
         row = self.row.pop(name)
         self.names[row] = ""
         self.nodes[row] = None
-        self.version[row] += 1
+        self._node_changed(row)
         self.allocatable[row] = 0
         self.reallocated += 1
         self.free[row] = 0
         self.gpus.put(row, None, 0, NOTHING, {})
+        self.gpus.install(row, 0)
         self.nics.pop(row, None)
         self.domains.drop(row)
         self._unused.append(row)
@@ -99,6 +101,10 @@ class Columns:
         self.relabelled += 1
         self.recount(row)
         return row
+
+    def _node_changed(self, row: int) -> None:
+        self.version[row] += 1
+        self.node_changes += 1
 
     def put_gpus(
         self, row: int, shape: Shape | None, free_mask: int, offered: Offered, left: GpuShares

@@ -44,7 +44,8 @@ class GpuColumns:
         self.island: Ints = np.zeros(0, dtype=np.int64)  # of them, the most in one NVLink island
         self.installed: Ints = np.zeros(
             0, dtype=np.int64
-        )  # reported, healthy or not, without MIG mode
+        )  # reported, healthy or not, without MIG mode; see install()
+        self.installs = 0  # counts changes of installed
         self.shape: list[Shape | None] = []  # None: no agent has reported
         self.free_mask: list[int] = []  # healthy, and no pod has them
         self.offered: list[Offered] = []  # that may be shared
@@ -71,9 +72,14 @@ class GpuColumns:
             or any(part > known.get(gpu, 0) for gpu, part in left.items())
         )
         self.shape[row] = shape
-        self.installed[row] = 0
         self.free_mask[row], self.offered[row], self.free_shares[row] = free_mask, offered, left
         return more
+
+    def install(self, row: int, gpus: int) -> None:
+        """Sets how many GPUs the row has, whether they are healthy and free or not."""
+        if self.installed[row] != gpus:
+            self.installed[row] = gpus
+            self.installs += 1
 
     def recount_many(self, rows: Ints, have: Ints) -> None:
         masks, shapes = self.free_mask, self.shape

@@ -14,7 +14,6 @@ import numpy as np
 from central.model import limits, wording
 from central.model.arrays import Ints
 from central.model.facts import PodSpec
-from central.scheduler.filters import node_filters
 from central.scheduler.inventory.columns import ABSENT
 from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.capacity import PodClassCapacity
@@ -39,20 +38,18 @@ def in_one(level: str) -> str:
 
 def no_node_for_one(snapshot: Snapshot, view: PodClassCapacity) -> str:
     """Why no node can ever run one of the pods."""
-    rows, refusals = _usable(snapshot, view)
-    if not len(rows):
+    lasting = view.lasting()
+    refusals = lasting.refusals
+    if not len(lasting.rows):
         if not refusals:
             return ""
         return f"{wording.NEVER}: no node may run such a pod{_in_brackets(refusals)}"
-    if _changes(view):
-        return ""
-    most = view.most_by_row()[rows]
-    if (most >= view.amounts).all(axis=1).any():
+    if lasting.fits or _changes(view):
         return ""
     names = resource_names(snapshot, view)
     where = "no node that they may use" if refusals else "no node"
     for index, column in enumerate(view.columns.tolist()):
-        asked, best, resource = int(view.amounts[index]), int(most[:, index].max()), names[column]
+        asked, best, resource = int(view.amounts[index]), int(lasting.most[index]), names[column]
         if column == ABSENT and _offered(snapshot, resource):
             return ""
         if asked > best:
@@ -114,7 +111,8 @@ def when_empty(snapshot: Snapshot, view: PodClassCapacity) -> EmptyNodes | None:
     """None: nodes may come to offer more."""
     if _changes(view):
         return None
-    rows, refusals = _usable(snapshot, view)
+    lasting = view.lasting()
+    rows, refusals = lasting.rows, lasting.refusals
     capacity = np.zeros(len(snapshot.columns.names), dtype=np.int64)
     capacity[rows] = (view.most_by_row()[rows] // view.amounts).min(axis=1)
     return EmptyNodes(capacity, rows, refusals)
@@ -151,25 +149,12 @@ def too_many_gpus(snapshot: Snapshot, groups: Groups) -> str:
         view = snapshot.view(spec)
         needed += view.gpus * count
         if view.gpus:
-            usable[_usable(snapshot, view)[0]] = True
+            usable[view.lasting().rows] = True
     gpus = snapshot.columns.gpus.installed
     most = int(np.maximum(snapshot.columns.allocatable[:, 0], gpus)[usable].sum())
     if needed <= most:
         return ""
     return f"{wording.NEVER}: they need {needed} GPUs, the nodes that they may use have {most}"
-
-
-def _usable(snapshot: Snapshot, view: PodClassCapacity) -> tuple[Ints, Counter[str]]:
-    """The rows that may run the pods now or later, and how many nodes never may, by reason."""
-    usable, refusals = view.passed_rows().tolist(), Counter[str]()
-    for row in view.refused_rows().tolist():
-        if (node := snapshot.columns.nodes[row]) is None:
-            continue
-        if why := node_filters.lasting_refusal(view.spec, node):
-            refusals[why] += 1
-        else:
-            usable.append(row)
-    return np.array(sorted(usable), dtype=np.int64), refusals
 
 
 def _changes(view: PodClassCapacity) -> bool:

@@ -1,9 +1,13 @@
 """How many more pods of one class fit, by row and by domain. Recounts only rows that changed."""
 
+from collections import Counter
+from typing import NamedTuple
+
 import numpy as np
 
 from central.model.arrays import UNLIMITED, Bools, Ints
 from central.model.facts import PodSpec
+from central.scheduler.filters import node_filters
 from central.scheduler.filters.filter_cache import FilterResultCache
 from central.scheduler.filters.interpod import InterPodFilter, is_interpod
 from central.scheduler.filters.pod_counts import MatchingPodCounts
@@ -13,6 +17,16 @@ from central.scheduler.scoring.preferences import PreferenceScore
 
 DIRTY_MOST = 1000  # changed rows; with more all are recounted
 FEW = 12  # up to so many changed rows are recounted one by one, which is faster than with arrays
+
+
+class LastingCapacity(NamedTuple):
+    """An upper bound of what nodes can offer the pods of one class, with nothing else on them and all GPUs healthy."""
+
+    stamp: tuple[int, int]
+    rows: Ints  # that may run the pods now or later
+    refusals: Counter[str]  # how many other nodes never may, by reason
+    most: Ints  # by requested resource: the most that one of the rows has
+    fits: bool  # whether one of the rows has enough of all of them
 
 
 class PodClassCapacity:
@@ -43,10 +57,12 @@ class PodClassCapacity:
         self.by_domain: list[Ints] = []
         self._filter_result = filter_result
         self._when_empty: tuple[int, Ints] = -1, self.by_row  # since a change of allocatable
+        self._lasting: LastingCapacity | None = None
 
     def reset(self) -> None:
         """Makes the next refresh recount all rows."""
         self._mark = -1
+        self._lasting = None
         self._filter_result.reset()
         if self.interpod is not None:
             self.interpod.reset()
@@ -137,6 +153,28 @@ class PodClassCapacity:
 
     def refused_rows(self) -> Ints:
         return np.flatnonzero(~self._filter_result.passed)
+
+    def lasting(self) -> "LastingCapacity":
+        """What the nodes can offer the pods at most, whatever ends there. Kept until a node or its GPUs change."""
+        stamp = self._columns.node_changes, self._gpus.installs
+        if self._lasting is None or self._lasting.stamp != stamp:
+            self._lasting = self._count_lasting(stamp)
+        return self._lasting
+
+    def _count_lasting(self, stamp: tuple[int, int]) -> "LastingCapacity":
+        passed, refusals = self.passed_rows(), Counter[str]()
+        again: list[int] = []
+        for row in self.refused_rows().tolist():
+            if (node := self._columns.nodes[row]) is None:
+                continue
+            if why := node_filters.lasting_refusal(self.spec, node):
+                refusals[why] += 1
+            else:
+                again.append(row)
+        rows = np.union1d(passed, np.array(again, dtype=np.int64)) if again else passed
+        most = self.most_by_row()[rows]
+        fits = bool((most >= self.amounts).all(axis=1).any())
+        return LastingCapacity(stamp, rows, refusals, most.max(axis=0, initial=0), fits)
 
     def capacity_when_empty(self) -> Ints:
         """By row, an upper bound: how many such pods would fit on the empty node without filters. Not to be written

@@ -355,7 +355,7 @@ def _update_row(state: ClusterState, node: ClusterNode) -> None:
         state.snapshot.put_gpus(
             row, node.reported.shape, node.free(), node.reported.offered, node.free_shares()
         )
-        state.snapshot.columns.gpus.installed[row] = node.installed()
+        state.snapshot.columns.gpus.install(row, node.installed())
 
 
 def reconcile_gpus(state: ClusterState, node: ClusterNode) -> None:
