@@ -95,6 +95,10 @@ def decisions(say: Callable[[str], None]) -> list[Row]:
     )
     spent, _ = turns.claim(turns.full(500), 501)
     rows.append(("(c) no to a gang that is too big, 500 nodes", spent, "ms", "<= 5 ms"))
+    spent = turns.too_big(50_000).p50_ms
+    rows.append(
+        ("(c) no to pods that are too big for any node, 50000 nodes", spent, "ms", "<= 2 ms")
+    )
     spent, _ = turns.claim(turns.full(500, priority=10), 250)
     rows.append(("(c) no where nobody is less urgent, and a reservation", spent, "ms", "<= 5 ms"))
     for name, measure in (
@@ -111,6 +115,9 @@ def decisions(say: Callable[[str], None]) -> list[Row]:
         rows.append((f"(c) {name}: in all", found.total_ms, "ms", aim))
         rows.append(("    first decision after", found.first_ms, "ms", "<= 100 ms"))
         rows.append(("    longest cycle", found.longest_ms, "ms", "<= 1,000 ms"))
+    say("the first cycle of 20,000 nodes")
+    spent = turns.first_cycle_ms(20_000)
+    rows.append(("(c) first cycle of 20000 nodes, with their reports", spent, "ms", "<= 1,200 ms"))
     say("the cycles after a restart")
     spent = first_cycles.longest_ms(5000, 10_000)
     rows.append(

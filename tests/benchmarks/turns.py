@@ -27,15 +27,20 @@ class Decided:
     p99_ms: float
 
 
-def scheduler(nodes: int) -> Scheduler:
-    made = new_scheduler((BLOCK, RACK))
+def of_nodes(nodes: int) -> list[Fact]:
+    """Nodes with eight GPUs, in racks and blocks, each with its agent's report."""
     topology = factories.topology(8)
     facts: list[Fact] = []
     for number in range(nodes):
         name = f"node-{number:05}"
         rack, block = f"r{number // RACK_SIZE}", f"b{number // BLOCK_SIZE}"
         facts += [factories.node(name, rack=rack, block=block), factories.report(name, topology)]
-    schedule_once(made, facts, 0.0)
+    return facts
+
+
+def scheduler(nodes: int) -> Scheduler:
+    made = new_scheduler((BLOCK, RACK))
+    schedule_once(made, of_nodes(nodes), 0.0)
     freeze_gc()  # as the loop does once all is listed
     return made
 
@@ -112,6 +117,32 @@ def singles(nodes: int, pods: int) -> float:
     assert sum(isinstance(decision, Bind) for decision in decisions) == pods
     check_invariants(made)
     return pods / spent
+
+
+def first_cycle_ms(nodes: int) -> float:
+    """Milliseconds of the cycle that reads so many nodes with their agents' reports, and places one gang."""
+    made = new_scheduler((BLOCK, RACK))
+    facts = [*of_nodes(nodes), *gang("first", 8, 8)]
+    began = time.thread_time()
+    decisions = schedule_once(made, facts, 0.0)
+    spent = (time.thread_time() - began) * 1e3
+    assert sum(isinstance(decision, Bind) for decision in decisions) == 8
+    return spent
+
+
+def too_big(nodes: int, rounds: int = 10) -> Decided:
+    """Milliseconds to tell a gang that no node has as many GPUs as one of its pods requests. Each is told anew, and
+    the ones before still wait."""
+    made, times = scheduler(nodes), []
+    for number in range(rounds + WARM_UP):
+        for fact in gang(f"g{number}", 8, 16):
+            apply(made, fact)
+        began = time.thread_time()
+        decisions = decide(made, 1.0 + number)
+        if number >= WARM_UP:
+            times.append((time.thread_time() - began) * 1e3)
+        assert not any(isinstance(decision, Bind) for decision in decisions)
+    return Decided(statistics.median(times), max(times))
 
 
 def full(nodes: int, priority: int = 0) -> Scheduler:

@@ -34,6 +34,8 @@ class ClusterNode:
         self.foreign_shares: GpuShares = {}
         self.planned_nics: dict[Container, tuple[str, ...]] = {}  # where NICs have limits
         self.rdma_use: tuple[RdmaUse, ...] = ()  # reported use of NICs
+        self._merged: NodeSeen | None = None
+        self._merged_from: tuple[NodeSeen | None, Reported, bool] = None, self.reported, False
 
     def apply_report(self, report: NodeReported) -> bool:
         """Applies the report unless it is older than the known one of the same boot. Returns whether it did."""
@@ -51,12 +53,22 @@ class ClusterNode:
         self.planned_nics, self.rdma_use = {}, ()
 
     def merged(self) -> NodeSeen | None:
-        """The node of the API server with what its agent reports; None if the API server has no such node."""
+        """The node of the API server with what its agent reports; None if the API server has no such node. Kept until
+        one of both changes."""
         if self.seen is None:
             return None
+        seen, reported, failed = self._merged_from
+        if seen is not self.seen or reported is not self.reported or failed != self.report_failed:
+            self._merged = self._merge(self.seen)
+            self._merged_from = self.seen, self.reported, self.report_failed
+        return self._merged
+
+    def _merge(self, seen: NodeSeen) -> NodeSeen:
+        if self.report is None and not self.report_failed:
+            return seen
         return replace(
-            self.seen,
-            unschedulable=self.seen.unschedulable or self.report_failed,
+            seen,
+            unschedulable=seen.unschedulable or self.report_failed,
             allocatable=self.allocatable(),
             rdma_most=self.reported.rdma_most,
             told=self.reported.levels,

@@ -69,20 +69,26 @@ class Columns:
         row = self.row.get(node.name)
         if row is None:
             row = self._new_row(node.name)
-        self._add_columns(self.unknown(node.allocatable))
+        before, self.nodes[row] = self.nodes[row], node
+        self._node_changed(row)
+        if before is None or before.allocatable != node.allocatable:
+            self._put_allocatable(row, node.allocatable)
+            self.recount(row)
+        else:  # its agent has reported, or its labels changed
+            self.dirty.add([row])
+        if self.domains.put(row, labels):
+            self.relabelled += 1
+        return row
+
+    def _put_allocatable(self, row: int, amounts: Mapping[str, int]) -> None:
+        self._add_columns(self.unknown(amounts))
         fresh = np.zeros(self.width, dtype=np.int64)
-        for resource, amount in node.allocatable.items():
+        for resource, amount in amounts.items():
             if resource in self.column:
                 fresh[self.column[resource]] = amount
         self.free[row] += fresh - self.allocatable[row]
         self.allocatable[row] = fresh
         self.reallocated += 1
-        self.nodes[row] = node
-        self._node_changed(row)
-        if self.domains.put(row, labels):
-            self.relabelled += 1
-        self.recount(row)
-        return row
 
     def drop_node(self, name: str) -> int:
         row = self.row.pop(name)

@@ -26,6 +26,7 @@ class Domains:
         self._above: list[list[int]] = [[] for _ in self.levels]
         self._parents: list[Ints] = [np.zeros(0, dtype=np.int64) for _ in self.levels]
         self._ranks: list[Ints] = [np.zeros(0, dtype=np.int64) for _ in self.levels]
+        self._labels: dict[int, Mapping[str, str]] = {}  # by row, as put
         self._annotations: dict[int, Annotations] = {}  # by row
 
     def grow(self, rows: int) -> None:
@@ -34,6 +35,9 @@ class Domains:
 
     def put(self, row: int, labels: Mapping[str, str]) -> bool:
         """Sets the row's domains from the labels. Returns whether they changed."""
+        if self._labels.get(row) == labels:
+            return False
+        self._labels[row] = labels
         self._annotations.pop(row, None)
         before = self.of[:, row].copy()
         path: tuple[str, ...] = ()
@@ -45,6 +49,7 @@ class Domains:
 
     def drop(self, row: int) -> None:
         self.of[:, row] = -1
+        self._labels.pop(row, None)
         self._annotations.pop(row, None)
 
     def _id(self, level: int, path: tuple[str, ...]) -> int:

@@ -60,6 +60,8 @@ class Reported:
 
     def _read_grants(self, report: NodeReported) -> None:
         """Unknown device ids are ignored."""
+        if not report.grants:
+            return
         index = {gpu.uuid: gpu.index for gpu in report.topology.gpus}
         nic = nic_ids.names(report.topology)
         with_slices = index | {part.uuid: gpu.index for gpu, part in slicing.of(report.topology)}

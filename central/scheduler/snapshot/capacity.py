@@ -1,4 +1,7 @@
-"""How many more pods of one class fit, by row and by domain. Recounts only rows that changed."""
+"""How many more pods of one class fit, by row and by domain. Recounts only rows that changed.
+
+Design: docs/design/0180-kept-until-a-node-changes.md
+"""
 
 from collections import Counter
 from typing import NamedTuple

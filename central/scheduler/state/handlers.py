@@ -185,7 +185,10 @@ def update_node(state: ClusterState, fact: NodeSeen) -> None:
         for pod in node.pods.values():
             charge(state, pod)
             gang_members.touch(state, pod)
-        reconcile_gpus(state, node)
+        if node.pods or node.report is not None:
+            reconcile_gpus(state, node)
+        else:  # of tens of thousands that are listed before their agents report; the row is new
+            state.nodes_to_notify.add(node.name)
 
 
 def delete_node(state: ClusterState, name: str) -> None:

@@ -68,6 +68,10 @@ class VolumeReach:
 
     def update(self, row: int, node: NodeSeen | None, affected: Iterable[Places]) -> None:
         """Sets the row's node. affected: the answer of affected()."""
+        before = self._nodes.get(row)
+        if before is not None and node is not None and _same(before, node):
+            self._nodes[row] = node
+            return
         for label in _labels_of(self._nodes.pop(row, None), self._keys):
             self._by_label[label].discard(row)
         if node is not None:
