@@ -244,6 +244,7 @@ class ReasonChecker(QueueReasons):
             assert int(together[1]) < int(together[2]) == named
             return rest[together.end() :]
         if rest.startswith("each pod type fits on its own"):
+            self.layered.check_levels(gang, unit, level)
             self._each_fits(gang, level, found["pods"], self._withheld(reason))
         if not (CERTAIN.match(rest) or CANDIDATE.match(rest) or NOWHERE.match(rest)):
             return rest
