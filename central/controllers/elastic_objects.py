@@ -19,7 +19,8 @@ from central.model.event_objects import about, build_event
 from central.model.event_reasons import GREW, INVALID_SPEC, SHRANK, SIZE_REFUSED
 from central.model.facts import Answered, ElasticGone, ElasticSeen
 from central.model.facts.elastic_facts import BY_COST, BY_INDEX
-from central.scheduler.elastic.elastic_gang import ElasticGang, Resize
+from central.model.jobspec import ElasticTask
+from central.scheduler.elastic.elastic_gang import ElasticGang, Resize, on_its_gpus
 from central.scheduler.inventory.pods import EVICTION_ENDED
 from central.scheduler.state import gang_members
 from central.scheduler.state.cluster_state import ClusterState
@@ -143,7 +144,7 @@ class ElasticObjects:
                 continue
             gang = state.gangs.get((*known.key, True))
             if gang is not None and gang.members:
-                yield _view(known, gang)
+                yield _view(known, gang, state)
 
     def left_alone(self, key: GangKey, now: float) -> str:
         """Why its size is not decided now; empty: it is, or the object is none of these."""
@@ -333,30 +334,26 @@ def _allowed(seen: ElasticSeen) -> int:
     return task.least + above // task.step * task.step
 
 
-def _view(known: ElasticObject, gang: Gang) -> ElasticGang:
+def _view(known: ElasticObject, gang: Gang, state: ClusterState) -> ElasticGang:
     """Kept until the gang or a decision about its size changes."""
     counts, seen = gang.counts, known.seen
     settled = known.decided is None and not known.marked
-    stamp = (
-        id(counts),
-        len(counts.placed),
-        counts.succeeded,
-        seen.size,
-        settled,
-        seen.task,
-        known.why,
-    )
+    task = on_its_gpus(seen.task, counts.placed, state.nodes)
+    stamp = (id(counts), len(counts.placed), counts.succeeded, seen.size, settled, task, known.why)
     if known.view[0] != stamp:
-        known.view = (stamp, (_gang(known, gang, settled=settled), counts))  # which keeps the id
+        known.view = (
+            stamp,
+            (_gang(known, gang, task, settled=settled), counts),
+        )  # which keeps the id
     found: ElasticGang = known.view[1][0]
     return found
 
 
-def _gang(known: ElasticObject, gang: Gang, *, settled: bool) -> ElasticGang:
+def _gang(known: ElasticObject, gang: Gang, task: ElasticTask, *, settled: bool) -> ElasticGang:
     seen = known.seen
     numbers = _numbers(gang, by_index=seen.leaves == BY_INDEX)
     members = frozenset(range(seen.size))
-    found = ElasticGang(gang, seen.task, members, settled, known.why, numbers=numbers)
+    found = ElasticGang(gang, task, members, settled, known.why, numbers=numbers)
     found.highest_first = seen.leaves != BY_COST
     found.used = frozenset(numbers.values())
     for pod in gang.members.values():

@@ -3,6 +3,7 @@ central.kube.decode.job_decoder. Pod templates stay raw JSON, shared and read-on
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from central.model.amounts import Amounts
@@ -123,6 +124,19 @@ class ElasticTask:
     coordinator: str = ""  # the task whose pod coordinates the members; empty: none
     speeds: SpeedTable | None = None  # None: not known
     useful: tuple[int, ...] = ()  # with speeds: sizes that are faster than all below, ascending
+
+    def on(self, models: frozenset[str]) -> "ElasticTask":
+        """With the speeds that hold on GPUs of these models."""
+        return self if self.speeds is None or not self.speeds.by_model else _on(self, models)
+
+
+@lru_cache(maxsize=1024)
+def _on(task: ElasticTask, models: frozenset[str]) -> ElasticTask:
+    speeds = task.speeds.on(models) if task.speeds else None
+    if speeds is None or speeds is task.speeds:
+        return task
+    sizes = range(task.least, task.most + 1, task.step)
+    return replace(task, speeds=speeds, useful=speeds.useful(sizes))
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,6 +97,7 @@ RESIZE_COST_S = _limit(
 )
 SPEEDS = _limit(2000, "entries of an elastic Job's annotation lockstep.dev/speed", "")
 SPEED_TEXT = _limit(2**15, "characters of this annotation", "2,000 entries need about 24,000")
+SPEED_MODELS = _limit(16, "different GPU models in it", "each has a table of its own")
 SPEED_NODES = _limit(
     64, "different numbers of nodes in it", "each has a curve that every size is looked up in"
 )

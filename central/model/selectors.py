@@ -58,9 +58,3 @@ def _compares(requirement: Requirement, value: str) -> bool:
 
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")  # of 64 bits, as Go's ParseInt reads them
-_VENDOR = re.compile(r"(nvidia-|tesla-)+")
-
-
-def folded_model(name: str) -> str:
-    """A GPU model for comparison: "NVIDIA A100-SXM4-80GB", also as GFD writes it, gives "a100-sxm4-80gb"."""
-    return _VENDOR.sub("", "-".join(name.lower().split()), count=1)

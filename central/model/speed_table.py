@@ -1,13 +1,15 @@
 """How fast an elastic job trains by its size and the number of nodes that it is on, as annotation lockstep.dev/speed
 says it: `1:1 2:1.9 4:3.6 4/2:2.1`. `4/2` is four members on two nodes; a size without nodes holds on any number.
 
-Between two sizes on as many nodes the speed is interpolated. Above the largest it does not grow.
+Between two sizes on as many nodes the speed is interpolated. Above the largest it does not grow. An entry may name a GPU
+model, `A100=4:14.2`: the first pattern that matches the model of the job's GPUs has the table that holds. Entries
+without one hold on all other GPUs.
 
 Design: docs/design/0120-speeds.md
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -15,17 +17,30 @@ import numpy as np
 
 from central.model import limits
 from central.model.arrays import Floats, Ints
+from central.model.gpu_models import folded_model, is_model
 
 LEAST, MOST = 1e-9, 1e12  # of a speed
 _NUMBER = len(str(limits.REPLICAS))  # digits
 _Series = tuple[tuple[int, float], ...]  # (members, speed), ascending
+_Points = dict[int, dict[int, float]]  # speed by nodes and members
 
 
 @dataclass(frozen=True, slots=True)
 class SpeedTable:
-    """by_nodes: for each number of nodes, 0 for any, what is known there; ascending."""
+    """by_nodes: for each number of nodes, 0 for any, what is known there; ascending. by_model: tables of GPU models,
+    in the same unit, by pattern."""
 
     by_nodes: tuple[tuple[int, _Series], ...]
+    by_model: tuple[tuple[str, "SpeedTable"], ...] = ()
+
+    def on(self, models: Collection[str]) -> "SpeedTable":
+        """What holds on GPUs of these models: on several, its members wait for those on the slowest."""
+        if not self.by_model or not models:
+            return self
+        return min((self._on(model) for model in models), key=lambda table: table.at(1, 1))
+
+    def _on(self, model: str) -> "SpeedTable":
+        return next((table for name, table in self.by_model if is_model(model, (name,))), self)
 
     def at(self, members: int, nodes: int) -> float:
         """The speed in the table's unit, that of the most nodes that are known and not more."""
@@ -95,35 +110,51 @@ def parse(text: str) -> SpeedTable:
     entries = text.split()
     if not 2 <= len(entries) <= limits.SPEEDS:
         raise ValueError(f"{len(entries)} entries, not 2 to {limits.SPEEDS}")
-    found: dict[int, dict[int, float]] = {}
+    found: dict[str, _Points] = {"": {}}
     for entry in entries:
-        nodes, members, speed = _entry(entry)
-        if members in found.setdefault(nodes, {}):
+        model, nodes, members, speed = _entry(entry)
+        points = found.setdefault(model, {}).setdefault(nodes, {})
+        if members in points:
             raise ValueError(f'"{entry[:40]}": this size stands twice')
-        found[nodes][members] = speed
-    if len(found) > limits.SPEED_NODES:
+        points[members] = speed
+    if len(found) > limits.SPEED_MODELS + 1:
         raise ValueError(
-            f"{len(found)} different numbers of nodes; at most {limits.SPEED_NODES} are accepted"
+            f"{len(found) - 1} different GPU models; at most {limits.SPEED_MODELS} are accepted"
         )
+    others = _series(found.pop(""))
+    if not others:
+        raise ValueError("every entry names a GPU model; some have to hold on all others")
     return SpeedTable(
-        tuple((nodes, tuple(sorted(points.items()))) for nodes, points in sorted(found.items()))
+        others, tuple((model, SpeedTable(_series(points))) for model, points in found.items())
     )
 
 
-def _entry(entry: str) -> tuple[int, int, float]:
-    """Nodes, members and speed. Raises ValueError."""
-    size, _, speed = entry.partition(":")
+def _series(points: _Points) -> tuple[tuple[int, _Series], ...]:
+    if len(points) > limits.SPEED_NODES:
+        raise ValueError(
+            f"{len(points)} different numbers of nodes; at most {limits.SPEED_NODES} are accepted"
+        )
+    return tuple((nodes, tuple(sorted(sizes.items()))) for nodes, sizes in sorted(points.items()))
+
+
+def _entry(entry: str) -> tuple[str, int, int, float]:
+    """GPU model, nodes, members and speed. Raises ValueError."""
+    model, named, rest = entry.partition("=")
+    size, _, speed = (rest if named else entry).partition(":")
     members, slash, nodes = size.partition("/")
     try:
         value = float(speed)
     except ValueError:
         value = 0.0
+    known = folded_model(model) if named else ""
+    if named and not known:
+        raise ValueError(f'"{entry[:40]}": no GPU model before "="')
     if not (_is_count(members) and (_is_count(nodes) or not slash) and LEAST <= value <= MOST):
         raise ValueError(
-            f'"{entry[:40]}" is not MEMBERS:SPEED or MEMBERS/NODES:SPEED, with numbers up to {limits.REPLICAS} '
-            f"and speeds from {LEAST:g} to {MOST:g}"
+            f'"{entry[:40]}" is not MEMBERS:SPEED, MEMBERS/NODES:SPEED or one of these after MODEL=, with numbers '
+            f"up to {limits.REPLICAS} and speeds from {LEAST:g} to {MOST:g}"
         )
-    return int(nodes or 0), int(members), value
+    return known, int(nodes or 0), int(members), value
 
 
 def _is_count(text: str) -> bool:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from central.model.facts import NodeReported, NodeSeen, PodSeen
+from central.scheduler.filters import gpu_model
 from central.simulator.sim_pod import SimPod, gpus_of
 from protos.closest import closest
 from protos.gpu_sharing import SHARE, WHOLE, choose_gpu
@@ -40,6 +41,13 @@ class SimKubelets:
         seen = self._nodes.pop(node, None)
         if seen is not None:
             self.gpus_there -= seen.allocatable.get(GPU, 0)
+
+    def gpu_models(self, node: str) -> frozenset[str]:
+        """Of the hardware, else as the node's labels say."""
+        if node in self._machines:
+            return frozenset(gpu.model for gpu in self._machines[node].gpus if gpu.model)
+        seen = self._nodes.get(node)
+        return frozenset(model for model, _ in gpu_model.known(seen)) if seen else frozenset()
 
     # --- pods -------------------------------------------------------------------
 

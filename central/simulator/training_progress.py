@@ -1,7 +1,7 @@
 """What elastic Jobs have trained: their progress by the speed of their size and place, and when they are done.
 
-A Job with annotations lockstep.dev/work (the time that a single member needs) and lockstep.dev/speed ends when its
-work is done. Each change of its members, its start included, stops it for its lockstep.dev/resize-cost.
+A Job with annotations lockstep.dev/work and lockstep.dev/speed ends when its work is done: the time that a single member
+needs, on a GPU of a model that the speeds do not name. Each change of its members, its start included, stops it for its lockstep.dev/resize-cost.
 
 Design: docs/design/0120-speeds.md
 """
@@ -18,6 +18,7 @@ from central.simulator.sim_pod import SimPod
 from protos.names import SPEED, WORK
 
 JobKey = tuple[str, str]  # namespace, name
+_Place = tuple[str, frozenset[str]]  # a node, and the models of its GPUs
 
 
 @dataclass(slots=True)
@@ -27,7 +28,7 @@ class TrainingJob:
     speeds: SpeedTable
     left_s: float  # of its work, at size 1
     cost_s: float
-    members: dict[str, str] = field(default_factory=dict)  # node by uid
+    members: dict[str, "_Place"] = field(default_factory=dict)  # by uid
     rate: float = 0.0  # of work a second
     since: float = 0.0  # the last settlement
     paused_until: float = 0.0
@@ -43,8 +44,9 @@ class TrainingJob:
         """After its members have changed."""
         self.changes += 1
         self.paused_until = now + self.cost_s
-        nodes = len(set(self.members.values()))
-        self.rate = self.speeds.at(len(self.members), nodes) / self.speeds.at(1, 1)
+        nodes = len({node for node, _ in self.members.values()})
+        speeds = self.speeds.on({model for _, models in self.members.values() for model in models})
+        self.rate = speeds.at(len(self.members), nodes) / self.speeds.at(1, 1)
 
     def ends_at(self) -> float | None:
         if not self.members:
@@ -57,11 +59,12 @@ class TrainingProgress:
         self._jobs = jobs
         self._changed: dict[JobKey, None] = {}
 
-    def joined(self, pod: SimPod, now: float) -> None:
+    def joined(self, pod: SimPod, models: frozenset[str], now: float) -> None:
+        """models: of its node's GPUs."""
         job = self._job_of(pod)
         if job is not None:
             job.settle(now)
-            job.members[pod.seen.uid] = pod.seen.node
+            job.members[pod.seen.uid] = (pod.seen.node, models)
             self._change(job, now)
 
     def left(self, pod: SimPod, now: float) -> None:

@@ -203,7 +203,7 @@ class World:
         if part is not None:
             part = replace(part, ready=True)
         sim_pod.seen = replace(sim_pod.seen, phase="Running", part=part)
-        self._training.joined(sim_pod, now)
+        self._training.joined(sim_pod, self._kubelets.gpu_models(sim_pod.seen.node), now)
 
     def _started(self, uid: str, now: float) -> Iterator[Fact]:
         """The bound pod runs now, unless it was deleted before."""

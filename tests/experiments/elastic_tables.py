@@ -23,6 +23,16 @@ PUBLISHED_S = {  # mean completion by load: Pollux, Tiresias and Optimus with tu
     "2.0": (5289, 10040, 9721),
 }
 ASKED_S = {"0.5": 1900, "1.0": 3450, "1.5": 5250, "2.0": 8250}
+SIA_CLUSTERS = (
+    ("16 x 4 T4", ("aws",), workload.POLLUX, ("1.9 h", "2.0 h"), 2.2),
+    (
+        "6 x 4 T4, 3 x 8 RTX, 2 x 8 A100",
+        ("aws", "rtx", "dgx-ext"),
+        workload.MIXED,
+        ("0.6 h", "1.0 h"),
+        0.9,
+    ),
+)
 TUNED = 0.9  # of the time with tuned fixed sizes: asked for generated workloads
 OFF_PEAK = 87.5  # % of the CPUs
 
@@ -44,11 +54,16 @@ class Figures:
 
 
 def show(console: Console, folder: Path | None) -> list[str]:
-    """folder: Pollux's artifact; None: generated workloads. Returns the figures that are worse than asked."""
+    """folder: Pollux's or Sia's artifact; None: generated workloads. Returns the figures that are worse than asked."""
     figures = Figures(console)
     for table in (_fluid_one(figures), _fluid_two(figures), _ninety_nine(figures)):
         console.print(table)
-    console.print(_generated(figures) if folder is None else _pollux(figures, folder))
+    if folder is None:
+        console.print(_generated(figures))
+    elif (folder / "workloads" / "philly").is_dir():
+        console.print(_sia(figures, folder))
+    else:
+        console.print(_pollux(figures, folder))
     for line in figures.short:
         console.print(f"Short of what was asked: {line}")
     return figures.missed
@@ -144,6 +159,26 @@ def _pollux(figures: Figures, folder: Path) -> Table:
         asked = ASKED_S[load]
         found = mean(outcome.mean_s for outcome in outcomes)
         figures.row(table, cells, f"≤ {asked} s", _completion(outcomes), holds=found <= asked)
+    return table
+
+
+def _sia(figures: Figures, folder: Path) -> Table:
+    """Each job fits its batch to its size, among those that were measured."""
+    columns = ("nodes", "Sia", "Pollux", "asked", "ours")
+    table = _table(f"Sia's workloads, from Philly's trace ({folder})", *columns)
+    for name, gpus, cluster, published, asked_h in SIA_CLUSTERS:
+        jobs = artifact.sia_workloads(folder, gpus, batches_fit=True)
+        found = [workload.run(each, objective=GOODPUT, cluster=cluster) for each in jobs]
+        hours = [outcome.mean_s / 3600 for outcome in found]
+        cells = (f"{name}: mean completion", *published)
+        text = f"{_interval(hours, ' h')}; {_changes(found):.1f} changes of a job"
+        holds = mean(hours) <= asked_h
+        if len(cluster) > 1:
+            figures.short.append(f"{name}: {text}, asked {asked_h} h: nothing chooses the GPUs")
+            holds = True
+        figures.row(table, cells, f"≤ {asked_h} h", text, holds=holds)
+        spans = [outcome.result.makespan_s / 3600 for outcome in found]
+        table.add_row(f"{name}: makespan", "", "", "", _interval(spans, " h"))
     return table
 
 

@@ -5,7 +5,7 @@ from functools import cache
 
 import pytest
 
-from tests.experiments import elastic
+from tests.experiments import elastic, fluid_bounds
 from tests.experiments.elastic import Run
 
 SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 10))]
@@ -45,6 +45,31 @@ def test_a_service_gets_its_room_back(seed: int) -> None:
     assert run.cpu_share(0, 550) >= 0.88
     assert run.cpu_share(300, 370) >= 0.875
     assert not run.result.evicted
+
+
+def test_the_most_there_is_by_what_a_node_can_hold() -> None:
+    """20 jobs; then off peak with a service of 100 pods: wherever they are, and left over of 400 that were packed."""
+    anywhere = [fluid_bounds.ANY] * elastic.NODES
+    most = fluid_bounds.most_trainers(anywhere, 0, 200)
+    assert most == 265
+    assert fluid_bounds.cpu_percent(most, 0, 20) == pytest.approx(93.5, abs=0.05)
+    found = [fluid_bounds.most_trainers(each, 100, 60) for each in (anywhere, fluid_bounds.PACKED)]
+    assert found == [319, 309]
+    shares = [fluid_bounds.cpu_percent(most, 100, 6) for most in found]
+    assert shares == pytest.approx([93.4, 91.2], abs=0.05)
+    assert fluid_bounds.most_trainers(fluid_bounds.PACKED, 400, 60) == 119
+
+
+def test_no_node_could_hold_more_trainers_than_the_bound() -> None:
+    contents = [(pods, servers) for pods in range(3) for servers in range(3)]
+    for pods, servers in ((0, 0), (2, 1), (4, 4), (1, 3)):
+        found = max(
+            fluid_bounds.trainers_beside(one) + fluid_bounds.trainers_beside(other)
+            for one in contents
+            for other in contents
+            if (one[0] + other[0], one[1] + other[1]) == (pods, servers)
+        )
+        assert fluid_bounds.most_trainers([contents] * 2, pods, servers) == found
 
 
 def test_99_of_100_nodes_are_enough_to_start() -> None:

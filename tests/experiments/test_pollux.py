@@ -1,5 +1,7 @@
 """Sizes of Pollux's kinds of jobs, in workloads with the published statistics."""
 
+from dataclasses import replace
+
 import pytest
 
 from central.model.jobspec import EVEN, GOODPUT
@@ -48,7 +50,31 @@ def test_the_kinds_need_as_many_gpu_hours_as_published() -> None:
     )
 
 
+def test_a_job_that_fits_its_batch_takes_the_best_for_its_size() -> None:
+    small, large = sorted(generator.CIFAR10.steps)
+    for gpus, nodes in ((1, 1), (4, 1), (64, 16)):
+        each = [generator.CIFAR10.training_s(batch, gpus, nodes) for batch in (small, large)]
+        assert generator.CIFAR10.training_s(None, gpus, nodes) == min(each)
+    assert generator.CIFAR10.training_s(None, 100, 25) == generator.CIFAR10.training_s(
+        large, 100, 25
+    )
+
+
+def test_other_gpus_have_speeds_of_their_own_in_the_unit_of_the_first() -> None:
+    twice = replace(generator.BERT, slower=0.5)
+    cluster = (workload.Nodes("A", 1, 2), workload.Nodes("B", 1, 4))
+    table, most = speeds((generator.BERT, twice), 384, cluster)
+    assert "1/1:1 " in table
+    assert "B=1/1:2 " in table
+    assert most == 4
+    jobs = [workload.TrainingJob("job", 0.0, (generator.BERT, twice), 384)]
+    outcome = workload.run(jobs, cluster=cluster)
+    assert set(outcome.completion_s) == {"job"}
+
+
 def test_a_large_model_is_faster_on_one_node_than_on_two() -> None:
-    assert "4/1:" in speeds(generator.YOLOV3, 64)
+    table, most = speeds((generator.YOLOV3,), 64, workload.POLLUX)
+    assert "4/1:" in table
+    assert most == 16
     times = [generator.YOLOV3.step_s(64, gpus, nodes) for gpus, nodes in ((4, 1), (4, 2), (8, 2))]
     assert times[0] == min(times)

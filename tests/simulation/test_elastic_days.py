@@ -207,6 +207,11 @@ def test_day(seed: int) -> None:
     assert_sizes_kept(seed)
 
 
+def test_a_hold_begins_when_the_change_happens() -> None:
+    """Not when others were asked to make room for it."""
+    assert_sizes_kept(1883)
+
+
 def assert_sizes_kept(seed: int) -> None:
     """Lives a day of elastic Jobs: sizes stay in range, and changes within the budget."""
     day = Day(seed)

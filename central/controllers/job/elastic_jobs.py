@@ -3,7 +3,7 @@
 from central.controllers.job.job import Job, RequestedSize
 from central.controllers.job.job_store import JobStore
 from central.controllers.job.state_machine import ACTIVE
-from central.scheduler.elastic.elastic_gang import ElasticGang, Resize
+from central.scheduler.elastic.elastic_gang import ElasticGang, Resize, on_its_gpus
 from central.scheduler.state.cluster_state import ClusterState
 
 
@@ -24,6 +24,8 @@ def _view(job: Job, state: ClusterState) -> ElasticGang | None:
     written = job.writing is None or job.writing.members == job.status.members
     settled = written and job.resize is None and not job.set_aside
     counts = gang.counts
+    own = (pod for pod in counts.placed if pod.seen.part and pod.seen.part.task == task.task)
+    task = on_its_gpus(task, own, state.nodes)
     stamp = (
         id(counts),
         len(counts.placed),

@@ -15,8 +15,8 @@ from central.kube.decode.topology_constraints import (
     placement_policy,
 )
 from central.model.facts import PodSpec
+from central.model.gpu_models import folded_model
 from central.model.json_types import Json
-from central.model.selectors import folded_model
 from protos import names, slicing
 from protos.gpu_sharing import RANKS, REQUESTABLE
 from protos.names import GPU_LEAST, GPU_MEMORY, GPU_MEMORY_LEVEL, GPU_MODEL, GPU_SHARE

@@ -362,7 +362,9 @@ class Autoscaler:
         if found is None:
             return []
         gang = found.gang
-        if not follows:
+        if follows:
+            self.histories[gang.key].record_arrival(now)
+        else:
             self.histories[gang.key].record(gang, now)
         self._gathering = None if found.is_ready else gang.key
         if not found.is_ready:

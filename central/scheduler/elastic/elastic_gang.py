@@ -7,6 +7,8 @@ from fractions import Fraction
 
 from central.model.facts import PodSpec
 from central.model.jobspec import ElasticTask
+from central.scheduler.filters import gpu_model
+from central.scheduler.inventory.cluster_node import ClusterNode
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.state.gangs import Gang, GangKey
 
@@ -129,6 +131,20 @@ class ElasticGang:
     def fulfilment(self, size: int) -> Fraction:
         span = self.task.most - self.task.least
         return Fraction(max(0, size - self.task.least), span) if span else Fraction(1)
+
+
+def on_its_gpus(
+    task: ElasticTask, pods: Iterable[Pod], nodes: Mapping[str, ClusterNode]
+) -> ElasticTask:
+    """The task with the speeds on the GPUs that its pods have."""
+    if task.speeds is None or not task.speeds.by_model:
+        return task
+    found: set[str] = set()
+    for name in {pod.node for pod in pods if pod.node}:
+        node = nodes[name]
+        known = node.reported.gpu_models or (gpu_model.known(node.seen) if node.seen else ())
+        found.update(model for model, _ in known)
+    return task.on(frozenset(found))
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,3 +41,8 @@ class ResizeHistory:
         if not self.starting(now):
             self.last = now
             self.cost_s += gang.cost_s
+
+    def record_arrival(self, now: float) -> None:
+        """A recorded change for which others had to leave first happens now: the hold begins again."""
+        if not self.starting(now):
+            self.last = now

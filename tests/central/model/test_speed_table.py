@@ -23,6 +23,27 @@ def test_a_size_on_several_nodes_has_a_speed_of_its_own() -> None:
     assert table.at(3, 2) == pytest.approx(1.6)
 
 
+def test_gpus_of_a_model_have_a_table_of_their_own() -> None:
+    table = parse("1:1 2:1.9 A100=1:4 a100=2:7 *-T4=1:0.5 NVIDIA-A10=1:2 NVIDIA-A10=4:6")
+    on_a100 = table.on({"NVIDIA A100-SXM4-80GB"})
+    assert [on_a100.at(size, 1) for size in (1, 2, 3)] == [4, 7, 7]
+    assert table.on({"Tesla-T4"}).at(1, 1) == 1, "T4 is its whole name"
+    assert table.on({"GRID-T4"}).at(1, 1) == 0.5
+    assert table.on({"NVIDIA-A10-24Q"}).at(4, 1) == 6, "A100 is another model"
+    assert table.on({"H100"}) is table.on(()) is table
+
+
+def test_on_gpus_of_several_models_a_job_is_as_fast_as_on_the_slowest() -> None:
+    table = parse("1:1 2:2 A100=1:4 A100=2:7 L4=1:0.5 L4=2:0.9")
+    assert table.on({"A100", "L4"}) == table.on({"L4"})
+    assert table.on({"A100", "H100"}) is table, "of which the last has no entry"
+
+
+def test_without_models_one_table_holds_on_all_gpus() -> None:
+    table = parse("1:1 2:2")
+    assert table.on({"A100"}) is table
+
+
 def test_useful_sizes_are_faster_than_all_below() -> None:
     """Four on a node are faster than up to seven on two, as measured for large models."""
     table = parse("1:1 2/1:1.9 3/1:2.3 4/1:2.9 5/2:1.7 6/2:2.0 8/2:3.2 8/3:1 12/3:3.2")
@@ -62,6 +83,15 @@ def test_a_size_that_stands_twice_is_named_and_the_number_of_entries_is_bounded(
         ("1:1 ٢:2", "is not MEMBERS"),
         ("1:1 2/:2", "is not MEMBERS"),
         ("1:1" + " " * 40_000 + "2:2", "40006 characters"),
+        ("1:1 =2:2", 'no GPU model before "="'),
+        ("1:1 NVIDIA-=2:2", 'no GPU model before "="'),
+        ("1:1 A100=", "is not MEMBERS"),
+        ("1:1 A100=B=2:2", "is not MEMBERS"),
+        ("1:1 A100=2:2 a100=2:3", 'a100=2:3": this size stands twice'),
+        ("A100=1:1 A100=2:2", "every entry names a GPU model"),
+        ("1:1 " + " ".join(f"G{number}=1:1" for number in range(17)), "17 different GPU models"),
+        ("1:1 " + " ".join(f"G=1/{nodes}:1" for nodes in range(65)), "is not MEMBERS"),
+        ("1:1 " + " ".join(f"G=1/{nodes}:1" for nodes in range(1, 66)), "65 different numbers"),
         (" ".join(f"1/{nodes}:1" for nodes in range(1, 66)), "65 different numbers of nodes"),
     ],
 )

@@ -40,6 +40,27 @@ def test_members_on_two_nodes_are_as_slow_as_the_table_says() -> None:
     assert ended(run, "e") == pytest.approx(1 + 1000 / 2)
 
 
+def with_gpus(model: str) -> Json:
+    node = machine(0)
+    node["metadata"]["labels"]["nvidia.com/gpu.product"] = model
+    return node
+
+
+def test_it_is_as_fast_as_the_table_of_its_gpus_says() -> None:
+    fast = training("e", speed="1:1 4:3 A100=1:2 A100=4:5", least=4, most=4)
+    for model, rate in (("NVIDIA-A100-SXM4-80GB", 5), ("Tesla-T4", 3)):
+        run = simulate([with_gpus(model), fast], 10_000)
+        assert ended(run, "e") == pytest.approx(1 + 1000 / rate)
+
+
+def test_sizes_that_are_not_faster_on_its_gpus_are_left_to_others() -> None:
+    """On A100 it is as fast with two members as with more."""
+    job = training("e", speed="1:1 8:8 A100=1:4 A100=2:8")
+    for model, found in (("A100", [2, 6]), ("Tesla-T4", [4, 4])):
+        run = simulate([with_gpus(model), job, elastic("f")], 100)
+        assert sizes(run, "e", "f") == found
+
+
 def test_sizes_that_are_not_faster_are_left_to_others() -> None:
     """The first is as fast with two members as with more."""
     story = [machine(0), training("e", speed="1:1 2:2"), elastic("f")]

@@ -2,7 +2,8 @@
 each application, traces/APPLICATION/placements.csv, scalability.csv and validation-BATCH.csv."""
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -15,6 +16,22 @@ EPOCHS = {"bert": 2, "cifar10": 100, "ncf": 10, "imagenet": 90, "deepspeech2": 8
 MOST_SAMPLES = {"yolov3": 8}
 MOST_GPUS = {"ncf": 1}
 LOADS = {"0.5": "workloads-0.5", "1.0": "workloads", "1.5": "workloads-1.5", "2.0": "workloads-2.0"}
+SIA_CHANGE_S = {
+    "bert": 120.0,
+    "cifar10": 50.0,
+    "ncf": 15.0,
+    "imagenet": 250.0,
+    "deepspeech2": 25.0,
+    "yolov3": 80.0,
+}
+SIA_SLOWER = {
+    "bert": 1.2,
+    "cifar10": 1.8,
+    "ncf": 1.5,
+    "imagenet": 1.2,
+    "deepspeech2": 1.2,
+    "yolov3": 1.2,
+}
 Times = dict[int, tuple[float, float]]  # step and sync, by samples on a GPU
 
 
@@ -25,17 +42,42 @@ def workloads(folder: Path, load: str) -> Iterator[list[TrainingJob]]:
             TrainingJob(
                 row["name"],
                 float(row["time"]),
-                model(folder, row["application"]),
+                (model(folder, row["application"]),),
                 int(row["batch_size"]),
             )
             for row in _rows(path)
         ]
 
 
+def sia_workloads(
+    folder: Path, gpus: Sequence[str], *, batches_fit: bool
+) -> Iterator[list[TrainingJob]]:
+    """Sia's, from Philly's trace. gpus: suffixes of the files for each kind of nodes. batches_fit: each job fits its batch
+    to its size, else it has the tuned one."""
+    for path in sorted((folder / "workloads" / "philly").glob("workload-*.csv")):
+        yield [
+            TrainingJob(
+                row["name"],
+                float(row["time"]),
+                tuple(sia_model(folder, row["application"], suffix) for suffix in gpus),
+                None if batches_fit else int(row["batch_size"]),
+            )
+            for row in _rows(path)
+        ]
+
+
 @cache
-def model(folder: Path, name: str) -> Model:
+def sia_model(folder: Path, name: str, suffix: str) -> Model:
+    """With what a change costs there, and how much slower than the measured steps they found training."""
+    found = model(folder, name, suffix)
+    return replace(found, change_s=SIA_CHANGE_S[name], slower=SIA_SLOWER[name])
+
+
+@cache
+def model(folder: Path, name: str, suffix: str = "") -> Model:
+    """suffix: of the files that have the step times on other GPUs."""
     traces = folder / "traces" / name
-    measured = _measured(traces)
+    measured = _measured(traces, f"-{suffix}" if suffix else "")
     sizes = sorted({samples for times in measured.values() for samples in times})
     steps = {}
     for path in traces.glob("validation-*.csv"):
@@ -50,14 +92,14 @@ def model(folder: Path, name: str) -> Model:
     return Model(name, (sizes[0], most), min(steps), step, steps, MOST_GPUS.get(name, 64))
 
 
-def _measured(traces: Path) -> dict[tuple[int, int], Times]:
+def _measured(traces: Path, suffix: str) -> dict[tuple[int, int], Times]:
     """By (nodes, GPUs): the mean over all placements of these."""
     found: dict[tuple[int, int], dict[int, list[tuple[float, float]]]] = {}
-    for row in _rows(traces / "placements.csv"):
+    for row in _rows(traces / f"placements{suffix}.csv"):
         counts = [int(digit) for digit in row["placement"]]
         key = (len(counts), sum(counts))
         _note(found, key, row)
-    for row in _rows(traces / "scalability.csv"):
+    for row in _rows(traces / f"scalability{suffix}.csv"):
         _note(found, (int(row["num_nodes"]), int(row["num_replicas"])), row)
     return {
         key: {

@@ -61,6 +61,6 @@ def workload(load: str, seed: int) -> list[TrainingJob]:
     hours = dice.choices(range(HOURS), ARRIVALS, k=len(models))
     times = sorted(3600 * hour + dice.randrange(3600) for hour in hours)
     return [
-        TrainingJob(f"{model.name}-{index}", float(at), model, dice.choice(sorted(model.steps)))
+        TrainingJob(f"{model.name}-{index}", float(at), (model,), dice.choice(sorted(model.steps)))
         for index, (at, model) in enumerate(zip(times, models, strict=True))
     ]
