@@ -51,13 +51,13 @@ def test_the_kinds_need_as_many_gpu_hours_as_published() -> None:
 
 
 def test_a_job_that_fits_its_batch_takes_the_best_for_its_size() -> None:
-    small, large = sorted(generator.CIFAR10.steps)
-    for gpus, nodes in ((1, 1), (4, 1), (64, 16)):
-        each = [generator.CIFAR10.training_s(batch, gpus, nodes) for batch in (small, large)]
-        assert generator.CIFAR10.training_s(None, gpus, nodes) == min(each)
-    assert generator.CIFAR10.training_s(None, 100, 25) == generator.CIFAR10.training_s(
-        large, 100, 25
-    )
+    model = generator.DEEPSPEECH2
+    small, large = sorted(model.steps)
+    for gpus, nodes in ((1, 1), (4, 1), (32, 8)):
+        each = [model.training_s(batch, gpus, nodes) for batch in (small, large)]
+        assert model.training_s(None, gpus, nodes) == min(each)
+    assert model.most_gpus(small) < 40
+    assert model.training_s(None, 40, 10) == model.training_s(large, 40, 10)
 
 
 def test_other_gpus_have_speeds_of_their_own_in_the_unit_of_the_first() -> None:
