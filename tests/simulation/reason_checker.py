@@ -436,6 +436,8 @@ class ReasonChecker(QueueReasons):
             assert numbers == (free, total, len(usable)) or not exact, (free, total, len(usable))
         elif match := re.fullmatch(r"at most one of them per node .*: enough for (\d+)", detail):
             assert int(match[1]) <= len(usable), f"{len(usable)} nodes"
+        elif match := re.fullmatch(r"nodes take only so many of them .*: enough for (\d+)", detail):
+            assert int(match[1]) >= 1, "nothing fits"
         else:
             words = r"there are no .*|no node there offers.*|\d+ hundredths of GPUs.*"
             assert re.fullmatch(words, detail), f"unknown words: {detail}"

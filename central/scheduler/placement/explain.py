@@ -32,6 +32,7 @@ UNKNOWN_PARTS = {
     PCIE_SWITCH: "PCIe switches unknown",
 }  # of nodes that no agent reports, or not so far
 ONE_PER_NODE = "at most one of them per node by their anti-affinity, ports or volumes"
+SOME_PER_NODE = "nodes take only so many of them by anti-affinity, ports or volumes"
 NO_NODES = "the cluster has no nodes"
 NAMED_KINDS = 8  # of pods in one sentence
 _RESERVED_FOR = " of them reserved for "
@@ -258,10 +259,12 @@ def _short_of(
     by_volumes = view.interpod.volume_capacity() if view.interpod is not None else None
     if by_volumes is not None and (enough := int(by_volumes[usable].sum())) < count:
         details.append(f"short of volumes: enough for {enough}")
-    if view.interpod is not None:
-        enough = int(np.minimum(view.interpod.limits()[usable], count).sum())
+    elif view.interpod is not None:
+        limits = view.interpod.limits()[usable]
+        enough = int(np.minimum(limits, count).sum())
         if enough < count:
-            details.append(f"{ONE_PER_NODE}: enough for {enough}")
+            rule = ONE_PER_NODE if (limits <= 1).all() else SOME_PER_NODE
+            details.append(f"{rule}: enough for {enough}")
     return details
 
 

@@ -81,6 +81,22 @@ def test_a_node_attaches_so_many_volumes_and_no_more() -> None:
     assert "2 nodes: volume attach limit" in told(schedule_once(scheduler, full, 0.0))
 
 
+def test_nodes_that_attach_some_are_not_said_to_take_one() -> None:
+    scheduler = racks()
+    pods = [factories.pod(f"p-{i}", 1, "g", gang_min=6, claims=(f"c{i}",)) for i in range(6)]
+    claims = [ClaimSeen("ns", f"c{i}", storage_class="fast") for i in range(6)]
+    one, three = AttachLimits("a", (("disk", 1),)), AttachLimits("b", (("disk", 3),))
+    reason = told(schedule_once(scheduler, [WAITING, *claims, one, three, *pods], 0.0))
+    assert reason == (
+        "needs 6 pods x 1 GPU; the cluster fits 4 of 6 (16 of 16 GPUs free on 2 nodes; "
+        "nodes take only so many of them by anti-affinity, ports or volumes: enough for 4)"
+    )
+    reason = told(schedule_once(scheduler, [AttachLimits("b", (("disk", 1),))], 1.0))
+    assert reason.endswith(
+        "at most one of them per node by their anti-affinity, ports or volumes: enough for 2)"
+    )
+
+
 def test_a_claim_for_one_pod_is_used_by_one() -> None:
     scheduler = racks()
     claim = ClaimSeen("ns", "data", "v", bound=True, one_pod=True)
