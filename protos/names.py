@@ -36,6 +36,7 @@ ELASTIC_MIN = f"{DOMAIN}/elastic-min"
 ELASTIC_MAX = f"{DOMAIN}/elastic-max"
 ELASTIC_STEP = f"{DOMAIN}/elastic-step"
 ELASTIC_OBJECTIVE = f"{DOMAIN}/elastic-objective"
+ELASTIC_ASK = f"{DOMAIN}/elastic-ask"  # "pods": members without a seat exist as pending pods
 YIELDS = f"{DOMAIN}/yields"  # "false": an elastic Job's surplus is not taken for others
 MOVABLE = f"{DOMAIN}/movable"  # "true": defragmentation may move the pod
 TOPOLOGY_REQUIRED = f"{DOMAIN}/topology-required"

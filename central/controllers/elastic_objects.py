@@ -1,5 +1,5 @@
-"""Deployments, ReplicaSets, StatefulSets and batch Jobs whose size the scheduler decides. Their own controllers create and
-delete the pods; this one writes the size.
+"""Objects of controllers of pods whose size the scheduler decides: Deployments, batch Jobs, JobSets and so on. Their own
+controllers create and delete the pods; this one writes the size.
 
 A size outside the range is brought into it, 0 is left alone. Each object has at most one write under way. Nothing is
 decided for a while after a refusal, and where somebody else changes the size again and again.
@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
+from central.controllers import elastic_members
 from central.controllers.job.rate_limit import StatusRateLimiter
 from central.controllers.object_fence import ObjectFence
 from central.model.decisions import Decision, SetSize
 from central.model.event_objects import about, build_event
 from central.model.event_reasons import GREW, INVALID_SPEC, SHRANK, SIZE_REFUSED
 from central.model.facts import Answered, ElasticGone, ElasticSeen
-from central.model.facts.elastic_facts import BY_COST, BY_INDEX
-from central.model.jobspec import ElasticTask
+from central.model.facts.elastic_facts import BY_COST, BY_INDEX, BY_NAME, SIZED_KINDS
 from central.scheduler.elastic.elastic_gang import ElasticGang, Resize, on_its_gpus
 from central.scheduler.inventory.pods import EVICTION_ENDED
 from central.scheduler.state import gang_members
@@ -32,8 +32,6 @@ LAG_S = 30.0  # between a write and what the watches show of it
 CHANGES_MOST = 3  # of the size by others, inside CONTEST_S; then it stays as it is for as long
 CONTEST_S = 600.0
 NO_GANG_S = 60.0  # how long its pods may take to appear
-API_VERSIONS = {"Job": "batch/v1"}  # of others: apps/v1
-FIELDS = {"Job": "spec.parallelism"}
 
 ObjectName = tuple[str, str, str]  # kind, namespace, name
 
@@ -95,9 +93,10 @@ class ElasticObjects:
         if known is None:
             self.by_name[name] = self.by_gang[fact.namespace, fact.gang] = ElasticObject(fact)
             return
-        size, decided = known.seen.size, known.decided
-        own = decided is not None and known.asked and fact.size == decided.size
-        known.changed_by_others += fact.size not in (size, 0) and size != 0 and not own
+        size, decided = known.seen.set_size, known.decided
+        own = decided is not None and known.asked and fact.set_size == decided.size
+        off = not known.seen.size or not fact.size
+        known.changed_by_others += fact.set_size != size and not off and not own
         known.seen = fact
         self.by_gang[known.key] = known
 
@@ -122,8 +121,8 @@ class ElasticObjects:
             decided.written, decided.until = True, now + LAG_S
             self._mark(known, decided, now + LAG_S)
             known.why = decided.why
-            reason = GREW if decided.size > known.seen.size else SHRANK
-            if known.seen.size == decided.size:
+            reason = GREW if decided.size > known.seen.set_size else SHRANK
+            if known.seen.set_size == decided.size:
                 reason = SHRANK if decided.leaving else GREW
             self._tell(known, reason, f"{_of(known, decided.size)}: {decided.why}", now)
             return True
@@ -144,7 +143,7 @@ class ElasticObjects:
                 continue
             gang = state.gangs.get((*known.key, True))
             if gang is not None and gang.members:
-                yield _view(known, gang, state)
+                yield self._view(known, gang, state)
 
     def left_alone(self, key: GangKey, now: float) -> str:
         """Why its size is not decided now; empty: it is, or the object is none of these."""
@@ -162,10 +161,24 @@ class ElasticObjects:
         size = len(members)
         if seen.leaves == BY_INDEX and not members >= frozenset(range(seen.size)):
             size = max(members, default=seen.task.least - 1) + 1  # a lower number may lack its pod
+            size = -(-size // seen.unit) * seen.unit
         leaving = tuple((pod.seen.name, pod.seen.uid) for pod in asked.leaving)
         known.decided = NewSize(min(max(size, seen.task.least), seen.task.most), asked.why, leaving)
         self._changed[known.name] = None
         return True
+
+    @staticmethod
+    def _view(known: ElasticObject, gang: Gang, state: ClusterState) -> ElasticGang:
+        """Kept until the gang or a decision about its size changes."""
+        counts, seen = gang.counts, known.seen
+        settled = known.decided is None and not known.marked
+        task = on_its_gpus(seen.task, counts.placed, state.nodes)
+        stamp = (id(counts), len(counts.placed), counts.succeeded, seen, settled, task, known.why)
+        if known.view[0] != stamp:
+            made = elastic_members.as_gang(seen, task, gang, settled=settled, why=known.why)
+            known.view = (stamp, (made, counts))  # which keeps the id
+        found: ElasticGang = known.view[1][0]
+        return found
 
     # --- decisions
 
@@ -207,13 +220,13 @@ class ElasticObjects:
             self._look_again(known, known.stays_until)
             return
         self._look_for_gang(known, state, now)
-        if known.decided is None and seen.size and (size := _allowed(seen)) != seen.size:
-            why = f"{seen.size} is no size between its elastic-min and elastic-max"
+        if known.decided is None and seen.size and (size := _allowed(seen)) != seen.set_size:
+            why = f"{seen.set_size // seen.unit} is no size between its elastic-min and elastic-max"
             known.decided = NewSize(size, why)
         decided = known.decided
         if decided is None or known.asked:
             return
-        if decided.size == seen.size:
+        if decided.size == seen.set_size:
             self._drop(known, now)
             return
         if known.write_at is None:
@@ -222,17 +235,25 @@ class ElasticObjects:
             self._look_again(known, known.write_at)
             return
         known.asked, known.write_at = True, None
-        chosen = decided.leaving if seen.leaves == BY_COST else ()
-        rank = int(now) if chosen else 0
+        chosen = decided.leaving if seen.leaves in (BY_COST, BY_NAME) else ()
         yield SetSize(
-            *known.name, seen.uid, decided.size, seen.completions, chosen, rank, decided.why
+            *known.name,
+            seen.uid,
+            decided.size // seen.unit,
+            seen.completions,
+            chosen,
+            int(now) if chosen else 0,
+            decided.why,
+            seen.role,
+            seen.place,
+            bool(seen.ceiling),
         )
 
     def _settle(self, known: ElasticObject, state: ClusterState, now: float) -> None:
         """What the watches show of the last write."""
         decided = known.decided
         if decided is not None and decided.written:
-            if known.seen.size == decided.size or now >= decided.until:
+            if known.seen.set_size == decided.size or now >= decided.until:
                 known.decided, known.asked = None, False
                 self._look_again(known, now)  # the autoscaler decides before this, in a cycle
             else:
@@ -245,7 +266,10 @@ class ElasticObjects:
         no more pods than it should, or else after a while."""
         gang = state.gangs.get((*known.key, True))
         pods = gang.members.values() if gang is not None else ()
-        there = sum(pod.alive and not pod.seen.deleting for pod in pods)
+        there = sum(
+            pod.alive and not pod.seen.deleting and elastic_members.counts(known.seen, pod)
+            for pod in pods
+        )
         over = known.decided is None and there <= known.seen.size
         for uid, until in list(known.marked.items()):
             pod = state.pods.get(uid)
@@ -269,7 +293,7 @@ class ElasticObjects:
             known.others_at.clear()
             self._drop(known, now)
             known.stays_until = now + CONTEST_S
-            where = FIELDS.get(known.seen.kind, "spec.replicas")
+            where = SIZED_KINDS[known.seen.kind].field
             self._warn(
                 known,
                 SIZE_REFUSED,
@@ -317,7 +341,7 @@ class ElasticObjects:
     def _tell(
         self, known: ElasticObject, reason: str, message: str, now: float, *, warning: bool = False
     ) -> None:
-        version = API_VERSIONS.get(known.seen.kind, "apps/v1")
+        version = SIZED_KINDS[known.seen.kind].api_version
         concerning = about(version, *known.name, known.seen.uid)
         self._events.append(
             build_event(concerning, reason, message, now, warning=warning, of_now=not warning)
@@ -325,54 +349,11 @@ class ElasticObjects:
 
 
 def _of(known: ElasticObject, size: int) -> str:
-    return f"{size} of {known.seen.task.least} to {known.seen.task.most}"
+    task, unit = known.seen.task, known.seen.unit
+    return f"{size // unit} of {task.least // unit} to {task.most // unit}"
 
 
 def _allowed(seen: ElasticSeen) -> int:
     task = seen.task
-    above = min(max(seen.size, task.least), task.most) - task.least
+    above = min(max(seen.set_size, task.least), task.most) - task.least
     return task.least + above // task.step * task.step
-
-
-def _view(known: ElasticObject, gang: Gang, state: ClusterState) -> ElasticGang:
-    """Kept until the gang or a decision about its size changes."""
-    counts, seen = gang.counts, known.seen
-    settled = known.decided is None and not known.marked
-    task = on_its_gpus(seen.task, counts.placed, state.nodes)
-    stamp = (id(counts), len(counts.placed), counts.succeeded, seen.size, settled, task, known.why)
-    if known.view[0] != stamp:
-        known.view = (
-            stamp,
-            (_gang(known, gang, task, settled=settled), counts),
-        )  # which keeps the id
-    found: ElasticGang = known.view[1][0]
-    return found
-
-
-def _gang(known: ElasticObject, gang: Gang, task: ElasticTask, *, settled: bool) -> ElasticGang:
-    seen = known.seen
-    numbers = _numbers(gang, by_index=seen.leaves == BY_INDEX)
-    members = frozenset(range(seen.size))
-    found = ElasticGang(gang, task, members, settled, known.why, numbers=numbers)
-    found.highest_first = seen.leaves != BY_COST
-    found.used = frozenset(numbers.values())
-    for pod in gang.members.values():
-        number = numbers.get(pod.seen.uid)
-        if number in members and pod.node and pod.alive and not pod.leaving:
-            found.placed[number] = pod
-        found.ending |= seen.ends and pod.seen.phase == "Succeeded"
-    found.pending = members - found.placed.keys()
-    if seen.leaves == BY_INDEX:  # a lower number is created again where it was: no growth
-        highest = max(found.placed, default=-1)
-        found.ending |= any(number < highest for number in found.pending)
-        found.pending = frozenset(number for number in found.pending if number > highest)
-    return found
-
-
-def _numbers(gang: Gang, *, by_index: bool) -> dict[str, int]:
-    """By uid. Those without an index in the order in which they stay: the newest, and those without a node, go first."""
-    alive = [pod for pod in gang.members.values() if pod.alive]
-    if by_index:
-        return {pod.seen.uid: pod.seen.order[0] for pod in alive}
-    alive.sort(key=lambda pod: (pod.leaving, not pod.node, pod.seen.created, pod.seen.uid))
-    return {pod.seen.uid: number for number, pod in enumerate(alive)}

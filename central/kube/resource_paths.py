@@ -69,6 +69,13 @@ _CONTROLLERS = (
     ResourcePath("batch", "v1", "Job", "jobs"),
 )
 
+# Of other projects: controllers whose objects make their pods a gang, and whose sizes may be decided.
+JOBSET = ResourcePath("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets")
+LEADER_WORKER_SET = ResourcePath(
+    "leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", "leaderworkersets"
+)
+RAY_CLUSTER = ResourcePath("ray.io", "v1", "RayCluster", "rayclusters")
+
 # Of Kubernetes 1.37; 1.36 has it as v1alpha2.
 NATIVE_PODGROUP = ResourcePath("scheduling.k8s.io", "v1beta1", "PodGroup", "podgroups")
 
@@ -79,3 +86,5 @@ BY_GROUP_KIND = {
     (path.group, path.kind): path
     for path in (*_VOLCANO, *_KUBERNETES, *_CONTROLLERS, NATIVE_PODGROUP)
 }
+# Kinds whose sizes the scheduler can decide.
+SIZED = {path.kind: path for path in (*_CONTROLLERS, JOBSET, LEADER_WORKER_SET, RAY_CLUSTER)}

@@ -130,16 +130,19 @@ class Patch:
 class SetSize:
     """Set the size of the object of a controller of pods. Answered."""
 
-    kind: str  # Deployment, ReplicaSet, StatefulSet, or Job of the group batch
+    kind: str  # one of SIZED_KINDS; Job is that of the group batch
     namespace: str
     name: str
     uid: str
-    size: int
+    size: int  # in units, of which each has as many pods
     completions: bool = False  # spec.completions becomes the same number
     # (name, uid) of the pods that its controller is to delete first; empty: it chooses
     leaving: tuple[tuple[str, str], ...] = ()
     rank: int = 0  # of these pods: they leave before those with a lower one
     why: str = ""
+    role: str = ""  # of a JobSet or RayCluster: whose size it is
+    place: int = 0  # of the role in the object's list
+    ceiling: bool = False  # the most that an autoscaler of the object's own may use
 
 
 Decision = (

@@ -124,6 +124,7 @@ class ElasticTask:
     coordinator: str = ""  # the task whose pod coordinates the members; empty: none
     speeds: SpeedTable | None = None  # None: not known
     useful: tuple[int, ...] = ()  # with speeds: sizes that are faster than all below, ascending
+    asks: bool = False  # members without a seat exist as pending pods, for node autoscalers
 
     def on(self, models: frozenset[str]) -> "ElasticTask":
         """With the speeds that hold on GPUs of these models."""

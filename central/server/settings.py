@@ -158,7 +158,8 @@ class Settings:
     elastic_controllers: bool = _flag(
         "--elastic-controllers",
         False,
-        "decide the sizes of Deployments, ReplicaSets, StatefulSets and batch Jobs with the annotations "
+        "decide the sizes of Deployments, ReplicaSets, StatefulSets, batch Jobs, JobSets, LeaderWorkerSets and "
+        "RayClusters with the annotations "
         "lockstep.dev/elastic-min and elastic-max; needs the rights of components/elastic",
     )
     half_life_s: float = _flag(

@@ -24,6 +24,7 @@ MERGE_KEYS = {
     "imagePullSecrets": "name",
     "secrets": "name",
     "podIPs": "ip",
+    "replicatedJobs": "name",  # of JobSets
 }
 UNION = ("finalizers",)  # lists of plain values that are merged
 

@@ -178,13 +178,13 @@ def _owners(decoder: Decoder) -> tuple[Kind, ...]:
 def _elastic_objects() -> tuple[Kind, ...]:
     return tuple(
         Kind(
-            resource_paths.BY_GROUP_KIND["batch" if kind == "Job" else "apps", kind],
+            resource,
             partial(elastic_object_decoder.decode, kind),
             partial(elastic_object_decoder.gone, kind),
             optional=True,
             dispensable=True,
         )
-        for kind in elastic_object_decoder.KINDS
+        for kind, resource in resource_paths.SIZED.items()
     )
 
 

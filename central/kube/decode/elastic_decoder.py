@@ -5,13 +5,11 @@ from dataclasses import replace
 
 from central.controllers.job.plugins import elastic
 from central.controllers.job.plugins.plugin_api import BadArgument, read_options
+from central.kube.decode import elastic_range
 from central.kube.decode.fields import FieldError, int_field, map_field, text_field
-from central.kube.decode.quantities import InvalidQuantity, parse_duration
-from central.model import limits, member_numbers, speed_table
+from central.model import limits, member_numbers
 from central.model.jobspec import ElasticTask, JobSpec, TaskSpec
 from central.model.json_types import Json
-from central.model.speed_table import SpeedTable
-from protos.names import RESIZE_COST, SPEED, YIELDS
 
 PLUGIN = "elastic"
 _FIELD = f"spec.plugins.{PLUGIN}"
@@ -53,7 +51,7 @@ def elastic_task(job: JobSpec) -> ElasticTask | None:
         return None
     options, task = found
     annotations = dict(job.annotations)
-    table = speeds(annotations)
+    table = elastic_range.speeds(annotations)
     allowed = range(task.minimum, task.replicas + 1, max(1, options.step))
     return ElasticTask(
         task.name,
@@ -61,45 +59,14 @@ def elastic_task(job: JobSpec) -> ElasticTask | None:
         task.replicas,
         options.step,
         options.objective,
-        _seconds(options.hold, f"{_FIELD}: --hold") if options.hold else None,
-        cost_s(annotations),
-        yields(annotations),
+        elastic_range.read_seconds(options.hold, f"{_FIELD}: --hold") if options.hold else None,
+        elastic_range.cost_s(annotations),
+        elastic_range.yields(annotations),
         options.coordinator,
         table,
         table.useful(allowed) if table else (),
+        elastic_range.asks(annotations),
     )
-
-
-def speeds(annotations: dict[str, str]) -> SpeedTable | None:
-    if SPEED not in annotations:
-        return None
-    try:
-        return speed_table.parse(annotations[SPEED])
-    except ValueError as error:
-        raise FieldError(f"annotation {SPEED}: {error}") from None
-
-
-def cost_s(annotations: dict[str, str]) -> float | None:
-    if RESIZE_COST not in annotations:
-        return None
-    seconds = _seconds(annotations[RESIZE_COST], f"annotation {RESIZE_COST}")
-    if seconds > limits.RESIZE_COST_S:
-        raise FieldError(f"annotation {RESIZE_COST}: more than {limits.RESIZE_COST_S} seconds")
-    return seconds
-
-
-def yields(annotations: dict[str, str]) -> bool:
-    value = annotations.get(YIELDS, "true")
-    if value not in ("true", "false"):
-        raise FieldError(f'annotation {YIELDS}: "{str(value)[:40]}" is neither true nor false')
-    return value == "true"
-
-
-def _seconds(text: str, field: str) -> float:
-    try:
-        return parse_duration(text)
-    except InvalidQuantity as error:
-        raise FieldError(f"{field}: {error}") from None
 
 
 def members(status: Json) -> tuple[tuple[int, ...] | None, int, str]:

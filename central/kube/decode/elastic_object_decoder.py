@@ -1,5 +1,5 @@
-"""Objects of Kubernetes' own controllers whose size the scheduler decides, by their annotations lockstep.dev/elastic-min
-and elastic-max. Annotations on the template count where the object has none.
+"""Objects of controllers of pods whose size the scheduler decides, by their annotations lockstep.dev/elastic-min and
+elastic-max. Of Kubernetes' own controllers, annotations on the template count where the object has none.
 
 Design: docs/design/0156-sizes-of-other-controllers.md
 """
@@ -7,7 +7,7 @@ Design: docs/design/0156-sizes-of-other-controllers.md
 from dataclasses import replace
 from typing import Any
 
-from central.kube.decode import elastic_decoder, gang_annotations
+from central.kube.decode import elastic_parts, elastic_range, gang_annotations
 from central.kube.decode.fields import (
     FieldError,
     identifying,
@@ -17,14 +17,23 @@ from central.kube.decode.fields import (
     or_error,
     text_field,
 )
+from central.kube.resource_paths import SIZED
 from central.model import limits
 from central.model.facts import ElasticGone, ElasticSeen
-from central.model.facts.elastic_facts import BY_COST, BY_INDEX, NEWEST
-from central.model.jobspec import EVEN, OBJECTIVES, ElasticTask
+from central.model.facts.elastic_facts import BY_COST, BY_INDEX, BY_NAME, NEWEST
+from central.model.jobspec import ElasticTask
 from central.model.json_types import Json
-from protos.names import ELASTIC_MAX, ELASTIC_MIN, ELASTIC_OBJECTIVE, ELASTIC_STEP
 
-KINDS = ("Deployment", "ReplicaSet", "StatefulSet", "Job")
+KINDS = tuple(SIZED)
+# Who leaves first, and the labels of pods with the index of their unit and their own in it.
+_MEMBERS = {
+    "JobSet": (BY_INDEX, ("", "jobset.sigs.k8s.io/job-index")),
+    "LeaderWorkerSet": (
+        BY_INDEX,
+        ("leaderworkerset.sigs.k8s.io/group-index", "leaderworkerset.sigs.k8s.io/worker-index"),
+    ),
+    "RayCluster": (BY_NAME, ("", "")),
+}
 
 
 def decode(kind: str, raw: Json, *, owned: bool = False) -> ElasticSeen | ElasticGone:
@@ -34,12 +43,12 @@ def decode(kind: str, raw: Json, *, owned: bool = False) -> ElasticSeen | Elasti
         namespace, name, uid = identity(meta)
         above = gang_annotations.above(kind, meta)
     notes = _annotations(raw)
-    if not notes.keys() & {ELASTIC_MIN, ELASTIC_MAX} or (above and not owned):
+    if not elastic_range.is_elastic(notes) or (above and not owned):
         return ElasticGone(kind, namespace, name)
     gang = above or f"{kind.lower()}/{name}"
     nothing = ElasticTask(name, 1, 1)
     seen = ElasticSeen(kind, namespace, name, uid, gang, nothing, 0)
-    return or_error(seen, _object, kind, raw, notes, seen)
+    return or_error(seen, _part if kind in _MEMBERS else _object, kind, raw, notes, seen)
 
 
 def gone(kind: str, raw: Json) -> ElasticGone:
@@ -48,7 +57,8 @@ def gone(kind: str, raw: Json) -> ElasticGone:
 
 
 def _annotations(raw: Json) -> dict[str, Any]:
-    template = (raw.get("spec") or {}).get("template") or {}
+    spec = raw.get("spec")
+    template = spec.get("template") if isinstance(spec, dict) else None
     found: dict[str, Any] = {}
     for part in (template, raw):
         notes = (part.get("metadata") or {}).get("annotations") if isinstance(part, dict) else None
@@ -56,10 +66,34 @@ def _annotations(raw: Json) -> dict[str, Any]:
     return found
 
 
+def _part(kind: str, raw: Json, notes: dict[str, Any], seen: ElasticSeen) -> ElasticSeen:
+    """Of an object with roles, or whose pods come and go in groups. Raises FieldError."""
+    _, above = gang_annotations.controller_of(raw["metadata"])
+    if above.startswith("trainjob/"):
+        raise FieldError(
+            f"metadata.ownerReferences: {above} sets the number of its nodes itself, and it cannot change"
+        )
+    found = elastic_parts.read(kind, raw, notes)
+    leaves, indexes = _MEMBERS[kind]
+    return replace(
+        seen,
+        task=elastic_range.task(seen.name, notes, found.sizes, found.unit),
+        size=0 if "deletionTimestamp" in raw["metadata"] else found.size,
+        leaves=leaves,
+        completions=kind == "JobSet",
+        ends=kind == "JobSet",
+        role=found.role,
+        unit=found.unit,
+        indexes=indexes,
+        place=found.place,
+        ceiling=found.ceiling,
+    )
+
+
 def _object(kind: str, raw: Json, notes: dict[str, Any], seen: ElasticSeen) -> ElasticSeen:
     """Raises FieldError."""
     spec = map_field(raw, "spec", "", limits.LABELS)
-    task = _task(seen.name, notes)
+    task = elastic_range.task(seen.name, notes, elastic_range.read(notes))
     if kind == "Job":
         found = _job(raw, spec, seen)
     else:
@@ -94,50 +128,4 @@ def _job(raw: Json, spec: Json, seen: ElasticSeen) -> ElasticSeen:
         leaves=BY_INDEX if together else NEWEST,
         completions=together,
         ends=together or completions is None,
-    )
-
-
-def _task(name: str, notes: dict[str, Any]) -> ElasticTask:
-    """Raises FieldError."""
-    least, most = _number(notes, ELASTIC_MIN), _number(notes, ELASTIC_MAX)
-    step = _number(notes, ELASTIC_STEP) if ELASTIC_STEP in notes else 1
-    if least > most:
-        raise FieldError(f"annotation {ELASTIC_MIN}: {least} is above {ELASTIC_MAX}, {most}")
-    if (most - least) % step:
-        raise FieldError(
-            f"annotation {ELASTIC_STEP}: {step} does not divide {most - least}, which is {ELASTIC_MAX} less "
-            f"{ELASTIC_MIN}"
-        )
-    objective = notes.get(ELASTIC_OBJECTIVE, EVEN)
-    if objective not in OBJECTIVES:
-        raise FieldError(
-            f'annotation {ELASTIC_OBJECTIVE}: "{str(objective)[:40]}" is not one of {", ".join(OBJECTIVES)}'
-        )
-    speeds = elastic_decoder.speeds(notes)
-    allowed = range(least, most + 1, step)
-    return ElasticTask(
-        name,
-        least,
-        most,
-        step,
-        objective,
-        cost_s=elastic_decoder.cost_s(notes),
-        yields=elastic_decoder.yields(notes),
-        speeds=speeds,
-        useful=speeds.useful(allowed) if speeds else (),
-    )
-
-
-def _number(notes: dict[str, Any], key: str) -> int:
-    """Raises FieldError."""
-    value = notes.get(key)
-    if value is None:
-        other = ELASTIC_MAX if key == ELASTIC_MIN else ELASTIC_MIN
-        raise FieldError(f"annotation {key}: missing beside {other}")
-    text = str(value)
-    digits = text.lstrip("0") if len(text) <= limits.AMOUNT_TEXT else ""
-    if digits.isascii() and digits.isdigit() and int(digits[:11]) <= limits.REPLICAS:
-        return int(digits)
-    raise FieldError(
-        f'annotation {key}: "{text:.32}" is not a whole number from 1 to {limits.REPLICAS}'
     )

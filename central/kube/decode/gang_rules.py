@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from central.kube.decode import workload_roles
+from central.kube.decode import elastic_parts, workload_roles
+from central.kube.decode.elastic_parts import ElasticPart
 from central.kube.decode.fields import (
     FieldError,
     FirstError,
@@ -24,10 +25,10 @@ from central.kube.decode.fields import (
     too_long,
 )
 from central.kube.decode.quantities import parse_time
-from central.kube.decode.role_topology import role_subgroups
+from central.kube.decode.role_topology import EACH, Replicas, role_subgroups
 from central.kube.decode.topology_constraints import TopologyConstraints, placement_policy
 from central.kube.decode.workload_roles import LaterOf, ReplicasOf, Roles, RolesOf
-from central.kube.resource_paths import ResourcePath
+from central.kube.resource_paths import JOBSET, LEADER_WORKER_SET, RAY_CLUSTER, ResourcePath
 from central.model import limits
 from central.model.facts import GangGone, GangSeen, LaterRole, SubGroups
 from central.model.json_types import Json
@@ -62,9 +63,7 @@ class GangRule:
 
 
 def _rule(
-    group: str,
-    version: str,
-    kind: str,
+    path: ResourcePath,
     labels: Sequence[str],
     *,
     roles: RolesOf,
@@ -73,8 +72,12 @@ def _rule(
     replicas: ReplicasOf = lambda _: {},
     later: LaterOf = lambda _: (),
 ) -> GangRule:
-    path = ResourcePath(group, version, kind, f"{kind.lower()}s")
-    return GangRule(path, tuple(labels), roles, role, owners or (kind.lower(),), replicas, later)
+    owners = owners or (path.kind.lower(),)
+    return GangRule(path, tuple(labels), roles, role, owners, replicas, later)
+
+
+def _kubeflow(version: str, kind: str) -> ResourcePath:
+    return ResourcePath("kubeflow.org", version, kind, f"{kind.lower()}s")
 
 
 _TRAINING = "training.kubeflow.org"
@@ -87,9 +90,7 @@ _TRAINING_JOBS = {
 }
 WELL_KNOWN: tuple[GangRule, ...] = (
     _rule(
-        "jobset.x-k8s.io",
-        "v1alpha2",
-        "JobSet",
+        JOBSET,
         ["jobset.sigs.k8s.io/jobset-name"],
         roles=workload_roles.jobset,
         replicas=workload_roles.jobset_replicas,
@@ -98,28 +99,17 @@ WELL_KNOWN: tuple[GangRule, ...] = (
         owners=("job",),
     ),
     _rule(
-        "leaderworkerset.x-k8s.io",
-        "v1",
-        "LeaderWorkerSet",
+        LEADER_WORKER_SET,
         ["leaderworkerset.sigs.k8s.io/name", "leaderworkerset.sigs.k8s.io/group-index"],
         roles=workload_roles.leaderworkerset,
         replicas=workload_roles.leaderworkerset_replicas,
         later=workload_roles.leaderworkerset_later,
         owners=("statefulset",),
     ),
-    _rule(
-        "ray.io",
-        "v1",
-        "RayCluster",
-        ["ray.io/cluster"],
-        roles=workload_roles.raycluster,
-        role=("ray.io/group",),
-    ),
+    _rule(RAY_CLUSTER, ["ray.io/cluster"], roles=workload_roles.raycluster, role=("ray.io/group",)),
     replace(
         _rule(
-            "kubeflow.org",
-            "v2beta1",
-            "MPIJob",
+            _kubeflow("v2beta1", "MPIJob"),
             [f"{_TRAINING}/job-name"],
             roles=workload_roles.mpijob,
             role=(f"{_TRAINING}/job-role", f"{_TRAINING}/replica-type"),
@@ -129,9 +119,7 @@ WELL_KNOWN: tuple[GangRule, ...] = (
     ),
     *(
         _rule(
-            "kubeflow.org",
-            "v1",
-            kind,
+            _kubeflow("v1", kind),
             [f"{_TRAINING}/job-name"],
             roles=workload_roles.replicas(key),
             role=(f"{_TRAINING}/replica-type",),
@@ -162,10 +150,18 @@ def _gang(rule: GangRule, raw: Json, seen: GangSeen, topology: TopologyConstrain
     errors = FirstError()
     roles: Roles = errors.read({}, _roles, rule, raw)
     later: tuple[LaterRole, ...] = errors.read((), rule.later, raw)
+    elastic = None if errors.message else elastic_parts.valid(rule.resource.kind, raw)
+    if elastic is not None:
+        roles, later = _with_least(roles, later, elastic)
     required, preferred = errors.read(("", ""), topology.from_annotations, annotations)
     subgroups: tuple[SubGroups, ...] = ()
-    if names.ROLE_TOPOLOGY in annotations and not errors.message:
-        subgroups = errors.read((), _role_subgroups, rule, raw, roles, later, topology)
+    if elastic is not None and rule.each_replica:
+        seen = replace(seen, each_replica=False)
+        subgroups = _groups(rule, elastic, required)
+        required = ""
+    elif names.ROLE_TOPOLOGY in annotations and not errors.message:
+        starting = (roles, later, _replicas(rule, raw, elastic))
+        subgroups = errors.read((), _role_subgroups, rule, raw, starting, topology)
     pods = sum(roles.values())
     for count in (pods, sum(each.least for each in later)):
         if count > limits.REPLICAS:
@@ -188,6 +184,30 @@ def _gang(rule: GangRule, raw: Json, seen: GangSeen, topology: TopologyConstrain
     )
 
 
+def _with_least(
+    roles: Roles, later: Sequence[LaterRole], elastic: ElasticPart
+) -> tuple[Roles, tuple[LaterRole, ...]]:
+    """With the least size of the role whose number of pods varies."""
+    role, least = elastic.role, elastic.least
+    if role in roles:
+        roles = {**roles, role: least}
+    return roles, tuple(replace(each, least=least) if each.role == role else each for each in later)
+
+
+def _groups(rule: GangRule, elastic: ElasticPart, required: str) -> tuple[SubGroups, ...]:
+    """An object whose replicas come and go is one gang. What is required of each replica is so of its subgroups."""
+    if not required:
+        return ()
+    return (SubGroups(EACH, elastic.unit, elastic.sizes.least, (), rule.labels[1:], required),)
+
+
+def _replicas(rule: GangRule, raw: Json, elastic: ElasticPart | None) -> dict[str, Replicas]:
+    found = rule.replicas(raw)
+    if elastic is not None and elastic.role in found:
+        found[elastic.role] = found[elastic.role]._replace(size=elastic.sizes.least)
+    return found
+
+
 def _roles(rule: GangRule, raw: Json) -> Roles:
     """Raises FieldError."""
     roles = rule.roles(raw)
@@ -199,16 +219,14 @@ def _roles(rule: GangRule, raw: Json) -> Roles:
 def _role_subgroups(
     rule: GangRule,
     raw: Json,
-    roles: Roles,
-    later: Sequence[LaterRole],
+    starting: tuple[Roles, Sequence[LaterRole], Mapping[str, Replicas]],
     topology: TopologyConstraints,
 ) -> tuple[SubGroups, ...]:
     """Of roles that come later, the gang needs no subgroup to start."""
+    roles, later, replicas = starting
     annotations, label = raw["metadata"]["annotations"], next(iter(rule.role), "")
     come_later = {each.role: each.least for each in later if each.role}
-    found = role_subgroups(
-        annotations, roles | come_later, rule.replicas(raw), label, topology.levels
-    )
+    found = role_subgroups(annotations, roles | come_later, replicas, label, topology.levels)
     return tuple(replace(each, least=0) if each.name in come_later else each for each in found)
 
 

@@ -90,16 +90,16 @@ def raycluster(raw: Json) -> Roles:
 
 def leaderworkerset(raw: Json) -> Roles:
     """One replica: the leader with its workers, or alone if it starts before them."""
-    return {"": 1 if _leader_first(raw) else _group_size(raw)}
+    return {"": 1 if leader_first(raw) else group_size(raw)}
 
 
 def leaderworkerset_later(raw: Json) -> tuple[LaterRole, ...]:
     """The workers, if the leader starts before them."""
-    workers = _group_size(raw) - 1 if _leader_first(raw) else 0
+    workers = group_size(raw) - 1 if leader_first(raw) else 0
     return (LaterRole("", workers),) if workers > 0 else ()
 
 
-def _leader_first(raw: Json) -> bool:
+def leader_first(raw: Json) -> bool:
     """Whether workers are created after the leader is ready, or has a node (exclusive topology)."""
     spec = map_field(raw, "spec", "", limits.TASKS)
     annotations = map_field(raw["metadata"], "annotations", "metadata", limits.LABELS)
@@ -108,7 +108,7 @@ def _leader_first(raw: Json) -> bool:
     )
 
 
-def _group_size(raw: Json) -> int:
+def group_size(raw: Json) -> int:
     template = map_field(raw["spec"], "leaderWorkerTemplate", "spec", limits.TASKS)
     return _count(template, "size", "spec.leaderWorkerTemplate", 1)
 

@@ -13,8 +13,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
-from central.scheduler.elastic import gathering, leavers, needs, pools
+from central.scheduler.elastic import asking, gathering, leavers, needs, pools
 from central.scheduler.elastic.elastic_gang import (
+    ASK,
     LEAVE_FOR_NEEDS_S,
     NEED,
     NO_SEAT,
@@ -107,6 +108,8 @@ class Autoscaler:
         found |= {resize.key: resize for resize in self._take_back(rest, bool(wanting), now)}
         if not found and not self._needs_wait(now):
             found |= {resize.key: resize for resize in self._for_gain(context, gangs, now)}
+            asked = [] if found else asking.resizes(context, gangs)
+            found |= {resize.key: resize for resize in asked}
         self._carry_out(context, found.values(), now)
         return list(found.values())
 
@@ -114,10 +117,11 @@ class Autoscaler:
         """Those who leave count as leaving from now on, and what they free is kept for the needs."""
         latest = []
         for resize in found:
-            self._changed_at = now
             start_leaving(resize.leaving)
             gang = context.state.gangs[resize.key]
-            latest.append((gang.queue, resize.cause, DIRECTIONS.get(resize.cause, "shrink")))
+            if resize.cause != ASK:  # whoever runs stays as it is
+                self._changed_at = now
+                latest.append((gang.queue, resize.cause, DIRECTIONS.get(resize.cause, "shrink")))
             gang.invalidate_counts()
             context.state.pending.changed(gang)
         if latest:
@@ -267,7 +271,7 @@ class Autoscaler:
         self, gangs: Sequence[ElasticGang], others_wait: bool, now: float
     ) -> Iterable[Resize]:
         for gang in gangs:
-            if not (gang.started and gang.pending and gang.settled):
+            if not (gang.started and gang.waits and gang.settled):
                 self._pending_since.pop(gang.key, None)
                 continue
             since = self._pending_since.setdefault(gang.key, now)
@@ -301,7 +305,7 @@ class Autoscaler:
         self, context: PreemptionContext, gangs: Sequence[ElasticGang], now: float
     ) -> list[Resize]:
         started = [gang for gang in gangs if gang.started]
-        if not all(gang.settled and not gang.pending for gang in started):
+        if not all(gang.settled and not gang.waits for gang in started):
             return []  # a change is under way; its end is a new decision
         found: list[Resize] = []
         free = 0
@@ -338,7 +342,11 @@ class Autoscaler:
             return []
         if not restores and not self._worth_it(changed, sizes, now):
             return []
-        return [self._resized(context, gang, sizes[gang], now) for gang in changed]
+        return [
+            self._resized(context, gang, sizes[gang], now)
+            for gang in changed
+            if not len(gang.placed) < sizes[gang] <= gang.asked  # whose pods exist
+        ]
 
     def _gathered(self, context: PreemptionContext, pool: pools.Pool, now: float) -> list[Resize]:
         """The changes that bring a gang onto one node, or those that make room for it there. A gang for which room was
@@ -427,7 +435,7 @@ class Autoscaler:
         if goal < size:
             going = _who_leaves(context, gang, list(gang.placed.values()), size - goal, now)
             return self._shrunk(gang, going, "its share is smaller", SHARE)
-        members = with_more(gang.members, gang.used, goal - size, most)
+        members = with_more(gang.members, gang.used, max(0, goal - max(size, gang.asked)), most)
         return Resize(gang.key, tuple(sorted(members)), "there is room for more", ROOM)
 
 

@@ -16,7 +16,7 @@ COST_S = 30.0  # of a change of size, where the Job does not say
 LEAVE_S = 30.0  # how long its coordinator may take to let members go
 # Causes of a change of size. The names are label values of metrics.
 NEED, SHARE, ROOM, NO_SEAT, PLACE = "need", "share", "room", "no-seat", "place"
-NO_START = "no-start"
+NO_START, ASK = "no-start", "ask"
 LEAVE_FOR_NEEDS_S = 5.0  # the same if others wait for their seats
 
 
@@ -104,6 +104,16 @@ class ElasticGang:
         return len(self.placed) >= self.task.least and not self.gang.missing()
 
     @property
+    def waits(self) -> bool:
+        """Whether members come for which there should be seats. Those that were asked for wait for nodes."""
+        return bool(self.pending) and not self.task.asks
+
+    @property
+    def asked(self) -> int:
+        """Members, if those without a seat were asked for; else 0."""
+        return len(self.members) if self.task.asks else 0
+
+    @property
     def spare(self) -> int:
         """How many of its seats it can give, in whole steps down to the least size."""
         return max(0, len(self.placed) - self.task.least)
@@ -154,7 +164,7 @@ class Resize:
     key: GangKey
     members: tuple[int, ...]
     why: str
-    cause: str  # NEED, SHARE, ROOM, NO_SEAT, NO_START or PLACE
+    cause: str  # NEED, SHARE, ROOM, NO_SEAT, NO_START, PLACE or ASK
     leaving: tuple[Pod, ...] = ()
     leave_s: float = LEAVE_S
 

@@ -310,7 +310,9 @@ def _take_free(draft: Draft, view: PodClassCapacity, wanted: int) -> int:
 
 
 Member = tuple[int, Pod]  # index of the donor, and its pod
-_Choice = tuple[float, float, int, list[Member]]  # less is better
+_Choice = tuple[
+    float, float, int, int, list[Member]
+]  # less is better; the row and its members last
 
 
 class _Removal:
@@ -358,19 +360,19 @@ class _Removal:
         heapify(heap)
         while self._missing > 0 and heap:
             offered = heappop(heap)
-            current = self._best(offered[2])
+            current = self._best(offered[3])
             if current is None:
                 continue
-            if heap and current[:3] > heap[0][:3]:
+            if heap and current[:4] > heap[0][:4]:
                 heappush(heap, current)  # its donors have given elsewhere
                 continue
             self._take(current, chosen)
-            if (following := self._best(current[2])) is not None:
+            if (following := self._best(current[3])) is not None:
                 heappush(heap, following)
         return chosen
 
     def _take(self, choice: _Choice, chosen: list[Member]) -> None:
-        _, _, row, members = choice
+        _, _, _, row, members = choice
         free, before = self._free[row], self._capacity(self._free[row])
         for member in members:
             index, pod = member
@@ -396,10 +398,16 @@ class _Removal:
             gained = min(self._capacity(free) - start, self._missing)
             if gained > 0 and (best is None or -gained / len(picked) < best[0]):
                 levels = min(self._level(one) for one, _ in picked)
-                best = (-gained / len(picked), -levels, row, list(picked))
+                lowest = min(self._height(one, pod) for one, pod in picked)
+                best = (-gained / len(picked), -levels, -lowest, row, list(picked))
             if gained == self._missing:
                 break
         return best
+
+    def _height(self, index: int, pod: Pod) -> int:
+        """Where the highest numbers leave first, all above this one leave with it."""
+        donor = self._donors[index]
+        return (donor.number(pod) or 0) if donor.highest_first else 0
 
     def _order(self, member: Member) -> tuple[float, int]:
         index, pod = member

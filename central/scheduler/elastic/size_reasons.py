@@ -44,8 +44,10 @@ def _growth(
     if gang.ending:
         what = "has succeeded" if gang.gang.counts.succeeded else "below others has no seat"
         return f"a member {what}, so no more come"
-    if gang.pending or not gang.settled:
+    if gang.waits or not gang.settled:
         return f"a change to {len(gang.members)} members is under way"
+    if gang.asked > size:
+        return f"{gang.asked - size} more wait for nodes (lockstep.dev/elastic-ask)"
     if size >= gang.task.most:
         return "this is the most that it can use"
     lowered = autoscaler.unready.lowered.get(gang.key)

@@ -54,15 +54,31 @@ def update_replicas(state: ClusterState, namespace: str, name: str) -> None:
         state.pending.changed(gang)
 
 
+def drop_replicated(state: ClusterState, namespace: str, name: str) -> None:
+    """What an object says of each of its replicas holds no more."""
+    if state.owners.replicated.objects.pop((namespace, name), None) is not None:
+        update_replicas(state, namespace, name)
+
+
 def delete_group(state: ClusterState, fact: GangGone) -> None:
-    state.owners.declared.discard((fact.namespace, fact.name))
-    if state.owners.replicated.objects.pop((fact.namespace, fact.name), None) is not None:
-        update_replicas(state, fact.namespace, fact.name)
-    gang = state.gangs.get((fact.namespace, fact.name, True))
-    if gang is not None:
+    state.owners.withdraw(fact.namespace, fact.name)
+    drop_replicated(state, fact.namespace, fact.name)
+    drop_object(state, fact.namespace, fact.name)
+
+
+def drop_object(state: ClusterState, namespace: str, name: str) -> None:
+    """The gang of this name has no object any more."""
+    gang = state.gangs.get((namespace, name, True))
+    if gang is not None and gang.object is not None:
         gang.object = None
         state.pending.changed(gang)
         _drop_if_empty(state, gang)
+
+
+def of_object(state: ClusterState, namespace: str, name: str) -> list[str]:
+    """uids of the pods that are in the gang of this name, or in that of a replica."""
+    keys = [(namespace, name, True), *state.owners.replicated.replicas_of(namespace, name)]
+    return [uid for key in keys if key in state.gangs for uid in state.gangs[key].members]
 
 
 def _drop_if_empty(state: ClusterState, gang: Gang) -> None:

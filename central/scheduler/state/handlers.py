@@ -419,11 +419,15 @@ def assume(
 
 
 def update_group(state: ClusterState, fact: GangSeen) -> None:
+    place = (fact.namespace, fact.name)
+    members = gang_members.of_object(state, *place) if fact.declared else []
     if fact.each_replica:
-        state.owners.replicated.objects[fact.namespace, fact.name] = fact
-        gang_members.update_replicas(state, fact.namespace, fact.name)
+        gang_members.drop_object(state, *place)
+        state.owners.replicated.objects[place] = fact
+        gang_members.update_replicas(state, *place)
     else:
-        gang_members.get_or_create(state, (fact.namespace, fact.name, True)).object = fact
+        gang_members.drop_replicated(state, *place)
+        gang_members.get_or_create(state, (*place, True)).object = fact
     if fact.declared:
-        for made in state.owners.declare(fact.namespace, fact.name):
+        for made in state.owners.declare(*place, members, joined=not fact.each_replica):
             update_pod(state, made)

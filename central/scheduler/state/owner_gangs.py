@@ -8,7 +8,7 @@ those of its controller.
 Design: docs/design/0039-plain-pod-gangs.md
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from central.model import controller_gangs
@@ -27,11 +27,13 @@ class OwnerGangs:
         self.pods: dict[str, PodSeen] = {}  # as the API server has them, by uid
         self.held: dict[str, float] = {}  # the pods that wait for their controller, and until when
         self.declared: set[tuple[str, str]] = set()  # the gangs of objects, as GangSeen names them
+        self.joined: set[tuple[str, str]] = set()  # those of them whose replicas are one gang
         self.replicated = ReplicatedGangs()
         self._by_owner: dict[str, dict[str, None]] = {}
 
     def with_defaults(self, fact: PodSeen) -> PodSeen:
         """The pod with its controller's settings filled in."""
+        fact = self._joined(fact)
         said = self.seen.get(fact.owner)
         least = fact.gang_min
         if said is not None and said.error:
@@ -75,13 +77,32 @@ class OwnerGangs:
             return True
         return (fact.namespace, controller_gangs.object_gang(fact.gang)) in self.declared
 
-    def declare(self, namespace: str, gang: str) -> list[PodSeen]:
-        """Of a controller's object. Returns the pods that waited for it alone."""
-        self.declared.add((namespace, gang))
+    def declare(
+        self, namespace: str, gang: str, members: Iterable[str], *, joined: bool
+    ) -> list[PodSeen]:
+        """Of a controller's object. members: uids of its pods in gangs. joined: they are one gang, whatever replica they
+        are of. Returns the pods that waited for it alone, and the members if their gang may be another one now."""
+        key = (namespace, gang)
+        self.declared.add(key)
         ready = [uid for uid in self.held if self._is_complete(self.pods[uid])]
         for uid in ready:
             del self.held[uid]
+        if joined != (key in self.joined):
+            (self.joined.add if joined else self.joined.discard)(key)
+            ready += [uid for uid in members if uid in self.pods]
         return [self.with_defaults(self.pods[uid]) for uid in ready]
+
+    def withdraw(self, namespace: str, gang: str) -> None:
+        """The object is gone."""
+        self.declared.discard((namespace, gang))
+        self.joined.discard((namespace, gang))
+
+    def _joined(self, fact: PodSeen) -> PodSeen:
+        if not self.joined or not controller_gangs.is_controllers(fact.gang):
+            return fact
+        whole = controller_gangs.object_gang(fact.gang)
+        joins = whole != fact.gang and (fact.namespace, whole) in self.joined
+        return replace(fact, gang=whole) if joins else fact
 
     def update(self, said: OwnerSeen) -> list[PodSeen]:
         """Returns the pods that change with their controller."""

@@ -159,7 +159,7 @@ def test_zero_is_left_alone() -> None:
 def test_an_index_that_is_lost_is_not_made_up_for_by_a_higher_one() -> None:
     """Its controller creates it again where it was. Nobody gives seats for more until it has one."""
     nodes = [machine(index, 4) for index in range(3)]
-    nodes[1]["metadata"]["annotations"] = {"lockstep.dev/leaves-at": "100s"}
+    nodes[0]["metadata"]["annotations"] = {"lockstep.dev/leaves-at": "100s"}
     other = elastic("other", 1, 5, 5)
     run = simulate([*nodes, indexed("e", 2, 12, 8), other], 1500)
     assert sizes(run, "e", "other", at_s=99) == [8, 4]

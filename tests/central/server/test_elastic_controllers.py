@@ -2,14 +2,18 @@
 and with the rights that components/elastic ships."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 
+from central.kube.resource_paths import SIZED
 from central.kube.transport.http_client import MERGE
 from central.standalone.hollow_node import HollowNode
 from central.standalone.local_cluster import LocalCluster
+from tests.central.controllers import test_sized_roles
 from tests.central.controllers.test_elastic_objects import indexed, sized
+from tests.central.kube import controller_fixtures as fixtures
 from tests.fakes.request_log import RequestLog
 from tests.manifests.manifests import FOLDER, documents
 
@@ -22,6 +26,7 @@ PATHS = {
     "Job": f"{BATCH}/jobs",
 }
 PODS = "/api/v1/namespaces/default/pods"
+SIZED_GROUPS = {path.group for path in SIZED.values()}
 Json = dict[str, Any]
 
 
@@ -99,6 +104,87 @@ def test_it_grows_into_the_room_and_gives_it_back(
     _check_rights(log)
 
 
+def definition(group: str, version: str, kind: str, **more: Any) -> Json:
+    """Of a kind of another project, with no more than is used."""
+    plural = f"{kind.lower()}s"
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    served = {
+        "name": version,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema},
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {
+            "group": group,
+            "names": {"kind": kind, "plural": plural},
+            "scope": "Namespaced",
+            "versions": [{**served, **more}],
+        },
+    }
+
+
+SCALE = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
+OTHERS = {
+    "jobsets": definition("jobset.x-k8s.io", "v1alpha2", "JobSet"),
+    "leaderworkersets": definition(
+        "leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", subresources={"scale": SCALE}
+    ),
+    "rayclusters": definition("ray.io", "v1", "RayCluster"),
+}
+
+
+def test_objects_of_other_projects_are_sized(box: tuple[LocalCluster, RequestLog]) -> None:
+    """Their pods are created here, as their controllers create them."""
+    cluster, log = box
+    played = {
+        "jobsets": (test_sized_roles.jobset(), fixtures.jobset_pods()[:1]),
+        "leaderworkersets": (test_sized_roles.leaderworkerset(), fixtures.leaderworkerset_pods(0)),
+        "rayclusters": (test_sized_roles.raycluster(), fixtures.ray_pods()[:3]),
+    }
+    played["jobsets"][1].extend(fixtures.jobset_pod("train", "workers", 0, i) for i in range(2))
+    played["rayclusters"][1].extend(fixtures.ray_pod("gpu", i) for i in range(2))
+    for plural, (raw, pods) in played.items():
+        made = OTHERS[plural]
+        cluster.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", made)
+        path = f"/apis/{raw['apiVersion']}/namespaces/default/{plural}"
+        raw["metadata"]["namespace"] = "default"
+        cluster.create(path, raw)
+        for pod in pods:
+            pod["metadata"]["namespace"] = "default"
+            [container] = pod["spec"]["containers"]
+            container["resources"] = {"requests": {"cpu": "1m"}}
+            cluster.create(PODS, pod)
+
+    def spec(plural: str) -> Json:
+        raw = played[plural][0]
+        path = f"/apis/{raw['apiVersion']}/namespaces/default/{plural}"
+        found: Json = cluster.client.get(f"{path}/{raw['metadata']['name']}")["spec"]
+        return found
+
+    def sizes() -> list[int]:
+        job = spec("jobsets")["replicatedJobs"][1]["template"]["spec"]
+        groups = spec("rayclusters")["workerGroupSpecs"]
+        return [job["parallelism"], spec("leaderworkersets")["replicas"], groups[1]["replicas"]]
+
+    cluster.wait("all of them to be at their most", lambda: sizes() == [6, 3, 6])
+    jobs = spec("jobsets")["replicatedJobs"]
+    assert [each["name"] for each in jobs] == ["driver", "workers"]
+    assert jobs[1]["template"]["spec"]["completions"] == 6
+    assert spec("rayclusters")["workerGroupSpecs"][0]["replicas"] == 2
+    for name in ("train", "serve", "tune"):
+        cluster.wait("the Event", partial(_has_grown, cluster, name))
+    assert events(cluster, "serve")["Grew"] == "3 of 1 to 3: there is room for more"
+    _check_rights(log)
+
+
+def _has_grown(cluster: LocalCluster, name: str) -> bool:
+    return "Grew" in events(cluster, name)
+
+
 def _check_rights(log: RequestLog) -> None:
     """Writes of sizes and marks, held against the component."""
     [role] = [
@@ -116,8 +202,7 @@ def _check_rights(log: RequestLog) -> None:
     asked = {
         (request.group, request.resource, request.verb)
         for request in log.requests
-        if request.verb == "patch"
-        and (request.group in ("apps", "batch") or request.resource == "pods")
+        if request.verb == "patch" and (request.group in SIZED_GROUPS or request.resource == "pods")
     }
     assert asked
     assert asked <= allowed

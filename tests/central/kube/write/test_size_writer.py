@@ -100,3 +100,73 @@ def test_a_missing_right_names_the_component(write: Any) -> None:
 def test_an_unknown_outcome_is_repeated(write: Any) -> None:
     with pytest.raises(Retry):
         write(asked(), failure(503, "busy"))
+
+
+def test_one_replicatedjob_is_applied_by_its_name(write: Any) -> None:
+    jobset: Any = {"kind": "JobSet", "metadata": {"name": "e", "uid": "u"}}
+    done, [call] = write(asked("JobSet", completions=True, role="workers"), Answer(200, jobset))
+    assert not done.why
+    assert call.path == "/apis/jobset.x-k8s.io/v1alpha2/namespaces/ns/jobsets/e"
+    sizes = {"parallelism": 4, "completions": 4}
+    assert call.body["spec"] == {
+        "replicatedJobs": [{"name": "workers", "template": {"spec": sizes}}]
+    }
+    assert (call.body["apiVersion"], call.body["kind"]) == ("jobset.x-k8s.io/v1alpha2", "JobSet")
+
+
+@pytest.mark.parametrize("status", [403, 422])
+def test_a_jobset_that_may_not_change_names_version_and_gate(write: Any, status: int) -> None:
+    why = "admission webhook denied the request: spec.replicatedJobs: field is immutable"
+    done, _ = write(asked("JobSet", role="workers"), failure(status, why))
+    assert "needs JobSet 0.12 or newer with the feature gate ElasticJobSet" in done.why
+    assert done.why.endswith(why)
+    done, _ = write(asked("JobSet", role="workers"), failure(403, "jobsets is forbidden"))
+    assert done.why == "jobsets is forbidden; components/elastic has the right"
+
+
+def test_groups_of_a_leaderworkerset_have_a_scale(write: Any) -> None:
+    _, [call] = write(asked("LeaderWorkerSet"), Answer(200, SCALE))
+    where = "/apis/leaderworkerset.x-k8s.io/v1/namespaces/ns/leaderworkersets/e/scale"
+    assert call.path == where
+    assert (call.body["apiVersion"], call.body["kind"]) == ("autoscaling/v1", "Scale")
+
+
+RAY: Any = {"kind": "RayCluster", "metadata": {"name": "e", "uid": "u"}}
+
+
+def ray(**more: Any) -> SetSize:
+    return asked("RayCluster", role="gpu", place=1, **more)
+
+
+def test_a_worker_group_is_patched_in_its_place_and_names_who_leaves(write: Any) -> None:
+    leaving = (("w-1", "u1"), ("w-2", "u2"))
+    done, [call] = write(ray(leaving=leaving, rank=7), Answer(200, RAY))
+    assert not done.why
+    assert call.path == "/apis/ray.io/v1/namespaces/ns/rayclusters/e"
+    assert call.headers["content-type"] == "application/json-patch+json"
+    group = "/spec/workerGroupSpecs/1"
+    assert call.body == [
+        {"op": "test", "path": "/metadata/uid", "value": "u"},
+        {"op": "test", "path": f"{group}/groupName", "value": "gpu"},
+        {
+            "op": "add",
+            "path": f"{group}/scaleStrategy",
+            "value": {"workersToDelete": ["w-1", "w-2"]},
+        },
+        {"op": "add", "path": f"{group}/replicas", "value": 4},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("leaving", "fields"), [((), ["maxReplicas"]), ((("w-1", "u1"),), ["maxReplicas", "replicas"])]
+)
+def test_rays_own_autoscaler_is_given_a_ceiling(write: Any, leaving: Any, fields: Any) -> None:
+    _, [call] = write(ray(ceiling=True, leaving=leaving), Answer(200, RAY))
+    changed = [each["path"].rpartition("/")[2] for each in call.body if each["op"] == "add"]
+    assert changed == ["scaleStrategy", *fields]
+
+
+def test_a_worker_group_in_another_place_is_said(write: Any) -> None:
+    answer = failure(422, "the server rejected our request: testing path failed", reason="Invalid")
+    done, _ = write(ray(), answer)
+    assert "testing path failed" in done.why

@@ -1,0 +1,169 @@
+"""The range of sizes that annotations give an elastic object, and what they say about changes of its size. Sizes count
+units: pods, or what the object's controller creates and deletes as one. Raises FieldError."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from central.kube.decode.fields import FieldError, shown
+from central.kube.decode.quantities import InvalidQuantity, parse_duration
+from central.model import limits, speed_table
+from central.model.jobspec import EVEN, OBJECTIVES, ElasticTask
+from central.model.speed_table import SpeedTable
+from protos.names import (
+    ELASTIC_ASK,
+    ELASTIC_MAX,
+    ELASTIC_MIN,
+    ELASTIC_OBJECTIVE,
+    ELASTIC_STEP,
+    RESIZE_COST,
+    SPEED,
+    YIELDS,
+)
+
+Notes = Mapping[str, Any]
+_KEYS = (ELASTIC_MIN, ELASTIC_MAX, ELASTIC_STEP)
+
+
+class Range(NamedTuple):
+    least: int
+    most: int
+    step: int
+
+
+def is_elastic(notes: Notes) -> bool:
+    return ELASTIC_MIN in notes or ELASTIC_MAX in notes
+
+
+def read(notes: Notes) -> Range:
+    found = [_whole(key, notes[key]) if key in notes else None for key in _KEYS]
+    return _checked(*found)
+
+
+def of_role(notes: Notes, roles: Sequence[str], what: str) -> tuple[str, Range]:
+    """Annotations may name the role whose number of pods varies: `workers: 2`. what: of the roles, in messages."""
+    named: dict[str, None] = {}
+    found: list[int | None] = []
+    for key in _KEYS:
+        if key not in notes:
+            found.append(None)
+            continue
+        name, value = _split(notes[key])
+        if name:
+            named[name] = None
+        found.append(_whole(key, value))
+    if len(named) > 1:
+        first, second = list(named)[:2]
+        raise FieldError(
+            f"annotations {ELASTIC_MIN}, -max and -step name both {shown(first)} and {shown(second)}; the number of pods "
+            f"of one {what} can vary"
+        )
+    role = next(iter(named), "")
+    if not role and len(roles) == 1:
+        role = roles[0]
+    if role not in roles or not role:
+        known = ", ".join(roles)[:200] or "none"
+        wrong = f"there is no {what} {shown(role)}" if role else f"the name of a {what} is missing"
+        raise FieldError(f"annotation {ELASTIC_MIN}: {wrong} (NAME: 2); there is {known}")
+    return role, _checked(*found)
+
+
+def task(name: str, notes: Notes, sizes: Range, unit: int = 1) -> ElasticTask:
+    """In pods. unit: how many come and go together."""
+    if sizes.most * unit > limits.REPLICAS:
+        raise FieldError(
+            f"annotation {ELASTIC_MAX}: {sizes.most} units of {unit} pods are more than {limits.REPLICAS} pods"
+        )
+    objective = notes.get(ELASTIC_OBJECTIVE, EVEN)
+    if objective not in OBJECTIVES:
+        raise FieldError(
+            f'annotation {ELASTIC_OBJECTIVE}: "{str(objective)[:40]}" is not one of {", ".join(OBJECTIVES)}'
+        )
+    table = speeds(notes)
+    least, most, step = (number * unit for number in sizes)
+    return ElasticTask(
+        name,
+        least,
+        most,
+        step,
+        objective,
+        cost_s=cost_s(notes),
+        yields=yields(notes),
+        speeds=table,
+        useful=table.useful(range(least, most + 1, step)) if table else (),
+        asks=asks(notes),
+    )
+
+
+def speeds(notes: Notes) -> SpeedTable | None:
+    if SPEED not in notes:
+        return None
+    try:
+        return speed_table.parse(notes[SPEED])
+    except ValueError as error:
+        raise FieldError(f"annotation {SPEED}: {error}") from None
+
+
+def cost_s(notes: Notes) -> float | None:
+    if RESIZE_COST not in notes:
+        return None
+    field = f"annotation {RESIZE_COST}"
+    seconds = read_seconds(notes[RESIZE_COST], field)
+    if seconds > limits.RESIZE_COST_S:
+        raise FieldError(f"{field}: more than {limits.RESIZE_COST_S} seconds")
+    return seconds
+
+
+def yields(notes: Notes) -> bool:
+    value = notes.get(YIELDS, "true")
+    if value not in ("true", "false"):
+        raise FieldError(f'annotation {YIELDS}: "{str(value)[:40]}" is neither true nor false')
+    return bool(value == "true")
+
+
+def asks(notes: Notes) -> bool:
+    value = notes.get(ELASTIC_ASK, "none")
+    if value not in ("pods", "none"):
+        raise FieldError(f'annotation {ELASTIC_ASK}: "{str(value)[:40]}" is neither pods nor none')
+    return bool(value == "pods")
+
+
+def read_seconds(text: str, field: str) -> float:
+    try:
+        return parse_duration(text)
+    except InvalidQuantity as error:
+        raise FieldError(f"{field}: {error}") from None
+
+
+def _split(value: Any) -> tuple[str, Any]:
+    """The name, empty if there is none, and the rest."""
+    if not isinstance(value, str) or ":" not in value[: limits.NAME + 1]:
+        return "", value
+    name, _, rest = value.partition(":")
+    return name.strip(), rest.strip() if len(rest) <= limits.NAME else rest
+
+
+def _whole(key: str, value: Any) -> int:
+    text = str(value) if not isinstance(value, bool | float) else "?"
+    digits = text.lstrip("0") if len(text) <= limits.AMOUNT_TEXT else ""
+    if digits.isascii() and digits.isdigit() and int(digits[:11]) <= limits.REPLICAS:
+        return int(digits)
+    raise FieldError(
+        f'annotation {key}: "{str(value)[:32]}" is not a whole number from 1 to {limits.REPLICAS}'
+    )
+
+
+def _checked(least: int | None, most: int | None, step: int | None) -> Range:
+    for key, other, value in ((ELASTIC_MIN, ELASTIC_MAX, least), (ELASTIC_MAX, ELASTIC_MIN, most)):
+        if value is None:
+            raise FieldError(f"annotation {key}: missing beside {other}")
+    assert least is not None
+    assert most is not None
+    step = 1 if step is None else step
+    if least > most:
+        raise FieldError(f"annotation {ELASTIC_MIN}: {least} is above {ELASTIC_MAX}, {most}")
+    if (most - least) % step:
+        raise FieldError(
+            f"annotation {ELASTIC_STEP}: {step} does not divide {most - least}, which is {ELASTIC_MAX} less "
+            f"{ELASTIC_MIN}"
+        )
+    return Range(least, most, step)
