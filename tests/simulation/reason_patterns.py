@@ -43,7 +43,7 @@ NOBODY = (
 
 UNITS_WHEN_EMPTY = re.compile(r"even if empty, .* fits? (?:more than )?(\d+) (?:sub)?groups?")
 WRONG_PLURAL = re.compile(
-    r"(?<![\w/.-])(?:1 (?:more )?(?:nodes|groups|subgroups|GPUs)|(?<!\d of )1 (?:more )?pods|(?!1 )\d+ (?:pod|node|group|subgroup|GPU))(?![\w-])"
+    r"(?<![\w/.-])(?:(?<!\d of )1 (?:more )?(?:pods|nodes|groups|subgroups|GPUs)|(?!1 )\d+ (?:pod|node|group|subgroup|GPU))(?![\w-])"
 )
 Found = re.Match[str]
 PART_OF_ONE = re.compile(
