@@ -79,7 +79,8 @@ class TaskQueue:
         self._progress: dict[
             int, tuple[int, int, int]
         ] = {}  # attempts, failures, resume; todo or leased
-        self._recent: dict[int, int] = {}  # attempt that finished the task
+        # Attempt that finished the task, and its owner; None: stored by a version that did not keep it.
+        self._recent: dict[int, tuple[int, Owner | None]] = {}
         self.times = LeaseTime()
         self._next_attempt = first_attempt
         self._position = 0  # in the epoch's permutation
@@ -185,7 +186,8 @@ class TaskQueue:
     def finish(self, now: float, key: LeaseKey, result: str = "") -> None:
         """Raises NoLonger, NotAllowed."""
         task, attempt = key.task, key.attempt
-        if key.epoch == self.epoch and self._recent.get(task) == attempt:
+        known, owner = self._recent.get(task, (None, None))
+        if (key.epoch, attempt) == (self.epoch, known) and owner in (None, key.owner):
             return  # said before; the answer was lost
         lease = self._held(key)
         if result:
@@ -194,7 +196,7 @@ class TaskQueue:
         del self._leases[task]
         self._progress.pop(task, None)
         self.done.add(task)
-        self._recent[task] = attempt
+        self._recent[task] = (attempt, key.owner)
         if len(self._recent) > _RECENT:
             del self._recent[next(iter(self._recent))]
         self.version += 1
@@ -329,6 +331,7 @@ class TaskQueue:
 
     def snapshot(self, now: float) -> Json:
         """Without the source and the results."""
+        recent = list(self._recent.items())[-64:]
         leases = [
             [
                 one.task,
@@ -346,7 +349,8 @@ class TaskQueue:
             "set_aside": sorted([task, why] for task, why in self.set_aside.items()),
             "progress": sorted([task, *one] for task, one in self._progress.items()),
             "leases": leases,
-            "recent": list(self._recent.items())[-64:],
+            "recent": [(task, attempt) for task, (attempt, _) in recent],
+            "recent_owners": [owner for _, (_, owner) in recent],
             "next_attempt": self._next_attempt,
         }
 
@@ -360,7 +364,11 @@ class TaskQueue:
         made.epoch = data["epoch"]
         made.done = BitMap.from_text(data["done"], source.total)
         made.set_aside = dict(data["set_aside"])
-        made._recent = dict(data["recent"])
+        owners = data.get("recent_owners") or [None] * len(data["recent"])
+        made._recent = {
+            task: (attempt, tuple(owner) if owner else None)
+            for (task, attempt), owner in zip(data["recent"], owners, strict=True)
+        }
         made._progress = {task: (a, f, resume) for task, a, f, resume in data["progress"]}
         for task, member, incarnation, attempt, age, left in data["leases"]:
             lease = TaskLease(task, (member, incarnation), attempt, now - age, now + left)

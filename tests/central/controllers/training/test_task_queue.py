@@ -51,6 +51,23 @@ def take_epoch(made: TaskQueue, epoch: int) -> list[int]:
     return [one["task"] for one in made.lease(1.0, A, epoch, 64)["tasks"]]
 
 
+def test_an_answer_may_be_said_again_by_the_owner_alone() -> None:
+    """Also after a restart, and to what a version without owners has stored."""
+    made = queue(1)
+    (key,) = take(made, 0.0, A)
+    made.finish(1.0, key)
+    stored = json.loads(json.dumps(made.snapshot(1.0)))
+    before = {name: stored[name] for name in stored if name != "recent_owners"}
+    for state in (stored, before):
+        again = TaskQueue.restore("q", made.source, state, 1.0, 1)
+        again.finish(2.0, key)
+        with pytest.raises(NoLonger):
+            again.finish(2.0, key._replace(attempt=key.attempt + 1))
+    for each in (made, TaskQueue.restore("q", made.source, stored, 1.0, 1)):
+        with pytest.raises(NoLonger):
+            each.finish(2.0, key._replace(owner=B))
+
+
 def test_late_answers_are_refused() -> None:
     made = queue(1)
     (old,) = take(made, 0.0, A)
