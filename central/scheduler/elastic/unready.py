@@ -21,8 +21,8 @@ LOWERED_S = 600.0
 
 @dataclass(slots=True)
 class _Tries:
-    count: int
-    size: int  # without those that did not start
+    count: int = 0
+    size: int = 0  # without those that did not start
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +94,12 @@ class UnreadyMembers:
 
     def give_back(self, gang: ElasticGang, going: Sequence[Pod], now: float) -> str:
         """These members leave. Returns why."""
-        tries = self._tries.setdefault(gang.key, _Tries(0, 0))
+        tries = self._tries.setdefault(gang.key, _Tries())
         tries.count += 1
         tries.size = len(gang.placed) - len(going)
         numbers = [number for pod in going if (number := gang.number(pod)) is not None]
         reasons = sorted({gang.unready[number] for number in numbers if number in gang.unready})
-        which = f"member{'s' * (len(numbers) > 1)} {member_numbers.to_text(sorted(numbers))}"
+        which = f"member{'s' * (len(numbers) > 1)} {member_numbers.to_text(numbers)}"
         verb = "do" if len(numbers) > 1 else "does"
         why = f"{which} {verb} not start: {', '.join(reasons)}"
         if tries.count < TRIES:

@@ -9,7 +9,9 @@ import grpc
 import pytest
 
 from central.controllers.job.training_plan import PodPlace, TrainingPlan
+from central.model import limits
 from central.model.facts import CoordinatorReported, CoordinatorSilent
+from central.server.grpc.training_service import PLACES_MOST
 from protos.stubs import fleet_pb2 as pb
 from protos.stubs.fleet_pb2_grpc import DeskStub, FleetStub, TrainingStub
 from tests.central.scheduler_process import SchedulerServer, auth, refusal
@@ -46,7 +48,34 @@ def test_a_coordinator_gets_its_plan(training: TrainingStub) -> None:
         "u0",
         "r1/n1",
     )
-    assert not found.leaves
+    assert (place.ended, found.over) == (False, False)
+    assert (found.leaves, found.leave_in_s) == (False, 0.0)
+
+
+def test_what_else_a_plan_says(scheduler: SchedulerServer, training: TrainingStub) -> None:
+    place = replace(PLAN.places[0], ended=True)
+    plan = replace(PLAN, places=(place,), reason="room for serving", over=True, leave_by=1.0)
+    scheduler.training_plans.publish({KEY: {"pod1": plan}}, time.time())
+    found = training.Plan(pb.PlanRequest(wait_s=5), metadata=MINE)
+    assert (found.reason, found.over, found.places[0].ended) == ("room for serving", True, True)
+    assert (found.leaves, found.leave_in_s) == (True, 0.0), "their time is over"
+
+
+def test_a_plan_of_a_great_job_has_the_places_of_its_first_members(
+    scheduler: SchedulerServer, training: TrainingStub
+) -> None:
+    """One answer has at most 4 MiB. Members without a place are ranked last."""
+    places = tuple(PodPlace(number, "", "") for number in range(PLACES_MOST + 1))
+    scheduler.training_plans.publish({KEY: {"pod1": replace(PLAN, places=places)}}, time.time())
+    found = training.Plan(pb.PlanRequest(wait_s=5), metadata=MINE)
+    assert [one.member for one in found.places] == list(range(PLACES_MOST))
+
+
+@pytest.mark.parametrize("wait_s", [float("nan"), float("inf"), -1.0])
+def test_a_wait_that_makes_no_sense(training: TrainingStub, wait_s: float) -> None:
+    code, why = refusal(lambda: training.Plan(pb.PlanRequest(wait_s=wait_s), metadata=MINE))
+    assert code == grpc.StatusCode.INVALID_ARGUMENT
+    assert "wait_s" in why
 
 
 def test_a_change_ends_the_poll(scheduler: SchedulerServer, training: TrainingStub) -> None:
@@ -173,6 +202,49 @@ def test_a_report_that_makes_no_sense(
     assert code == grpc.StatusCode.INVALID_ARGUMENT
     assert next(reversed(bad)) in why
     assert not scheduler.facts
+
+
+@pytest.mark.parametrize(
+    "most",
+    [
+        {"checkpoint": "c" * 253},
+        {"restored": "c" * 253},
+        {"set_aside_why": "c" * 1000},
+        {"checkpoint": "c", "checkpoint_age_s": 0.0},
+        {"checkpoint": "c", "checkpoint_age_s": limits.DURATION_S},
+    ],
+)
+def test_the_most_that_a_report_may_say(
+    scheduler: SchedulerServer, training: TrainingStub, most: dict[str, object]
+) -> None:
+    told = pb.TrainingReport()
+    for field, value in most.items():
+        setattr(told, field, value)
+    training.Report(told, metadata=MINE)
+    assert len(scheduler.facts) == 1
+
+
+def test_a_count_of_tasks_is_bounded(scheduler: SchedulerServer, training: TrainingStub) -> None:
+    training.Report(pb.TrainingReport(set_aside=(1 << 64) - 1), metadata=MINE)
+    (fact,) = scheduler.facts
+    assert isinstance(fact, CoordinatorReported)
+    assert fact.set_aside == 1 << 31
+
+
+def test_each_checkpoint_has_its_own_time(
+    scheduler: SchedulerServer, training: TrainingStub
+) -> None:
+    """By the scheduler's clock, when it first heard of it: so the time of one checkpoint never moves."""
+    for name, age_s in (("ckpt-1-1", 500.0), ("ckpt-1-1", 90.0), ("ckpt-2-1", 100.0)):
+        training.Report(pb.TrainingReport(checkpoint=name, checkpoint_age_s=age_s), metadata=MINE)
+    training.Report(pb.TrainingReport(), metadata=MINE)
+    first, second, none = scheduler.facts
+    assert isinstance(first, CoordinatorReported)
+    assert isinstance(second, CoordinatorReported)
+    assert isinstance(none, CoordinatorReported)
+    assert first.checkpoint == pytest.approx(time.time() - 500.0, abs=20.0)
+    assert second.checkpoint == pytest.approx(time.time() - 100.0, abs=20.0)
+    assert (none.checkpoint, none.checkpoint_name, none.restored) == (None, "", "")
 
 
 def test_reports_are_bounded(training: TrainingStub) -> None:

@@ -45,9 +45,7 @@ def secret(job: JobSpec, name: str) -> PluginObject:
     assert task is not None
     host = hosts.host(job, task, 0)
     names = (host, f"{host}.{job.namespace}", f"{host}.{job.namespace}.svc")
-    return owned_object(
-        job, "Secret", _secret(job), certificate=names, type="Opaque", stringData={}
-    )
+    return owned_object(job, "Secret", _secret(job), certificate=names, type="Opaque")
 
 
 def policy(job: JobSpec, name: str) -> PluginObject:

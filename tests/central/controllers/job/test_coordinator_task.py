@@ -53,6 +53,67 @@ def test_members_reach_the_coordinator_and_have_no_key() -> None:
     assert files(made) == {"token", "ca.crt"}
 
 
+def test_a_member_says_which_pod_it_is_and_where() -> None:
+    """The kubelet fills these in: the pod's author cannot know them."""
+    (container,) = pod(job(), "worker", 5)["spec"]["containers"]
+    found = {
+        one["name"]: one["valueFrom"]["fieldRef"]["fieldPath"]
+        for one in container["env"]
+        if "fieldRef" in one.get("valueFrom", {})
+    }
+    assert found == {
+        "LOCKSTEP_POD": "metadata.name",
+        "LOCKSTEP_POD_UID": "metadata.uid",
+        "LOCKSTEP_NODE": "spec.nodeName",
+    }
+
+
+def test_torchrun_runs_in_no_init_container() -> None:
+    """It may reach the coordinator as the others do."""
+    spec = job()
+    template = {"spec": {**spec.tasks[1].template["spec"], "initContainers": [{"name": "i"}]}}
+    spec = replace(spec, tasks=(spec.tasks[0], replace(spec.tasks[1], template=template)))
+    (first,) = pod(spec, "worker", 5)["spec"]["initContainers"]
+    names = {one["name"] for one in first["env"]}
+    assert "LOCKSTEP_COORDINATOR" in names
+    assert not {name for name in names if name.startswith("PET_RDZV")}
+
+
+@pytest.mark.parametrize("task", ["worker", "coordinator"])
+def test_everybody_in_the_pod_may_read_the_credentials_and_nobody_write(task: str) -> None:
+    """Also a container that does not run as root."""
+    made = pod(job(), task, 0)
+    volumes = {one["name"]: one for one in made["spec"]["volumes"]}
+    secret = volumes["lockstep-coordinator"]["secret"]
+    assert secret["secretName"] == "train-elastic-uid-1234"
+    assert secret["defaultMode"] == 0o444
+    if task == "coordinator":
+        assert volumes["lockstep-scheduler"]["projected"]["defaultMode"] == 0o444
+    for container in made["spec"]["containers"]:
+        mounts = {one["name"]: one["mountPath"] for one in container["volumeMounts"]}
+        assert mounts["lockstep-coordinator"] == "/etc/lockstep/coordinator"
+
+
+def test_a_secret_of_an_earlier_version_does_not_keep_the_coordinator_from_starting() -> None:
+    """It says nothing of the scheduler. A member's credentials must be there."""
+
+    def optional(task: str) -> bool:
+        volumes = pod(job(), task, 0)["spec"]["volumes"]
+        (found,) = (one for one in volumes if one["name"] == "lockstep-coordinator")
+        return found["secret"].get("optional", False) is True
+
+    assert optional("coordinator")
+    assert not optional("worker")
+
+
+def test_the_coordinator_is_ready_when_it_answers_on_its_port() -> None:
+    (container,) = pod(job(), "coordinator", 0)["spec"]["containers"]
+    assert container["ports"] == [{"name": "coordinator", "containerPort": 28700}]
+    assert container["readinessProbe"] == {
+        "httpGet": {"path": "/readyz", "port": 28700, "scheme": "HTTPS"}
+    }
+
+
 def test_the_coordinators_pod_runs_it() -> None:
     made = pod(job(), "coordinator", 0)
     (container,) = made["spec"]["containers"]
@@ -72,17 +133,35 @@ def test_the_coordinators_pod_runs_it() -> None:
     assert "/var/run/secrets/lockstep/scheduler" in mounts
 
 
-def test_a_command_of_its_own_stays() -> None:
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"args": ["coordinate", "--spares=1"]},
+        {"command": ["my-coordinator"]},
+        {"readinessProbe": {"tcpSocket": {"port": 1}}},
+    ],
+)
+def test_what_the_coordinators_author_writes_stays(own: Json) -> None:
     spec = job()
-    own = {"spec": {"containers": [{"name": "c", "args": ["coordinate", "--spares=1"]}]}}
-    spec = replace(spec, tasks=(replace(spec.tasks[0], template=own), spec.tasks[1]))
+    template = {"spec": {"containers": [{"name": "c", **own}]}}
+    spec = replace(spec, tasks=(replace(spec.tasks[0], template=template), spec.tasks[1]))
     (container,) = pod(spec, "coordinator", 0)["spec"]["containers"]
-    assert "command" not in container
+    assert {key: container[key] for key in own} == own
+    assert ("command" in container) is ("args" not in own)
+
+
+def test_its_task_needs_host_names_that_differ() -> None:
+    spec = job()
+    template = {"spec": {**spec.tasks[1].template["spec"], "hostname": "h"}}
+    spec = replace(spec, tasks=(spec.tasks[0], replace(spec.tasks[1], template=template)))
+    assert "the pods of task worker all have the same hostname" in plugins.check(spec)
 
 
 def test_the_secret_has_a_certificate_for_the_coordinators_names() -> None:
     (secret,) = (one for one in plugins.objects(job()) if one.kind == "Secret")
     assert secret.name == "train-elastic-uid-1234"
+    assert secret.body["type"] == "Opaque"
+    assert secret.body["metadata"]["ownerReferences"][0]["uid"] == job().uid
     assert secret.certificate == (
         "train-coordinator-0.train",
         "train-coordinator-0.train.team",
