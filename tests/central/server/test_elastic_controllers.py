@@ -137,44 +137,62 @@ OTHERS = {
 }
 
 
+def _asked_for(specs: dict[str, Json]) -> list[Json]:
+    """The pods that their controllers create for these specs."""
+    job = specs["jobsets"]["replicatedJobs"][1]["template"]["spec"]
+    group = specs["rayclusters"]["workerGroupSpecs"][1]
+    return [
+        fixtures.jobset_pod("train", "driver", 0, 0),
+        *(fixtures.jobset_pod("train", "workers", 0, i) for i in range(job["parallelism"])),
+        *(
+            pod
+            for replica in range(specs["leaderworkersets"]["replicas"])
+            for pod in fixtures.leaderworkerset_pods(replica)
+        ),
+        *fixtures.ray_pods()[:3],
+        *(fixtures.ray_pod("gpu", i) for i in range(group["replicas"])),
+    ]
+
+
 def test_objects_of_other_projects_are_sized(box: tuple[LocalCluster, RequestLog]) -> None:
-    """Their pods are created here, as their controllers create them."""
     cluster, log = box
     played = {
-        "jobsets": (test_sized_roles.jobset(), fixtures.jobset_pods()[:1]),
-        "leaderworkersets": (test_sized_roles.leaderworkerset(), fixtures.leaderworkerset_pods(0)),
-        "rayclusters": (test_sized_roles.raycluster(), fixtures.ray_pods()[:3]),
+        "jobsets": test_sized_roles.jobset(),
+        "leaderworkersets": test_sized_roles.leaderworkerset(),
+        "rayclusters": test_sized_roles.raycluster(),
     }
-    played["jobsets"][1].extend(fixtures.jobset_pod("train", "workers", 0, i) for i in range(2))
-    played["rayclusters"][1].extend(fixtures.ray_pod("gpu", i) for i in range(2))
-    for plural, (raw, pods) in played.items():
-        made = OTHERS[plural]
-        cluster.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", made)
+    paths: dict[str, str] = {}
+    made: set[str] = set()
+    for plural, raw in played.items():
+        definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        cluster.create(definitions, OTHERS[plural])
         path = f"/apis/{raw['apiVersion']}/namespaces/default/{plural}"
         raw["metadata"]["namespace"] = "default"
         cluster.create(path, raw)
-        for pod in pods:
-            pod["metadata"]["namespace"] = "default"
-            [container] = pod["spec"]["containers"]
-            container["resources"] = {"requests": {"cpu": "1m"}}
-            cluster.create(PODS, pod)
+        paths[plural] = f"{path}/{raw['metadata']['name']}"
 
-    def spec(plural: str) -> Json:
-        raw = played[plural][0]
-        path = f"/apis/{raw['apiVersion']}/namespaces/default/{plural}"
-        found: Json = cluster.client.get(f"{path}/{raw['metadata']['name']}")["spec"]
-        return found
+    def specs() -> dict[str, Json]:
+        return {plural: cluster.client.get(path)["spec"] for plural, path in paths.items()}
 
     def sizes() -> list[int]:
-        job = spec("jobsets")["replicatedJobs"][1]["template"]["spec"]
-        groups = spec("rayclusters")["workerGroupSpecs"]
-        return [job["parallelism"], spec("leaderworkersets")["replicas"], groups[1]["replicas"]]
+        """Their controllers are played meanwhile: other sizes wait for the pods of the first one."""
+        found = specs()
+        for pod in _asked_for(found):
+            if (name := pod["metadata"]["name"]) not in made:
+                made.add(name)
+                pod["metadata"]["namespace"] = "default"
+                pod["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1m"}}
+                cluster.create(PODS, pod)
+        job = found["jobsets"]["replicatedJobs"][1]["template"]["spec"]
+        groups = found["rayclusters"]["workerGroupSpecs"]
+        return [job["parallelism"], found["leaderworkersets"]["replicas"], groups[1]["replicas"]]
 
     cluster.wait("all of them to be at their most", lambda: sizes() == [6, 3, 6])
-    jobs = spec("jobsets")["replicatedJobs"]
+    found = specs()
+    jobs = found["jobsets"]["replicatedJobs"]
     assert [each["name"] for each in jobs] == ["driver", "workers"]
     assert jobs[1]["template"]["spec"]["completions"] == 6
-    assert spec("rayclusters")["workerGroupSpecs"][0]["replicas"] == 2
+    assert found["rayclusters"]["workerGroupSpecs"][0]["replicas"] == 2
     for name in ("train", "serve", "tune"):
         cluster.wait("the Event", partial(_has_grown, cluster, name))
     assert events(cluster, "serve")["Grew"] == "3 of 1 to 3: there is room for more"

@@ -67,6 +67,7 @@ def test_it_asks_for_its_most_and_stays_there() -> None:
     play = Played(jobset(), racks=(4,)).run(100)
     assert workers(play) == (4, 6)
     assert play.written == [4, 6], "and that is not decided again and again"
+    assert [cause for _, cause, _ in play.scheduler.elastic.latest] == ["room"], "no change of size"
     assert workers(Played(jobset(ask="none"), racks=(4,)).run(100)) == (4, 4)
 
 
