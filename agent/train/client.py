@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import math
 import random
 import ssl
 import threading
@@ -15,6 +16,7 @@ from urllib.parse import urlencode, urlsplit
 
 Answer = dict[str, Any]
 MOST_ANSWER = 64 << 20  # bytes
+_TIMEOUT_S, _LEAST_TIMEOUT_S = 10.0, 1.0  # of one request
 _FIRST_PAUSE_S, _MOST_PAUSE_S = 0.1, 3.0
 # RecursionError: of an answer that nests too deep
 _NO_ANSWER = (OSError, http.client.HTTPException, ValueError, RecursionError)
@@ -59,23 +61,26 @@ class CoordinatorClient:
         self._thread = threading.local()
         self.answered_at = time.monotonic()  # when the coordinator last answered any thread
 
-    def get(self, path: str, query: Mapping[str, Any], timeout_s: float = 10.0) -> Answer | None:
+    def get(
+        self, path: str, query: Mapping[str, Any], timeout_s: float = _TIMEOUT_S
+    ) -> Answer | None:
         """None: there is none (204)."""
         text = urlencode({key: value for key, value in query.items() if value is not None})
         return self._ask("GET", f"{path}?{text}" if text else path, None, timeout_s)
 
-    def post(self, path: str, body: Mapping[str, Any], timeout_s: float = 10.0) -> Answer:
+    def post(self, path: str, body: Mapping[str, Any], timeout_s: float = _TIMEOUT_S) -> Answer:
         return self._ask("POST", path, json.dumps(body, allow_nan=False), timeout_s) or {}
 
     def insist(self, path: str, body: Mapping[str, Any], within_s: float | None = None) -> Answer:
         """Post until there is an answer; after `within_s` Unreachable is raised. None: without end."""
-        end = None if within_s is None else time.monotonic() + within_s
+        end = math.inf if within_s is None else time.monotonic() + within_s
         pause_s = _FIRST_PAUSE_S
         while True:
+            left_s = max(_LEAST_TIMEOUT_S, end - time.monotonic())
             try:
-                return self.post(path, body)
+                return self.post(path, body, min(_TIMEOUT_S, left_s))
             except Unreachable:
-                if end is not None and time.monotonic() + pause_s > end:
+                if time.monotonic() + pause_s > end:
                     raise
             time.sleep(pause_s * random.uniform(0.5, 1.0))
             pause_s = min(_MOST_PAUSE_S, pause_s * 2)
@@ -86,7 +91,7 @@ class CoordinatorClient:
             return self._once(method, path, body, timeout_s)
         except _NO_ANSWER as error:
             self.close()
-            if fresh:
+            if fresh or isinstance(error, TimeoutError):
                 raise Unreachable(f"{self.url}{path}: {error!r}") from error
         try:  # the server may have closed a connection that was idle
             return self._once(method, path, body, timeout_s)

@@ -23,9 +23,7 @@ from .world import Source, World
 
 FOLDER = "checkpoints"
 SIGNAL_WITHIN_S = 60.0
-SAVE_WITHIN_S = (
-    15.0  # a checkpoint of which the coordinator does not hear for this long is left out
-)
+SAVE_WITHIN_S = 15.0  # how long save() waits for an answer of the coordinator
 _AGAIN_S = 0.2
 _present: list[Job] = []  # what join() returned last
 
@@ -53,6 +51,7 @@ class Job:
         self._hangs: HangWatch | None = None
         self.world: World | None = None  # of the present turn
         self._follows = self._leaves = False
+        self.save_within_s = SAVE_WITHIN_S
 
     def worlds(self) -> Iterator[World]:
         """One turn for each generation. A turn that ends though over() was not true is the last one: the
@@ -107,7 +106,7 @@ class Job:
                 return
             # Others wait for this rank at their next step; workers of tasks do not.
             if self._record is not None:
-                self._record.within_s = None if self._follows else SAVE_WITHIN_S
+                self._record.within_s = None if self._follows else self.save_within_s
             try:
                 with self._busy():
                     self.checkpoints.save(

@@ -14,6 +14,7 @@ class CutLink:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
         self._sockets: list[socket.socket] = []
+        self.accepted = 0  # connections
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self) -> None:
@@ -34,6 +35,7 @@ class CutLink:
             while True:
                 near, _ = self._listener.accept()
                 self._sockets.append(near)
+                self.accepted += 1
                 if self._cut.is_set():
                     continue  # it is never answered
                 far = socket.create_connection(("127.0.0.1", self._server_port))

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.central.scheduler.elastic.test_autoscaler import elastic
 from tests.central.simulator.manifests import Simulate, group, node, pod
 
 POD = pod("p", 1)
@@ -46,6 +47,10 @@ CASES = {
         pod("p", runs="soon")
     ): "metadata.annotations.lockstep.dev/runs-for: 'soon' is not a duration",
     json.dumps(pod("p", at="-1s")): "metadata.annotations.lockstep.dev/arrives-at",
+    json.dumps(
+        elastic("e", annotations={"lockstep.dev/work": "-3 steps", "lockstep.dev/speed": "1:1 2:2"})
+    ): "document 1: Job default/e: metadata.annotations.lockstep.dev/work: '-3 steps' is not a duration",
+    json.dumps(elastic("e")) * 2: "document 2: Job default/e: metadata.name: already defined in",
     json.dumps(node("a", capture="cray")): 'lockstep.dev/capture: "cray" is not one of',
     json.dumps(group("g", "x")): "PodGroup default/g: spec.minMember",  # type: ignore[arg-type]  # that is the point
     json.dumps({**node("a"), "status": {"allocatable": {"cpu": "many"}}}): "status.allocatable.cpu",

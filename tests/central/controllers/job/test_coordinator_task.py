@@ -186,6 +186,36 @@ def test_wrong_arguments_are_one_sentence(arguments: tuple[str, ...], told: str)
     assert told in plugins.check(job(*arguments))
 
 
+def test_two_jobs_with_the_same_endpoint() -> None:
+    """In two namespaces, or one after the other: what comes to the wrong coordinator has another token, and torchrun
+    another rendezvous."""
+
+    def told(spec: JobSpec) -> tuple[str, str, str, list[str]]:
+        made = pod(spec, "worker", 0)
+        (volume,) = (v for v in made["spec"]["volumes"] if v["name"] == "lockstep-coordinator")
+        found = {one["name"]: one.get("value") for one in made["spec"]["containers"][0]["env"]}
+        command = pod(spec, "coordinator", 0)["spec"]["containers"][0]["command"]
+        return (
+            found["LOCKSTEP_COORDINATOR"],
+            volume["secret"]["secretName"],
+            found["PET_RDZV_ID"],
+            [each for each in command if each.startswith("--job=")],
+        )
+
+    first, second = told(job()), told(replace(job(), uid="87654321-uid"))
+    assert first[0] == second[0]
+    assert first[1:] == (
+        "train-elastic-uid-1234",
+        "uid-12345678",
+        ["--job=team/train/uid-12345678"],
+    )
+    assert second[1:] == (
+        "train-elastic-87654321",
+        "87654321-uid",
+        ["--job=team/train/87654321-uid"],
+    )
+
+
 def test_it_needs_the_host_names() -> None:
     assert "needs plugin svc" in plugins.check(job(svc=False))
 
