@@ -87,6 +87,7 @@ def update_pod(state: ClusterState, fact: PodSeen) -> None:
         before, pod.seen = pod.seen, fact
         stale = before
         reclassification.classify(state, pod, before)
+        reclassification.on_claims_changed(state, fact, before)
         if rejoin:
             gang_members.join(state, pod, first_sight=False)
     if fact.phase == "Running" and pod.since is None:

@@ -2,6 +2,7 @@
 there by its new class."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from central.model.facts import NamespaceGone, NamespaceSeen, PodSeen
 from central.model.volumes import AttachLimits, ClaimSeen, StorageFact, Volumes, VolumeSeen
@@ -112,3 +113,16 @@ def on_unassigned(state: ClusterState, pod: Pod) -> None:
         for uid in state.podclasses.storage.unplan(pod.seen):
             if uid in state.pods:
                 reclassify(state, state.pods[uid])
+
+
+def on_claims_changed(state: ClusterState, seen: PodSeen, before: PodSeen) -> None:
+    """The volumes planned for claims that the pod no longer names are available again. The API server lets no
+    pod change its claims, but what it sends after it was restored may."""
+    if seen.claims == before.claims:
+        return
+    dropped = tuple(claim for claim in before.claims if claim not in seen.claims)
+    if dropped:
+        state.pending.capacity_freed("volume available")
+    for uid in state.podclasses.storage.unplan(replace(before, claims=dropped)):
+        if uid in state.pods:
+            reclassify(state, state.pods[uid])

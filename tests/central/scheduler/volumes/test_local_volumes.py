@@ -100,6 +100,23 @@ def test_where_they_are_too_few_the_sentence_says_so() -> None:
     check_invariants(cluster)
 
 
+def test_the_volume_of_a_claim_that_a_pod_no_longer_names_is_free_again() -> None:
+    """As after a restored etcd. The claim that it keeps keeps its volume."""
+    cluster = racks()
+    there = [volume("a1", "a"), volume("a2", "a")]
+    assert binds(schedule_once(cluster, [*there, *gang(1, each=2)], 0.0))
+    other = factories.pod("h-0", 1, "h", gang_min=1, claims=("other",))
+    assert not binds(schedule_once(cluster, [claim("other"), other], 1.0))
+    changed = factories.pod("g-0", 1, "g", gang_min=1, claims=("c0-1",))
+    found = binds(schedule_once(cluster, [changed], 2.0))
+    check_invariants(cluster)
+    assert set(found) == {"h-0"}
+    assert found["h-0"][0] == "a"
+    more = factories.pod("i-0", 1, "i", gang_min=1, claims=("more",))
+    assert not binds(schedule_once(cluster, [claim("more"), more], 3.0))
+    check_invariants(cluster)
+
+
 def test_a_pod_with_two_claims_needs_two_volumes_of_one_node() -> None:
     cluster = racks()
     there = [volume("a1", "a"), volume("b1", "b"), volume("c1", "c"), volume("c2", "c")]
