@@ -9,7 +9,13 @@ from central.controllers import elastic_objects
 from central.controllers.command import CommandController
 from central.controllers.cronjob import CronJobController
 from central.controllers.elastic_objects import ElasticObjects
-from central.controllers.job import elastic_jobs, job_invariants, job_watch, reconcile
+from central.controllers.job import (
+    elastic_jobs,
+    job_invariants,
+    job_watch,
+    reconcile,
+    training_view,
+)
 from central.controllers.job.job_store import JobStore
 from central.controllers.jobflow import JobFlowController
 from central.controllers.object_fence import ObjectFence
@@ -149,6 +155,11 @@ class BatchControllers:
     def size_left_alone(self, key: GangKey, now: float) -> str:
         """Why the size of an elastic gang is not decided now; empty: it is, or the gang is none."""
         return self.elastic.left_alone(key, now)
+
+    def training(self, key: GangKey, now: float) -> str:
+        """What the coordinator of an elastic Job reports, as text; empty: there is none."""
+        job = self.jobs.by_group.get(key[:2])
+        return "" if job is None else training_view.describe(job, now)
 
     def resize(self, asked: Resize) -> None:
         if not self.elastic.resize(asked):

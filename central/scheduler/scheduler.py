@@ -86,6 +86,7 @@ class JobControllers(Protocol):
     def owned_groups(self) -> Collection[tuple[str, str]]: ...
     def elastic_gangs(self, state: ClusterState) -> list[ElasticGang]: ...
     def size_left_alone(self, key: GangKey, now: float) -> str: ...
+    def training(self, key: GangKey, now: float) -> str: ...
     def resize(self, asked: Resize) -> None: ...
     def decide(
         self,
@@ -124,6 +125,9 @@ class NoControllers:
         return []
 
     def size_left_alone(self, key: GangKey, now: float) -> str:
+        return ""
+
+    def training(self, key: GangKey, now: float) -> str:
         return ""
 
     def resize(self, asked: Resize) -> None:

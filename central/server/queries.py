@@ -289,7 +289,8 @@ def _size(scheduler: Scheduler, gang: Gang) -> str:
     now, controllers = scheduler.state.now, scheduler.controllers
     gangs = controllers.elastic_gangs(scheduler.state)
     said = size_reasons.describe(scheduler.elastic, scheduler.preemption, gangs, gang.key, now)
-    return said or controllers.size_left_alone(gang.key, now)
+    said = said or controllers.size_left_alone(gang.key, now)
+    return "; ".join(filter(None, (said, controllers.training(gang.key, now))))
 
 
 def _place(scheduler: Scheduler, gang: Gang) -> tuple[int, int]:

@@ -100,7 +100,9 @@ def job(api: Api, name: str, most: int | None, gang: SchedulerView = NOT_ASKED) 
         page.line("Start", f"expected {gang.start}")
     page.line("Minimum", f"{list_command.minimum(found)} of {list_command.replicas(spec)} pods")
     for task, elastic in (status.get("elastic") or {}).items():
-        page.line("Size", _size(task, elastic))
+        page.line("Size", _size(task, elastic, known=bool(gang.size)))
+    if gang.size:
+        page.line("Elastic", gang.size)
     page.line("Retries", f"{status.get('retryCount') or 0} of {spec.get('maxRetry', 3)}")
     if plugins := spec.get("plugins"):
         page.line("Plugins", ", ".join(" ".join([key, *args]) for key, args in plugins.items()))
@@ -123,8 +125,10 @@ def job(api: Api, name: str, most: int | None, gang: SchedulerView = NOT_ASKED) 
     return page.text
 
 
-def _size(task: str, elastic: Json) -> str:
-    reason = f"; last change: {why}" if (why := elastic.get("reason")) else ""
+def _size(task: str, elastic: Json, *, known: bool) -> str:
+    """known: the scheduler says why, with more."""
+    why = "" if known else elastic.get("reason")
+    reason = f"; last change: {why}" if why else ""
     return f"{list_command.size(elastic)} of task {task}, members {elastic.get('members') or '-'}{reason}"
 
 

@@ -21,6 +21,7 @@ class SchedulerView:
     gpus: Mapping[str, str] = field(default_factory=dict)  # by pod, such as 0,1 or 2,3 (planned)
     standing: str = ""  # , place 3 of 12
     start: str = ""  # expected
+    size: str = ""  # of an elastic job: why it is not larger, and what its coordinator reports
     trouble: str = ""  # why the scheduler did not answer
 
 
@@ -71,4 +72,4 @@ def asked_of_scheduler(args: argparse.Namespace, namespace: str, job: str) -> Sc
     start = ""
     if reply.start:
         start = f"{datetime.fromtimestamp(reply.start).astimezone():%Y-%m-%d %H:%M:%S%z}"
-    return SchedulerView(gpus, standing, start)
+    return SchedulerView(gpus, standing, start, reply.size)

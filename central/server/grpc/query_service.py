@@ -98,7 +98,7 @@ class Explanation:
     pending: int = 0  # gangs of its queue that wait
     start: float = inf  # expected, Unix time; inf: unknown
     priority: int = 0
-    size: str = ""  # of an elastic Job: its size, and why it is not larger
+    size: str = ""  # of an elastic Job: its size, why it is not larger, its checkpoint, its tasks
 
 
 @dataclass(frozen=True, slots=True)

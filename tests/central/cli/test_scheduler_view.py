@@ -56,6 +56,38 @@ def test_gpus_of_each_pod_place_and_start(
     assert "not shown: no scheduler answers at 127.0.0.1:9" in lockstep("job", "view", "lm-mpi-job")
 
 
+SIZE = (
+    "5 of 2 to 8 members; last change: room for default/big; 0 seats free for more; its share is 3 of the 3 seats "
+    "above the least sizes; checkpoint ckpt-9-1 is 40s old; 1 task is set aside, the latest: queue q: task 7 (a): torn"
+)
+
+
+class OneElasticJob(CannedAnswers):
+    def explain(self, namespace: str, name: str) -> Explanation | None:
+        return Explanation(namespace, name, "Running", "", (), 2, "default", size=SIZE)
+
+
+def test_an_elastic_job(
+    lockstep: Lockstep, put: Put, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The Job's own status says the size and the members, the scheduler why, and what the coordinator reports."""
+    task = {"size": 5, "least": 2, "most": 8, "members": "0-3,6", "reason": "room for default/big"}
+    put(JOBS, mpi(phase="Running", elastic={"mpiworker": task}))
+    server = SchedulerServer(OneElasticJob())
+    (tmp_path / "ca").write_bytes(credentials().ca)
+    (tmp_path / "token").write_text("user")
+    monkeypatch.setenv("LOCKSTEP_SERVER", server.address)
+    monkeypatch.setenv("LOCKSTEP_CA", str(tmp_path / "ca"))
+    monkeypatch.setenv("LOCKSTEP_TOKEN_FILE", str(tmp_path / "token"))
+    monkeypatch.setenv("LOCKSTEP_SERVER_NAME", "localhost")
+    monkeypatch.setenv("COLUMNS", "80")
+    text = lockstep("job", "view", "lm-mpi-job")
+    server.server.stop()
+    assert max(map(len, text.splitlines())) <= 80
+    words = " ".join(text.split())
+    assert f"Size: 5/2-8 of task mpiworker, members 0-3,6 Elastic: {SIZE}" in words, "once each"
+
+
 def test_a_name_that_is_nearly_right(lockstep: Lockstep, put: Put) -> None:
     put(JOBS, mpi("sweep"))
     said = lockstep("job", "view", "swep", code=3)

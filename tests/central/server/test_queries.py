@@ -5,7 +5,15 @@ from dataclasses import replace
 from typing import Any
 
 from central.controllers.composite import new_scheduler
-from central.model.facts import Fact, NodeGone, NodeOffers, NodeSilent, QueueSeen
+from central.model.facts import (
+    CoordinatorReported,
+    CoordinatorSilent,
+    Fact,
+    NodeGone,
+    NodeOffers,
+    NodeSilent,
+    QueueSeen,
+)
 from central.scheduler.cycle import schedule_once
 from central.scheduler.scheduler import Scheduler
 from central.server.grpc.query_service import HeldSlice
@@ -175,6 +183,40 @@ def test_an_elastic_job_says_why_it_is_not_larger() -> None:
     member = explain(api.cluster, "ns", next(iter(api.pods())))
     assert member is not None
     assert member.size == found.size  # by a pod of it, too
+
+
+def test_an_elastic_job_says_what_its_coordinator_reports() -> None:
+    api = Api(nodes=1)
+    api.apply(elastic())
+    api.settle()
+    uid = api.job()["metadata"]["uid"]
+
+    def said(**report: Any) -> str:
+        api.tell(CoordinatorReported("ns", "j", uid, 1, (0, 1), **report))
+        api.step()
+        found = explain(api.cluster, "ns", "j")
+        assert found is not None
+        assert found.size.startswith("8 of 2 to 12 members")
+        return found.size
+
+    assert "checkpoint" not in explain(api.cluster, "ns", "j").size  # type: ignore[union-attr]  # it is there
+    assert said().endswith("; no complete checkpoint")
+    saved = {"checkpoint": api.now - 40.0, "checkpoint_name": "ckpt-9-1"}
+    assert said(**saved).endswith("; checkpoint ckpt-9-1 is 41s old")
+    ahead = {**saved, "checkpoint": api.now + 40.0}  # by another scheduler's clock
+    assert said(**ahead).endswith("; checkpoint ckpt-9-1 is 0s old")
+    assert said(restored="ckpt-8-1 in generation 3").endswith("loaded ckpt-8-1 in generation 3")
+    why = "queue q: task 7 (a): torn"
+    assert said(set_aside=1, set_aside_why=why).endswith(
+        f"; 1 task is set aside, the latest: {why}"
+    )
+    assert "; 30 tasks are set aside, the latest: xxx" in said(
+        set_aside=30, set_aside_why="x" * 900
+    )
+    assert len(said(set_aside=30, set_aside_why="y" * 900)) < 800
+    api.tell(CoordinatorSilent("ns", "j", uid))
+    api.step()
+    assert "set aside" not in explain(api.cluster, "ns", "j").size  # type: ignore[union-attr]  # it is there
 
 
 def test_tenants_of_a_queue_and_their_limits() -> None:
