@@ -1,8 +1,8 @@
 """MIG slices as resources: one per profile, under the names of NVIDIA's device plugin. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from protos.names import MIG
+from protos.names import GPU, GPU_SHARE, MIG
 from protos.topology import Gpu, NodeTopology, Slice
 
 
@@ -13,6 +13,11 @@ def resource(profile: str) -> str:
 
 def is_slice(resource: str) -> bool:
     return resource.startswith(MIG)
+
+
+def requests_devices(requests: Iterable[tuple[str, int]]) -> bool:
+    """Whether these are requests of GPUs, of shares of one, or of MIG slices."""
+    return any(amount and (name in (GPU, GPU_SHARE) or is_slice(name)) for name, amount in requests)
 
 
 def of(topology: NodeTopology) -> Iterator[tuple[Gpu, Slice]]:

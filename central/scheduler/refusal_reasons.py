@@ -89,7 +89,8 @@ def refresh_one(scheduler: Scheduler, gang: Gang) -> None:
         scheduler.state.snapshot.meter.begin()
         try:
             if _recomputed(scheduler, gang, entry, withheld, {}):
-                _say(scheduler, entry, withheld, scheduler.state.now)
+                with scheduler.preemption.counts_in_reasons.as_read():
+                    _say(scheduler, entry, withheld, scheduler.state.now)
                 entry.stamp = stamp
             withheld.set([])
             scheduler.state.snapshot.meter.end()

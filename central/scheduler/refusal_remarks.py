@@ -4,12 +4,13 @@ nobody gives way.
 Design: docs/design/0015-queues.md
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from math import inf
 
 from central.model import wording
 from central.model.resources import requested
 from central.scheduler.placement import explain
+from central.scheduler.preemption import protected_work
 from central.scheduler.queues import claim_reasons, quota
 from central.scheduler.queues.order import run_time_s
 from central.scheduler.reservation.reservation import Reservation, rough_duration
@@ -17,6 +18,8 @@ from central.scheduler.reservation.withholding import WithheldCapacity
 from central.scheduler.scheduler import GangRefusal, Scheduler
 from central.scheduler.state.gangs import Gang
 
+NOBODY = claim_reasons.NOBODY
+ORDINARY = 0  # the priority of pods without a PriorityClass: who has it expects nobody to give way
 FITS_NOW = "fits now; its pods are bound in the next cycle"
 
 
@@ -55,12 +58,54 @@ def _why_nobody(scheduler: Scheduler, gang: Gang, refused: GangRefusal) -> str:
     if FITS_NOW in refused.base or (held is not None and (held.by_eviction or held.moved)):
         return ""
     queues, groups = scheduler.queues, refused.request.groups
+    if not queues.enabled:
+        return without_queues(scheduler, gang, refused)
     if refused.over_quota and not quota.shortfalls(queues, scheduler.min_resources, gang, groups):
         return ""  # no victims change that
     need = queues.currency.counted(requested(groups))
-    why = claim_reasons.clause(queues, gang, need, growth=not refused.missing)
+    why = claim_reasons.clause(
+        queues, gang, need, protected_in(scheduler, gang, refused), growth=not refused.missing
+    )
     # A quota is used up by its own queues.
     return "" if refused.over_quota and why.endswith(claim_reasons.NOBODY_ABOVE) else why
+
+
+def without_queues(
+    scheduler: Scheduler, gang: Gang, refused: GangRefusal, *, always: bool = False
+) -> str:
+    """The same where only priority decides. always: even if it goes without saying, because the gang is not urgent
+    and nothing is less urgent."""
+    if refused.over_quota or refused.left_to_surplus:
+        return ""  # no victims change that; surplus gives way
+    if not refused.missing and scheduler.elastic.manages(gang):
+        return ""  # its size is decided otherwise
+    found = protected_work.count(scheduler.preemption, gang, refused.request, frozenset())
+    if not (always or found.less_urgent or gang.priority > ORDINARY):
+        return ""
+    if found.less_urgent and not all(pod.seen.preempts for pod in gang.counts.waiting):
+        return f"{NOBODY}its own pods have preemptionPolicy Never"
+    clauses = found.clauses()
+    if equal := found.not_less_urgent:
+        has = "has" if equal == 1 else "have"
+        pods = f"{wording.counted(equal, 'pod')} {has} priority {gang.priority} or higher"
+        clauses.insert(0, pods)
+    if rest := found.too_few:
+        do = "does" if rest == 1 else "do"
+        clauses.append(f"{rest} less urgent {wording.plural(rest, 'pod')} {do} not free enough")
+    return f"{NOBODY}{', '.join(clauses)}" if clauses else ""
+
+
+def protected_in(
+    scheduler: Scheduler, gang: Gang, refused: GangRefusal
+) -> Callable[[frozenset[str]], str]:
+    """What protects the less urgent gangs of the gang's own queue, or gangs of others, as the end of a sentence."""
+
+    def of(queues: frozenset[str]) -> str:
+        found = protected_work.count(scheduler.preemption, gang, refused.request, queues)
+        clauses = ", ".join(found.clauses())
+        return f": {clauses}" if clauses else ""
+
+    return of
 
 
 def _after_short_stays(scheduler: Scheduler, gang: Gang, now: float) -> str:

@@ -22,6 +22,7 @@ from central.scheduler.queues import entitlement
 from central.scheduler.queues.claim_reasons import why_nobody
 from central.scheduler.queues.queue_tree_node import NAMESPACE, USER
 from central.scheduler.queues.tenant_limits import identity_of
+from central.scheduler.refusal_remarks import protected_in, without_queues
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import Gang
 from central.scheduler.status import gang_status
@@ -305,19 +306,25 @@ def _place(scheduler: Scheduler, gang: Gang) -> tuple[int, int]:
 def _queue(scheduler: Scheduler, gang: Gang) -> str:
     """The queue's name. For a pending gang also the queue's usage and fair share of each scarce
     resource that it requests."""
+    refused = scheduler.refused.get(gang.key)
+    held = scheduler.reservations.get(gang.key)
     if gang.account is None:
-        return DEFAULT
+        waits = refused is not None and (held is None or not held.by_eviction)
+        with scheduler.preemption.counts_in_reasons.as_read():
+            why = without_queues(scheduler, gang, refused, always=True) if refused and waits else ""
+        return f"{DEFAULT} ({why})" if why else DEFAULT
     standing = [
         f"{wording.amount(resource, used)} of {wording.amount(resource, due)} "
         f"{wording.resource(resource)}"
         for resource, used, due in entitlement.scarce_shares(scheduler.queues, gang)
     ]
     clauses = [f"uses {', '.join(standing)} of its fair share"] if standing else []
-    refused = scheduler.refused.get(gang.key)
-    held = scheduler.reservations.get(gang.key)
     if refused is not None and (held is None or not held.by_eviction):
         need = scheduler.queues.currency.counted(requested(refused.request.groups))
-        clauses.append(why_nobody(scheduler.queues, gang, need, growth=not refused.missing))
+        protected = protected_in(scheduler, gang, refused)
+        growth = not refused.missing
+        with scheduler.preemption.counts_in_reasons.as_read():
+            clauses.append(why_nobody(scheduler.queues, gang, need, protected, growth=growth))
     shown = "; ".join(filter(None, clauses))
     return gang.account.queue + (f" ({shown})" if shown else "")
 

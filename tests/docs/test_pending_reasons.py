@@ -18,7 +18,12 @@ CLAUSES = re.findall(r"^\| `(.+?)` \|", PAGE.read_text(), re.MULTILINE)
 SCENARIOS = sorted((ROOT / "tests/scenarios").glob("*.txt"))
 REASONS = (
     *("filters", "placement", "queues", "reservation", "volumes", "refusal_remarks.py"),
-    *("preemption/reclaim.py", "state/readiness.py", "state/subgroups.py"),
+    *(
+        "preemption/reclaim.py",
+        "preemption/protected_work.py",
+        "state/readiness.py",
+        "state/subgroups.py",
+    ),
     "status/gang_status.py",
 )  # below central/scheduler
 NOT_REASONS = {

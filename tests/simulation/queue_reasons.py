@@ -9,7 +9,7 @@ from central.scheduler.queues import entitlement
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import Gang
 from protos.names import GPU
-from tests.simulation import recount
+from tests.simulation import protection_reasons, recount
 from tests.simulation.reason_counts import StateCounts
 from tests.simulation.reason_patterns import NOBODY, Found
 
@@ -48,6 +48,12 @@ class QueueReasons:
         """Usage is counted again."""
         queues = self.scheduler.queues
         assert gang.key not in queues.claims, "somebody does"
+        if not queues.enabled:
+            assert re.fullmatch(protection_reasons.WITHOUT_QUEUES, clause), (
+                f"unknown words: {clause}"
+            )
+            protection_reasons.assert_counts_true(self.scheduler, gang, clause, ())
+            return
         assert re.fullmatch(NOBODY, clause), f"unknown words: {clause}"
         for name, amount, words, share in re.findall(
             r"queue (\S+) uses (\S+) (\S+?), above its (?:fair share of|deserved) ([\d.]+)", clause
@@ -68,6 +74,19 @@ class QueueReasons:
             assert share in self._shares(name, resource), "its share"
         for priority in re.findall(r"less urgent than priority (-?\d+)", clause):
             assert int(priority) == gang.priority, "the priority"
+
+        self._protected(gang, clause)
+
+    def _protected(self, gang: Gang, clause: str) -> None:
+        """How many pods rules protect in the queues that could give, and in the gang's own."""
+        if above := re.search(r"((?:queue [^:]*?, )+)but [^:]*? do not let it start(.*)", clause):
+            rest = above[2].partition(", and what is less urgent")[0]
+            givers = re.findall(r"queue (\S+) uses", above[1])
+            if "..." not in above[1]:
+                protection_reasons.assert_counts_true(self.scheduler, gang, rest, givers)
+        if own := re.search(r"in its queue does not free enough(.*)", clause):
+            queues = [gang.queue]
+            protection_reasons.assert_counts_true(self.scheduler, gang, own[1], queues)
 
     def _shares(self, name: str, resource: str) -> set[str]:
         """The queue's fair share, and what it deserves or is guaranteed. These have oracles of their own."""

@@ -33,12 +33,13 @@ PLAIN = (  # no numbers
     r"reduce the request or raise the capability",
 )
 
+_PROTECTED = r"(: \d+ pods? [^,;:]*?(, \d+ pods? [^,;:]*?)*)?"
 _USES = r"queue \S+ uses \S+ [^,;]+?, above its (fair share of|deserved) \S+"
 NOBODY = (
     r"(queue \S+( \(above \S+\))? would use \S+ .*?, and its fair share is \S+"
-    rf"|({_USES}, )*{_USES}(, \.\.\.)?, but (gangs|members above a minimum) that may go do not let it start"
+    rf"|({_USES}, )*{_USES}(, \.\.\.)?, but (gangs|members above a minimum) that may go do not let it start{_PROTECTED}"
     rf"|({_USES}, and is not reclaimable(; )?)+|no other queue uses more than its share)?(, and )?"
-    r"(what is less urgent than priority \d+ in its queue does not free enough)?"
+    rf"(what is less urgent than priority \d+ in its queue does not free enough{_PROTECTED})?"
 )
 
 UNITS_WHEN_EMPTY = re.compile(r"even if empty, .* fits? (?:more than )?(\d+) (?:sub)?groups?")

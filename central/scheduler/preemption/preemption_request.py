@@ -7,6 +7,7 @@ from central.model.arrays import Ints
 from central.model.defaults import ACROSS_NAMESPACES, ACROSS_NONE, ACROSS_QUEUES
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.placement import PlacementRequest
+from central.scheduler.preemption.counts_in_reasons import CountsInReasons
 from central.scheduler.preemption.disruption_budgets import DisruptionBudgets
 from central.scheduler.preemption.short_stays import ShortStays
 from central.scheduler.preemption.victim_bounds import Candidates
@@ -46,6 +47,7 @@ class PreemptionContext:
     min_runtime_s: float = 0.0  # before a gang may be evicted, where its queue sets none
     claim_watch: ClaimWatch = field(default_factory=ClaimWatch)
     stays: ShortStays = field(default_factory=ShortStays)
+    counts_in_reasons: CountsInReasons = field(default_factory=CountsInReasons)
 
 
 @dataclass(frozen=True, slots=True)

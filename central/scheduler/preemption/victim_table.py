@@ -90,6 +90,7 @@ class VictimTable:
     def __init__(self, state: ClusterState) -> None:
         self._state = state
         self.dirty = DirtyRows()  # rows whose candidates changed
+        self.reads = 0  # how often gangs were read
         self._clear()
         self.built = False
 
@@ -142,6 +143,7 @@ class VictimTable:
             gangs = dict.fromkeys(islice(self._unread, count))
             for gang in gangs:
                 del self._unread[gang]
+        self.reads += bool(gangs)
         self.built = False  # if reading fails, all is read again
         self._read(gangs)
         self.built = True
@@ -196,6 +198,14 @@ class VictimTable:
         near = self._candidates(rows, allowed)
         found = [self.gangs[slot] for slot in np.unique(self.entries.slot[near]).tolist()]
         return [gang for gang in found if gang is not None]
+
+    def pods_by_slot(self, rows: Bools, classes: Bools) -> Ints:
+        """By slot, how many pods of these classes stay on the rows."""
+        entries = self.entries
+        here = self.entries_on(np.flatnonzero(rows))
+        here = here[(entries.state[here] == STAYS) & classes[entries.podclass[here]]]
+        found: Ints = np.bincount(entries.slot[here], minlength=len(self.gangs))
+        return found
 
     def rows_of(self, gangs: Iterable[Gang]) -> list[int]:
         """The rows where the gangs hold capacity."""

@@ -3,6 +3,7 @@
 Design: docs/design/0015-queues.md
 """
 
+from collections.abc import Callable
 from math import inf
 
 from central.model import wording
@@ -16,12 +17,19 @@ from central.scheduler.state.gangs import Gang
 
 SHOWN = 3  # queues that could give, by name
 NOBODY_ABOVE = "no other queue uses more than its share"
+NOBODY = "nobody gives way: "
 NO_CLAIM = "it may claim nothing from other queues: "
 NOTHING = "nothing in its queue"
 QUEUES_MOST = 200  # with more only `lockstep explain` says it: a cycle that counts many reasons would take too long
 
 
-def why_nobody(queues: Queues, gang: Gang, need: Sums, *, growth: bool) -> str:
+# What protects the gangs of these queues from the claimant, as the end of a sentence.
+ProtectedIn = Callable[[frozenset[str]], str]
+
+
+def why_nobody(
+    queues: Queues, gang: Gang, need: Sums, protected: ProtectedIn, *, growth: bool
+) -> str:
     """need: the requests of the pods that are to start. growth: above the gang's minimum. Empty: there is nothing
     to say, or somebody gives way."""
     if gang.account is None or not queues.enabled or gang.key in queues.claims:
@@ -31,12 +39,20 @@ def why_nobody(queues: Queues, gang: Gang, need: Sums, *, growth: bool) -> str:
         return ""
     need = {name: amount for name, amount in need.items() if queues.is_shared(name)}
     claim = Claim(queues, gang, need, {}, growth=growth)
-    return "; ".join(
-        filter(None, (_by_entitlement(queues, claim), _by_priority(queues, queue, gang)))
-    )
+    entitlement, givers = _by_entitlement(queues, claim)
+    by_entitlement = _with_rules(entitlement, givers, protected)
+    by_priority = _by_priority(queues, queue, gang)
+    if not by_priority.startswith(NOTHING):
+        by_priority = _with_rules(by_priority, frozenset({queue.name}), protected)
+    return "; ".join(filter(None, (by_entitlement, by_priority)))
 
 
-def clause(queues: Queues, gang: Gang, need: Sums, *, growth: bool) -> str:
+def _with_rules(sentence: str, queues: frozenset[str], protected: ProtectedIn) -> str:
+    """The sentence, if it speaks of gangs of these queues that do not free enough, with the rules that protect some."""
+    return sentence + protected(queues) if sentence and queues else sentence
+
+
+def clause(queues: Queues, gang: Gang, need: Sums, protected: ProtectedIn, *, growth: bool) -> str:
     """The same as a clause of the gang's reason, without what goes without saying: that other queues use nothing, and
     that nothing in its own queue is less urgent."""
     if gang.account is None or not queues.enabled or gang.key in queues.claims:
@@ -46,21 +62,26 @@ def clause(queues: Queues, gang: Gang, need: Sums, *, growth: bool) -> str:
         return ""
     need = {name: amount for name, amount in need.items() if queues.is_shared(name)}
     key = ("nobody", f"{queue.name}/{gang.priority}/{growth}/{sorted(need.items())}")
-    found: str | None = queues.cache.get(key)
+    found: list[tuple[str, frozenset[str]]] | None = queues.cache.get(key)
     if found is None:
-        found = queues.cache[key] = _clause(queues, gang, queue, need, growth=growth)
-    return found
+        found = queues.cache[key] = _sentences(queues, gang, queue, need, growth=growth)
+    said = [_with_rules(sentence, givers, protected) for sentence, givers in found]
+    return f"{NOBODY}{', and '.join(said)}".replace(NO_CLAIM, "") if said else ""
 
 
-def _clause(queues: Queues, gang: Gang, queue: Queue, need: Sums, *, growth: bool) -> str:
+def _sentences(
+    queues: Queues, gang: Gang, queue: Queue, need: Sums, *, growth: bool
+) -> list[tuple[str, frozenset[str]]]:
+    """Each with the queues whose gangs do not free enough."""
     others = [other for above in queue.path[1:] for other in above.children]
     found = []
     if any(other.used.get(name) for other in others if other not in queue.path for name in need):
         claim = Claim(queues, gang, need, {}, growth=growth)
         found.append(_by_entitlement(queues, claim))
     by_priority = _by_priority(queues, queue, gang)
-    found += [by_priority] if not by_priority.startswith(NOTHING) else []
-    return f"nobody gives way: {', and '.join(found)}".replace(NO_CLAIM, "") if found else ""
+    if not by_priority.startswith(NOTHING):
+        found.append((by_priority, frozenset({queue.name})))
+    return found
 
 
 def _by_priority(queues: Queues, queue: Queue, gang: Gang) -> str:
@@ -81,19 +102,21 @@ def _lowest_priority(queues: Queues, queue: Queue) -> float:
     return lowest
 
 
-def _by_entitlement(queues: Queues, claim: Claim) -> str:
+def _by_entitlement(queues: Queues, claim: Claim) -> tuple[str, frozenset[str]]:
+    """The sentence, and the queues that could give and whose gangs do not free enough."""
     if givers := claim.furthest_above():
         named = [f"queue {giver.name} {_standing(queues, claim, giver)}" for giver in givers]
         more = ", ..." if len(named) > SHOWN else ""
         who = "members above a minimum" if claim.growth else "gangs"
-        return f"{', '.join(named[:SHOWN])}{more}, but {who} that may go do not let it start"
+        said = f"{', '.join(named[:SHOWN])}{more}, but {who} that may go do not let it start"
+        return said, frozenset(giver.name for giver in givers)
     if above := claim.above_limits():
-        return f"{NO_CLAIM}{_exceeded(claim, above[-1])}"
+        return f"{NO_CLAIM}{_exceeded(claim, above[-1])}", frozenset()
     stubborn = [
         f"queue {other.name} {_standing(queues, claim, other)}, and is not reclaimable"
         for other in claim.above_and_not_reclaimable()
     ]
-    return "; ".join(stubborn[:SHOWN]) or NOBODY_ABOVE
+    return "; ".join(stubborn[:SHOWN]) or NOBODY_ABOVE, frozenset()
 
 
 def _exceeded(claim: Claim, short: Shortfall) -> str:

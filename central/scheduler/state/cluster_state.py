@@ -73,6 +73,7 @@ class ClusterState:
         self.observer = observer
         self._names_all = names_all
         self._others_leaving: dict[str, Pod] = {}
+        self._others_with_devices: dict[str, Pod] = {}
 
     def others_leaving(self) -> list[Pod]:
         """The terminating pods of other schedulers that hold capacity."""
@@ -84,6 +85,17 @@ class ClusterState:
             self._others_leaving[uid] = pod
         else:
             self._others_leaving.pop(uid, None)
+
+    def others_with_devices(self) -> list[Pod]:
+        """The pods of other schedulers that hold GPUs, shares or MIG slices."""
+        return [pod for pod in self._others_with_devices.values() if pod.charged_spec is not None]
+
+    def set_other_with_devices(self, uid: str, pod: Pod | None) -> None:
+        """None: it has gone, or it is none."""
+        if pod is not None:
+            self._others_with_devices[uid] = pod
+        else:
+            self._others_with_devices.pop(uid, None)
 
     def gang_of(self, pod: Pod) -> Gang | None:
         key = pod.seen.gang_key

@@ -33,6 +33,7 @@ from central.scheduler.inventory.pods import (
 from central.scheduler.state import gang_members, reclassification
 from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang
+from protos import slicing
 from protos.names import GPU, GPU_SHARE
 
 # --- pods and their controllers ----------------------------------------------
@@ -96,6 +97,8 @@ def update_pod(state: ClusterState, fact: PodSeen) -> None:
         pod.advance(SEEN_BOUND)
     if fact.deleting and fact.gang_key is None:
         state.set_other_leaving(fact.uid, pod)
+    with_devices = fact.gang_key is None and slicing.requests_devices(fact.spec.requests)
+    state.set_other_with_devices(fact.uid, pod if with_devices else None)
     state.observer.pod_seen(fact, evicting=pod.evicting)
     # A pod is never unbound: a fact without a node is older than the binding.
     moved = bool(pod.node and fact.node and fact.node != pod.node)  # another scheduler bound it
@@ -117,6 +120,7 @@ def delete_pod(state: ClusterState, uid: str) -> None:
     state.owners.forget_pod(uid)
     pod = state.pods.pop(uid, None)
     state.set_other_leaving(uid, None)
+    state.set_other_with_devices(uid, None)
     if pod is None:
         return
     state.observer.pod_gone(pod.seen, evicting=pod.evicting)
