@@ -128,7 +128,7 @@ def _delay(failures: int) -> float:
 
 def size_plan(reply: pb.PlanReply, now: float) -> SizePlan:
     """Raises ValueError."""
-    if not (math.isfinite(reply.leave_in_s) and 0 <= reply.leave_in_s <= limits.DURATION_S):
+    if not 0 <= reply.leave_in_s <= limits.DURATION_S:  # also NaN
         raise ValueError(f"leave_in_s: {reply.leave_in_s} is not a number of seconds")
     places = {
         one.member: Place(tuple(one.domains.split("/")), one.pod, one.uid, one.ended)

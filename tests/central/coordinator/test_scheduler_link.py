@@ -71,6 +71,8 @@ def test_a_change_is_complete_with_a_step_of_its_own_generation() -> None:
     members = trio()
     state = state_with(members)
     assert not training_report(state, 0).stepped, "nobody has reported a step"
+    members.report(1.0, 1, 1, 1, 0)
+    assert not training_report(state, 0).stepped, "it has taken none"
     members.report(1.0, 1, 1, 1, 1)
     assert training_report(state, 0).stepped
     members.set_plan(2.0, plan(2, range(4)))
