@@ -113,6 +113,7 @@ def capacity_stamp(scheduler: Scheduler) -> tuple[object, ...]:
         int(columns.gpus.count.sum()),
         tuple(reserved),
         scheduler.queues.version,  # fair shares
+        tuple((name, each.allowed) for name, each in scheduler.budgets.seen.items()),
     )
 
 

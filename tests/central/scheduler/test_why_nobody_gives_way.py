@@ -279,3 +279,14 @@ def test_a_question_reads_nothing_into_the_table_of_victims() -> None:
     reads = table.reads
     assert explained(world) == "default (nobody gives way: 1 pod has priority 5 or higher)"
     assert table.reads == reads
+
+
+def test_the_number_follows_a_budget_that_allows_less() -> None:
+    covered, kept = (
+        job("covered", 1, 3, labels=(("app", "x"),)),
+        job("kept", 1, 4, preemptable=False),
+    )
+    world = world_with(*covered, *kept, factories.budget("x", 1))
+    assert asks(world, priority=5).endswith("1 less urgent pod does not free enough")
+    world.step(11.0, factories.budget("x", 0))
+    assert world.told["new"].endswith("1 pod is covered by a disruption budget")
