@@ -22,16 +22,17 @@ from central.model.gpu_models import folded_model, is_model
 LEAST, MOST = 1e-9, 1e12  # of a speed
 _NUMBER = len(str(limits.REPLICAS))  # digits
 _Series = tuple[tuple[int, float], ...]  # (members, speed), ascending
+_ByNodes = tuple[tuple[int, _Series], ...]
 _Points = dict[int, dict[int, float]]  # speed by nodes and members
 
 
 @dataclass(frozen=True, slots=True)
 class SpeedTable:
-    """by_nodes: for each number of nodes, 0 for any, what is known there; ascending. by_model: tables of GPU models,
+    """by_nodes: for each number of nodes, 0 for any, what is known there; ascending. by_model: the same of GPU models,
     in the same unit, by pattern."""
 
-    by_nodes: tuple[tuple[int, _Series], ...]
-    by_model: tuple[tuple[str, "SpeedTable"], ...] = ()
+    by_nodes: _ByNodes
+    by_model: tuple[tuple[str, _ByNodes], ...] = ()
 
     def on(self, models: Collection[str]) -> "SpeedTable":
         """What holds on GPUs of these models: on several, its members wait for those on the slowest."""
@@ -40,7 +41,8 @@ class SpeedTable:
         return min((self._on(model) for model in models), key=lambda table: table.at(1, 1))
 
     def _on(self, model: str) -> "SpeedTable":
-        return next((table for name, table in self.by_model if is_model(model, (name,))), self)
+        there = (by_nodes for name, by_nodes in self.by_model if is_model(model, (name,)))
+        return next((SpeedTable(by_nodes) for by_nodes in there), self)
 
     def at(self, members: int, nodes: int) -> float:
         """The speed in the table's unit, that of the most nodes that are known and not more."""
@@ -124,12 +126,10 @@ def parse(text: str) -> SpeedTable:
     others = _series(found.pop(""))
     if not others:
         raise ValueError("every entry names a GPU model; some have to hold on all others")
-    return SpeedTable(
-        others, tuple((model, SpeedTable(_series(points))) for model, points in found.items())
-    )
+    return SpeedTable(others, tuple((model, _series(points)) for model, points in found.items()))
 
 
-def _series(points: _Points) -> tuple[tuple[int, _Series], ...]:
+def _series(points: _Points) -> _ByNodes:
     if len(points) > limits.SPEED_NODES:
         raise ValueError(
             f"{len(points)} different numbers of nodes; at most {limits.SPEED_NODES} are accepted"
