@@ -34,7 +34,6 @@ class PendingGangs:
         self.all_changed = False  # queues or priorities did, so that all gangs count as changed
         self.retrying: dict[GangKey, Gang] = {}  # to be tried in the same epoch
         self.preemption_retry_at: set[float] = set()  # times of the next searches for victims
-        self.claims_over = 0  # claims on victims that have ended, one way or the other
         self.lowest_priority = inf  # the lowest priority of all gangs that ever had a placed pod
         self.wakeups: Counter[str] = Counter()  # calls of capacity_freed(), by reason
         self.round: Any = None  # the scheduling_round.Round that the next cycle continues
