@@ -97,6 +97,8 @@ class ReservedCapacity:
             None  # see evictable.next_end(); until one is bound
         )
         self._tried, self._no_victims, self._broken = memory
+        # Evictions of this cycle, also of an attempt that a bug ended: uid, whether a dry run.
+        self._asked = {(each.pod, each.trial) for each in decisions if isinstance(each, Evict)}
         self._withheld = WithheldCapacity(scheduler.state.snapshot)
         # By queue and priority of a gang: whether claims whose victims leave bind it, which no attempt changes.
         self._bound_by: dict[tuple[str, int], dict[Reservation, bool]] = {}
@@ -108,7 +110,7 @@ class ReservedCapacity:
             if resumed:
                 continue
             if self._refresh(held):
-                decisions += reclaim.continue_evictions(self._context, held)
+                decisions += self._evictions(held)
             else:
                 self._broken.add(key)
                 reclaim.cancel(self._context, held)
@@ -286,6 +288,14 @@ class ReservedCapacity:
     def on_tried(self, gang: Gang) -> None:
         self._tried.add(gang.key)
 
+    def _evictions(self, held: Reservation) -> list[Evict]:
+        """What is to be asked for now. A pod is asked for once a cycle: if its claim is dropped and another one takes
+        the same pod, that one gets the answer."""
+        found = reclaim.continue_evictions(self._context, held)
+        found = [each for each in found if (each.pod, each.trial) not in self._asked]
+        self._asked.update((each.pod, each.trial) for each in found)
+        return found
+
     def release(self, gang: Gang) -> None:
         """Drops the reservation of a gang that cannot be tried now. A moved gang is tried once all of its
         pods are made again."""
@@ -441,7 +451,7 @@ class ReservedCapacity:
             for place in plan.new_places:
                 place.refresh(self._state, self._now)
                 self._reservations[place.gang.key] = place
-            return reclaim.continue_evictions(self._context, held)
+            return self._evictions(held)
         except Exception:
             for pod in plan.victims:
                 pod.advance(EVICTION_ENDED)
