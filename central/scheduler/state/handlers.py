@@ -87,6 +87,7 @@ def update_pod(state: ClusterState, fact: PodSeen) -> None:
             gang_members.leave(state, pod)
         before, pod.seen = pod.seen, fact
         stale = before
+        state.pending.phase_changes += before.phase != fact.phase
         reclassification.classify(state, pod, before)
         reclassification.on_claims_changed(state, fact, before)
         if rejoin:
