@@ -381,20 +381,24 @@ class VictimSearch:
 
     def _units_in_order(self, near: Sequence[int]) -> list[EvictionUnit]:
         """Members above a minimum and whole gangs, in order of harm: at each priority the members come
-        first."""
+        first, and of equal members the one with the highest rank."""
         left = {
             number: self.gangs[number][1] for number in {self._gang_of[index] for index in near}
         }
         wholes = [whole for number in sorted(left) if (whole := self._whole(number)) is not None]
         singles: list[EvictionUnit] = []
         used: Counter[least_harm.Allowance] = Counter()
-        alone = {index: self._harm_alone(index) for index in near if left[self._gang_of[index]]}
-        for index in sorted(alone, key=alone.__getitem__):
+        ranked = sorted(
+            (self._harm_alone(index), -self._releasable.pods[index].seen.order[0], index)
+            for index in near
+            if left[self._gang_of[index]]
+        )
+        for alone, _, index in ranked:
             pod, number = self._releasable.pods[index], self._gang_of[index]
             more = used + Counter(self._uses([pod], alone=True))
             if left[number] and self.may_evict([pod], alone=True) and self._within_allowances(more):
                 left[number], used = left[number] - 1, more
-                singles.append(EvictionUnit(number, False, alone[index], {}, index))
+                singles.append(EvictionUnit(number, False, alone, {}, index))
         return self._affordable(sorted(singles + wholes, key=lambda unit: unit.harm))
 
     def _affordable(self, units: list[EvictionUnit]) -> list[EvictionUnit]:

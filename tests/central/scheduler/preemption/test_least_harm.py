@@ -94,6 +94,15 @@ def test_what_frees_only_what_its_row_has_enough_of_is_no_candidate() -> None:
     assert problem.without_useless().units == [gpus, memory]
 
 
+def test_the_better_of_two_choices_counts_where_priorities_differ() -> None:
+    """Four gangs of one GPU each have lost less, one by one, than the gang of four. A more urgent gang is no use."""
+    small = [whole(number, 10, {0: (1,)}) for number in range(4)]
+    large = whole(4, 50, {0: (4,)})
+    urgent = EvictionUnit(5, True, harm(1, 1, 1, 1), {1: (1,)})
+    problem = problem_of({0: (0,), 1: (0,)}, (4,), 1, [*small, large, urgent])
+    assert choose_victims(problem) == [large]
+
+
 def test_a_row_is_weighed_again_after_a_gang_that_is_on_several_rows_was_taken() -> None:
     """What was best on a row before is not, once another gang has freed a part of it."""
     spread: list[dict[int, tuple[int, ...]]] = [
