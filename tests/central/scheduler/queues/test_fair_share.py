@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from central.scheduler.queues.fair_share import Amount, Bounds, QueueDemand, divide, water_fill
+from central.scheduler.queues.fair_share import (
+    Amount,
+    Bounds,
+    QueueDemand,
+    divide,
+    in_whole_devices,
+    water_fill,
+)
 from tests.effort import examples
 
 QUEUES = st.lists(
@@ -193,3 +200,9 @@ def test_guarantee_then_deserved_then_weight() -> None:
         Fraction(15, 2),
         Fraction(5, 2),
     ]
+
+
+def test_a_whole_device_more_exceeds_no_demand() -> None:
+    """The queue with the largest remainder asks for 8 tenths of the last device only; the other takes the rest."""
+    queues = [QueueDemand(1, 18), QueueDemand(1, 50)]
+    assert in_whole_devices([17, 3], queues, 10) == [18, 2]

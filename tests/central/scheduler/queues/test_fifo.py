@@ -1,6 +1,8 @@
 """Queues that are first in, first out: nobody starts before who comes first."""
 
 from central.model.facts import Fact, GangGone, PodGone, QueueSeen
+from central.scheduler.queues.fifo import FifoQueues
+from central.scheduler.state.gangs import Gang
 from tests.central import factories
 from tests.central.scheduler.small_cluster import World, job
 
@@ -77,3 +79,16 @@ def test_a_started_gang_grows_though_another_is_first() -> None:
     world.step(1.0, group, members[0])
     world.step(2.0, *wide("big", 2, 1.0))
     assert world.step(3.0, members[1]) == ["old-1"]
+
+
+def test_the_first_may_fall_behind() -> None:
+    """Its rank is known anew, for example with another priority."""
+    queues = FifoQueues()
+    first, second = (Gang(("ns", name, True)) for name in ("first", "second"))
+    for rank, gang in enumerate((first, second)):
+        gang.attempt.rank = (0, rank, 0.0, gang.key)
+        queues.update(gang, "q")
+    assert queues.first("q") is first
+    first.attempt.rank = (0, 2, 0.0, first.key)
+    queues.update(first, "q")
+    assert queues.first("q") is second

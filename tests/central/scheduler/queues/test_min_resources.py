@@ -141,3 +141,20 @@ def test_only_the_end_of_a_reservation_is_news() -> None:
     gang.object = replace(gang.object, min_resources=())
     assert kept.update(gang)
     assert not kept.update(gang)
+
+
+def test_one_unit_that_no_pod_has_taken_yet_is_reserved() -> None:
+    world = World(factories.node("a", gpus=1))
+    group = factories.gang("one", 1, min_resources=((GPU, 1),))
+    world.step(1.0, group, factories.pod("one-driver-0", 0, "one"))
+    world.step(2.0, *job("other", 1, gpus=1, created=2.0))
+    assert "one are reserved" not in world.told["other"]
+    assert "reserved for one (minResources)" in world.told["other"]
+
+
+def test_later_pods_of_a_gang_that_has_started_need_only_what_they_request() -> None:
+    world = World(NODE)
+    world.step(1.0, *spark("one", cpu=7_000), *job("urgent", 1, gpus=0, priority=9, created=2.0))
+    world.step(2.0, factories.pod("high", cpu=3_000, created=3.0, priority=9))
+    assert "high" in world.began
+    assert world.step(3.0, executor("one", 1)) == ["one-executor-1"]

@@ -11,6 +11,7 @@ from central.scheduler.invariants import check_invariants
 from central.scheduler.queues.entitlement import fair_shares
 from central.scheduler.queues.queue_claims import Claim, Loss
 from central.scheduler.queues.queue_tree import sums_of
+from central.scheduler.queues.quota import shortfalls, usage_level
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import Gang
 from tests.central import factories
@@ -24,6 +25,65 @@ from tests.central.scheduler.queues.queued_gangs import (
     used,
     waits,
 )
+
+# --- whose turn it is --------------------------------------------------------------
+
+
+def test_the_level_of_a_queue_is_what_it_uses_above_its_deserved_amount_by_weight() -> None:
+    """The example of usage_level()."""
+    scheduler, _ = played(
+        *nodes(16), queue("b", weight=2, deserved=2), queue("c"), *gangs(6, "b"), *gangs(1, "c")
+    )
+    queues = scheduler.queues
+    b, c = queues.by_name["b"], queues.by_name["c"]
+    assert usage_level(b, queues.total) == (True, 0, 0.125, "b")
+    assert usage_level(c, queues.total) == (True, 0, 0.0625, "c")
+    more = {GPU_EQUIVALENTS: 4 * GPU_UNITS}
+    assert usage_level(c, queues.total, more) == (True, 0, 0.3125, "c")
+
+
+def test_a_queue_below_its_deserved_amount_comes_first_and_by_the_part_that_it_uses() -> None:
+    scheduler, _ = played(*nodes(16), queue("b", deserved=8, priority=3), *gangs(6, "b"))
+    queues = scheduler.queues
+    b = queues.by_name["b"]
+    assert usage_level(b, queues.total) == (False, -3, 0.75, "b")
+    need = {GPU_EQUIVALENTS: GPU_UNITS}
+    assert usage_level(b, queues.total, need) == (False, -3, 0.875, "b")
+
+
+# --- what victims must free --------------------------------------------------------
+
+
+def lacking(*facts: Fact, of: int) -> list[tuple[tuple[str, int], ...]]:
+    """What a gang of so many GPUs lacks in queue a: alternatives, each by queue in GPUs."""
+    scheduler, _ = played(*nodes(16), *facts)
+    schedule_once(scheduler, gang("g", "a", gpus=of, created=9.0), 1.0)
+    claimant = scheduler.state.gangs["ns", "g", True]
+    groups = [(next(iter(claimant.members.values())).spec, 1)]
+    found = shortfalls(scheduler.queues, scheduler.min_resources, claimant, groups)
+    return [
+        tuple((each.queue.name, each.amounts[GPU_EQUIVALENTS] // GPU_UNITS) for each in lacks)
+        for lacks in found
+    ]
+
+
+def test_what_is_withheld_for_a_guarantee_must_be_free_beside_the_request() -> None:
+    facts = (queue("a"), queue("b", guarantee=6), *gangs(8, "a"))
+    assert lacking(*facts, of=8) == [(("root", 6),)]
+    assert lacking(*facts, of=3) == [(("root", 1),)]
+
+
+def test_a_queue_may_stay_within_its_own_guarantee_instead() -> None:
+    """It uses 6 of 8 and needs 5 more: 3 of its own go, or any 3 beside the 7 that are free and the 5 of these that
+    are withheld."""
+    facts = (queue("a", guarantee=8), queue("b", guarantee=5), *gangs(6, "a"), *gangs(3, "c"))
+    assert lacking(*facts, queue("c"), of=5) == [(("a", 3),), (("root", 3),)]
+
+
+def test_guarantees_that_are_used_are_in_nobodys_way() -> None:
+    facts = (queue("a"), queue("b", guarantee=8), *gangs(8, "b"), *gangs(8, "a"))
+    assert lacking(*facts, of=4) == []
+
 
 # --- what may start ----------------------------------------------------------------
 
@@ -68,8 +128,8 @@ def refused(*facts: Fact) -> str:
             + REDUCE,
         ),
         (
-            [queue("a", capability=(("cpu", 150),))],
-            "can never start: queue a has a capability of 0.15 cpu; 0.2 are needed; " + REDUCE,
+            [queue("a", capability=(("cpu", 199),))],
+            "can never start: queue a has a capability of 0.199 cpu; 0.2 are needed; " + REDUCE,
         ),
         (
             [queue("a"), queue("b", guarantee=12)],

@@ -12,6 +12,7 @@ from central.model.facts import Fact, PodGone, PodSeen, QueueSeen
 from central.scheduler.cycle import schedule_once
 from central.scheduler.invariants import check_invariants
 from central.scheduler.queues.queue_tree_node import USER
+from central.scheduler.queues.tenant_limits import identity_of, user_of
 from central.scheduler.scheduler import Scheduler
 from protos.names import GPU
 from tests.central import factories
@@ -274,3 +275,23 @@ def _forbidden(queues: list[QueueSeen], pods: dict[str, PodSeen], runs: set[str]
             bool(queue.namespace_amounts) and gpus["namespace"] > dict(queue.namespace_amounts)[GPU]
         )
     )
+
+
+def test_what_exactly_fits_a_limit_needs_no_victims_of_its_own() -> None:
+    """The namespace uses nothing yet, so it is another's gang that frees capacity."""
+    found = start(QueueSeen("a", namespace_amounts=((GPU, 8),)), nodes=1)
+    schedule_once(found, [pod("theirs", "a", 8, namespace="y")], 1.0)
+    urgent = pod("urgent", "a", 8, priority=9, created=2.0)
+    decisions = schedule_once(found, [urgent], 100.0)
+    assert [d.name for d in decisions if isinstance(d, Evict)] == ["theirs"]
+
+
+def test_a_user_is_read_back_from_what_names_it() -> None:
+    found = start(QueueSeen("a"))
+    schedule_once(found, [pod("named", "a", 1, user="ann"), pod("unnamed", "a", 1)], 1.0)
+    named, unnamed = (
+        next(gang for gang in found.state.gangs.values() if gang.name == name)
+        for name in ("named", "unnamed")
+    )
+    assert identity_of(user_of(named)) == ("", "ann")
+    assert identity_of(user_of(unnamed)) == ("x", "namespace x (pods without a user)")

@@ -1,0 +1,54 @@
+"""What queues are entitled to, from what they and the queues below them use and ask for."""
+
+from central.controllers.composite import new_scheduler
+from central.model.facts import Fact
+from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS
+from central.scheduler.cycle import schedule_once
+from central.scheduler.queues.entitlement import fair_shares, scarce_shares
+from central.scheduler.scheduler import Scheduler
+from tests.central import factories
+from tests.central.scheduler.queues.queued_gangs import gangs, nodes, played, queue, used
+
+
+def shares(scheduler: Scheduler) -> dict[str, float]:
+    """In GPUs."""
+    found = fair_shares(scheduler.queues, GPU_EQUIVALENTS)
+    return {name: share / GPU_UNITS for name, share in found.items()}
+
+
+def test_what_children_use_is_part_of_their_parents_demand_once() -> None:
+    scheduler, _ = played(
+        *nodes(16), queue("p"), queue("c", parent="p"), queue("b"), *gangs(4, "c"), *gangs(16, "b")
+    )
+    assert used(scheduler, "c") == 4
+    assert shares(scheduler) == {"root": 16, "p": 4, "c": 4, "b": 12, "default": 0}
+
+
+def test_what_started_before_a_queue_had_children_counts_for_it() -> None:
+    scheduler, _ = played(*nodes(16), queue("p"), queue("b"), *gangs(6, "p"))
+    later: list[Fact] = [queue("c", parent="p"), *gangs(8, "c"), *gangs(16, "b")]
+    schedule_once(scheduler, later, 1.0)
+    found = shares(scheduler)
+    assert found["p"] == found["b"] == 8
+    assert found["c"] == 8, "its own demand, of what its parent has"
+
+
+def test_only_shares_below_the_demand_are_scarce() -> None:
+    """Queue a uses 8 GPUs and asks for 4 more; half of 16 is its share while b asks for as much."""
+    scheduler, _ = played(*nodes(16), queue("a"), queue("b"), *gangs(8, "a"))
+    schedule_once(scheduler, [factories.gang("later", 4, queue="a", created=9.0)], 1.0)
+    pods = [factories.pod(f"later-{rank}", 1, "later", created=9.0) for rank in range(4)]
+    schedule_once(scheduler, [*gangs(16, "b"), *pods[:3]], 2.0)
+    later = scheduler.state.gangs["ns", "later", True]
+    gpus = {name: row for name, *row in scarce_shares(scheduler.queues, later)}
+    assert gpus[GPU_EQUIVALENTS] == [8 * GPU_UNITS, 8 * GPU_UNITS]
+    assert "cpu" not in gpus, "there is enough for everybody"
+
+
+def test_a_demand_that_is_met_is_not_scarce() -> None:
+    scheduler = new_scheduler(factories.LEVELS)
+    schedule_once(scheduler, [*nodes(16), queue("a"), *gangs(8, "a")], 0.0)
+    schedule_once(scheduler, [factories.gang("later", 4, queue="a", created=9.0)], 1.0)
+    pods = [factories.pod(f"later-{rank}", 1, "later", created=9.0) for rank in range(3)]
+    schedule_once(scheduler, pods, 2.0)
+    assert scarce_shares(scheduler.queues, scheduler.state.gangs["ns", "later", True]) == []
