@@ -160,6 +160,8 @@ class Order:
                 self.cursor = self._after(plan, world.size)
             if hasattr(world, "samples"):
                 world.samples += records
+            if hasattr(world, "epoch_left"):
+                world.epoch_left = self._left_in_epoch(plan)
             weight = records * world.size / plan.count
             yield (
                 plan.step + 1,
@@ -170,6 +172,11 @@ class Order:
         """Of the steps in a world of `size` processes."""
         batch = self._per_member * size if self._per_member else int(self.batch)
         return Shape(self.records.length, batch, self.epochs, self.drop_last)
+
+    def _left_in_epoch(self, plan: StepPlan) -> int:
+        """Records that all ranks together have left after this step."""
+        done = self.cursor.epoch > plan.epoch  # a remainder is left out with drop_last
+        return 0 if done else self.records.length - plan.start - plan.count
 
     def _after(self, plan: StepPlan, size: int) -> Cursor:
         shape, record = self.shape(size), plan.start + plan.count

@@ -22,7 +22,7 @@ class NoChange:
     def newest(self) -> tuple[int, int]:
         return 0, NO_STEP
 
-    def report(self, generation: int, step: int, samples: int) -> None:
+    def report(self, generation: int, step: int, samples: int, left: int | None) -> None:
         """There is nobody to report to."""
 
 
@@ -32,7 +32,7 @@ class SignalSource:
     def newest(self) -> tuple[int, int]:
         return (_NEXT_GENERATION if stop_signal.came() else 0), NO_STEP
 
-    def report(self, generation: int, step: int, samples: int) -> None:
+    def report(self, generation: int, step: int, samples: int, left: int | None) -> None:
         """The launcher speaks with the coordinator, and sees that a step was taken."""
         touch_step_file()
 
@@ -44,7 +44,7 @@ class CoordinatorSource:
     def __init__(self, membership: Membership) -> None:
         self._membership = membership
         self.leaves = False  # SIGTERM came
-        self._latest: tuple[int, int, int] | None = None
+        self._latest: tuple[int, int, int, int | None] | None = None
         self._news = threading.Event()
         self._sent = (0, 0, time.monotonic())  # generation, samples, when
         thread = threading.Thread(target=self._send_all, name="lockstep-report", daemon=True)
@@ -73,8 +73,8 @@ class CoordinatorSource:
                 leave = self._membership.leave
                 threading.Thread(target=leave, args=(TERMINATED, "SIGTERM"), daemon=True).start()
 
-    def report(self, generation: int, step: int, samples: int) -> None:
-        self._latest = (generation, step, samples)
+    def report(self, generation: int, step: int, samples: int, left: int | None) -> None:
+        self._latest = (generation, step, samples, left)
         self._membership.lease.worked()
         self._news.set()
 
@@ -88,7 +88,7 @@ class CoordinatorSource:
     def _send(self) -> None:
         if self._latest is None:
             return
-        generation, step, samples = self._latest
+        generation, step, samples, left = self._latest
         before_generation, before_samples, before_s = self._sent
         now_s = time.monotonic()
         same = generation == before_generation
@@ -99,6 +99,8 @@ class CoordinatorSource:
             "samples": samples - before_samples if same else 0,
             "seconds": now_s - before_s if same else 0.0,
         }
+        if left is not None:
+            body["epoch_left"] = left
         try:
             self._membership.client.post("/v1/report", body)
         except CoordinatorError:

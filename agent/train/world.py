@@ -15,8 +15,9 @@ class Source(Protocol):
     def newest(self) -> tuple[int, int]:
         """(newest generation known, step after which the present one stops; NO_STEP: at the next)."""
 
-    def report(self, generation: int, step: int, samples: int) -> None:
-        """So many steps were taken, and this rank took so many samples in this generation. Costs no wait."""
+    def report(self, generation: int, step: int, samples: int, left: int | None) -> None:
+        """So many steps were taken, and this rank took so many samples in this generation. left: records that all
+        ranks together have left in the epoch; None: not known. Costs no wait."""
 
 
 class World:
@@ -45,6 +46,7 @@ class World:
         self._leader, self._source = leader, source
         self._agreement: LoneAgreement | TorchAgreement | None = None
         self.samples = 0  # that this rank took; Order counts them
+        self.epoch_left: int | None = None  # records of all ranks; Order knows them
         self.ended = False  # over() said so
 
     @property
@@ -71,7 +73,7 @@ class World:
         if self._agreement is None:
             group = process_group()
             self._agreement = LoneAgreement() if group is None else TorchAgreement(group)
-        self._source.report(self.generation, step, self.samples)
+        self._source.report(self.generation, step, self.samples, self.epoch_left)
         agreed = self._agreement.exchange(self._source.newest())
         if agreed is not None:
             generation, stop_after = agreed

@@ -161,6 +161,11 @@ class BatchControllers:
         job = self.jobs.by_group.get(key[:2])
         return "" if job is None else training_view.describe(job, now)
 
+    def job_of(self, key: GangKey) -> str:
+        """The name of the Job whose gang it is; empty: none of Lockstep's Jobs."""
+        job = self.jobs.by_group.get(key[:2])
+        return "" if job is None else job.key[1]
+
     def resize(self, asked: Resize) -> None:
         if not self.elastic.resize(asked):
             elastic_jobs.resize(self.jobs, asked)

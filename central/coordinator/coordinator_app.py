@@ -11,6 +11,7 @@ import orjson
 
 from central.controllers.training.checkpoints import NoSuchCheckpoint
 from central.controllers.training.generation import NotAllowed, NotJoined, Outdone, Process, Stale
+from central.controllers.training.pauses import PauseMeter
 from central.controllers.training.stored_state import StoredState
 from central.controllers.training.task_queue import NoLonger, OtherEpoch
 from central.controllers.training.tasks import NoSuchQueue
@@ -38,6 +39,7 @@ class CoordinatorApp:
     def __init__(self, state: StoredState, saving: Saving) -> None:
         self.state, self.saving = state, saving
         self.rates = RequestRates()
+        self.pauses = PauseMeter()
         self._changed: set[asyncio.Future[None]] = set()
         self._mark: object = None
         self._timer: asyncio.TimerHandle | None = None
@@ -211,11 +213,13 @@ class CoordinatorApp:
         member, incarnation = who(data)
         number, step = fields.number(data, "generation"), fields.number(data, "step")
         samples, seconds = fields.amount(data, "samples"), fields.amount(data, "seconds")
+        left = fields.optional_number(data, "epoch_left")
         for name in ("noise", "loss"):
             fields.finite(data, name)
         now = time.monotonic()
         answer = self.state.membership.report(now, member, incarnation, number, step)
-        self.rates.report(member, now, step, samples, seconds)
+        self.rates.report(member, now, step, samples, seconds, epoch_left=left)
+        self.pauses.report(now, number, step)
         return answer
 
     def leave(self, data: Json) -> Json:

@@ -1,6 +1,8 @@
 """How many requests each member sends, and how fast it steps by the coordinator's own clock."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from statistics import median
 
 MOST_REQUESTS = 200  # in a second, of one member
 MOST_REPORTS = 20
@@ -18,6 +20,7 @@ class _Member:
     step_s: float = 0.0  # seconds of one step by our clock; 0: unknown
     claimed_s: float = 0.0  # as it says itself
     samples_per_s: float = 0.0
+    epoch_left: int | None = None  # records that all members together have left in the epoch
 
 
 class RequestRates:
@@ -33,7 +36,16 @@ class RequestRates:
         one.requests += 1
         return one.requests <= MOST_REQUESTS
 
-    def report(self, member: int, now: float, step: int, samples: float, seconds: float) -> None:
+    def report(
+        self,
+        member: int,
+        now: float,
+        step: int,
+        samples: float,
+        seconds: float,
+        *,
+        epoch_left: int | None = None,
+    ) -> None:
         one = self._members.setdefault(member, _Member())
         one.reports += 1
         if one.reports > MOST_REPORTS:
@@ -43,7 +55,7 @@ class RequestRates:
             one.step_s = _mean(one.step_s, (now - one.at) / taken)
             one.claimed_s = _mean(one.claimed_s, seconds / taken)
             one.samples_per_s = _mean(one.samples_per_s, samples / (now - one.at))
-        one.step, one.at = step, now
+        one.step, one.at, one.epoch_left = step, now, epoch_left
 
     def of(self, member: int) -> _Member:
         return self._members.get(member) or _Member()
@@ -53,8 +65,17 @@ class RequestRates:
         known = {member: one.claimed_s for member in members if (one := self.of(member)).claimed_s}
         if len(known) < 3:
             return set()
-        median = sorted(known.values())[len(known) // 2]
-        return {member for member, value in known.items() if value > _STRAGGLES * median}
+        limit = _STRAGGLES * median(known.values())
+        return {member for member, value in known.items() if value > limit}
+
+    def furthest(self, members: Iterable[int]) -> int:
+        """The most steps that one of them has taken; 0: none was reported."""
+        return max(0, max((self.of(member).step for member in members), default=0))
+
+    def epoch_left(self, members: list[int]) -> int | None:
+        """As the member says that reported the most steps. None: it does not say it."""
+        first = max(map(self.of, members), key=lambda one: one.step, default=_Member())
+        return first.epoch_left
 
     def samples_per_s(self, members: list[int]) -> float:
         return sum(self.of(member).samples_per_s for member in members)

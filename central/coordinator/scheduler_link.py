@@ -20,9 +20,9 @@ import grpc
 import grpc.aio
 
 from central.controllers.training.generation import Place, SizePlan
-from central.controllers.training.stored_state import StoredState
 from central.coordinator.coordinator_app import CoordinatorApp
 from central.coordinator.scheduler_endpoint import SchedulerEndpoint
+from central.coordinator.training_messages import training_progress, training_report
 from central.model import limits, member_numbers
 from central.server.throttled_log import ThrottledLog
 from protos.stubs import fleet_pb2 as pb
@@ -32,7 +32,6 @@ POLL_S = 60.0
 BEAT_S = 5.0  # between two reports that say the same
 _APART_S = 0.25  # between two reports
 _CALL_S = 10.0
-_WHY = 300  # characters of the reason of a task that was set aside
 _TERM_SHIFT = 32  # of a plan's number
 _RETRY_S = (0.5, 10.0)  # first, longest
 _OPTIONS = (("grpc.keepalive_time_ms", 20_000), ("grpc.keepalive_timeout_ms", 10_000))
@@ -109,12 +108,12 @@ class SchedulerLink:
                 told, told_at, failures = said, time.monotonic(), 0
 
     def _add_progress(self, message: pb.TrainingReport) -> None:
-        state, rates = self._app.state, self._app.rates
-        present = state.membership.roster.present
-        message.step = max((one.step for one in present.values()), default=-1) + 1
-        message.samples_per_s = rates.samples_per_s(list(present))
-        if (newest := state.checkpoints.newest()) is not None:
-            message.checkpoint_age_s = max(0.0, time.monotonic() - newest[1])
+        app, now = self._app, time.monotonic()
+        message.progress.CopyFrom(training_progress(app.state, app.rates, app.pauses, now))
+        message.step = app.rates.furthest(app.state.membership.present())
+        message.samples_per_s = message.progress.samples_per_s
+        if (newest := app.state.checkpoints.newest()) is not None:
+            message.checkpoint_age_s = max(0.0, now - newest[1])
 
     def _note(self, error: Exception) -> None:
         why = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error)
@@ -143,32 +142,3 @@ def size_plan(reply: pb.PlanReply, now: float) -> SizePlan:
         reply.least,
         reply.over,
     )
-
-
-def training_report(state: StoredState, plan: int) -> pb.TrainingReport:
-    """Without what changes all the time."""
-    members = state.membership
-    training = members.live.incarnations() if members.live is not None else members.present()
-    newest = state.checkpoints.newest()
-    restored, restored_in = state.checkpoints.restored
-    return pb.TrainingReport(
-        plan=plan,
-        members="" if members.over else member_numbers.to_text(training),
-        checkpoint=newest[0] if newest is not None else "",
-        restored=restored,
-        restored_in=restored_in,
-        set_aside=sum(len(queue.set_aside) for queue in state.tasks.queues.values()),
-        set_aside_why=_latest_set_aside(state),
-        stepped=members.proposal is None
-        and any(one.step > 0 for one in members.roster.present.values()),
-    )
-
-
-def _latest_set_aside(state: StoredState) -> str:
-    """In one line; empty: there is none."""
-    for name, queue in state.tasks.queues.items():
-        if queue.set_aside:
-            task, why = list(queue.set_aside.items())[-1]
-            text = f"queue {name}: task {task} ({queue.source.name(task)[:200]}): {why[:_WHY]}"
-            return "".join(letter for letter in " ".join(text.split()) if letter.isprintable())
-    return ""

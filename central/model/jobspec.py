@@ -2,7 +2,7 @@
 central.kube.decode.job_decoder. Pod templates stay raw JSON, shared and read-only."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -238,6 +238,7 @@ class JobStatus:
     members: tuple[int, ...] | None = None  # indices of the elastic task's pods; None: not decided
     generation: int = 0  # grows with every change of members
     resized: str = ""  # why members changed last
+    cause: str = field(default="", compare=False)  # the same as a label of metrics; not stored
 
 
 NO_STATUS = JobStatus()

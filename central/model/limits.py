@@ -88,6 +88,9 @@ REPLICAS = _limit(
     "pods of a task, a Job or a gang's minimum",
     "the largest known clusters run 150,000 pods",
 )
+REPORTED_MEMBERS = _limit(
+    1024, "members of an elastic Job whose step and speed are shown", "50 KiB in each of its coordinator's reports",
+)  # fmt: skip
 MEMBERS_TEXT = _limit(
     2**16, "characters of the list of an elastic Job's members in its status",
     "64 KiB hold 10,000 ranges",

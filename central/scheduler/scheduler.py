@@ -87,6 +87,7 @@ class JobControllers(Protocol):
     def elastic_gangs(self, state: ClusterState) -> list[ElasticGang]: ...
     def size_left_alone(self, key: GangKey, now: float) -> str: ...
     def training(self, key: GangKey, now: float) -> str: ...
+    def job_of(self, key: GangKey) -> str: ...
     def resize(self, asked: Resize) -> None: ...
     def decide(
         self,
@@ -128,6 +129,9 @@ class NoControllers:
         return ""
 
     def training(self, key: GangKey, now: float) -> str:
+        return ""
+
+    def job_of(self, key: GangKey) -> str:
         return ""
 
     def resize(self, asked: Resize) -> None:

@@ -105,8 +105,8 @@ def run(settings: Settings, what_if: Sequence[str] = ()) -> int:
         labels = QueueLabels(settings.metrics_queues)
         counters = GangCounters(scheduler, labels.label)
         allocations = AllocationLog(scheduler) if settings.history is not None else None
-        training = TrainingPlans()
-        metrics.watch_resizes(training.times.histogram.collect)
+        training = TrainingPlans(labels.label)
+        metrics.watch_resizes(training.times.families)
         observers = (
             PlanPublisher(training, scheduler),
             counters,
@@ -241,7 +241,9 @@ def _services(
     )
     loop.add_source(coordinators.silent)
     usage = AllocationReports(history) if history is not None else None
-    queries = QueryService(ClusterQueries(loop), authenticator, AccessReviewer(client), usage)
+    queries = QueryService(
+        ClusterQueries(loop), authenticator, AccessReviewer(client), usage, coordinators.views
+    )
     pages = HistoryPages(history) if history is not None else None
     replicas = ReplicaService(pages, authenticator, settings.namespace)
     adders: list[Callable[[grpc.aio.Server], None]] = [

@@ -283,6 +283,7 @@ def _explanation(scheduler: Scheduler, gang: Gang) -> Explanation:
         held.start if held is not None else inf,
         gang.priority,
         _size(scheduler, gang),
+        scheduler.controllers.job_of(gang.key),
     )
 
 

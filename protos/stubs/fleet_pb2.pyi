@@ -985,12 +985,13 @@ class TrainingReport(_message.Message):
     SET_ASIDE_FIELD_NUMBER: _builtins.int
     SET_ASIDE_WHY_FIELD_NUMBER: _builtins.int
     STEPPED_FIELD_NUMBER: _builtins.int
+    PROGRESS_FIELD_NUMBER: _builtins.int
     plan: _builtins.int
     """the newest one that the coordinator follows; 0: none"""
     members: _builtins.str
     """that train now, or that the others still wait for"""
     step: _builtins.int
-    """of the member that is furthest"""
+    """that the member that is furthest has taken; 0: none was reported"""
     samples_per_s: _builtins.float
     checkpoint: _builtins.str
     """the newest complete one; empty: none"""
@@ -1005,6 +1006,10 @@ class TrainingReport(_message.Message):
     """the latest of them: queue, task and reason"""
     stepped: _builtins.bool
     """a step of the live generation was taken, and no other generation is proposed"""
+    @_builtins.property
+    def progress(self) -> Global___TrainingProgress:
+        """absent: of an older version"""
+
     def __init__(
         self,
         *,
@@ -1019,14 +1024,182 @@ class TrainingReport(_message.Message):
         set_aside: _builtins.int = ...,
         set_aside_why: _builtins.str = ...,
         stepped: _builtins.bool = ...,
+        progress: Global___TrainingProgress | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["progress", b"progress"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "checkpoint_age_s", b"checkpoint_age_s", "members", b"members", "plan", b"plan", "restored", b"restored", "restored_in", b"restored_in", "samples_per_s", b"samples_per_s", "set_aside", b"set_aside", "set_aside_why", b"set_aside_why", "step", b"step", "stepped", b"stepped"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "checkpoint_age_s", b"checkpoint_age_s", "members", b"members", "plan", b"plan", "progress", b"progress", "restored", b"restored", "restored_in", b"restored_in", "samples_per_s", b"samples_per_s", "set_aside", b"set_aside", "set_aside_why", b"set_aside_why", "step", b"step", "stepped", b"stepped"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TrainingReport: _TypeAlias = TrainingReport  # noqa: Y015
+
+@_typing.final
+class TrainingProgress(_message.Message):
+    """What the members of an elastic Job do now. Numbers that are unknown are absent, or 0 where the comment says so."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GENERATION_FIELD_NUMBER: _builtins.int
+    MEMBERS_FIELD_NUMBER: _builtins.int
+    LEFT_OUT_FIELD_NUMBER: _builtins.int
+    QUEUES_FIELD_NUMBER: _builtins.int
+    EPOCH_LEFT_FIELD_NUMBER: _builtins.int
+    SAMPLES_PER_S_FIELD_NUMBER: _builtins.int
+    PAUSE_FIELD_NUMBER: _builtins.int
+    generation: _builtins.int
+    """that is live; 0: none"""
+    left_out: _builtins.int
+    """further members"""
+    epoch_left: _builtins.int
+    """records that all members together have left in this epoch, as they say"""
+    samples_per_s: _builtins.float
+    """of all present members"""
+    @_builtins.property
+    def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemberProgress]:
+        """of it, by rank; at most 1,024, the stragglers among them"""
+
+    @_builtins.property
+    def queues(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueueProgress]:
+        """at most 16"""
+
+    @_builtins.property
+    def pause(self) -> Global___Pause:
+        """before the first step of the live generation; absent: unknown"""
+
+    def __init__(
+        self,
+        *,
+        generation: _builtins.int = ...,
+        members: _abc.Iterable[Global___MemberProgress] | None = ...,
+        left_out: _builtins.int = ...,
+        queues: _abc.Iterable[Global___QueueProgress] | None = ...,
+        epoch_left: _builtins.int | None = ...,
+        samples_per_s: _builtins.float = ...,
+        pause: Global___Pause | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_epoch_left", b"_epoch_left", "epoch_left", b"epoch_left", "pause", b"pause"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_epoch_left", b"_epoch_left", "epoch_left", b"epoch_left", "generation", b"generation", "left_out", b"left_out", "members", b"members", "pause", b"pause", "queues", b"queues", "samples_per_s", b"samples_per_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__epoch_left: _TypeAlias = _typing.Literal["epoch_left"]  # noqa: Y015
+    _WhichOneofArgType__epoch_left: _TypeAlias = _typing.Literal["_epoch_left", b"_epoch_left"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__epoch_left) -> _WhichOneofReturnType__epoch_left | None: ...
+
+Global___TrainingProgress: _TypeAlias = TrainingProgress  # noqa: Y015
+
+@_typing.final
+class MemberProgress(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMBER_FIELD_NUMBER: _builtins.int
+    RANK_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    STEP_S_FIELD_NUMBER: _builtins.int
+    SAMPLES_PER_S_FIELD_NUMBER: _builtins.int
+    STRAGGLER_FIELD_NUMBER: _builtins.int
+    member: _builtins.int
+    rank: _builtins.int
+    step: _builtins.int
+    """that it has taken"""
+    step_s: _builtins.float
+    """that one step takes it; 0: unknown"""
+    samples_per_s: _builtins.float
+    straggler: _builtins.bool
+    """slower than 1.3 times the median"""
+    def __init__(
+        self,
+        *,
+        member: _builtins.int = ...,
+        rank: _builtins.int = ...,
+        step: _builtins.int | None = ...,
+        step_s: _builtins.float = ...,
+        samples_per_s: _builtins.float = ...,
+        straggler: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_step", b"_step", "step", b"step"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_step", b"_step", "member", b"member", "rank", b"rank", "samples_per_s", b"samples_per_s", "step", b"step", "step_s", b"step_s", "straggler", b"straggler"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__step: _TypeAlias = _typing.Literal["step"]  # noqa: Y015
+    _WhichOneofArgType__step: _TypeAlias = _typing.Literal["_step", b"_step"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__step) -> _WhichOneofReturnType__step | None: ...
+
+Global___MemberProgress: _TypeAlias = MemberProgress  # noqa: Y015
+
+@_typing.final
+class QueueProgress(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    TODO_FIELD_NUMBER: _builtins.int
+    LEASED_FIELD_NUMBER: _builtins.int
+    DONE_FIELD_NUMBER: _builtins.int
+    SET_ASIDE_FIELD_NUMBER: _builtins.int
+    TASKS_PER_S_FIELD_NUMBER: _builtins.int
+    RECORDS_PER_S_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    epoch: _builtins.int
+    todo: _builtins.int
+    leased: _builtins.int
+    done: _builtins.int
+    set_aside: _builtins.int
+    tasks_per_s: _builtins.float
+    """done, of late; 0: unknown"""
+    records_per_s: _builtins.float
+    """0: unknown, as of tasks that the Job named"""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        epoch: _builtins.int = ...,
+        todo: _builtins.int = ...,
+        leased: _builtins.int = ...,
+        done: _builtins.int = ...,
+        set_aside: _builtins.int = ...,
+        tasks_per_s: _builtins.float = ...,
+        records_per_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["done", b"done", "epoch", b"epoch", "leased", b"leased", "name", b"name", "records_per_s", b"records_per_s", "set_aside", b"set_aside", "tasks_per_s", b"tasks_per_s", "todo", b"todo"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QueueProgress: _TypeAlias = QueueProgress  # noqa: Y015
+
+@_typing.final
+class Pause(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GENERATION_FIELD_NUMBER: _builtins.int
+    SECONDS_FIELD_NUMBER: _builtins.int
+    REPEATED_STEPS_FIELD_NUMBER: _builtins.int
+    REPEATED_S_FIELD_NUMBER: _builtins.int
+    generation: _builtins.int
+    """that began after it"""
+    seconds: _builtins.float
+    """from the last step before to the first one of the generation, less a step"""
+    repeated_steps: _builtins.int
+    """that were taken before, after the checkpoint that was loaded"""
+    repeated_s: _builtins.float
+    """what those took before"""
+    def __init__(
+        self,
+        *,
+        generation: _builtins.int = ...,
+        seconds: _builtins.float = ...,
+        repeated_steps: _builtins.int = ...,
+        repeated_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "repeated_s", b"repeated_s", "repeated_steps", b"repeated_steps", "seconds", b"seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Pause: _TypeAlias = Pause  # noqa: Y015
 
 @_typing.final
 class TrainingAck(_message.Message):
@@ -1577,6 +1750,7 @@ class ExplainReply(_message.Message):
     START_FIELD_NUMBER: _builtins.int
     PRIORITY_FIELD_NUMBER: _builtins.int
     SIZE_FIELD_NUMBER: _builtins.int
+    TRAINING_FIELD_NUMBER: _builtins.int
     CARDS_FIELD_NUMBER: _builtins.int
     found: _builtins.bool
     namespace: _builtins.str
@@ -1599,9 +1773,13 @@ class ExplainReply(_message.Message):
     """expected, Unix time; 0: unknown"""
     priority: _builtins.int
     size: _builtins.str
-    """of an elastic Job that runs: its size, and why it is not larger"""
+    """of an elastic Job that runs: its size, why it is not larger, its checkpoint, its tasks"""
     @_builtins.property
     def pods(self) -> _containers.RepeatedCompositeFieldContainer[Global___PodView]: ...
+    @_builtins.property
+    def training(self) -> Global___TrainingView:
+        """of an elastic Job whose coordinator reports"""
+
     @_builtins.property
     def cards(self) -> _containers.RepeatedCompositeFieldContainer[Global___RdmaUse]:
         """of its pods' NICs; -1: unknown"""
@@ -1624,15 +1802,135 @@ class ExplainReply(_message.Message):
         start: _builtins.float = ...,
         priority: _builtins.int = ...,
         size: _builtins.str = ...,
+        training: Global___TrainingView | None = ...,
         cards: _abc.Iterable[Global___RdmaUse] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["training", b"training"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cards", b"cards", "closest", b"closest", "found", b"found", "min_member", b"min_member", "name", b"name", "namespace", b"namespace", "owner", b"owner", "pending", b"pending", "phase", b"phase", "place", b"place", "pods", b"pods", "priority", b"priority", "queue", b"queue", "reason", b"reason", "size", b"size", "start", b"start"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cards", b"cards", "closest", b"closest", "found", b"found", "min_member", b"min_member", "name", b"name", "namespace", b"namespace", "owner", b"owner", "pending", b"pending", "phase", b"phase", "place", b"place", "pods", b"pods", "priority", b"priority", "queue", b"queue", "reason", b"reason", "size", b"size", "start", b"start", "training", b"training"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ExplainReply: _TypeAlias = ExplainReply  # noqa: Y015
+
+@_typing.final
+class TrainingView(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROGRESS_FIELD_NUMBER: _builtins.int
+    PROGRESS_AGE_S_FIELD_NUMBER: _builtins.int
+    PLACES_FIELD_NUMBER: _builtins.int
+    CHANGES_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    progress_age_s: _builtins.float
+    step: _builtins.int
+    """that the member that is furthest has taken; 0: none was reported"""
+    @_builtins.property
+    def progress(self) -> Global___TrainingProgress:
+        """absent: its coordinator is of an older version, or silent"""
+
+    @_builtins.property
+    def places(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemberPlace]:
+        """of the members in `progress`"""
+
+    @_builtins.property
+    def changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___SizeChange]:
+        """the last ones, oldest first, at most 8"""
+
+    def __init__(
+        self,
+        *,
+        progress: Global___TrainingProgress | None = ...,
+        progress_age_s: _builtins.float = ...,
+        places: _abc.Iterable[Global___MemberPlace] | None = ...,
+        changes: _abc.Iterable[Global___SizeChange] | None = ...,
+        step: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["progress", b"progress"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "places", b"places", "progress", b"progress", "progress_age_s", b"progress_age_s", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TrainingView: _TypeAlias = TrainingView  # noqa: Y015
+
+@_typing.final
+class SizeChange(_message.Message):
+    """Of an elastic Job since its coordinator's pod started. Durations are absent until they are known."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AT_FIELD_NUMBER: _builtins.int
+    BEFORE_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    CAUSE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    TOLD_S_FIELD_NUMBER: _builtins.int
+    ACKNOWLEDGED_S_FIELD_NUMBER: _builtins.int
+    STEPPED_S_FIELD_NUMBER: _builtins.int
+    LOST_S_FIELD_NUMBER: _builtins.int
+    LOST_GPU_S_FIELD_NUMBER: _builtins.int
+    SUPERSEDED_FIELD_NUMBER: _builtins.int
+    at: _builtins.float
+    """Unix time of the decision"""
+    before: _builtins.int
+    """members"""
+    after: _builtins.int
+    cause: _builtins.str
+    """as in the metrics; empty: unknown"""
+    reason: _builtins.str
+    told_s: _builtins.float
+    """since the decision, until the coordinator followed it"""
+    acknowledged_s: _builtins.float
+    """until all members had acknowledged"""
+    stepped_s: _builtins.float
+    """until they took a step"""
+    lost_s: _builtins.float
+    """without work, and with steps that were taken before"""
+    lost_gpu_s: _builtins.float
+    superseded: _builtins.bool
+    """by the next one, before its first step"""
+    def __init__(
+        self,
+        *,
+        at: _builtins.float = ...,
+        before: _builtins.int = ...,
+        after: _builtins.int = ...,
+        cause: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        told_s: _builtins.float | None = ...,
+        acknowledged_s: _builtins.float | None = ...,
+        stepped_s: _builtins.float | None = ...,
+        lost_s: _builtins.float | None = ...,
+        lost_gpu_s: _builtins.float | None = ...,
+        superseded: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_acknowledged_s", b"_acknowledged_s", "_lost_gpu_s", b"_lost_gpu_s", "_lost_s", b"_lost_s", "_stepped_s", b"_stepped_s", "_told_s", b"_told_s", "acknowledged_s", b"acknowledged_s", "lost_gpu_s", b"lost_gpu_s", "lost_s", b"lost_s", "stepped_s", b"stepped_s", "told_s", b"told_s"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_acknowledged_s", b"_acknowledged_s", "_lost_gpu_s", b"_lost_gpu_s", "_lost_s", b"_lost_s", "_stepped_s", b"_stepped_s", "_told_s", b"_told_s", "acknowledged_s", b"acknowledged_s", "after", b"after", "at", b"at", "before", b"before", "cause", b"cause", "lost_gpu_s", b"lost_gpu_s", "lost_s", b"lost_s", "reason", b"reason", "stepped_s", b"stepped_s", "superseded", b"superseded", "told_s", b"told_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__acknowledged_s: _TypeAlias = _typing.Literal["acknowledged_s"]  # noqa: Y015
+    _WhichOneofArgType__acknowledged_s: _TypeAlias = _typing.Literal["_acknowledged_s", b"_acknowledged_s"]  # noqa: Y015
+    _WhichOneofReturnType__lost_gpu_s: _TypeAlias = _typing.Literal["lost_gpu_s"]  # noqa: Y015
+    _WhichOneofArgType__lost_gpu_s: _TypeAlias = _typing.Literal["_lost_gpu_s", b"_lost_gpu_s"]  # noqa: Y015
+    _WhichOneofReturnType__lost_s: _TypeAlias = _typing.Literal["lost_s"]  # noqa: Y015
+    _WhichOneofArgType__lost_s: _TypeAlias = _typing.Literal["_lost_s", b"_lost_s"]  # noqa: Y015
+    _WhichOneofReturnType__stepped_s: _TypeAlias = _typing.Literal["stepped_s"]  # noqa: Y015
+    _WhichOneofArgType__stepped_s: _TypeAlias = _typing.Literal["_stepped_s", b"_stepped_s"]  # noqa: Y015
+    _WhichOneofReturnType__told_s: _TypeAlias = _typing.Literal["told_s"]  # noqa: Y015
+    _WhichOneofArgType__told_s: _TypeAlias = _typing.Literal["_told_s", b"_told_s"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__acknowledged_s) -> _WhichOneofReturnType__acknowledged_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__lost_gpu_s) -> _WhichOneofReturnType__lost_gpu_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__lost_s) -> _WhichOneofReturnType__lost_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__stepped_s) -> _WhichOneofReturnType__stepped_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__told_s) -> _WhichOneofReturnType__told_s | None: ...
+
+Global___SizeChange: _TypeAlias = SizeChange  # noqa: Y015
 
 @_typing.final
 class QueueQuery(_message.Message):

@@ -86,7 +86,9 @@ class SchedulerServer:
         services: list[Callable[[grpc.aio.Server], None]] = [self.agents.add_to]
         services.append(self.training.add_to)
         if queries is not None:
-            services.append(QueryService(queries, auth, access or EveryRight(), usage).add_to)
+            progress = self.training.views
+            access = access or EveryRight()
+            services.append(QueryService(queries, auth, access, usage, progress).add_to)
         self.server = grpc_server.serve("127.0.0.1:0", credentials(), services, auth, limits=limits)
         self.address = f"127.0.0.1:{self.server.port}"
 

@@ -158,7 +158,7 @@ def _of_scheduler() -> list[Metric]:
     counters = GangCounters(new_scheduler(), labels.label)
     metrics.watch_queues(Surveyor(_Loop()), QueueMetrics(counters, labels))
     metrics.watch_connections(_Connections())
-    metrics.watch_resizes(ResizeTimes().histogram.collect)
+    metrics.watch_resizes(ResizeTimes().families)
     metrics.watch_traces(_Traces(), _Traces())
     metrics.watch_api(Watches([]), Tickets(lambda fact: None), _Audit())
     return _collected(metrics.registry)

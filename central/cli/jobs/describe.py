@@ -4,9 +4,10 @@ import argparse
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
 from central.cli import output_format, terminal_table
-from central.cli.jobs import list_command, queue_tenants
+from central.cli.jobs import list_command, queue_tenants, training_page
 from central.cli.jobs.api import EVENTS, GROUPS, JOBS, KINDS, PODS, QUEUES, Api, CannotDo
 from central.cli.jobs.scheduler_view import (
     DEFAULT,
@@ -16,8 +17,12 @@ from central.cli.jobs.scheduler_view import (
     gpus_of_default,
 )
 from central.cli.terminal_table import Cell, Column, age, clock, table, wrapped
+from central.kube.resource_paths import ResourcePath
 from central.model.json_types import Json
 from protos.names import GROUP_NAMES, TASK
+
+if TYPE_CHECKING:
+    from protos.stubs import fleet_pb2 as pb
 
 JOB_NAME = "volcano.sh/job-name"
 INDEX = "volcano.sh/task-index"
@@ -51,7 +56,7 @@ GPUS = Column("GPUs")
 def show(api: Api, args: argparse.Namespace) -> int:
     kind = KINDS[args.kind]
     if args.output in output_format.WHOLE:
-        print(output_format.written(api.get(kind, args.chosen), args.output), end="")
+        print(output_format.written(_whole(api, kind, args), args.output), end="")
         return 0
     if args.output == "name":
         print(list_command.object_name(kind, api.get(kind, args.chosen)))
@@ -65,6 +70,16 @@ def show(api: Api, args: argparse.Namespace) -> int:
         return 0
     print(group(api, args.chosen, terminal_table.width()), end="")
     return 0
+
+
+def _whole(api: Api, kind: ResourcePath, args: argparse.Namespace) -> Json:
+    """As in the API; of an elastic Job also what its coordinator reports, where the scheduler is named."""
+    found = api.get(kind, args.chosen)
+    if args.kind == "job" and (found.get("status") or {}).get("elastic"):
+        gang = asked_of_scheduler(args, api.namespace, args.chosen)
+        if gang.training is not None:
+            found["status"]["training"] = training_page.as_json(gang.training)
+    return found
 
 
 class Page:
@@ -103,6 +118,8 @@ def job(api: Api, name: str, most: int | None, gang: SchedulerView = NOT_ASKED) 
         page.line("Size", _size(task, elastic, known=bool(gang.size)))
     if gang.size:
         page.line("Elastic", gang.size)
+    for head, text in training_page.lines(gang.training) if gang.training is not None else ():
+        page.line(head, text)
     page.line("Retries", f"{status.get('retryCount') or 0} of {spec.get('maxRetry', 3)}")
     if plugins := spec.get("plugins"):
         page.line("Plugins", ", ".join(" ".join([key, *args]) for key, args in plugins.items()))
@@ -119,10 +136,23 @@ def job(api: Api, name: str, most: int | None, gang: SchedulerView = NOT_ASKED) 
         page.table(_PODS, [pod_row(pod) for pod in pods])
     elif unseen:
         page.line("Pods", unseen)
+    if gang.training is not None:
+        _training(page, gang.training)
     if gang.trouble:
         page.line("GPUs", f"not shown: {gang.trouble}")
     _events(api, page, [found, *([group] if group else []), *pods], {"PodGroup": "gang"})
     return page.text
+
+
+def _training(page: Page, view: "pb.TrainingView") -> None:
+    if rows := training_page.members(view):
+        page.table(training_page.COLUMNS, rows)
+    if view.progress.left_out:
+        page.text += f"\n{view.progress.left_out} more members not shown\n"
+    if known := training_page.changes(view):
+        page.text += "\nChanges of size\n"
+    for since, text in known:
+        page.text += wrapped(f"{since:>5}", text, 7, page.most) + "\n"
 
 
 def _size(task: str, elastic: Json, *, known: bool) -> str:

@@ -22,6 +22,7 @@ class SchedulerView:
     standing: str = ""  # , place 3 of 12
     start: str = ""  # expected
     size: str = ""  # of an elastic job: why it is not larger, and what its coordinator reports
+    training: "pb.TrainingView | None" = None  # None: no coordinator reports
     trouble: str = ""  # why the scheduler did not answer
 
 
@@ -72,4 +73,5 @@ def asked_of_scheduler(args: argparse.Namespace, namespace: str, job: str) -> Sc
     start = ""
     if reply.start:
         start = f"{datetime.fromtimestamp(reply.start).astimezone():%Y-%m-%d %H:%M:%S%z}"
-    return SchedulerView(gpus, standing, start, reply.size)
+    training = reply.training if reply.HasField("training") else None
+    return SchedulerView(gpus, standing, start, reply.size, training)

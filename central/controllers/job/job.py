@@ -38,6 +38,7 @@ class RequestedSize:
 
     members: tuple[int, ...]
     why: str
+    cause: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,33 +21,43 @@ from central.model.event_objects import about, build_event
 from central.model.event_reasons import GREW, MEMBER_LOST, SHRANK
 from central.model.jobspec import API, POD_EVICTED, ElasticTask, JobStatus, pod_name
 
+# Causes of changes that the autoscaler did not decide, beside its own.
+DRAIN, EVICTED, LOSS, RANGE = "drain", "evicted", "loss", "range"
+
 
 def next_members(job: Job, status: JobStatus) -> JobStatus:
     """The same object if nothing changes."""
     elastic = job.seen.spec.elastic
     if elastic is None or status.phase not in ACTIVE or job.seen.error:
         return status
-    wanted, why = set(job.members), status.resized
+    wanted, why, cause = set(job.members), status.resized, status.cause
     if job.resize is not None and set(job.resize.members) != wanted:
-        wanted, why = set(job.resize.members), job.resize.why
+        wanted, why, cause = set(job.resize.members), job.resize.why, job.resize.cause
     for going in _going(job, elastic, wanted):
         wanted -= going.numbers
-        why = going.why
+        why, cause = going.why, going.cause
     bounded = _within_bounds(wanted, elastic)
     if bounded != wanted:
         wanted, why = bounded, f"the Job allows {elastic.least} to {elastic.most}"
+        cause = RANGE
     members = tuple(sorted(wanted))
     if members == status.members:
         return status
-    return replace(status, members=members, generation=status.generation + 1, resized=why)
+    generation = status.generation + 1
+    return replace(status, members=members, generation=generation, resized=why, cause=cause)
 
 
 class Going(NamedTuple):
-    """Members that leave though nobody decided on another size. is_loss: nobody planned it."""
+    """Members that leave though nobody decided on another size."""
 
     numbers: set[int]
     why: str
-    is_loss: bool = False
+    cause: str
+
+    @property
+    def is_loss(self) -> bool:
+        """Nobody planned it."""
+        return self.cause == LOSS
 
 
 def _going(job: Job, elastic: ElasticTask, wanted: set[int]) -> Iterator[Going]:
@@ -59,7 +69,9 @@ def _going(job: Job, elastic: ElasticTask, wanted: set[int]) -> Iterator[Going]:
     if leaving := set(drained[:spare]):
         nodes = sorted(job.drained)
         verb = "is" if len(nodes) == 1 else "are"
-        yield Going(leaving, f"node{'s' * (len(nodes) > 1)} {', '.join(nodes)} {verb} drained")
+        yield Going(
+            leaving, f"node{'s' * (len(nodes) > 1)} {', '.join(nodes)} {verb} drained", DRAIN
+        )
     lost = [number for number in _lost(job, elastic) if number in wanted - leaving]
     if gone := set(lost[: spare - len(leaving)]):
         yield _lost_where(job, elastic, gone)
@@ -71,10 +83,10 @@ def _lost_where(job: Job, elastic: ElasticTask, gone: set[int]) -> Going:
     names = [pod_name(job.spec, task, number) for number in gone]
     what = f"{len(gone)} member{'s' * (len(gone) > 1)}"
     if all(name in job.by_scheduler for name in names):
-        return Going(gone, f"{what} evicted by the scheduler")
+        return Going(gone, f"{what} evicted by the scheduler", EVICTED)
     nodes = sorted({job.lost_from.get(name, "") for name in names} - {""})
     where = f" on {', '.join(nodes[:3])}{', ...' * (len(nodes) > 3)}" if nodes else ""
-    return Going(gone, f"{what} lost{where}", is_loss=True)
+    return Going(gone, f"{what} lost{where}", LOSS)
 
 
 def _on_drained_nodes(job: Job, elastic: ElasticTask) -> list[int]:

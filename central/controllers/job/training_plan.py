@@ -12,6 +12,8 @@ from central.controllers.job.pod_tally import ENDED
 from central.controllers.job.state_machine import ACTIVE
 from central.model.facts import PodSeen
 from central.model.jobspec import RESTARTING
+from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS
+from central.scheduler.queues.gpu_currency import GpuCurrency
 from central.scheduler.state.cluster_state import ClusterState
 
 
@@ -40,9 +42,14 @@ class TrainingPlan:
     leave_by: float | None = None
     reason: str = ""
     over: bool = False
+    cause: str = ""  # of the latest change of members, as a label of metrics; empty: unknown
+    queue: str = ""
+    gpus: float = 0.0  # GPU equivalents of one member
 
 
-def changed(jobs: JobStore, state: ClusterState) -> dict[tuple[str, str], dict[str, TrainingPlan]]:
+def changed(
+    jobs: JobStore, state: ClusterState, currency: GpuCurrency
+) -> dict[tuple[str, str], dict[str, TrainingPlan]]:
     """Of the Jobs that were reconciled since the last call: their plans by the uid of each pod that may ask for them.
     Empty: the Job is gone, or has no coordinator."""
     found = {}
@@ -50,7 +57,9 @@ def changed(jobs: JobStore, state: ClusterState) -> dict[tuple[str, str], dict[s
         job = jobs.by_name.get(key)
         asking = _coordinators(job) if job is not None else []
         found[key] = (
-            dict.fromkeys(asking, plan_of(job, state)) if job is not None and asking else {}
+            dict.fromkeys(asking, plan_of(job, state, currency))
+            if job is not None and asking
+            else {}
         )
     jobs.replanned.clear()
     return found
@@ -69,11 +78,12 @@ def _coordinators(job: Job) -> list[str]:
     ]
 
 
-def plan_of(job: Job, state: ClusterState) -> TrainingPlan:
+def plan_of(job: Job, state: ClusterState, currency: GpuCurrency) -> TrainingPlan:
     elastic, spec, status = job.seen.spec.elastic, job.seen.spec, job.status
     assert elastic is not None
     members = job.members
     places: dict[int, PodPlace] = {}
+    worth = 0
     for pod in job.pods.values():
         part = pod.part
         if part is None or part.task != elastic.task or part.version != status.version:
@@ -81,6 +91,8 @@ def plan_of(job: Job, state: ClusterState) -> TrainingPlan:
         known = places.get(part.index)
         if known is None or known.ended:
             places[part.index] = _place(pod, part.index, state)
+            worth = currency.counted(dict(pod.spec.requests)).get(GPU_EQUIVALENTS, 0)
+    gang = state.gangs.get((spec.namespace, job.group, True))
     return TrainingPlan(
         spec.namespace,
         spec.name,
@@ -92,6 +104,9 @@ def plan_of(job: Job, state: ClusterState) -> TrainingPlan:
         min(job.leave_by.values(), default=None),
         status.resized,
         status.phase not in (*ACTIVE, RESTARTING),
+        status.cause,
+        gang.queue if gang is not None else "",
+        worth / GPU_UNITS,
     )
 
 

@@ -18,6 +18,7 @@ from central.controllers.training.generation import NotAllowed, Stale
 from central.controllers.training.lease_time import LeaseTime
 from central.controllers.training.permutation import permuted
 from central.controllers.training.task_bitmap import BitMap
+from central.controllers.training.task_rate import TaskRate
 from central.controllers.training.task_source import QueueSettings, TaskSource
 from central.model.json_types import Json, ReadOnlyJson
 
@@ -82,6 +83,7 @@ class TaskQueue:
         # Attempt that finished the task, and its owner; None: stored by a version that did not keep it.
         self._recent: dict[int, tuple[int, Owner | None]] = {}
         self.times = LeaseTime()
+        self.rate = TaskRate()
         self._next_attempt = first_attempt
         self._position = 0  # in the epoch's permutation
         self._again: list[tuple[int, int]] = []  # heap of (attempts, task) that were given back
@@ -193,6 +195,7 @@ class TaskQueue:
         if result:
             self._keep_result(task, attempt, result)
         self.times.add(now - lease.since)
+        self.rate.add(now)
         del self._leases[task]
         self._progress.pop(task, None)
         self.done.add(task)

@@ -17,6 +17,7 @@ from central.kube.transport.access_review import AccessUnknown
 from central.model.identity import Identity
 from central.server.grpc import usage_query
 from central.server.grpc.auth import Authenticator, CallRefused, Context, GuardedCall
+from central.server.grpc.job_progress import JobProgress
 from central.server.grpc.rates import PeerRates, Rate
 from central.server.grpc.usage_query import UsageSource
 from central.server.grpc.visibility import Access, Viewer
@@ -99,6 +100,7 @@ class Explanation:
     start: float = inf  # expected, Unix time; inf: unknown
     priority: int = 0
     size: str = ""  # of an elastic Job: its size, why it is not larger, its checkpoint, its tasks
+    job: str = ""  # the Lockstep Job whose pods they are
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +156,7 @@ class Hidden(Exception):
 
 
 class QueryService:
-    """usage: None, where no history is kept."""
+    """usage: None, where no history is kept. progress: None, where no coordinators report."""
 
     def __init__(
         self,
@@ -162,8 +164,10 @@ class QueryService:
         authenticator: Authenticator,
         access: Access,
         usage: UsageSource | None = None,
+        progress: JobProgress | None = None,
     ) -> None:
         self._queries = queries
+        self._progress = progress
         self._usage = usage
         self._auth = authenticator
         self._access = access
@@ -265,7 +269,16 @@ class QueryService:
             start=found.start if found.start < inf else 0.0,
             priority=found.priority,
             size=viewer.redacted(found.size, found.namespaces),
+            training=self._training(found, viewer),
         )
+
+    def _training(self, found: Explanation, viewer: Viewer) -> pb.TrainingView | None:
+        if self._progress is None or not found.job:
+            return None
+        view = self._progress.of_job(found.namespace, found.job, time.monotonic())
+        for change in view.changes if view is not None else ():
+            change.reason = viewer.redacted(change.reason, found.namespaces)
+        return view
 
     async def _ask(
         self, question: Callable[[Viewer], Answer], caller: Identity, context: Context

@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from central.controllers.composite import jobs_of
@@ -35,9 +35,10 @@ class PublishedPlan:
 
 
 class TrainingPlans:
-    def __init__(self) -> None:
+    def __init__(self, label: Callable[[str], str] = str) -> None:
+        """label: of a queue's name in metrics."""
         self._lock = threading.Lock()
-        self.times = ResizeTimes()
+        self.times = ResizeTimes(label)
         self._by_pod: dict[str, PublishedPlan] = {}
         self._pods: dict[JobKey, tuple[str, ...]] = {}
         # Starts at the time, so that no version of an earlier process comes again.
@@ -67,7 +68,7 @@ class TrainingPlans:
         known = self._by_pod.get(uid)
         if known is not None and known.plan == plan:
             return []
-        self.times.decided(uid, plan.generation, time.monotonic())
+        self.times.decided(uid, plan, time.monotonic())
         leave_by = None if plan.leave_by is None else plan.leave_by + ahead
         fresh = PublishedPlan(plan, next(self._versions), leave_by)
         self._by_pod[uid] = fresh
@@ -78,6 +79,11 @@ class TrainingPlans:
         with self._lock:
             found = self._by_pod.get(pod_uid)
             return found.plan if found is not None else None
+
+    def of_job(self, key: JobKey) -> dict[str, TrainingPlan]:
+        """By uid of the pods that speak for the Job."""
+        with self._lock:
+            return {uid: self._by_pod[uid].plan for uid in self._pods.get(key, ())}
 
     def pods(self) -> set[str]:
         with self._lock:
@@ -109,5 +115,6 @@ class PlanPublisher:
         self._plans, self._scheduler = plans, scheduler
 
     def observe(self, facts: Sequence[Fact], decisions: Sequence[Decision]) -> None:
-        state = self._scheduler.state
-        self._plans.publish(training_plan.changed(jobs_of(self._scheduler), state), state.now)
+        state, currency = self._scheduler.state, self._scheduler.queues.currency
+        found = training_plan.changed(jobs_of(self._scheduler), state, currency)
+        self._plans.publish(found, state.now)

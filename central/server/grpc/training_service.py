@@ -21,7 +21,9 @@ from central.controllers.job.training_plan import TrainingPlan
 from central.model import limits, member_numbers
 from central.model.facts import CoordinatorReported, CoordinatorSilent, Fact
 from central.model.identity import Identity
+from central.server.grpc import job_progress
 from central.server.grpc.auth import Authenticator, CallRefused, Context, GuardedCall
+from central.server.grpc.job_progress import JobProgress
 from central.server.grpc.rates import PeerRates, Rate
 from central.server.grpc.training_plans import PublishedPlan, TrainingPlans
 from central.server.grpc.training_states import TrainingStates
@@ -69,6 +71,7 @@ class TrainingService:
         self._lock = threading.Lock()
         self._heard: dict[str, _Coordinator] = {}  # by pod uid
         self._rates = PeerRates(*RATES)
+        self.views = JobProgress(plans)
         self._next_check = 0.0
         self._quiet = ThrottledLog(log)
 
@@ -96,6 +99,8 @@ class TrainingService:
                     del self._heard[uid]
                     found.append(known.fact)
             speaking = {known.fact.uid for known in self._heard.values()}
+            pods = set(self._heard)
+        self.views.forget(pods)
         return [
             CoordinatorSilent(fact.namespace, fact.name, fact.uid)
             for fact in found
@@ -136,12 +141,15 @@ class TrainingService:
         with self._lock:
             known = self._heard.get(caller.pod_uid)
             self._heard[caller.pod_uid] = _Coordinator(fact, checkpoint=request.checkpoint)
+        now = time.monotonic()
+        self.views.heard(caller.pod_uid, request, now)
         self._plans.times.reported(
             caller.pod_uid,
             fact.generation,
             complete=fact.training == plan.members,
             stepped=request.stepped,
-            now=time.monotonic(),
+            now=now,
+            progress=request.progress if request.HasField("progress") else None,
         )
         if known is None or known.fact != fact:
             self._inbox(fact)
@@ -184,6 +192,8 @@ class TrainingService:
             text = getattr(request, name)
             if len(text) > most or not text.isprintable():
                 raise ValueError(f"{name}: not a text of at most {most} printable characters")
+        if why := job_progress.mistake(request):
+            raise ValueError(why)
         age_s = request.checkpoint_age_s
         if not 0 <= age_s <= limits.DURATION_S:
             raise ValueError(f"checkpoint_age_s: {age_s} is not a number of seconds")

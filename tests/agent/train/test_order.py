@@ -11,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.train import Order
+from agent.train.sources import NoChange
+from agent.train.world import World
 from tests.agent.train.worlds import Rank, taken
 from tests.effort import examples
 
@@ -250,3 +252,26 @@ def test_a_position_of_another_order(change: dict[str, Any], says: str) -> None:
     order = Order(10, 2, epochs=2)
     with pytest.raises(ValueError, match=says):
         order.load({**order.state(), **change})
+
+
+@pytest.mark.parametrize(("drop_last", "left"), [(False, [6, 2, 0, 6, 2, 0]), (True, [6, 0, 6, 0])])
+def test_a_world_knows_what_is_left_of_the_epoch(*, drop_last: bool, left: list[int]) -> None:
+    """Of all ranks together, after each step; what is left out with drop_last does not come."""
+    order = Order(10, 4, epochs=2, drop_last=drop_last)
+    world = World(NoChange(), rank=1, size=2)
+    assert world.epoch_left is None
+    assert [world.epoch_left for _ in order.steps(world)] == left
+
+
+def test_what_is_left_goes_with_the_report() -> None:
+    told: list[int | None] = []
+
+    class Listening(NoChange):
+        def report(self, generation: int, step: int, samples: int, left: int | None) -> None:
+            told.append(left)
+
+    world = World(Listening())
+    assert not world.over(1), "without an Order it is not known"
+    for step, _ in Order(6, 4).steps(world):
+        world.over(step)
+    assert told == [None, 2, 0]

@@ -9,8 +9,8 @@ from central.controllers.training.task_source import QueueSettings, TaskSource
 from central.coordinator.coordinator_status import metrics_text
 from central.coordinator.request_rates import RequestRates
 from central.coordinator.saving import Saving
-from central.coordinator.scheduler_link import training_report
 from central.coordinator.state_store import NoStore
+from central.coordinator.training_messages import training_report
 from tests.central.controllers.training.test_membership import ack_all, process
 
 

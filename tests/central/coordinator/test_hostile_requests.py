@@ -22,7 +22,16 @@ _MORE_MEMORY = 48 << 20
 PATHS = {
     "join": ("member", "incarnation", "address", "pod", "gpus"),
     "ack": ("member", "incarnation", "generation", "step"),
-    "report": ("member", "incarnation", "generation", "step", "samples", "seconds", "loss"),
+    "report": (
+        "member",
+        "incarnation",
+        "generation",
+        "step",
+        "samples",
+        "seconds",
+        "epoch_left",
+        "loss",
+    ),
     "leave": ("member", "incarnation", "code", "message"),
     "queue": ("queue", "seed", "commit", "range", "tasks", "total", "from", "failures"),
     "lease": ("member", "incarnation", "queue", "epoch", "most"),

@@ -17,8 +17,9 @@ from central.controllers.training.task_source import QueueSettings, TaskSource
 from central.coordinator.coordinator_app import CoordinatorApp
 from central.coordinator.saving import Saving
 from central.coordinator.scheduler_endpoint import SchedulerEndpoint
-from central.coordinator.scheduler_link import SchedulerLink, size_plan, training_report
+from central.coordinator.scheduler_link import SchedulerLink, size_plan
 from central.coordinator.state_store import NoStore
+from central.coordinator.training_messages import training_report
 from central.model import limits
 from central.model.facts import CoordinatorReported
 from protos.stubs import fleet_pb2 as pb
@@ -232,3 +233,29 @@ def test_it_reports_again_after_a_refusal(scheduler: SchedulerServer, tmp_path: 
         return bool(scheduler.facts)
 
     linked(scheduler, tmp_path, act)
+
+
+def test_it_reports_the_steps_that_were_taken(scheduler: SchedulerServer, tmp_path: Path) -> None:
+    """As the processes say it, in a message that is sent at most five seconds later."""
+    scheduler.training_plans.publish({KEY: {"pod1": replace(PLAN, members=(0, 1))}}, time.time())
+    seen: list[pb.TrainingView] = []
+
+    def act(app: CoordinatorApp, now: float) -> bool:
+        members = app.state.membership
+        if members.live is None and members.plan is not None:
+            for number in range(2):
+                members.join(time.monotonic(), process(number))
+            ack_all(members, time.monotonic())
+            who = {"incarnation": 1, "generation": members.number, "samples": 8, "seconds": 1.5}
+            for number in range(2):
+                app.report({**who, "member": number, "step": 41 - number, "epoch_left": 99})
+        view = scheduler.training.views.of_job(*KEY, time.monotonic())
+        if view is not None and view.progress.members:
+            seen.append(view)
+        return bool(seen)
+
+    linked(scheduler, tmp_path, act)
+    (view,) = seen
+    assert view.step == 41, "that were taken: not the number of the next one"
+    assert [one.step for one in view.progress.members] == [41, 40]
+    assert view.progress.epoch_left == 99

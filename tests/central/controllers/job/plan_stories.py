@@ -78,7 +78,9 @@ class PlanStory:
             if isinstance(decision, Delete) and decision.name.startswith("j-worker-"):
                 number = int(decision.name.rsplit("-", 1)[1])
                 self.check_deletion(number, before[number]["metadata"]["uid"])
-        changed = training_plan.changed(jobs_of(api.cluster), api.cluster.state)
+        changed = training_plan.changed(
+            jobs_of(api.cluster), api.cluster.state, api.cluster.queues.currency
+        )
         for by_pod in changed.values():
             self.plan = next(iter(by_pod.values()), None)
         if self.heard_at is not None and api.now - self.heard_at > SILENT_S:

@@ -1,0 +1,93 @@
+"""What the coordinator reports to the scheduler, as messages.
+
+Design: docs/design/0225-progress-of-a-job.md
+"""
+
+from central.controllers.training.pauses import PauseMeter
+from central.controllers.training.stored_state import StoredState
+from central.controllers.training.task_queue import TaskQueue
+from central.coordinator.request_rates import RequestRates
+from central.model import limits, member_numbers
+from protos.stubs import fleet_pb2 as pb
+
+_WHY = 300  # characters of the reason of a task that was set aside
+
+
+def training_report(state: StoredState, plan: int) -> pb.TrainingReport:
+    """Without what changes all the time."""
+    members = state.membership
+    training = members.live.incarnations() if members.live is not None else members.present()
+    newest = state.checkpoints.newest()
+    restored, restored_in = state.checkpoints.restored
+    return pb.TrainingReport(
+        plan=plan,
+        members="" if members.over else member_numbers.to_text(training),
+        checkpoint=newest[0] if newest is not None else "",
+        restored=restored,
+        restored_in=restored_in,
+        set_aside=sum(len(queue.set_aside) for queue in state.tasks.queues.values()),
+        set_aside_why=_latest_set_aside(state),
+        stepped=members.proposal is None
+        and any(one.step > 0 for one in members.roster.present.values()),
+    )
+
+
+def _latest_set_aside(state: StoredState) -> str:
+    """In one line; empty: there is none."""
+    for name, queue in state.tasks.queues.items():
+        if queue.set_aside:
+            task, why = list(queue.set_aside.items())[-1]
+            text = f"queue {name}: task {task} ({queue.source.name(task)[:200]}): {why[:_WHY]}"
+            return "".join(letter for letter in " ".join(text.split()) if letter.isprintable())
+    return ""
+
+
+def training_progress(
+    state: StoredState, rates: RequestRates, pauses: PauseMeter, now: float
+) -> pb.TrainingProgress:
+    """What changes all the time. Bounded: of a large Job a part of the members, all of whose stragglers come first."""
+    live, present = state.membership.live, list(state.membership.present())
+    found = pb.TrainingProgress(samples_per_s=rates.samples_per_s(present))
+    if (left := rates.epoch_left(present)) is not None:
+        found.epoch_left = left
+    if live is not None:
+        found.generation = live.number
+        slow = rates.stragglers(present)
+        ranked = list(enumerate(one.member for one in live.processes))
+        chosen = sorted(ranked, key=lambda one: one[1] not in slow)[: limits.REPORTED_MEMBERS]
+        found.left_out = len(ranked) - len(chosen)
+        for rank, member in sorted(chosen):
+            found.members.append(_member(rates, rank, member, straggles=member in slow))
+    found.queues.extend(_queue(name, one, now) for name, one in state.tasks.queues.items())
+    if live is not None and (pause := pauses.latest) and pause.generation == live.number:
+        found.pause.generation, found.pause.seconds = pause.generation, pause.seconds
+        found.pause.repeated_steps, found.pause.repeated_s = pause.repeated_steps, pause.repeated_s
+    return found
+
+
+def _member(rates: RequestRates, rank: int, member: int, *, straggles: bool) -> pb.MemberProgress:
+    rate = rates.of(member)
+    found = pb.MemberProgress(
+        member=member,
+        rank=rank,
+        step_s=rate.claimed_s or rate.step_s,
+        samples_per_s=rate.samples_per_s,
+        straggler=straggles,
+    )
+    if rate.step >= 0:
+        found.step = rate.step
+    return found
+
+
+def _queue(name: str, queue: TaskQueue, now: float) -> pb.QueueProgress:
+    counts, tasks_per_s = queue.summary(), queue.rate.per_s(now)
+    return pb.QueueProgress(
+        name=name,
+        epoch=counts["epoch"],
+        todo=counts["todo"],
+        leased=counts["leased"],
+        done=counts["done"],
+        set_aside=len(queue.set_aside),
+        tasks_per_s=tasks_per_s,
+        records_per_s=tasks_per_s * queue.source.size,
+    )
