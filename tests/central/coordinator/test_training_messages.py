@@ -77,6 +77,8 @@ def test_what_the_member_says_that_is_furthest() -> None:
     assert rates.furthest([0, 1, 2]) == 8, "steps that were taken, not the next one"
     assert rates.furthest([]) == 0
     rates.report(2, 2.0, 9, 1.0, 1.0)
+    rates.report(1, 2.0, 0, 1.0, 1.0)
+    assert told(running(), rates).members[1].HasField("step"), "none is a number of steps as well"
     assert not told(running(), rates).HasField("epoch_left"), "the furthest does not say it"
 
 

@@ -231,6 +231,21 @@ def test_two_pauses_of_one_change() -> None:
     times.reported("pod", 2, complete=False, stepped=True, now=210.0, progress=progress(6, 2.0))
     told(times, 2, 240.0, progress(7, 3.0))
     assert lost(times) == {("q", "room"): 40.0}
+    assert times.changes("pod")[0].lost_s == 5.0
+
+
+def test_a_pause_that_is_not_reported_leaves_the_loss_unknown() -> None:
+    """Another generation is live, in which nobody reports steps, or none was before."""
+    times = started()
+    told(times, 1, 140.0, progress(5))
+    times.decided("pod", plan(2), 200.0)
+    told(times, 2, 210.0, progress(6))
+    assert not times.changes("pod")[0].HasField("lost_s")
+    times = started()
+    told(times, 1, 140.0, progress(0))
+    times.decided("pod", plan(2), 200.0)
+    told(times, 2, 210.0, progress(0))
+    assert not times.changes("pod")[0].HasField("lost_s")
 
 
 @pytest.mark.parametrize("cause", ["", "share"])
