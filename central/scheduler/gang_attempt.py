@@ -110,9 +110,7 @@ def _claimable(
 
 
 def _equivalence(scheduler: Scheduler, gang: Gang, wants: tuple[PlacementRequest, ...]) -> int:
-    tenant = quota.tenant(scheduler.queues, gang)
-    if scheduler.preemption.stays.bars(gang, scheduler.state.now):
-        tenant = (*tenant, gang.namespace)  # others are not refused alike
+    tenant = scheduler.preemption.tenant(gang, scheduler.state.now)
     return placement_attempts.equivalence_key(scheduler.state, gang, wants, tenant)
 
 

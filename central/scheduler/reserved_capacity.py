@@ -27,7 +27,6 @@ from central.scheduler.preemption.preemption_request import (
     PreemptionRequest,
     outranks,
 )
-from central.scheduler.queues import quota
 from central.scheduler.queues.claim_in_flight import present_victims
 from central.scheduler.queues.order import run_time_s
 from central.scheduler.queues.shortfall import Shortfalls
@@ -399,10 +398,9 @@ class ReservedCapacity:
         """Evicts victims so that all of the request fits, with the quota that it lacks (one of the
         alternatives), and reserves what they free for the gang. None: there are no such victims."""
         key = gang.key
-        tenant = quota.tenant(self._scheduler.queues, gang)
         alike = request.groups if growth and _is_anywhere(request) else request
-        barred = gang.namespace if self._context.stays.bars(gang, self._now) else ""
-        searched = (gang.queue, gang.priority, alike, growth, barred, *tenant)
+        tenant = self._context.tenant(gang, self._now)
+        searched = (gang.queue, gang.priority, alike, growth, *tenant)
         preempts = gang.priority > self._pending.lowest_priority or self._scheduler.queues.enabled
         if not preempts and (growth or not self._state.any_pod.movable):
             return None

@@ -40,7 +40,11 @@ from protos.names import GPU, GPU_SHARE, RACK, RDMA
 from tests.central import factories
 from tests.simulation import drawn_gangs
 from tests.simulation.local_disks import LocalDisks
-from tests.simulation.placement_oracle import assert_sound, assert_within_budgets
+from tests.simulation.placement_oracle import (
+    assert_sound,
+    assert_the_ended_stay,
+    assert_within_budgets,
+)
 from tests.simulation.reason_checker import assert_reasons_true
 
 LATEST = 1500
@@ -114,6 +118,7 @@ class Day:
             )
             self.trace += decisions
             assert_within_budgets(self.cluster, decisions)
+            assert_the_ended_stay(self.cluster, decisions)
             facts = [fact for decision in decisions for fact in self._consequence(decision, faults)]
             self._exclusive()
             self._limits_kept()

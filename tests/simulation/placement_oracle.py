@@ -298,6 +298,13 @@ def _in_one_hypernode(scheduler: Scheduler, nodes: set[str], tier: int) -> bool:
 # --- evictions --------------------------------------------------------------------------------
 
 
+def assert_the_ended_stay(scheduler: Scheduler, decisions: Iterable[Decision]) -> None:
+    """No pod that has ended is evicted: its capacity is free already, and its result would be deleted."""
+    for each in decisions:
+        if isinstance(each, Evict):
+            assert scheduler.state.pods[each.pod].seen.phase not in ("Succeeded", "Failed"), each
+
+
 def assert_within_budgets(scheduler: Scheduler, decisions: Iterable[Decision]) -> None:
     """Preemption evicts no more pods than their disruption budgets allow. Members of a gang that
     cannot be completed are evicted one by one, as the API server lets them go."""

@@ -11,6 +11,7 @@ from central.scheduler.preemption.counts_in_reasons import CountsInReasons
 from central.scheduler.preemption.disruption_budgets import DisruptionBudgets
 from central.scheduler.preemption.short_stays import ShortStays
 from central.scheduler.preemption.victim_bounds import Candidates
+from central.scheduler.queues import quota
 from central.scheduler.queues.claim_watch import ClaimWatch
 from central.scheduler.queues.queue_tree import Queues
 from central.scheduler.reservation.reservation import Reservation
@@ -48,6 +49,13 @@ class PreemptionContext:
     claim_watch: ClaimWatch = field(default_factory=ClaimWatch)
     stays: ShortStays = field(default_factory=ShortStays)
     counts_in_reasons: CountsInReasons = field(default_factory=CountsInReasons)
+
+    def tenant(self, gang: Gang, now: float) -> tuple[object, ...]:
+        """What makes the answers to equal requests of one queue and priority differ: what the policies of its queue
+        look at, and the namespace where it decides who gives way. Empty: nothing."""
+        own = quota.tenant(self.queues, gang)
+        by_namespace = self.across == ACROSS_NONE or self.stays.bars(gang, now)
+        return (*own, gang.namespace) if by_namespace else own
 
 
 @dataclass(frozen=True, slots=True)

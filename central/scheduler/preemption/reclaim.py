@@ -133,11 +133,14 @@ def _in_flight(
 
 def continue_evictions(context: PreemptionContext, held: Reservation) -> list[Evict]:
     """First the dry runs that are needed, then the evictions; nothing while a dry run is
-    unanswered."""
+    unanswered. A pod may have ended meanwhile: to evict it would only delete its result."""
     staying = [
         pod
         for pod in held.victims
-        if pod.evicting and not pod.seen.deleting and pod.seen.uid in context.state.pods
+        if pod.evicting
+        and pod.alive
+        and not pod.seen.deleting
+        and pod.seen.uid in context.state.pods
     ]
     reasons = _EvictionReasons(context, held)
     if not held.dry_run_sent:

@@ -10,10 +10,8 @@ from central.scheduler.state.gangs import Gang
 def not_ready_reason(gang: Gang, missing: int, quarantine: Quarantine) -> str:
     """Empty: the gang can be tried. missing: Gang.missing(), which the caller has computed."""
     counts = gang.counts
-    if gang.preemption.preempted_for:
-        if _is_breaking(gang):
-            return f"preempted by {gang.preemption.preempted_for}: its pods are being evicted"
-        gang.preemption.preempted_for = ""
+    if gang.preemption.preempted_for and (why := _preempted(gang)):
+        return why
     if gang.object is not None and gang.object.error:
         return gang.object.error
     if gang.object is not None and gang.object.priority_class and gang.class_priority is None:
@@ -36,6 +34,15 @@ def not_ready_reason(gang: Gang, missing: int, quarantine: Quarantine) -> str:
     if gang.subgroups and counts.waiting and not gang.division().units():
         return gang.division().incomplete_group()
     return counts.blocked if not counts.waiting else ""
+
+
+def _preempted(gang: Gang) -> str:
+    """Empty: evictions leave it its minimum. It is preempted until none goes on, because each uses disruption budgets."""
+    if _is_breaking(gang):
+        return f"preempted by {gang.preemption.preempted_for}: its pods are being evicted"
+    if not any(pod.evicting for pod in gang.counts.placed):
+        gang.preemption.preempted_for = ""
+    return ""
 
 
 def _is_controllers(gang: Gang) -> bool:

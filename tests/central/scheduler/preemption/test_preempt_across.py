@@ -48,6 +48,21 @@ def test_in_one_queue(
     assert bool(victims(across, low, urgent, *queues)) == evicts
 
 
+def test_who_finds_no_victim_does_not_speak_for_other_namespaces() -> None:
+    """Equal requests: the first one's namespace runs nothing, the second one's runs what may give way. The head waits
+    for another node, so that the first one holds no reservation."""
+    cluster = new_scheduler(factories.LEVELS, preempt_across="none")
+    nodes = factories.node("a", cpu=1_000), factories.node("b", gpus=0)
+    busy = factories.pod("busy", cpu=64_000, node="b", phase="Running", priority=9)
+
+    schedule_once(cluster, [*nodes, pod("low", "y"), busy], 0.0)
+    schedule_once(cluster, [factories.pod("head", cpu=60_000, priority=9)], 1.0)
+    arrivals = [pod("first", "x", priority=5), pod("second", "y", priority=5)]
+    decisions = schedule_once(cluster, arrivals, 2.0)
+    whys = [each.why for each in decisions if isinstance(each, Evict)]
+    assert whys == ["preempted by y/second (priority 5 > 0)"]
+
+
 @pytest.mark.parametrize(("across", "evicts"), [("none", 0), ("namespaces", 0), ("queues", 1)])
 def test_in_another_queue_that_is_within_its_share(across: str, evicts: int) -> None:
     queues = QueueSeen("p", deserved=((GPU, 8),)), QueueSeen("q")

@@ -3,7 +3,10 @@
 from dataclasses import replace
 
 from central.model.decisions import Evict
-from central.model.facts import Fact, PodGone, QueueSeen
+from central.model.facts import EvictDone, Fact, PodGone, QueueSeen
+from central.scheduler.cycle import schedule_once
+from central.scheduler.preemption.disruption_budgets import disruptions_left
+from central.scheduler.state.readiness import not_ready_reason
 from protos.names import RACK
 from tests.central import factories
 from tests.central.scheduler.small_cluster import World, job
@@ -191,6 +194,20 @@ def test_who_is_covered_is_asked_before_anybody_goes() -> None:
     assert "big" in world.began
 
 
+def test_a_pod_that_ends_while_its_eviction_is_tried_is_not_evicted() -> None:
+    """Its result stays, and the others go as planned."""
+    world = World(factories.node("a"), factories.node("b"))
+    world.step(0.0, *web("web", 2), factories.budget("web", 2))
+    urgent = job("urgent", 2, created=1.0, priority=9)
+    asked = [each for each in schedule_once(world.cluster, urgent, 1.0) if isinstance(each, Evict)]
+    assert [each.trial for each in asked] == [True, True]
+    answers = [EvictDone(each.pod, trial=True) for each in asked]
+    ended = replace(world.running["uid-web-1"], phase="Succeeded")
+    decisions = schedule_once(world.cluster, [*answers, ended], 2.0)
+    gone = [(each.name, each.trial) for each in decisions if isinstance(each, Evict)]
+    assert gone == [("web-0", False)]
+
+
 def test_what_is_being_evicted_is_spent_already() -> None:
     world = World(*racks())
     world.step(0.0, *(fact for i in range(4) for fact in web("w", 1, created=float(i))))
@@ -202,6 +219,23 @@ def test_what_is_being_evicted_is_spent_already() -> None:
     world.step(2.5, *job("second", 1, created=2.5, priority=3))
     assert len(world.evicted) == 1
     assert "PodDisruptionBudget ns/keep-w (1 disruption left)" in world.told["second"]
+
+
+def test_surplus_that_is_being_evicted_is_spent_though_its_gang_tries_to_grow() -> None:
+    """The budget's status does not show the first eviction yet, and the gang has a pending member."""
+    world = World(factories.node("a"), factories.node("b"), factories.node("c"))
+    world.step(0.0, *web("w", 4, least=1), factories.budget("w", 1))
+    world.step(1.0, *job("first", 1, created=1.0, priority=3))
+    world.step(2.0)
+    assert len(world.evicted) == 1
+    state = world.cluster.state
+    (leaving,) = [pod for pod in state.pods.values() if pod.evicting]
+    leaving.seen = replace(leaving.seen, deleting=False)  # the watch is late
+    gang = state.gang_of(leaving)
+    assert gang is not None
+    assert not_ready_reason(gang, 0, world.cluster.quarantine) == ""
+    left = disruptions_left(world.cluster.budgets, state.gangs.values())
+    assert left == {("ns", "keep-w"): 0}
 
 
 def test_whoever_two_budgets_cover_is_never_evicted() -> None:
