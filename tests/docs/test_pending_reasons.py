@@ -30,7 +30,11 @@ NOT_REASONS = {
     # Reasons of evictions, which Events and `lockstep explain` give:
     *("rescheduled to make room for", "it fits on other nodes"),
     *("reclaimed for", "is below its fair share"),
-    *("admitted: pods may be created", "pods succeeded"),  # of gangs that do not wait
+    *(
+        "admitted: pods may be created",
+        "pods succeeded",
+        "its pod succeeded",
+    ),  # of gangs that do not wait
     *("nodes of", "less than a minute"),  # values: {where}, {time}
     # What is raised and not shown:
     *("not all pods fit together", "not enough capacity", "has enough capacity"),

@@ -109,15 +109,26 @@ def _rules(scheduler: Scheduler, gang: Gang, other: Gang, pods: list[Pod]) -> Co
         counts["young"] = max(0, len(pods) - surplus)
     budgets = scheduler.budgets
     if budgets.seen and counts.total() < len(pods):
+        left = _left(scheduler)
         units = [[pod] for pod in pods] if surplus else [staying]
         kept = 0
         for unit in units:
             uses = Counter(name for pod in unit for name in budgets.covering(pod))
             double = any(len(budgets.covering(pod)) > 1 for pod in unit)
-            if double or any(n > budgets.seen[name].allowed for name, n in uses.items()):
+            if double or any(n > left[name] for name, n in uses.items()):
                 kept += 1 if surplus else len(pods)
         counts["budget"] = min(kept, len(pods) - counts.total())
     return counts
+
+
+def _left(scheduler: Scheduler) -> dict[tuple[str, str], int]:
+    """What each budget allows, without the evictions that it does not show yet."""
+    budgets = scheduler.budgets
+    left = {name: budget.allowed for name, budget in budgets.seen.items()}
+    for pod in scheduler.state.pods.values():
+        for name in budgets.covering(pod) if pod.evicting else ():
+            left[name] -= pod.seen.name not in budgets.seen[name].disrupted
+    return left
 
 
 def _has_device(spec: PodSpec) -> bool:

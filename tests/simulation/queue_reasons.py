@@ -30,6 +30,29 @@ class QueueReasons:
             assert recount.said(name, used) == found["used"], f"the queue uses {used}"
         return found.string[found.end() :]
 
+    def deserved_by_the_unpreemptable(self, gang: Gang, found: Found, reason: str) -> str:
+        queue = self.scheduler.queues.by_name[found["queue"]]
+        name = recount.resource(found["resource"])
+        most = dict(queue.seen.deserved)[name]
+        inside = {each.name for each in queue}
+        used: int | Fraction = 0
+        for other in self.scheduler.state.gangs.values():
+            by_pods = [
+                pod.seen.preemptable for pod in other.members.values() if pod.seen.deleting is False
+            ]
+            by_group = other.object is not None and other.object.preemptable is False
+            if other.queue in inside and (by_group or False in by_pods):
+                held = [pod for pod in other.members.values() if pod.node and pod.alive]
+                used += sum(self.counts.request(pod.spec, name) for pod in held)
+        refused = self.scheduler.refused[gang.key].request.groups
+        need = sum(self.counts.request(spec, name) * count for spec, count in refused)
+        assert recount.said(name, most) == found["most"], "the deserved amount"
+        assert recount.said(name, used) == found["used"], f"they use {used}"
+        assert recount.said(name, need) == found["need"], f"{need} are needed"
+        assert bool(found["never"]) == (need > most), "never"
+        assert used + need > most
+        return found.string[found.end() :]
+
     def guaranteed(self, gang: Gang, found: Found, reason: str) -> str:
         queues, name = self.scheduler.queues, recount.resource(found["resource"])
         whole = Fraction(queues.total.get(GPU_EQUIVALENTS, 0), GPU_UNITS)

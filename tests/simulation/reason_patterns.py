@@ -99,6 +99,11 @@ CHECKS: tuple[tuple[str, str], ...] = (
         "capability",
     ),
     (
+        rf"(?P<never>can never start: )?gangs that are not preemptable may use the deserved (?P<most>\S+) (?P<resource>\S+?)"
+        rf" of {_QUEUE}, and use (?P<used>\S+); (?P<need>\S+) more are needed(?:$|; )",
+        "deserved_by_the_unpreemptable",
+    ),
+    (
         r"needs \S+ (?P<resource>\S+); (?P<free>\S+) are free, of which (?P<kept>\S+) are guaranteed"
         r" to queues? (?P<queues>[^;]*?)(?P<claimed> and \S+ are kept for gangs whose victims terminate)?(?:$|; )",
         "guaranteed",

@@ -87,5 +87,6 @@ def _began(gang: Gang, now: float) -> float:
     times = (
         pod.seen.started if pod.seen.started is not None else pod.since
         for pod in gang.counts.placed
+        if pod.alive
     )
     return min((time for time in times if time is not None), default=now)

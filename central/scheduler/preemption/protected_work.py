@@ -153,7 +153,10 @@ class _Rules:
         counted = self._counted(other)
         if surplus:
             return sum(self._are_kept([pod]) for pod in counted)
-        return len(counted) if self._are_kept(other.counts.placed) else 0
+        staying = [
+            pod for pod in other.counts.placed if not pod.leaving
+        ]  # others are spent already
+        return len(counted) if self._are_kept(staying) else 0
 
     def _are_kept(self, pods: Sequence[Pod]) -> bool:
         budgets = self._context.budgets

@@ -87,7 +87,8 @@ def update_pod(state: ClusterState, fact: PodSeen) -> None:
             gang_members.leave(state, pod)
         before, pod.seen = pod.seen, fact
         stale = before
-        state.pending.phase_changes += before.phase != fact.phase
+        moved = (before.phase, before.deleting) != (fact.phase, fact.deleting)
+        state.pending.phase_changes += moved
         reclassification.classify(state, pod, before)
         reclassification.on_claims_changed(state, fact, before)
         if rejoin:

@@ -35,7 +35,8 @@ class PendingGangs:
         self.retrying: dict[GangKey, Gang] = {}  # to be tried in the same epoch
         self.preemption_retry_at: set[float] = set()  # times of the next searches for victims
         self.lowest_priority = inf  # the lowest priority of all gangs that ever had a placed pod
-        self.phase_changes = 0  # of pods: those that are Pending use no disruption budget
+        # Of pods: those that are Pending or being deleted use no disruption budget.
+        self.phase_changes = 0
         self.wakeups: Counter[str] = Counter()  # calls of capacity_freed(), by reason
         self.round: Any = None  # the scheduling_round.Round that the next cycle continues
         self._snapshot = snapshot

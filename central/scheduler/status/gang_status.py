@@ -31,7 +31,8 @@ def _describe_phase(state: ClusterState, gang: Gang, now: str) -> str:
     if gang.published.override is not None:
         return gang.published.override[1]
     if now == COMPLETED:
-        return f"all {len(gang.members)} pods succeeded"
+        count = len(gang.members)
+        return f"all {count} pods succeeded" if count > 1 else "its pod succeeded"
     if now == PENDING:
         placed = len(gang.counts.placed)
         lacks = (

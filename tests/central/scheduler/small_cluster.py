@@ -1,6 +1,7 @@
 """A world around one scheduler: a bound pod runs at once, ends when its time is up, and goes when it is
 evicted."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from central.controllers.composite import new_scheduler
@@ -48,11 +49,15 @@ class World:
             if isinstance(fact, PodSeen):
                 self.running[fact.uid] = fact
                 self.names[fact.uid] = fact.gang or fact.name
-        decisions = schedule_once(self.cluster, arrived, now)
+        decisions = self._cycle(arrived, now)
         check_invariants(self.cluster)
         self.decisions += decisions
         bound = sorted(self._apply(decision, now) for decision in decisions)
         return [name for name in bound if name]
+
+    def _cycle(self, facts: Sequence[Fact], now: float) -> list[Decision]:
+        """Other worlds look at the state before the decisions are answered."""
+        return schedule_once(self.cluster, facts, now)
 
     def _apply(self, decision: Decision, now: float) -> str:
         if isinstance(decision, UpdateGangStatus):

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from central.model.facts import Fact, PodGone, PodSeen, QueueSeen
+from central.scheduler.inventory.pods import EVICTED
 from central.scheduler.preemption import protected_work
 from central.server.queries import explain
 from protos.names import GPU
@@ -290,3 +291,34 @@ def test_the_number_follows_a_budget_that_allows_less() -> None:
     assert asks(world, priority=5).endswith("1 less urgent pod does not free enough")
     world.step(11.0, factories.budget("x", 0))
     assert world.told["new"].endswith("1 pod is covered by a disruption budget")
+
+
+def half_evicted(allowed: int) -> World:
+    """Of two pods that a budget covers one is being evicted; more urgent work keeps the rest of the node."""
+    world = world_with(
+        *job("old", 2, 3, least=1, labels=(("app", "x"),)),
+        *job("high", 1, 2, priority=9),
+        factories.budget("x", allowed),
+    )
+    leaving = world.cluster.state.pods["uid-old-1"]
+    leaving.advance(EVICTED)
+    gang = world.cluster.state.gang_of(leaving)
+    assert gang is not None
+    gang.preemption.preempted_for = "ns/other"
+    world.cluster.state.pending.changed(gang)
+    return world
+
+
+def test_an_eviction_that_goes_on_is_counted_once() -> None:
+    assert asks(half_evicted(2), priority=5).endswith("1 less urgent pod does not free enough")
+    assert asks(half_evicted(1), priority=5).endswith("1 pod is covered by a disruption budget")
+
+
+def test_the_number_follows_an_eviction_that_the_api_server_shows() -> None:
+    """The head's reason is said anew in each cycle; that of the next one only if its numbers may have changed."""
+    world = half_evicted(1)
+    world.step(9.0, *job("head", 1, 8, created=9.0, priority=5))
+    assert asks(world, priority=5).endswith("1 pod is covered by a disruption budget")
+    world.step(11.0, replace(world.running["uid-old-1"], deleting=True))
+    assert world.told["new"].endswith("1 less urgent pod does not free enough")
+    assert_reasons_true(world.cluster)

@@ -54,6 +54,18 @@ def test_a_gang_runs_for_its_least_time() -> None:
     assert world.evicted == ["young-0"]
 
 
+def test_the_time_of_members_that_have_ended_does_not_count() -> None:
+    world = World(factories.node("n"), min_runtime_s=60.0)
+    group, first, second = job("young", 2, 4, least=1)
+    assert isinstance(first, PodSeen)
+    ended = replace(first, node="n", phase="Succeeded", started=0.0)
+    world.step(100.0, group, ended, second)
+    world.step(110.0, *urgent(110.0))
+    assert not world.evicted
+    world.step(160.0)
+    assert world.evicted == ["young-1"]
+
+
 def test_members_above_the_minimum_go_at_any_time() -> None:
     world = World(factories.node("a"), factories.node("b"), min_runtime_s=60.0)
     world.step(0.0, *job("elastic", 2, least=1))
