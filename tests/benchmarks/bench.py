@@ -74,6 +74,11 @@ def decisions(say: Callable[[str], None]) -> list[Row]:
     say("10,000 single pods")
     rate = turns.singles(5000, 10_000)
     rows.append(("(c) 10,000 single pods, 5000 nodes", rate, "pods/s", ">= 5,000"))
+    say("1,000 single pods of 40 kinds")
+    rate = turns.kinds_at_once(5000, 40, 1000)
+    rows.append(("(c) 1,000 single pods of 40 kinds, 5000 nodes", rate, "pods/s", ">= 3,000"))
+    rate = turns.kinds_one_by_one(5000, 40, 1000)
+    rows.append(("    each in a cycle of its own", rate, "pods/s", ">= 3,000"))
     say("100 changes among 40,000 pods")
     spent = turns.changes(5000, 40_000).p50_ms
     rows.append(("(c) turn with 100 changes, 5000 nodes, 40,000 pods", spent, "ms", "<= 5 ms"))

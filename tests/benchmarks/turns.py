@@ -119,6 +119,43 @@ def singles(nodes: int, pods: int) -> float:
     return pods / spent
 
 
+def of_kinds(kinds: int, pods: int) -> list[PodSeen]:
+    """Pods without a gang that differ in their GPUs and CPUs, in random order."""
+    dice = random.Random(1)
+    found = []
+    for number in range(pods):
+        kind = dice.randrange(kinds)
+        gpus, cpu = (1, 2, 4, 8)[kind % 4], 1000 * (1 + kind // 4)
+        found.append(factories.pod(f"p-{number}", gpus, cpu=cpu, created=float(number)))
+    return found
+
+
+def kinds_at_once(nodes: int, kinds: int, pods: int) -> float:
+    """Pods of many kinds decided per second when all of them wait at once."""
+    made = scheduler(nodes)
+    for pod in of_kinds(kinds, pods):
+        apply(made, pod)
+    began = time.thread_time()
+    decisions = decide(made, 0.0)
+    spent = time.thread_time() - began
+    assert sum(isinstance(decision, Bind) for decision in decisions) == pods
+    check_invariants(made)
+    return pods / spent
+
+
+def kinds_one_by_one(nodes: int, kinds: int, pods: int) -> float:
+    """Pods of many kinds decided per second, each in a whole cycle of its own. A fifth as many came before."""
+    made, spent = scheduler(nodes), 0.0
+    first = pods // 5
+    for number, pod in enumerate(of_kinds(kinds, first + pods)):
+        began = time.thread_time()
+        (bind,) = schedule_once(made, [pod], float(number))[:1]
+        spent += (time.thread_time() - began) * (number >= first)
+        assert isinstance(bind, Bind)
+    check_invariants(made)
+    return pods / spent
+
+
 def first_cycle_ms(nodes: int) -> float:
     """Milliseconds of the cycle that reads so many nodes with their agents' reports, and places one gang."""
     made = new_scheduler((BLOCK, RACK))

@@ -20,6 +20,7 @@ from central.model.arrays import Floats, Ints
 from central.model.facts import PodSpec
 from central.scheduler.inventory.columns import Columns
 from central.scheduler.inventory.pods import PodCounts
+from central.scheduler.scoring.node_states import Left, NodeGpus
 from protos.closest import closest
 from protos.gpu_sharing import WHOLE
 from protos.names import GPU, GPU_SHARE
@@ -27,8 +28,19 @@ from protos.topology import Shape
 
 IDLE_WEIGHT = 0.05  # GPUs that an empty node costs, once for its GPUs and once for its CPUs
 UNIT = 1 << 16  # integer units per GPU in which costs are kept
-Left = tuple[int, ...]  # hundredths, by open GPU
+PLENTY = 1 << 60  # of what a class does not request
+GPU_STATES_MOST = 20_000  # with more all begin anew
 Asked = tuple[tuple[int, int], ...]  # hundredths of one GPU, and how often
+
+
+class GpuState(NamedTuple):
+    """The GPUs of a node once some pods are there."""
+
+    idle: int  # free ones
+    largest: int = 0  # GPUs of its largest island
+    island: int = 0  # the most free GPUs of one island
+    offered: int = 0  # free GPUs that may be shared
+    left: Left = ()  # of shared ones
 
 
 class TypicalPods:
@@ -39,18 +51,24 @@ class TypicalPods:
         cpu = columns.column["cpu"]
         times = np.array([times for _, times in frequent], dtype=np.float64)
         self.weights: Floats = times / times.sum()
-        self.parts: Ints = np.array([v.share for v in views if v.share], dtype=np.int64)
-        self.gpus: Ints = np.array([v.gpus for v in views if not v.share], dtype=np.int64)
-        self.columns: Ints = np.unique(np.concatenate([[0, cpu], *(v.columns for v in views)]))
-        self.asks: Ints = np.zeros((len(views), len(self.columns)), dtype=np.int64)
-        for asks, view in zip(self.asks, views, strict=True):
-            asks[np.searchsorted(self.columns, view.columns)] = view.amounts
+        self._parts: Ints = np.array([v.share for v in views if v.share], dtype=np.int64)
+        self._gpus: Ints = np.array([v.gpus for v in views if not v.share], dtype=np.int64)
+        self.demand: Floats = np.concatenate([self._parts / WHOLE, self._gpus])  # GPUs, by class
+        self.places = np.arange(len(views))
+        self.columns: Ints = np.unique(np.concatenate([[cpu], *(v.columns for v in views)]))
+        self.columns = self.columns[self.columns > 0]  # GPUs are in GpuState
         self.cpu = int(np.searchsorted(self.columns, cpu))
+        asks = np.zeros((len(self.columns), len(views)), dtype=np.int64)
+        for number, view in enumerate(views):
+            for column, amount in zip(view.columns.tolist(), view.amounts.tolist(), strict=True):
+                if column:
+                    asks[np.searchsorted(self.columns, column), number] = amount
+        # By column and class. Of what a class does not request, every node has plenty.
+        self.asks: Ints = np.maximum(asks, 1)
+        self.unasked: Ints = np.where(asks > 0, 0, PLENTY)
         most = columns.allocatable[:, [0, cpu]].max(axis=0, initial=1)
         self.most = (int(most[0]), int(most[1]))  # GPUs and CPU of the largest node
-        self._places: dict[Left, int] = {}
-        self._capacity: list[Ints] = []
-        self._unused: list[Ints] = []
+        self.forget_states()
 
     def weigh_scarcity(self, within_reach: Ints) -> None:
         """Counts a class as many times more as it may use fewer GPUs than the class that may use most.
@@ -60,131 +78,108 @@ class TypicalPods:
             within_reach > 0, most / np.maximum(within_reach, 1), 1
         )
 
-    def of(self, lefts: Sequence[Left]) -> tuple[Ints, Ints]:
-        """By node and class with shares: how many pods fit on the open GPUs, and how many hundredths are on
-        GPUs with too little left for one pod."""
-        known = self._places
-        for left in set(lefts) - known.keys():
-            known[left] = len(known)
-            parts, open_ = self.parts[:, None], np.array(left, dtype=np.int64)
-            self._capacity.append((open_ // parts).sum(axis=1))
-            self._unused.append(np.where(open_ < parts, open_, 0).sum(axis=1))
-        used = sorted({known[left] for left in lefts})
-        place = {number: index for index, number in enumerate(used)}
-        at = [place[known[left]] for left in lefts]
-        capacity, unused = (
-            np.array([kept[n] for n in used]) for kept in (self._capacity, self._unused)
-        )
-        return capacity[at], unused[at]
+    def forget_states(self) -> None:
+        classes = len(self.weights)
+        self._states: dict[GpuState, int] = {}
+        self.idle: Floats = np.zeros(0)  # by number of a state
+        self.capacity: Floats = np.zeros((0, classes))  # ... and class: how many pods would fit
+        self.reach: Floats = self.capacity  # ... and class: idle GPUs that one of them could use
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._states) > GPU_STATES_MOST
+
+    def number(self, state: GpuState) -> int:
+        """Of the state, in idle, capacity and reach."""
+        if (number := self._states.get(state)) is None:
+            number = self._states[state] = len(self._states)
+            if number == len(self.idle):
+                more = max(64, number)
+                self.idle = np.append(self.idle, np.zeros(more))
+                blank = np.zeros((more, len(self.weights)))
+                self.capacity = np.concatenate([self.capacity, blank])
+                self.reach = np.concatenate([self.reach, blank])
+            self.idle[number] = state.idle + sum(state.left) / WHOLE
+            self._put(number, state)
+        return number
+
+    def _put(self, number: int, state: GpuState) -> None:
+        idle, largest, island, offered, left = state
+        sharing = len(self._parts)
+        capacity, reach = self.capacity[number], self.reach[number]
+        capacity[sharing:] = idle / self._gpus
+        capacity[sharing:] *= (self._gpus > largest) | (self._gpus <= island)
+        reach[sharing:] = idle
+        if sharing:
+            offered = min(offered, max(idle, 0))
+            parts, open_ = self._parts[:, None], np.array(left, dtype=np.int64)
+            capacity[:sharing] = (open_ // parts).sum(axis=1) + offered * (WHOLE // self._parts)
+            reach[:sharing] = offered + np.where(open_ < parts, 0, open_).sum(axis=1) / WHOLE
 
 
-class GpuState(NamedTuple):
-    """Of a node: free GPUs, and what is left of shared ones."""
-
-    largest: int = 0  # GPUs of its largest island
-    island: int = 0  # the most free GPUs of one island
-    offered: int = 0  # free GPUs that may be shared
-    opened: int = 0  # GPUs newly shared by the pods in question
-    left: Left = ()
-
-
-UNKNOWN = GpuState()
-
-
-def fragmentation(
-    columns: Columns, typical: TypicalPods, allowed: Ints, pods: PodCounts, rows: Ints
-) -> Floats:
-    """By row: the idle GPUs that a typical pod could not use once the pods are there, plus a little for
-    all that is idle then. Meaningless where the pods do not fit. allowed: by row, one bit per class that
-    the filters let in."""
-    if not len(rows):
-        return np.zeros(0)
-    asked = sum(spec.request(GPU) * count for spec, count in pods)
-    parts = tuple((part, count) for spec, count in pods if (part := spec.request(GPU_SHARE)))
-    least = max((columns.request(spec).least for spec, _ in pods), default=0)
-    states = [_gpu_state(columns, row, (asked, parts), least) for row in rows.tolist()]
-    free = columns.free[np.ix_(rows, typical.columns)] - _amounts(columns, typical, pods)
-    gpus = columns.gpus.count[rows] - asked
-    gpus -= np.fromiter((one.opened for one in states), np.int64, len(rows))
-    left = np.fromiter((sum(one.left) for one in states), np.int64, len(rows))
-    idle = gpus + left / WHOLE
-    cost: Floats = idle - _usable(typical, allowed[rows], (gpus, left, free), states)
-    if pods:
-        cost += IDLE_WEIGHT * (idle / typical.most[0] + free[:, typical.cpu] / typical.most[1])
-    return cost
-
-
-def _usable(
-    typical: TypicalPods, allowed: Ints, there: tuple[Ints, Ints, Ints], states: list[GpuState]
-) -> Floats:
-    """By row: the idle GPUs that a typical pod could use. there: free GPUs, hundredths left of open ones,
-    and free amounts by column."""
-    gpus, left, free = there
-    largest, island, offered = np.array([one[:3] for one in states], dtype=np.int64).T[:, :, None]
-    sharing = len(typical.parts)
-    capacity = np.empty((len(gpus), len(typical.weights)))  # how many pods of the class fit
-    reach = np.empty_like(capacity)  # idle GPUs that one of them could use
-    capacity[:, sharing:] = gpus[:, None] / typical.gpus
-    capacity[:, sharing:] *= (typical.gpus > largest) | (typical.gpus <= island)
-    reach[:, sharing:] = gpus[:, None]
-    if sharing:
-        offered = np.clip(offered, 0, np.maximum(gpus[:, None], 0))
-        in_parts, unused = typical.of([one.left for one in states])
-        capacity[:, :sharing] = in_parts + offered * (WHOLE // typical.parts)
-        reach[:, :sharing] = offered + (left[:, None] - unused) / WHOLE
-    for column, asks in enumerate(typical.asks.T[1:], start=1):  # GPUs are the first
-        most = np.full_like(capacity, np.inf)
-        np.divide(free[:, column, None], asks, out=most, where=asks > 0)
-        np.minimum(capacity, most, out=capacity)
+def fragmentation(typical: TypicalPods, gpus: Ints, free: Ints, allowed: Ints) -> Floats:
+    """By node: the idle GPUs that a typical pod could not use. Meaningless where free is less than 0.
+    gpus: the numbers of their states. free: by node and typical column. allowed: one bit per class that the filters
+    let in."""
+    capacity = ((free[:, :, None] + typical.unasked) / typical.asks).min(axis=1)
+    np.minimum(capacity, typical.capacity[gpus], out=capacity)
     np.floor(capacity, out=capacity)
-    capacity *= allowed[:, None] >> np.arange(len(typical.weights)) & 1
+    capacity *= allowed[:, None] >> typical.places & 1
+    np.maximum(capacity, 0, out=capacity)
+    reach = typical.reach[gpus]
     reach *= capacity > 0
-    demand = np.concatenate([typical.parts / WHOLE, typical.gpus])
-    usable: Floats = (
-        reach @ typical.weights + np.maximum(capacity, 0) @ (demand * typical.weights)
-    ) / 2
-    return usable
+    usable = reach @ typical.weights + capacity @ (typical.demand * typical.weights)
+    idle: Floats = typical.idle[gpus] - usable / 2
+    return idle
 
 
-def _amounts(columns: Columns, typical: TypicalPods, pods: PodCounts) -> Ints:
-    """The amounts that the pods take, by column."""
-    taken = np.zeros(columns.width, dtype=np.int64)
-    for spec, count in pods:
-        view = columns.request(spec)
-        taken[view.columns] += view.amounts * count
-    return taken[typical.columns]
+def idle_weight(typical: TypicalPods, gpus: Ints, free: Ints) -> Floats:
+    """By node: a little for all that is idle. Arguments as of fragmentation()."""
+    weight: Floats = IDLE_WEIGHT * (
+        typical.idle[gpus] / typical.most[0] + free[:, typical.cpu] / typical.most[1]
+    )
+    return weight
 
 
-def open_shares(columns: Columns, row: int, least: int = 0) -> tuple[Left, Left]:
-    """Hundredths left of the row's open GPUs, sorted: those that enforce memory caps strictly enough, and the
-    others. Equal ones are interchangeable, so sorting makes the cache hit more often."""
-    if not (left := columns.gpus.free_shares[row]):
-        return (), ()
-    fit = columns.gpus.offered[row][least]
-    sure = (part for gpu, part in left.items() if fit >> gpu & 1)
-    rest = (part for gpu, part in left.items() if not fit >> gpu & 1 and part)
-    return tuple(sorted(sure)), tuple(sorted(rest))
+class PodsOnGpus:
+    """What the same pods do to GPUs."""
 
+    def __init__(self, typical: TypicalPods, pods: PodCounts, least: int) -> None:
+        """least: rank of the memory enforcement that the pods require."""
+        self._typical, self._least = typical, least
+        self._asked = sum(spec.request(GPU) * count for spec, count in pods)
+        self._shares: Asked = tuple(
+            (part, count) for spec, count in pods if (part := spec.request(GPU_SHARE))
+        )
+        self._numbers: Ints = np.zeros(0, dtype=np.int64)
 
-def _gpu_state(columns: Columns, row: int, asked: tuple[int, Asked], least: int) -> GpuState:
-    """The state of the row's GPUs once the pods are there."""
-    shape = columns.gpus.shape[row]
-    if shape is None:
-        return UNKNOWN
-    offered = columns.gpus.offered[row]
-    masks = (columns.gpus.free_mask[row], offered[0], offered[least])
-    return _state_with(shape, masks, open_shares(columns, row, least), *asked)
+    def numbers(self, before: Sequence[NodeGpus], gpus: Ints) -> Ints:
+        """By node, the number of the state of its GPUs once the pods are there (TypicalPods.number). gpus: by node, an
+        index into before."""
+        if len(self._numbers) < len(before):
+            more = np.full(2 * len(before) - len(self._numbers), -1, dtype=np.int64)
+            self._numbers = np.append(self._numbers, more)
+        found = self._numbers[gpus]
+        if found.min(initial=0) < 0:
+            for index in set(gpus[found < 0].tolist()):
+                self._numbers[index] = self._typical.number(self._with_pods(before[index]))
+            found = self._numbers[gpus]
+        return found
+
+    def _with_pods(self, gpus: NodeGpus) -> GpuState:
+        if gpus.shape is None:
+            return GpuState(gpus.idle - self._asked)
+        fit = gpus.offered[self._least]
+        return _with_pods(gpus, gpus.shape, fit, self._asked, self._shares)
 
 
 @lru_cache(maxsize=1 << 15)
-def _state_with(
-    shape: Shape, masks: tuple[int, int, int], left: tuple[Left, Left], asked: int, parts: Asked
-) -> GpuState:
-    """masks: GPUs that are free, that may be shared, and that these pods may share. left: hundredths of open
-    GPUs that these pods may use, and of the others."""
-    mask, offered, fit = masks
-    rest = mask & ~closest(shape, mask, asked) if asked else mask
-    dealt, opened = list(left[0]), 0
+def _with_pods(gpus: NodeGpus, shape: Shape, fit: int, asked: int, parts: Asked) -> GpuState:
+    """fit: the mask of the GPUs that these pods may share."""
+    idle, rest = gpus.idle - asked, gpus.free
+    if asked:
+        rest &= ~closest(shape, rest, asked)
+    dealt = list(gpus.sure)
     for part, count in parts:
         for _ in range(count):
             if fitting := [capacity for capacity in dealt if capacity >= part]:
@@ -192,14 +187,14 @@ def _state_with(
                 dealt.append(min(fitting) - part)
             elif gpu := closest(shape, rest & fit, 1):
                 rest &= ~gpu
-                opened += 1
+                idle -= 1
                 dealt.append(WHOLE - part)
     return GpuState(
+        idle,
         _largest_in_island(shape, -1),
         _largest_in_island(shape, rest),
-        (rest & offered).bit_count(),
-        opened,
-        tuple(sorted(part for part in (*dealt, *left[1]) if part)),
+        (rest & gpus.offered[0]).bit_count(),
+        tuple(sorted(part for part in (*dealt, *gpus.rest) if part)),
     )
 
 

@@ -1,14 +1,11 @@
 """The workload mix: which pods are typical, counted by class as they arrive, and what further pods would cost
-on each node (fragmentation.py).
-
-Costs are cached per node and recomputed only for nodes that are asked about and have changed. Nodes in equal
-states share one result. With one pod class there is nothing to choose and nothing is computed.
+on each node (fragmentation.py, state_costs.py). With one pod class there is nothing to choose and nothing is computed.
 
 Design: docs/design/0012-fragmentation.md
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import lru_cache
 
 import numpy as np
@@ -19,30 +16,20 @@ from central.scheduler.filters.filter_cache import FilterResults
 from central.scheduler.filters.node_filters import READS
 from central.scheduler.filters.pod_counts import MatchingPodCounts
 from central.scheduler.inventory.columns import Columns
-from central.scheduler.inventory.gpu_shares import Offered
 from central.scheduler.inventory.pods import PodCounts
-from central.scheduler.scoring.fragmentation import (
-    IDLE_WEIGHT,
-    UNIT,
-    Left,
-    TypicalPods,
-    fragmentation,
-    open_shares,
-)
+from central.scheduler.scoring.fragmentation import IDLE_WEIGHT, UNIT, TypicalPods
+from central.scheduler.scoring.node_states import NodeStates
+from central.scheduler.scoring.state_costs import StateCosts
 from protos.names import GPU, GPU_SHARE
-from protos.topology import Shape
 
 CLASSES = 48  # the most frequent ones count
 HALVED_AT = 8192  # pods: then all counts are halved, so that a new mix takes over
 REBUILT_AT = 1.25  # the classes are rebuilt when this many times as many pods were counted
-LOOKED_UP = 64  # rows: up to this number, results of equal node states are looked up
 COSTS_CACHED = 500
-STATES_CACHED = 10_000
 # What tells classes apart: what the filters read, but for limits that differ from job to job.
 _CLASS_FIELDS = ("requests", *(set(READS) - {"memory_level", "nics_in_pod_network", "rdma_limits"}))
 # Assumed where shares come first: otherwise each of the first shares would open a new GPU.
 WHOLE_GPU_POD = PodSpec(((GPU, 1), ("pods", 1)))
-State = tuple[bytes, int, Shape | None, int, Offered, int, Left, Left]
 
 
 class WorkloadMix:
@@ -63,7 +50,8 @@ class WorkloadMix:
         none: Ints = np.zeros(0, dtype=np.int64)
         self._version = none  # of each node when it was filtered
         self._allowed = none  # by row: one bit per class
-        self._costs: dict[PodCounts, _CostByRow] = {}
+        self._states: dict[int, NodeStates] = {}  # by the rank of memory enforcement
+        self._costs: dict[PodCounts, StateCosts] = {}
 
     def observe(self, spec: PodSpec) -> None:
         """Counts a new pod."""
@@ -96,6 +84,7 @@ class WorkloadMix:
             self._filter(np.flatnonzero(self._version != self._columns.version))
         if not self._weighed:
             self._weigh()
+        self._forget_if_full()
         return self._cost_of(pods).at(rows)
 
     def half_idle_gpu(self) -> int:
@@ -104,11 +93,13 @@ class WorkloadMix:
         return int(UNIT * IDLE_WEIGHT / self._typical.most[0] / 2)
 
     def cached(self) -> Iterator[tuple[Ints, Ints]]:
-        """For invariants: the cached costs of all pods, and the same computed again."""
+        """For invariants: by row, the cached costs of all pods, and the same computed again."""
         if self._filtered_at == self._pod_counts.nodes_version and len(self._allowed):
-            for pods, cost in list(self._costs.items()):
-                rows = cost.fresh_rows()
-                yield cost.at(rows), self.compute(pods, rows)
+            again = dict[int, NodeStates]()
+            base = self._costs_in(again, (), None)
+            for pods, costs in list(self._costs.items()):
+                rows = costs.known_rows()
+                yield costs.at(rows), self._costs_in(again, pods, base if pods else None).at(rows)
 
     def _rebuild(self) -> None:
         """Takes the most frequent classes again, and drops all results."""
@@ -123,7 +114,9 @@ class WorkloadMix:
         self._costs.clear()
 
     def _weigh(self) -> None:
-        """The fewer GPUs a class may use, the more each of them is worth to it."""
+        """The fewer GPUs a class may use, the more each of them is worth to it. Called once the nodes are filtered."""
+        for states in self._states.values():
+            states.put_allowed(self._allowed)
         assert self._typical is not None, "no pod was counted"
         gpus = self._columns.allocatable[:, 0]
         within_reach = [gpus[self._allowed >> n & 1 == 1].sum() for n in range(len(self._specs))]
@@ -140,81 +133,30 @@ class WorkloadMix:
             self._allowed[rows] |= results.passed[rows].astype(np.int64) << place
         self._version[rows] = columns.version[rows]
 
-    def state(self, row: int, least: int) -> State:
-        """All that the cost on a row depends on. least: rank of the memory enforcement that the pods require."""
-        there, gpus = self._columns, self._columns.gpus
-        return (
-            there.free[row].tobytes(),
-            gpus.count.item(row),
-            gpus.shape[row],
-            gpus.free_mask[row],
-            gpus.offered[row],
-            self._allowed.item(row),
-            *open_shares(there, row, least),
-        )
-
-    def compute(self, pods: PodCounts, rows: Ints) -> Ints:
-        """The cost by row, in UNIT per GPU; of no pods: the fragmentation as it is."""
-        assert self._typical is not None, "no pod was counted"
-        found = np.round(
-            fragmentation(self._columns, self._typical, self._allowed, pods, rows) * UNIT
-        )
-        cost: Ints = found.astype(np.int64)
-        return cost - self._cost_of(()).at(rows) if pods else cost
-
-    def _cost_of(self, pods: PodCounts) -> "_CostByRow":
-        if (cost := self._costs.get(pods)) is None:
+    def _cost_of(self, pods: PodCounts) -> StateCosts:
+        if (costs := self._costs.get(pods)) is None:
             if len(self._costs) >= COSTS_CACHED:
                 self._costs.clear()
-            cost = self._costs[pods] = _CostByRow(self, self._columns, pods)
-        return cost
+            base = self._cost_of(()) if pods else None
+            costs = self._costs[pods] = self._costs_in(self._states, pods, base)
+        return costs
 
+    def _costs_in(
+        self, states: dict[int, NodeStates], pods: PodCounts, base: StateCosts | None
+    ) -> StateCosts:
+        assert self._typical is not None, "no pod was counted"
+        least = max((self._columns.request(spec).least for spec, _ in pods), default=0)
+        if least not in states:
+            states[least] = NodeStates(self._columns, least)
+            states[least].put_allowed(self._allowed)
+        return StateCosts(self._columns, self._typical, states[least], pods, base)
 
-class _CostByRow:
-    """The cost of the same pods on every row, computed on demand and kept until the node changes."""
-
-    def __init__(self, mix: WorkloadMix, columns: Columns, pods: PodCounts) -> None:
-        self._mix, self._columns, self._pods = mix, columns, pods
-        self._least = max((columns.request(spec).least for spec, _ in pods), default=0)
-        self._mark = -1
-        self._known: dict[State, int] = {}
-        self._by_row: Ints = np.zeros(len(columns.names), dtype=np.int64)
-        self._stale = np.ones(len(columns.names), dtype=np.bool_)
-
-    def at(self, rows: Ints) -> Ints:
-        self._invalidate()
-        stale = rows[self._stale[rows]]
-        if len(stale) > LOOKED_UP:
-            self._by_row[stale] = self._mix.compute(self._pods, stale)
-        elif len(stale):
-            self._look_up(stale.tolist())
-        self._stale[stale] = False
-        return self._by_row[rows]
-
-    def fresh_rows(self) -> Ints:
-        self._invalidate()
-        return np.flatnonzero(~self._stale)
-
-    def _invalidate(self) -> None:
-        mark, touched = self._columns.dirty.since(self._mark)
-        self._stale[slice(None) if touched is None else touched] = True
-        self._mark = mark
-
-    def _look_up(self, rows: Sequence[int]) -> None:
-        """Known node states are looked up; the others are computed together."""
-        known, unknown = self._known, list[tuple[int, State]]()
-        for row in rows:
-            state = self._mix.state(row, self._least)
-            if (cost := known.get(state)) is not None:
-                self._by_row[row] = cost
-            else:
-                unknown.append((row, state))
-        if unknown:
-            if len(known) >= STATES_CACHED:
-                known.clear()
-            places = np.array([row for row, _ in unknown], dtype=np.int64)
-            self._by_row[places] = found = self._mix.compute(self._pods, places)
-            known.update(zip((state for _, state in unknown), found.tolist(), strict=True))
+    def _forget_if_full(self) -> None:
+        assert self._typical is not None, "no pod was counted"
+        if self._typical.is_full or any(states.is_full for states in self._states.values()):
+            self._typical.forget_states()
+            self._states.clear()
+            self._costs.clear()
 
 
 def _order(frequent: tuple[PodSpec, int]) -> tuple[object, ...]:

@@ -170,7 +170,10 @@ def test_what_is_kept_is_what_is_worked_out_anew() -> None:
             some = rows[: dice.randint(1, len(rows))]
             assert len(snapshot.mix.cost(loads[dice.randint(0, 2)], some)) == len(some)
             for load in loads:
-                assert (snapshot.mix.cost(load, rows) == snapshot.mix.compute(load, rows)).all()
+                snapshot.mix.cost(load, rows)
+            compared = list(snapshot.mix.cached())
+            assert [len(kept) for kept, _ in compared].count(len(rows)) == len(loads) + 1
+            assert all((kept == fresh).all() for kept, fresh in compared)
 
 
 def test_one_kind_of_pod_leaves_nothing_to_choose() -> None:
@@ -214,6 +217,17 @@ def test_a_class_that_no_node_takes_counts_as_often_as_it_came() -> None:
     typical = fragmentation.TypicalPods(made.state.snapshot.columns, frequent)
     typical.weigh_scarcity(np.array([8, 2, 0], dtype=np.int64))
     assert typical.weights.tolist() == [0.25, 1.0, 0.5]
+
+
+def test_no_more_gpus_are_shared_than_the_api_server_counts() -> None:
+    """Of three GPUs that may be shared one is allocatable: two halves and one whole pod fit."""
+    made = new_scheduler()
+    schedule_once(made, [factories.node("n0", shares=True)], 0.0)
+    frequent = [(factories.part("p", 50).spec, 1), (factories.spec(1), 1)]
+    typical = fragmentation.TypicalPods(made.state.snapshot.columns, frequent)
+    for idle, fitting in ((1, [2, 1]), (0, [0, 0])):
+        number = typical.number(fragmentation.GpuState(idle, offered=3))
+        assert typical.capacity[number].tolist() == fitting
 
 
 @pytest.mark.parametrize("rare_nodes", [1, 2, 6])
