@@ -1,7 +1,7 @@
 """What queues are entitled to, from what they and the queues below them use and ask for."""
 
 from central.controllers.composite import new_scheduler
-from central.model.facts import Fact
+from central.model.facts import Fact, QueueGone
 from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS
 from central.scheduler.cycle import schedule_once
 from central.scheduler.queues.entitlement import fair_shares, scarce_shares
@@ -52,3 +52,29 @@ def test_a_demand_that_is_met_is_not_scarce() -> None:
     pods = [factories.pod(f"later-{rank}", 1, "later", created=9.0) for rank in range(3)]
     schedule_once(scheduler, pods, 2.0)
     assert scarce_shares(scheduler.queues, scheduler.state.gangs["ns", "later", True]) == []
+
+
+def test_what_is_shared_is_what_the_cluster_has() -> None:
+    """To the last unit, and of GPUs in use as shares what is free on nodes that take pods."""
+    idle, _ = played(*nodes(16), queue("a"))
+    assert idle.queues.total[GPU_EQUIVALENTS] == 16 * GPU_UNITS
+    parts = [factories.part(f"part-{name}", 50, node=name, phase="Running") for name in "ab"]
+    shared = [factories.node(name, gpus=2, shares=True) for name in "ab"]
+    hardware = factories.topology(2, shares=True)
+    reports = [
+        factories.report(name, hardware, grants=(factories.grant_part(f"part-{name}", 0, 50),))
+        for name in "ab"
+    ]
+    scheduler, _ = played(*shared, *reports, queue("q"), *parts)
+    assert scheduler.queues.total[GPU_EQUIVALENTS] == 4 * GPU_UNITS
+    closed = factories.node("b", gpus=2, shares=True, unschedulable=True)
+    schedule_once(scheduler, [closed], 1.0)
+    assert scheduler.queues.total[GPU_EQUIVALENTS] == 2.5 * GPU_UNITS, "and what runs on the other"
+
+
+def test_a_queue_that_says_the_same_again_changes_nothing() -> None:
+    scheduler, _ = played(*nodes(16), queue("a"), *gangs(4, "a"))
+    version, tree = scheduler.queues.version, scheduler.queues.by_name["a"]
+    schedule_once(scheduler, [queue("a"), QueueGone("never-seen")], 1.0)
+    assert scheduler.queues.version == version
+    assert scheduler.queues.by_name["a"] is tree

@@ -1,0 +1,37 @@
+"""What is counted of a claim from the decision until its gang starts."""
+
+from central.model.facts import QueueSeen
+from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS
+from central.scheduler.queues.claim_in_flight import pending_needs, present_victims
+from tests.central import factories
+from tests.central.scheduler.small_cluster import World, job
+
+
+def counted(world: World) -> tuple[dict[str, float], dict[str, float]]:
+    """What victims still use and what claims will take, in GPUs by queue."""
+    queues = world.cluster.queues
+    claims = list(queues.claims.values())
+    found = []
+    for sums in (present_victims(claims, queues.by_name), pending_needs(claims, queues.by_name)):
+        gpus = {
+            queue.name: each.get(GPU_EQUIVALENTS, 0) / GPU_UNITS for queue, each in sums.items()
+        }
+        found.append(gpus)
+    return found[0], found[1]
+
+
+def test_victims_count_until_they_are_gone_and_needs_until_the_gang_starts() -> None:
+    world = World(factories.node("a"), QueueSeen("ours"), QueueSeen("theirs", parent="org"))
+    world.step(0.0, QueueSeen("org"))
+    for number in range(4):
+        world.step(1.0, *job(f"t{number}", 1, gpus=2, queue="theirs", created=float(number)))
+    world.step(10.0, *job("mine", 1, gpus=4, queue="ours", created=10.0))
+    assert sorted(world.evicted) == ["t2-0", "t3-0"]
+    use, need = {"theirs": 4, "org": 4, "root": 4}, {"ours": 4, "root": 4}
+    assert counted(world) == (use, need)
+    world.leaving["uid-t2-0"] = 12.0
+    world.step(12.0)
+    half = {"theirs": 2, "org": 2, "root": 2}
+    assert counted(world) == (half, need)
+    assert world.step(15.0) == ["mine-0"]
+    assert counted(world) == ({}, {})
