@@ -8,8 +8,9 @@ from fractions import Fraction
 import pytest
 
 from central.controllers.composite import new_scheduler
+from central.model.decisions import Evict
 from central.model.facts import Fact, QueueSeen
-from central.model.jobspec import FILL, ElasticTask
+from central.model.jobspec import FILL, GOODPUT, ElasticTask
 from central.model.speed_table import SpeedTable
 from central.scheduler.cycle import schedule_once
 from central.scheduler.elastic import pools
@@ -315,6 +316,42 @@ def test_only_the_nodes_of_the_pool_have_seats() -> None:
         pool.rows = None if rows is None else frozenset(row[name] for name in rows)
         pools.count_seats(rig.context, pool, 0.0)
         assert (pool.seats, pool.free) == (seats, free)
+
+
+def test_seats_that_are_kept_for_another_gang_are_not_counted() -> None:
+    """The urgent gang evicts the other one, and one seat that is free is kept for it."""
+    rig = Rig(factories.node("n", gpus=8), *running("a", 3), *running("low", 1, gpus=4))
+    urgent = [factories.gang("urgent", 1, priority=9), factories.pod("urgent-0", 5, "urgent")]
+    decisions = schedule_once(rig.made, urgent, 1.0)
+    assert [each.name for each in decisions if isinstance(each, Evict)] == ["low-0"]
+    assert list(rig.context.reservations) == [("ns", "urgent", True)]
+    pool = rig.pool(0, rig.elastic("a"))
+    pools.count_seats(rig.context, pool, 0.0)
+    assert (pool.seats, pool.free) == (2, 0)
+    own = rig.pool(0, rig.elastic("a"), rig.elastic("urgent"))
+    pools.count_seats(rig.context, own, 0.0)
+    assert own.free == 1
+
+
+def test_a_level_that_the_cluster_does_not_have_limits_no_growth() -> None:
+    rig = Rig(node(), *running("a", 1, topology_required="example.com/hall"))
+    (pool,) = pools.pools_of(rig.context, [rig.elastic("a")])
+    assert pool.rows is None
+
+
+def test_queues_that_gangs_name_count_only_where_there_are_queues() -> None:
+    rig = Rig(node(), *running("a", 1, queue="team"), *running("b", 1, queue="other"))
+    pool = rig.pool(4, rig.elastic("a"), rig.elastic("b"))
+    assert pools.targets(rig.context, pool) == [3, 3]
+
+
+def test_gangs_that_all_ask_for_goodput_share_by_their_speeds() -> None:
+    """The one that gains nothing beyond two members leaves the rest to the other."""
+    flat = SpeedTable(((1, ((1, 1.0), (2, 2.0), (8, 2.02))),))
+    rig = Rig(node(), *running("a", 1), *running("b", 1))
+    a = rig.elastic("a", objective=GOODPUT, speeds=flat, useful=tuple(range(1, 9)))
+    b = rig.elastic("b", objective=GOODPUT)
+    assert pools.targets(rig.context, rig.pool(6, a, b)) == [2, 6]
 
 
 # --- speeds ------------------------------------------------------------------------
