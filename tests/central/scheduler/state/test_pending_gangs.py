@@ -161,3 +161,24 @@ def test_wakeups_are_counted_by_reason(pending: PendingGangs) -> None:
     for reason in ("volume available", "reservation dropped", "volume available"):
         pending.capacity_freed(reason)
     assert pending.wakeups == {"volume available": 2, "reservation dropped": 1}
+
+
+def test_gangs_are_accounted_in_slices(pending: PendingGangs) -> None:
+    names = [waiting(pending, f"g{number}").name for number in range(5)]
+    taken = [[gang.name for gang in pending.take_unaccounted(most)] for most in (2, 3, 3, None)]
+    assert taken == [names[:2], names[2:], [], []]
+    waiting(pending, "last")
+    assert [gang.name for gang in pending.take_unaccounted(None)] == ["last"]
+    assert not pending.unaccounted
+
+
+def test_a_gang_that_is_tried_later_is_due_then_and_not_before(pending: PendingGangs) -> None:
+    gang = waiting(pending, "g")
+    assert due(pending) == ["g"]
+    pending.refuse(gang, "its search was cut off")
+    pending.try_later(gang, 7.0)
+    pending.try_later(gang, 5.0)
+    assert pending.retry_times(0.0) == [7.0], "no earlier than it was to be"
+    assert pending.retry_times(7.0) == []
+    assert due(pending, 6.9) == []
+    assert due(pending, 7.0) == ["g"]

@@ -1,0 +1,80 @@
+"""What facts change in the state, one by one."""
+
+from dataclasses import replace
+
+import pytest
+
+from central.model.facts import EvictDone
+from central.scheduler.cycle import schedule_once
+from central.scheduler.inventory.pods import start_leaving
+from central.scheduler.scheduler import Scheduler
+from central.scheduler.state.handlers import (
+    EVICTION_BACKOFF_MAX_S,
+    EVICTION_BACKOFF_S,
+    EVICTION_UNKNOWN_S,
+)
+from tests.central import factories
+from tests.central.scheduler.queues.queued_gangs import played
+
+RUNNING = factories.pod("p", 1, "g", node="a", phase="Running")
+
+
+def running() -> Scheduler:
+    scheduler, _ = played(factories.node("a"), factories.gang("g", 1), RUNNING)
+    return scheduler
+
+
+def test_a_pod_that_runs_already_is_timed_from_its_first_sight() -> None:
+    scheduler = running()
+    pod = scheduler.state.pods[RUNNING.uid]
+    assert pod.since == 0.0
+    schedule_once(scheduler, [replace(RUNNING, labels=(("a", "b"),))], 50.0)
+    assert pod.since == 0.0
+    waiting = factories.pod("later", 1, "g", node="a")
+    schedule_once(scheduler, [waiting], 60.0)
+    assert scheduler.state.pods[waiting.uid].since is None
+    schedule_once(scheduler, [replace(waiting, phase="Running")], 70.0)
+    assert scheduler.state.pods[waiting.uid].since == 70.0
+
+
+def test_phases_that_change_are_counted_and_nothing_else() -> None:
+    """Numbers in reasons depend on them: pods that are Pending use no disruption budget."""
+    scheduler = running()
+    before = scheduler.state.pending.phase_changes
+    schedule_once(scheduler, [replace(RUNNING, labels=(("a", "b"),))], 1.0)
+    assert scheduler.state.pending.phase_changes == before
+    schedule_once(scheduler, [replace(RUNNING, phase="Succeeded")], 2.0)
+    assert scheduler.state.pending.phase_changes == before + 1
+
+
+def refuse(scheduler: Scheduler, now: float, *, unknown: bool = False) -> float:
+    """Asks for the pod's eviction, which is refused. Until when it is not asked again, from then."""
+    pod = scheduler.state.pods[RUNNING.uid]
+    start_leaving([pod])
+    schedule_once(scheduler, [EvictDone(RUNNING.uid, "no", unknown=unknown)], now)
+    assert not pod.evicting
+    assert pod.evict_backoff.not_before in scheduler.state.pending.preemption_retry_at
+    return pod.evict_backoff.not_before - now
+
+
+def test_each_refusal_of_an_eviction_doubles_its_backoff() -> None:
+    scheduler, now, waits = running(), 1.0, []
+    for _ in range(8):
+        waits.append(refuse(scheduler, now))
+        now += waits[-1]
+    assert waits == [60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 3600.0, 3600.0]
+    assert (waits[0], waits[-1]) == (EVICTION_BACKOFF_S, EVICTION_BACKOFF_MAX_S)
+
+
+def test_an_eviction_without_an_answer_is_asked_again_soon_and_doubles_nothing() -> None:
+    scheduler = running()
+    assert refuse(scheduler, 1.0) == EVICTION_BACKOFF_S
+    assert refuse(scheduler, 100.0, unknown=True) == pytest.approx(EVICTION_UNKNOWN_S)
+    assert refuse(scheduler, 200.0) == 2 * EVICTION_BACKOFF_S
+
+
+def test_a_refusal_that_is_reported_twice_counts_once() -> None:
+    scheduler = running()
+    refuse(scheduler, 1.0)
+    schedule_once(scheduler, [EvictDone(RUNNING.uid, "no"), EvictDone("uid-nobody", "no")], 2.0)
+    assert scheduler.state.pods[RUNNING.uid].evict_backoff == (1, 61.0)
