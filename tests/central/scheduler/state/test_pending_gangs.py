@@ -182,3 +182,99 @@ def test_a_gang_that_is_tried_later_is_due_then_and_not_before(pending: PendingG
     assert pending.retry_times(7.0) == []
     assert due(pending, 6.9) == []
     assert due(pending, 7.0) == ["g"]
+
+
+def test_in_an_epoch_that_is_being_tried_only_changed_and_retrying_gangs_are_due(
+    pending: PendingGangs,
+) -> None:
+    changed, retrying, _, tried = (waiting(pending, name) for name in ("a", "b", "c", "d"))
+    assert due(pending) == ["a", "b", "c", "d"]
+    gone = waiting(pending, "gone")
+    pending.update(gone, waiting=False, partial=False)
+    pending.changed(changed)
+    for gang in (retrying, tried):
+        pending.try_later(gang, 5.0)
+    found = pending.due_changed(5.0, {tried.key})
+    assert [name for _, name, _ in found] == ["a", "b"]
+    assert [name for _, name, _ in pending.due_changed(4.0, {tried.key})] == ["a"]
+
+
+def test_gangs_that_were_not_refused_are_tried_again_if_asked(pending: PendingGangs) -> None:
+    first, _ = waiting(pending, "first"), waiting(pending, "second")
+    assert due(pending) == ["first", "second"]
+    pending.refuse(first, "")
+    assert due(pending) == []
+    pending.try_all_again()
+    assert due(pending) == ["second"]
+    pending.capacity_freed("volume available")
+    assert pending.refused_before() == {first.key}
+    assert due(pending) == ["first", "second"]
+
+
+def test_a_changed_gang_is_due_though_it_was_refused_in_this_epoch(pending: PendingGangs) -> None:
+    refused, retried = waiting(pending, "refused"), waiting(pending, "retried")
+    due(pending)
+    pending.capacity_freed("volume available")
+    pending.refuse(refused, "")
+    pending.try_later(retried, 9.0)
+    pending.changed(refused)
+    assert due(pending) == ["refused"], "all of an epoch, with one that backs off"
+    pending.capacity_freed("volume available")
+    assert due(pending) == ["refused"]
+
+
+def test_statuses_are_due_in_slices(pending: PendingGangs) -> None:
+    gangs = [waiting(pending, name) for name in "abcd"]
+    pending.all_decided()
+    assert not pending.changed_gangs
+    for gang in (gangs[0], *(waiting(pending, name) for name in "xyz")):
+        pending.reason_changed[gang.key] = gang
+    taken = [[gang.name for gang in pending.take_unpublished(3, 2)] for _ in range(3)]
+    assert taken == [["a", "b", "c", "x", "y"], ["d", "z"], []], "a once, though its reason changed"
+
+
+def test_touched_gangs_are_followed_up_to_a_bound(
+    pending: PendingGangs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pending_gangs, "TOUCHED_KEPT", 2)
+    gangs = [Gang(("ns", name, True)) for name in "abc"]
+    pending.touch(gangs[0])
+    assert pending.take_touched() is None, "nobody followed them yet"
+    for gang in (gangs[1], gangs[0], gangs[1]):
+        pending.touch(gang)
+    assert list(pending.take_touched() or ()) == [gangs[1], gangs[0]]
+    for gang in gangs:
+        pending.touch(gang)
+    assert pending.take_touched() is None
+    assert list(pending.take_touched() or ()) == []
+
+
+def test_a_gang_that_is_forgotten_is_nowhere(pending: PendingGangs) -> None:
+    gang = waiting(pending, "g")
+    pending.take_touched()
+    pending.update(gang, waiting=True, partial=True)
+    pending.try_later(gang, 5.0)
+    pending.unpublished[gang.key] = pending.reason_changed[gang.key] = gang
+    pending.forget(gang)
+    assert not pending.waiting
+    assert not pending.partial
+    assert not pending.retrying
+    assert not pending.changed_gangs
+    assert pending.take_unaccounted(None) == pending.take_unpublished(9, 9) == []
+    assert list(pending.take_touched() or ()) == [gang]
+
+
+@pytest.mark.parametrize("more", [0, 5])
+def test_a_rebuilt_state_goes_on_in_a_new_epoch(pending: PendingGangs, more: int) -> None:
+    for _ in range(3):
+        pending.capacity_freed("volume available")
+    pending.preemption_retry_at.add(9.0)
+    number = pending.equivalence("request")
+    again = PendingGangs(Snapshot(factories.LEVELS))
+    for _ in range(more):
+        again.capacity_freed("devices offered again")
+    again.adopt_counts(pending)
+    assert again.epoch == max(3, more) + 1
+    assert again.wakeups == {"volume available": 3, "state rebuilt": 1}
+    assert again.preemption_retry_at == {9.0}
+    assert again.equivalence("another request") > number
