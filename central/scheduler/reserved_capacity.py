@@ -11,6 +11,7 @@ Design: docs/design/0062-growth.md
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from math import inf
 from typing import NamedTuple
 
@@ -425,7 +426,10 @@ class ReservedCapacity:
             if held.by_eviction and held is not own
         ]
         excluded: Ints = np.concatenate([np.zeros(0, dtype=np.int64), *others])
-        preemption = PreemptionRequest(gang, request, self._began, excluded, growth=growth)
+        by_priority = partial(outranks, self._context.across)
+        preemption = PreemptionRequest(
+            gang, request, self._began, excluded, by_priority, by_group=True, growth=growth
+        )
         try:
             plan = self._plan(preemption, lacks, preempts=preempts)
             blocked_by = "" if plan is not None else self._blocked_by(preemption, lacks)

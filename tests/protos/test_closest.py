@@ -2,6 +2,7 @@
 
 import random
 import sys
+from collections.abc import Iterable
 from itertools import combinations
 
 import pytest
@@ -157,6 +158,34 @@ def test_more_than_sixteen_are_good_and_quick() -> None:
         shape, tuple(indices_of(oracle(shape, (1 << 24) - 1, 3)))
     )
     assert closest(shape, (1 << 24) - 1, 12).bit_count() == 12
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_beyond_sixteen_no_exchange_of_one_gpu_is_better(seed: int) -> None:
+    """Of unlike GPUs, whose best set cannot be found by trying all."""
+    rng = random.Random(seed)
+    links = [["X"] * 18 for _ in range(18)]
+    for a, b in combinations(range(18), 2):
+        links[a][b] = links[b][a] = rng.choice(("NV1", "NV2", "PIX", "SYS"))
+    shape = Shape(tuple(map(tuple, links)))
+    for size in (2, 5, 9):
+        found = tuple(indices_of(closest(shape, (1 << 18) - 1, size)))
+        assert len(found) == size
+
+        def value(chosen: Iterable[int]) -> tuple[object, ...]:
+            left = tuple(gpu for gpu in range(18) if gpu not in chosen)
+            inner = tuple(sorted(chosen))
+            return inside(shape, inner), inside(shape, left), tuple(-gpu for gpu in inner)
+
+        others = [
+            {*found, into} - {out} for out in found for into in range(18) if into not in found
+        ]
+        assert all(value(other) < value(found) for other in others)
+
+
+def test_a_link_without_a_number_counts_as_none() -> None:
+    shape = Shape((("X", "NV", "SYS"), ("NV", "X", "PIX"), ("SYS", "PIX", "X")))
+    assert closest(shape, 0b111, 2) == 0b110
 
 
 def calls(shape: Shape, free: int, size: int) -> int:

@@ -50,7 +50,7 @@ def plan(context: PreemptionContext, request: PreemptionRequest) -> PreemptionPl
             places[_uids(victims)] = kept
         return kept is not None
 
-    narrowed = replace(request, may_evict=may_move, extra_check=find_places)
+    narrowed = replace(request, may_evict=may_move, by_group=False, extra_check=find_places)
     found = preemption_plan.find_victims(context, narrowed) or _try_gang_sets(context, narrowed)
     if found is None:
         return None

@@ -31,10 +31,6 @@ def outranks(across: str, claimant: Gang, victim: Gang) -> bool:
     return across == ACROSS_QUEUES or victim.queue == claimant.queue
 
 
-def less_urgent(claimant: Gang, victim: Gang) -> bool:
-    return victim.priority < claimant.priority
-
-
 @dataclass(frozen=True, slots=True)
 class PreemptionContext:
     """What preemption reads beside the request."""
@@ -67,7 +63,7 @@ class PreemptionRequest:
     placement: PlacementRequest
     now: float
     excluded: Ints
-    may_evict: MayEvict = less_urgent
+    may_evict: MayEvict
     by_group: bool = False  # may_evict answers alike for gangs of one victim_table.victim_group()
     growth: bool = False  # above the minimum
     ignore_budgets: bool = False  # only to find out whether disruption budgets block

@@ -8,7 +8,6 @@ Design: docs/design/0019-preemption.md
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 
 from central.model.decisions import DEFRAGMENTATION, PREEMPTION, RECLAIM, Evict
 from central.model.resources import Sums, requested
@@ -34,11 +33,9 @@ def plan(
 ) -> PreemptionPlan | None:
     """Victims of lower priority in the gang's queue, and of other queues as far as these stay at
     their fair shares, with all victims counted together. lacks: quota that the victims must free as well, as
-    alternatives."""
+    alternatives. request.may_evict: by priority, which is all that counts without queues."""
     if not context.queues.enabled:
-        may_evict = partial(outranks, context.across)
-        by_priority = replace(request, may_evict=may_evict, by_group=True)
-        return preemption_plan.find_victims(context, by_priority)
+        return preemption_plan.find_victims(context, request)
     account = request.gang.account
     if account is None or context.queues.by_name[account.queue].error:
         return None

@@ -128,3 +128,45 @@ def test_what_a_container_is_told() -> None:
     )
     assert told.device_nodes == ("/dev/nvidia2",)
     assert told.annotations == {"lockstep.dev/gpus": "2,6"}
+
+
+def reason(
+    size: int, rows: list[ContainerDevices] | None, plans: list[Grant], free: range = range(8)
+) -> str:
+    question = DeviceRequest(
+        tuple(machines.uuid(i) for i in free),
+        (),
+        size,
+        None if rows is None else tuple(rows),
+        frozenset(),
+    )
+    return preferred(question, SWITCHED, plans).why
+
+
+def test_the_choice_says_why() -> None:
+    plans = [intent("a", [0, 1]), intent("b", [2, 3])]
+    assert reason(2, [listed("a")], plans) == "team/a, container c0: as planned"
+    taken = reason(2, [listed("a")], plans, range(1, 8))
+    assert taken == "team/a, container c0: the planned GPUs 0,1 are not available"
+    first = reason(1, [listed("a")], plans)
+    assert first == "team/a, container c0: the GPUs planned for its pod first"
+    assert reason(2, [listed("a"), listed("b")], plans) == "one of 2 pods with a plan"
+    assert reason(2, [listed("x")], plans) == "a pod without a plan"
+    assert reason(2, [listed("x")], []) == "no plans on this node"
+    assert reason(5, [listed("x")], plans) == (
+        "a pod without a plan; all other GPUs are planned for others"
+    )
+
+
+def test_an_init_container_uses_its_pods_plans_in_their_order() -> None:
+    """Of another pod it takes nothing, and of its own the next container's GPUs before the last one's."""
+    plans = [
+        intent("a", [0, 1]),
+        intent("a", [5], "c1"),
+        intent("a", [2], "c2"),
+        intent("b", [3, 4]),
+    ]
+    rows = [listed("a"), listed("a", container="c1"), listed("a", container="c2")]
+    before = frozenset({("team", "a", "c1"), ("team", "a", "c2")})
+    assert ask(3, rows, plans, before=before) == [0, 1, 5]
+    assert ask(5, rows, plans, before=before) == [0, 1, 2, 5, 6]

@@ -3,15 +3,19 @@ evicted."""
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Decision, Evict, UpdateGangStatus
+from central.model.defaults import ACROSS_NAMESPACES
 from central.model.facts import EvictDone, Fact, PodGone, PodSeen
 from central.scheduler.apply import apply
 from central.scheduler.cycle import schedule_once
 from central.scheduler.invariants import check_invariants
+from central.scheduler.preemption.preemption_request import outranks
 from tests.central import factories
 
+BY_PRIORITY = partial(outranks, ACROSS_NAMESPACES)
 OF_PODS = ("preempts", "checkpoint", "labels", "preemptable", "cooldown_s", "movable")
 
 

@@ -321,7 +321,10 @@ def test_only_the_nodes_of_the_pool_have_seats() -> None:
 def test_seats_that_are_kept_for_another_gang_are_not_counted() -> None:
     """The urgent gang evicts the other one, and one seat that is free is kept for it."""
     rig = Rig(factories.node("n", gpus=8), *running("a", 3), *running("low", 1, gpus=4))
-    urgent = [factories.gang("urgent", 1, priority=9), factories.pod("urgent-0", 5, "urgent")]
+    urgent: list[Fact] = [
+        factories.gang("urgent", 1, priority=9),
+        factories.pod("urgent-0", 5, "urgent"),
+    ]
     decisions = schedule_once(rig.made, urgent, 1.0)
     assert [each.name for each in decisions if isinstance(each, Evict)] == ["low-0"]
     assert list(rig.context.reservations) == [("ns", "urgent", True)]

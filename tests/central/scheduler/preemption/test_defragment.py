@@ -20,7 +20,7 @@ from central.scheduler.preemption.preemption_request import PreemptionRequest
 from central.scheduler.scheduler import Scheduler
 from protos.names import RACK
 from tests.central import factories
-from tests.central.scheduler.small_cluster import World, job
+from tests.central.scheduler.small_cluster import BY_PRIORITY, World, job
 
 LONG_S = defragment.SETTLED_S + 1
 
@@ -180,7 +180,8 @@ def test_against_all_sets_of_moves() -> None:
             continue
         want = PlacementRequest(((gang.counts.waiting[0].spec, pods),), "")
         plan = defragment.plan(
-            cluster.preemption, PreemptionRequest(gang, want, LONG_S, np.zeros(0, dtype=np.int64))
+            cluster.preemption,
+            PreemptionRequest(gang, want, LONG_S, np.zeros(0, dtype=np.int64), BY_PRIORITY),
         )
         check_invariants(cluster)
         assert plan is None or needed is not None, "somebody would be without a place"

@@ -20,6 +20,7 @@ from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import GangKey
 from protos.names import NODE, RACK
 from tests.central import factories
+from tests.central.scheduler.small_cluster import BY_PRIORITY
 
 NODES, PER_RACK = 48, 4
 NOW = 5000.0
@@ -75,7 +76,7 @@ def claim(made: Scheduler, dice: random.Random, number: int) -> PreemptionReques
     _, wants = placement_attempts.attempts(made.state, gang, pods, "pack")
     taken = [row for held in made.reservations.values() for row in held.place.rows.tolist()]
     rows = np.array(taken, dtype=np.int64)
-    return PreemptionRequest(gang, wants[-1], NOW, rows, by_group=dice.random() < 0.5)
+    return PreemptionRequest(gang, wants[-1], NOW, rows, BY_PRIORITY, by_group=dice.random() < 0.5)
 
 
 def harm_of(made: Scheduler, plan: PreemptionPlan | None) -> Harm:

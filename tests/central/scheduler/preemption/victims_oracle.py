@@ -25,7 +25,7 @@ from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.state.gangs import Gang
 from protos.names import GPU, GPU_SHARE, RACK
 from tests.central import factories
-from tests.central.scheduler.small_cluster import job
+from tests.central.scheduler.small_cluster import BY_PRIORITY, job
 
 Harm = tuple[object, ...]
 NOW = 200.0
@@ -65,7 +65,9 @@ def claim(dice: random.Random, *, covered: bool) -> Claim | None:
     leaving = any(pod.evicting for pod in cluster.state.pods.values())
     if leaving or _fits(cluster, (), want):
         return None
-    return Claim(cluster, PreemptionRequest(gang, want, NOW, np.zeros(0, dtype=np.int64)))
+    return Claim(
+        cluster, PreemptionRequest(gang, want, NOW, np.zeros(0, dtype=np.int64), BY_PRIORITY)
+    )
 
 
 def check(asked: Claim) -> bool:
