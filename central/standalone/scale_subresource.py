@@ -1,4 +1,4 @@
-"""The scale subresource of custom resources, which kubectl scale and autoscalers read and write."""
+"""The scale subresource, which kubectl scale and autoscalers read and write."""
 
 from typing import Any
 
@@ -25,6 +25,9 @@ def answer(call: Call, store: Store) -> tuple[int, bytes]:
             raise ApiError(500, "InternalError", f"Internal error occurred: {why}")
         return 200, orjson.dumps(scale(resource, obj))
 
+    if resource.custom and "apply-patch" in call.content_type:
+        raise _no_apply(call)
+
     def change(old: Json) -> Json:
         new = changed(call.method, call.content_type, resource, scale(resource, old), call.json())
         count = (new.get("spec") or {}).get("replicas", 0)
@@ -48,6 +51,18 @@ def scale(resource: Resource, obj: Json) -> Json:
         "spec": {"replicas": _at(obj, paths["specReplicasPath"]) or 0},
         "status": status,
     }
+
+
+def _no_apply(call: Call) -> ApiError:
+    """The API server converts what is applied to the resource's version, which a Scale does not have. Of Kubernetes' own
+    kinds it can be applied."""
+    place = f"{call.namespace}/{call.name}"
+    return ApiError(
+        500,
+        "InternalError",
+        f"failed to convert new object ({place}; autoscaling/v1, Kind=Scale) to proper version: request to convert CR to an "
+        "invalid group/version: autoscaling/v1",
+    )
 
 
 def _at(obj: Any, path: str) -> Any:

@@ -1,6 +1,7 @@
 """Sets the size of a controller's object, as the field manager lockstep-elastic. By server-side apply: the scale subresource
-where the kind has one, the spec of batch Jobs and JobSets. By JSON patch: worker groups of a RayCluster, whose list
-has no keys to apply by.
+of Kubernetes' own kinds, the spec of batch Jobs and JobSets. By JSON patch: the scale subresource of LeaderWorkerSets,
+because the API server cannot apply a Scale of a custom resource (it converts the Scale to the resource's version, and
+fails); worker groups of a RayCluster, whose list has no keys to apply by.
 
 Pods that are to leave first get the annotation that ReplicaSets go by, before the size is written; a RayCluster gets
 their names with it. What the author of a manifest wrote is replaced. What a HorizontalPodAutoscaler writes is not: the
@@ -30,9 +31,10 @@ def write(client: Client, decision: SetSize) -> Answered:
     """Raises Retry."""
     resource = SIZED[decision.kind]
     path = resource.path(decision.namespace, decision.name)
-    if decision.kind == "RayCluster":
-        query = f"?fieldManager={MANAGER}"
-        reply = call(client, "PATCH", path + query, _worker_group(decision), JSON_PATCH)
+    if decision.kind in _PATCHES:
+        subresource, changes = _PATCHES[decision.kind]
+        path += f"{subresource}?fieldManager={MANAGER}"
+        reply = call(client, "PATCH", path, changes(decision), JSON_PATCH)
     else:
         for name, uid in decision.leaving:
             _mark(client, decision, name, uid)
@@ -103,7 +105,7 @@ def _worker_group(decision: SetSize) -> list[dict[str, Any]]:
     group = f"{GROUPS}/{decision.place}"
     names = [name for name, _ in decision.leaving]
     changes: list[dict[str, Any]] = [
-        {"op": "test", "path": "/metadata/uid", "value": decision.uid},
+        _same_object(decision),
         {"op": "test", "path": f"{group}/groupName", "value": decision.role},
         {"op": "add", "path": f"{group}/scaleStrategy", "value": {"workersToDelete": names}},
     ]
@@ -112,6 +114,20 @@ def _worker_group(decision: SetSize) -> list[dict[str, Any]]:
     if names or not decision.ceiling:
         changes.append({"op": "add", "path": f"{group}/replicas", "value": decision.size})
     return changes
+
+
+def _groups(decision: SetSize) -> list[dict[str, Any]]:
+    """Of the Scale."""
+    size = {"op": "add", "path": "/spec/replicas", "value": decision.size}
+    return [_same_object(decision), size]
+
+
+def _same_object(decision: SetSize) -> dict[str, Any]:
+    return {"op": "test", "path": "/metadata/uid", "value": decision.uid}
+
+
+# Kinds that are patched: the subresource, and the operations on it.
+_PATCHES = {"RayCluster": ("", _worker_group), "LeaderWorkerSet": ("/scale", _groups)}
 
 
 def _scale(decision: SetSize) -> dict[str, Any]:

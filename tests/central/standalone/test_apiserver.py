@@ -473,6 +473,9 @@ def test_a_job_is_scaled(call: Caller) -> None:
     assert there["spec"]["tasks"][0]["replicas"] == 2
     scaled["spec"]["replicas"] = -1
     assert refusal(lambda: call("PUT", f"{jobs}/j/scale", scaled))[0] == 422
+    apply = "application/apply-patch+yaml"
+    code, _ = refusal(lambda: call("PATCH", f"{jobs}/j/scale", scaled, apply))
+    assert code == 500, "a Scale of a custom resource cannot be applied"
 
 
 def test_shipped_definitions_are_served_from_the_start(call: Caller) -> None:

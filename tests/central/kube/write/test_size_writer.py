@@ -124,11 +124,16 @@ def test_a_jobset_that_may_not_change_names_version_and_gate(write: Any, status:
     assert done.why == "jobsets is forbidden; components/elastic has the right"
 
 
-def test_groups_of_a_leaderworkerset_have_a_scale(write: Any) -> None:
-    _, [call] = write(asked("LeaderWorkerSet"), Answer(200, SCALE))
+def test_groups_of_a_leaderworkerset_have_a_scale_that_is_patched(write: Any) -> None:
+    done, [call] = write(asked("LeaderWorkerSet"), Answer(200, SCALE))
+    assert (done.why, done.uid) == ("", "u")
     where = "/apis/leaderworkerset.x-k8s.io/v1/namespaces/ns/leaderworkersets/e/scale"
-    assert call.path == where
-    assert (call.body["apiVersion"], call.body["kind"]) == ("autoscaling/v1", "Scale")
+    assert (call.method, call.path, call.query) == ("PATCH", where, "fieldManager=lockstep-elastic")
+    assert call.headers["content-type"] == "application/json-patch+json"
+    assert call.body == [
+        {"op": "test", "path": "/metadata/uid", "value": "u"},
+        {"op": "add", "path": "/spec/replicas", "value": 4},
+    ]
 
 
 RAY: Any = {"kind": "RayCluster", "metadata": {"name": "e", "uid": "u"}}
