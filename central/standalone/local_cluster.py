@@ -112,7 +112,8 @@ class LocalCluster:
         """Starts the scheduler, at the same address each time. program: what Python runs, for a
         scheduler with extensions of one's own. flags: more than those of __init__."""
         self.server = self.server or f"127.0.0.1:{free_port()}"
-        command = [sys.executable, *program, "central", "--kubeconfig", str(self.kubeconfig)]
+        command = [sys.executable, *program, "central"]
+        command += ["--kubeconfig", str(self.scheduler_kubeconfig)]
         command += ["--tls-dir", str(self.tls), "--listen", self.server]
         command += ["--coordinators-connect", self.server, *self._flags, *flags]
         with self.scheduler_log.open("ab") as output:
@@ -229,6 +230,10 @@ class LocalCluster:
     @property
     def kubeconfig(self) -> Path:
         return self.directory / "kubeconfig"
+
+    @property
+    def scheduler_kubeconfig(self) -> Path:
+        return self.kubeconfig
 
     @property
     def tls(self) -> Path:

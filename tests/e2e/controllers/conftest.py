@@ -1,4 +1,4 @@
-"""One API server for all of these tests."""
+"""One API server for all of these tests, and one for those of sizes."""
 
 from collections.abc import Iterator
 
@@ -26,7 +26,18 @@ def stage() -> Iterator[Stage]:
         yield made
 
 
+@pytest.fixture(scope="session")
+def sizing() -> Iterator[Stage]:
+    """The scheduler decides sizes."""
+    with Stage(runs_for_s, "--elastic-controllers", components=("elastic",)) as made:
+        made.start_all()
+        yield made
+
+
 @pytest.fixture(autouse=True)
-def freed(stage: Stage) -> Iterator[None]:
+def freed(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
-    free(stage)
+    for name in {"stage", "sizing"} & set(request.fixturenames):
+        used: Stage = request.getfixturevalue(name)
+        free(used)
+        assert used.refusals() == []

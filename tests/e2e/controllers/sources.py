@@ -35,8 +35,8 @@ class Source:
 JOBSET = Source(
     "jobset",
     "sigs.k8s.io/jobset",
-    "v0.10.1",
-    "h1:u8QKifNsrWVrlRFe6w2ofYTqFT9ma2DRHxfeB2m9xyU=",
+    "v0.12.0",
+    "h1:YYPuV0px8Ongq/RXmJg6V0w2UC67aiR+rCMD06vhQQQ=",
     ".",
     "config",
     "default",
@@ -44,8 +44,8 @@ JOBSET = Source(
 LWS = Source(
     "lws",
     "sigs.k8s.io/lws",
-    "v0.7.0",
-    "h1:qWfzX8+UBak+Hq0+m/PuE3uO0mp/3dmm5q/h/7z31A8=",
+    "v0.9.0",
+    "h1:DcJCgxjjoGOx//QHZkeKpyiblxYq70aCRZNYSfykWyI=",
     "./cmd",
     "config",
     "default",
@@ -53,8 +53,8 @@ LWS = Source(
 KUBERAY = Source(
     "kuberay",
     "github.com/ray-project/kuberay/ray-operator",
-    "v1.5.1",
-    "h1:7FJYmB8oM+cnjv1VYCj/TfzRZG4XHvvt5Ayn5pZ5A1c=",
+    "v1.6.2",
+    "h1:XUckRswLMyk71D00L62d2Vanh0fVkNqu56+IF/rr+O0=",
     ".",
     "config",
     "default",

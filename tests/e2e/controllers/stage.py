@@ -1,5 +1,6 @@
-"""A real API server with the controllers of Kubernetes and of other projects, the scheduler as a process, and hollow
-nodes on which pods seem to run. No container runtime; root, for a mount of each controller's own."""
+"""A real API server with the controllers of Kubernetes and of other projects, the scheduler as a process with the rights of
+its ServiceAccount, and hollow nodes on which pods seem to run. No container runtime; root, for a mount of each
+controller's own."""
 
 import base64
 import os
@@ -16,16 +17,19 @@ import yaml
 
 from central.kube.transport.http_client import MERGE, connect
 from central.standalone.hollow_node import HollowNode
-from central.standalone.local_cluster import LocalCluster, free_port
-from protos.names import RACK
+from central.standalone.local_cluster import USER, LocalCluster, free_port
+from protos.names import CENTRAL_ACCOUNT, NAMESPACE, RACK
 from tests.benchmarks import plane
 from tests.e2e.cluster.settings import ROOT, Trouble, program, say
 from tests.e2e.controllers.sources import Source, build
+from tests.manifests.manifests import with_components
 
 Json = dict[str, Any]
 Found = TypeVar("Found")
 WAIT_S = 240.0  # two processors may serve others, too
 CONTROLLERS = ("deployment", "garbage-collector", "job", "namespace", "replicaset", "statefulset")
+ACCESS = ("Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
+FORBIDDEN = "is forbidden: User"  # in what RBAC says
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 # Of webhooks. Several controllers look nowhere else, so each has its own folder there.
 MOUNT = Path("/tmp/k8s-webhook-server/serving-certs")
@@ -33,17 +37,55 @@ WITH_ITS_MOUNT = ("unshare", "--mount", "--", "sh", "-c", f'mount --bind "$0" {M
 
 
 class Stage(LocalCluster):
-    """Two nodes of eight GPUs, each in a rack of its own. flags: further ones of the scheduler."""
+    """Two nodes of eight GPUs, each in a rack of its own. flags: further ones of the scheduler. components: of the shipped
+    manifests, whose rights it has beside the usual ones."""
 
-    def __init__(self, run_s: Callable[[Json], float | None], *flags: str) -> None:
+    def __init__(
+        self, run_s: Callable[[Json], float | None], *flags: str, components: Sequence[str] = ()
+    ) -> None:
         nodes = [HollowNode(f"n{number}", {RACK: f"r{number}"}) for number in range(2)]
+        self._components = components
         super().__init__(nodes, run_s=run_s, flags=["--agents-wait=0", *flags])
 
     def start_api(self) -> None:
-        made = self._stack.enter_context(plane.running("--enable-aggregator-routing=true"))
+        flags = ("--enable-aggregator-routing=true", "--authorization-mode=RBAC")
+        made = self._stack.enter_context(plane.running(*flags))
         shutil.copy(made.kubeconfig, self.kubeconfig)
         self.client = connect(str(self.kubeconfig))
         self._stack.callback(self.client.close)
+        self._give_rights()
+
+    @property
+    def scheduler_kubeconfig(self) -> Path:
+        return self.directory / "scheduler-kubeconfig"
+
+    def _give_rights(self) -> None:
+        """The scheduler has those of the shipped manifests and no others; the user who asks it has all."""
+        shipped = with_components(*self._components)
+        rights = [each for each in shipped if each["kind"] in ACCESS]
+        subject = {"kind": "ServiceAccount", "name": USER, "namespace": NAMESPACE}
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole"}
+        user = {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": USER},
+            "roleRef": {**role, "name": "cluster-admin"},
+            "subjects": [subject],
+        }
+        self.apply_text(yaml.safe_dump_all([*rights, user]))
+        path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{CENTRAL_ACCOUNT}/token"
+        reply = self.client.request("POST", path, b'{"spec":{"expirationSeconds":86400}}')
+        if not reply.ok:
+            raise Trouble(str(reply.error()))
+        config = orjson.loads(self.kubeconfig.read_bytes())
+        [login] = config["users"]
+        login["user"] = {"token": reply.json()["status"]["token"]}
+        self.scheduler_kubeconfig.touch(0o600)
+        self.scheduler_kubeconfig.write_bytes(orjson.dumps(config))
+
+    def refusals(self) -> list[str]:
+        """What the API server has refused to the scheduler for want of a right."""
+        return [line for line in self.scheduler_log.read_text().splitlines() if FORBIDDEN in line]
 
     def start_all(self, *manifests: str) -> None:
         """manifests: files or folders below daemonset/, applied before the scheduler starts."""
