@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from central.controllers import builtin_controllers
 from central.kube.decode import api_kinds as watched
-from central.kube.decode import pod_affinity, podspec, storage_decoder
+from central.kube.decode import elastic_range, pod_affinity, podspec, storage_decoder
 from central.kube.decode.decoder import Decoder
 from central.kube.decode.fields import DECODE_ERRORS, FieldError, MalformedObject, error_text
 from central.kube.decode.gang_rules import GangRule
@@ -33,7 +33,7 @@ from central.simulator.priorities import PriorityClasses
 from central.simulator.sim_budgets import DisruptionBudget
 from central.simulator.sim_pod import PodPlan
 from central.simulator.training_progress import JobKey, TrainingJob
-from protos.names import DOMAIN, GRACE, GROUP_NAMES, RUNS_FOR, START_TAKES
+from protos.names import DOMAIN, ELASTIC_MIN, GRACE, GROUP_NAMES, RUNS_FOR, START_TAKES
 from protos.topology import NodeTopology
 
 ARRIVES = f"{DOMAIN}/arrives-at"
@@ -41,6 +41,7 @@ LEAVES = f"{DOMAIN}/leaves-at"
 RECREATE = f"{DOMAIN}/recreate"
 
 NAMESPACE_LABEL = "kubernetes.io/metadata.name"
+NAMED_MOST = 20  # objects of one kind of warning
 STEP_S = (
     1e-6  # between objects that arrive together: their order in the files is the order of creation
 )
@@ -94,6 +95,7 @@ class _ScenarioBuilder:
         self._groups: dict[tuple[str, str], ManifestObject] = {}
         self._seen: dict[tuple[scenario_kinds.GroupKind, str, str, float], SourceLocation] = {}
         self._unread: Counter[scenario_kinds.GroupKind] = Counter()
+        self._rigid: dict[str, None] = {}  # objects whose size does not change here
         self._foreign_pods = 0
         self._jobs: set[tuple[str, str]] = set()
         self._found = Scenario(reader=reader)
@@ -158,6 +160,8 @@ class _ScenarioBuilder:
             self._unread[found.kind] += found.kind not in scenario_kinds.OF_NO_MATTER
             return
         self._complete(order, found, arrives)
+        if found.kind in scenario_kinds.RIGID and elastic_range.is_elastic(found.annotations):
+            self._rigid[f"{found.kind[1]} {found.namespace}/{found.name}"] = None
         try:
             fact = kind.seen(found.raw)
         except MalformedObject as error:
@@ -310,6 +314,15 @@ class _ScenarioBuilder:
             objects = f"{count} {kind[1]} object{'s' if count != 1 else ''}"
             group = kind[0] or "the core API"
             self._found.warnings.append(f"{objects} of {group}: {scenario_kinds.unread(kind)}")
+        names = list(self._rigid)
+        for name in names[:NAMED_MOST]:
+            self._found.warnings.append(
+                f"{name}: its size stays as it is, because its controller is not simulated; annotation {ELASTIC_MIN} says only "
+                "how many of the pods in the files start together"
+            )
+        if len(names) > NAMED_MOST:
+            more = len(names) - NAMED_MOST
+            self._found.warnings.append(f"{more} more objects whose size stays as it is")
         if self._foreign_pods:
             self._found.warnings.append(
                 f"{self._foreign_pods} pods have the schedulerName of another scheduler and will not be "

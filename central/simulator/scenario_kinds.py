@@ -2,6 +2,7 @@
 simulated world needs, and those that are ignored, some of them with a warning."""
 
 from central.kube import resource_paths
+from central.kube.decode import elastic_parts
 from central.kube.decode.gang_rules import WELL_KNOWN
 
 GroupKind = tuple[str, str]  # API group and kind
@@ -22,6 +23,12 @@ OF_NO_MATTER = {("", "Service"), ("", "ServiceAccount"), ("", "ConfigMap"), ("",
 _QUOTAS = {("", "ResourceQuota"), ("", "LimitRange")}
 
 
+# Of gangs whose size the live scheduler decides, and whose controllers are not simulated.
+RIGID = {
+    (path.group, kind)
+    for kind, path in resource_paths.SIZED.items()
+    if kind in elastic_parts.READERS
+}
 _GANGS_OBJECTS = {(rule.resource.group, rule.resource.kind) for rule in WELL_KNOWN}
 
 

@@ -1,11 +1,13 @@
 """Objects of controllers, and a file of declarations, in scenarios."""
 
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
 import yaml
 
 from central.cli.main import main
+from central.model.json_types import Json
 from tests.central.kube import controller_fixtures as made
 from tests.central.simulator.manifests import Simulate, node
 
@@ -23,6 +25,38 @@ def test_a_jobset_starts_as_a_whole(simulate: Simulate) -> None:
     assert {one["name"] for one in found["waiting"]} == {"jobset/train"}
     found = simulate(*(node(f"n{i}") for i in range(4)), *objects)
     assert len(found["placements"]) == 5
+
+
+RANGES = {"lockstep.dev/elastic-min": "1", "lockstep.dev/elastic-max": "4"}
+SIZED = [made.jobset(), made.leaderworkerset(), made.raycluster()]
+
+
+@pytest.mark.parametrize("raw", SIZED, ids=lambda raw: str(raw["kind"]))
+def test_an_object_whose_size_the_live_scheduler_decides_is_named(
+    raw: Json, simulate: Simulate
+) -> None:
+    simulate(node("n0"), raw)
+    assert "its size stays as it is" not in simulate.errors
+    name = raw["metadata"]["name"]
+    ranged = {**raw, "metadata": {**raw["metadata"], "annotations": RANGES}}
+    later = {**raw, "metadata": {**ranged["metadata"], "name": "later"}}
+    again = deepcopy(ranged)
+    again["metadata"]["annotations"]["lockstep.dev/arrives-at"] = "5s"
+    simulate(node("n0"), ranged, again, later)
+    told = simulate.errors
+    for each in (name, "later"):
+        assert told.count(f"{raw['kind']} {made.SPACE}/{each}: its size stays as it is") == 1
+    assert "its controller is not simulated" in told
+
+
+def test_no_more_than_twenty_such_objects_are_named(simulate: Simulate) -> None:
+    objects = [deepcopy(made.jobset(annotations=RANGES)) for _ in range(23)]
+    for number, each in enumerate(objects):
+        each["metadata"]["name"] = f"j{number}"
+    simulate(node("n0"), *objects)
+    told = simulate.errors
+    assert told.count(": its size stays as it is") == 20
+    assert "3 more objects whose size stays as it is" in told
 
 
 def test_a_declared_kind(simulate: Simulate, tmp_path: Path) -> None:
