@@ -110,6 +110,7 @@ def _build(old: Scheduler, fresh: Scheduler, left_out: LeftOut) -> bool:
     _carry_nodes(old.state, fresh.state)
     _carry_volume_plans(old.state, fresh.state)
     _end_pending_evictions(old)
+    fresh.state.keeps_plans = True
     if not _carry_pods(old.state, fresh.state, old.quarantine, left_out):
         return False
     _carry_held(old.state, fresh.state, left_out)
@@ -117,6 +118,7 @@ def _build(old: Scheduler, fresh: Scheduler, left_out: LeftOut) -> bool:
         if (before := old.state.gangs.get(gang.key)) is not None:
             _carry_gang(gang, before)
     _carry_planned_nics(old.state, fresh.state)
+    fresh.state.keeps_plans = False
     for node in list(fresh.state.nodes.values()):
         handlers.reconcile_gpus(fresh.state, node)
     fresh.queues.adopt_history(old.queues)

@@ -142,17 +142,19 @@ class ClusterNode:
 
             1. observed whole GPUs    in order of names; a GPU that is reported twice goes to the first
             2. observed shares        at most 100 hundredths of a GPU, none of a GPU of step 1
-            3. all other living pods of the node, in order of uids:
-               observed earlier       keep their GPUs if steps 1 and 2 left them free
-               planned                keep their GPUs if healthy and free, else get the closest free ones;
-                                      without a report all keep theirs
+            3. observed earlier       living pods keep their GPUs if steps 1 and 2 left them free
+            4. planned                keep their GPUs if these are healthy and free; without a report all keep theirs
+            5. all other living pods  get the closest free GPUs, if there is a report
+
+        Steps 3 to 5 go in order of uids. No new plan takes the GPUs of a plan that holds, so that to reconcile
+        again changes nothing.
 
         A pod of another scheduler gets no new plan, but one that was ours keeps its own while it holds.
         Observed devices of an ended pod are free: the kubelet takes them back at the next admission.
         Observed devices of pods that are not on this node are counted as foreign.
 
         Example: four GPUs; pod a is planned onto 0 and 1, pod b onto 2. The kubelet gave a GPUs 1 and 2.
-        Step 1 sets a to 1 and 2. In step 3 the plan of b is void, because 2 is taken, and b is planned
+        Step 1 sets a to 1 and 2. The plan of b is void, because 2 is taken, and step 5 plans b
         onto the closest of 0 and 3.
         """
         taken = 0
@@ -169,23 +171,25 @@ class ClusterNode:
                 pod.advance(OBSERVED)
             else:
                 self.foreign_gpus |= mine
-        used, known = self._reconcile_shares(find, taken), self.report is not None
-        for _, pod in sorted(self.pods.items()):
-            observed = self.reported.shares if pod.share else self.reported.gpus
-            if (pod.seen.namespace, pod.seen.name) in observed or not pod.alive:
-                continue
-            if pod.observed and not self._may_keep(pod, taken, used):
-                pod.gpus = 0
-                pod.advance(DEVICES_UNKNOWN)
-            if pod.share:
-                if not pod.observed and known:
-                    self._plan_share(pod, taken, used)
-                if pod.gpus:
-                    used[pod.gpus.bit_length() - 1] += pod.share
-                continue
-            if not pod.observed and known:
-                self._plan(pod, taken | mask_of(used))
-            taken |= pod.gpus
+        used = self._reconcile_shares(find, taken)
+        unreported = [pod for _, pod in sorted(self.pods.items()) if self._is_unreported(pod)]
+        without: list[Pod] = []
+        for pod in sorted(unreported, key=lambda pod: not pod.observed):
+            if self._keeps(pod, taken, used):
+                taken |= _take(pod, used)
+            else:
+                without.append(pod)
+        for pod in sorted(without, key=lambda pod: pod.seen.uid):
+            pod.gpus = 0
+            pod.advance(DEVICES_UNKNOWN)
+            if self.report is not None and pod.seen.ours:
+                self._plan(pod, taken, used)
+            taken |= _take(pod, used)
+
+    def _is_unreported(self, pod: Pod) -> bool:
+        """Whether it lives, and the report does not list its devices."""
+        observed = self.reported.shares if pod.share else self.reported.gpus
+        return pod.alive and (pod.seen.namespace, pod.seen.name) not in observed
 
     def _reconcile_shares(self, find: Callable[[PodName], Pod | None], taken: int) -> Counter[int]:
         """Step 2. taken: whole GPUs of step 1. Returns the hundredths in use, by GPU."""
@@ -210,54 +214,35 @@ class ClusterNode:
                     used[gpu] += part
         return used
 
-    def _may_keep(self, pod: Pod, taken: int, used: Counter[int]) -> bool:
-        """Whether GPUs that were observed earlier can still be the pod's."""
+    def _keeps(self, pod: Pod, taken: int, used: Counter[int]) -> bool:
+        """Whether the GPUs that were observed earlier, or are planned, can still be the pod's: they are free, and
+        planned ones are healthy and enforce memory caps as it requires."""
+        if not pod.observed and self.report is None:
+            return True
         if pod.share:
             gpu = pod.gpus.bit_length() - 1
-            return not pod.gpus & taken and used[gpu] + pod.share <= WHOLE
-        return not pod.gpus & (taken | mask_of(used))
+            fits = not pod.gpus & taken and used[gpu] + pod.share <= WHOLE
+            return fits and (pod.observed or bool(pod.gpus & self._sharable(pod)))
+        if pod.observed:
+            return not pod.gpus & (taken | mask_of(used))
+        free = self.reported.healthy & ~(taken | mask_of(used))
+        return pod.gpus.bit_count() == pod.spec.request(GPU) and not pod.gpus & ~free
 
-    def _plan_share(self, pod: Pod, taken: int, used: Counter[int]) -> None:
-        """Keeps the planned GPU if it has the share free and enforces memory caps as the pod requires.
-        Otherwise chooses a GPU, if possible one that no other plan needs."""
-        usable = (
-            self.reported.healthy & self.reported.offered[RANKS[pod.spec.memory_level]] & ~taken
-        )
-        left = {gpu: WHOLE - used[gpu] for gpu in indices_of(usable)}
-        wanted = pod.share
-        now = pod.gpus.bit_length() - 1
-        if pod.gpus and wanted and left.get(now, 0) >= wanted:
-            return
-        pod.gpus = 0
-        if self.reported.shape is None or not wanted or not pod.seen.ours:
-            return
-        others = dict(left)
-        for other in self.pods.values():
-            if other is pod or not other.alive or other.observed:
-                continue
-            for gpu in indices_of(other.gpus):
-                others[gpu] = others.get(gpu, 0) - (other.share or WHOLE)
-        for free in (others, left):
-            if (gpu := choose_gpu(self.reported.shape, free, wanted)) >= 0:
-                pod.gpus = 1 << gpu
-                return
+    def _sharable(self, pod: Pod) -> int:
+        return self.reported.healthy & self.reported.offered[RANKS[pod.spec.memory_level]]
 
-    def _plan(self, pod: Pod, taken: int) -> None:
-        """Keeps the plan while its GPUs are healthy and free. Otherwise chooses the closest free GPUs, if
-        possible without those of other plans."""
-        wanted = pod.spec.request(GPU)
-        free = self.reported.healthy & ~taken
-        if pod.gpus.bit_count() == wanted and not pod.gpus & ~free:
+    def _plan(self, pod: Pod, taken: int, used: Counter[int]) -> None:
+        """Chooses the closest free GPUs, or the GPU for its share, if there are any."""
+        shape = self.reported.shape
+        if shape is None:
             return
-        others = 0
-        for other in self.pods.values():
-            if other is not pod and other.alive:
-                others |= other.gpus
-        pod.gpus = 0
-        if self.reported.shape is not None and wanted and pod.seen.ours:
-            pod.gpus = closest(self.reported.shape, free & ~others, wanted) or closest(
-                self.reported.shape, free, wanted
-            )
+        if pod.share:
+            left = {gpu: WHOLE - used[gpu] for gpu in indices_of(self._sharable(pod) & ~taken)}
+            gpu = choose_gpu(shape, left, pod.share)
+            pod.gpus = 1 << gpu if gpu >= 0 else 0
+        elif wanted := pod.spec.request(GPU):
+            free = self.reported.healthy & ~(taken | mask_of(used))
+            pod.gpus = closest(shape, free, wanted)
 
     def planned_devices(self) -> tuple[Grant, ...]:
         """The plan for the agent: by container, the devices of pods whose own are not observed yet."""
@@ -312,3 +297,12 @@ def _share_limits(pod: Pod, part: int) -> tuple[tuple[str, int], ...]:
     least = RANKS[pod.spec.memory_level]
     limits = {SHARE: part, MEMORY: pod.spec.memory_cap, LEAST: least}
     return tuple(sorted((key, amount) for key, amount in limits.items() if amount))
+
+
+def _take(pod: Pod, used: Counter[int]) -> int:
+    """The whole GPUs that it takes; a share is added to the hundredths in use."""
+    if not pod.share:
+        return pod.gpus
+    if pod.gpus:
+        used[pod.gpus.bit_length() - 1] += pod.share
+    return 0

@@ -370,7 +370,8 @@ def _update_row(state: ClusterState, node: ClusterNode) -> None:
 
 def reconcile_gpus(state: ClusterState, node: ClusterNode) -> None:
     """Replaces plans that contradict observed devices, and updates the node's row."""
-    node.reconcile_devices(lambda name: state.pods.get(state.uids.get(name, "")))
+    if not state.keeps_plans:
+        node.reconcile_devices(lambda name: state.pods.get(state.uids.get(name, "")))
     state.nodes_to_notify.add(node.name)
     _update_row(state, node)
 

@@ -1,6 +1,9 @@
 """A node's GPU accounting: what reports confirm, and what stays planned beside it."""
 
 from dataclasses import replace
+from random import Random
+
+import pytest
 
 from central.controllers.composite import new_scheduler
 from central.model.facts import Fact, PodSeen
@@ -8,6 +11,7 @@ from central.scheduler.apply import apply
 from central.scheduler.cycle import schedule_once
 from central.scheduler.invariants import check_invariants
 from central.scheduler.inventory.cluster_node import ClusterNode
+from central.scheduler.inventory.pods import OBSERVED
 from central.scheduler.scheduler import Scheduler
 from protos.topology import Grant
 from tests.central import factories
@@ -119,3 +123,42 @@ def test_shares_that_fill_a_gpu_exactly_stay_when_a_report_misses_them() -> None
     report(made, 3, factories.grant_part("p", 2, 50))
     assert gpus_of(made, "p") == gpus_of(made, "q") == 0b100
     assert made.state.pods["uid-q"].observed
+
+
+def test_a_plan_that_holds_is_not_taken_for_one_that_does_not() -> None:
+    """A stranger has one of a's GPUs. What is left of the node is not enough for a, and b keeps its own."""
+    made = scheduler_with(factories.pod("a", 2), factories.pod("b", 2))
+    assert (gpus_of(made, "a"), gpus_of(made, "b")) == (0b0011, 0b1100)
+    report(made, 2, factories.grant("stranger", 0))
+    assert (gpus_of(made, "a"), gpus_of(made, "b")) == (0, 0b1100)
+
+
+def test_what_was_observed_goes_before_plans() -> None:
+    made = scheduler_with(factories.pod("planned", 1), factories.pod("seen", 1))
+    report(made, 2, factories.grant("seen", 3))
+    made.state.pods["uid-planned"].gpus = 0b1000
+    report(made, 3)
+    assert gpus_of(made, "seen") == 0b1000
+    assert gpus_of(made, "planned") not in (0, 0b1000)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_to_reconcile_again_changes_nothing(seed: int) -> None:
+    dice = Random(seed)
+    whole = [factories.pod(f"w{i}", dice.choice((1, 1, 2))) for i in range(dice.randint(0, 3))]
+    parts = [factories.part(f"s{i}", dice.choice((30, 60))) for i in range(dice.randint(0, 4))]
+    made = new_scheduler(factories.LEVELS)
+    facts: list[Fact] = [factories.node("a", gpus=4, shares=True), factories.report("a", TOPOLOGY)]
+    bound = [replace(pod, node="a") for pod in (*whole, *parts)]
+    schedule_once(made, [*facts, *bound], 0.0)
+    for pod in made.state.pods.values():  # whatever was planned and lost before
+        pod.gpus = 1 << dice.randrange(4) if pod.share else dice.choice((0, 1, 3, 8, 12))
+        if dice.random() < 0.3:
+            pod.advance(OBSERVED)
+    grants = [factories.grant("w0", dice.randrange(4)), factories.grant_part("s1", 2, 30)]
+    node = report(made, 2, *dice.sample(grants, dice.randint(0, 2)))
+    find = {(pod.seen.namespace, pod.seen.name): pod for pod in made.state.pods.values()}.get
+    before = [(pod.gpus, pod.life) for pod in made.state.pods.values()]
+    node.reconcile_devices(find)
+    assert [(pod.gpus, pod.life) for pod in made.state.pods.values()] == before
+    check_invariants(made)
