@@ -304,7 +304,9 @@ class ReservedCapacity:
             self.drop(gang.key)
 
     def drop(self, key: GangKey) -> None:
-        reclaim.cancel(self._context, self._reservations.pop(key))
+        held = self._reservations.pop(key)
+        reclaim.cancel(self._context, held)
+        self._pending.claims_over += held.by_eviction
         self.dropped = True
         self._pending.capacity_freed("reservation dropped")
 
@@ -412,9 +414,11 @@ class ReservedCapacity:
         if searched in self._no_victims:
             gang.preemption.blocked_by = self._no_victims[searched]
             return None
-        if self._now < gang.preemption.not_before:
+        if self._is_postponed(gang):
             self.postponed.append(gang)
             self._pending.preemption_retry_at.add(gang.preemption.not_before)
+            # Equal gangs come after it, though they have searched nothing themselves.
+            self._no_victims[searched] = gang.preemption.blocked_by
             return None
         own = self._reservations.get(key)
         if own is not None:
@@ -439,6 +443,7 @@ class ReservedCapacity:
             self._no_victims[searched] = gang.preemption.blocked_by = blocked_by
             goes_on = self._state.snapshot.meter.keeps_progress
             gang.preemption.not_before = self._now + (0.0 if goes_on else PREEMPTION_RETRY_S)
+            gang.preemption.claims_over = self._pending.claims_over
             self._retry_when_others_may_go()
             return None
         gang.preemption.blocked_by = ""
@@ -458,6 +463,12 @@ class ReservedCapacity:
             for pod in plan.victims:
                 pod.advance(EVICTION_ENDED)
             raise
+
+    def _is_postponed(self, gang: Gang) -> bool:
+        """Whether the gang searched victims a moment ago, and no claim has ended since: the search left out the nodes
+        of claims, and those of one that is over would go to gangs behind it that have not searched yet."""
+        standing = gang.preemption
+        return self._now < standing.not_before and standing.claims_over == self._pending.claims_over
 
     def _retry_when_others_may_go(self) -> None:
         if self._runtime_ends is None:

@@ -52,6 +52,7 @@ class PreemptionStanding:
     latest_start: float = inf  # its reserved start when the reservation became strict
     overrun: float = 1.0  # the most, as a factor, by which a pod in its way exceeded its run time
     not_before: float = 0.0  # earliest time of the next search for victims
+    claims_over: int = 0  # PendingGangs.claims_over at the last of these searches
     blocked_by: str = ""  # the disruption budgets that protect its victims, as a clause
     preempted_for: str = ""  # name of the gang that some of its pods are evicted for
 

@@ -34,6 +34,7 @@ class PendingGangs:
         self.all_changed = False  # queues or priorities did, so that all gangs count as changed
         self.retrying: dict[GangKey, Gang] = {}  # to be tried in the same epoch
         self.preemption_retry_at: set[float] = set()  # times of the next searches for victims
+        self.claims_over = 0  # claims on victims that have ended, one way or the other
         self.lowest_priority = inf  # the lowest priority of all gangs that ever had a placed pod
         # Of pods: those that are Pending or being deleted use no disruption budget.
         self.phase_changes = 0
