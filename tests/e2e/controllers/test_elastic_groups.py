@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import orjson
 import pytest
 
 from central.model.json_types import Json
@@ -239,6 +240,25 @@ def test_groups_of_a_leaderworkerset_grow_and_give_way_whole(sizing: Stage) -> N
         assert play.object["spec"]["replicas"] == 4
         play.until("four ready groups", lambda: play.object["status"].get("readyReplicas") == 4)
         play.gone_undisturbed()
+
+
+def test_an_autoscaler_of_groups_has_them_alone_after_three_changes(sizing: Stage) -> None:
+    """A patch of a Scale has no conflicts, unlike what is applied to a Deployment."""
+    with sizing.controller(sources.LWS, ["--leader-elect=false"], settings={}):
+        play = Sized(sizing, "contested-lws", LWS, "serve-")
+        play.apply(elastic(leaderworkerset(1), "1", "2"))
+        target = f"{LWS.format(play.namespace)}/scale?fieldManager=kube-controller-manager"
+        meta = {"name": "serve", "namespace": play.namespace}
+        scale = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": meta}
+        body = orjson.dumps({**scale, "spec": {"replicas": 4}})
+        for _ in range(3):
+            play.until("two groups", lambda: play.object["spec"]["replicas"] == 2)
+            reply = sizing.client.request("PUT", target, body)
+            assert reply.ok, reply.error()
+        [told] = play.until("the refusal", lambda: play.events("SizeRefused"))
+        assert "somebody else changes spec.replicas, too, 3 times in 10 minutes" in told
+        assert play.object["spec"]["replicas"] == 4
+        play.size(8)
 
 
 # --- KubeRay --------------------------------------------------------------------
