@@ -24,6 +24,10 @@ DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 # Kubernetes' controllers write sizes of objects for HorizontalPodAutoscalers only.
 AUTOSCALER = "kube-controller-manager"
 GONE = "the object is gone"
+HEAD, TAIL = (
+    200,
+    100,
+)  # characters of a long answer; between them JobSet's webhook has the whole template
 GROUPS = "/spec/workerGroupSpecs"  # of a RayCluster
 
 
@@ -153,6 +157,8 @@ def _managers(reply: Reply) -> str:
 
 def _sentence(decision: SetSize, reply: Reply) -> str:
     message = reply.error().message
+    if len(message) > HEAD + TAIL:
+        message = f"{message[:HEAD]} ... {message[-TAIL:]}"
     if reply.status == 403 and "is forbidden" in message:
         return f"{message}; components/elastic has the right"
     if decision.kind == "JobSet" and reply.status in (403, 422):

@@ -201,6 +201,7 @@ def test_a_jobset_without_the_feature_gate_keeps_its_size_and_says_so(sizing: St
         play.size(2)
         [told] = play.until("the refusal", lambda: play.events("SizeRefused"))
         assert "JobSet 0.12 or newer with the feature gate ElasticJobSet" in told
+        assert told.endswith("field is immutable")
         assert workers_of(play.object) == {"parallelism": 2, "completions": 2}
         play.size(2)
 

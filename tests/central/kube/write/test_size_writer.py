@@ -124,6 +124,21 @@ def test_a_jobset_that_may_not_change_names_version_and_gate(write: Any, status:
     assert done.why == "jobsets is forbidden; components/elastic has the right"
 
 
+def test_of_a_long_refusal_beginning_and_end_are_said(write: Any) -> None:
+    why = (
+        "admission webhook denied the request: Invalid value: "
+        + "x" * 2**20
+        + ": field is immutable"
+    )
+    done, _ = write(asked("JobSet", role="workers"), failure(422, why))
+    assert "denied the request" in done.why
+    assert done.why.endswith("xxx: field is immutable")
+    assert len(done.why) < 500
+    whole = "denied: " + "y" * 292
+    done, _ = write(asked(), failure(422, whole))
+    assert done.why == whole
+
+
 def test_groups_of_a_leaderworkerset_have_a_scale_that_is_patched(write: Any) -> None:
     done, [call] = write(asked("LeaderWorkerSet"), Answer(200, SCALE))
     assert (done.why, done.uid) == ("", "u")
