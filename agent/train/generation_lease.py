@@ -117,11 +117,25 @@ class StepFile:
     def __init__(self, path: str, lease: GenerationLease) -> None:
         self._path, self._lease = path, lease
         self._seen = self._mark()
-        self.used = False  # a process has touched it: without that nothing is known of steps
+        self._used = False  # a process has touched it: without that nothing is known of steps
+
+    @classmethod
+    def begin(cls, folder: str, generation: int, lease: GenerationLease) -> StepFile:
+        """For the processes of a generation that starts now: they inherit its name."""
+        path = Path(folder, f"step-{generation}")
+        path.touch()
+        os.environ[STEP_FILE] = str(path)
+        lease.begin()
+        return cls(str(path), lease)
+
+    def cut_off(self) -> bool:
+        """Looks at the file. Whether processes that took steps take none any more, and nobody answers."""
+        self.look()
+        return self._used and self._lease.expired()
 
     def look(self) -> None:
         if (mark := self._mark()) != self._seen:
-            self._seen, self.used = mark, True
+            self._seen, self._used = mark, True
             self._lease.worked()
 
     def _mark(self) -> int:

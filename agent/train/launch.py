@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Sequence
 from difflib import get_close_matches
-from pathlib import Path
 from typing import NoReturn
 
 from . import stop_signal
@@ -22,7 +21,7 @@ from .child_processes import ChildProcesses
 from .client import CoordinatorError
 from .environment import BadVariable, PodPlace, coordinator, pod_place
 from .generation import Generation
-from .generation_lease import CUT_OFF, STEP_FILE, CutOff, StepFile
+from .generation_lease import CUT_OFF, CutOff, StepFile
 from .launch_variables import FRAMEWORKS, variables
 from .membership import Membership
 
@@ -96,26 +95,18 @@ class Launcher:
             f"generation {found.number}: ranks {environments[0]['RANK']} to {environments[-1]['RANK']} "
             f"of {environments[0]['WORLD_SIZE']}"
         )
-        steps = self._step_file(found)
+        steps = StepFile.begin(self._folder.name, found.number, self._membership.lease)
         children = ChildProcesses(self._given.command, environments)
         try:
             return self._watch(found, children, steps)
         finally:
             children.stop(self._given.stop_wait)
 
-    def _step_file(self, found: Generation) -> StepFile:
-        path = Path(self._folder.name, f"step-{found.number}")
-        path.touch()
-        os.environ[STEP_FILE] = str(path)  # the processes inherit it
-        self._membership.lease.begin()
-        return StepFile(str(path), self._membership.lease)
-
     def _watch(self, found: Generation, children: ChildProcesses, steps: StepFile) -> int | None:
         while True:
             if self._outdated(found):
                 return None
-            steps.look()
-            if steps.used and self._membership.lease.expired():
+            if steps.cut_off():
                 _say(str(CutOff(self._membership.lease.span_s)))
                 return TRY_AGAIN
             if stop_signal.came():

@@ -11,7 +11,6 @@ import sys
 import tempfile
 from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 from torch.distributed import TCPStore
@@ -19,7 +18,7 @@ from torch.distributed.elastic.rendezvous import api
 
 from .environment import coordinator, pod_place
 from .generation import Generation
-from .generation_lease import STEP_FILE, StepFile
+from .generation_lease import StepFile
 from .membership import Membership
 
 BACKEND = "lockstep"
@@ -62,11 +61,8 @@ class LockstepRendezvous(api.RendezvousHandler):  # type: ignore[misc]
         # The workers inherit them.
         os.environ["LOCKSTEP_GENERATION"] = str(found.number)
         os.environ["LOCKSTEP_INCARNATION"] = str(place.incarnation)
-        path = Path(self._folder.name, f"step-{found.number}")
-        path.touch()
-        os.environ[STEP_FILE] = str(path)
-        self._membership.lease.begin()
-        self._steps = StepFile(str(path), self._membership.lease)
+        lease = self._membership.lease
+        self._steps = StepFile.begin(self._folder.name, found.number, lease)
         store = TCPStore(
             found.leader_address, found.leader_port, None, mine.rank == 0, STORE_WITHIN
         )
@@ -100,10 +96,8 @@ class LockstepRendezvous(api.RendezvousHandler):  # type: ignore[misc]
         """1: there is a newer generation, and the workers must start again; or this agent is cut off, and
         next_rendezvous() says so."""
         newest = self._membership.newest
-        if self._steps is not None:
-            self._steps.look()
-            if self._steps.used and self._membership.lease.expired():
-                return 1
+        if self._steps is not None and self._steps.cut_off():
+            return 1
         return int(newest.over or newest.number > self._number)
 
     def shutdown(self) -> bool:

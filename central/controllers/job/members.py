@@ -1,8 +1,8 @@
 """The members of a Job's elastic task: a set of pod numbers, which may have holes. The set is written to the status
 before pods are made or deleted for it.
 
-A member that leaves because the set was changed is neither evicted nor failed. So are those on a node that is being
-drained. One that is lost leaves the set as well, as long as the least size remains, unless a policy for PodEvicted says
+A member that leaves because the set was changed is neither evicted nor failed. The same holds for members on a node that
+is being drained. One that is lost leaves the set as well, as long as the least size remains, unless a policy for PodEvicted says
 otherwise.
 
 Design: docs/design/0053-elastic-sizes.md
@@ -16,6 +16,7 @@ from central.controllers.job import job_events
 from central.controllers.job.job import Job
 from central.controllers.job.job_events import JobEvent
 from central.controllers.job.state_machine import ACTIVE
+from central.model import wording
 from central.model.decisions import Decision
 from central.model.event_objects import about, build_event
 from central.model.event_reasons import GREW, MEMBER_LOST, SHRANK
@@ -70,7 +71,9 @@ def _going(job: Job, elastic: ElasticTask, wanted: set[int]) -> Iterator[Going]:
         nodes = sorted(job.drained)
         verb = "is" if len(nodes) == 1 else "are"
         yield Going(
-            leaving, f"node{'s' * (len(nodes) > 1)} {', '.join(nodes)} {verb} drained", DRAIN
+            leaving,
+            f"{wording.plural(len(nodes), 'node')} {', '.join(nodes)} {verb} drained",
+            DRAIN,
         )
     lost = [number for number in _lost(job, elastic) if number in wanted - leaving]
     if gone := set(lost[: spare - len(leaving)]):
@@ -81,7 +84,7 @@ def _lost_where(job: Job, elastic: ElasticTask, gone: set[int]) -> Going:
     task = job.spec.task(elastic.task)
     assert task is not None
     names = [pod_name(job.spec, task, number) for number in gone]
-    what = f"{len(gone)} member{'s' * (len(gone) > 1)}"
+    what = wording.counted(len(gone), "member")
     if all(name in job.by_scheduler for name in names):
         return Going(gone, f"{what} evicted by the scheduler", EVICTED)
     nodes = sorted({job.lost_from.get(name, "") for name in names} - {""})

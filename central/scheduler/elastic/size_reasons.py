@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from central.model import wording
 from central.scheduler.elastic import pools
 from central.scheduler.elastic.autoscaler import Autoscaler
 from central.scheduler.elastic.elastic_gang import ElasticGang
@@ -84,12 +85,12 @@ def _stays(
     if context.queues.enabled and pools.at_capability(context, pool.spec, queue):
         return f"queue {queue} is at its capability"
     others = len(pool.gangs) - 1
-    among = f", shared with {others} other Job{'s' * (others > 1)}" if others else ""
+    among = f", shared with {wording.counted(others, 'other Job')}" if others else ""
     free = max(pool.free, 0)
     kept = f"; {autoscaler.headroom:.0%} is kept free (--elastic-headroom)" * bool(
         autoscaler.headroom
     )
     return (
-        f"{free} seat{'s' * (free != 1)} free for more; its share is {goal - gang.task.least} of the "
+        f"{wording.counted(free, 'seat')} free for more; its share is {goal - gang.task.least} of the "
         f"{max(pool.seats, 0)} seats above the least sizes{among}{kept}"
     )

@@ -9,7 +9,7 @@ Design: docs/design/0202-members-that-do-not-start.md
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from central.model import member_numbers
+from central.model import member_numbers, wording
 from central.scheduler.elastic.elastic_gang import ElasticGang
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.state.gangs import GangKey
@@ -99,7 +99,7 @@ class UnreadyMembers:
         tries.size = len(gang.placed) - len(going)
         numbers = [number for pod in going if (number := gang.number(pod)) is not None]
         reasons = sorted({gang.unready[number] for number in numbers if number in gang.unready})
-        which = f"member{'s' * (len(numbers) > 1)} {member_numbers.to_text(numbers)}"
+        which = f"{wording.plural(len(numbers), 'member')} {member_numbers.to_text(numbers)}"
         verb = "do" if len(numbers) > 1 else "does"
         why = f"{which} {verb} not start: {', '.join(reasons)}"
         if tries.count < TRIES:

@@ -59,7 +59,8 @@ class InterPodFilter:
 
     def limits(self) -> Ints:
         """By row, how many more such pods the rules allow: 0, 1, as many as attach limits and free volumes leave, or
-        MANY. Placing a pod may change the limits for the next one, which this does not foresee. Returns the same array until a count changes."""
+        MANY. Placing a pod may change the limits for the next one, which this does not foresee. Returns the same array
+        until a count changes."""
         version = self._pod_counts.version(self._spec)
         if self._version != version:
             self._version = version

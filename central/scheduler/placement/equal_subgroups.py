@@ -14,6 +14,7 @@ from math import prod
 
 import numpy as np
 
+from central.model import wording
 from central.model.arrays import Ints
 from central.model.facts import PodSpec
 from central.scheduler.placement import explain, never_fits
@@ -329,9 +330,8 @@ def _never(snapshot: Snapshot, request: PlacementRequest, nest: _Nest) -> str:
     most = never_fits.most_in_one(snapshot, units, request.required)
     if most >= nest.copies:
         return ""
-    unit = "group" if nest.bundles else "subgroup"
-    plural = "" if most == 1 else "s"
-    return never_fits.even_if_empty(request.required, most, found.refusals, f" {unit}{plural}")
+    unit = wording.plural(most, "group" if nest.bundles else "subgroup")
+    return never_fits.even_if_empty(request.required, most, found.refusals, f" {unit}")
 
 
 def _units_when_empty(snapshot: Snapshot, inside: Ints, size: int, level: str) -> Ints:

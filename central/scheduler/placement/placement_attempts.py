@@ -26,8 +26,8 @@ from central.scheduler.placement import (
 from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang
 from central.scheduler.state.subgroups import BundleKey, Subgroup, SubgroupDivision, Unit
-from protos.names import BALANCE, GPU, GPU_SHARE, NODE, PARTS_OF_NODE, SPREAD
-from protos.slicing import is_slice
+from protos.names import BALANCE, NODE, PARTS_OF_NODE, SPREAD
+from protos.slicing import requests_devices
 
 GANGS_ADDED_UP = 64
 ROLES_MOST = (
@@ -302,12 +302,7 @@ def _without_part(level: str, groups: PodCounts) -> str:
     """Pods without GPUs that are to share a part of a node share the node."""
     if level not in PARTS_OF_NODE:
         return level
-    devices = any(
-        name in (GPU, GPU_SHARE) or is_slice(name)
-        for spec, _ in groups
-        for name, _ in spec.requests
-    )
-    return level if devices else NODE
+    return level if any(requests_devices(spec.requests) for spec, _ in groups) else NODE
 
 
 def _preferred(state: ClusterState, gang: Gang) -> str:

@@ -112,9 +112,9 @@ def _count(
             if (other := table.gangs[slot]) is not None:
                 found.by_rule.update(rules.of(other, int(by_slot[slot]), table.surplus[slot]))
     if devices and not queues:
-        row, others = context.state.snapshot.columns.row, context.state
+        row = context.state.snapshot.columns.row
         found.by_rule[OTHER_SCHEDULERS] = sum(
-            bool(rows[row[pod.node]]) for pod in others.others_with_devices()
+            bool(rows[row[pod.node]]) for pod in context.state.others_with_devices()
         )
     return found
 

@@ -9,6 +9,7 @@ Design: docs/design/0019-preemption.md
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from central.model import wording
 from central.model.decisions import DEFRAGMENTATION, PREEMPTION, RECLAIM, Evict
 from central.model.resources import Sums, requested
 from central.scheduler.inventory.pods import EVICTED, EVICTION_ENDED, Pod
@@ -64,9 +65,9 @@ def _list_budgets(context: PreemptionContext, names: Sequence[BudgetKey]) -> str
     listed = []
     for namespace, name in names[:3]:
         left = max(context.budgets.seen[namespace, name].allowed, 0)
-        listed.append(f"{namespace}/{name} ({left} disruption{'' if left == 1 else 's'} left)")
+        listed.append(f"{namespace}/{name} ({wording.counted(left, 'disruption')} left)")
     more = ", ..." if len(names) > 3 else ""
-    return f"PodDisruptionBudget{'s' if len(names) > 1 else ''} {', '.join(listed)}{more}"
+    return f"{wording.plural(len(names), 'PodDisruptionBudget')} {', '.join(listed)}{more}"
 
 
 def start_evictions(

@@ -30,7 +30,7 @@ def not_ready_reason(gang: Gang, missing: int, quarantine: Quarantine) -> str:
             return f"needs {gang.minimum} pods to start, {len(gang.members)} exist"
         if gang.subgroups:
             return _short_of_groups(gang)
-        return f"needs {missing} more {wording.plural(missing, 'pod')} to start, {len(counts.waiting)} pending"
+        return _short_of_pods(gang, missing)
     if gang.subgroups and counts.waiting and not gang.division().units():
         return gang.division().incomplete_group()
     return counts.blocked if not counts.waiting else ""
@@ -75,7 +75,12 @@ def _short_of_tasks(gang: Gang) -> str:
         if waiting[task] < short:
             pods = wording.plural(short, "pod")
             return f"task {task} needs {short} more {pods} to start, {waiting[task]} pending"
-    return f"needs {missing} more {wording.plural(missing, 'pod')} to start, {len(gang.counts.waiting)} pending"
+    return _short_of_pods(gang, missing)
+
+
+def _short_of_pods(gang: Gang, missing: int) -> str:
+    pods = wording.plural(missing, "pod")
+    return f"needs {missing} more {pods} to start, {len(gang.counts.waiting)} pending"
 
 
 def _short_of_groups(gang: Gang) -> str:
