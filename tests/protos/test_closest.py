@@ -168,7 +168,7 @@ def test_beyond_sixteen_no_exchange_of_one_gpu_is_better(seed: int) -> None:
     for a, b in combinations(range(18), 2):
         links[a][b] = links[b][a] = rng.choice(("NV1", "NV2", "PIX", "SYS"))
     shape = Shape(tuple(map(tuple, links)))
-    for size in (2, 5, 9):
+    for size in (2, 3, 5, 9):
         found = tuple(indices_of(closest(shape, (1 << 18) - 1, size)))
         assert len(found) == size
 
@@ -181,6 +181,8 @@ def test_beyond_sixteen_no_exchange_of_one_gpu_is_better(seed: int) -> None:
             {*found, into} - {out} for out in found for into in range(18) if into not in found
         ]
         assert all(value(other) < value(found) for other in others)
+        if size < 4:
+            assert mask_of(found) == oracle(shape, (1 << 18) - 1, size)
 
 
 def test_a_link_without_a_number_counts_as_none() -> None:

@@ -322,3 +322,21 @@ def test_the_number_follows_an_eviction_that_the_api_server_shows() -> None:
     world.step(11.0, replace(world.running["uid-old-1"], deleting=True))
     assert world.told["new"].endswith("1 less urgent pod does not free enough")
     assert_reasons_true(world.cluster)
+
+
+def test_surplus_is_protected_by_no_least_run_time_however_little_of_the_gang_counts() -> None:
+    """Of the young gang only one member is on the node that may be used, and one is surplus."""
+    nodes = [factories.node("n0"), factories.node("there", labels={"pool": "x"})]
+    world = World(*nodes, min_runtime_s=60.0)
+    group, *pods = job("young", 4, 4, least=3)
+    for pod, node in zip(pods, ("n0", "n0", "there", "n0"), strict=True):
+        assert isinstance(pod, PodSeen)
+        world.step(1.0, replace(pod, node=node, phase="Running"))
+    world.step(1.0, group)
+    new_group, pod = job("new", 1, 8, created=10.0, priority=5)
+    assert isinstance(pod, PodSeen)
+    world.step(
+        10.0, new_group, replace(pod, spec=replace(pod.spec, node_selector=(("pool", "x"),)))
+    )
+    assert_reasons_true(world.cluster)
+    assert "least run time" not in world.told["new"]

@@ -7,6 +7,7 @@ from itertools import pairwise
 from central.controllers.composite import jobs_of
 from central.model.decisions import Create, Decision, Delete, Patch, SetStatus
 from central.model.facts import NamespaceSeen, PrioritySeen, QueueSeen
+from central.scheduler.cycle import schedule_once
 from tests.central import factories
 from tests.central.controllers.job.job_api import Api, job
 
@@ -158,6 +159,22 @@ def test_what_is_over_goes_after_its_time() -> None:
     assert api.names("Job") == ["j"]
     api.wait(60)
     assert [kind for kind, _ in api.there if kind != "Event"] == []
+
+
+def test_a_finished_job_goes_with_its_objects_at_the_end_of_its_time() -> None:
+    """In that very second, for which a cycle is planned; what it owns is deleted before it."""
+    api = Api()
+    api.apply(job({"w": 1}, ttlSecondsAfterFinished=100))
+    api.settle()
+    api.end("j-w-0")
+    api.settle()
+    (found,) = jobs_of(api.cluster).by_name.values()
+    end = found.status.since + 100
+    assert schedule_once(api.cluster, [], end - 0.5) == []
+    (deletion,) = schedule_once(api.cluster, [], end)
+    assert isinstance(deletion, Delete)
+    assert (deletion.kind, deletion.name, deletion.foreground) == ("Job", "j", True)
+    assert deletion.why == "Completed for ttlSecondsAfterFinished"
 
 
 def test_aborted_jobs_stay_however_old() -> None:

@@ -2,6 +2,8 @@
 
 from collections import Counter
 
+import pytest
+
 from central.controllers.job import rate_limit
 from central.model.decisions import SetStatus
 from tests.central.controllers.job.job_api import Api, job
@@ -58,3 +60,17 @@ def test_that_its_own_pods_are_still_being_made_is_no_reason_to_wait() -> None:
         said |= {told.status["state"]["message"] for told in written(api, 1.0)}
     assert api.phase() == "Running"
     assert not {sentence for sentence in said if "more pods" in sentence}
+
+
+def test_a_burst_is_written_at_once_and_the_rest_at_a_pace_with_a_bound() -> None:
+    """After as long a pause as a burst takes, the next burst is written at once again."""
+    limiter, now = rate_limit.StatusRateLimiter(), 1000.0
+    burst, step = rate_limit.BURST, 1.0 / rate_limit.PER_S
+    assert [limiter.reserve(now) for _ in range(burst)] == [now] * burst
+    later = [limiter.reserve(now) for _ in range(3)]
+    assert later == pytest.approx([now + step, now + 2 * step, now + 3 * step])
+    bounded = [limiter.reserve(now) for _ in range(int(rate_limit.LATE_S * rate_limit.PER_S) + 9)]
+    assert max(bounded) == now + rate_limit.LATE_S
+    then = now + rate_limit.LATE_S + burst * step
+    assert [limiter.reserve(then) for _ in range(burst)] == pytest.approx([then] * burst)
+    assert limiter.reserve(then) == pytest.approx(then + step)

@@ -103,6 +103,17 @@ def test_the_better_of_two_choices_counts_where_priorities_differ() -> None:
     assert choose_victims(problem) == [large]
 
 
+def test_no_more_single_members_go_than_their_gang_has_surplus() -> None:
+    """The gang may not go whole. Its two members would do, but only one of them may go."""
+    singles = [EvictionUnit(0, False, harm(0, 0, 1, 1), {0: (1,)}, pod) for pod in range(2)]
+    urgent = EvictionUnit(1, True, harm(1, 1, 900, 1), {0: (1,)})
+    problem = LeastHarmProblem({0: (0,)}, (1,), 2, [*singles, urgent], {0: 1, 1: 0})
+    found = choose_victims(problem)
+    assert found is not None
+    assert urgent in found
+    assert len(found) == 2
+
+
 def test_a_row_is_weighed_again_after_a_gang_that_is_on_several_rows_was_taken() -> None:
     """What was best on a row before is not, once another gang has freed a part of it."""
     spread: list[dict[int, tuple[int, ...]]] = [
