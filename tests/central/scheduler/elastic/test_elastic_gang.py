@@ -158,6 +158,7 @@ def test_a_change_is_paid_by_its_share_of_the_running_time() -> None:
     assert (history.last, history.cost_s) == (now, 10.0)
     assert history.allowed_at(gang, 0.1) == max(now + 60.0, 300.0)
     assert history.may_give_at(gang, 0.1) == max(now + 60.0, 400.0)
+    assert history.may_give_at(gang, 1.0) == now + 60.0
     history.record_gift(gang, now + 5.0)
     assert (history.last, history.cost_s) == (now, 20.0)
     history.record_arrival(now + 7.0)
