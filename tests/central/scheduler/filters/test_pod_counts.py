@@ -18,7 +18,7 @@ WEB, LOCAL = Port("TCP", 80), Port("TCP", 80, "127.0.0.1")
 
 
 def node(name: str, **more: object) -> NodeSeen:
-    found = factories.node(name, **more)
+    found = factories.node(name, **more)  # type: ignore[arg-type]  # a test's shorthand
     assert isinstance(found, NodeSeen)
     return found
 
