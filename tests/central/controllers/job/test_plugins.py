@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from central.controllers.job import plugins
+from central.controllers.job import plugins, pod_manifest
 from central.controllers.job.plugins import PLUGINS
-from central.model.jobspec import JobSpec, TaskSpec, pod_name
+from central.model.jobspec import JobSpec, JobStatus, TaskSpec, pod_name
 
 Json = dict[str, Any]
 
@@ -383,3 +383,21 @@ def test_the_order_in_which_a_job_names_them_does_not_matter() -> None:
     names = [name for name in PLUGINS if name not in {"mpi", "ray"}]
     there = pod(job(**{name: [] for name in names}), "worker", 0)
     assert there == pod(job(**{name: [] for name in reversed(names)}), "worker", 0)
+
+
+def test_pods_inherit_what_decides_about_their_eviction() -> None:
+    """As labels and as annotations; the other settings as annotations only, and nothing else."""
+    own = (
+        ("volcano.sh/preemptable", "false"),
+        ("volcano.sh/cooldown-time", "60s"),
+        ("volcano.sh/revocable-zone", "night"),
+        ("team", "a"),
+    )
+    spec = replace(job(), labels=own, annotations=own)
+    metadata = pod_manifest.manifest(spec, JobStatus(), spec.tasks[0], 0)["metadata"]
+    names = [name for name, _ in own]
+    assert [name for name in names if name in metadata["labels"]] == names[:2]
+    assert [name for name in names if name in metadata["annotations"]] == names[:3]
+    assert metadata["labels"]["volcano.sh/preemptable"] == "false"
+    plain = pod_manifest.manifest(job(), JobStatus(), spec.tasks[0], 0)["metadata"]
+    assert not set(names) & {*plain["labels"], *plain["annotations"]}

@@ -6,6 +6,7 @@ import pytest
 
 from central.controllers.job import rate_limit
 from central.model.decisions import SetStatus
+from central.model.facts import QueueSeen
 from tests.central.controllers.job.job_api import Api, job
 
 
@@ -74,3 +75,16 @@ def test_a_burst_is_written_at_once_and_the_rest_at_a_pace_with_a_bound() -> Non
     then = now + rate_limit.LATE_S + burst * step
     assert [limiter.reserve(then) for _ in range(burst)] == pytest.approx([then] * burst)
     assert limiter.reserve(then) == pytest.approx(then + step)
+
+
+def test_other_words_about_the_same_counts_wait_longer_than_counts() -> None:
+    """Reasons change with every cycle of a busy cluster. Words where there were none are news as counts are."""
+    api = Api()
+    api.tell(QueueSeen("q", closed=True))
+    api.apply(job({"w": 1}, queue="q"))
+    api.settle()
+    assert "queue q is closed" in api.status()["state"]["message"]
+    api.tell(QueueSeen("q", capability=(("cpu", 1),)))
+    assert not written(api, 1.5)
+    (told,) = written(api, 4.0)
+    assert "capability" in told.status["state"]["message"]
