@@ -333,10 +333,14 @@ def test_surplus_is_protected_by_no_least_run_time_however_little_of_the_gang_co
         assert isinstance(pod, PodSeen)
         world.step(1.0, replace(pod, node=node, phase="Running"))
     world.step(1.0, group)
+    high = job("high", 1, 4, priority=9)[0]
+    there = factories.pod("high-0", 4, "high", node="there", phase="Running")
+    world.step(1.0, high, there)
     new_group, pod = job("new", 1, 8, created=10.0, priority=5)
     assert isinstance(pod, PodSeen)
     world.step(
         10.0, new_group, replace(pod, spec=replace(pod.spec, node_selector=(("pool", "x"),)))
     )
     assert_reasons_true(world.cluster)
-    assert "least run time" not in world.told["new"]
+    said = "1 pod has priority 5 or higher, 1 less urgent pod does not free enough"
+    assert world.told["new"].endswith(f"nobody gives way: {said}")
