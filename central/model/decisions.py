@@ -54,6 +54,7 @@ class UpdateGangStatus:
     succeeded: int = 0
     failed: int = 0
     quiet: bool = False  # no Event, because its Job has one
+    of_job: bool = False  # whose status has the counts as well
     native_version: str = ""  # as in GangSeen
 
 

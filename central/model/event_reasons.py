@@ -30,7 +30,12 @@ EVENT_REASONS = [
     EventReason(*row)
     for row in (
         (FAILED_SCHEDULING, "PodGroup, Pod", "Warning", "Pending; the message says why."),
-        ("Running", _GANG, "Normal", "The gang has its minimum of pods bound."),
+        (
+            "Running",
+            _GANG,
+            "Normal",
+            "The gang has its minimum of pods bound. Of a Job whose pods are all bound, the Job has the Event.",
+        ),
         ("Completed", _GANG, "Normal", "All pods of the gang have ended."),
         (STATUS_CHANGED, _GANG, "Warning", "Something else about a gang changed."),
         (EVICTED, "Pod", "Warning", "The scheduler evicted the pod; the message says for what."),

@@ -210,7 +210,9 @@ def _override_gang_status(context: JobContext, job: Job, gang: Gang) -> None:
         word = (phases.PENDING, job.pending_reason)
     if phase == RESTARTING and not gang.counts.placed:
         gang.started = False  # the whole gang must start together again
-    gang.published.suppress_event = phase in (*FINISHED, ABORTING, ABORTED, COMPLETING, TERMINATING)
+    is_whole = not gang.missing() and not gang.counts.unplaced  # the Job's Event says that it runs
+    over = phase in (*FINISHED, ABORTING, ABORTED, COMPLETING, TERMINATING)
+    gang.published.suppress_event, gang.published.of_job = over or is_whole, True
     if gang.published.override != word:
         gang.published.override = word
         context.state.pending.changed(gang)

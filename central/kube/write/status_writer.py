@@ -5,7 +5,8 @@ When the first and the following writes of a gang happen, with the times of Stat
 
     pending gang   update --settle 0.3 s--> write --same phase: after 5 s at the earliest--> write
     running gang   update --started 1 s---> write --counts: after 1 s, or up to 10 s if many wait--> write
-    new phase      written as soon as a worker is free
+    of a Job       update --1 s after the first pod runs, or 5 s--> write --counts: after 5 s--> write
+    other phase    written as soon as a worker is free
     failed write   repeated after 5 s, 10 s, ... 5 min
     bindings       go first: while some wait for a worker, updates younger than 5 s are held back
 
@@ -31,6 +32,7 @@ from central.kube.write.retrying import Retry, object_of, says_gone
 from central.model.decisions import EmitWarning, Evict, UpdateGangStatus
 from central.model.event_reasons import EVICTED, FAILED_SCHEDULING, STATUS_CHANGED
 from central.model.json_types import Json
+from central.model.phases import COMPLETED, INQUEUE, RUNNING
 from central.model.timestamps import stamp
 
 log = logging.getLogger(__name__)
@@ -38,7 +40,6 @@ log = logging.getLogger(__name__)
 StatusKey = tuple[str, str, bool]  # namespace, name, whether there is a PodGroup
 
 PODGROUP, POD = BY_KIND["PodGroup"], BY_KIND["Pod"]
-INQUEUE = "Inqueue"  # admitted and not tried yet: no condition, no Event
 CONDITION_PODS = 8  # pods of a pending gang that get the condition
 MANY_UPDATES = 20  # with more gangs waiting for a write, running ones are written less often
 FAILED_MOST_S = 300.0
@@ -67,6 +68,7 @@ DEFAULT_TIMING = StatusTiming()
 class _GangWrites:
     update: UpdateGangStatus | None = None  # the newest that is not written yet
     since: float = 0.0  # when the oldest update came that is not written yet
+    starts_at: float = 0.0  # when a new phase may be written
     queued: bool = False
     writing: bool = False
     written: UpdateGangStatus | None = None
@@ -176,10 +178,20 @@ class StatusWriter:
                 gang.writing = False
 
     def _set_update(self, gang: _GangWrites, update: UpdateGangStatus) -> None:
-        if gang.update is None:
+        before = gang.update
+        if before is None:
             gang.since = self._runtime.monotonic()
             self._unwritten += 1
+        if before is None or _begun(before) != _begun(update):
+            gang.starts_at = self._runtime.monotonic() + self._start_s(update)
         gang.update = update
+
+    def _start_s(self, update: UpdateGangStatus) -> float:
+        """How long a gang that starts waits for what follows at once, so that one write has it all."""
+        if update.phase not in {INQUEUE, RUNNING}:
+            return 0.0
+        is_starting = update.of_job and update.phase == RUNNING and not update.running
+        return self._timing.same_phase_s if is_starting else self._timing.started_s
 
     def _put_back(self, gang: _GangWrites, update: UpdateGangStatus) -> None:
         if gang.update is None:  # otherwise a newer one has come
@@ -197,10 +209,10 @@ class StatusWriter:
         if gang.writing:
             return _BUSY_S
         if gang.written is None or gang.written.phase != update.phase:
-            return 0.0
+            return gang.starts_at - self._runtime.monotonic()
         timing = self._timing
         apart_s = timing.same_phase_s
-        if _is_placed(update):
+        if _is_placed(update) and not update.of_job:
             crowded_s = timing.counts_s * max(1.0, self._unwritten / MANY_UPDATES)
             apart_s = min(crowded_s, timing.counts_most_s, apart_s)
         return gang.written_at + apart_s - self._runtime.monotonic()
@@ -321,7 +333,11 @@ def _write_condition(
 
 
 def _is_placed(update: UpdateGangStatus) -> bool:
-    return update.phase in {"Running", "Completed"}
+    return update.phase in {RUNNING, COMPLETED}
+
+
+def _begun(update: UpdateGangStatus) -> tuple[str, bool]:
+    return update.phase, update.running > 0
 
 
 def _reference(reply: Reply, of: ResourcePath, namespace: str, name: str) -> Json | None:

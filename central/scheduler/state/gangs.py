@@ -65,6 +65,7 @@ class Published:
     warned: frozenset[tuple[str, str, str]] = frozenset()  # unhealthy devices with a warning
     override: tuple[str, str] | None = None  # phase and reason, set by a controller
     suppress_event: bool = False  # an Event of its Job has the same content
+    of_job: bool = False
 
 
 class Gang:

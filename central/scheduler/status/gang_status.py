@@ -106,6 +106,7 @@ def status_update(state: ClusterState, gang: Gang) -> list[Decision]:
         tuple(pod.seen.name for pod in counts.waiting),
         *pod_phases,
         quiet=gang.published.suppress_event,
+        of_job=gang.published.of_job,
         native_version=_native_version(gang),
     )
     return [*warnings, update]

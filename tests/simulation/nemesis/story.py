@@ -177,6 +177,10 @@ class Story:
         for number in range(self.dice.randint(2, 6)):
             self.user.job(f"j{number}", self.dice.randint(1, 3), 2, self.dice.randint(10, 40))
             self.user.arrives[f"j{number}"] = self.dice.uniform(0.0, TROUBLE_S)
+        self._start_outside()
+
+    def _start_outside(self) -> None:
+        """Whoever is not the scheduler."""
         for name, live in (("nodes", self.nodes.live), ("user", self.user.live)):
             process = self.kernel.process(name)
             process.runtime.thread(lambda live=live, it=process: live(it), name).start()  # type: ignore[misc]
