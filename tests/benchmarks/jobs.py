@@ -5,33 +5,37 @@ created, bound, started and ended, which takes four calls a pod whoever is in ch
 import re
 import sys
 import tempfile
-import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from central.kube.transport.http_client import Client, StatusError, Unreachable
 from central.kube.write.executor import OBJECT_WORKERS
 from central.standalone.hollow_node import HollowNode
 from central.standalone.hollow_nodes import HollowNodes
 from tests.benchmarks import binding
 from tests.benchmarks import plane as planes
 from tests.benchmarks.plane import Plane
+from tests.benchmarks.pod_watch import PodWatch
 
 JOBS, PODS, NODES = 1000, 10, 100
 SPACE = "/namespaces/default"
 PODS_PATH = f"/api/v1{SPACE}/pods"
 JOBS_PATH = f"/apis/batch.volcano.sh/v1alpha1{SPACE}/jobs"
 SECONDS = 600
-CHANGES = re.compile(
-    r'^apiserver_request_total\{[^}]*verb="(?:POST|PUT|PATCH|DELETE)"[^}]*\} (\S+)$', re.MULTILINE
-)
+REQUESTS = re.compile(r"^apiserver_request_total\{([^}]*)\} (\S+)$", re.MULTILINE)
+LABEL = re.compile(r'(\w+)="([^"]*)"')
+CHANGING = ("POST", "PUT", "PATCH", "DELETE")
+NOT_OF_JOBS = ("pods", "leases", "nodes", "queues")
+
+
+Changes = Counter[tuple[str, str]]  # by verb and resource
 
 
 @dataclass(frozen=True)
@@ -39,34 +43,7 @@ class Run:
     created_per_s: float  # pods, from the first request to the last pod
     done_s: float = 0.0  # from the first request to the last end
     completed: int = 0
-    calls: int = 0  # that changed something, until then
-
-
-class Watch:
-    """When each pod was first seen, and when it had ended."""
-
-    def __init__(self, client: Client) -> None:
-        version = client.get(PODS_PATH + "?limit=1")["metadata"]["resourceVersion"]
-        self._stream = client.stream(
-            f"{PODS_PATH}?watch=1&resourceVersion={version}&timeoutSeconds={SECONDS}", SECONDS
-        )
-        self.first: dict[str, float] = {}
-        self.ended: dict[str, float] = {}
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def _read(self) -> None:
-        try:
-            for line in self._stream:
-                found = orjson.loads(line)["object"]
-                name = found["metadata"].get("name", "")
-                self.first.setdefault(name, time.perf_counter())
-                if (found.get("status") or {}).get("phase") == "Succeeded":
-                    self.ended.setdefault(name, time.perf_counter())
-        except (Unreachable, StatusError):
-            pass
-
-    def close(self) -> None:
-        self._stream.close()
+    calls: Changes = field(default_factory=Counter)  # that changed something, until then
 
 
 def template(runs_s: int) -> dict[str, Any]:
@@ -104,7 +81,7 @@ def bare(plane: Plane, jobs: int = JOBS) -> Run:
 def life(plane: Plane, folder: Path, jobs: int = JOBS) -> Run:
     """The same pods, each bound as soon as it is made, on nodes that start and end them."""
     with _nodes(plane, folder):
-        pods = Watch(plane.client)
+        pods = PodWatch(plane.client, PODS_PATH, SECONDS)
         before, began = _changes(plane), time.perf_counter()
 
         def go(number: int) -> None:
@@ -120,6 +97,7 @@ def life(plane: Plane, folder: Path, jobs: int = JOBS) -> Run:
         while len(pods.ended) < jobs * PODS and time.monotonic() < deadline:
             time.sleep(0.1)
         calls = _changes(plane) - before
+        _all_seen(pods, jobs)
         done = max(pods.ended.values()) - began
         created = max(pods.first.values()) - began
         pods.close()
@@ -130,7 +108,7 @@ def life(plane: Plane, folder: Path, jobs: int = JOBS) -> Run:
 def ours(plane: Plane, folder: Path, jobs: int = JOBS) -> Run:
     with _nodes(plane, folder), binding.centre(plane):
         _warm(plane)
-        pods = Watch(plane.client)
+        pods = PodWatch(plane.client, PODS_PATH, SECONDS)
         before, began = _changes(plane), time.perf_counter()
         with ThreadPoolExecutor(8) as pool:
             make = pool.map(lambda n: binding.post(plane.client, JOBS_PATH, job(n)), range(jobs))
@@ -139,9 +117,16 @@ def ours(plane: Plane, folder: Path, jobs: int = JOBS) -> Run:
         completed = sum(_ends(plane, f"j{number}", deadline) for number in range(jobs))
         done = time.perf_counter() - began
         calls = _changes(plane) - before
+        _all_seen(pods, jobs)
         created = max(pods.first.values()) - began
         pods.close()
     return Run(len(pods.first) / created, done, completed, calls)
+
+
+def _all_seen(pods: PodWatch, jobs: int) -> None:
+    """The rate counts what the API holds, however often the watch ended."""
+    if (held := pods.count()) != jobs * PODS:
+        raise SystemExit(f"the API holds {held} of {jobs * PODS} pods")
 
 
 @contextmanager
@@ -174,10 +159,22 @@ def _ends(plane: Plane, name: str, deadline: float) -> bool:
     return True
 
 
-def _changes(plane: Plane) -> int:
+def _changes(plane: Plane) -> Changes:
     """How many calls have changed something, as the API server itself counts."""
     told = plane.client.request("GET", "/metrics", timeout_s=30).body.decode()
-    return sum(int(float(count)) for count in CHANGES.findall(told))
+    found: Changes = Counter()
+    for text, count in REQUESTS.findall(told):
+        labels = dict(LABEL.findall(text))
+        if labels.get("verb") in CHANGING:
+            parts = filter(None, (labels.get("resource", ""), labels.get("subresource", "")))
+            found[labels["verb"], "/".join(parts)] += int(float(count))
+    return found
+
+
+def _beyond_pods(calls: Changes) -> Changes:
+    """Without what pods need anyhow, and what does not grow with the Jobs."""
+    kept = {key: n for key, n in calls.items() if key[1].split("/")[0] not in NOT_OF_JOBS}
+    return Counter(kept)
 
 
 def _warm(plane: Plane) -> None:
@@ -205,12 +202,18 @@ def rows(say: Callable[[str], None], jobs: int = JOBS) -> list[tuple[str, float,
         lives = life(made, Path(folder), jobs)
         say(f"{jobs:,} Jobs of {PODS} pods, until all are Completed")
         run = ours(made, Path(folder), jobs)
+    beyond = _beyond_pods(run.calls)
     return [
         (f"(f) of {jobs:,} Jobs of {PODS} pods, Completed", run.completed, "", f"{jobs}"),
         ("    their pods' life, barely / as Jobs", lives.done_s / run.done_s, "x", ""),
         ("    the same as Jobs", run.done_s, "s", ""),
-        ("    changes to the API, for each Job", run.calls / jobs, "calls", ""),
-        ("    of these without Jobs", lives.calls / jobs, "calls", ""),
+        ("    changes to the API, for each Job", run.calls.total() / jobs, "calls", ""),
+        ("    of these without Jobs", lives.calls.total() / jobs, "calls", ""),
+        ("    beyond its pods and itself", (beyond.total() - jobs) / jobs, "calls", "<= 4"),
+        *(
+            (f"        {verb} {resource}", count / jobs, "calls", "")
+            for (verb, resource), count in sorted(beyond.items())
+        ),
         ("    their pods / bare pod creation", run.created_per_s / first.created_per_s, "x", ""),
         ("    pods created for Jobs", run.created_per_s, "pods/s", ""),
         ("    bare pod creation, as many workers", first.created_per_s, "pods/s", ""),
