@@ -268,7 +268,7 @@ def set_gang_aside(scheduler: Scheduler, gang: Gang, error: BaseException, kind:
         key_of_gang(gang, kind), display, error, content_of(gang), state.now
     )
     gang.attempt.reason = found.why
-    scheduler.refused.pop(gang.key, None)  # it is not computed again
+    scheduler.refused.pop(gang.key)  # it is not computed again
     return found.why
 
 
@@ -338,7 +338,8 @@ def cycle_failed(scheduler: Scheduler, error: Exception) -> None:
     rebuild.rebuild(scheduler)
     for gang in list(scheduler.state.pending.waiting.values()):
         try:
-            list(order.in_order(scheduler.queues, [gang], []))
+            columns = scheduler.state.pending.columns
+            list(order.in_order(scheduler.queues, columns, columns.rows_of([gang]), []))
         except Exception as why:  # noqa: BLE001  the one that it is about
             set_gang_aside(scheduler, gang, why)
             scheduler.state.pending.update(gang, waiting=False, partial=False)

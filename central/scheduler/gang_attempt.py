@@ -4,7 +4,7 @@ it is tried again if its search has reached the limit.
 Design: docs/design/0061-work-limit.md
 """
 
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 
 from central.model.decisions import Bind, Decision
 from central.scheduler import binding, fence, reserved_capacity
@@ -18,7 +18,8 @@ from central.scheduler.shared_refusals import Refusals, Verdicts
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state import readiness
-from central.scheduler.state.gangs import Gang, GangKey
+from central.scheduler.state.gang_set import GangSet
+from central.scheduler.state.gangs import Gang
 from central.scheduler.work_meter import MAX_FACTOR, MAX_LONG_FACTOR, WorkLimitReached
 
 LIMITED_S = PREEMPTION_RETRY_S  # until a gang whose search reached its limit is tried with more
@@ -32,7 +33,7 @@ def schedule(
     reserved: ReservedCapacity,
     decisions: list[Decision],
     *,
-    left: Collection[GangKey],
+    left: GangSet,
     verdicts: Verdicts,
 ) -> None:
     """Binds as many of the gang's pods as fit, but while others are left in the round its minimum first, and
@@ -41,7 +42,7 @@ def schedule(
     state, queues, min_resources = scheduler.state, scheduler.queues, scheduler.min_resources
     missing = gang.missing()
     gang.attempt.reason = readiness.not_ready_reason(gang, missing, scheduler.quarantine)
-    scheduler.refused.pop(gang.key, None)
+    scheduler.refused.pop(gang.key)
     if gang.attempt.reason:
         reserved.release(gang)
         return
@@ -56,9 +57,8 @@ def schedule(
     if not admitted:  # not even the smallest attempt
         gang.attempt.equivalence = _equivalence(scheduler, gang, wants)
         state.pending.refuse(gang, refusals[-1])
-        scheduler.refused[gang.key] = GangRefusal(
-            gang, wants[-1], refusals[-1], missing=missing, over_quota=True
-        )
+        refusal = GangRefusal(gang, wants[-1], refusals[-1], missing=missing, over_quota=True)
+        scheduler.refused.give(gang, refusal)
         lacks = _claimable(scheduler, gang, wants[-1])
         decisions += reserved.on_over_quota(gang, wants[-1], lacks, growth=not missing)
         reserved.annotate(gang)
@@ -68,7 +68,7 @@ def schedule(
     if left and len(wants) > 1 and not refusals[0]:
         if missing:
             most = attempts[1]
-        elif placement_attempts.scarce(state, [gang, *waiting(scheduler, left)]):
+        elif placement_attempts.scarce(state, [gang, *left.gangs()]):
             first = 1
     for bound_by in reserved.views_for(gang):
         refused = verdicts.of(bound_by, wants[first:], state.pending.epoch)
@@ -85,18 +85,13 @@ def schedule(
         state.pending.preemption_retry_at.add(state.now + PREEMPTION_RETRY_S)
         return
     gang.attempt.equivalence = _equivalence(scheduler, gang, wants)
-    scheduler.refused[gang.key] = GangRefusal(
+    refusal = GangRefusal(
         gang, wants[-1], gang.attempt.reason, *reserved.withheld(), missing=missing
     )
+    scheduler.refused.give(gang, refusal)
     on_refused = reserved.on_refused if missing else reserved.on_growth_refused
     decisions += on_refused(gang, wants[-1])
     reserved.annotate(gang)
-
-
-def waiting(scheduler: Scheduler, keys: Iterable[GangKey]) -> Iterator[Gang]:
-    """The gangs with these keys that are still pending."""
-    pending = scheduler.state.pending.waiting
-    return (gang for key in keys if (gang := pending.get(key)) is not None)
 
 
 def _claimable(
@@ -178,62 +173,6 @@ def _take_back(pods: Sequence[Pod]) -> None:
     for pod in pods:
         pod.advance(BIND_FAILED)
         pod.node, pod.gpus = "", 0
-
-
-def refuse_alike(scheduler: Scheduler, gang: Gang, same: Gang) -> None:
-    """Copies the refusal of an equal request: since then capacity was only taken, so the result is
-    the same."""
-    attempt, refused = gang.attempt, same.attempt
-    attempt.refused_at = refused.refused_at
-    if (known := scheduler.refused.get(same.key)) is not None:
-        scheduler.refused[gang.key] = known
-    if attempt.reason != refused.reason:
-        _set_reason(scheduler, gang, refused.reason)
-
-
-def _set_reason(scheduler: Scheduler, gang: Gang, reason: str) -> None:
-    gang.attempt.reason = reason
-    if gang.owner:  # whose status says it too
-        scheduler.state.pending.changed(gang)
-    else:
-        scheduler.state.pending.reason_changed[gang.key] = gang
-
-
-def refuse_all_alike(
-    scheduler: Scheduler,
-    gangs: list[Gang],
-    first_refused: Mapping[int, Gang],
-    left_out: Container[Gang],
-    goes_on: Callable[[Gang], bool],
-) -> list[Gang]:
-    """Takes the gangs off the end of the list whose requests were refused in this epoch, as far as goes_on() holds,
-    and refuses them as refuse_alike() does. Returns them. Nothing happens between two of them, so what is looked
-    up once holds for all. left_out: stay where they are, as do those with reservations."""
-    pending, refused = scheduler.state.pending, scheduler.refused
-    epoch, holders = pending.epoch, {pending.waiting.get(key) for key in scheduler.reservations}
-    known: dict[int, tuple[str, GangRefusal | None]] = {}
-    taken: list[Gang] = []
-    while gangs:
-        gang = gangs[-1]
-        attempt = gang.attempt
-        if (answer := known.get(attempt.equivalence)) is None:
-            same = first_refused.get(attempt.equivalence)
-            if same is None or same.attempt.refused_at != epoch:
-                break
-            answer = same.attempt.reason, refused.get(same.key)
-            known[attempt.equivalence] = answer
-        if attempt.work_factor > MAX_FACTOR or gang in holders or gang in left_out:
-            break
-        if not goes_on(gang):
-            break
-        taken.append(gangs.pop())
-        attempt.refused_at = epoch
-        reason, entry = answer
-        if entry is not None:
-            refused[gang.key] = entry
-        if attempt.reason != reason:
-            _set_reason(scheduler, gang, reason)
-    return taken
 
 
 def set_work_limit(scheduler: Scheduler, gang: Gang) -> None:

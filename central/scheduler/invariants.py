@@ -50,6 +50,8 @@ def check_invariants(scheduler: Scheduler, classes: slice = ALL) -> None:
     _min_resources(scheduler)
     _cached_capacities(state, classes)
     scheduler.controllers.check(state)
+    state.pending.columns.check(state.pending.waiting.values())
+    scheduler.refused.check()
 
 
 def _min_resources(scheduler: Scheduler) -> None:

@@ -42,12 +42,12 @@ def refresh(scheduler: Scheduler, now: float) -> None:
     withheld, meter = WithheldCapacity(state.snapshot), state.snapshot.meter
     meter.begin()
     for key in list(islice(refused, EXAMINED_MOST)):
-        entry, gang = refused.pop(key, None), waiting.get(key)
+        entry, gang = refused.pop(key), waiting.get(key)
         if entry is None or gang is None or not gang.attempt.reason:
             continue
         if gang.missing() != entry.missing and (entry := _changed(scheduler, gang, entry)) is None:
             continue
-        refused[key] = entry  # at the end: the others have their turn first
+        refused.give(gang, entry)  # at the end: the others have their turn first
         if entry.stamp != stamp and len(known) < RECOMPUTED_MOST and not meter.is_spent:
             if not _recomputed(scheduler, gang, entry, withheld, known):
                 continue

@@ -23,6 +23,7 @@ from central.scheduler.queues.queue_tree import Queues
 from central.scheduler.reservation.reservation import Reservation
 from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang, GangKey
+from central.scheduler.state.refusals import Refusals
 from central.scheduler.status.gpu_memory import GpuMemoryOveruse
 from central.scheduler.status.hypernode_status import HyperNodeStatuses
 from central.scheduler.status.queue_status import QueueStatuses
@@ -174,7 +175,7 @@ class Scheduler:
         self.admission = GroupAdmission()
         self.budgets = DisruptionBudgets()
         self.reservations: dict[GangKey, Reservation] = {}
-        self.refused: dict[GangKey, GangRefusal] = {}  # pending gangs that do not fit
+        self.refused: Refusals[GangRefusal] = Refusals()  # pending gangs that do not fit
         self.preemption = PreemptionContext(
             self.state,
             self.queues,

@@ -26,18 +26,22 @@ Design: docs/design/0052-slices.md, docs/design/0061-work-limit.md
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
+import numpy as np
+
+from central.model.arrays import Ints
 from central.model.decisions import Bind, Decision
-from central.scheduler import fence, gang_attempt, refusal_reasons
+from central.scheduler import fence, gang_attempt, refusal_reasons, refused_alike
 from central.scheduler.preemption import withdrawal
 from central.scheduler.queues import order
 from central.scheduler.queues.order import FairShares
 from central.scheduler.reserved_capacity import PREEMPTION_RETRY_S, PassMemory, ReservedCapacity
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.shared_refusals import Verdicts
+from central.scheduler.state.gang_set import GangSet
 from central.scheduler.state.gangs import Gang, GangKey
 from central.scheduler.work_meter import MAX_FACTOR, Interrupt, SearchProgress
 
@@ -52,10 +56,10 @@ class Round:
     """What one round has still to do, and what it remembers of what it did."""
 
     began: float
-    left: dict[GangKey, None] = field(default_factory=dict)
+    left: GangSet = field(default_factory=GangSet)
     tried: set[GangKey] = field(default_factory=set)
     # Tried without an attempt; only a round that is cut needs to know, and adds them to the others.
-    skipped: list[list[GangKey]] = field(default_factory=list)
+    skipped: list[Ints] = field(default_factory=list)
     by_namespace: Counter[str] = field(default_factory=Counter)  # attempts
     epoch: int = -1  # at the end of the last slice
     dropped: bool = False  # a reservation ended, so those refused before are tried again
@@ -71,8 +75,9 @@ class Round:
     first_refused: dict[int, Gang] = field(default_factory=dict)
     memory: PassMemory = field(default_factory=PassMemory.empty)
     order: Iterator[Gang] | None = None  # of the gangs that are left, if it still holds
-    is_old_order: bool = False  # of an earlier slice
-    not_due: set[Gang] = field(default_factory=set)  # that are in the order for their reservations
+    not_due: list[Gang] = field(
+        default_factory=list
+    )  # that are in the order for their reservations
     # What the order takes back, see order.in_order().
     again: list[Gang] = field(default_factory=list)
     version: int = -1  # of the queues, at the end of the last slice
@@ -88,10 +93,13 @@ class Round:
 
     def must_wait(self, gang: Gang) -> bool:
         """Whether its namespace has had its attempts, so that it is tried behind the others."""
-        return self.by_namespace[gang.namespace] >= FLOOD_TRIES and gang.key in self.left
+        return self.by_namespace[gang.namespace] >= FLOOD_TRIES and gang in self.left
 
-    def next_pass(self, due: dict[GangKey, None]) -> None:
-        self.left, self.last_pass, self.dropped = due, True, False
+    def next_pass(self, more: Sequence[Ints]) -> None:
+        """With what is left and these rows."""
+        for rows in more:
+            self.left.add_rows(rows)
+        self.last_pass, self.dropped = True, False
         self.memory, self.verdicts = PassMemory.empty(), Verdicts()
         self.withdrawn = []
         self.first_refused, self.order = {}, None
@@ -130,7 +138,8 @@ def schedule_pending(
         complete = budget is None  # else what was decided leaves before
     if not complete:
         this.binds += [each for each in decisions if isinstance(each, Bind)]
-        this.tried.update(*this.skipped)
+        for rows in this.skipped:
+            this.tried.update(gang.key for gang in pending.columns.of(rows))
         this.skipped = []
         this.epoch, this.version = pending.epoch, scheduler.queues.version
         scheduler.state.pending.round = this
@@ -156,8 +165,8 @@ def _passes(
     now, pending = scheduler.state.now, scheduler.state.pending
     complete = _one_pass(scheduler, this, reserved, budget, decisions)
     if (complete or this.withdrawn) and this.dropped and not this.last_pass:
-        again = {gang.key: None for gang in this.withdrawn if gang.key in pending.waiting}
-        this.next_pass(dict.fromkeys(pending.refused_before()) | this.left | again)
+        again = [pending.waiting[g.key] for g in this.withdrawn if g.key in pending.waiting]
+        this.next_pass((pending.refused_before(), pending.columns.rows_of(again)))
         reserved = ReservedCapacity(scheduler, now, this.memory, decisions, began=this.began)
         complete = _one_pass(scheduler, this, reserved, budget, decisions)
     if not complete or not scheduler.queues.enabled:
@@ -255,19 +264,20 @@ def account(scheduler: Scheduler, gang: Gang) -> None:
 def _join(scheduler: Scheduler, this: Round, now: float) -> bool:
     """Adds the gangs that have become due to those that are left. Returns whether any of these changed."""
     pending = scheduler.state.pending
+    columns = pending.columns
     if this.epoch == -1:
-        this.left = pending.due(now)
+        this.left = GangSet(columns, pending.due(now))
         return True
     changed = pending.changed_gangs
     freed = pending.epoch != this.epoch
     due = pending.due(now) if freed else pending.due_changed(now, this.tried)
     if freed and now - this.began >= ROUND_S:
-        late = [key for key in due if key in this.tried and key not in changed]
-        this.late |= bool(late)
-        for key in late:
-            del due[key]
-    this.left |= due
-    return bool(due) or any(key in this.left for key in changed)
+        is_late = [g.key in this.tried and g.key not in changed for g in columns.of(due)]
+        this.late |= any(is_late)
+        due = due[~np.array(is_late, dtype=np.bool_)]
+    left_before = bool(this.left.mask[columns.released].any())
+    this.left.add_rows(due)
+    return bool(len(due)) or left_before or any(gang in this.left for gang in changed.values())
 
 
 def _one_pass(
@@ -280,7 +290,6 @@ def _one_pass(
     """One pass over what is left and the gangs with a reservation. Returns whether all were tried."""
     pending, asked, complete = scheduler.state.pending, False, True
     gangs = this.order
-    this.is_old_order = gangs is not None
     if gangs is None:
         this.again = []
         gangs = _in_order(scheduler, this, this.again, sliced=budget is not None)
@@ -288,18 +297,18 @@ def _one_pass(
     for gang in gangs:
         if pending.waiting.get(gang.key) is not gang:
             continue
-        if gang.key in this.left or reserved.must_retry(gang):
+        if gang in this.left or reserved.must_retry(gang):
             if budget is not None and asked and budget():
                 complete, this.order = False, chain((gang,), gangs)
                 break
             asked = True
-            this.left.pop(gang.key, None)
+            this.left.discard(gang)
             this.tried.add(gang.key)
             blocked = scheduler.quarantine.set_asides and fence.blocks(scheduler, gang)
             if not blocked and gang.attempt.work_factor > MAX_FACTOR:
                 this.long += [gang] if gang not in this.long else []
             elif not blocked and _try(scheduler, this, gang, reserved, decisions):
-                this.left[gang.key] = None
+                this.left.add(gang)
                 this.again.append(gang)
                 continue
         reserved.on_tried(gang)
@@ -317,62 +326,55 @@ def _one_pass(
 def _in_order(
     scheduler: Scheduler, this: Round, again: list[Gang], *, sliced: bool
 ) -> Iterator[Gang]:
-    waiting = scheduler.state.pending.waiting
-    gangs = [gang for key in this.left if (gang := waiting.get(key)) is not None]
-    waiting_behind: list[Gang] = []
+    pending = scheduler.state.pending
+    columns, waiting = pending.columns, pending.waiting
+    this.left.discard_rows(columns.released)
+    columns.recycle()
+    of_reservations = [gang for key in scheduler.reservations if (gang := waiting.get(key))]
+    this.not_due = [gang for gang in of_reservations if gang not in this.left]
+    rows, behind = this.left.rows, columns.mask()
     if sliced and (flooding := this.flooding()):  # they need not be put in order among the others
-        waiting_behind = [gang for gang in gangs if gang.key[0] in flooding]
-        gangs = [gang for gang in gangs if gang.key[0] not in flooding]
-    not_due = [
-        gang
-        for key in scheduler.reservations
-        if (gang := waiting.get(key)) and key not in this.left
-    ]
-    gangs += not_due
-    this.not_due = set(not_due)
+        behind[[gang.attempt.row for gang in columns.of(rows) if gang.namespace in flooding]] = True
+    first = columns.mask(rows) & ~behind
+    first[columns.rows_of(this.not_due)] = True
 
-    def skip(gangs: list[Gang], goes_on: Callable[[Gang], bool]) -> None:
-        _skip(scheduler, this, gangs, goes_on)
+    def skip(rows: Ints, goes_on: Callable[[Gang], bool]) -> int:
+        return _skip(scheduler, this, rows, (), goes_on)
 
-    def skip_in_turn(gangs: list[Gang], goes_on: Callable[[Gang], bool]) -> None:
-        if flooding := this.flooding():
-            _skip(scheduler, this, gangs, lambda g: g.key[0] not in flooding and goes_on(g))
-        else:
-            _skip(scheduler, this, gangs, goes_on)
+    def skip_in_turn(rows: Ints, goes_on: Callable[[Gang], bool]) -> int:
+        return _skip(scheduler, this, rows, this.flooding(), goes_on)
 
-    queues, shares = scheduler.queues, this.shares
+    queues, shares, ordered = scheduler.queues, this.shares, columns.in_rank_order(first)
     if not sliced:
-        yield from order.in_order(queues, gangs, again, shares, skip)
+        yield from order.in_order(queues, columns, ordered, again, shares=shares, skip=skip)
         return
-    for gang in order.in_order(queues, gangs, again, shares, skip_in_turn):
+    for gang in order.in_order(queues, columns, ordered, again, shares=shares, skip=skip_in_turn):
         if this.must_wait(gang):
-            waiting_behind.append(gang)
+            behind[gang.attempt.row] = True
         else:
             yield gang
-    yield from order.in_order(queues, waiting_behind, again, shares, skip)
+    ordered = columns.in_rank_order(behind)
+    yield from order.in_order(queues, columns, ordered, again, shares=shares, skip=skip)
 
 
 def _skip(
-    scheduler: Scheduler, this: Round, gangs: list[Gang], goes_on: Callable[[Gang], bool]
-) -> None:
-    """Refuses those of the next gangs whose requests the round has refused already, many at a time."""
+    scheduler: Scheduler,
+    this: Round,
+    rows: Ints,
+    barred: Collection[str],
+    goes_on: Callable[[Gang], bool],
+) -> int:
+    """Refuses those of the next gangs whose requests the round has refused already, many at a time. Returns how
+    many."""
     if scheduler.quarantine.set_asides or not this.first_refused:
-        return
-    refused, left_out, condition = this.first_refused, this.not_due, goes_on
-    if this.is_old_order:  # some of its gangs may have gone since
-        waiting = scheduler.state.pending.waiting
-
-        def condition(gang: Gang) -> bool:
-            return waiting.get(gang.key) is gang and goes_on(gang)
-
-    taken = gang_attempt.refuse_all_alike(scheduler, gangs, refused, left_out, condition)
-    keys = [gang.key for gang in taken]
-    this.skipped.append(keys)
-    if len(keys) == len(this.left):
-        this.left.clear()
-        return
-    for key in keys:
-        del this.left[key]
+        return 0
+    count = refused_alike.refuse_next(
+        scheduler, rows, this.first_refused, left_out=this.not_due, barred=barred, goes_on=goes_on
+    )
+    if count:
+        this.skipped.append(rows[:count])
+        this.left.discard_rows(rows[:count])
+    return count
 
 
 def _try(
@@ -391,7 +393,7 @@ def _try(
         and same.attempt.refused_at == pending.epoch
         and gang.key not in reservations
     ):
-        gang_attempt.refuse_alike(scheduler, gang, same)
+        refused_alike.refuse(scheduler, gang, same)
         return False
     this.by_namespace[gang.namespace] += 1
     meter = scheduler.state.snapshot.meter

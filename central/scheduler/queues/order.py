@@ -17,55 +17,69 @@ Design: docs/design/0015-queues.md, docs/design/0157-skipped-gangs.md
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heapreplace
 from math import inf
-from operator import attrgetter
 
+import numpy as np
+
+from central.model.arrays import Ints
 from central.model.resources import Sums
 from central.scheduler.queues import quota
 from central.scheduler.queues.entitlement import fair_shares
 from central.scheduler.queues.queue_tree import Queues, sums_of
 from central.scheduler.queues.queue_tree_node import Queue
 from central.scheduler.state.gangs import Gang, GangKey
+from central.scheduler.state.pending_columns import PendingColumns
 
 NEEDS_KEPT = 8
 FairShares = dict[str, dict[str, int]]  # by resource and queue
 Level = tuple[bool, bool, int, float, float, float, str]  # of a queue; the lowest is served first
 
 
-# Takes those gangs off the end of a list in reverse order that need not be tried, as far as the condition holds.
-Skip = Callable[[list[Gang], Callable[[Gang], bool]], object]
+# Of the next gangs, as rows in their order: how many of the first ones need not be tried, as far as the condition holds.
+Skip = Callable[[Ints, Callable[[Gang], bool]], int]
 
 
 def in_order(
     queues: Queues,
-    asked: Iterable[Gang],
+    columns: PendingColumns,
+    asked: Ints,
     again: list[Gang],
+    *,
     shares: FairShares | None = None,
     skip: Skip | None = None,
 ) -> Iterator[Gang]:
-    """Yields one gang at a time. The caller places or refuses it before it takes the next one. again: if
-    pods of the gang are left for another turn, the caller adds it. shares: of a round in slices, found so far.
-    skip: asked behind the first refused gang of a queue; those that it takes are not yielded."""
+    """Yields one gang at a time. The caller places or refuses it before it takes the next one. asked: rows of the
+    columns, by rank. again: if pods of the gang are left for another turn, the caller adds it. shares: of a round in
+    slices, found so far. skip: asked behind the first refused gang of a queue; those that it takes are not
+    yielded."""
     if not queues.enabled:
-        everybody = _Line(asked, skip)
-        while everybody.gangs:
+        everybody = _Line(columns, asked, skip)
+        while everybody:
             yield from everybody.take(again)
             everybody.skip(_always)
         return
-    of_queue: dict[str, list[Gang]] = {}
-    for gang in asked:
-        if gang.account is not None:
-            of_queue.setdefault(gang.account.queue, []).append(gang)
-    by_queue = {name: _Line(gangs, skip) for name, gangs in of_queue.items()}
+    by_queue = {name: _Line(columns, rows, skip) for name, rows in _by_queue(columns, asked)}
     by_name = queues.by_name
     leaves = {name for name in by_queue if not by_name[name].error and not by_name[name].children}
     for name in sorted(by_queue.keys() - leaves):  # refused, or replacing members of started gangs
-        while by_queue[name].gangs:
+        while by_queue[name]:
             yield from by_queue[name].take(again)
     lines = {by_name[name]: by_queue[name] for name in leaves}
     yield from FairShareOrder(queues, lines, again, {} if shares is None else shares)
+
+
+def _by_queue(columns: PendingColumns, rows: Ints) -> Iterator[tuple[str, Ints]]:
+    """The rows of each queue, in their order."""
+    rows = rows[columns.queue[rows] >= 0]
+    if not len(rows):
+        return
+    rows = rows[np.argsort(columns.queue[rows], kind="stable")]
+    numbers = columns.queue[rows]
+    ends = np.flatnonzero(np.diff(numbers)) + 1
+    for part in np.split(rows, ends):
+        yield columns.queue_names[columns.queue[part[0]]], part
 
 
 def rank(gang: Gang) -> tuple[int, int, float, GangKey]:
@@ -92,50 +106,76 @@ def need(queues: Queues, gang: Gang) -> Sums:
     return queues.currency.counted(sums_of(waiting[: max(1, missing)]))
 
 
-_RANK = attrgetter("attempt.rank")
-_RUN_TIME = attrgetter("attempt.run_time_s")
-
-
 def _always(_: Gang) -> bool:
     return True
 
 
-def _backfill_rank(gang: Gang) -> tuple[int, int, float, float, GangKey]:
+def _rank(gang: Gang) -> tuple[object, ...]:
+    return gang.attempt.rank
+
+
+def _backfill_rank(gang: Gang) -> tuple[object, ...]:
     return (*gang.attempt.rank[:2], gang.attempt.run_time_s, *gang.attempt.rank[2:])
 
 
 class _Line:
-    """The gangs of one queue in reverse order: the next one is the last."""
+    """The gangs of one queue, as rows in their order, from the next one on."""
 
-    __slots__ = ("_rank", "_skip", "gangs")
+    __slots__ = ("_at", "_columns", "_is_backfill", "_rows", "_skip")
 
-    def __init__(self, gangs: Iterable[Gang], skip: Skip | None) -> None:
+    def __init__(self, columns: PendingColumns, rows: Ints, skip: Skip | None) -> None:
+        self._columns = columns
+        self._rows, self._at = rows, 0
         self._skip = skip
-        self._rank: Callable[[Gang], tuple[object, ...]] = _RANK
-        self.gangs = sorted(gangs, key=_RANK, reverse=True)
+        self._is_backfill = False  # the first one was refused
+
+    def __bool__(self) -> bool:
+        return self._at < len(self._rows)
+
+    @property
+    def next(self) -> Gang:
+        return self._columns.at(int(self._rows[self._at]))
 
     def take(self, again: list[Gang]) -> Iterator[Gang]:
         """Yields the next gang, and puts back those that have another turn."""
-        gang = self.gangs.pop()
+        gang = self.next
+        self._at += 1
         yield gang
-        if gang.attempt.reason and self._rank is _RANK:
-            self._rank = _backfill_rank
-            if min(map(_RUN_TIME, self.gangs), default=inf) < inf:
-                self.gangs.sort(key=_backfill_rank, reverse=True)
+        if gang.attempt.reason and not self._is_backfill:
+            self._is_backfill = True
+            self._sort_by_run_time()
         while again:
             self._insert(again.pop())
 
     def skip(self, goes_on: Callable[[Gang], bool]) -> None:
         """Drops those of the next gangs that need not be tried, as far as goes_on() holds. The first one that is
         refused decides the order of the others, so it is always tried."""
-        if self._skip is not None and self._rank is not _RANK:
-            self._skip(self.gangs, goes_on)
+        if self._skip is None or not self._is_backfill or not self:
+            return
+        if taken := self._skip(self._rows[self._at :], goes_on):
+            self._at += taken
+            goes_on(self._columns.at(int(self._rows[self._at - 1])))  # the last one served
+
+    def _sort_by_run_time(self) -> None:
+        columns, rows = self._columns, self._rows[self._at :]
+        run_times = columns.attempts.run_time_s[rows]
+        if len(rows) and run_times.min() < inf:
+            keys = (
+                run_times,
+                columns.attempts.surplus_rank[rows],
+                columns.attempts.priority_rank[rows],
+            )
+            self._rows, self._at = (
+                rows[np.lexsort(keys)],
+                0,
+            )  # stable: then by age and name, as before
 
     def _insert(self, gang: Gang) -> None:
         gang.attempt.rank = rank(gang)
-        new = self._rank(gang)
-        place = bisect_left(self.gangs, True, key=lambda other: self._rank(other) < new)
-        self.gangs.insert(place, gang)
+        of = _backfill_rank if self._is_backfill else _rank
+        new, left, columns = of(gang), self._rows[self._at :], self._columns
+        place = bisect_left(left, True, key=lambda row: of(columns.at(int(row))) >= new)
+        self._rows, self._at = np.insert(left, place, gang.attempt.row), 0
 
 
 class FairShareOrder:
@@ -165,14 +205,14 @@ class FairShareOrder:
         while heap := self._heaps.get(self._root):
             queue = self._leaf(heap[0][1])
             line, version = self._by_leaf[queue], queue.usage_version
-            goes_on = self._while_served(queue, line.gangs[-1])
+            goes_on = self._while_served(queue, line.next)
             while True:
                 yield from line.take(self._again)
                 # a refusal leaves the order as it is, but for what the next gang needs
                 if queue.usage_version != version:
                     break
                 line.skip(goes_on)
-                if not line.gangs or not goes_on(line.gangs[-1]):
+                if not line or not goes_on(line.next):
                     break
             self._reorder(queue)
 
@@ -192,7 +232,7 @@ class FairShareOrder:
 
     def _reorder(self, queue: Queue) -> None:
         """Updates the entries of the queue and of its ancestors, each the first of its heap."""
-        done = not self._by_leaf[queue].gangs
+        done = not self._by_leaf[queue]
         for inner, outer in zip(queue.path, queue.path[1:], strict=False):
             heap = self._heaps[outer]
             if done:
@@ -203,7 +243,7 @@ class FairShareOrder:
 
     def _entry(self, queue: Queue) -> tuple[Level, Queue]:
         self.queues.record_usage(queue)
-        gang, total = self._by_leaf[self._leaf(queue)].gangs[-1], self.queues.total
+        gang, total = self._by_leaf[self._leaf(queue)].next, self.queues.total
         need = gang.attempt.need
         level, then = quota.usage_level(queue, total), quota.usage_level(queue, total, need)
         exceeds = self.exceeds(queue, need)

@@ -1,7 +1,7 @@
 """A gang, with what the scheduler keeps about it. A pod without a gang is a gang of one."""
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
 
@@ -9,9 +9,9 @@ from central.model.facts import GangSeen, SubGroups
 from central.model.resources import DEFAULT, Sums
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.state import later_roles
+from central.scheduler.state.attempt import Attempt
 from central.scheduler.state.gang_counts import GangCounts
 from central.scheduler.state.subgroups import SubgroupDivision
-from central.scheduler.work_meter import SearchProgress
 
 GangKey = tuple[str, str, bool]  # PodSeen.gang_key
 
@@ -23,25 +23,6 @@ class Account(NamedTuple):
     used: Sums
     demand: Sums  # requests of pending pods that only lack capacity
     user: str = ""  # whom it counts for (queues/tenant_limits.py), while a Queue limits users
-
-
-@dataclass(slots=True)
-class Attempt:
-    """The last attempt to place a gang's pending pods. PendingGangs and the scheduling cycle write it."""
-
-    rank: tuple[int, int, float, GangKey]  # order inside its queue (queues/order.py)
-    run_time_s: float = inf  # of its pending pods, the longest; inf: unknown
-    need: Sums = field(default_factory=dict)  # for the order between queues (queues/order.py)
-    equivalence: int = 0  # gangs with the same number make the same request; 0: unknown
-    refused_at: int = -1  # capacity epoch of the refusal; -1: not refused
-    reason: str = ""  # why the gang does not fit; empty if it fits or was not tried
-    bind_failures: int = 0  # pods whose binding failed
-    failures_handled: int = 0  # bind_failures when retry_at was computed
-    failed_attempts: int = 0  # in a row: attempts in which bindings failed
-    retry_at: float = 0.0
-    work_factor: int = 1  # of the first work limit (work_meter.py), for the next attempt
-    progress: SearchProgress | None = None  # of a long attempt that goes on
-    partial_since: float | None = None  # since when it is bound below its minimum
 
 
 @dataclass(slots=True)

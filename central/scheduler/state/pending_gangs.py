@@ -9,14 +9,18 @@ kube-scheduler's SchedulingQueue (active, backoff, unschedulable).
     a node becomes ready: epoch 8, g is tried; a binding of g fails: tried again after 1 s, 2 s, ... 30 s
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Container, Iterable
 from itertools import count, islice
 from math import inf
 from typing import Any
 
+import numpy as np
+
+from central.model.arrays import Ints
 from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state.gangs import Gang, GangKey
+from central.scheduler.state.pending_columns import PendingColumns
 
 TOUCHED_KEPT = 20_000  # gangs; with more, whoever follows the changes reads all gangs again
 RETRY_MAX_S = 30.0  # longest backoff after failed bindings
@@ -26,11 +30,11 @@ EQUIVALENCES_KEPT = 10_000
 class PendingGangs:
     def __init__(self, snapshot: Snapshot) -> None:
         self.waiting: dict[GangKey, Gang] = {}  # with pods that need a node
+        self.columns = PendingColumns()  # of these
         self.partial: dict[GangKey, Gang] = {}  # some pods bound, the minimum never reached
         self.changed_gangs: dict[GangKey, Gang] = {}  # changed since the last cycle
         self.unaccounted: dict[GangKey, Gang] = {}  # those of them that no cycle has counted yet
         self.unpublished: dict[GangKey, Gang] = {}  # changed since their status was computed
-        self.reason_changed: dict[GangKey, Gang] = {}  # nothing but the reason did, since then
         self.all_changed = False  # queues or priorities did, so that all gangs count as changed
         self.retrying: dict[GangKey, Gang] = {}  # to be tried in the same epoch
         self.preemption_retry_at: set[float] = set()  # times of the next searches for victims
@@ -41,6 +45,9 @@ class PendingGangs:
         self.wakeups: Counter[str] = Counter()  # calls of capacity_freed(), by reason
         self.round: Any = None  # the scheduling_round.Round that the next cycle continues
         self._snapshot = snapshot
+        # Gangs of which only the reason changed since their status was computed: rows, with their turns.
+        self._reason_turns: deque[tuple[Ints, Ints]] = deque()
+        self._next_turn = 0
         self._touched: dict[Gang, None] | None = None  # see take_touched()
         self._freed = 0
         self._tried_in = -1  # the epoch in which all waiting gangs were tried last
@@ -78,10 +85,45 @@ class PendingGangs:
         """The next gangs whose statuses are due. most_reasons: of those of which only the reason changed."""
         keys = [*islice(self.unpublished, most)]
         taken = [self.unpublished.pop(key) for key in keys]
-        for key in keys if self.reason_changed else ():
-            self.reason_changed.pop(key, None)
-        keys = [*islice(self.reason_changed, most_reasons)]
-        return taken + [self.reason_changed.pop(key) for key in keys]
+        for gang in taken:
+            self._forget_reason(gang)
+        return taken + self._take_reasons(most_reasons)
+
+    def reasons_changed(self, rows: Ints) -> None:
+        """Nothing but the reason of these gangs changed. Their statuses are due after those that are due already."""
+        turns = self.columns.reason_turn
+        rows = rows[turns[rows] < 0]
+        if len(rows):
+            turns[rows] = np.arange(self._next_turn, self._next_turn + len(rows))
+            self._reason_turns.append((rows, turns[rows]))
+            self._next_turn += len(rows)
+
+    @property
+    def has_changed_reasons(self) -> bool:
+        while self._reason_turns and not self._still_due(*self._reason_turns[0]).any():
+            self._reason_turns.popleft()
+        return bool(self._reason_turns)
+
+    def _take_reasons(self, most: int) -> list[Gang]:
+        taken: list[Gang] = []
+        while self._reason_turns and len(taken) < most:
+            rows, turns = self._reason_turns.popleft()
+            due = np.flatnonzero(self._still_due(rows, turns))
+            now = due[: most - len(taken)]
+            if len(now) < len(due):
+                later = due[len(now) :]
+                self._reason_turns.appendleft((rows[later], turns[later]))
+            self.columns.reason_turn[rows[now]] = -1
+            taken += self.columns.of(rows[now])
+        return taken
+
+    def _still_due(self, rows: Ints, turns: Ints) -> Any:
+        columns = self.columns
+        return columns.waiting[rows] & (columns.reason_turn[rows] == turns)
+
+    def _forget_reason(self, gang: Gang) -> None:
+        if gang.attempt.row >= 0:
+            self.columns.reason_turn[gang.attempt.row] = -1
 
     def touch(self, gang: Gang) -> None:
         """The gang changed as a victim of preemption: what it holds, or what its queue is charged for it."""
@@ -112,10 +154,17 @@ class PendingGangs:
     # --- for the scheduling cycle -----------------------------------------------------
 
     def update(self, gang: Gang, *, waiting: bool, partial: bool) -> None:
+        before = self.waiting.get(gang.key)
+        if before is not None and (before is not gang or not waiting):
+            del self.waiting[gang.key]
+            self.columns.release(before)
         if waiting:
             self.waiting[gang.key] = gang
+            if gang.attempt.row < 0:
+                self.columns.add(gang)
+            else:
+                self.columns.describe(gang)
         else:
-            self.waiting.pop(gang.key, None)
             self.retrying.pop(gang.key, None)
             if not gang.counts.assumed:  # all are bound, and the watch shows it
                 gang.attempt.failed_attempts = 0
@@ -128,52 +177,46 @@ class PendingGangs:
         self.changed_gangs.pop(gang.key, None)
         self.unaccounted.pop(gang.key, None)
         self.unpublished.pop(gang.key, None)
-        self.reason_changed.pop(gang.key, None)
         self.touch(gang)
         self.update(gang, waiting=False, partial=False)
 
-    def due(self, now: float) -> dict[GangKey, None]:
-        """Keys of the waiting gangs that this cycle tries."""
-        waiting, epoch = self.waiting, self.epoch
+    def due(self, now: float) -> Ints:
+        """Rows of the waiting gangs that this cycle tries."""
+        waiting, epoch, columns = self.waiting, self.epoch, self.columns
         if self._tried_in == epoch:
             pool = [key for key in (*self.changed_gangs, *self.retrying) if key in waiting]
-            return {key: None for key in pool if self._is_due(waiting[key], epoch, now)}
+            return self._due_of(dict.fromkeys(pool), now)
         self._tried_in = epoch
-        due: dict[GangKey, None] = {}
-        retrying, changed = self.retrying, self.changed_gangs
-        for (
-            key,
-            gang,
-        ) in (
-            waiting.items()
-        ):  # all of them after each change, so without a call where nothing failed
-            attempt = gang.attempt
-            if retrying or attempt.bind_failures != attempt.failures_handled:
-                is_due = self._is_due(gang, epoch, now)
-            elif now < attempt.retry_at:
-                is_due = False
-            else:
-                is_due = attempt.refused_at != epoch or key in changed
-            if is_due:
-                due[key] = None
-        return due
+        changed = columns.mask(columns.rows_of(self.changed_gangs.values()))
+        due = columns.waiting & (columns.attempts.retry_at <= now)
+        due &= (columns.attempts.refused_at != epoch) | changed
+        failed = columns.waiting & columns.attempts.bind_failed
+        failed[columns.rows_of(self.retrying.values())] = True
+        for gang in columns.of(np.flatnonzero(failed & columns.waiting)):
+            due[gang.attempt.row] = self._is_due(gang, epoch, now)
+        return np.flatnonzero(due)
 
-    def due_changed(self, now: float, tried: Container[GangKey]) -> dict[GangKey, None]:
+    def due_changed(self, now: float, tried: Container[GangKey]) -> Ints:
         """The same in an epoch whose gangs are being tried: of those that changed, and of those that
         retry and were not tried."""
         waiting = self.waiting
         pool = [key for key in self.changed_gangs if key in waiting]
         pool += [key for key in self.retrying if key in waiting and key not in tried]
-        return {key: None for key in pool if self._is_due(waiting[key], self.epoch, now)}
+        return self._due_of(dict.fromkeys(pool), now)
+
+    def _due_of(self, keys: Iterable[GangKey], now: float) -> Ints:
+        gangs = [self.waiting[key] for key in keys]
+        return self.columns.rows_of([g for g in gangs if self._is_due(g, self.epoch, now)])
 
     def try_all_again(self) -> None:
         """The next cycle tries all waiting gangs that were not refused in its epoch."""
         self._tried_in = -1
 
-    def refused_before(self) -> set[GangKey]:
-        """Keys of the waiting gangs that were refused in an earlier epoch."""
-        epoch = self.epoch
-        return {key for key, gang in self.waiting.items() if 0 <= gang.attempt.refused_at != epoch}
+    def refused_before(self) -> Ints:
+        """Rows of the waiting gangs that were refused in an earlier epoch."""
+        columns = self.columns
+        at = columns.attempts.refused_at
+        return np.flatnonzero(columns.waiting & (at >= 0) & (at != self.epoch))
 
     def refuse(self, gang: Gang, reason: str) -> None:
         """Records that the gang does not fit in this epoch."""

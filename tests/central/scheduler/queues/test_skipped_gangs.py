@@ -2,9 +2,11 @@
 
 import random
 from collections.abc import Callable
+from itertools import takewhile
 
 import pytest
 
+from central.model.arrays import Ints
 from central.model.facts import Fact, PodGone, QueueSeen
 from central.scheduler.cycle import schedule_once
 from central.scheduler.queues import order
@@ -47,14 +49,17 @@ def visited(
     that is allowed. The others are refused, unless they are placed."""
     seen: list[str] = []
     skipped = 0
+    columns = world.cluster.state.pending.columns
+    rows = columns.in_rank_order(columns.mask(columns.rows_of(gangs)))
 
-    def skip(left: list[Gang], goes_on: Callable[[Gang], bool]) -> None:
+    def skip(rows: Ints, goes_on: Callable[[Gang], bool]) -> int:
         nonlocal skipped
-        while left and left[-1].name in alike and goes_on(left[-1]):
-            seen.append(left.pop().name)
-            skipped += 1
+        taken = [*takewhile(lambda gang: gang.name in alike and goes_on(gang), columns.of(rows))]
+        seen.extend(gang.name for gang in taken)
+        skipped += len(taken)
+        return len(taken)
 
-    for gang in order.in_order(world.cluster.queues, gangs, [], None, skip):
+    for gang in order.in_order(world.cluster.queues, columns, rows, [], skip=skip):
         gang.attempt.reason = "" if gang.name in placed else "no"
         seen.append(gang.name)
     return seen, skipped
@@ -91,3 +96,24 @@ def test_gangs_alike_are_refused_at_once_and_the_first_starts_when_it_fits() -> 
     assert {gang.attempt.refused_at for gang in pending.waiting.values()} == {pending.epoch}
     started = world.step(3.0, PodGone("uid-r1"))
     assert started == ["g1-0", "g1-1"]  # queue b uses nothing yet
+
+
+def test_a_gang_that_grew_keeps_its_new_rank_when_run_times_decide() -> None:
+    """It gets a first part of its surplus; then another one is refused, and the rest goes by run time."""
+    world = World(factories.node("n0", gpus=1))
+    facts: list[Fact] = [factories.pod("r", 1, node="n0", phase="Running")]
+    for number, lasts in enumerate((60.0, 10.0, 30.0, 20.0)):
+        facts += job(f"g{number}", 1, 1, lasts, created=float(number))
+    schedule_once(world.cluster, facts, 1.0)
+    columns, again = world.cluster.state.pending.columns, list[Gang]()
+    seen = list[str]()
+    rows = columns.in_rank_order(columns.waiting)
+    for gang in order.in_order(world.cluster.queues, columns, rows, again):
+        seen.append(gang.name)
+        gang.attempt.reason = ""
+        if seen == ["g0"]:
+            gang.counts.placed.extend(gang.counts.waiting)  # a surplus member is left for later
+            again.append(gang)
+        elif gang.name == "g1":
+            gang.attempt.reason = "no"
+    assert seen == ["g0", "g1", "g3", "g2", "g0"]

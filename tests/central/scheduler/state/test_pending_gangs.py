@@ -27,7 +27,7 @@ def waiting(pending: PendingGangs, name: str) -> Gang:
 
 
 def due(pending: PendingGangs, now: float = 0.0) -> list[str]:
-    names = [name for _, name, _ in pending.due(now)]
+    names = [gang.name for gang in pending.columns.of(pending.due(now))]
     pending.changed_gangs.clear()
     return names
 
@@ -131,10 +131,10 @@ def test_refused_before_names_refusals_of_earlier_epochs(pending: PendingGangs) 
     old, new = waiting(pending, "old"), waiting(pending, "new")
     waiting(pending, "never-refused")
     pending.refuse(old, "")
-    assert pending.refused_before() == set()
+    assert not len(pending.refused_before())
     pending.capacity_freed("reservation dropped")
     pending.refuse(new, "")
-    assert pending.refused_before() == {old.key}
+    assert pending.columns.of(pending.refused_before()) == [old]
 
 
 def test_equal_requests_have_equal_numbers(

@@ -1,0 +1,149 @@
+"""Gangs whose request was refused a moment ago for another gang are refused alike, thousands with a few array
+operations.
+
+Since the other gang was refused capacity was only taken, so the answer is the same. Nothing happens between two of
+the gangs, so what is looked up once holds for all.
+
+Design: docs/design/0157-skipped-gangs.md, docs/design/0210-pending-gangs-as-columns.md
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from central.model.arrays import Bools, Ints
+from central.scheduler.scheduler import GangRefusal, Scheduler
+from central.scheduler.state.gangs import Gang
+from central.scheduler.state.pending_columns import PendingColumns
+
+FIRST_WINDOW = (
+    256  # gangs that are looked at together at first; then eight times as many, and so on
+)
+
+
+class _Answer(NamedTuple):
+    reason: str
+    refusal: GangRefusal | None
+
+
+def refuse(scheduler: Scheduler, gang: Gang, same: Gang) -> None:
+    """Copies the refusal of an equal request."""
+    answer = _answer_of(scheduler, same)
+    changed = gang.attempt.reason != answer.reason
+    gang.attempt.refused_at = same.attempt.refused_at
+    if answer.refusal is not None:
+        scheduler.refused.give(gang, answer.refusal)
+    if changed:
+        gang.attempt.reason = answer.reason
+        _reasons_changed(scheduler, np.array([gang.attempt.row], dtype=np.int64))
+
+
+def refuse_next(
+    scheduler: Scheduler,
+    rows: Ints,
+    first_refused: Mapping[int, Gang],
+    *,
+    left_out: Collection[Gang],
+    barred: Collection[str],
+    goes_on: Callable[[Gang], bool],
+) -> int:
+    """Refuses the first of these gangs, in their order, as long as each makes a request that was refused in this
+    epoch, and goes_on() holds, which has one answer for all gangs with equal needs. Returns how many.
+    left_out: are not refused, nor are gangs with reservations, with a long attempt due, or of the barred namespaces."""
+    if not len(rows) or not _is_refused(scheduler, rows[0], first_refused):
+        return 0
+    pending = scheduler.state.pending
+    columns = pending.columns
+    holders = [gang for key in scheduler.reservations if (gang := pending.waiting.get(key))]
+    excluded = columns.mask(columns.rows_of((*holders, *left_out))) | columns.attempts.long
+    excluded |= ~columns.waiting
+    answers: dict[int, _Answer] = {}
+    count, width = 0, FIRST_WINDOW
+    while count < len(rows):
+        window = rows[count : count + width]
+        fit = _until(excluded[window])
+        if barred:
+            fit = _until(np.array([g.namespace in barred for g in columns.of(window[:fit])]), fit)
+        fit = _answer(scheduler, window[:fit], first_refused, answers)
+        fit = _within_turn(columns, window[:fit], goes_on)
+        count, width = count + fit, 8 * width
+        if fit < len(window):
+            break
+    _give(scheduler, rows[:count], answers)
+    return count
+
+
+def _until(ends: Bools, most: int | None = None) -> int:
+    """How many entries come before the first that is true."""
+    first = int(ends.argmax()) if len(ends) else 0
+    if len(ends) and ends[first]:
+        return first
+    return len(ends) if most is None else most
+
+
+def _is_refused(scheduler: Scheduler, row: int, first_refused: Mapping[int, Gang]) -> bool:
+    pending = scheduler.state.pending
+    same = first_refused.get(int(pending.columns.attempts.equivalence[row]))
+    return same is not None and same.attempt.refused_at == pending.epoch
+
+
+def _answer_of(scheduler: Scheduler, same: Gang) -> _Answer:
+    return _Answer(same.attempt.reason, scheduler.refused.get(same.key))
+
+
+def _answer(
+    scheduler: Scheduler, rows: Ints, first_refused: Mapping[int, Gang], answers: dict[int, _Answer]
+) -> int:
+    """Adds the answers by request. Returns for how many of the rows, up to the first whose request was not refused."""
+    numbers = scheduler.state.pending.columns.attempts.equivalence[rows]
+    unknown = np.ones(len(rows), dtype=np.bool_)
+    while len(unknown):
+        first = int(unknown.argmax())
+        if not unknown[first]:
+            break
+        if not _is_refused(scheduler, rows[first], first_refused):
+            return first
+        number = int(numbers[first])
+        if number not in answers:
+            answers[number] = _answer_of(scheduler, first_refused[number])
+        unknown &= numbers != number
+    return len(rows)
+
+
+def _within_turn(columns: PendingColumns, rows: Ints, goes_on: Callable[[Gang], bool]) -> int:
+    """For how many of the rows goes_on() holds, up to the first for which it does not."""
+    needs, unknown = columns.attempts.need[rows], np.ones(len(rows), dtype=np.bool_)
+    while len(unknown):
+        first = int(unknown.argmax())
+        if not unknown[first]:
+            break
+        if not goes_on(columns.at(rows[first])):
+            return first
+        unknown &= needs != needs[first]
+    return len(rows)
+
+
+def _give(scheduler: Scheduler, rows: Ints, answers: Mapping[int, _Answer]) -> None:
+    columns = scheduler.state.pending.columns
+    numbers, changed = columns.attempts.equivalence[rows], np.zeros(len(rows), dtype=np.bool_)
+    columns.attempts.refused_at[rows] = scheduler.state.pending.epoch
+    for number, answer in answers.items():
+        alike = numbers == number
+        of = rows[alike]
+        if answer.refusal is not None:
+            scheduler.refused.give_all(columns, of, answer.refusal)
+        other = columns.attempts.reason[of] != answer.reason
+        columns.attempts.reason[of] = answer.reason
+        changed[alike] = other
+    scheduler.refused.list_new(columns, rows)
+    _reasons_changed(scheduler, rows[changed])
+
+
+def _reasons_changed(scheduler: Scheduler, rows: Ints) -> None:
+    pending = scheduler.state.pending
+    columns = pending.columns
+    owned = columns.owned[rows]
+    pending.reasons_changed(rows[~owned])
+    for gang in columns.of(rows[owned]):  # the owner's status says it too
+        pending.changed(gang)
