@@ -33,6 +33,7 @@ from central.scheduler.queues.order import run_time_s
 from central.scheduler.queues.shortfall import Shortfalls
 from central.scheduler.refusal_remarks import remarks
 from central.scheduler.reservation.reservation import Reservation, plan_reservation
+from central.scheduler.reservation.running_pods import RunningPods
 from central.scheduler.reservation.withholding import WithheldCapacity
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import Gang, GangKey
@@ -100,6 +101,7 @@ class ReservedCapacity:
         # Evictions of this cycle, also of an attempt that a bug ended: uid, whether a dry run.
         self._asked = {(each.pod, each.trial) for each in decisions if isinstance(each, Evict)}
         self._withheld = WithheldCapacity(scheduler.state.snapshot)
+        self._running = RunningPods(self._state, now)  # new after each change of a pod
         # By queue and priority of a gang: whether claims whose victims leave bind it, which no attempt changes.
         self._bound_by: dict[tuple[str, int], dict[Reservation, bool]] = {}
         self._pending.end_preemption_backoff(now)
@@ -113,7 +115,7 @@ class ReservedCapacity:
                 decisions += self._evictions(held)
             else:
                 self._broken.add(key)
-                reclaim.cancel(self._context, held)
+                self._cancel(held)
         self._keep_one_head_per_queue()
 
     def _holds(self, key: GangKey, held: Reservation) -> bool:
@@ -176,6 +178,7 @@ class ReservedCapacity:
     def on_bound(self, gang: Gang) -> None:
         """Drops the gang's reservation, and updates those that it was allowed to use."""
         self._runtime_ends = None
+        self._pods_changed()
         gang.preemption.head_since = None
         gang.preemption.latest_start, gang.preemption.overrun = inf, 1.0
         if (own := self._reservations.get(gang.key)) is not None:
@@ -305,10 +308,18 @@ class ReservedCapacity:
 
     def drop(self, key: GangKey) -> None:
         held = self._reservations.pop(key)
-        reclaim.cancel(self._context, held)
+        self._cancel(held)
         self._pending.claims_over += held.by_eviction
         self.dropped = True
         self._pending.capacity_freed("reservation dropped")
+
+    def _cancel(self, held: Reservation) -> None:
+        if held.victims:
+            self._pods_changed()
+        reclaim.cancel(self._context, held)
+
+    def _pods_changed(self) -> None:
+        self._running = RunningPods(self._state, self._now)
 
     def close(self) -> None:
         self._withheld.set([])
@@ -422,7 +433,7 @@ class ReservedCapacity:
             return None
         own = self._reservations.get(key)
         if own is not None:
-            reclaim.cancel(self._context, own)
+            self._cancel(own)
             self._withheld.without(own)
         others = [
             held.place.rows
@@ -447,6 +458,7 @@ class ReservedCapacity:
             self._retry_when_others_may_go()
             return None
         gang.preemption.blocked_by = ""
+        self._pods_changed()
         if own is not None:
             self.drop(key)
         self._broken.discard(key)
@@ -520,7 +532,7 @@ class ReservedCapacity:
         with suppress(WorkLimitReached):
             snapshot = self._state.snapshot
             found = search(
-                snapshot, plan_reservation, self._state, gang, request, self._now, excluded
+                snapshot, plan_reservation, self._state, gang, request, self._running, excluded
             )
         if found is not None:
             since = gang.preemption.head_since

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from central.model.arrays import Ints
+from central.model.facts import PodSpec
 from central.scheduler.filters.interpod import is_interpod
 from central.scheduler.inventory import gpu_shares, nic_limits, nics
 from central.scheduler.inventory.pods import Pod
@@ -22,17 +23,50 @@ from central.scheduler.state.cluster_state import ClusterState
 from protos.gpu_sharing import WHOLE
 
 
-class ReleasablePods:
-    """Placed pods. rows, amounts (by column) and masks (of healthy GPUs) have one entry per pod."""
+class PlacedPods(NamedTuple):
+    """Placed pods as arrays with one entry per pod, which hold as long as no pod comes, goes or changes."""
 
-    def __init__(self, state: ClusterState, pods: Sequence[Pod]) -> None:
-        snapshot = state.snapshot
-        specs = [pod.spec for pod in pods]
+    pods: Sequence[Pod]
+    rows: Ints
+    gpus: Ints  # masks
+    classes: Sequence[PodSpec]
+    podclass: Ints  # indices of classes
+
+    @classmethod
+    def of(cls, state: ClusterState, pods: Sequence[Pod]) -> "PlacedPods":
+        specs, row = [pod.spec for pod in pods], state.snapshot.columns.row
         # A pod class is one PodSpec object; its id is faster than its hash.
         by_id = {id(spec): spec for spec in specs}
         number = {key: place for place, key in enumerate(by_id)}
-        podclass = np.array([number[id(spec)] for spec in specs], dtype=np.int64)
-        classes = list(by_id.values())
+        return cls(
+            pods,
+            np.array([row[pod.node] for pod in pods], dtype=np.int64),
+            np.array([pod.gpus for pod in pods], dtype=np.int64),
+            list(by_id.values()),
+            np.array([number[id(spec)] for spec in specs], dtype=np.int64),
+        )
+
+    def only(self, chosen: Ints) -> "PlacedPods":
+        """Those with these indices, and their classes."""
+        used = np.zeros(len(self.classes), dtype=np.bool_)
+        used[self.podclass[chosen]] = True
+        number = np.cumsum(used) - 1
+        return PlacedPods(
+            [self.pods[index] for index in chosen.tolist()],
+            self.rows[chosen],
+            self.gpus[chosen],
+            [self.classes[index] for index in np.flatnonzero(used).tolist()],
+            number[self.podclass[chosen]],
+        )
+
+
+class ReleasablePods:
+    """Placed pods. rows, amounts (by column) and masks (of healthy GPUs) have one entry per pod."""
+
+    def __init__(self, state: ClusterState, pods: Sequence[Pod] | PlacedPods) -> None:
+        snapshot = state.snapshot
+        placed = pods if isinstance(pods, PlacedPods) else PlacedPods.of(state, pods)
+        pods, classes, podclass = placed.pods, placed.classes, placed.podclass
         views = [snapshot.view(spec) for spec in classes]
         vectors = np.zeros((max(len(classes), 1), snapshot.columns.width), dtype=np.int64)
         for vector, view in zip(vectors, views, strict=False):
@@ -42,9 +76,9 @@ class ReleasablePods:
         interpod = (is_interpod(spec) for spec in classes)
         self._interpod = np.fromiter(interpod, np.bool_, len(classes))[podclass]
         row = snapshot.columns.row
-        self.rows = np.array([row[pod.node] for pod in pods], dtype=np.int64)
+        self.rows = placed.rows
         self.amounts: Ints = vectors[podclass] if len(pods) else vectors[:0]
-        self.masks = np.array([pod.gpus for pod in pods], dtype=np.int64)
+        self.masks = placed.gpus.copy()
         for name in state.node_sets.unhealthy:
             if name in row:
                 self.masks[self.rows == row[name]] &= state.nodes[name].reported.healthy

@@ -37,6 +37,7 @@ from central.scheduler.reservation.release_forecast import (
     fits_when_empty,
     taken_capacity,
 )
+from central.scheduler.reservation.running_pods import RunningPods
 from central.scheduler.snapshot.capacity import PodClassCapacity
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
@@ -259,13 +260,14 @@ class Reservation:
 
 
 def plan_reservation(
-    state: ClusterState, gang: Gang, request: PlacementRequest, now: float, excluded: Ints
+    state: ClusterState, gang: Gang, request: PlacementRequest, running: RunningPods, excluded: Ints
 ) -> Reservation | None:
-    """Where the gang fits first as running pods end; None: nowhere, even if all end. excluded: rows
-    reserved for other gangs, whose pods are not counted on."""
+    """Where the gang fits first as running pods end; None: nowhere, even if all end. running: as of now. excluded:
+    rows reserved for other gangs, whose pods are not counted on."""
+    now = running.now
     if not fits_when_empty(state.snapshot, request, np.zeros(0, dtype=np.int64)):
         return None
-    releasable, ends = _by_end(state, request, now, excluded)
+    releasable, ends = _by_end(state, request, running, excluded)
     found = _earliest(state, releasable, request)
     if found is None:
         return None
@@ -397,7 +399,7 @@ def _hiding(snapshot: Snapshot, rows: Ints) -> Iterator[None]:
 
 
 def _by_end(
-    state: ClusterState, request: PlacementRequest, now: float, excluded: Ints
+    state: ClusterState, request: PlacementRequest, running: RunningPods, excluded: Ints
 ) -> tuple[ReleasablePods, Floats]:
     """The pods that are expected to end, by end. Pods of other schedulers count only with a run
     time.
@@ -410,22 +412,9 @@ def _by_end(
     useful = np.zeros(len(snapshot.columns.names), dtype=np.bool_)
     for view in views:
         useful[view.passed_rows()] = True
-    useful[excluded] = False
-    pods = [
-        pod
-        for row in np.flatnonzero(useful).tolist()
-        for pod in state.nodes[snapshot.columns.names[row]].pods.values()
-        if pod.charged_spec is not None and (pod.seen.ours or pod.ends(now) < inf)
-    ]
-    snapshot.meter.spend(len(pods))
+    pods, ends = running.on(useful, excluded)
+    snapshot.meter.spend(len(ends))
     releasable = ReleasablePods(state, pods)
-    ends_at = [
-        pod.ends(now)
-        if pod.seen.runs_for_s is not None or pod.seen.deleting or pod.life.leaving
-        else inf
-        for pod in pods  # skips ends() for the many pods without a run time
-    ]
-    ends = np.array(ends_at, dtype=np.float64)
     used = np.bincount(
         releasable.rows, releasable.amounts[:, 0], len(snapshot.columns.names)
     ).astype(np.int64)

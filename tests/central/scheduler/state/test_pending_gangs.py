@@ -195,8 +195,8 @@ def test_in_an_epoch_that_is_being_tried_only_changed_and_retrying_gangs_are_due
     for gang in (retrying, tried):
         pending.try_later(gang, 5.0)
     found = pending.due_changed(5.0, {tried.key})
-    assert [name for _, name, _ in found] == ["a", "b"]
-    assert [name for _, name, _ in pending.due_changed(4.0, {tried.key})] == ["a"]
+    assert pending.columns.of(found) == [changed, retrying]
+    assert pending.columns.of(pending.due_changed(4.0, {tried.key})) == [changed]
 
 
 def test_gangs_that_were_not_refused_are_tried_again_if_asked(pending: PendingGangs) -> None:
@@ -207,7 +207,7 @@ def test_gangs_that_were_not_refused_are_tried_again_if_asked(pending: PendingGa
     pending.try_all_again()
     assert due(pending) == ["second"]
     pending.capacity_freed("volume available")
-    assert pending.refused_before() == {first.key}
+    assert pending.columns.of(pending.refused_before()) == [first]
     assert due(pending) == ["first", "second"]
 
 
@@ -227,8 +227,8 @@ def test_statuses_are_due_in_slices(pending: PendingGangs) -> None:
     gangs = [waiting(pending, name) for name in "abcd"]
     pending.all_decided()
     assert not pending.changed_gangs
-    for gang in (gangs[0], *(waiting(pending, name) for name in "xyz")):
-        pending.reason_changed[gang.key] = gang
+    more = [gangs[0], *(waiting(pending, name) for name in "xyz")]
+    pending.reasons_changed(pending.columns.rows_of(more))
     taken = [[gang.name for gang in pending.take_unpublished(3, 2)] for _ in range(3)]
     assert taken == [["a", "b", "c", "x", "y"], ["d", "z"], []], "a once, though its reason changed"
 
@@ -254,7 +254,8 @@ def test_a_gang_that_is_forgotten_is_nowhere(pending: PendingGangs) -> None:
     pending.take_touched()
     pending.update(gang, waiting=True, partial=True)
     pending.try_later(gang, 5.0)
-    pending.unpublished[gang.key] = pending.reason_changed[gang.key] = gang
+    pending.unpublished[gang.key] = gang
+    pending.reasons_changed(pending.columns.rows_of([gang]))
     pending.forget(gang)
     assert not pending.waiting
     assert not pending.partial

@@ -1,0 +1,51 @@
+"""The pods that run, with their expected ends, shared by the reservations that are planned in one pass."""
+
+from math import inf
+
+import numpy as np
+
+from central.model.arrays import Bools, Floats, Ints
+from central.scheduler.reservation.release_forecast import PlacedPods
+from central.scheduler.state.cluster_state import ClusterState
+
+KEPT = 4  # different sets of rows
+
+
+class RunningPods:
+    """Holds as long as no pod comes, goes or changes. now: in seconds since the epoch."""
+
+    def __init__(self, state: ClusterState, now: float) -> None:
+        self.now = now
+        self._state = state
+        self._read: dict[bytes, tuple[PlacedPods, Floats]] = {}
+
+    def on(self, useful: Bools, excluded: Ints) -> tuple[PlacedPods, Floats]:
+        """The pods on the useful rows but the excluded ones, with when they are expected to end; inf: unknown. Pods of
+        other schedulers count only if that is known."""
+        key = useful.tobytes()
+        if key not in self._read:
+            if len(self._read) >= KEPT:
+                del self._read[next(iter(self._read))]
+            self._read[key] = self._of_rows(useful)
+        placed, ends = self._read[key]
+        out = np.zeros(len(useful), dtype=np.bool_)
+        out[excluded] = True
+        chosen = np.flatnonzero(~out[placed.rows])
+        return placed.only(chosen), ends[chosen]
+
+    def _of_rows(self, useful: Bools) -> tuple[PlacedPods, Floats]:
+        state, now = self._state, self.now
+        names = state.snapshot.columns.names
+        pods = [
+            pod
+            for row in np.flatnonzero(useful).tolist()
+            for pod in state.nodes[names[row]].pods.values()
+            if pod.charged_spec is not None and (pod.seen.ours or pod.ends(now) < inf)
+        ]
+        ends = [
+            pod.ends(now)
+            if pod.seen.runs_for_s is not None or pod.seen.deleting or pod.life.leaving
+            else inf
+            for pod in pods  # skips ends() for the many pods without a run time
+        ]
+        return PlacedPods.of(state, pods), np.array(ends, dtype=np.float64)

@@ -1,0 +1,76 @@
+"""Reservations of one pass share the running pods; each sees what it would have read itself."""
+
+import random
+from math import inf
+from typing import Any
+
+import numpy as np
+import pytest
+
+from central.model.facts import Fact
+from central.scheduler.reservation.release_forecast import PlacedPods, ReleasablePods
+from central.scheduler.reservation.running_pods import KEPT, RunningPods
+from central.scheduler.state.cluster_state import ClusterState
+from tests.central import factories
+from tests.central.scheduler.small_cluster import World
+
+NODES = 8
+
+
+def crowded(dice: random.Random) -> ClusterState:
+    facts: list[Fact] = []
+    for number in range(40):
+        running: dict[str, Any] = {
+            "node": f"n{dice.randrange(NODES)}",
+            "phase": "Running",
+            "runs_for_s": dice.choice((None, 60.0, 600.0)),
+            "started": 1.0,
+            "cpu": dice.choice((100, 200)),
+        }
+        if dice.random() < 0.3:
+            facts.append(factories.part(f"p{number}", 30, **running))
+        else:
+            facts.append(factories.pod(f"p{number}", dice.choice((0, 1)), **running))
+    world = World(*(factories.node(f"n{number}") for number in range(NODES)))
+    world.step(1.0, *facts)
+    return world.cluster.state
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_pods_of_some_rows_are_those_that_are_read_alone(seed: int) -> None:
+    dice = random.Random(seed)
+    state = crowded(dice)
+    names, running = state.snapshot.columns.names, RunningPods(state, 10.0)
+    for _ in range(3 * KEPT):
+        useful = np.array([bool(n) and dice.random() < 0.8 for n in names], dtype=np.bool_)
+        for _ in range(3):
+            excluded = np.array(dice.sample(range(NODES), 3), dtype=np.int64)
+            left = [row for row in np.flatnonzero(useful).tolist() if row not in excluded]
+            expected = [pod for row in left for pod in state.nodes[names[row]].pods.values()]
+            placed, ends = running.on(useful, excluded)
+            assert placed.pods == expected
+            assert ends.tolist() == [pod.ends(10.0) for pod in expected]
+            shared, alone = ReleasablePods(state, placed), ReleasablePods(state, expected)
+            for name in ("rows", "amounts", "masks", "whole_gpus"):
+                assert getattr(shared, name).tolist() == getattr(alone, name).tolist(), name
+            assert {id(spec) for spec in placed.classes} == {id(pod.spec) for pod in expected}
+            shared.masks[:] = 0  # its own
+
+
+def test_pods_of_other_schedulers_count_where_their_end_is_known() -> None:
+    world = World(factories.node("n0"))
+    theirs = [factories.pod(name, 1, node="n0", phase="Running", ours=False) for name in "ab"]
+    ends = factories.pod(
+        "c", 1, node="n0", phase="Running", ours=False, runs_for_s=60.0, started=1.0
+    )
+    world.step(1.0, *theirs, ends)
+    useful = np.array([bool(n) for n in world.cluster.state.snapshot.columns.names], dtype=np.bool_)
+    placed, found = RunningPods(world.cluster.state, 2.0).on(useful, np.zeros(0, dtype=np.int64))
+    assert ([pod.seen.name for pod in placed.pods], found.tolist()) == (["c"], [61.0])
+    assert found[0] < inf
+
+
+def test_of_no_pods() -> None:
+    state = World(factories.node("n0")).cluster.state
+    releasable = ReleasablePods(state, PlacedPods.of(state, []).only(np.zeros(0, dtype=np.int64)))
+    assert (len(releasable.pods), len(releasable.amounts)) == (0, 0)
