@@ -77,7 +77,6 @@ class PendingColumns:
     def recycle(self) -> None:
         """Nobody reads rows of gangs that have left any more: others may get them."""
         if self._released:
-            self._in_order = self._in_order[self.waiting[self._in_order]]
             for row in self._released:
                 self.gangs[row] = None
                 self.attempts.clear(row)

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from central.model.facts import Fact
+from central.model.facts import Fact, QueueSeen
 from central.scheduler.reservation.release_forecast import PlacedPods, ReleasablePods
 from central.scheduler.reservation.running_pods import KEPT, RunningPods
 from central.scheduler.state.cluster_state import ClusterState
 from tests.central import factories
-from tests.central.scheduler.small_cluster import World
+from tests.central.scheduler.small_cluster import World, job
 
 NODES = 8
 
@@ -74,3 +74,31 @@ def test_of_no_pods() -> None:
     state = World(factories.node("n0")).cluster.state
     releasable = ReleasablePods(state, PlacedPods.of(state, []).only(np.zeros(0, dtype=np.int64)))
     assert (len(releasable.pods), len(releasable.amounts)) == (0, 0)
+
+
+def test_a_reservation_counts_on_the_end_of_what_the_same_pass_bound() -> None:
+    """Another one was planned before it was bound."""
+    world = World(*(factories.node(f"n{number}") for number in range(3)))
+    facts: list[Fact] = [QueueSeen("a", weight=100), QueueSeen("b"), QueueSeen("c"), QueueSeen("d")]
+    for number, (gpus, lasts) in enumerate(((8, 600.0), (8, 700.0), (4, None))):
+        of: dict[str, Any] = {"node": f"n{number}", "phase": "Running", "runs_for_s": lasts}
+        facts.append(
+            factories.pod(f"r{number}", gpus, queue="d", preemptable=False, started=1.0, **of)
+        )
+    facts += job("first", 1, 8, created=1.0, queue="a")
+    facts += job("bound", 1, 4, 60.0, created=2.0, queue="b")
+    facts += job("last", 1, 4, created=3.0, queue="c")
+    assert world.step(1.0, *facts) == ["bound-0"]
+    held = {
+        key[1]: (each.place.name, each.start) for key, each in world.cluster.reservations.items()
+    }
+    assert held == {"first": ("node n0", 601.0), "last": ("node n2", 61.0)}
+
+
+def test_arrays_of_placed_pods_are_not_changed_by_who_reads_them() -> None:
+    """Nobody frees a GPU by a share of it, so its mask is cleared; another one may read the array."""
+    state = crowded(random.Random(0))
+    shared = [pod for pod in state.pods.values() if pod.spec.share_containers]
+    placed = PlacedPods.of(state, shared)._replace(gpus=np.ones(len(shared), dtype=np.int64))
+    assert not ReleasablePods(state, placed).masks.any()
+    assert placed.gpus.tolist() == [1] * len(shared)

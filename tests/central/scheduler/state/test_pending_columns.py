@@ -60,9 +60,17 @@ def test_one_gang_moves_among_hundreds(pending: PendingGangs) -> None:
     assert columns.of(columns.in_rank_order(columns.waiting)) == gangs
     gangs[7].attempt.rank = (0, 0, 150.5, gangs[7].key)
     gangs[9].attempt.rank = (-1, 0, 300.0, gangs[9].key)
+    gangs[5].attempt.rank = (0, 0, 150.4, gangs[5].key)
+    pending.update(gangs[60], waiting=False, partial=False)
+    gangs[60].attempt.rank = (-2, 0, 0.0, gangs[60].key)  # nobody asks for it any more
     ordered = columns.of(columns.in_rank_order(columns.waiting))
-    assert ordered == sorted(gangs, key=lambda gang: gang.attempt.rank)
-    assert (ordered[0], ordered[150]) == (gangs[9], gangs[7])
+    left = [gang for gang in gangs if gang is not gangs[60]]
+    assert ordered == sorted(left, key=lambda gang: gang.attempt.rank)
+    assert (ordered[0], ordered.index(gangs[7]) - ordered.index(gangs[5])) == (gangs[9], 1)
+    before = columns.mask(columns.rows_of(gangs[:3]))
+    for number in range(200):  # who comes later is in no older mask
+        waiting(pending, f"late{number}")
+    assert columns.of(columns.in_rank_order(before)) == gangs[:3]
 
 
 def test_a_row_is_given_to_others_after_it_is_recycled(pending: PendingGangs) -> None:
@@ -73,7 +81,9 @@ def test_a_row_is_given_to_others_after_it_is_recycled(pending: PendingGangs) ->
     assert (first.attempt.reason, first.attempt.row) == ("too large", -1)
     assert columns.released.tolist() == [row]
     assert waiting(pending, "second").attempt.row != row
+    columns.attempts.refusal[row] = "kept"
     columns.recycle()
+    assert (columns.attempts.reason[row], columns.attempts.refusal[row]) == ("", None)
     third = waiting(pending, "third")
     assert (third.attempt.row, third.attempt.reason) == (row, "")
     assert (first.attempt.reason, columns.released.tolist()) == ("too large", [])
@@ -116,7 +126,7 @@ def test_needs_that_no_gang_has_are_dropped(pending: PendingGangs) -> None:
 def test_a_set_of_gangs_forgets_who_left(pending: PendingGangs) -> None:
     gangs = [waiting(pending, f"g{number}") for number in range(40)]
     some = GangSet(pending.columns, pending.columns.rows_of(gangs[:2]))
-    late = waiting(pending, "late")
+    late = [waiting(pending, f"late{number}") for number in range(200)][-1]
     assert gangs[0] in some
     assert gangs[2] not in some
     assert late not in some
@@ -180,6 +190,10 @@ def test_refusals_keep_their_order(pending: PendingGangs, seed: int) -> None:
                 pending.update(gang, waiting=gang.attempt.row < 0, partial=False)
             case _:
                 pending.forget(gang)
-                gangs[gangs.index(gang)] = waiting(pending, gang.name)
+                gangs[gangs.index(gang)] = named = waiting(pending, gang.name)
+                if dice.random() < 0.3:
+                    refusals.give(named, f"r{number}")
+                    expected[gang.key] = f"r{number}"
+                    assert not gang.attempt.listed
         assert [*refusals.items()] == [*expected.items()]
         refusals.check()

@@ -279,3 +279,17 @@ def test_a_rebuilt_state_goes_on_in_a_new_epoch(pending: PendingGangs, more: int
     assert again.wakeups == {"volume available": 3, "state rebuilt": 1}
     assert again.preemption_retry_at == {9.0}
     assert again.equivalence("another request") > number
+
+
+def test_a_gang_that_left_and_came_back_still_backs_off(pending: PendingGangs) -> None:
+    gang, other = waiting(pending, "g"), waiting(pending, "other")
+    assert due(pending) == ["g", "other"]
+    for each in (gang, other):
+        pending.try_later(each, 5.0)
+    pending.update(gang, waiting=False, partial=False)
+    pending.update(gang, waiting=True, partial=False)
+    pending.capacity_freed("volume available")
+    assert due(pending, 4.0) == []
+    pending.capacity_freed("volume available")
+    assert sorted(due(pending, 5.0)) == ["g", "other"]
+    assert not pending.retrying, "its backoff is over"
