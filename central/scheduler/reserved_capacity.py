@@ -37,6 +37,7 @@ from central.scheduler.reservation.running_pods import RunningPods
 from central.scheduler.reservation.withholding import WithheldCapacity
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import Gang, GangKey
+from central.scheduler.state.other_pod import OtherPod
 from central.scheduler.work_meter import WorkLimitReached
 
 REPLAN_S = 10.0  # how often a better place for a reservation is looked for
@@ -212,7 +213,8 @@ class ReservedCapacity:
                 head.gang.key not in self._tried
                 and not (head.strict and head.gang.priority >= gang.priority)
             )
-            if ahead and self._reserves(gang) and len(self._reservations) < MAX_HEADS:
+            own_places = sum(not isinstance(o.gang, OtherPod) for o in self._reservations.values())
+            if ahead and self._reserves(gang) and own_places < MAX_HEADS:
                 self._reserve(gang, request, instead=head)
         elif key in self._broken or own.request != request:
             self._reserve(gang, request, instead=own)
@@ -345,7 +347,8 @@ class ReservedCapacity:
         """Whether the gang must leave the reserved capacity free. The first rule that applies
         decides:
 
-        1. A gang may use its own reservation.
+        1. A gang may use its own reservation. What is kept for another scheduler's pods is closed to
+        equal and lower priority.
         2. A gang with victims may use the plan of another gang, unless that one is more urgent in
         the
            same queue. Else both would wait for each other.
@@ -363,6 +366,8 @@ class ReservedCapacity:
         """
         if held.gang is gang:
             return False
+        if isinstance(held.gang, OtherPod):  # in no queue
+            return gang.priority <= held.gang.priority
         own = self._reservations.get(gang.key)
         if own is not None and own.by_eviction and not held.by_eviction and _gives_way(held, own):
             return False

@@ -142,7 +142,11 @@ def run(settings: Settings, what_if: Sequence[str] = ()) -> int:
         asked = _what_if(settings, client, credentials, server, what_if)
         _serve_console(settings, client, loop, surveyor, stack, history=history, what_if=asked)
         reader = Decoder(
-            settings.scheduler_names, settings.topology_levels, version, settings.pod_groups
+            settings.scheduler_names,
+            settings.topology_levels,
+            version,
+            settings.pod_groups,
+            yield_to_others=settings.yield_to_others,
         )
         parts = LeaderParts(
             client,

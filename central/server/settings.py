@@ -155,6 +155,13 @@ class Settings:
         type=argtypes.share,
         scheduling=True,
     )
+    yield_to_others: bool = _flag(
+        "--yield-to-others",
+        False,
+        "surplus members of elastic Jobs leave also for pending pods of other schedulers that have a higher priority and "
+        "would fit then",
+        scheduling=True,
+    )
     elastic_controllers: bool = _flag(
         "--elastic-controllers",
         False,

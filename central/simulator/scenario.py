@@ -71,6 +71,8 @@ def read(
     levels: Sequence[str],
     version: KubernetesVersion | None = None,
     rules: Sequence[GangRule] = (),
+    *,
+    yield_to_others: bool = False,
 ) -> Scenario:
     kinds = {(rule.resource.group, rule.resource.kind) for rule in rules}
     objects = [
@@ -80,9 +82,10 @@ def read(
     ]
     if not objects:
         raise BadInput("no objects: the files are empty")
-    return _ScenarioBuilder(
-        objects, Decoder(scheduler_names, levels, version or NEWEST, rules)
-    ).read()
+    reader = Decoder(
+        scheduler_names, levels, version or NEWEST, rules, yield_to_others=yield_to_others
+    )
+    return _ScenarioBuilder(objects, reader).read()
 
 
 class _ScenarioBuilder:

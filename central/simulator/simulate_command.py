@@ -30,6 +30,7 @@ def run(args: argparse.Namespace) -> int:
             args.topology_levels,
             args.kubernetes_version,
             args.pod_groups,
+            yield_to_others=args.yield_to_others,
         )
         if read.endless and until_s is None:
             raise documents.BadInput(f"{read.endless} never ends; set --until")

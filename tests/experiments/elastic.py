@@ -155,13 +155,13 @@ def simulate(
     seed: int = 0,
     levels: tuple[str, ...] = (),
     headroom: float = 0.0,
+    *,
+    yields: bool = False,
 ) -> Run:
     placed = [(SourceLocation("elastic", index), raw) for index, raw in enumerate(documents)]
     scheduler = new_scheduler(levels, elastic_headroom=headroom)
-    story = Simulation(
-        scenario.read(placed, ("lockstep",), levels), scheduler, seed=seed, until_s=until_s
-    )
-    result = story.run()
+    read = scenario.read(placed, ("lockstep",), levels, yield_to_others=yields)
+    result = Simulation(read, scheduler, seed=seed, until_s=until_s).run()
     check_invariants(scheduler)
     return Run(result, until_s)
 

@@ -55,13 +55,17 @@ class Decoder:
         levels: Sequence[str],
         version: KubernetesVersion = NEWEST,
         rules: Sequence[GangRule] = (),
+        *,
+        yield_to_others: bool = False,
     ) -> None:
         """levels: the tree's node label keys, widest first. version: of the API server. rules: of controllers that are
-        not well-known; they go first."""
+        not well-known; they go first. yield_to_others: surplus leaves for pending pods of other schedulers."""
         self.rules = (*rules, *WELL_KNOWN)
         self._default_scheduler = next(iter(scheduler_names), names.SCHEDULER)
         self._topology = TopologyConstraints(levels)
-        self._pods = PodDecoder(scheduler_names, self._topology, version, self.rules)
+        self._pods = PodDecoder(
+            scheduler_names, self._topology, version, self.rules, yield_to_others=yield_to_others
+        )
 
     def pod(self, raw: Json) -> PodSeen:
         try:  # a context manager would cost a twentieth of the time

@@ -15,6 +15,7 @@ import orjson
 from central.kube.decode import (
     gang_annotations,
     job_decoder,
+    other_pods,
     pod_affinity,
     pod_annotations,
     podspec,
@@ -60,7 +61,10 @@ class PodDecoder:
         topology: TopologyConstraints,
         version: KubernetesVersion = NEWEST,
         rules: Sequence[GangRule] = WELL_KNOWN,
+        *,
+        yield_to_others: bool = False,
     ) -> None:
+        self._yields = yield_to_others
         self._rules = rules
         self._version = version
         self._ours = frozenset(scheduler_names)
@@ -88,7 +92,13 @@ class PodDecoder:
         fields = self._annotations.fields(annotations, ours, errors)
         if ours and (names.PREEMPTABLE in annotations or names.PREEMPTABLE in labels):
             fields["preemptable"] = pod_annotations.preemptable(labels, annotations, errors)
-        decoded = self._spec(spec, status, ours, namespace, labels)
+        decoded, yielded_to = self._spec(spec, status, ours, namespace, labels), False
+        if self._yields and not ours:
+            pending = other_pods.awaiting_room(meta, spec, status)
+            if pending is not None:
+                whole_spec = self._spec(pending, status, True, namespace, labels)
+                if not whole_spec.unsupported:
+                    decoded, yielded_to = whole_spec, True
         task = _text(annotations, names.TASK, errors) or _text(labels, names.TASK, errors)
         if gang and not task:
             task = _role(self._rules, gang, labels, owner_name)
@@ -122,6 +132,7 @@ class PodDecoder:
             user=text_field(annotations, names.USER, limits.TEXT) if ours and annotations else "",
             owner=owner,
             owner_name=owner_name,
+            yielded_to=yielded_to,
             **fields,
         )
 

@@ -127,6 +127,9 @@ class PodSeen:
     movable: bool = False  # may be evicted to make others fit if it fits elsewhere
     preemptable: bool | None = None  # false: never evicted; None: as its PodGroup says
     cooldown_s: float = 0.0  # run time before its gang may be evicted
+    yielded_to: bool = (
+        False  # another scheduler's, which finds no node for it; surplus leaves for it
+    )
 
     @property
     def gang_key(self) -> tuple[str, str, bool] | None:

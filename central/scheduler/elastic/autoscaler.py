@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
+from central.model.arrays import Ints
 from central.scheduler.elastic import asking, gathering, leavers, needs, pools
 from central.scheduler.elastic.elastic_gang import (
     ASK,
@@ -29,6 +30,7 @@ from central.scheduler.elastic.elastic_gang import (
 )
 from central.scheduler.elastic.leavers import Seat
 from central.scheduler.elastic.needs import Need
+from central.scheduler.elastic.other_needs import OtherNeeds
 from central.scheduler.elastic.resize_history import ResizeHistory
 from central.scheduler.elastic.unready import UnreadyMembers
 from central.scheduler.inventory.pods import Pod, start_leaving
@@ -37,6 +39,7 @@ from central.scheduler.preemption.preemption_request import PreemptionContext, P
 from central.scheduler.preemption.short_stays import CHURN
 from central.scheduler.reservation.reservation import Reservation, ReservedPlace
 from central.scheduler.state.gangs import Gang, GangKey
+from central.scheduler.state.other_pod import OtherPod
 
 SETTLE_S = 10.0  # how long a seat must have been free before it is given away while others wait
 WORK = 2  # of a Harm
@@ -56,6 +59,8 @@ class Autoscaler:
         self.unready = UnreadyMembers()
         self.needs: dict[GangKey, float] = {}  # gangs whose room is being made, since when
         self.due_at: float | None = None
+        self.others = OtherNeeds()
+        self._rooms: list[tuple[list[Gang], tuple[Ints, Ints]]] = []
         self._donors: list[ElasticGang] = []
         self._reserving: list[tuple[Need, PreemptionPlan]] = []
         self._in_vain: dict[GangKey, int] = {}  # capacity epoch in which surplus did not suffice
@@ -92,8 +97,11 @@ class Autoscaler:
             context.stays.look(context.state.gangs, now)
         )
         self._donors = [gang for gang in gangs if gang.spare]
+        self.others.look(context, now)
         if not gangs:
             return []
+        surplus = self._surplus(context)
+        wanting = [*wanting, *self.others.needs(context.state, surplus, now)]
         stamp = self._stamp_of(context, gangs, wanting)
         if stamp == self._stamp and (self.due_at is None or now < self.due_at):
             return []
@@ -144,6 +152,15 @@ class Autoscaler:
             held.refresh(context.state, now)
             context.reservations[need.gang.key] = held
         self._reserving = []
+        leaving = frozenset(pod.seen.uid for resize in found for pod in resize.leaving)
+        for pods, taken in self._rooms:
+            self.others.keep(context, pods, taken, leaving, now)
+        self._rooms = []
+
+    def _surplus(self, context: PreemptionContext) -> object:
+        """Another value as soon as members might be found that were not there before."""
+        spares = sum(gang.spare for gang in self._donors)
+        return context.state.pending.epoch, spares
 
     def _forget(self, gangs: Sequence[ElasticGang], now: float) -> None:
         keys = {gang.key for gang in gangs}
@@ -174,7 +191,7 @@ class Autoscaler:
 
     def due(self) -> list[float]:
         """When the next decision is due without a change."""
-        return [] if self.due_at is None else [self.due_at]
+        return [*([] if self.due_at is None else [self.due_at]), *self.others.due()]
 
     def _due(self, at: float) -> None:
         if at < inf:
@@ -189,20 +206,32 @@ class Autoscaler:
         wanting: Sequence[Need],
         now: float,
     ) -> Iterable[Resize]:
-        self.needs = {need.gang.key: self.needs.get(need.gang.key, now) for need in wanting}
+        self.needs = {
+            need.gang.key: self.needs.get(need.gang.key, now)
+            for need in wanting
+            if not isinstance(need.gang, OtherPod)
+        }
         if not wanting:
             return
         donors = [gang for gang in gangs if gang.settled and gang.spare]
         plan = needs.plan(context, donors, wanting, now)
         pending = context.state.pending
+        self._rooms = plan.rooms
         for gang in plan.unserved:
+            if isinstance(gang, OtherPod):
+                continue
             self._in_vain[gang.key] = pending.epoch
             gang.attempt.refused_at = -1
             pending.retrying[gang.key] = gang  # the next cycle preempts for it
             self.needs.pop(gang.key, None)
             self._due(now)
         self._reserving = plan.plans
+        roomy = {gang for pods, _ in plan.rooms for gang in pods}
         for need in wanting:
+            if isinstance(need.gang, OtherPod):
+                if need.gang not in roomy:  # it fits already, or surplus does not suffice
+                    self.others.in_vain(need.gang, self._surplus(context))
+                continue
             givers = plan.givers.get(need.gang.key, ())
             context.stays.took(need.gang, [donors[index].gang for index in givers], now)
         goals = self._goals_with(context, gangs, wanting, plan)

@@ -15,6 +15,7 @@ from heapq import heapify, heappop, heappush
 
 import numpy as np
 
+from central.model.arrays import Ints
 from central.model.defaults import ACROSS_NONE, ACROSS_QUEUES
 from central.scheduler import placement
 from central.scheduler.elastic.elastic_gang import ElasticGang
@@ -32,6 +33,7 @@ from central.scheduler.snapshot.capacity import PodClassCapacity
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state.gangs import Gang, GangKey
+from central.scheduler.state.other_pod import OtherPod
 from central.scheduler.work_meter import WorkLimitReached
 
 
@@ -48,6 +50,14 @@ class Need:
         return not self.request.required and not self.request.subgroups
 
     @property
+    def standing(self) -> tuple[object, ...]:
+        """Equal requests of equal standing are served together."""
+        gang = self.gang
+        if isinstance(gang, OtherPod):
+            return (OtherPod, gang.priority)
+        return (gang.queue, gang.namespace, gang.priority)
+
+    @property
     def is_single(self) -> bool:
         return sum(count for _, count in self.request.groups) == 1
 
@@ -58,6 +68,8 @@ class NeedsPlan:
     for_whom: dict[int, str] = field(default_factory=dict)
     plans: list[tuple[Need, PreemptionPlan]] = field(default_factory=list)
     unserved: list[Gang] = field(default_factory=list)
+    # For pods of other schedulers that members leave for: rows, and by row and column what the pods take.
+    rooms: list[tuple[list[Gang], tuple[Ints, Ints]]] = field(default_factory=list)
     givers: dict[GangKey, set[int]] = field(default_factory=dict)  # by who takes: indexes
 
     def take(self, index: int, pod: Pod, need: Need, namespace: str) -> None:
@@ -74,6 +86,8 @@ def may_take(context: PreemptionContext, claimant: Gang, donor: ElasticGang) -> 
         return False
     if context.stays.keeps(victim, claimant, context.state.now):
         return False
+    if isinstance(claimant, OtherPod):  # in no queue
+        return victim.priority < claimant.priority
     if victim.queue == claimant.queue:
         apart = context.across == ACROSS_NONE and victim.namespace != claimant.namespace
         return victim.priority <= claimant.priority and not apart
@@ -199,7 +213,7 @@ def _alike(needs: Sequence[Need]) -> list[list[Need]]:
         gang = need.gang
         key: tuple[object, ...] = (gang.key,)
         if need.is_single:
-            key = (need.request.groups, gang.queue, gang.namespace, gang.priority)
+            key = (need.request.groups, *need.standing)
         groups.setdefault(key, []).append(need)
     return list(groups.values())
 
@@ -216,14 +230,19 @@ class _Counts:
 
     def serve_singles(self, needs: list[Need]) -> None:
         """Equal needs."""
-        view = self.draft.snapshot.view(needs[0].request.groups[0][0])
-        fits = _take_free(self.draft, view, len(needs))
+        draft = self.draft
+        view = draft.snapshot.view(needs[0].request.groups[0][0])
+        mark, masks = len(draft.assignments), list(draft.snapshot.columns.gpus.free_mask)
+        fits = free = _take_free(draft, view, len(needs))
         if fits < len(needs):
-            free = fits
             self._remove(needs[0], view, len(needs) - fits)
-            fits += _take_free(self.draft, view, len(needs) - fits)
+            fits += _take_free(draft, view, len(needs) - fits)
             givers = self.found.givers.pop(needs[0].gang.key, set())
             self.found.givers |= {need.gang.key: givers for need in needs[free:fits] if givers}
+        served = [need.gang for need in needs[:fits]]
+        if fits > free and isinstance(served[0], OtherPod):
+            rows, amounts, _, _ = taken_capacity(draft, masks, mark)
+            self.found.rooms.append((served, (rows, amounts)))
         self.found.unserved += [need.gang for need in needs[fits:]]
 
     def serve_gang(self, need: Need) -> None:

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -100,6 +100,14 @@ class MovedPods(NamedTuple):
         )
 
 
+class Awaited(Protocol):
+    """For whom a place is kept that is no waiting gang."""
+
+    @property
+    def until(self) -> float: ...
+    def awaited(self, state: ClusterState, now: float) -> bool: ...
+
+
 class Withheld(NamedTuple):
     """Of one reservation, what is out of the snapshot."""
 
@@ -128,7 +136,7 @@ class Reservation:
     _lent: frozenset[int] = field(default=frozenset(), init=False)
     withheld_volumes: frozenset[str] = frozenset()  # of the volumes, those that are available
     victims_fit_elsewhere: bool = False  # the eviction is a defragmentation
-    moved: MovedPods | None = None  # of this gang, if the place is where it is moved to
+    moved: Awaited | None = None  # of this gang, if the place is where it is moved to
 
     @property
     def queue(self) -> str:

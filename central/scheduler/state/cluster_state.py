@@ -77,6 +77,8 @@ class ClusterState:
         self._names_all = names_all
         self._others_leaving: dict[str, Pod] = {}
         self._others_with_devices: dict[str, Pod] = {}
+        # Pods of other schedulers, by uid, for which surplus leaves: pending, of whatever priority.
+        self.yielded_to: dict[str, Pod] = {}
 
     def others_leaving(self) -> list[Pod]:
         """The terminating pods of other schedulers that hold capacity."""

@@ -1,0 +1,111 @@
+"""Room that surplus has left for pending pods of other schedulers. It is kept from the gangs of this one for a while,
+as far as those pods still lack nodes: their scheduler knows nothing of it, and chooses the nodes.
+
+Design: docs/design/0226-yield-to-others.md
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from central.model.arrays import Ints
+from central.model.facts import PodSpec
+from central.scheduler.inventory.pods import Pod
+from central.scheduler.placement import PlacementRequest
+from central.scheduler.reservation.reservation import Reservation, ReservedPlace
+from central.scheduler.state.cluster_state import ClusterState
+from central.scheduler.state.other_pod import OtherPod
+
+KEPT_S = 30.0  # after those who leave have gone
+LONGEST_S = 600.0  # since the decision, however long they take
+
+
+@dataclass(slots=True)
+class KeptForOthers:
+    """pods, leaving: uids of those it is kept for, and of those who leave it."""
+
+    pods: frozenset[str]
+    leaving: frozenset[str]
+    decided_at: float
+    free_at: float | None = None  # when the last of those had left
+
+    @property
+    def until(self) -> float:
+        latest = self.decided_at + LONGEST_S
+        return latest if self.free_at is None else min(latest, self.free_at + KEPT_S)
+
+    def awaited(self, state: ClusterState, now: float) -> bool:
+        """Whether pods still lack a node, and it is not too late."""
+        if self.free_at is None and not any(
+            (pod := state.pods.get(uid)) is not None and pod.alive for uid in self.leaving
+        ):
+            self.free_at = now
+        return now < self.until and bool(self.lacking(state))
+
+    def lacking(self, state: ClusterState) -> list[str]:
+        """Uids of the pods without a node."""
+        return [uid for uid in self.pods if uid in state.yielded_to]
+
+
+@dataclass(slots=True, eq=False)
+class RoomForOthers(Reservation):
+    """Of equal pods. counts: how many were to fit on each row of the place."""
+
+    spec: PodSpec | None = None
+    counts: Sequence[int] = ()
+
+    @classmethod
+    def of(
+        cls,
+        state: ClusterState,
+        pods: Sequence[Pod],
+        taken: tuple[Ints, Ints],
+        leaving: frozenset[str],
+        now: float,
+    ) -> "RoomForOthers":
+        """pods: equal ones, at least one. taken: rows, and by row and column what they take there."""
+        rows, need = taken
+        spec = pods[0].spec
+        view = state.snapshot.view(spec)
+        column = int(np.flatnonzero(view.amounts > 0)[0])
+        counts = need[:, view.columns[column]] // view.amounts[column]
+        place = ReservedPlace.on(state.snapshot, rows, need, [0] * len(rows), frozenset())
+        made = cls(
+            OtherPod(pods[0]),
+            PlacementRequest(((spec, len(pods)),)),
+            place,
+            start=now,
+            after="",
+            by_eviction=True,
+            strict=True,
+            planned_at=now,
+            head_since=now,
+            moved=KeptForOthers(frozenset(pod.seen.uid for pod in pods), leaving, now),
+            spec=spec,
+            counts=counts.tolist(),
+        )
+        made.refresh(state, now)
+        return made
+
+    def refresh(self, state: ClusterState, now: float, most_idle: int = 0) -> bool:
+        """The need is what the pods without a node take, on the rows where so many still fit."""
+        assert isinstance(self.moved, KeptForOthers)
+        assert self.spec is not None
+        left = len(self.moved.lacking(state))
+        view, columns = state.snapshot.view(self.spec), state.snapshot.columns
+        rows, width = self.place.rows, self.place.need.shape[1]
+        returned = Reservation._returned(self, state, now)
+        there = np.maximum(columns.free[rows, :width], 0) + returned
+        asks = view.amounts > 0
+        fits = (there[:, view.columns[asks]] // view.amounts[asks]).min(axis=1)
+        need = np.zeros_like(self.place.need)
+        for index, most in enumerate(self.counts):
+            count = min(most, int(fits[index]), left)
+            left -= count
+            need[index, view.columns] = view.amounts * count
+        kept = len(self.moved.lacking(state)) - left
+        if kept:
+            self.request = PlacementRequest(((self.spec, kept),))
+        self.place = replace(self.place, need=need)
+        return Reservation.refresh(self, state, now, most_idle) and kept > 0
