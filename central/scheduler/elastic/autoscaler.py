@@ -414,9 +414,11 @@ class Autoscaler:
         return [replace(moved, members=tuple(sorted(members)))]
 
     def _ready(self, gangs: Iterable[ElasticGang], now: float) -> list[ElasticGang]:
-        """Those whose history allows a change now."""
+        """Those whose history allows a change now, and whose last change is over: all of their members start."""
         found = []
         for gang in gangs:
+            if gang.unready:
+                continue  # the end of that is a new decision
             history = self.histories[gang.key]
             at = history.allowed_at(gang, CHURN)
             if history.starting(now) or at <= now:

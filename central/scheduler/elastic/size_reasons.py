@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from central.model import wording
-from central.scheduler.elastic import pools
+from central.scheduler.elastic import pools, unready
 from central.scheduler.elastic.autoscaler import Autoscaler
 from central.scheduler.elastic.elastic_gang import ElasticGang
 from central.scheduler.elastic.pools import Pool
@@ -47,6 +47,8 @@ def _growth(
         return f"a member {what}, so no more come"
     if gang.waits or not gang.settled:
         return f"a change to {len(gang.members)} members is under way"
+    if gang.unready:
+        return f"{unready.describe(gang, sorted(gang.unready))}; it does not grow meanwhile"
     if gang.asked > size:
         return f"{gang.asked - size} more wait for nodes (lockstep.dev/elastic-ask)"
     if size >= gang.task.most:

@@ -98,12 +98,17 @@ class UnreadyMembers:
         tries.count += 1
         tries.size = len(gang.placed) - len(going)
         numbers = [number for pod in going if (number := gang.number(pod)) is not None]
-        reasons = sorted({gang.unready[number] for number in numbers if number in gang.unready})
-        which = f"{wording.plural(len(numbers), 'member')} {member_numbers.to_text(numbers)}"
-        verb = "do" if len(numbers) > 1 else "does"
-        why = f"{which} {verb} not start: {', '.join(reasons)}"
+        why = describe(gang, numbers)
         if tries.count < TRIES:
             return f"{why} (try {tries.count} of {TRIES})"
         del self._tries[gang.key]
         self.lowered[gang.key] = Lowered(tries.size, now + LOWERED_S, why)
         return f"{why} (try {TRIES} of {TRIES}); no more than {tries.size} for {LOWERED_S / 60:.0f} min"
+
+
+def describe(gang: ElasticGang, numbers: Sequence[int]) -> str:
+    """That these members do not start, and why."""
+    reasons = sorted({gang.unready[number] for number in numbers if number in gang.unready})
+    which = f"{wording.plural(len(numbers), 'member')} {member_numbers.to_text(numbers)}"
+    verb = "do" if len(numbers) > 1 else "does"
+    return f"{which} {verb} not start: {', '.join(reasons)}"

@@ -5,11 +5,19 @@ from typing import Any
 
 import pytest
 
+from central.controllers.composite import new_scheduler
 from central.kube.decode import elastic_range
 from central.kube.decode.decoder import Decoder
 from central.kube.decode.fields import FieldError
 from central.model.facts import QueueSeen
+from central.model.jobspec import ElasticTask
+from central.scheduler.elastic.autoscaler import Autoscaler
+from central.scheduler.elastic.elastic_gang import ElasticGang
+from central.scheduler.elastic.resize_history import ResizeHistory
+from central.scheduler.inventory.pods import Pod
+from central.scheduler.state.gangs import Gang
 from protos.names import GPU
+from tests.central import factories
 from tests.central.controllers.role_controllers import Played, noted
 from tests.central.controllers.test_elastic_objects import indexed, sized, sizes
 from tests.central.kube import controller_fixtures as made
@@ -130,3 +138,24 @@ def test_a_gang_that_needs_its_least_goes_first() -> None:
 def test_other_values_are_refused(value: Any) -> None:
     with pytest.raises(FieldError, match=r"elastic-ask: .* is neither pods nor none"):
         elastic_range.asks({"lockstep.dev/elastic-ask": value})
+
+
+@pytest.mark.parametrize(("asked", "goal"), [(6, 8), (4, 8), (5, 6), (8, 8)])
+def test_growth_beyond_what_was_asked_for(asked: int, goal: int) -> None:
+    """Four members have seats. Those that were asked for count for the goal as they are."""
+    key = Gang(("ns", "j", True)).key
+    pods = {number: Pod(factories.pod(f"j-{number}"), factories.spec()) for number in range(4)}
+    gang = ElasticGang(
+        Gang(key),
+        ElasticTask("worker", 2, 12, asks=asked > 4),
+        frozenset(range(asked)),
+        placed=pods,
+        pending=frozenset(range(4, asked)),
+        used=frozenset(range(asked)),
+    )
+    autoscaler = Autoscaler()
+    autoscaler.histories[key] = ResizeHistory(0.0)
+    context = new_scheduler(()).preemption
+    found = autoscaler._resized(context, gang, goal, 100.0)
+    assert found.members == tuple(range(goal))
+    assert (found.cause, found.leaving) == ("room", ())

@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from central.kube.decode.job_decoder import decode_job_member
+from central.model.facts import PodGone
 from central.scheduler.elastic.unready import JOIN_WAIT_S, LOWERED_S
+from tests.central import factories
 from tests.central.controllers.job.job_api import Api
 from tests.central.controllers.job.test_elastic import elastic, members
 from tests.central.scheduler.elastic.test_size_reasons import Asked
@@ -126,3 +128,23 @@ def test_reasons_of_the_kubelet(said: object, stuck: str) -> None:
     found = decode_job_member(meta, status)
     assert found is not None
     assert found.stuck == stuck
+
+
+def test_a_job_does_not_grow_while_a_member_does_not_start() -> None:
+    """Not even just after its start, when growth costs nothing. It cannot do without the member, so it waits for it."""
+    api = Asked(nodes=1)
+    other = factories.pod("other", cpu=6 * 8000, ours=False, node="n0", phase="Running")
+    api.tell(other)
+    api.cannot_start = lambda name: PULL if name == "j-worker-1" else ""
+    api.apply(elastic(least=2, most=6))
+    api.settle(most=8)
+    assert size(api) == 2
+    api.tell(PodGone(other.uid))
+    passes(api, 60.0)
+    assert size(api) == 2
+    assert api.why().endswith(f"member 1 does not start: {PULL}; it does not grow meanwhile")
+    ready = {"type": "Ready", "status": "True"}
+    started = {"phase": "Running", "conditions": [ready]}
+    api._put({**api.there["Pod", "j-worker-1"], "status": started})
+    passes(api, 60.0)
+    assert size(api) == 6
