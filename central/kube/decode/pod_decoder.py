@@ -94,7 +94,7 @@ class PodDecoder:
             fields["preemptable"] = pod_annotations.preemptable(labels, annotations, errors)
         decoded, yielded_to = self._spec(spec, status, ours, namespace, labels), False
         if self._yields and not ours:
-            pending = other_pods.awaiting_room(meta, spec, status)
+            pending = other_pods.pending_spec(meta, spec, status)
             if pending is not None:
                 whole_spec = self._spec(pending, status, True, namespace, labels)
                 if not whole_spec.unsupported:

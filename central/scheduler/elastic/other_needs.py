@@ -14,7 +14,7 @@ from central.scheduler.elastic.needs import Need
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.placement import PlacementRequest
 from central.scheduler.preemption.preemption_request import PreemptionContext
-from central.scheduler.reservation.room_for_others import KeptForOthers, RoomForOthers
+from central.scheduler.reservation.reserved_for_others import KeptForOthers, ReservedForOthers
 from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang
 from central.scheduler.state.other_pod import OtherPod
@@ -34,7 +34,7 @@ class OtherNeeds:
     def __init__(self) -> None:
         self._unused: dict[_Kind, float] = {}  # until when no room is made again
         self._in_vain: dict[_Kind, object] = {}  # what surplus there was
-        self._rooms: dict[RoomForOthers, list[Pod]] = {}
+        self._rooms: dict[ReservedForOthers, list[Pod]] = {}
 
     def look(self, context: PreemptionContext, now: float) -> None:
         """Ends the rooms that nobody waits for any more, and those that were kept long enough."""
@@ -60,13 +60,13 @@ class OtherNeeds:
 
     def needs(self, state: ClusterState, surplus: object, now: float) -> list[Need]:
         """The most urgent and oldest first. surplus: as it is now; what found too little of it waits for another."""
-        if not state.yielded_to:
+        if not state.others_pending():
             self._in_vain.clear()
             return []
         served = {uid for pods in self._rooms.values() for uid in (one.seen.uid for one in pods)}
         found = [
             pod
-            for uid, pod in state.yielded_to.items()
+            for uid, pod in state.others_pending().items()
             if uid not in served and self._may_try(_kind(pod), surplus)
         ]
         found.sort(key=lambda pod: (-pod.seen.priority, pod.seen.created, pod.seen.uid))
@@ -91,6 +91,6 @@ class OtherNeeds:
     ) -> None:
         """Room for these pods, once those who leave have left."""
         pods = [pod for gang in gangs for pod in gang.members.values()]
-        room = RoomForOthers.of(context.state, pods, taken, leaving, now)
+        room = ReservedForOthers.of(context.state, pods, taken, leaving, now)
         self._rooms[room] = pods
         context.reservations[room.gang.key] = room

@@ -101,7 +101,8 @@ def update_pod(state: ClusterState, fact: PodSeen) -> None:
         state.set_other_leaving(fact.uid, pod)
     with_devices = fact.gang_key is None and slicing.requests_devices(fact.spec.requests)
     state.set_other_with_devices(fact.uid, pod if with_devices else None)
-    _note_yielded_to(state, fact, pod)
+    pending = fact.yielded_to and not fact.node and not fact.deleting
+    state.set_other_pending(fact.uid, pod if pending else None)
     state.observer.pod_seen(fact, evicting=pod.evicting)
     # A pod is never unbound: a fact without a node is older than the binding.
     moved = bool(pod.node and fact.node and fact.node != pod.node)  # another scheduler bound it
@@ -114,13 +115,6 @@ def update_pod(state: ClusterState, fact: PodSeen) -> None:
         reclassification.drop_rules(state, stale)
 
 
-def _note_yielded_to(state: ClusterState, fact: PodSeen, pod: Pod) -> None:
-    if fact.yielded_to and not fact.node and not fact.deleting:
-        state.yielded_to[fact.uid] = pod
-    elif state.yielded_to:
-        state.yielded_to.pop(fact.uid, None)
-
-
 def _devices(spec: PodSpec) -> tuple[int, int]:
     """GPUs and shares that the spec requests. Other numbers void the planned and observed devices."""
     return spec.request(GPU), spec.request(GPU_SHARE)
@@ -131,7 +125,7 @@ def delete_pod(state: ClusterState, uid: str) -> None:
     pod = state.pods.pop(uid, None)
     state.set_other_leaving(uid, None)
     state.set_other_with_devices(uid, None)
-    state.yielded_to.pop(uid, None)
+    state.set_other_pending(uid, None)
     if pod is None:
         return
     state.observer.pod_gone(pod.seen, evicting=pod.evicting)

@@ -13,7 +13,7 @@ from central.model.decisions import Bind
 from central.model.facts import PodGone, PodSeen
 from central.scheduler import cycle
 from central.scheduler.elastic.other_needs import AGAIN_S, MOST
-from central.scheduler.reservation.room_for_others import KEPT_S
+from central.scheduler.reservation.reserved_for_others import KEPT_S
 from tests.central import factories
 from tests.central.controllers.job.job_api import Api
 from tests.central.controllers.job.test_elastic import elastic
@@ -338,14 +338,15 @@ class Day(Shared):
         """Whether surplus of one node suffices."""
         columns = self.cluster.state.snapshot.columns
         free = columns.free[:, columns.column["cpu"]]
-        spare = sum(self.size(name) - least for name, least in self.least.items())
         for node in self.cluster.state.nodes:
-            there = [
-                name
-                for name in self.pods()
-                if self.there["Pod", name]["spec"].get("nodeName") == node
-            ]
-            most = int(free[columns.row[node]]) + 8000 * min(spare, len(there))
+            most = int(free[columns.row[node]])
+            for job, least in self.least.items():
+                there = sum(
+                    name.startswith(f"{job}-")
+                    and self.there["Pod", name]["spec"].get("nodeName") == node
+                    for name in self.pods()
+                )
+                most += 8000 * min(self.size(job) - least, there)
             if most >= seen.spec.request("cpu"):
                 return True
         return False
@@ -353,7 +354,7 @@ class Day(Shared):
     def check(self) -> None:
         for name, least in self.least.items():
             assert self.size(name) >= least
-        for pod in self.cluster.state.yielded_to.values():
+        for pod in self.cluster.state.others_pending().values():
             assert not pod.node
         for held in self.cluster.reservations.values():
             assert held.gang.priority > 0

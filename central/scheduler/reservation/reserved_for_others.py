@@ -45,11 +45,11 @@ class KeptForOthers:
 
     def lacking(self, state: ClusterState) -> list[str]:
         """Uids of the pods without a node."""
-        return [uid for uid in self.pods if uid in state.yielded_to]
+        return [uid for uid in self.pods if uid in state.others_pending()]
 
 
 @dataclass(slots=True, eq=False)
-class RoomForOthers(Reservation):
+class ReservedForOthers(Reservation):
     """Of equal pods. counts: how many were to fit on each row of the place."""
 
     spec: PodSpec | None = None
@@ -63,7 +63,7 @@ class RoomForOthers(Reservation):
         taken: tuple[Ints, Ints],
         leaving: frozenset[str],
         now: float,
-    ) -> "RoomForOthers":
+    ) -> "ReservedForOthers":
         """pods: equal ones, at least one. taken: rows, and by row and column what they take there."""
         rows, need = taken
         spec = pods[0].spec
