@@ -100,8 +100,9 @@ class Autoscaler:
         self.others.look(context, now)
         if not gangs:
             return []
-        surplus = self._surplus(context)
-        wanting = [*wanting, *self.others.needs(context.state, surplus, now)]
+        if context.state.others_pending():
+            others = self.others.needs(context.state, self._surplus(context), now)
+            wanting = [*wanting, *others]
         stamp = self._stamp_of(context, gangs, wanting)
         if stamp == self._stamp and (self.due_at is None or now < self.due_at):
             return []
