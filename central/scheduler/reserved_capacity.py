@@ -105,6 +105,8 @@ class ReservedCapacity:
         self._running = RunningPods(self._state, now)  # new after each change of a pod
         # By queue and priority of a gang: whether claims whose victims leave bind it, which no attempt changes.
         self._bound_by: dict[tuple[str, int], dict[Reservation, bool]] = {}
+        none: Ints = np.zeros(0, dtype=np.int64)
+        self._claim_rows: tuple[list[Reservation], Ints] = [], none  # see _rows_of_claims()
         self._pending.end_preemption_backoff(now)
         for key, held in list(self._reservations.items()):
             if not self._holds(key, held):
@@ -440,12 +442,7 @@ class ReservedCapacity:
         if own is not None:
             self._cancel(own)
             self._withheld.without(own)
-        others = [
-            held.place.rows
-            for held in self._reservations.values()
-            if held.by_eviction and held is not own
-        ]
-        excluded: Ints = np.concatenate([np.zeros(0, dtype=np.int64), *others])
+        excluded = self._rows_of_claims(own)
         by_priority = partial(outranks, self._context.across)
         preemption = PreemptionRequest(
             gang, request, self._began, excluded, by_priority, by_group=True, growth=growth
@@ -486,6 +483,19 @@ class ReservedCapacity:
         of claims, and those of one that is over would go to gangs behind it that have not searched yet."""
         standing = gang.preemption
         return self._now < standing.not_before and standing.claims_over == self._pending.claims_over
+
+    def _rows_of_claims(self, own: Reservation | None) -> Ints:
+        """Where the victims of other claims leave. Where thousands claim, each comes after all before it, and only its
+        rows are added."""
+        claims = [
+            held for held in self._reservations.values() if held.by_eviction and held is not own
+        ]
+        known, rows = self._claim_rows
+        if claims[: len(known)] != known:
+            known, rows = [], rows[:0]
+        rows = np.concatenate([rows, *(held.place.rows for held in claims[len(known) :])])
+        self._claim_rows = claims, rows
+        return rows
 
     def _retry_when_others_may_go(self) -> None:
         if self._runtime_ends is None:
