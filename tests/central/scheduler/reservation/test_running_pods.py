@@ -95,6 +95,29 @@ def test_a_reservation_counts_on_the_end_of_what_the_same_pass_bound() -> None:
     assert held == {"first": ("node n0", 601.0), "last": ("node n2", 61.0)}
 
 
+def test_a_reservation_counts_on_pods_that_the_same_pass_evicts() -> None:
+    """Another one was planned before they were to leave. They are of one gang: one leaves the place that the claimant
+    gets, the other one a node that is free for all then."""
+    world = World(*(factories.node(f"n{number}") for number in range(4)))
+    facts: list[Fact] = [QueueSeen("a", weight=100), QueueSeen("b", weight=50), QueueSeen("c")]
+    for number, lasts in enumerate((600.0, 700.0)):
+        of: dict[str, Any] = {"node": f"n{number}", "phase": "Running", "runs_for_s": lasts}
+        facts.append(
+            factories.pod(f"r{number}", 8, queue="c", preemptable=False, started=1.0, **of)
+        )
+    world.step(1.0, *facts, *job("victim", 2, 8, queue="b"))
+    claims = job("first", 1, 8, created=1.0, queue="a")
+    claims += job("urgent", 1, 8, created=2.0, queue="b", priority=5)
+    claims += job("last", 1, 8, created=3.0, queue="c")
+    world.step(2.0, *claims)
+    assert world.evicted == ["victim-0", "victim-1"]
+    held = {
+        key[1]: (each.place.name, each.start) for key, each in world.cluster.reservations.items()
+    }
+    expected = {"first": ("node n0", 601.0), "urgent": ("node n2", 2.0), "last": ("node n3", 2.0)}
+    assert held == expected
+
+
 def test_arrays_of_placed_pods_are_not_changed_by_who_reads_them() -> None:
     """Nobody frees a GPU by a share of it, so its mask is cleared; another one may read the array."""
     state = crowded(random.Random(0))
