@@ -1,0 +1,145 @@
+"""Bounds of rows against plain loops: what fits, what would fit without those that may go, and that no choice of
+victims on a row does less harm than its bound says."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations, product
+from random import Random
+
+import numpy as np
+import pytest
+
+from central.model.facts import PodGone
+from central.scheduler.cycle import schedule_once
+from central.scheduler.inventory.pods import EVICTED, Pod
+from central.scheduler.preemption import harm
+from central.scheduler.preemption.surplus_members import surplus_count
+from central.scheduler.preemption.victim_bounds import RowBounds
+from central.scheduler.scheduler import Scheduler
+from central.scheduler.state.gangs import Gang
+from protos.names import GPU
+from tests.central import factories
+from tests.central.scheduler.preemption.test_narrowed_search import NOW, cluster
+
+SOME, ALL = 1, 3  # who is less urgent than this may go
+Harm = tuple[int, ...]  # highest priority; of that priority: gangs broken, work lost, pods
+Option = tuple[
+    int, Gang, list[Pod], bool
+]  # GPUs freed on the row, who goes, whether the gang breaks
+
+
+def bounds_of(made: Scheduler, kept: RowBounds, below: int) -> RowBounds:
+    table = made.preemption.candidates.table
+    table.refresh()
+    allowed = table.may_evict(lambda gang: gang.priority < below, by_group=False)
+    usable = np.ones(len(made.state.snapshot.columns.names), dtype=np.bool_)
+    return kept.update(made.state.snapshot, table, allowed, usable, NOW)
+
+
+def here(made: Scheduler, node: str) -> list[Pod]:
+    return [pod for pod in made.state.pods.values() if pod.node == node and pod.alive]
+
+
+def gpus(pod: Pod) -> int:
+    return pod.spec.request(GPU)
+
+
+def may_go(made: Scheduler, pod: Pod, below: int) -> bool:
+    gang = made.state.gang_of(pod)
+    return gang is not None and gang.priority < below and not pod.leaving
+
+
+def options(made: Scheduler, node: str, below: int) -> Iterator[list[Option]]:
+    """For each gang on the node: nobody goes, some above its minimum, or all of it."""
+    pods = [pod for pod in here(made, node) if may_go(made, pod, below)]
+    for gang in {id(g): g for pod in pods if (g := made.state.gang_of(pod))}.values():
+        mine = [pod for pod in pods if made.state.gang_of(pod) is gang]
+        staying = [pod for pod in gang.counts.placed if not pod.leaving]
+        surplus = min(surplus_count(gang, staying), len(mine))
+        some = [
+            (sum(map(gpus, each)), gang, [*each], False)
+            for count in range(surplus + 1)
+            for each in combinations(mine, count)
+        ]
+        yield [*some, (sum(map(gpus, mine)), gang, staying, True)]
+
+
+def harm_of(chosen: tuple[Option, ...]) -> Harm:
+    going = [(gang, pods, breaks) for _, gang, pods, breaks in chosen if pods]
+    highest = max(gang.priority for gang, _, _ in going)
+    broken = work = count = 0
+    for gang, pods, breaks in going:
+        if gang.priority == highest:
+            broken += breaks
+            count += len(pods)
+            work += sum(harm.gpus(pod.spec) * _lost_s(pod) for pod in pods)
+    return highest, broken, work, count
+
+
+def _lost_s(pod: Pod) -> int:
+    ran, saved = int(NOW - (pod.seen.started or 0.0)), pod.seen.checkpoint
+    return ran if saved is None else min(ran, int(NOW - saved))
+
+
+def least_harm(made: Scheduler, node: str, below: int, lack: int) -> Harm | None:
+    choices = product(*options(made, node, below))
+    enough = [each for each in choices if sum(freed for freed, *_ in each) >= lack]
+    return min(map(harm_of, enough), default=None)
+
+
+@pytest.mark.parametrize(("wanted", "pods"), [(1, 1), (2, 1), (5, 1), (8, 1), (2, 2), (3, 2)])
+@pytest.mark.parametrize("below", [SOME, ALL])
+def test_bounds_are_what_plain_loops_count(below: int, wanted: int, pods: int) -> None:
+    dice = Random(below)
+    made = cluster(dice)
+    for pod in [*made.state.pods.values()]:
+        if dice.random() < 0.3:
+            saved = replace(pod.seen, checkpoint=dice.choice((NOW - 9.0, 1.0)))
+            schedule_once(made, [saved], NOW)
+        if dice.random() < 0.05:  # evicted, and not gone yet
+            pod.advance(EVICTED)
+            if (gang := made.state.gang_of(pod)) is not None:
+                made.state.pending.changed(gang)
+                gang.invalidate_counts()
+    bounds = bounds_of(made, RowBounds(factories.pod("new", wanted).spec, pods), below)
+    compared = 0
+    for node, row in made.state.snapshot.columns.row.items():
+        there = here(made, node)
+        free = 8 - sum(gpus(pod) for pod in there if not pod.leaving)
+        room = free + sum(gpus(pod) for pod in there if may_go(made, pod, below))
+        assert bounds.fits[row] == free // wanted, node
+        assert bounds.most[row] == room // wanted, node
+        lack = pods * wanted - free
+        if lack <= 0:
+            continue
+        assert bounds.possible[row] == (room >= pods * wanted), node
+        least = least_harm(made, node, below, lack)
+        assert (least is not None) == bool(bounds.possible[row]), node
+        if least is not None:
+            bound = bounds.bound[row].tolist()[:4]
+            assert bound <= list(least), node
+            assert lack > 1 or bound == list(least), node  # the least harmful gang or member goes
+            compared += 1
+    assert compared > 4
+
+
+@pytest.mark.parametrize("pods", [0, 1, 2])
+def test_bounds_that_follow_changes_are_those_that_are_counted_anew(pods: int) -> None:
+    dice = Random(pods)
+    made = cluster(dice)
+    spec = factories.pod("new", 2).spec
+    kept = RowBounds(spec, pods)
+    for turn in range(6):
+        running = [pod for pod in made.state.pods.values() if pod.node]
+        gone = [PodGone(pod.seen.uid) for pod in dice.sample(running, 5)]
+        schedule_once(made, gone, NOW)
+        below = ALL if turn in (2, 3) else SOME
+        bounds_of(made, kept, below)
+        fresh = bounds_of(made, RowBounds(spec, pods), below)
+        assert (kept.fits == fresh.fits).all()
+        assert (kept.most == fresh.most).all()
+        assert (kept.possible == fresh.possible).all()
+        # Parts of gangs are summed in another order.
+        assert np.allclose(kept.bound[kept.possible], fresh.bound[fresh.possible], rtol=1e-12)
+        if pods:
+            assert [row for _, row in kept.cheapest()] == [row for _, row in fresh.cheapest()]
