@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from central.model import wording
 from central.model.arrays import Ints
 from central.model.facts import PodSpec
 from central.scheduler.inventory.pods import Pod
@@ -87,6 +88,14 @@ class ReservedForOthers(Reservation):
         )
         made.refresh(state, now)
         return made
+
+    def describe(self, now: float) -> str:
+        assert isinstance(self.moved, KeptForOthers)
+        count = self.request.groups[0][1]
+        whom = f"kept: {self.place.name}, for {wording.counted(count, 'pod')} of another scheduler"
+        if self.moved.free_at is None:
+            return f"{whom}; waiting for members of elastic Jobs to leave"
+        return f"{whom}, for {max(0.0, self.moved.until - now):.0f} s"
 
     def refresh(self, state: ClusterState, now: float, most_idle: int = 0) -> bool:
         """The need is what the pods without a node take, on the rows where so many still fit."""

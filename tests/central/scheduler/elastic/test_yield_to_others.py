@@ -196,6 +196,22 @@ def test_no_more_is_kept_than_those_who_wait_need() -> None:
     assert api.rooms() == [(2, 16)]
 
 
+def test_it_says_for_whom_and_how_long() -> None:
+    api = full()
+    api.grace_steps = 5
+    for number in range(2):
+        api.pend(f"web-{number}")
+    api.pass_(3)
+    (held,) = api.cluster.reservations.values()
+    whom = "kept: node n0, for 2 pods of another scheduler"
+    assert held.describe(api.now) == f"{whom}; waiting for members of elastic Jobs to leave"
+    while held.describe(api.now) != f"{whom}, for 30 s":
+        api.step()
+    api.remove("web-0")
+    api.pass_(4)
+    assert held.describe(api.now) == "kept: node n0, for 1 pod of another scheduler, for 26 s"
+
+
 def test_room_that_is_not_used_goes_back_and_is_not_made_again_soon() -> None:
     """Its scheduler may have reasons of its own. One of the same kind, made anew, has the same."""
     api = full()
