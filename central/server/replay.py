@@ -200,7 +200,8 @@ def _without_wording(value: Any) -> Any:
     """JSON without its texts for people, which may differ between versions."""
     if isinstance(value, dict):
         texts = ("why", "reason", "message")
-        later = ("closedBy", "ancestors")  # of a Queue's status, which older versions did not write
+        # Of a Queue's status; of a Job's gang, whose Events are left to the Job. Older versions did otherwise.
+        later = ("closedBy", "ancestors", "of_job", "quiet")
         return {
             key: _amounts(inner) if key == "minResources" else _without_wording(inner)
             for key, inner in value.items()
