@@ -17,9 +17,8 @@ from central.scheduler.scheduler import GangRefusal, Scheduler
 from central.scheduler.state.gangs import Gang
 from central.scheduler.state.pending_columns import PendingColumns
 
-FIRST_WINDOW = (
-    256  # gangs that are looked at together at first; then eight times as many, and so on
-)
+# Gangs that are looked at together at first; then eight times as many, and so on.
+FIRST_WINDOW = 256
 
 
 class _Answer(NamedTuple):

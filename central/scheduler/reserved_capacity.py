@@ -19,6 +19,7 @@ import numpy as np
 
 from central.model.arrays import Ints
 from central.model.decisions import Decision, Evict
+from central.scheduler.binding_reservations import BindingReservations
 from central.scheduler.fence import search
 from central.scheduler.inventory.pods import EVICTION_ENDED
 from central.scheduler.placement import PlacementRequest
@@ -95,16 +96,13 @@ class ReservedCapacity:
         self.postponed: list[Gang] = []  # that searched victims a moment ago, and not again
         self.withdrawn: list[Gang] = []  # whose bindings were withdrawn for another gang
         self._decisions = decisions
-        self._runtime_ends: list[float] | None = (
-            None  # see evictable.next_end(); until one is bound
-        )
+        self._runtime_ends: list[float] | None = None  # evictable.next_end(), until a gang is bound
         self._tried, self._no_victims, self._broken = memory
         # Evictions of this cycle, also of an attempt that a bug ended: uid, whether a dry run.
         self._asked = {(each.pod, each.trial) for each in decisions if isinstance(each, Evict)}
         self._withheld = WithheldCapacity(scheduler.state.snapshot)
         self._running = RunningPods(self._state, now)  # new after each change of a pod
-        # By queue and priority of a gang: whether claims whose victims leave bind it, which no attempt changes.
-        self._bound_by: dict[tuple[str, int], dict[Reservation, bool]] = {}
+        self._binding = BindingReservations(scheduler, self._tried)
         none: Ints = np.zeros(0, dtype=np.int64)
         self._claim_rows: tuple[list[Reservation], Ints] = [], none  # see _rows_of_claims()
         self._pending.end_preemption_backoff(now)
@@ -164,7 +162,7 @@ class ReservedCapacity:
         first without all capacity that is reserved against the gang. Then, if the gang has a run
         time, with the reserved capacity that it gives back before the reservation starts (EASY
         backfill). Volumes stay withheld even then: a bound volume does not come back."""
-        binding = self._binding(gang)
+        binding = self._binding.of(gang)
         self._withheld.set(binding)
         yield frozenset(binding)
         lasts_s = run_time_s(gang)
@@ -327,70 +325,6 @@ class ReservedCapacity:
 
     def close(self) -> None:
         self._withheld.set([])
-
-    def _binding(self, gang: Gang) -> list[Reservation]:
-        """The reservations whose capacity the gang must leave free. Where thousands claim at once, each comes after
-        all claims before it: what is known of these for equal gangs is not asked again."""
-        own = self._reservations.get(gang.key)
-        if own is not None:
-            return [held for held in self._reservations.values() if self._binds(held, gang)]
-        known = self._bound_by.setdefault((gang.queue, gang.priority), {})
-        binding = []
-        for held in self._reservations.values():
-            if (binds := known.get(held)) is None:
-                binds = self._binds(held, gang)
-                if held.by_eviction:
-                    known[held] = binds
-            if binds:
-                binding.append(held)
-        return binding
-
-    def _binds(self, held: Reservation, gang: Gang) -> bool:
-        """Whether the gang must leave the reserved capacity free. The first rule that applies
-        decides:
-
-        1. A gang may use its own reservation. What is kept for another scheduler's pods is closed to
-        equal and lower priority.
-        2. A gang with victims may use the plan of another gang, unless that one is more urgent in
-        the
-           same queue. Else both would wait for each other.
-        3. Capacity freed by evictions is closed to other queues: priorities compare inside a queue.
-        4. Capacity whose start is unknown may be used by gangs that the reserved one may evict: it does
-           so when the rest is free.
-        5. A strict reservation (and each by eviction) is closed to equal and lower priority.
-        6. Any other one is closed to equal and lower priority once its own gang was tried in this
-           pass. Gangs that were ahead of it in the order may use it.
-
-        Example, one queue: "big" (priority 5) is the head and has a plan. "b" (5) comes after it
-        and is bound by rule 6, "urgent" (9) is not. When queue "other" is served before "big" in
-        this pass, its gang "c" (5) is not bound, until the plan is strict after --patience (rule
-        5).
-        """
-        if held.gang is gang:
-            return False
-        if isinstance(held.gang, OtherPod):  # in no queue
-            return gang.priority <= held.gang.priority
-        own = self._reservations.get(gang.key)
-        if own is not None and own.by_eviction and not held.by_eviction and _gives_way(held, own):
-            return False
-        if held.by_eviction and held.queue != gang.queue:
-            return True
-        if held.start == inf and self._may_evict(held.gang, gang):
-            return False
-        if held.strict and gang.priority <= held.gang.priority:
-            return True
-        return held.gang.key in self._tried and gang.priority <= held.gang.priority
-
-    def _may_evict(self, claimant: Gang, gang: Gang) -> bool:
-        """Whether the claimant will be able to evict the gang at once, whatever else runs."""
-        context, pods = self._context, [pod for pod in gang.members.values() if pod.alive]
-        return (
-            outranks(context.across, claimant, gang)
-            and all(pod.seen.preempts for pod in claimant.counts.waiting)
-            and all(evictable.may_leave(gang, pod) for pod in pods)
-            and not evictable.min_runtime_s(context, gang)
-            and not any(context.budgets.covering(pod) for pod in pods)
-        )
 
     def _reserves(self, gang: Gang) -> bool:
         """Whether its queue lets its first gang reserve capacity."""
@@ -571,7 +505,3 @@ class ReservedCapacity:
 def _is_anywhere(request: PlacementRequest) -> bool:
     """Whether it does not matter where the gang's other members are."""
     return not (request.required or request.subgroups or request.roles)
-
-
-def _gives_way(held: Reservation, own: Reservation) -> bool:
-    return held.queue != own.queue or held.gang.priority <= own.gang.priority

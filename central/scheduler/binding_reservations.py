@@ -1,0 +1,92 @@
+"""Which reservations bind a gang, so that it must leave their capacity free.
+
+Design: docs/design/0018-reservations.md
+"""
+
+from collections.abc import Set as AbstractSet
+from math import inf
+
+from central.scheduler.preemption import evictable
+from central.scheduler.preemption.preemption_request import outranks
+from central.scheduler.reservation.reservation import Reservation
+from central.scheduler.scheduler import Scheduler
+from central.scheduler.state.gangs import Gang, GangKey
+from central.scheduler.state.other_pod import OtherPod
+
+
+class BindingReservations:
+    """In one pass over the pending gangs."""
+
+    def __init__(self, scheduler: Scheduler, tried: AbstractSet[GangKey]) -> None:
+        """tried: the gangs that the pass has tried, to which the caller adds."""
+        self._reservations, self._context = scheduler.reservations, scheduler.preemption
+        self._tried = tried
+        # By queue and priority of a gang: whether claims whose victims leave bind it, which no attempt changes.
+        self._bound_by: dict[tuple[str, int], dict[Reservation, bool]] = {}
+
+    def of(self, gang: Gang) -> list[Reservation]:
+        """The reservations whose capacity the gang must leave free. Where thousands claim at once, each comes after
+        all claims before it: what is known of these for equal gangs is not asked again."""
+        own = self._reservations.get(gang.key)
+        if own is not None:
+            return [held for held in self._reservations.values() if self._binds(held, gang)]
+        known = self._bound_by.setdefault((gang.queue, gang.priority), {})
+        binding = []
+        for held in self._reservations.values():
+            if (binds := known.get(held)) is None:
+                binds = self._binds(held, gang)
+                if held.by_eviction:
+                    known[held] = binds
+            if binds:
+                binding.append(held)
+        return binding
+
+    def _binds(self, held: Reservation, gang: Gang) -> bool:
+        """Whether the gang must leave the reserved capacity free. The first rule that applies
+        decides:
+
+        1. A gang may use its own reservation. What is kept for another scheduler's pods is closed to equal and lower
+           priority.
+        2. A gang with victims may use the plan of another gang, unless that one is more urgent in the same queue. Else
+           both would wait for each other.
+        3. Capacity freed by evictions is closed to other queues: priorities compare inside a queue.
+        4. Capacity whose start is unknown may be used by gangs that the reserved one may evict: it does so when the
+           rest is free.
+        5. A strict reservation (and each by eviction) is closed to equal and lower priority.
+        6. Any other one is closed to equal and lower priority once its own gang was tried in this
+           pass. Gangs that were ahead of it in the order may use it.
+
+        Example, one queue: "big" (priority 5) is the head and has a plan. "b" (5) comes after it
+        and is bound by rule 6, "urgent" (9) is not. When queue "other" is served before "big" in
+        this pass, its gang "c" (5) is not bound, until the plan is strict after --patience (rule
+        5).
+        """
+        if held.gang is gang:
+            return False
+        if isinstance(held.gang, OtherPod):  # in no queue
+            return gang.priority <= held.gang.priority
+        own = self._reservations.get(gang.key)
+        if own is not None and own.by_eviction and not held.by_eviction and _gives_way(held, own):
+            return False
+        if held.by_eviction and held.queue != gang.queue:
+            return True
+        if held.start == inf and self._may_evict(held.gang, gang):
+            return False
+        if held.strict and gang.priority <= held.gang.priority:
+            return True
+        return held.gang.key in self._tried and gang.priority <= held.gang.priority
+
+    def _may_evict(self, claimant: Gang, gang: Gang) -> bool:
+        """Whether the claimant will be able to evict the gang at once, whatever else runs."""
+        context, pods = self._context, [pod for pod in gang.members.values() if pod.alive]
+        return (
+            outranks(context.across, claimant, gang)
+            and all(pod.seen.preempts for pod in claimant.counts.waiting)
+            and all(evictable.may_leave(gang, pod) for pod in pods)
+            and not evictable.min_runtime_s(context, gang)
+            and not any(context.budgets.covering(pod) for pod in pods)
+        )
+
+
+def _gives_way(held: Reservation, own: Reservation) -> bool:
+    return held.queue != own.queue or held.gang.priority <= own.gang.priority
