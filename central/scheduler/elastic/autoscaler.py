@@ -9,12 +9,12 @@ Nothing is done for gain while a need waits, while pods are leaving, or while an
 nothing changed since the last decision there is no cost.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
 from central.model.arrays import Ints
-from central.scheduler.elastic import asking, gathering, leavers, needs, pools
+from central.scheduler.elastic import asking, gathering, needs, pools
 from central.scheduler.elastic.elastic_gang import (
     ASK,
     LEAVE_FOR_NEEDS_S,
@@ -28,13 +28,12 @@ from central.scheduler.elastic.elastic_gang import (
     Resize,
     with_more,
 )
-from central.scheduler.elastic.leavers import Seat
 from central.scheduler.elastic.needs import Need
 from central.scheduler.elastic.other_needs import OtherNeeds
 from central.scheduler.elastic.resize_history import ResizeHistory
 from central.scheduler.elastic.unready import UnreadyMembers
+from central.scheduler.elastic.who_leaves import down_to, who_leaves
 from central.scheduler.inventory.pods import Pod, start_leaving
-from central.scheduler.preemption.harm import HarmScale
 from central.scheduler.preemption.preemption_request import PreemptionContext, PreemptionPlan
 from central.scheduler.preemption.short_stays import CHURN
 from central.scheduler.reservation.reservation import Reservation, ReservedPlace
@@ -42,7 +41,6 @@ from central.scheduler.state.gangs import Gang, GangKey
 from central.scheduler.state.other_pod import OtherPod
 
 SETTLE_S = 10.0  # how long a seat must have been free before it is given away while others wait
-WORK = 2  # of a Harm
 DIRECTIONS = {ROOM: "grow", PLACE: "move"}  # of changes by cause; by all others Jobs shrink
 PATIENCE_S = 30.0  # how long a member waits for a seat, and growth for a need
 
@@ -241,7 +239,7 @@ class Autoscaler:
             donor = donors[index]
             pods = donor.with_higher(chosen)
             goal = goals.get(donor.key, len(donor.placed) - len(pods))
-            leaving = _down_to(context, donor, pods, goal, now, alike=alike)
+            leaving = down_to(context, donor, pods, goal, now, alike=alike)
             going = self._whole_steps(context, donor, leaving, now)
             shrunk = self._shrunk(donor, going, f"room for {plan.for_whom[index]}", NEED)
             yield replace(shrunk, leave_s=LEAVE_FOR_NEEDS_S)
@@ -280,7 +278,7 @@ class Autoscaler:
         going = {id(pod) for pod in pods}
         left = [pod for pod in donor.placed.values() if id(pod) not in going]
         more = len(left) - donor.allowed(len(left))
-        return [*pods, *_who_leaves(context, donor, left, more, now)]
+        return [*pods, *who_leaves(context, donor, left, more, now)]
 
     @staticmethod
     def _shrunk(donor: ElasticGang, going: Sequence[Pod], why: str, cause: str) -> Resize:
@@ -465,7 +463,7 @@ class Autoscaler:
         self.histories[gang.key].record(gang, now)
         size, most = len(gang.placed), gang.task.most
         if goal < size:
-            going = _who_leaves(context, gang, list(gang.placed.values()), size - goal, now)
+            going = who_leaves(context, gang, list(gang.placed.values()), size - goal, now)
             return self._shrunk(gang, going, "its share is smaller", SHARE)
         members = with_more(gang.members, gang.used, max(0, goal - max(size, gang.asked)), most)
         return Resize(gang.key, tuple(sorted(members)), "there is room for more", ROOM)
@@ -497,47 +495,3 @@ def _within_seats(
         taken -= sizes[gang] - size
         sizes[gang] = size
     return sizes
-
-
-def _down_to(
-    context: PreemptionContext,
-    donor: ElasticGang,
-    pods: Sequence[Pod],
-    goal: int,
-    now: float,
-    *,
-    alike: bool,
-) -> list[Pod]:
-    """These members, and as many more as leave it with its goal. alike: any other members would do as well; then they
-    leave whose seats are close to each other."""
-    count = len(donor.placed) - goal
-    if count <= len(pods):
-        return list(pods)
-    if alike:
-        return _who_leaves(context, donor, list(donor.placed.values()), count, now)
-    going = {id(pod) for pod in pods}
-    left = [pod for pod in donor.placed.values() if id(pod) not in going]
-    return [*pods, *_who_leaves(context, donor, left, count - len(pods), now)]
-
-
-def _who_leaves(
-    context: PreemptionContext, gang: ElasticGang, pods: Sequence[Pod], count: int, now: float
-) -> list[Pod]:
-    """That many of these members."""
-    columns, scale = context.state.snapshot.columns, HarmScale([0], now)
-    by_number = {number: pod for pod in pods if (number := gang.number(pod)) is not None}
-    if gang.highest_first:
-        return [by_number[number] for number in sorted(by_number, reverse=True)[: max(0, count)]]
-    seats = [
-        Seat(
-            number,
-            _path(columns.domains.of, columns.row[pod.node]),
-            scale.of(0, [pod], breaks=False)[WORK],
-        )
-        for number, pod in by_number.items()
-    ]
-    return [by_number[number] for number in leavers.choose(seats, count)]
-
-
-def _path(of: Collection[Sequence[int]], row: int) -> tuple[int, ...]:
-    return (*(int(domains[row]) for domains in of), row)
