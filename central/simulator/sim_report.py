@@ -7,8 +7,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from central.model import wording
 from central.model.wording import format_duration
-from central.simulator.simulation_result import Placed, SimulationResult
+from central.simulator.simulation_result import Placed, Resized, SimulationResult
 
 LONGEST_TABLE = 40
 
@@ -34,6 +35,16 @@ def to_json(result: SimulationResult) -> dict[str, Any]:
                 "at_s": _time(evicted.at_s),
             }
             for evicted in result.evicted
+        ],
+        "sizes": [
+            {
+                "namespace": resized.namespace,
+                "name": resized.name,
+                "members": resized.size,
+                "reason": resized.reason,
+                "at_s": _time(resized.at_s),
+            }
+            for resized in result.resized
         ],
         "waiting": [
             {"namespace": w.namespace, "name": w.name, "reason": w.reason, "pods": w.pods}
@@ -66,6 +77,7 @@ def metrics(result: SimulationResult) -> dict[str, Any]:
         "pods_placed": len(result.placed),
         "pods_waiting": sum(waits.pods for waits in result.waiting),
         "evictions": len(result.evicted),
+        "resizes": len(_changes(result.resized)),
         "wait_s_mean": _time(sum(waits) / len(waits)) if waits else 0.0,
         "wait_s_p50": _time(percentile(waits, 0.5)),
         "wait_s_p99": _time(percentile(waits, 0.99)),
@@ -76,6 +88,14 @@ def metrics(result: SimulationResult) -> dict[str, Any]:
         "end_s": _time(result.end_s),
         "stopped": result.stopped,
     }
+
+
+def _changes(resized: Sequence[Resized]) -> list[Resized]:
+    """Without the size that each elastic Job has at first."""
+    first: dict[tuple[str, str], Resized] = {}
+    return [
+        each for each in resized if first.setdefault((each.namespace, each.name), each) is not each
+    ]
 
 
 def _utilization(result: SimulationResult) -> float:
@@ -114,6 +134,15 @@ def table(result: SimulationResult, console: Console) -> None:
             f"{evicted.node}: {evicted.reason}",
             highlight=False,
         )
+    changes = _changes(result.resized)
+    for resized in changes[:LONGEST_TABLE]:
+        console.print(
+            f"at {format_duration(resized.at_s)}: {resized.namespace}/{resized.name} resized to "
+            f"{wording.counted(resized.size, 'member')}: {resized.reason}",
+            highlight=False,
+        )
+    if len(changes) > LONGEST_TABLE:
+        console.print(f"... {len(changes)} changes of size in total", style="dim")
     for waits in result.waiting[:LONGEST_TABLE]:
         console.print(
             f"{waits.namespace}/{waits.name} is pending: {waits.reason}",
@@ -161,7 +190,7 @@ def _summary(result: SimulationResult) -> str:
         f"{numbers['pods_placed']} pods placed, {ended} ended, {numbers['evictions']} evicted, "
         f"{numbers['pods_waiting']} pending",
         f"the last event was at {format_duration(result.makespan_s)}{busy if result.gpus else ''}",
-        f"{numbers['turns']} cycle{'s' if numbers['turns'] != 1 else ''}, {numbers['turn_ms_p50']:.2f} ms each "
+        f"{wording.counted(numbers['turns'], 'cycle')}, {numbers['turn_ms_p50']:.2f} ms each "
         f"(99th percentile {numbers['turn_ms_p99']:.2f}); {result.decide_s:.3f} s spent deciding "
         f"({rate:,.0f} pods/s)",
     ]
