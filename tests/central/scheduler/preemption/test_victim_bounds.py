@@ -9,12 +9,13 @@ from random import Random
 import numpy as np
 import pytest
 
-from central.model.facts import PodGone
+from central.controllers.composite import new_scheduler
+from central.model.facts import PodGone, PodSeen
 from central.scheduler.cycle import schedule_once
-from central.scheduler.inventory.pods import EVICTED, Pod
+from central.scheduler.inventory.pods import EVICTED, NO_WORK, Pod
 from central.scheduler.preemption import harm
 from central.scheduler.preemption.surplus_members import surplus_count
-from central.scheduler.preemption.victim_bounds import RowBounds
+from central.scheduler.preemption.victim_bounds import RowBounds, by_domain
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import Gang
 from protos.names import GPU
@@ -22,7 +23,9 @@ from tests.central import factories
 from tests.central.scheduler.preemption.test_narrowed_search import NOW, cluster
 
 SOME, ALL = 1, 3  # who is less urgent than this may go
-Harm = tuple[int, ...]  # highest priority; of that priority: gangs broken, work lost, pods
+# Highest priority; of that priority: gangs broken, work lost, pods, capacity that they hold, run time, age.
+Harm = tuple[int, ...]
+PARTS = 7
 Option = tuple[
     int, Gang, list[Pod], bool
 ]  # GPUs freed on the row, who goes, whether the gang breaks
@@ -67,13 +70,13 @@ def options(made: Scheduler, node: str, below: int) -> Iterator[list[Option]]:
 def harm_of(chosen: tuple[Option, ...]) -> Harm:
     going = [(gang, pods, breaks) for _, gang, pods, breaks in chosen if pods]
     highest = max(gang.priority for gang, _, _ in going)
-    broken = work = count = 0
-    for gang, pods, breaks in going:
-        if gang.priority == highest:
-            broken += breaks
-            count += len(pods)
-            work += sum(harm.gpus(pod.spec) * _lost_s(pod) for pod in pods)
-    return highest, broken, work, count
+    broken = sum(breaks for gang, _, breaks in going if gang.priority == highest)
+    pods = [pod for gang, each, _ in going if gang.priority == highest for pod in each]
+    sizes = [harm.gpus(pod.spec) for pod in pods]
+    work = sum(size * _lost_s(pod) for size, pod in zip(sizes, pods, strict=True))
+    ran = sum(int(NOW - (pod.seen.started or 0.0)) for pod in pods)
+    age = sum(int(NOW - pod.seen.created) for pod in pods)
+    return highest, broken, work, len(pods), sum(sizes), ran, age
 
 
 def _lost_s(pod: Pod) -> int:
@@ -101,9 +104,15 @@ def test_bounds_are_what_plain_loops_count(below: int, wanted: int, pods: int) -
             if (gang := made.state.gang_of(pod)) is not None:
                 made.state.pending.changed(gang)
                 gang.invalidate_counts()
+    closed = made.state.nodes["n07"].seen
+    assert closed is not None
+    schedule_once(made, [replace(closed, unschedulable=True)], NOW)
     bounds = bounds_of(made, RowBounds(factories.pod("new", wanted).spec, pods), below)
     compared = 0
     for node, row in made.state.snapshot.columns.row.items():
+        if node == "n07":
+            assert (bounds.fits[row], bounds.most[row], bounds.possible[row]) == (0, 0, False)
+            continue
         there = here(made, node)
         free = 8 - sum(gpus(pod) for pod in there if not pod.leaving)
         room = free + sum(gpus(pod) for pod in there if may_go(made, pod, below))
@@ -116,7 +125,7 @@ def test_bounds_are_what_plain_loops_count(below: int, wanted: int, pods: int) -
         least = least_harm(made, node, below, lack)
         assert (least is not None) == bool(bounds.possible[row]), node
         if least is not None:
-            bound = bounds.bound[row].tolist()[:4]
+            bound = bounds.bound[row].tolist()[:PARTS]
             assert bound <= list(least), node
             assert lack > 1 or bound == list(least), node  # the least harmful gang or member goes
             compared += 1
@@ -143,3 +152,71 @@ def test_bounds_that_follow_changes_are_those_that_are_counted_anew(pods: int) -
         assert np.allclose(kept.bound[kept.possible], fresh.bound[fresh.possible], rtol=1e-12)
         if pods:
             assert [row for _, row in kept.cheapest()] == [row for _, row in fresh.cheapest()]
+
+
+@pytest.mark.parametrize("pods", [0, 1])
+def test_bounds_of_domains_are_those_of_their_cheapest_rows(pods: int) -> None:
+    dice = Random(7)
+    made = cluster(dice)
+    bounds = bounds_of(made, RowBounds(factories.pod("new", 2).spec, pods), ALL)
+    rows = sorted(made.state.snapshot.columns.row.values())
+    of = np.full(len(bounds.fits), -1, dtype=np.int64)
+    of[rows] = [number // 6 for number in range(len(rows))]
+    missing = np.array([dice.choice((0, 1, 2, 5, 40)) for _ in range(8)], dtype=np.int64)
+    expected = {}
+    for domain, wanted in enumerate(missing.tolist()):
+        left, taken = wanted, []
+        inside = [row for row in rows if of[row] == domain and bounds.possible[row]]
+        for row in sorted(inside, key=lambda row: bounds.bound[row].tolist()):
+            gain = max(0, int(bounds.most[row] - bounds.fits[row]))
+            count = min(left, min(gain, 1) if pods else gain)
+            taken += [(count, bounds.bound[row])] * (count > 0)
+            left -= count
+        if wanted and not left:
+            highest = max(bound[0] for _, bound in taken)
+            sums = sum(count * bound for count, bound in taken if bound[0] == highest)
+            expected[domain] = [highest, *sums[1:].tolist()]
+    found = {domain: bound for bound, domain in by_domain(bounds, of, missing)}
+    assert found.keys() == expected.keys()
+    assert 2 < len(found) < 8
+    for domain, bound in found.items():
+        assert np.allclose(bound, expected[domain], rtol=1e-12)
+    assert [*found.values()] == sorted(found.values())
+
+
+@pytest.mark.parametrize("pods", [0, 1, 2])
+def test_where_nobody_may_go_nothing_is_possible_that_does_not_fit(pods: int) -> None:
+    made = cluster(Random(pods))
+    bounds = bounds_of(made, RowBounds(factories.pod("new", 8).spec, pods), -1)
+    full = [row for row in made.state.snapshot.columns.row.values() if not bounds.fits[row]]
+    assert full
+    assert not bounds.possible[full].any()
+    assert (bounds.most == bounds.fits).all()
+
+
+def one_node(*running: PodSeen) -> Scheduler:
+    made = new_scheduler(factories.LEVELS)
+    schedule_once(made, [factories.node("n"), *running], NOW)
+    return made
+
+
+def test_bounds_that_add_up_count_half_of_a_victim_that_frees_two_places() -> None:
+    running = [
+        factories.pod(f"r{i}", 2, node="n", phase="Running", started=NOW - 100.0 * (i + 1))
+        for i in range(4)
+    ]
+    made = one_node(*running)
+    bounds = bounds_of(made, RowBounds(factories.pod("new", 1).spec, 0), ALL)
+    row = made.state.snapshot.columns.row["n"]
+    assert (bounds.fits[row], bounds.most[row]) == (0, 8)
+    work = 2 * harm.gpus(factories.spec(1)) * 100 / 2
+    assert bounds.bound[row].tolist()[:4] == [0, 0.5, work, 0.5]
+
+
+def test_a_victim_whose_start_is_unknown_has_lost_nothing() -> None:
+    made = one_node(factories.pod("r", 8, node="n", phase="Pending"))
+    made.state.pods["uid-r"].work = NO_WORK
+    bounds = bounds_of(made, RowBounds(factories.pod("new", 8).spec, 1), ALL)
+    bound = bounds.bound[made.state.snapshot.columns.row["n"]].tolist()
+    assert bound[:4] == [0, 1, 0, 1]
+    assert bound[5] == 0
