@@ -5,6 +5,7 @@ Design: docs/design/0114-texts-larger-than-they-look.md
 """
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import yaml
@@ -13,6 +14,7 @@ DEPTH = 200  # levels
 EXPANDED = 1_000_000  # values, with each alias counted as what it stands for
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _PARSER = getattr(yaml, "CLoader", yaml.Loader)  # only its events are read
+_DEEPER = "exceeded maximum nesting depth"  # than libyaml reads, as some of its versions say
 _BLOCK_START = re.compile(r"^[ \-?:]*", re.MULTILINE)
 
 
@@ -47,10 +49,12 @@ def _count(text: str) -> None:
     sizes: dict[str, int] = {}  # of what each anchor stands for
     open_nodes: list[tuple[str | None, int]] = []  # anchor, and how much came before
     total = 0
-    for event in yaml.parse(text, _PARSER):
+    for event in _events(text):
         if isinstance(event, yaml.AliasEvent):
             if event.anchor not in sizes:
-                raise _refused(event, f"alias *{event.anchor:.40} stands inside its own anchor")
+                raise _refused(
+                    event.start_mark, f"alias *{event.anchor:.40} stands inside its own anchor"
+                )
             total += sizes[event.anchor]
         elif isinstance(event, yaml.ScalarEvent):
             total += 1
@@ -60,7 +64,7 @@ def _count(text: str) -> None:
             open_nodes.append((event.anchor, total))
             total += 1
             if len(open_nodes) > DEPTH:
-                raise _refused(event, f"it nests deeper than {DEPTH} levels")
+                raise _too_deep(event.start_mark)
         elif isinstance(event, yaml.CollectionEndEvent):
             anchor, before = open_nodes.pop()
             if anchor:
@@ -68,10 +72,25 @@ def _count(text: str) -> None:
         elif isinstance(event, yaml.DocumentStartEvent):
             sizes, total = {}, 0
         if total > EXPANDED and sizes:
-            raise _refused(event, f"its aliases stand for more than {EXPANDED} values")
+            raise _refused(event.start_mark, f"its aliases stand for more than {EXPANDED} values")
 
 
-def _refused(event: yaml.Event, why: str) -> yaml.MarkedYAMLError:
+def _events(text: str) -> Iterator[yaml.Event]:
+    """libyaml reads ahead, so that it may come upon its own limit before an event is here that is too deep for ours."""
+    try:
+        yield from yaml.parse(text, _PARSER)
+    except yaml.MarkedYAMLError as error:
+        if error.problem == _DEEPER:
+            raise _too_deep(error.problem_mark) from None
+        raise
+
+
+def _too_deep(mark: Any) -> yaml.MarkedYAMLError:
+    return _refused(mark, f"it nests deeper than {DEPTH} levels")
+
+
+def _refused(mark: Any, why: str) -> yaml.MarkedYAMLError:
+    """mark: of libyaml or of PyYAML, which are alike."""
     error = yaml.MarkedYAMLError(problem=why)
-    error.problem_mark = event.start_mark  # type: ignore[assignment]  # libyaml's marks are alike
+    error.problem_mark = mark
     return error

@@ -72,7 +72,9 @@ def test_no_request_is_answered_with_a_traceback(tmp_path: Path) -> None:
         member.join()
         client = server.client()
         before = server.memory()
-        statuses = set()
+        lease = {"member": 0, "incarnation": 1, "queue": "q", "epoch": 1, "most": 1}
+        statuses = {client.post("/v1/lease", json.dumps(lease).encode())[0]}
+        assert statuses == {404}, "no queue is there yet"
         for _ in range(_REQUESTS):
             path = chosen.choice(list(PATHS))
             status, answer = client.post(f"/v1/{path}", body(chosen, PATHS[path]))
