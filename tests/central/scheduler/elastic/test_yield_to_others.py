@@ -12,7 +12,7 @@ import pytest
 from central.model.decisions import Bind
 from central.model.facts import PodGone, PodSeen
 from central.scheduler import cycle
-from central.scheduler.elastic.other_needs import AGAIN_S, MOST
+from central.scheduler.elastic.other_needs import AGAIN_S, MOST, OtherNeeds
 from central.scheduler.reservation.reserved_for_others import KEPT_S
 from tests.central import factories
 from tests.central.controllers.job.job_api import Api
@@ -391,3 +391,15 @@ def test_days_with_another_scheduler(seed: int) -> None:
     for seen in day.others.values():
         if not seen.node and seen.priority > 0:
             assert not day.could_fit(seen), f"{seen.name} waits in vain"
+
+
+def test_a_turn_is_for_so_many_of_the_most_urgent() -> None:
+    api = Shared()
+    for number in range(MOST + 3):
+        api.pend(f"web-{number}", priority=1 + (number >= 3))
+    api.step()
+    state = api.cluster.state
+    assert len(state.others_pending()) == MOST + 3
+    found = OtherNeeds().needs(state, object(), api.now)
+    names = {pod.seen.name for need in found for pod in need.gang.members.values()}
+    assert names == {f"web-{number}" for number in range(3, MOST + 3)}
