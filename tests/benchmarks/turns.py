@@ -4,6 +4,7 @@ it is the thread's processor time that counts: what else the machine does stays 
 import random
 import statistics
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from central.controllers.composite import new_scheduler
@@ -108,15 +109,11 @@ def backlog(nodes: int, gangs: int, pods: int, required: str) -> float:
 
 def singles(nodes: int, pods: int) -> float:
     """Pods of three kinds without a gang, decided per second when all of them wait at once."""
-    made = scheduler(nodes)
-    for number in range(pods):
-        apply(made, factories.pod(f"p-{number}", number % 3 + 1, created=float(number)))
-    began = time.thread_time()
-    decisions = decide(made, 0.0)
-    spent = time.thread_time() - began
-    assert sum(isinstance(decision, Bind) for decision in decisions) == pods
-    check_invariants(made)
-    return pods / spent
+    waiting = [
+        factories.pod(f"p-{number}", number % 3 + 1, created=float(number))
+        for number in range(pods)
+    ]
+    return _at_once(nodes, waiting)
 
 
 def of_kinds(kinds: int, pods: int) -> list[PodSeen]:
@@ -132,15 +129,19 @@ def of_kinds(kinds: int, pods: int) -> list[PodSeen]:
 
 def kinds_at_once(nodes: int, kinds: int, pods: int) -> float:
     """Pods of many kinds decided per second when all of them wait at once."""
+    return _at_once(nodes, of_kinds(kinds, pods))
+
+
+def _at_once(nodes: int, waiting: Sequence[PodSeen]) -> float:
     made = scheduler(nodes)
-    for pod in of_kinds(kinds, pods):
+    for pod in waiting:
         apply(made, pod)
     began = time.thread_time()
     decisions = decide(made, 0.0)
     spent = time.thread_time() - began
-    assert sum(isinstance(decision, Bind) for decision in decisions) == pods
+    assert sum(isinstance(decision, Bind) for decision in decisions) == len(waiting)
     check_invariants(made)
-    return pods / spent
+    return len(waiting) / spent
 
 
 def kinds_one_by_one(nodes: int, kinds: int, pods: int) -> float:
