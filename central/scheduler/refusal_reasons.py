@@ -114,7 +114,7 @@ def capacity_stamp(scheduler: Scheduler) -> tuple[object, ...]:
         tuple(reserved),
         scheduler.queues.version,  # fair shares
         tuple((name, each.allowed) for name, each in scheduler.budgets.seen.items()),
-        scheduler.state.pending.phase_changes if scheduler.budgets.seen else 0,
+        scheduler.state.pending.budget_uses_changed if scheduler.budgets.seen else 0,
     )
 
 

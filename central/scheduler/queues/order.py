@@ -165,10 +165,8 @@ class _Line:
                 columns.attempts.surplus_rank[rows],
                 columns.attempts.priority_rank[rows],
             )
-            self._rows, self._at = (
-                rows[np.lexsort(keys)],
-                0,
-            )  # stable: then by age and name, as before
+            # Stable: then by age and name, as before.
+            self._rows, self._at = rows[np.lexsort(keys)], 0
 
     def _insert(self, gang: Gang) -> None:
         gang.attempt.rank = rank(gang)

@@ -87,8 +87,8 @@ def update_pod(state: ClusterState, fact: PodSeen) -> None:
             gang_members.leave(state, pod)
         before, pod.seen = pod.seen, fact
         stale = before
-        moved = (before.phase, before.deleting) != (fact.phase, fact.deleting)
-        state.pending.phase_changes += moved
+        if (before.phase, before.deleting) != (fact.phase, fact.deleting):
+            state.pending.budget_uses_changed += 1
         reclassification.classify(state, pod, before)
         reclassification.on_claims_changed(state, fact, before)
         if rejoin:

@@ -40,8 +40,8 @@ class PendingGangs:
         self.preemption_retry_at: set[float] = set()  # times of the next searches for victims
         self.claims_over = 0  # claims on victims that have ended, one way or the other
         self.lowest_priority = inf  # the lowest priority of all gangs that ever had a placed pod
-        # Of pods: those that are Pending or being deleted use no disruption budget.
-        self.phase_changes = 0
+        # How often: pods that are Pending or being deleted use no disruption budget.
+        self.budget_uses_changed = 0
         self.wakeups: Counter[str] = Counter()  # calls of capacity_freed(), by reason
         self.round: Any = None  # the scheduling_round.Round that the next cycle continues
         self._snapshot = snapshot

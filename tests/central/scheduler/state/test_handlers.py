@@ -40,11 +40,11 @@ def test_a_pod_that_runs_already_is_timed_from_its_first_sight() -> None:
 def test_phases_that_change_are_counted_and_nothing_else() -> None:
     """Numbers in reasons depend on them: pods that are Pending use no disruption budget."""
     scheduler = running()
-    before = scheduler.state.pending.phase_changes
+    before = scheduler.state.pending.budget_uses_changed
     schedule_once(scheduler, [replace(RUNNING, labels=(("a", "b"),))], 1.0)
-    assert scheduler.state.pending.phase_changes == before
+    assert scheduler.state.pending.budget_uses_changed == before
     schedule_once(scheduler, [replace(RUNNING, phase="Succeeded")], 2.0)
-    assert scheduler.state.pending.phase_changes == before + 1
+    assert scheduler.state.pending.budget_uses_changed == before + 1
 
 
 def refuse(scheduler: Scheduler, now: float, *, unknown: bool = False) -> float:
