@@ -7,12 +7,13 @@ Design: docs/design/0061-work-limit.md
 from collections.abc import Sequence
 
 from central.model.decisions import Bind, Decision
-from central.scheduler import binding, fence, reserved_capacity
+from central.scheduler import binding, fence, pass_claims
 from central.scheduler.inventory.pods import BIND_FAILED, Pod
+from central.scheduler.pass_claims import PREEMPTION_RETRY_S
 from central.scheduler.placement import PlacementRequest, explain, offered_nodes, placement_attempts
 from central.scheduler.queues import quota
 from central.scheduler.queues.shortfall import Shortfall
-from central.scheduler.reserved_capacity import PREEMPTION_RETRY_S, ReservedCapacity
+from central.scheduler.reserved_capacity import ReservedCapacity
 from central.scheduler.scheduler import GangRefusal, Scheduler
 from central.scheduler.shared_refusals import Refusals, Verdicts
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
@@ -183,7 +184,7 @@ def set_work_limit(scheduler: Scheduler, gang: Gang) -> None:
         attempt.work_factor = 1
         return
     factor, wait_s = attempt.work_factor, LIMITED_S
-    is_cut = is_undecided(gang) or gang.preemption.blocked_by == reserved_capacity.UNDECIDED
+    is_cut = is_undecided(gang) or gang.preemption.blocked_by == pass_claims.UNDECIDED
     if meter.keeps_progress and is_cut:
         attempt.progress = meter.progress
     elif not meter.was_interrupted:

@@ -35,10 +35,12 @@ import numpy as np
 from central.model.arrays import Ints
 from central.model.decisions import Bind, Decision
 from central.scheduler import fence, gang_attempt, refusal_reasons, refused_alike
+from central.scheduler.pass_claims import PREEMPTION_RETRY_S
+from central.scheduler.pass_reservations import PassMemory
 from central.scheduler.preemption import withdrawal
 from central.scheduler.queues import order
 from central.scheduler.queues.order import FairShares
-from central.scheduler.reserved_capacity import PREEMPTION_RETRY_S, PassMemory, ReservedCapacity
+from central.scheduler.reserved_capacity import ReservedCapacity
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.shared_refusals import Verdicts
 from central.scheduler.state.gang_set import GangSet

@@ -45,6 +45,8 @@ FILES = (
     "scheduling_round.py",
     "gang_attempt.py",
     "reserved_capacity.py",
+    "pass_claims.py",
+    "pass_reservations.py",
     "binding.py",
     "fence.py",
     "partial_gangs.py",

@@ -29,16 +29,16 @@ from central.scheduler.elastic.elastic_gang import (
     with_more,
 )
 from central.scheduler.elastic.needs import Need
-from central.scheduler.elastic.other_needs import OtherNeeds
+from central.scheduler.elastic.other_needs import OtherNeed, OtherNeeds
 from central.scheduler.elastic.resize_history import ResizeHistory
 from central.scheduler.elastic.unready import UnreadyMembers
 from central.scheduler.elastic.who_leaves import down_to, who_leaves
 from central.scheduler.inventory.pods import Pod, start_leaving
 from central.scheduler.preemption.preemption_request import PreemptionContext, PreemptionPlan
 from central.scheduler.preemption.short_stays import CHURN
-from central.scheduler.reservation.reservation import Reservation, ReservedPlace
+from central.scheduler.reservation.reservation import Reservation
+from central.scheduler.reservation.reserved_place import ReservedPlace
 from central.scheduler.state.gangs import Gang, GangKey
-from central.scheduler.state.other_pod import OtherPod
 
 SETTLE_S = 10.0  # how long a seat must have been free before it is given away while others wait
 DIRECTIONS = {ROOM: "grow", PLACE: "move"}  # of changes by cause; by all others Jobs shrink
@@ -58,7 +58,7 @@ class Autoscaler:
         self.needs: dict[GangKey, float] = {}  # gangs whose room is being made, since when
         self.due_at: float | None = None
         self.others = OtherNeeds()
-        self._rooms: list[tuple[list[Gang], tuple[Ints, Ints]]] = []
+        self._kept_for_others: list[tuple[list[Gang], tuple[Ints, Ints]]] = []
         self._donors: list[ElasticGang] = []
         self._reserving: list[tuple[Need, PreemptionPlan]] = []
         self._in_vain: dict[GangKey, int] = {}  # capacity epoch in which surplus did not suffice
@@ -98,21 +98,23 @@ class Autoscaler:
         self.others.look(context, now)
         if not gangs:
             return []
+        others: list[OtherNeed] = []
         if context.state.others_pending():
             others = self.others.needs(context.state, self._surplus(context), now)
-            wanting = [*wanting, *others]
-        stamp = self._stamp_of(context, gangs, wanting)
+        stamp = self._stamp_of(context, gangs, [*wanting, *others])
         if stamp == self._stamp and (self.due_at is None or now < self.due_at):
             return []
         self._stamp, self.due_at = stamp, None
         for gang in gangs:
             if gang.started and gang.key not in self.histories:
                 self.histories[gang.key] = ResizeHistory(now)
-        found = {resize.key: resize for resize in self._for_needs(context, gangs, wanting, now)}
+        needed = self._for_needs(context, gangs, wanting, others, now)
+        found = {resize.key: resize for resize in needed}
         rest = [gang for gang in gangs if gang.key not in found]
         found |= {resize.key: resize for resize in self._without_unready(context, rest, now)}
         rest = [gang for gang in rest if gang.key not in found]
-        found |= {resize.key: resize for resize in self._take_back(rest, bool(wanting), now)}
+        others_wait = bool(wanting or others)
+        found |= {resize.key: resize for resize in self._take_back(rest, others_wait, now)}
         if not found and not self._needs_wait(now):
             found |= {resize.key: resize for resize in self._for_gain(context, gangs, now)}
             asked = [] if found else asking.resizes(context, gangs)
@@ -134,27 +136,15 @@ class Autoscaler:
         if latest:
             self.latest = latest
         for need, plan in self._reserving:
-            place = ReservedPlace.on(
-                context.state.snapshot, plan.rows, plan.need, plan.masks, plan.volumes
-            )
-            held = Reservation(
-                need.gang,
-                need.request,
-                place,
-                start=now,
-                after="",
-                by_eviction=True,
-                strict=True,
-                planned_at=now,
-                head_since=now,
-            )
+            place = ReservedPlace.on(context.state.snapshot, plan.taken)
+            held = Reservation.by_evictions(need.gang, need.request, place, now)
             held.refresh(context.state, now)
             context.reservations[need.gang.key] = held
         self._reserving = []
         leaving = frozenset(pod.seen.uid for resize in found for pod in resize.leaving)
-        for pods, taken in self._rooms:
+        for pods, taken in self._kept_for_others:
             self.others.keep(context, pods, taken, leaving, now)
-        self._rooms = []
+        self._kept_for_others = []
 
     def _surplus(self, context: PreemptionContext) -> object:
         """Another value as soon as members might be found that were not there before."""
@@ -203,34 +193,29 @@ class Autoscaler:
         context: PreemptionContext,
         gangs: Sequence[ElasticGang],
         wanting: Sequence[Need],
+        others: Sequence[OtherNeed],
         now: float,
     ) -> Iterable[Resize]:
-        self.needs = {
-            need.gang.key: self.needs.get(need.gang.key, now)
-            for need in wanting
-            if not isinstance(need.gang, OtherPod)
-        }
-        if not wanting:
+        """others: needs of other schedulers' pods; they come last."""
+        self.needs = {need.gang.key: self.needs.get(need.gang.key, now) for need in wanting}
+        if not (wanting or others):
             return
         donors = [gang for gang in gangs if gang.settled and gang.spare]
-        plan = needs.plan(context, donors, wanting, now)
+        plan = needs.plan(context, donors, [*wanting, *others], now)
         pending = context.state.pending
-        self._rooms = plan.rooms
         for gang in plan.unserved:
-            if isinstance(gang, OtherPod):
-                continue
+            if self.needs.pop(gang.key, None) is None:
+                continue  # a pod of another scheduler
             self._in_vain[gang.key] = pending.epoch
             gang.attempt.refused_at = -1
             pending.retrying[gang.key] = gang  # the next cycle preempts for it
-            self.needs.pop(gang.key, None)
             self._due(now)
-        self._reserving = plan.plans
-        roomy = {gang for pods, _ in plan.rooms for gang in pods}
+        self._reserving, self._kept_for_others = plan.plans, plan.kept_for_others
+        kept_for = {gang for pods, _ in plan.kept_for_others for gang in pods}
+        for other in others:
+            if other.gang not in kept_for:  # it fits already, or surplus does not suffice
+                self.others.in_vain(other.gang, self._surplus(context))
         for need in wanting:
-            if isinstance(need.gang, OtherPod):
-                if need.gang not in roomy:  # it fits already, or surplus does not suffice
-                    self.others.in_vain(need.gang, self._surplus(context))
-                continue
             givers = plan.givers.get(need.gang.key, ())
             context.stays.took(need.gang, [donors[index].gang for index in givers], now)
         goals = self._goals_with(context, gangs, wanting, plan)

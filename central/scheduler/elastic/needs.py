@@ -69,7 +69,7 @@ class NeedsPlan:
     plans: list[tuple[Need, PreemptionPlan]] = field(default_factory=list)
     unserved: list[Gang] = field(default_factory=list)
     # For pods of other schedulers that members leave for: rows, and by row and column what the pods take.
-    rooms: list[tuple[list[Gang], tuple[Ints, Ints]]] = field(default_factory=list)
+    kept_for_others: list[tuple[list[Gang], tuple[Ints, Ints]]] = field(default_factory=list)
     givers: dict[GangKey, set[int]] = field(default_factory=dict)  # by who takes: indexes
 
     def take(self, index: int, pod: Pod, need: Need, namespace: str) -> None:
@@ -130,7 +130,7 @@ def _plan_by_search(
         if may_take(context, need.gang, donor)
     }
     held = [other.place.rows for other in context.reservations.values() if other.by_eviction]
-    held += [plan.rows for _, plan in found.plans]
+    held += [plan.taken.rows for _, plan in found.plans]
     excluded = np.concatenate([np.zeros(0, dtype=np.int64), *held])
 
     def may_evict(_: Gang, victim: Gang) -> bool:
@@ -242,7 +242,7 @@ class _Counts:
         served = [need.gang for need in needs[:fits]]
         if fits > free and isinstance(served[0], OtherPod):
             rows, amounts, _, _ = taken_capacity(draft, masks, mark)
-            self.found.rooms.append((served, (rows, amounts)))
+            self.found.kept_for_others.append((served, (rows, amounts)))
         self.found.unserved += [need.gang for need in needs[fits:]]
 
     def serve_gang(self, need: Need) -> None:
@@ -271,9 +271,8 @@ class _Counts:
             self.found.unserved.append(need.gang)
             return
         if victims := tuple(pod for _, pod in self.given[given:]):
-            rows, amounts, gpus, volumes = taken_capacity(draft, masks, mark)
-            plan = PreemptionPlan(victims, rows, amounts, [0] * len(gpus), volumes=volumes)
-            self.found.plans.append((need, plan))
+            taken = taken_capacity(draft, masks, mark).on_any_gpus()
+            self.found.plans.append((need, PreemptionPlan(victims, taken)))
 
     def _keep(self, mark: int) -> None:
         """Those who were to leave since the mark stay."""

@@ -7,6 +7,7 @@ Design: docs/design/0226-yield-to-others.md
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from central.model.arrays import Ints
 from central.model.facts import PodSpec
@@ -28,6 +29,11 @@ _Kind = tuple[str, PodSpec, int]  # namespace, spec, priority
 
 def _kind(pod: Pod) -> _Kind:
     return pod.seen.namespace, pod.spec, pod.seen.priority
+
+
+@dataclass(frozen=True, slots=True)
+class OtherNeed(Need):
+    gang: OtherPod
 
 
 class OtherNeeds:
@@ -58,11 +64,8 @@ class OtherNeeds:
         untils = [room.moved.until for room in self._rooms if room.moved is not None]
         return [*untils, *self._unused.values()]
 
-    def needs(self, state: ClusterState, surplus: object, now: float) -> list[Need]:
+    def needs(self, state: ClusterState, surplus: object, now: float) -> list[OtherNeed]:
         """The most urgent and oldest first. surplus: as it is now; what found too little of it waits for another."""
-        if not state.others_pending():
-            self._in_vain.clear()
-            return []
         served = {uid for pods in self._rooms.values() for uid in (one.seen.uid for one in pods)}
         found = [
             pod
@@ -70,7 +73,9 @@ class OtherNeeds:
             if uid not in served and self._may_try(_kind(pod), surplus)
         ]
         found.sort(key=lambda pod: (-pod.seen.priority, pod.seen.created, pod.seen.uid))
-        return [Need(OtherPod(pod), PlacementRequest(((pod.spec, 1),))) for pod in found[:MOST]]
+        return [
+            OtherNeed(OtherPod(pod), PlacementRequest(((pod.spec, 1),))) for pod in found[:MOST]
+        ]
 
     def _may_try(self, kind: _Kind, surplus: object) -> bool:
         return kind not in self._unused and self._in_vain.get(kind) != surplus

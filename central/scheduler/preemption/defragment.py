@@ -23,7 +23,8 @@ from central.scheduler.preemption.preemption_request import (
 )
 from central.scheduler.preemption.victims import VictimSearch
 from central.scheduler.reservation.release_forecast import taken_capacity
-from central.scheduler.reservation.reservation import MovedPods, Reservation, ReservedPlace
+from central.scheduler.reservation.reservation import MovedPods, Reservation
+from central.scheduler.reservation.reserved_place import ReservedPlace
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.state.gangs import Gang
 from protos.gpu_sharing import WHOLE
@@ -129,12 +130,10 @@ def _find_places(
         except DoesNotFit:
             return None
         taken = taken_capacity(draft, masks, before)
-        gpus = taken.masks if request.by_islands else [0] * len(taken.masks)
-        place = ReservedPlace.on(snapshot, taken.rows, taken.need, gpus, taken.volumes)
-        moved = MovedPods(_uids(pods), now + KEPT_S)
-        found.append(
-            Reservation(gang, request, place, now, "", by_eviction=True, strict=True, moved=moved)
-        )
+        place = ReservedPlace.on(snapshot, taken if request.by_islands else taken.on_any_gpus())
+        held = Reservation.by_evictions(gang, request, place, now)
+        held.moved = MovedPods(_uids(pods), now + KEPT_S)
+        found.append(held)
     return tuple(found)
 
 

@@ -14,6 +14,7 @@ from central.scheduler.preemption.victim_bounds import Candidates
 from central.scheduler.queues import quota
 from central.scheduler.queues.claim_watch import ClaimWatch
 from central.scheduler.queues.queue_tree import Queues
+from central.scheduler.reservation.release_forecast import TakenCapacity
 from central.scheduler.reservation.reservation import Reservation
 from central.scheduler.snapshot.draft import Draft
 from central.scheduler.state.cluster_state import ClusterState
@@ -79,9 +80,6 @@ class PreemptionRequest:
 @dataclass(frozen=True, slots=True)
 class PreemptionPlan:
     victims: tuple[Pod, ...]
-    rows: Ints  # what the gang will take, by row and column
-    need: Ints
-    masks: Sequence[int]
+    taken: TakenCapacity  # what the gang will take
     victims_fit_elsewhere: bool = False
     new_places: tuple[Reservation, ...] = ()  # of the victims, if they are moved
-    volumes: frozenset[str] = frozenset()

@@ -25,7 +25,8 @@ from central.scheduler.preemption.preemption_request import (
 )
 from central.scheduler.queues.claim_in_flight import ClaimInFlight
 from central.scheduler.queues.shortfall import Shortfalls
-from central.scheduler.reservation.reservation import Reservation, ReservedPlace
+from central.scheduler.reservation.reservation import Reservation
+from central.scheduler.reservation.reserved_place import ReservedPlace
 from central.scheduler.state.gangs import Gang
 
 
@@ -88,21 +89,9 @@ def start_evictions(
             name = names[victim.namespace] = gang.name_for(victim.namespace)
         victim.preemption.preempted_for = name
         context.state.pending.changed(victim)
-    held = Reservation(
-        gang,
-        placement,
-        ReservedPlace.on(
-            context.state.snapshot, found.rows, found.need, found.masks, found.volumes
-        ),
-        start=now,
-        after="",
-        by_eviction=True,
-        strict=True,
-        planned_at=now,
-        head_since=now,
-        victims=found.victims,
-        victims_fit_elsewhere=found.victims_fit_elsewhere,
-    )
+    place = ReservedPlace.on(context.state.snapshot, found.taken)
+    held = Reservation.by_evictions(gang, placement, place, now)
+    held.victims, held.victims_fit_elsewhere = found.victims, found.victims_fit_elsewhere
     held.refresh(context.state, now)
     context.stays.took(gang, victims, now)
     if context.queues.enabled:

@@ -461,15 +461,13 @@ class VictimSearch:
                     placement.fit(draft, self._request)
                 except DoesNotFit:
                     return None
-                rows, need, gpus, volumes = taken_capacity(draft, masks)
+                taken = taken_capacity(draft, masks)
                 proven = self._extra_check is None or self._extra_check(draft, victims)
             draft.undo()
         if not proven:
             return None
         exact = self._request.by_islands or self._mixed
-        masks = gpus if exact else [0] * len(gpus)
-        victims = (*self._forced, *victims)
-        return PreemptionPlan(victims, rows, need, masks, volumes=volumes)
+        return PreemptionPlan((*self._forced, *victims), taken if exact else taken.on_any_gpus())
 
 
 def _harm_of(found: Found) -> harm.Harm:

@@ -195,6 +195,10 @@ class TakenCapacity(NamedTuple):
     masks: list[int]  # GPUs by row
     volumes: frozenset[str]
 
+    def on_any_gpus(self) -> "TakenCapacity":
+        """The same, where the GPUs of a row need not be these."""
+        return self._replace(masks=[0] * len(self.masks))
+
 
 def taken_capacity(draft: Draft, masks: Sequence[int], since: int = 0) -> TakenCapacity:
     """What the draft has taken. masks: of the free GPUs before, by row. since: len(draft.assignments) before."""

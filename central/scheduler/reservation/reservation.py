@@ -1,8 +1,6 @@
-"""Reservations: where a pending gang will fit first, and what other gangs must leave free until
-then.
+"""Reservations: what other gangs must leave free for a pending gang until it starts.
 
-The earliest time is found by trial placements without the pods that have ended by then. Other gangs
-may use what the reserved gang does not need, and the rest if they end before it starts (EASY
+Other gangs may use what the reserved gang does not need, and the rest if they end before it starts (EASY
 backfill).
 
 After --patience at the head of the queue a reservation is strict: nobody is let in any more who would
@@ -16,74 +14,23 @@ Design: docs/design/0018-reservations.md
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 
-from central.model.arrays import Floats, Ints
+from central.model.arrays import Ints
 from central.model.facts import PodSpec
-from central.scheduler import placement
 from central.scheduler.inventory import gpu_shares
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.placement import PlacementRequest
-from central.scheduler.reservation.release_forecast import (
-    ReleasablePods,
-    TakenCapacity,
-    fits_by_counts,
-    fits_when_empty,
-    taken_capacity,
-)
-from central.scheduler.reservation.running_pods import RunningPods
-from central.scheduler.snapshot.capacity import PodClassCapacity
-from central.scheduler.snapshot.draft import DoesNotFit, Draft
+from central.scheduler.reservation.reserved_place import GPU_COLUMN, ReservedPlace
 from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang
-from central.scheduler.work_meter import WorkLimitReached
 
 TRUST = 2.0
-MAX_NARROWING = 5  # trial placements for a better place at the same start
-GPU_COLUMN = 0
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ReservedPlace:
-    """Where a gang is to fit, and what it takes there."""
-
-    rows: Ints
-    need: Ints  # by row and column
-    masks: Sequence[int]  # GPUs by row, where it must be these
-    volumes: frozenset[str]  # existing volumes that its claims will be bound to
-    name: str  # of the narrowest domain around the rows
-    versions: Ints  # of the rows' nodes: another version may be another capacity
-    newest: float = 0.0  # when the last of the pods that must end there began
-    has_masks: bool = field(init=False)  # it must be certain GPUs
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "has_masks", any(self.masks))
-
-    @classmethod
-    def on(
-        cls,
-        snapshot: Snapshot,
-        rows: Ints,
-        need: Ints,
-        masks: Sequence[int],
-        volumes: frozenset[str],
-        *,
-        newest: float = 0.0,
-    ) -> "ReservedPlace":
-        versions = snapshot.columns.version[rows].copy()
-        return cls(rows, need, masks, volumes, place_name(snapshot, rows), versions, newest)
-
-    def gpus_lacking(self, snapshot: Snapshot) -> int:
-        """GPUs of the place that are still in use."""
-        free = np.maximum(snapshot.columns.free[self.rows, GPU_COLUMN], 0)
-        return int(np.maximum(self.need[:, GPU_COLUMN] - free, 0).sum())
 
 
 class MovedPods(NamedTuple):
@@ -137,6 +84,24 @@ class Reservation:
     withheld_volumes: frozenset[str] = frozenset()  # of the volumes, those that are available
     victims_fit_elsewhere: bool = False  # the eviction is a defragmentation
     moved: Awaited | None = None  # of this gang, if the place is where it is moved to
+
+    @classmethod
+    def by_evictions(
+        cls, gang: Gang, request: PlacementRequest, place: ReservedPlace, now: float
+    ) -> Self:
+        """Of a place that evictions make free. It is strict from the beginning: until the victims have left, nobody
+        else may have it. What it withholds is to be updated by refresh()."""
+        return cls(
+            gang,
+            request,
+            place,
+            start=now,
+            after="",
+            by_eviction=True,
+            strict=True,
+            planned_at=now,
+            head_since=now,
+        )
 
     @property
     def queue(self) -> str:
@@ -265,232 +230,6 @@ class Reservation:
             gpu_shares.change(snapshot.columns.gpus, row, gpu, part)
         snapshot.columns.shift(self.place.rows, self.withheld, taken.masks, free=True)
         del snapshot.reserved_gpus[self.gang.key]
-
-
-def plan_reservation(
-    state: ClusterState, gang: Gang, request: PlacementRequest, running: RunningPods, excluded: Ints
-) -> Reservation | None:
-    """Where the gang fits first as running pods end; None: nowhere, even if all end. running: as of now. excluded:
-    rows reserved for other gangs, whose pods are not counted on."""
-    now = running.now
-    if not fits_when_empty(state.snapshot, request, np.zeros(0, dtype=np.int64)):
-        return None
-    releasable, ends = _by_end(state, request, running, excluded)
-    found = _earliest(state, releasable, request)
-    if found is None:
-        return None
-    count, place = found
-    if ends[count - 1] < inf:
-        gone = int(np.searchsorted(ends, ends[count - 1], side="right"))  # by the same time
-        released = np.full(len(state.snapshot.columns.names), -inf)
-        np.maximum.at(released, releasable.rows[:gone], ends[:gone])
-        place = _latest_released(state, releasable, request, (gone, place), released)
-    rows, need, masks, volumes = place
-    ended, last = releasable.pods[:count], releasable.pods[count - 1]
-    names = {state.snapshot.columns.names[row] for row in rows.tolist()}
-    return Reservation(
-        gang,
-        request,
-        ReservedPlace.on(
-            state.snapshot,
-            rows,
-            need,
-            masks if request.by_islands else [0] * len(masks),
-            volumes,
-            newest=max((pod.since or 0.0 for pod in ended if pod.node in names), default=0.0),
-        ),
-        max(float(ends[count - 1]), now),
-        _owner_name(state, last, gang.namespace),
-        planned_at=now,
-    )
-
-
-def _earliest(
-    state: ClusterState, releasable: ReleasablePods, request: PlacementRequest
-) -> tuple[int, TakenCapacity] | None:
-    """How many pods must end until the gang fits, and the capacity that it takes then. The lower
-    bound of the sums is often the answer; else bisection finds it between the bound and all."""
-    high, least = len(releasable.pods), max(releasable.min_released(request), 1)
-    if least > high:
-        return None
-    found = _fits_without(state, releasable, request, least)
-    if found is not None or least == high:
-        return (least, found) if found is not None else None
-    found = _fits_without(state, releasable, request, high)
-    if found is None:
-        return None
-    low = least
-    while high - low > 1:
-        middle = (low + high) // 2
-        try:
-            earlier = _fits_without(state, releasable, request, middle)
-        except WorkLimitReached:
-            break  # later than it could be, but true
-        if earlier is None:
-            low = middle
-        else:
-            high, found = middle, earlier
-    return high, found
-
-
-def _latest_released(
-    state: ClusterState,
-    releasable: ReleasablePods,
-    request: PlacementRequest,
-    earliest: tuple[int, TakenCapacity],
-    released: Floats,
-) -> TakenCapacity:
-    """The place among the rows that are in use longest until the gang fits: backfill needs those that are
-    free before, and the gang starts no earlier on them. At most as many domains are spanned as in the
-    place that was found. released: when the last pod of each row ends; -inf: none does."""
-    count, found = earliest
-    times = np.unique(released)[1:]
-    low, high = 0, min(len(times), 2**MAX_NARROWING)
-    times, spans = times[-high:] if high else times, _spans(state.snapshot, found.rows)
-    while low < high:
-        middle = (low + high) // 2
-        hidden = np.flatnonzero(released < times[middle])
-        try:
-            other = _fits_without(state, releasable, request, count, hidden)
-        except WorkLimitReached:
-            break
-        if other is None or _spans(state.snapshot, other.rows) > spans:
-            high = middle
-        else:
-            low, found = middle + 1, other
-    return found
-
-
-def _spans(snapshot: Snapshot, rows: Ints) -> list[int]:
-    """How many domains the rows are in, widest level first."""
-    return [len(np.unique(of[rows])) for of in snapshot.columns.domains.of]
-
-
-def _fits_without(
-    state: ClusterState,
-    releasable: ReleasablePods,
-    request: PlacementRequest,
-    count: int,
-    hidden: Ints | None = None,
-) -> TakenCapacity | None:
-    """The capacity that a trial placement takes without the first `count` pods, on other rows than the
-    hidden ones; None: no fit."""
-    state.snapshot.meter.spend_rows(count + len(state.snapshot.columns.names))
-    with (
-        releasable.without(np.arange(count)) as snapshot,
-        _hiding(snapshot, hidden if hidden is not None else np.zeros(0, dtype=np.int64)),
-    ):
-        if not fits_by_counts(snapshot, request):
-            return None
-        draft, masks = Draft(snapshot), list(snapshot.columns.gpus.free_mask)
-        with draft.all_or_nothing():
-            try:
-                placement.fit(draft, request)
-            except DoesNotFit:
-                return None
-            found = taken_capacity(draft, masks)
-        draft.undo()
-        return found
-
-
-@contextmanager
-def _hiding(snapshot: Snapshot, rows: Ints) -> Iterator[None]:
-    """Nothing is free on these rows inside the with block."""
-    columns = snapshot.columns
-    amounts = np.maximum(columns.free[rows], 0)
-    masks = [columns.gpus.free_mask[row] for row in rows.tolist()]
-    columns.shift(rows, amounts, masks, free=False)
-    try:
-        yield
-    finally:
-        columns.shift(rows, amounts, masks, free=True)
-
-
-def _by_end(
-    state: ClusterState, request: PlacementRequest, running: RunningPods, excluded: Ints
-) -> tuple[ReleasablePods, Floats]:
-    """The pods that are expected to end, by end. Pods of other schedulers count only with a run
-    time.
-
-    Unknown ends come last, in the order that serves the gang best: the domain that lacks least is
-    assumed to empty first, node by node, nodes with fewer GPUs in use first.
-    """
-    snapshot = state.snapshot
-    views = [snapshot.view(spec).refresh() for spec, _ in request.groups]
-    useful = np.zeros(len(snapshot.columns.names), dtype=np.bool_)
-    for view in views:
-        useful[view.passed_rows()] = True
-    pods, ends = running.on(useful, excluded)
-    snapshot.meter.spend(len(ends))
-    releasable = ReleasablePods(state, pods)
-    used = np.bincount(
-        releasable.rows, releasable.amounts[:, 0], len(snapshot.columns.names)
-    ).astype(np.int64)
-    missing = _lacking(snapshot, releasable, views[_largest_group(views, request)], request)
-    unknown = np.isinf(ends)
-    rank = snapshot.columns.name_rank()
-    order = np.lexsort(
-        (
-            rank[releasable.rows],
-            np.where(unknown, used[releasable.rows], 0),
-            np.where(unknown, missing[releasable.rows], 0),
-            ends,
-        )
-    )
-    return releasable.reordered(order), ends[order]
-
-
-def _largest_group(views: Sequence[PodClassCapacity], request: PlacementRequest) -> int:
-    return max(range(len(views)), key=lambda i: (views[i].gpus, request.groups[i][1]))
-
-
-def _lacking(
-    snapshot: Snapshot,
-    releasable: ReleasablePods,
-    view: PodClassCapacity,
-    request: PlacementRequest,
-) -> Ints:
-    """By row: how many more pods its domain of the required level must fit. 2**40: the domain is
-    too small even without all releasable pods, or does not hold the gang's existing members."""
-    missing = np.zeros(len(snapshot.columns.names), dtype=np.int64)
-    if request.required not in snapshot.columns.domains.levels:
-        return missing
-    level = snapshot.columns.domains.levels.index(request.required)
-    of = snapshot.columns.domains.of[level]
-    count = sum(number for spec, number in request.groups if spec == view.spec)
-    now = view.by_domain[level]
-    with releasable.without(np.arange(len(releasable.pods))):
-        empty = view.refresh().by_domain[level].copy()
-    view.refresh()
-    lacking = np.where(empty >= count, np.maximum(count - now, 0), np.int64(2**40))
-    if request.existing_rows:
-        lacking[np.arange(len(lacking)) != of[request.existing_rows[0]]] = 2**40
-    inside = of >= 0
-    missing[inside] = lacking[of[inside]]
-    missing[~inside] = 2**40
-    return missing
-
-
-def _owner_name(state: ClusterState, pod: Pod, namespace: str) -> str:
-    """Of the pod's gang, for a message on an object of the namespace."""
-    gang = state.gang_of(pod)
-    if gang is not None:
-        return gang.name_for(namespace)
-    seen = pod.seen
-    return seen.name if seen.namespace == namespace else f"{seen.namespace}/{seen.name}"
-
-
-def place_name(snapshot: Snapshot, rows: Ints) -> str:
-    """The narrowest domain that contains all rows."""
-    if len(rows) == 1:
-        return f"node {snapshot.columns.names[int(rows[0])]}"
-    domains = snapshot.columns.domains
-    for level in reversed(range(len(domains.levels))):
-        inside = set(domains.of[level, rows].tolist())
-        if len(inside) == 1 and -1 not in inside:
-            kind = domains.levels[level].rpartition("/")[2]
-            return f"{kind} {domains.names[level][inside.pop()]}"
-    return f"{len(rows)} nodes"
 
 
 _STEPS_MIN = (1, 2, 3, 5, 10, 15, 20, 30, 45, 60, 90)

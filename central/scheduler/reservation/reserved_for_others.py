@@ -14,7 +14,9 @@ from central.model.arrays import Ints
 from central.model.facts import PodSpec
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.placement import PlacementRequest
-from central.scheduler.reservation.reservation import Reservation, ReservedPlace
+from central.scheduler.reservation.release_forecast import TakenCapacity
+from central.scheduler.reservation.reservation import Reservation
+from central.scheduler.reservation.reserved_place import ReservedPlace
 from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.other_pod import OtherPod
 
@@ -71,21 +73,13 @@ class ReservedForOthers(Reservation):
         view = state.snapshot.view(spec)
         column = int(np.flatnonzero(view.amounts > 0)[0])
         counts = need[:, view.columns[column]] // view.amounts[column]
-        place = ReservedPlace.on(state.snapshot, rows, need, [0] * len(rows), frozenset())
-        made = cls(
-            OtherPod(pods[0]),
-            PlacementRequest(((spec, len(pods)),)),
-            place,
-            start=now,
-            after="",
-            by_eviction=True,
-            strict=True,
-            planned_at=now,
-            head_since=now,
-            moved=KeptForOthers(frozenset(pod.seen.uid for pod in pods), leaving, now),
-            spec=spec,
-            counts=counts.tolist(),
+        place = ReservedPlace.on(
+            state.snapshot, TakenCapacity(rows, need, [0] * len(rows), frozenset())
         )
+        request = PlacementRequest(((spec, len(pods)),))
+        made = cls.by_evictions(OtherPod(pods[0]), request, place, now)
+        made.moved = KeptForOthers(frozenset(pod.seen.uid for pod in pods), leaving, now)
+        made.spec, made.counts = spec, counts.tolist()
         made.refresh(state, now)
         return made
 

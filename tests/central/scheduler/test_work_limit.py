@@ -11,8 +11,8 @@ from central.scheduler import work_meter
 from central.scheduler.cycle import due, schedule_once
 from central.scheduler.gang_attempt import LONG_S
 from central.scheduler.invariants import check_invariants
+from central.scheduler.pass_claims import UNDECIDED
 from central.scheduler.placement.explain import WORK_LIMIT
-from central.scheduler.reserved_capacity import UNDECIDED
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.work_meter import (
     FIRST_LIMIT,

@@ -9,8 +9,8 @@ import pytest
 
 from central.model.decisions import Bind, Evict
 from central.model.facts import Fact, QueueSeen
+from central.scheduler.pass_claims import PREEMPTION_RETRY_S
 from central.scheduler.queues.claim_watch import LOOK_S
-from central.scheduler.reserved_capacity import PREEMPTION_RETRY_S
 from protos.names import GPU
 from tests.central import factories
 from tests.central.scheduler.queues.claim_oracle import Case, Oracle, Running, Team

@@ -3,8 +3,9 @@
 from central.controllers.composite import new_scheduler
 from central.model.facts import Fact
 from central.scheduler.cycle import schedule_once
+from central.scheduler.pass_claims import PassClaims
+from central.scheduler.pass_reservations import PassReservations
 from central.scheduler.reservation.reservation import Reservation
-from central.scheduler.reserved_capacity import PassMemory, ReservedCapacity
 from tests.central import factories
 
 
@@ -16,18 +17,18 @@ def test_rows_are_those_of_the_claims_that_stand() -> None:
     facts += [factories.pod(f"u-{i}", 1, priority=10, created=float(i)) for i in range(5)]
     schedule_once(made, facts, 100.0)
     claims = list(made.reservations.values())
-    reserved = ReservedCapacity(made, 101.0, PassMemory.empty(), [], began=101.0)
+    reservations = PassReservations(made, 101.0, set(), [])
+    asked = PassClaims(made, reservations, {}, [], now=101.0, began=101.0)
 
     def assert_rows(own: Reservation | None) -> None:
         others = [held for held in made.reservations.values() if held is not own]
         rows = [row for held in others for row in held.place.rows.tolist()]
-        assert reserved._rows_of_claims(own).tolist() == rows
+        assert asked._rows_of_claims(own).tolist() == rows
 
     assert len(claims) == 5
     assert all(held.by_eviction for held in claims)
     for own in (None, claims[4], None, claims[1], claims[0], None):
         assert_rows(own)
-    reserved.drop(claims[2].gang.key)
+    reservations.drop(claims[2].gang.key)
     for own in (None, claims[3], None):
         assert_rows(own)
-    reserved.close()

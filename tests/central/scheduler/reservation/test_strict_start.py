@@ -7,7 +7,9 @@ import numpy as np
 from central.controllers.composite import new_scheduler
 from central.scheduler.cycle import schedule_once
 from central.scheduler.placement.request import PlacementRequest
-from central.scheduler.reservation.reservation import GPU_COLUMN, Reservation, ReservedPlace
+from central.scheduler.reservation.release_forecast import TakenCapacity
+from central.scheduler.reservation.reservation import Reservation
+from central.scheduler.reservation.reserved_place import GPU_COLUMN, ReservedPlace
 from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state.gangs import Gang
 from tests.central import factories
@@ -28,7 +30,7 @@ def planned(
     """On an idle node of 8 GPUs, for so many more than are free."""
     rows, need = np.zeros(1, dtype=np.int64), np.zeros((1, IDLE.columns.width), dtype=np.int64)
     need[0, GPU_COLUMN] = 8 + lacks
-    place = ReservedPlace.on(IDLE, rows, need, [0], frozenset(), newest=newest)
+    place = ReservedPlace.on(IDLE, TakenCapacity(rows, need, [0], frozenset()), newest=newest)
     gang = Gang(("ns", "g", True))
     request = PlacementRequest(((factories.spec(8), 1),))
     return Reservation(gang, request, place, start=start, after="", strict=strict)

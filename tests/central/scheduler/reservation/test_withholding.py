@@ -8,7 +8,9 @@ import pytest
 from central.controllers.composite import new_scheduler
 from central.scheduler.cycle import schedule_once
 from central.scheduler.placement.request import PlacementRequest
-from central.scheduler.reservation.reservation import Reservation, ReservedPlace
+from central.scheduler.reservation.release_forecast import TakenCapacity
+from central.scheduler.reservation.reservation import Reservation
+from central.scheduler.reservation.reserved_place import ReservedPlace
 from central.scheduler.reservation.withholding import WithheldCapacity
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.shared_refusals import Verdicts
@@ -28,16 +30,12 @@ def cluster() -> Scheduler:
 
 def reserved(made: Scheduler, name: str, rows: list[int], gpus: int, mask: int = 0) -> Reservation:
     columns = made.state.snapshot.columns
-    place = ReservedPlace.on(
-        made.state.snapshot,
-        np.array(rows, dtype=np.int64),
-        np.tile(np.array([gpus] + [0] * (columns.width - 1), dtype=np.int64), (len(rows), 1)),
-        [mask] * len(rows),
-        frozenset(),
-    )
+    need = np.tile(np.array([gpus] + [0] * (columns.width - 1), dtype=np.int64), (len(rows), 1))
+    taken = TakenCapacity(np.array(rows, dtype=np.int64), need, [mask] * len(rows), frozenset())
+    place = ReservedPlace.on(made.state.snapshot, taken)
     gang = Gang(("ns", name, True))
     request = PlacementRequest(((factories.spec(gpus), len(rows)),))
-    held = Reservation(gang, request, place, start=0.0, after="", by_eviction=True)
+    held = Reservation.by_evictions(gang, request, place, 0.0)
     held.refresh(made.state, 0.0)
     return held
 

@@ -1,0 +1,223 @@
+"""Claims during one pass over the pending gangs: for a gang that does not fit, which victims leave, and what they free
+is reserved for it. Equal gangs share one search.
+
+Design: docs/design/0019-preemption.md
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from central.model.arrays import Ints
+from central.model.decisions import Decision, Evict
+from central.scheduler.fence import search
+from central.scheduler.inventory.pods import EVICTION_ENDED
+from central.scheduler.pass_reservations import NoVictims, PassReservations
+from central.scheduler.placement import PlacementRequest
+from central.scheduler.preemption import defragment, evictable, reclaim, withdrawal
+from central.scheduler.preemption.preemption_request import (
+    PreemptionPlan,
+    PreemptionRequest,
+    outranks,
+)
+from central.scheduler.queues.shortfall import Shortfalls
+from central.scheduler.reservation.reservation import Reservation
+from central.scheduler.scheduler import Scheduler
+from central.scheduler.state.gangs import Gang
+from central.scheduler.work_meter import WorkLimitReached
+
+PREEMPTION_RETRY_S = 2.0  # after a search without victims, which reads every gang
+UNDECIDED = "the search for victims reached the work limit of one cycle; it is tried again"
+
+
+class PassClaims:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        held: PassReservations,
+        no_victims: NoVictims,
+        decisions: list[Decision],
+        *,
+        now: float,
+        began: float,
+    ) -> None:
+        """no_victims: of earlier slices of the pass; it is continued. decisions: of this cycle; bindings of victims are
+        taken out of them. began: when the round began: victims are compared as they were then."""
+        self.postponed: list[Gang] = []  # that searched victims a moment ago, and not again
+        self.withdrawn: list[Gang] = []  # whose bindings were withdrawn for another gang
+        self._scheduler, self._held = scheduler, held
+        self._state, self._pending = scheduler.state, scheduler.state.pending
+        self._context = scheduler.preemption
+        self._no_victims, self._decisions = no_victims, decisions
+        self._now, self._began = now, began
+        self._runtime_ends: list[float] | None = None  # evictable.next_end(), until a gang is bound
+        none: Ints = np.zeros(0, dtype=np.int64)
+        self._claim_rows: tuple[list[Reservation], Ints] = [], none  # see _rows_of_claims()
+
+    def on_bound(self) -> None:
+        self._runtime_ends = None
+
+    def preempt(
+        self,
+        gang: Gang,
+        request: PlacementRequest,
+        lacks: Sequence[Shortfalls] = (),
+        *,
+        growth: bool = False,
+    ) -> list[Evict] | None:
+        """Evicts victims so that all of the request fits, with the quota that it lacks (one of the
+        alternatives), and reserves what they free for the gang. None: there are no such victims."""
+        preempts = gang.priority > self._pending.lowest_priority or self._scheduler.queues.enabled
+        if not self._may_claim(gang, preempts=preempts, growth=growth):
+            return None
+        alike = request.groups if growth and _is_anywhere(request) else request
+        tenant = self._context.tenant(gang, self._now)
+        searched = (gang.queue, gang.priority, alike, growth, *tenant)
+        if searched in self._no_victims:
+            gang.preemption.blocked_by = self._no_victims[searched]
+            return None
+        if self._is_postponed(gang):
+            self.postponed.append(gang)
+            self._pending.preemption_retry_at.add(gang.preemption.not_before)
+            # Equal gangs come after it, though they have searched nothing themselves.
+            self._no_victims[searched] = gang.preemption.blocked_by
+            return None
+        own = self._held.by_key.get(gang.key)
+        if own is not None:
+            self._held.cancel(own)
+            self._held.withheld.without(own)
+        plan, blocked_by = self._find(gang, request, lacks, preempts=preempts, growth=growth)
+        gang.preemption.blocked_by = blocked_by
+        if plan is None:
+            self._no_victims[searched] = blocked_by
+            self._postpone(gang)
+            return None
+        self._held.pods_changed()
+        if own is not None:
+            self._held.drop(gang.key)
+        self._held.broken.discard(gang.key)
+        return self._start(gang, request, self._without_unsent(plan))
+
+    def _may_claim(self, gang: Gang, *, preempts: bool, growth: bool) -> bool:
+        """Whether victims may be searched at all. preempts: there are pods of lower priority, or queues."""
+        if not preempts and (growth or not self._state.any_pod.movable):
+            return False
+        if growth and not self._may_grow(gang):
+            return False
+        return all(pod.seen.preempts for pod in gang.counts.waiting)
+
+    def _may_grow(self, gang: Gang) -> bool:
+        """Whether it may claim for a member above its minimum now."""
+        if self._scheduler.elastic.manages(gang):
+            return False
+        if any(self._grows_beside(held, gang) for held in self._held.by_key.values()):
+            self._pending.preemption_retry_at.add(self._now + PREEMPTION_RETRY_S)
+            return False
+        return True
+
+    def _grows_beside(self, held: Reservation, gang: Gang) -> bool:
+        """Whether another gang of the queue awaits victims for a member above its minimum."""
+        other, claims = held.gang, held.by_eviction and held.moved is None
+        return claims and other is not gang and other.queue == gang.queue and not other.missing()
+
+    def _find(
+        self,
+        gang: Gang,
+        request: PlacementRequest,
+        lacks: Sequence[Shortfalls],
+        *,
+        preempts: bool,
+        growth: bool,
+    ) -> tuple[PreemptionPlan | None, str]:
+        """The victims, or None and which disruption budgets alone block them."""
+        excluded = self._rows_of_claims(self._held.by_key.get(gang.key))
+        by_priority = partial(outranks, self._context.across)
+        preemption = PreemptionRequest(
+            gang, request, self._began, excluded, by_priority, by_group=True, growth=growth
+        )
+        try:
+            plan = self._plan(preemption, lacks, preempts=preempts)
+            return plan, "" if plan is not None else self._blocked_by(preemption, lacks)
+        except WorkLimitReached:
+            return None, UNDECIDED
+
+    def _postpone(self, gang: Gang) -> None:
+        """Searches again in a while: for now there are no victims."""
+        goes_on = self._state.snapshot.meter.keeps_progress
+        gang.preemption.not_before = self._now + (0.0 if goes_on else PREEMPTION_RETRY_S)
+        gang.preemption.claims_over = self._pending.claims_over
+        self._retry_when_others_may_go()
+
+    def _start(self, gang: Gang, request: PlacementRequest, plan: PreemptionPlan) -> list[Evict]:
+        reservations = self._held.by_key
+        try:
+            reservations[gang.key] = held = reclaim.start_evictions(
+                self._context, gang, request, plan, self._now
+            )
+            for place in plan.new_places:
+                place.refresh(self._state, self._now)
+                reservations[place.gang.key] = place
+            return self._held.evictions(held)
+        except Exception:
+            for pod in plan.victims:
+                pod.advance(EVICTION_ENDED)
+            raise
+
+    def _is_postponed(self, gang: Gang) -> bool:
+        """Whether the gang searched victims a moment ago, and no claim has ended since: the search left out the nodes
+        of claims, and those of one that is over would go to gangs behind it that have not searched yet."""
+        standing = gang.preemption
+        return self._now < standing.not_before and standing.claims_over == self._pending.claims_over
+
+    def _rows_of_claims(self, own: Reservation | None) -> Ints:
+        """Where the victims of other claims leave. Where thousands claim, each comes after all before it, and only its
+        rows are added."""
+        claims = [
+            held for held in self._held.by_key.values() if held.by_eviction and held is not own
+        ]
+        known, rows = self._claim_rows
+        if claims[: len(known)] != known:
+            known, rows = [], rows[:0]
+        rows = np.concatenate([rows, *(held.place.rows for held in claims[len(known) :])])
+        self._claim_rows = claims, rows
+        return rows
+
+    def _retry_when_others_may_go(self) -> None:
+        if self._runtime_ends is None:
+            self._runtime_ends = evictable.next_end(self._context, self._now)
+        self._pending.preemption_retry_at.update(self._runtime_ends)
+
+    def _plan(
+        self, preemption: PreemptionRequest, lacks: Sequence[Shortfalls], *, preempts: bool
+    ) -> PreemptionPlan | None:
+        snapshot, context = self._state.snapshot, self._context
+        plan = search(snapshot, reclaim.plan, context, preemption, lacks) if preempts else None
+        if plan is None and self._state.any_pod.movable and not lacks and not preemption.growth:
+            plan = search(snapshot, defragment.plan, context, preemption)
+            if plan is None:
+                settled = defragment.next_settled(context, self._now)
+                self._pending.preemption_retry_at.update(settled)
+        return plan
+
+    def _without_unsent(self, plan: PreemptionPlan) -> PreemptionPlan:
+        """Withdraws the bindings of victims that were placed by this very cycle."""
+        if plan.victims_fit_elsewhere or not any(pod.assumed for pod in plan.victims):
+            return plan
+        self._held.withheld.set([])
+        left = withdrawal.withdraw(self._state, plan.victims, self._decisions)
+        if len(left) < len(plan.victims):
+            self._pending.capacity_freed(withdrawal.WITHDRAWN)
+        gangs = [self._state.gang_of(pod) for pod in plan.victims if not pod.node]
+        self.withdrawn += [gang for gang in dict.fromkeys(gangs) if gang is not None]
+        return replace(plan, victims=left)
+
+    def _blocked_by(self, preemption: PreemptionRequest, lacks: Sequence[Shortfalls]) -> str:
+        snapshot = self._state.snapshot
+        return search(snapshot, reclaim.blocking_budgets, self._context, preemption, lacks)
+
+
+def _is_anywhere(request: PlacementRequest) -> bool:
+    """Whether it does not matter where the gang's other members are."""
+    return not (request.required or request.subgroups or request.roles)

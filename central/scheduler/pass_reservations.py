@@ -1,0 +1,140 @@
+"""The reservations during one pass over the pending gangs: kept up to date, dropped where they end, and taken out of
+the shared snapshot for the gangs that must leave them free.
+
+Design: docs/design/0018-reservations.md
+"""
+
+from math import inf
+from typing import NamedTuple
+
+from central.model.decisions import Decision, Evict
+from central.scheduler.preemption import reclaim
+from central.scheduler.reservation.reservation import Reservation
+from central.scheduler.reservation.running_pods import RunningPods
+from central.scheduler.reservation.withholding import WithheldCapacity
+from central.scheduler.scheduler import Scheduler
+from central.scheduler.state.gangs import Gang, GangKey
+
+# Requests without possible victims, by queue, priority and tenant, with the budgets that block.
+NoVictims = dict[tuple[object, ...], str]
+
+
+class PassMemory(NamedTuple):
+    """What one pass over the pending gangs remembers, if it is cut into slices."""
+
+    tried: set[GangKey]
+    no_victims: NoVictims
+    broken: set[GangKey]  # reservations that cannot be met as planned
+
+    @classmethod
+    def empty(cls) -> "PassMemory":
+        return cls(set(), {}, set())
+
+
+class PassReservations:
+    """by_key: all reservations, those of the scheduler. withheld: what of them is out of the snapshot now."""
+
+    def __init__(
+        self, scheduler: Scheduler, now: float, broken: set[GangKey], decisions: list[Decision]
+    ) -> None:
+        """broken: reservations that cannot be met as planned; it is continued. decisions: of this cycle."""
+        self.by_key = scheduler.reservations
+        self.broken = broken
+        self.dropped = False  # a reservation ended, so others may fit
+        self.withheld = WithheldCapacity(scheduler.state.snapshot)
+        self.running = RunningPods(scheduler.state, now)  # new after each change of a pod
+        self._state, self._pending = scheduler.state, scheduler.state.pending
+        self._policy, self._context = scheduler.policy, scheduler.preemption
+        self._queues = scheduler.queues
+        self._now = now
+        # Evictions of this cycle, also of an attempt that a bug ended: uid, whether a dry run.
+        self._asked = {(each.pod, each.trial) for each in decisions if isinstance(each, Evict)}
+
+    def update(self, decisions: list[Decision], *, resumed: bool) -> None:
+        """Ends the reservations of gangs that wait no more, and updates the others unless the pass is resumed. The
+        evictions that are due are appended as the state changes."""
+        for key, held in list(self.by_key.items()):
+            if not self._holds(key, held):
+                self.drop(key)
+                continue
+            if resumed:
+                continue
+            if self.refresh(held):
+                decisions += self.evictions(held)
+            else:
+                self.broken.add(key)
+                self.cancel(held)
+        self._keep_one_head_per_queue()
+
+    def _holds(self, key: GangKey, held: Reservation) -> bool:
+        """Whether the gang still waits, or its moved pods are still to be made again."""
+        if held.moved is None:
+            waiting = self._pending.waiting.get(key) is held.gang
+            return waiting and (held.by_eviction or self.reserves(held.gang))
+        held.gang = self._state.gangs.get(key, held.gang)  # made again, with its first new pod
+        if not held.moved.awaited(self._state, self._now):
+            return False
+        self._pending.preemption_retry_at.add(held.moved.until)
+        return held.refresh(self._state, self._now)
+
+    def refresh(self, held: Reservation) -> bool:
+        """Updates whether the reservation is strict, and what it withholds. Returns whether it can be met."""
+        policy, headed_s, most_idle = self._policy, self._now - held.head_since, 0
+        if held.by_eviction or headed_s >= self.strict_after_s(held):
+            held.become_strict()
+        if held.start == inf and headed_s >= policy.reserve_after_s:
+            total = int(self._state.snapshot.columns.allocatable[:, 0].sum())
+            others = sum(o.idle for o in self.by_key.values() if o is not held)
+            most_idle = max(int(total * policy.reserve_idle) - others, 1)
+        return held.refresh(self._state, self._now, most_idle)
+
+    def strict_after_s(self, held: Reservation) -> float:
+        """How long its gang is the head before the reservation is strict. One that holds nothing yet, since no start
+        is known, has nothing to be strict about: it goes wherever fewer GPUs lack."""
+        policy = self._policy
+        return max(policy.patience_s, policy.reserve_after_s if held.start == inf else 0.0)
+
+    def _keep_one_head_per_queue(self) -> None:
+        """Gangs of two deleted queues are in one queue then, so that it may have two heads. The
+        older one stays."""
+        heads = [held for held in self.by_key.values() if not held.by_eviction]
+        seen: set[str] = set()
+        for held in sorted(heads, key=lambda held: held.head_since):
+            if held.queue in seen:
+                self.drop(held.gang.key)
+            seen.add(held.queue)
+
+    def evictions(self, held: Reservation) -> list[Evict]:
+        """What is to be asked for now. A pod is asked for once a cycle: if its claim is dropped and another one takes
+        the same pod, that one gets the answer."""
+        found = reclaim.continue_evictions(self._context, held)
+        found = [each for each in found if (each.pod, each.trial) not in self._asked]
+        self._asked.update((each.pod, each.trial) for each in found)
+        return found
+
+    def release(self, gang: Gang) -> None:
+        """Drops the reservation of a gang that cannot be tried now. A moved gang is tried once all of its
+        pods are made again."""
+        own = self.by_key.get(gang.key)
+        if own is not None and own.moved is None:
+            self.drop(gang.key)
+
+    def drop(self, key: GangKey) -> None:
+        held = self.by_key.pop(key)
+        self.cancel(held)
+        self._pending.claims_over += held.by_eviction
+        self.dropped = True
+        self._pending.capacity_freed("reservation dropped")
+
+    def cancel(self, held: Reservation) -> None:
+        if held.victims:
+            self.pods_changed()
+        reclaim.cancel(self._context, held)
+
+    def pods_changed(self) -> None:
+        self.running = RunningPods(self._state, self._now)
+
+    def reserves(self, gang: Gang) -> bool:
+        """Whether its queue lets its first gang reserve capacity."""
+        queue = self._queues.by_name.get(gang.queue)
+        return queue is None or queue.seen.reserves
