@@ -22,7 +22,6 @@ from central.model.facts import (
     NodeOffers,
     NodeSilent,
     PodGone,
-    PodSeen,
     QueueGone,
     QueueSeen,
     RdmaUsed,
@@ -91,7 +90,7 @@ CLAIMS = st.sampled_from([(), (), (), ("c",), ("c", "d")])
 ROOM = st.sampled_from([(), ((Requirement(RACK, "In", ("r1",)),),)])
 PLACES = st.sampled_from([(), (((Requirement(RACK, "In", ("r1",)),),),)])
 ON = st.sampled_from([((Requirement(factories.HOST, "In", (name,)),),) for name in "abc"])
-SHELF = st.one_of(
+VOLUMES = st.one_of(
     st.builds(
         lambda name, places, size, phase, kept: VolumeSeen(
             name, places, storage_class="s", size=size, phase=phase, claim=kept
@@ -301,7 +300,7 @@ FACTS = st.one_of(
     st.builds(VolumeSeen, st.just("v"), PLACES, st.sampled_from(["", "disk"])),
     st.just(VolumeGone("v")),
     st.builds(StorageClassSeen, st.just("s"), st.sampled_from(["disk", ""]), st.booleans()),
-    SHELF,
+    VOLUMES,
     st.just(StorageClassGone("s")),
     st.builds(DriverSeen, st.just("disk"), st.booleans()),
     st.builds(CapacitySeen, st.just("ns"), st.just("room"), st.just("s"), ROOM, st.integers(0, 1)),
@@ -395,108 +394,4 @@ FACTS = st.one_of(
         st.lists(PODS, max_size=2),
     ),
     st.builds(BudgetGone, st.just("ns"), st.sampled_from(["keep-x", "keep-y"])),
-)
-
-
-SIZES = {"-0": 10, "-1": 30, "-2": 60, "-3": 100}  # hundredths; the others want whole GPUs
-
-
-SURE = {"-0": "mps", "-1": "mps", "-2": "watch"}
-
-
-def _single(name: str, **other: object) -> PodSeen:
-    """A pod's devices never change."""
-    if name in SIZES:
-        made = factories.part(name, SIZES[name], **other)
-        return factories.sure(made, SURE[name]) if name in SURE else made
-    return factories.pod(name, int(name[1:]) - 3, **other)  # type: ignore[arg-type]  # a test's shorthand
-
-
-SINGLES = st.sampled_from([f"-{i}" for i in range(6)])
-OF_SHARES = st.one_of(
-    st.builds(
-        lambda name, gpus: factories.node(name, gpus=gpus, shares=True), NODES, st.integers(1, 3)
-    ),
-    st.builds(
-        lambda name, sick, generation, grants, level: factories.report(
-            name, factories.topology(3, sick=sick, shares=True, level=level), generation, grants
-        ),
-        NODES,
-        st.lists(st.integers(0, 2), max_size=1).map(tuple),
-        st.integers(1, 6),
-        st.lists(
-            st.one_of(
-                st.builds(factories.grant, SINGLES, st.integers(0, 2)),
-                st.builds(
-                    factories.grant_part, SINGLES, st.integers(0, 2), st.sampled_from([30, 60, 100])
-                ),
-            ),
-            max_size=3,
-        ).map(tuple),
-        st.sampled_from([("mps",) * 3, ("none", "kernel", "mps"), ("none", "watch", "mps")]),
-    ),
-    st.builds(
-        lambda name, node, phase, ours, urgent: _single(
-            name, node=node, phase=phase, ours=ours, priority=urgent
-        ),
-        SINGLES,
-        st.one_of(st.just(""), st.just(""), NODES),
-        st.sampled_from(["Pending", "Running", "Succeeded"]),
-        st.sampled_from([True, True, False]),
-        st.sampled_from([0, 0, 5]),
-    ),
-    st.builds(PodGone, SINGLES.map("uid-{}".format)),
-    st.builds(BindFailed, SINGLES.map("uid-{}".format), NODES, st.just("no"), st.booleans()),
-    st.builds(EvictDone, SINGLES.map("uid-{}".format), st.sampled_from(["", "budget"])),
-    st.builds(NodeGone, NODES),
-)
-
-
-WANTS = st.sampled_from(["w0", "w1", "w2", "w3"])
-OF_VOLUMES = st.one_of(
-    SHELF,
-    SHELF,
-    st.builds(
-        lambda name, rack: factories.node(name, rack=rack), NODES, st.sampled_from(["r1", "r2"])
-    ),
-    st.builds(
-        StorageClassSeen,
-        st.just("s"),
-        st.sampled_from(["", "", "disk"]),
-        st.sampled_from([True] * 3 + [False]),
-    ),
-    st.builds(
-        lambda name, size, bound, chosen: ClaimSeen(
-            "ns",
-            name,
-            bound or "",
-            bool(bound),
-            storage_class="s",
-            size=size,
-            selected_node="" if bound else chosen,
-        ),
-        WANTS,
-        st.integers(0, 2),
-        st.sampled_from(["", "", "", "x", "y"]),
-        st.sampled_from(["", "", "", "", "a"]),
-    ),
-    st.builds(ClaimGone, st.just("ns"), WANTS),
-    st.builds(
-        lambda name, claims, node, phase: factories.pod(
-            name,
-            1,
-            gang=name.partition("-")[0],
-            gang_min=2,
-            claims=tuple(claims),
-            node=node,
-            phase=phase,
-        ),
-        PODS,
-        st.lists(WANTS, min_size=1, max_size=2),
-        st.sampled_from(["", "", "", "", "a", "b"]),
-        st.sampled_from(["Pending", "Pending", "Running", "Succeeded"]),
-    ),
-    st.builds(PodGone, PODS.map("uid-{}".format)),
-    st.builds(BindFailed, PODS.map("uid-{}".format), NODES, st.just("no"), st.booleans()),
-    st.builds(NodeGone, NODES),
 )

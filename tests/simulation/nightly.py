@@ -14,12 +14,14 @@ from hypothesis import strategies as st
 
 from central.model.facts import Fact
 from tests.simulation.busy_day import LONG, SHORT, live
-from tests.simulation.fact_strategies import FACTS, OF_SHARES, OF_VOLUMES
+from tests.simulation.fact_strategies import FACTS
 from tests.simulation.nemesis.story import Story
+from tests.simulation.share_strategies import OF_SHARES
 from tests.simulation.test_busy_days import assert_healed
 from tests.simulation.test_contained_faults import assert_contained
 from tests.simulation.test_elastic_days import assert_sizes_kept
 from tests.simulation.test_stories import assert_story_is_safe
+from tests.simulation.volume_strategies import OF_VOLUMES
 
 DAYS = int(os.environ.get("LOCKSTEP_DAYS", "10000"))
 WITH_BUGS = -(-DAYS // 10)

@@ -12,9 +12,11 @@ from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import Gang
 from tests.central import factories
 from tests.effort import examples
-from tests.simulation.fact_strategies import FACTS, OF_SHARES, OF_VOLUMES
+from tests.simulation.fact_strategies import FACTS
 from tests.simulation.placement_oracle import assert_sound, assert_within_budgets
 from tests.simulation.reason_checker import assert_reasons_true
+from tests.simulation.share_strategies import OF_SHARES
+from tests.simulation.volume_strategies import OF_VOLUMES
 
 Story = list[list[Fact]]
 
