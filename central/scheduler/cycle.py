@@ -116,7 +116,8 @@ def _decide(
 def due(scheduler: Scheduler, now: float) -> float | None:
     """When the next cycle is due without a fact; None: not before one. Virtual time jumps there."""
     pending = scheduler.state.pending
-    if pending.round is not None or pending.unpublished or pending.has_changed_reasons:
+    goes_on = pending.round is not None or pending.tries_all_again
+    if goes_on or pending.unpublished or pending.has_changed_reasons:
         return now
     times = [
         gang.attempt.partial_since + partial_gangs.UNDO_AFTER_S

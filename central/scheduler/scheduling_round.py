@@ -273,7 +273,7 @@ def _join(scheduler: Scheduler, this: Round, now: float) -> bool:
     changed = pending.changed_gangs
     freed = pending.epoch != this.epoch
     due = pending.due(now) if freed else pending.due_changed(now, this.tried)
-    if freed and now - this.began >= ROUND_S:
+    if now - this.began >= ROUND_S:
         is_late = [g.key in this.tried and g.key not in changed for g in columns.of(due)]
         this.late |= any(is_late)
         due = due[~np.array(is_late, dtype=np.bool_)]

@@ -212,6 +212,10 @@ class PendingGangs:
         """The next cycle tries all waiting gangs that were not refused in its epoch."""
         self._tried_in = -1
 
+    @property
+    def tries_all_again(self) -> bool:
+        return self._tried_in == -1
+
     def refused_before(self) -> Ints:
         """Rows of the waiting gangs that were refused in an earlier epoch."""
         columns = self.columns

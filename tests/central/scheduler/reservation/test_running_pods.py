@@ -7,7 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from central.model.facts import Fact, QueueSeen
+from central.model.arrays import Bools, Floats, Ints
+from central.model.decisions import Evict
+from central.model.facts import Fact, PodGone, QueueSeen
+from central.scheduler.cycle import schedule_once
 from central.scheduler.reservation.release_forecast import PlacedPods, ReleasablePods
 from central.scheduler.reservation.running_pods import KEPT, RunningPods
 from central.scheduler.state.cluster_state import ClusterState
@@ -116,6 +119,53 @@ def test_a_reservation_counts_on_pods_that_the_same_pass_evicts() -> None:
     }
     expected = {"first": ("node n0", 601.0), "urgent": ("node n2", 2.0), "last": ("node n3", 2.0)}
     assert held == expected
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Each time that a reservation reads the running pods, it reads what is so at that time."""
+    numbers: list[int] = []
+    real = RunningPods.on
+
+    def on(self: RunningPods, useful: Bools, excluded: Ints) -> tuple[PlacedPods, Floats]:
+        placed, ends = real(self, useful, excluded)
+        now_placed, now_ends = real(RunningPods(self._state, self.now), useful, excluded)
+        assert (placed.pods, ends.tolist()) == (now_placed.pods, now_ends.tolist())
+        numbers.append(len(placed.pods))
+        return placed, ends
+
+    monkeypatch.setattr(RunningPods, "on", on)
+    return numbers
+
+
+def test_a_reservation_counts_on_no_pod_whose_eviction_the_same_pass_gave_up(
+    reads: list[int],
+) -> None:
+    """Another one was planned before. The claim on two pods awaited a dry run when its gang lost a member."""
+    world = World(*(factories.node(f"n{number}") for number in range(4)), factories.budget("v", 2))
+    facts: list[Fact] = [QueueSeen("a", weight=100), QueueSeen("b", weight=50)]
+    facts += [QueueSeen("c"), QueueSeen("d")]
+    for number, lasts in enumerate((600.0, 700.0)):
+        of: dict[str, Any] = {"node": f"n{number}", "phase": "Running", "runs_for_s": lasts}
+        facts.append(
+            factories.pod(f"r{number}", 8, queue="cd"[number], preemptable=False, started=1.0, **of)
+        )
+    world.step(1.0, *facts, *job("victim", 2, 8, queue="b", labels=(("app", "v"),)))
+    made = world.cluster
+    urgent = job("urgent", 2, 8, created=2.0, queue="b", priority=5)
+    asked = schedule_once(made, urgent, 2.0)
+    assert [(each.name, each.trial) for each in asked if isinstance(each, Evict)] == [
+        ("victim-0", True),
+        ("victim-1", True),
+    ]
+    claims = [PodGone("uid-urgent-1"), *job("first", 1, 8, created=1.0, queue="a")]
+    for name, queue, created in (("next", "d", 3.0), ("last", "c", 4.0)):
+        claims += job(name, 1, 8, created=created, queue=queue)
+    schedule_once(made, claims, 3.0)
+    starts = {key[1]: (each.place.name, each.start) for key, each in made.reservations.items()}
+    assert starts.pop("last")[1] == inf
+    assert starts == {"first": ("node n0", 601.0), "next": ("node n1", 701.0)}
+    assert len(reads) >= 3
 
 
 def test_arrays_of_placed_pods_are_not_changed_by_who_reads_them() -> None:
