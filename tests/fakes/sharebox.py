@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from agent.machine import capture
+from central.standalone.device_manager import DeviceCounts
 from central.standalone.hollow_kubelet import Admission, Container, HollowKubelet, KubeletPod
 from protos.gpu_sharing import LEAST, MEMORY, RANKS, SHARE
 from protos.names import GPU, GPU_SHARE
@@ -46,7 +47,8 @@ class ShareBox:
         self.cgroup("kubepods")
         self.fleet = FakeScheduler(folder)
         self.fleet.start()
-        self.kubelet = HollowKubelet(folder)
+        self.offered: list[DeviceCounts] = []  # what the kubelet could allocate, after each change
+        self.kubelet = HollowKubelet(folder, on_change=lambda _, free: self.offered.append(free))
         self.plans: dict[str, Grant] = {}
         self.log = folder / "log"
         self._flags: tuple[object, ...] = ()

@@ -1,13 +1,26 @@
 """A kubelet that lost its checkpoint does not know of the pods that still run. Their GPUs are held
-back: real agent process, real sockets, the fake NVML library with its list of processes."""
+back, and the log, the metric and `explain` say so: real agent process, real sockets, the fake NVML
+library with its list of processes, and the scheduler's core with the agent's own reports."""
 
+import re
+import urllib.request
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from central.controllers.composite import new_scheduler
+from central.model.facts import NodeReported
+from central.scheduler.cycle import schedule_once
+from central.scheduler.scheduler import Scheduler
+from central.scheduler.status import gang_status
 from central.standalone.device_manager import CHECKPOINT
+from central.standalone.local_cluster import free_port
+from protos import wire
 from protos.names import GPU, GPU_SHARE
+from protos.topology import NodeTopology
+from tests.central import factories
 from tests.fakes.eventually import eventually
 from tests.fakes.sharebox import COUNT, ShareBox, pod, share_box, uid, whole
 
@@ -17,7 +30,7 @@ PATIENCE_S = 120.0  # a fence for busy machines; none of it takes seconds
 @pytest.fixture
 def box() -> Iterator[ShareBox]:
     with share_box() as made:
-        made.start()
+        made.start("--metrics-listen", f"127.0.0.1:{free_port()}")
         eventually(lambda: made.kubelet.allocatable.get(GPU) == COUNT, PATIENCE_S)
         made.assert_shares(COUNT * 100)
         yield made
@@ -65,6 +78,7 @@ def lose_checkpoint(box: ShareBox) -> None:
     """The kubelet restarts without its checkpoint, and without knowledge of its pods' devices."""
     box.kubelet.stop()
     (box.kubelet.plugins / CHECKPOINT).unlink()
+    box.offered.clear()
     box.kubelet.start()
 
 
@@ -73,9 +87,54 @@ def restart_agent(box: ShareBox) -> None:
     box.agent.wait()
 
 
+def metric(box: ShareBox) -> set[int]:
+    """The GPUs of which the running agent says that they are held back."""
+    at = re.findall(r"serving metrics and probes on port (\d+)", box.log.read_text())[-1]
+    with urllib.request.urlopen(f"http://127.0.0.1:{at}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    return {
+        int(each)
+        for each in re.findall(r'^lockstep_gpu_held_back{.*gpu="(\d+)"', text, re.MULTILINE)
+    }
+
+
+class Explained:
+    """A scheduler that hears what the agent reports, and has the running pod a."""
+
+    def __init__(self, box: ShareBox, size: int) -> None:
+        self._box, self._heard, self._now = box, 0, 0.0
+        self._core: Scheduler = new_scheduler(factories.LEVELS)
+        self._topology = NodeTopology()
+        self._hear()
+        running = factories.pod("a", size, node="n", phase="Running")
+        running = replace(
+            running, namespace="team", spec=replace(running.spec, gpu_containers=(("c0", size),))
+        )
+        schedule_once(self._core, [factories.node("n"), running], self._now)
+
+    def _hear(self) -> None:
+        for each in self._box.fleet.reports[self._heard :]:
+            self._heard += 1
+            if each.heartbeat:
+                continue
+            if each.HasField("topology"):
+                self._topology = wire.from_topology(each.topology)
+            grants = wire.from_grants(each.grants)
+            fact = NodeReported("n", each.boot_id, each.generation, self._topology, grants)
+            self._now += 1.0
+            schedule_once(self._core, [fact], self._now)
+
+    def reason(self, pod: str) -> str:
+        self._hear()
+        gang = self._core.state.gangs["team", pod, False]
+        return gang_status.describe(self._core.state, gang)
+
+
 @pytest.mark.parametrize("restarted", [False, True])
 def test_gpus_of_running_pods_are_held_back(box: ShareBox, restarted: bool) -> None:
     mine = run(box, "a", 3)
+    explained = Explained(box, 3)
+    assert "unhealthy" not in explained.reason("a")
     for number, gpu in enumerate(mine):
         process(box, "a", 4000 + number, gpu)
     if restarted:
@@ -94,12 +153,40 @@ def test_gpus_of_running_pods_are_held_back(box: ShareBox, restarted: bool) -> N
     assert not any(box.gpu(gpu).healthy for gpu in mine)
     named = ",".join(map(str, mine))
     if not restarted:
-        assert f"held back: GPU {named}: pod team/a uses it" in box.log.read_text()
+        why = "pod team/a uses it"
+        assert f"held back: GPU {named}: {why}" in box.log.read_text()
     else:
-        assert f"process 4000 of pod {uid('a')} uses it" in box.log.read_text()
+        why = f"process 4000 of pod {uid('a')} uses it"
+        assert why in box.log.read_text()
+    assert metric(box) == set(mine)
+    assert (
+        f"GPU {mine[0]} of node n, held by a, is unhealthy: held back: {why}, but the kubelet "
+        "does not list that any more"
+    ) in explained.reason("a")
     ends(box, "a", 4000, 4001, 4002)
     eventually(lambda: box.kubelet.allocatable.get(GPU) == COUNT, PATIENCE_S)
     eventually(lambda: all(box.gpu(gpu).healthy for gpu in mine), PATIENCE_S)
+    assert not metric(box)
+    assert "unhealthy" not in explained.reason("a")
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_the_kubelet_is_never_offered_the_gpus(box: ShareBox, restarted: bool) -> None:
+    """Not in the first list of devices either: a kubelet may allocate from it without asking which are
+    preferred. The agent lists pods seldom here, so that it does not find out by chance."""
+    restart_agent(box)
+    box.start("--report-every", "60")
+    eventually(lambda: box.kubelet.allocatable.get(GPU) == COUNT, PATIENCE_S)
+    mine = run(box, "a", 3)
+    for number, gpu in enumerate(mine):
+        process(box, "a", 4000 + number, gpu)
+    if restarted:
+        restart_agent(box)
+    lose_checkpoint(box)
+    if restarted:
+        box.start()
+    eventually(lambda: box.kubelet.allocatable.get(GPU) == COUNT - 3, PATIENCE_S)
+    assert {each.get(GPU, 0) for each in box.offered} <= {0, COUNT - 3}
 
 
 def test_without_processes_the_agent_remembers_the_pod(box: ShareBox) -> None:
