@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from central.cli import exit_codes, output_format, report_command
+from central.cli import exit_codes, output_format, report_command, scheduler_access
 from central.cli.jobs import completion, job_flags
 from central.coordinator import coordinate_flags
 from central.server import argtypes, settings
@@ -127,9 +127,7 @@ def _add_asking(commands: Any) -> None:
     about = "show racks, queues and pending gangs, live"
     top = _add(commands, "top", about, _top)
     flag(top, "--interval S", "seconds between two looks", type=argtypes.seconds, default=2.0)
-    flag(top, "--kubeconfig FILE", "kubeconfig file", default=None, shown="as for kubectl")
-    flag(top, "--context NAME", "context of the kubeconfig", default=None, shown="its current one")
-    query_client.add_flags(top)
+    scheduler_access.add_flags(top)
     about = "show why a gang is pending, or where it runs"
     explain = _add(commands, "explain", about, _explain)
     about = "job, PodGroup, pod or controller, such as deployment/web"
@@ -138,7 +136,7 @@ def _add_asking(commands: Any) -> None:
     space = flag(explain, "-n --namespace NAME", "namespace", default="default")
     completion.names_of(space, "namespace")
     for asking in (topology, explain):
-        query_client.add_flags(asking)
+        scheduler_access.add_flags(asking)
         output_format.add(asking, output_format.OBJECTS)
 
 
@@ -199,10 +197,7 @@ def _add_what_if(commands: Any) -> None:
     about = "namespace of names in --without"
     space = flag(made, "-n --namespace NAME", about, default=None, shown="that of the context")
     completion.names_of(space, "namespace")
-    flag(made, "--kubeconfig FILE", "kubeconfig file", default=None, shown="as for kubectl")
-    about = "context of the kubeconfig"
-    flag(made, "--context NAME", about, default=None, shown="its current one")
-    query_client.add_flags(made)
+    scheduler_access.add_flags(made)
     settings.add_scheduling_flags(made)
     output_format.add(made, output_format.FIGURES)
 
@@ -297,7 +292,7 @@ def _topology(args: argparse.Namespace) -> int:
     from central.cli import render
 
     try:
-        reply = query_client.topology(query_client.scheduler_address(args), args.node)
+        reply = query_client.topology(scheduler_access.scheduler_address(args), args.node)
         if args.selector:
             reply = render.selected(reply, args.selector)
     except query_client.CannotAsk as error:
@@ -340,8 +335,9 @@ def _explain(args: argparse.Namespace) -> int:
     if len(parts) > 1:
         meanings.insert(0, (parts[0], "/".join(parts[1:])))
     try:
+        where = scheduler_access.scheduler_address(args)
         for namespace, name in meanings:
-            reply = query_client.explain(query_client.scheduler_address(args), namespace, name)
+            reply = query_client.explain(where, namespace, name)
             if reply.found:
                 break
     except query_client.CannotAsk as error:

@@ -9,7 +9,7 @@ from datetime import datetime
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
-from central.cli import output_format, terminal_table
+from central.cli import output_format, scheduler_access, terminal_table
 from central.cli.terminal_table import Column
 from central.server import argtypes
 from central.server.grpc import query_client
@@ -37,7 +37,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         type=keys,
         default="queue",
     )
-    query_client.add_flags(parser)
+    scheduler_access.add_flags(parser)
     output_format.add(parser, (*output_format.FIGURES, "csv"))
 
 
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     until = time.time() if args.until is None else args.until
     if args.since >= until:
         raise query_client.CannotAsk("report: --since must be before --until")
-    reply = query_client.usage(query_client.scheduler_address(args), args.since, until, args.by)
+    reply = query_client.usage(scheduler_access.scheduler_address(args), args.since, until, args.by)
     match args.output:
         case "json" | "yaml":
             print(output_format.written(as_json(reply, args.by), args.output), end="")

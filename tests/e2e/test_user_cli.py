@@ -89,6 +89,30 @@ def test_a_job_is_run_seen_and_deleted(cluster: World, namespace: str, tmp_path:
     until("its group to be gone", lambda: not cluster.api.get(groups)["items"], 60)
 
 
+def test_the_scheduler_is_found_by_the_kubeconfig(cluster: World, namespace: str) -> None:
+    lockstep(namespace, "job", "run", "asked", "-r", "1", "-R", "cpu=10m", "--", "sleep", "3600")
+    until("it to run", lambda: phase(cluster, namespace, "asked") == "Running")
+    env = {name: value for name, value in os.environ.items() if not name.startswith("LOCKSTEP_")}
+    env["PATH"] = f"{Path(verbs.program('kubectl')).parent}{os.pathsep}{env['PATH']}"
+    node = cluster.api.get("/api/v1/nodes")["items"][0]["metadata"]["name"]
+    for argv, expected in (
+        (("topology",), node),
+        (("explain", f"{namespace}/job/asked"), "1 of 1 pods placed"),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "central", *argv],
+            env={**env, "KUBECONFIG": str(verbs.kubeconfig())},
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        assert expected in done.stdout
+    lockstep(namespace, "job", "delete", "asked")
+
+
 def test_a_job_is_suspended_and_resumed(cluster: World, namespace: str) -> None:
     cluster.apply(namespace, job("long", "sleep 3600"))
     until("it to run", lambda: phase(cluster, namespace, "long") == "Running")

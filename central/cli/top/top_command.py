@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 
-from central.cli import render, terminal_table
+from central.cli import render, scheduler_access, terminal_table
 from central.cli.jobs.api import GROUPS, QUEUES, Api, CannotDo, open_api
 from central.cli.jobs.list_command import without_object
 from central.cli.jobs.scheduler_view import DEFAULT, use_of_default
@@ -59,7 +59,7 @@ class _Source:
     """Asks for what is shown. Kubernetes' objects are read with the user's kubeconfig."""
 
     def __init__(self, args: argparse.Namespace) -> None:
-        self._where = query_client.scheduler_address(args)
+        self._where = scheduler_access.scheduler_address(args)
         self._kubeconfig, self._context = args.kubeconfig, args.context
         self._api: Api | None = None
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from central.cli import exit_codes, output_format, terminal_table
+from central.cli import exit_codes, output_format, scheduler_access, terminal_table
 from central.cli.terminal_table import Column
 from central.cli.what_if import changes, comparison, live_cluster, question
 from central.cli.what_if.question import Answer, Change
@@ -16,7 +16,6 @@ from central.kube.transport.configuration import KubeconfigError, load_user_conf
 from central.kube.transport.http_client import Client, Unreachable
 from central.model.json_types import Json
 from central.model.wording import format_duration
-from central.server.grpc import query_client
 from central.simulator import documents, simulate_command
 
 MOST_ROWS = 40
@@ -64,7 +63,7 @@ def _read(args: argparse.Namespace) -> tuple[live_cluster.LiveCluster, str]:
 
 
 def _hardware(args: argparse.Namespace) -> dict[str, Json]:
-    return live_cluster.hardware(query_client.scheduler_address(args))
+    return live_cluster.hardware(scheduler_access.scheduler_address(args))
 
 
 def _text(answer: Answer) -> Iterable[str]:

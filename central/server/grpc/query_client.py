@@ -2,7 +2,7 @@
 
 import argparse
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,12 +36,16 @@ class CannotAsk(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SchedulerAddress:
-    """The scheduler's address, and what authenticates both sides."""
+    """The scheduler's address, and what authenticates both sides: files, or their content.
+
+    certificate: of the authority that signed the scheduler's, in PEM."""
 
     server: str
     ca_file: str
     token_file: str
     server_name: str = ""
+    certificate: bytes = b""
+    token: str = field(default="", repr=False)
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -63,6 +67,16 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 def _ca_file() -> str:
     return next(filter(os.path.exists, CA_FILES), CA_FILES[0])
+
+
+def is_named(args: argparse.Namespace) -> bool:
+    """Whether flags or the environment name a scheduler, or this is the scheduler's own pod."""
+    return (
+        args.server != SERVER
+        or args.ca_file not in CA_FILES
+        or args.token_file != TOKEN_FILE
+        or Path(args.ca_file).exists()
+    )
 
 
 def scheduler_address(args: argparse.Namespace) -> SchedulerAddress:
@@ -108,9 +122,18 @@ def _call(where: SchedulerAddress, ask: "Callable[..., Any]") -> Any:
 
     from protos.stubs.fleet_pb2_grpc import DeskStub
 
-    ca = _read(where.ca_file, "--ca-file (ConfigMap lockstep-ca in the scheduler's namespace)")
-    token = _read(where.token_file, "--token-file (kubectl create token)").decode().strip()
-    options = [("grpc.ssl_target_name_override", where.server_name)] if where.server_name else []
+    ca = where.certificate or _read(
+        where.ca_file, "--ca-file (ConfigMap lockstep-ca in the scheduler's namespace)"
+    )
+    token = (
+        where.token
+        or _read(where.token_file, "--token-file (kubectl create token)").decode().strip()
+    )
+    options: list[tuple[str, Any]] = []
+    if where.server_name:
+        options.append(("grpc.ssl_target_name_override", where.server_name))
+    if where.token:  # a forwarded port of this machine, which no proxy reaches
+        options.append(("grpc.enable_http_proxy", 0))
     credentials = grpc.ssl_channel_credentials(ca)
     with grpc.secure_channel(where.server, credentials, options) as channel:
         try:
@@ -155,6 +178,7 @@ def _sentence(where: SchedulerAddress, error: "grpc.RpcError") -> str:
                 "--server or LOCKSTEP_SERVER"
             )
         case StatusCode.UNAUTHENTICATED | StatusCode.PERMISSION_DENIED:
-            return f"the scheduler at {where.server} refused: {details} (--token-file {where.token_file})"
+            source = f"--token-file {where.token_file}" if where.token_file else "its own token"
+            return f"the scheduler at {where.server} refused: {details} ({source})"
         case _:
             return details
