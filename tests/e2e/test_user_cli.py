@@ -13,7 +13,7 @@ import yaml
 
 from protos import names
 from tests.e2e.cluster import verbs
-from tests.e2e.cluster.settings import ROOT
+from tests.e2e.cluster.settings import ROOT, program
 from tests.e2e.world import World, pod, until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
@@ -93,7 +93,7 @@ def test_the_scheduler_is_found_by_the_kubeconfig(cluster: World, namespace: str
     lockstep(namespace, "job", "run", "asked", "-r", "1", "-R", "cpu=10m", "--", "sleep", "3600")
     until("it to run", lambda: phase(cluster, namespace, "asked") == "Running")
     env = {name: value for name, value in os.environ.items() if not name.startswith("LOCKSTEP_")}
-    env["PATH"] = f"{Path(verbs.program('kubectl')).parent}{os.pathsep}{env['PATH']}"
+    env["PATH"] = os.pathsep.join([str(Path(program("kubectl")).parent), env["PATH"]])
     node = cluster.api.get("/api/v1/nodes")["items"][0]["metadata"]["name"]
     for argv, expected in (
         (("topology",), node),
