@@ -90,7 +90,21 @@ def test_a_job_is_run_seen_and_deleted(cluster: World, namespace: str, tmp_path:
 
 
 def test_the_scheduler_is_found_by_the_kubeconfig(cluster: World, namespace: str) -> None:
-    lockstep(namespace, "job", "run", "asked", "-r", "1", "-R", "cpu=10m", "--", "sleep", "3600")
+    lockstep(
+        namespace,
+        "job",
+        "run",
+        "asked",
+        "-r",
+        "1",
+        "-i",
+        "busybox:1.36",
+        "-R",
+        "cpu=10m",
+        "--",
+        "sleep",
+        "3600",
+    )
     until("it to run", lambda: phase(cluster, namespace, "asked") == "Running")
     env = {name: value for name, value in os.environ.items() if not name.startswith("LOCKSTEP_")}
     env["PATH"] = os.pathsep.join([str(Path(program("kubectl")).parent), env["PATH"]])
