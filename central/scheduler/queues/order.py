@@ -152,9 +152,7 @@ class _Line:
         refused decides the order of the others, so it is always tried."""
         if self._skip is None or not self._is_backfill or not self:
             return
-        if taken := self._skip(self._rows[self._at :], goes_on):
-            self._at += taken
-            goes_on(self._columns.at(int(self._rows[self._at - 1])))  # the last one served
+        self._at += self._skip(self._rows[self._at :], goes_on)
 
     def _sort_by_run_time(self) -> None:
         columns, rows = self._columns, self._rows[self._at :]
@@ -265,32 +263,20 @@ class _Turn:
     """The queue that is served. After a refusal it goes on, unless the next gang would take it, or a queue above it,
     beyond its share and the one before would not, or the other way round."""
 
-    __slots__ = ("_excess", "_known", "_known_at", "_need", "_order", "_queue")
+    __slots__ = ("_excess", "_known", "_order", "_queue")
 
     def __init__(self, order: FairShareOrder, queue: Queue, first: Gang) -> None:
         """first: the next gang of the queue."""
         self._order, self._queue = order, queue
-        self._need = first.attempt.need
         self._excess = [entry[0][0] for entry in order.path(queue)]
-        self._known: list[tuple[Sums, bool]] = []  # of other needs: there are few
-        self._known_at = order.queues.version
+        # By need: there are few.
+        self._known: list[tuple[Sums, bool]] = [(first.attempt.need, True)]
 
     def goes_on(self, gang: Gang) -> bool:
         """Whether the queue is still served if this gang is its next one."""
         need = gang.attempt.need
-        if need is self._need or need == self._need:
-            return True
-        if not self._has_same_excess(need):
-            return False
-        self._need = need
-        return True
-
-    def _has_same_excess(self, need: Sums) -> bool:
-        version = self._order.queues.version
-        if self._known_at != version:
-            self._known, self._known_at = [], version
         for other, same in self._known:
-            if other == need:
+            if other is need or other == need:
                 return same
         excess = [self._order.exceeds(above, need) for above in self._queue.path[:-1]]
         same = excess == self._excess

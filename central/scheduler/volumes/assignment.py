@@ -54,10 +54,10 @@ class VolumeAssignment:
     def capacity(self, volumes: Volumes, provisioned: dict[VolumeRequest, Ints]) -> Ints:
         """By row, how many pods there are volumes for. provisioned: 1 on rows where a volume can be
         provisioned for the request."""
-        found = np.full(self.free.rows, MANY, dtype=np.int64)
+        found = np.full(self.free.rows, MANY)
         unshared = [want for claim, want in volumes.shared if claim not in self._shared]
         classes = {w.storage_class for w, _ in volumes.wants} | {w.storage_class for w in unshared}
-        for name in sorted(classes):
+        for name in classes:
             # Of each request: how many volumes each pod needs, and how many all pods need together.
             needs = {w: (n, 0) for w, n in volumes.wants if w.storage_class == name}
             for want in unshared:
@@ -83,7 +83,7 @@ class VolumeAssignment:
         for index, want in enumerate(wants):
             if want in provisioned:
                 code |= provisioned[want] << index
-        found = np.full(self.free.rows, MANY, dtype=np.int64)
+        found = np.full(self.free.rows, MANY)
         for each_code in np.unique(code).tolist():
             rows = code == each_code
             rest = tuple(

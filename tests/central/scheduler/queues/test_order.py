@@ -1,6 +1,7 @@
 """Minima go before surplus, and the surplus is shared evenly."""
 
 from collections import Counter
+from math import inf
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 from central.model.decisions import Bind
 from central.model.facts import Fact, QueueSeen
 from central.scheduler.cycle import schedule_once
+from central.scheduler.queues import order
 from tests.central import factories
 from tests.central.scheduler.small_cluster import World, job
 
@@ -88,3 +90,35 @@ def test_members_of_a_gang_with_min_resources_are_not_surplus() -> None:
     executor = factories.pod("g0-executor", gang="g0", gpus=1, created=2.0)
     world.step(1.0, executor, factories.pod("g1-driver", gang="g1", gpus=1, created=1.0))
     assert placed(world, 2) == [2, 0]
+
+
+def test_the_rank_and_the_run_time_of_gangs_that_run_in_part() -> None:
+    """Below its minimum a gang has no surplus, above it one more for each member; its pending pods run as long as the
+    longest of them, and for an unknown time if one says nothing."""
+    made = World(factories.node("n0", gpus=8)).cluster
+    facts: list[Fact] = []
+    for name, least, lasts in (
+        ("short", 3, (9.0, 60.0)),
+        ("long", 1, (60.0, 9.0)),
+        ("open", 2, (9.0, None)),
+    ):
+        facts += [
+            factories.gang(name, least),
+            factories.pod(f"{name}-0", 1, name, node="n0", phase="Running"),
+        ]
+        facts += [
+            factories.pod(f"{name}-{number}", 9, name, runs_for_s=each)
+            for number, each in enumerate(lasts, 1)
+        ]
+    schedule_once(made, facts, 1.0)
+    gangs = {gang.name: gang for gang in made.state.pending.waiting.values()}
+    assert {name: order.rank(gang)[1] for name, gang in gangs.items()} == {
+        "short": 0,
+        "long": 1,
+        "open": 0,
+    }
+    assert {name: order.run_time_s(gang) for name, gang in gangs.items()} == {
+        "short": 60.0,
+        "long": 60.0,
+        "open": inf,
+    }
