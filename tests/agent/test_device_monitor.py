@@ -30,14 +30,9 @@ OLD = (
 )
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return library(tmp_path_factory.mktemp("nvml"))
-
-
 @pytest.fixture
-def box(built: Path) -> Iterator[NvmlBox]:
-    with nvml_box(built) as made:
+def box(nvml_folder: Path) -> Iterator[NvmlBox]:
+    with nvml_box(nvml_folder) as made:
         yield made
 
 

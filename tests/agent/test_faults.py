@@ -20,7 +20,7 @@ from protos.common.logs import TEXT, Text
 from protos.names import GPU, RDMA
 from protos.stubs import deviceplugin_pb2 as pb
 from protos.stubs import deviceplugin_pb2_grpc as rpc
-from tests.agent.nvml_fixture import CAPTURES, ROOT, Hardware, library
+from tests.agent.nvml_fixture import CAPTURES, ROOT, Hardware
 from tests.fakes import machines
 from tests.fakes.eventually import eventually
 from tests.fakes.nodebox import NodeBox, gpus, node_box, pod
@@ -29,11 +29,6 @@ from tests.fakes.nvml import build
 pytestmark = pytest.mark.slow
 
 # --- the driver
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return library(tmp_path_factory.mktemp("nvml"))
 
 
 EACH_CALL = """
@@ -74,10 +69,12 @@ print(json.dumps(answers))
 """
 
 
-def asked(built: Path, tmp_path: Path, how: str, name: str) -> dict[str, tuple[int, int, str]]:
+def asked(
+    nvml_folder: Path, tmp_path: Path, how: str, name: str
+) -> dict[str, tuple[int, int, str]]:
     """The agent's reading of the machine with each library call missing, or failing with several
     errors."""
-    data = (built / build.LIBRARY).read_bytes()
+    data = (nvml_folder / build.LIBRARY).read_bytes()
     calls = sorted(set(re.findall(rb"\0(nvml[A-Z]\w+)(?=\0)", data)))
     place = tmp_path / "whole/usr/lib64"
     place.mkdir(parents=True)
@@ -108,18 +105,20 @@ MACHINES = pytest.mark.parametrize("name", ["hgx-h100-8", "dgx-a100-mig-8"])
 
 
 @MACHINES
-def test_a_driver_without_any_one_of_its_calls(built: Path, tmp_path: Path, name: str) -> None:
-    found = asked(built, tmp_path, "hidden", name)
+def test_a_driver_without_any_one_of_its_calls(
+    nvml_folder: Path, tmp_path: Path, name: str
+) -> None:
+    found = asked(nvml_folder, tmp_path, "hidden", name)
     assert {call for call, (_, fit, _) in found.items() if fit != 8} == NEEDED
     for call, (count, _, sentence) in found.items():
         assert count == 8 or "Function Not Found" in sentence, call
 
 
 @MACHINES
-def test_each_call_failing_in_each_way(built: Path, tmp_path: Path, name: str) -> None:
+def test_each_call_failing_in_each_way(nvml_folder: Path, tmp_path: Path, name: str) -> None:
     """If every call fails with 15 (GPU is lost) or 17 (operating system error), the GPU is
     unhealthy."""
-    found = asked(built, tmp_path, "fails", name)
+    found = asked(nvml_folder, tmp_path, "fails", name)
     for question, (count, fit, sentence) in found.items():
         call, error = question.split()
         assert count == 8 or sentence, question

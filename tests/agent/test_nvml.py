@@ -5,8 +5,6 @@ Each machine is read by a process of its own, since a process loads NVML once.""
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from agent.machine import capture
 from agent.machine.facts import GpuFacts, Machine, NvmlFacts
 from tests.agent.nvml_fixture import CAPTURES, Hardware, library
@@ -21,11 +19,6 @@ OLD_DRIVER = (
     "nvmlDeviceGetCpuAffinityWithinScope",
     "nvmlSystemGetCudaDriverVersion_v2",
 )
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return library(tmp_path_factory.mktemp("nvml"))
 
 
 def named(name: str) -> Machine:
@@ -54,46 +47,50 @@ def test_queries_that_an_old_driver_lacks_have_defaults(tmp_path: Path) -> None:
         assert gpu.uuid.startswith("GPU-")
 
 
-def test_queries_that_a_gpu_does_not_support_have_defaults(built: Path, tmp_path: Path) -> None:
+def test_queries_that_a_gpu_does_not_support_have_defaults(
+    nvml_folder: Path, tmp_path: Path
+) -> None:
     bare = Machine(NvmlFacts("1", "1", "", (GpuFacts(0, uuid="GPU-0", pci="0000:05:00.0"),)))
     expected = replace(bare.nvml.gpus[0], p2p_nvlink=(-1,), ancestors=(-1,))
-    hardware = Hardware(built, tmp_path / "machine")
+    hardware = Hardware(nvml_folder, tmp_path / "machine")
     (tmp_path / "machine/sys").mkdir(parents=True)
     hardware.install_profile(build.profile(bare))
     assert capture.loads(hardware.seen("capture")).nvml.gpus == (expected,)
 
 
-def test_a_gpu_that_fell_off_the_bus_keeps_its_place(built: Path, tmp_path: Path) -> None:
+def test_a_gpu_that_fell_off_the_bus_keeps_its_place(nvml_folder: Path, tmp_path: Path) -> None:
     machine = named("dgx-a100-8")
     gpus = list(machine.nvml.gpus)
     gpus[2] = replace(gpus[2], fault="GPU is lost")
-    told = read(built, replace(machine, nvml=replace(machine.nvml, gpus=tuple(gpus))), tmp_path)
+    told = read(
+        nvml_folder, replace(machine, nvml=replace(machine.nvml, gpus=tuple(gpus))), tmp_path
+    )
     assert [gpu.index for gpu in told.gpus] == list(range(8))
     assert told.gpus[2] == GpuFacts(2, fault="NVML can't reach it: GPU is lost")
     assert told.gpus[0].p2p_nvlink == (-1, 0, -1, 0, 0, 0, 0, 0)
 
 
-def test_no_gpus_is_no_error(built: Path, tmp_path: Path) -> None:
-    assert read(built, Machine(NvmlFacts("1", "1")), tmp_path) == NvmlFacts("1", "1")
+def test_no_gpus_is_no_error(nvml_folder: Path, tmp_path: Path) -> None:
+    assert read(nvml_folder, Machine(NvmlFacts("1", "1")), tmp_path) == NvmlFacts("1", "1")
 
 
-def test_mig_mode_is_read(built: Path, tmp_path: Path) -> None:
-    told = read(built, without(named("single-gpu"), mig=True), tmp_path)
+def test_mig_mode_is_read(nvml_folder: Path, tmp_path: Path) -> None:
+    told = read(nvml_folder, without(named("single-gpu"), mig=True), tmp_path)
     assert told.gpus[0].mig
 
 
-def test_affinities_of_odd_forms(built: Path, tmp_path: Path) -> None:
+def test_affinities_of_odd_forms(nvml_folder: Path, tmp_path: Path) -> None:
     for text in ("0", "3,5,7", "0-63", "63-64", "0-3,127-128,2047"):
-        told = read(built, without(named("single-gpu"), cpu_affinity=text), tmp_path)
+        told = read(nvml_folder, without(named("single-gpu"), cpu_affinity=text), tmp_path)
         assert told.gpus[0].cpu_affinity == text
 
 
-def test_the_library_knows_its_profile_by_its_own_place(built: Path, tmp_path: Path) -> None:
+def test_the_library_knows_its_profile_by_its_own_place(nvml_folder: Path, tmp_path: Path) -> None:
     hardware = Hardware(None, tmp_path / "machine")
     hardware.install(named("pcie-plx-8"))
     place = tmp_path / "host/usr/lib64"
     place.mkdir(parents=True)
-    (place / build.LIBRARY).write_bytes((built / build.LIBRARY).read_bytes())
+    (place / build.LIBRARY).write_bytes((nvml_folder / build.LIBRARY).read_bytes())
     profile = hardware.folder / build.PROFILE
     (place / build.PROFILE).write_text(profile.read_text())
     profile.unlink()
@@ -107,7 +104,9 @@ def test_the_library_knows_its_profile_by_its_own_place(built: Path, tmp_path: P
 MISMATCH = "init_error 18\n"
 
 
-def test_a_driver_that_was_replaced_is_found_at_another_place(built: Path, tmp_path: Path) -> None:
+def test_a_driver_that_was_replaced_is_found_at_another_place(
+    nvml_folder: Path, tmp_path: Path
+) -> None:
     """The toolkit's mount on the loader's path still has the old library. First both places have
     the right one, then the old driver is gone, then the new library is there."""
     program = """
@@ -135,7 +134,7 @@ print(look())
     profile = build.profile(named("dgx1-v100-8"))
     for place in (loader, host):
         place.mkdir(parents=True)
-        (place / build.LIBRARY).write_bytes((built / build.LIBRARY).read_bytes())
+        (place / build.LIBRARY).write_bytes((nvml_folder / build.LIBRARY).read_bytes())
         (place / build.PROFILE).write_text(profile)
     (tmp_path / "mismatch").write_text(MISMATCH)
     (tmp_path / "working").write_text(profile)
@@ -151,7 +150,7 @@ print(look())
 
 
 def test_a_driver_that_is_loaded_later_is_found_by_the_same_process(
-    built: Path, tmp_path: Path
+    nvml_folder: Path, tmp_path: Path
 ) -> None:
     program = """
 import sys
@@ -164,7 +163,7 @@ except nvml.NvmlError as error:
 Path(sys.argv[1]).write_text(Path(sys.argv[2]).read_text())
 print(len(nvml.read().gpus), len(nvml.read().gpus))
 """
-    hardware = Hardware(built, tmp_path / "machine")
+    hardware = Hardware(nvml_folder, tmp_path / "machine")
     hardware.install_profile(build.no_driver())
     working = tmp_path / "working"
     working.write_text(build.profile(named("dgx1-v100-8")))

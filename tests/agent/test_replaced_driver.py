@@ -10,21 +10,15 @@ from pathlib import Path
 import pytest
 
 from tests.agent.nvml_box import NvmlBox, nvml_box
-from tests.agent.nvml_fixture import library
 from tests.fakes.eventually import eventually
 from tests.fakes.nvml import build
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return library(tmp_path_factory.mktemp("nvml"))
-
-
 @pytest.fixture
-def box(built: Path) -> Iterator[NvmlBox]:
-    with nvml_box(built) as made:
+def box(nvml_folder: Path) -> Iterator[NvmlBox]:
+    with nvml_box(nvml_folder) as made:
         yield made
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent.machine import capture
-from tests.agent.nvml_fixture import CAPTURES, NAMES, Hardware, library
+from tests.agent.nvml_fixture import CAPTURES, NAMES, Hardware
 
 pytestmark = pytest.mark.slow
 
@@ -17,14 +17,9 @@ PUBLISHED = CAPTURES / "published"
 COLUMNS = {"CPU Affinity": "CPU", "NUMA Affinity": "NUMA", "GPU NUMA ID": "GPU-NUMA"}
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return library(tmp_path_factory.mktemp("nvml"))
-
-
 @pytest.fixture
-def hardware(built: Path, tmp_path: Path) -> Hardware:
-    return Hardware(built, tmp_path / "machine")
+def hardware(nvml_folder: Path, tmp_path: Path) -> Hardware:
+    return Hardware(nvml_folder, tmp_path / "machine")
 
 
 def cells(text: str) -> Cells:
@@ -98,7 +93,7 @@ def test_the_hardware_and_its_capture_give_one_answer(hardware: Hardware) -> Non
     assert len(live["hcas"]) == 12
 
 
-def test_a_library_below_the_drivers_root_is_found(built: Path, tmp_path: Path) -> None:
+def test_a_library_below_the_drivers_root_is_found(nvml_folder: Path, tmp_path: Path) -> None:
     hardware = Hardware(None, tmp_path / "machine")
     hardware.install(capture.load(CAPTURES / "single-gpu.json"))
     place = tmp_path / "host/run/nvidia/driver/usr/lib/x86_64-linux-gnu"
@@ -106,7 +101,7 @@ def test_a_library_below_the_drivers_root_is_found(built: Path, tmp_path: Path) 
     (place / "libnvidia-ml.so.1").symlink_to("/run/nvidia/driver/real/libnvidia-ml.so.550")
     real = tmp_path / "host/run/nvidia/driver/real"
     real.mkdir()
-    (real / "libnvidia-ml.so.550").write_bytes((built / "libnvidia-ml.so.1").read_bytes())
+    (real / "libnvidia-ml.so.550").write_bytes((nvml_folder / "libnvidia-ml.so.1").read_bytes())
     table = hardware.seen("topology", "--driver-root", str(tmp_path / "host"))
     assert cells(table)["GPU0", "GPU0"] == "X"
 

@@ -15,7 +15,7 @@ from agent.machine.facts import Machine
 from central.standalone.hollow_kubelet import Container, KubeletPod
 from protos.names import GPU
 from tests.agent.nvml_box import NvmlBox, nvml_box
-from tests.agent.nvml_fixture import CAPTURES, library
+from tests.agent.nvml_fixture import CAPTURES
 from tests.captures.mig import sliced
 from tests.fakes.eventually import eventually
 from tests.fakes.nvml import build
@@ -26,14 +26,9 @@ ONE, TWO, THREE = (f"nvidia.com/mig-{name}" for name in ("1g.5gb", "2g.10gb", "3
 MACHINE = capture.load(CAPTURES / "dgx-a100-mig-8.json")
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return library(tmp_path_factory.mktemp("nvml"))
-
-
 @pytest.fixture
-def box(built: Path) -> Iterator[NvmlBox]:
-    with nvml_box(built) as made:
+def box(nvml_folder: Path) -> Iterator[NvmlBox]:
+    with nvml_box(nvml_folder) as made:
         made.hardware.install(MACHINE)
         made.whole = 6
         yield made

@@ -22,11 +22,6 @@ A30 = GpuFacts(0, model="NVIDIA A30", memory_bytes=24576 * MIB)
 MACHINE = capture.load(CAPTURES / "dgx-a100-mig-8.json")
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return library(tmp_path_factory.mktemp("nvml"))
-
-
 @pytest.mark.parametrize(
     ("gpu", "mib", "gi", "ci", "expected"),
     [
@@ -58,8 +53,8 @@ def test_profiles_that_only_the_name_tells_apart(named: str) -> None:
     assert slicing.resource("1g.5gb+me") == "nvidia.com/mig-1g.5gb.me"
 
 
-def test_slices_are_read_back_through_nvml(built: Path, tmp_path: Path) -> None:
-    hardware = Hardware(built, tmp_path)
+def test_slices_are_read_back_through_nvml(nvml_folder: Path, tmp_path: Path) -> None:
+    hardware = Hardware(nvml_folder, tmp_path)
     hardware.install(MACHINE)
     file = tmp_path / "captured.json"
     file.write_text(hardware.seen("capture"))
@@ -71,12 +66,14 @@ def test_slices_are_read_back_through_nvml(built: Path, tmp_path: Path) -> None:
     assert table.count("1g.5gb") == 9
 
 
-def test_mig_mode_without_slices_and_a_pending_mode_are_shown(built: Path, tmp_path: Path) -> None:
+def test_mig_mode_without_slices_and_a_pending_mode_are_shown(
+    nvml_folder: Path, tmp_path: Path
+) -> None:
     gpus = list(MACHINE.nvml.gpus)
     gpus[5] = replace(gpus[5], mig_change=True)
     gpus[6] = replace(gpus[6], slices=(), mig_change=True)
     machine = replace(MACHINE, nvml=replace(MACHINE.nvml, gpus=tuple(gpus)))
-    hardware = Hardware(built, tmp_path)
+    hardware = Hardware(nvml_folder, tmp_path)
     hardware.install(machine)
     table = hardware.seen("topology")
     assert "GPU5: MIG mode is on after the next reset" in table

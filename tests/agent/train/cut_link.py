@@ -17,6 +17,10 @@ class CutLink:
         self.accepted = 0  # connections
         threading.Thread(target=self._accept, daemon=True).start()
 
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
     def cut(self) -> None:
         self._cut.set()
 

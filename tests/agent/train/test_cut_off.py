@@ -2,6 +2,8 @@
 rank notes that it is there, and waits until all ranks of its generation are."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from agent.train.environment import PodPlace
 from agent.train.generation_lease import CUT_OFF, CutOff, GenerationLease
 from agent.train.membership import Membership
 from tests.agent.train.coordinators import RunningCoordinator, coordinator
-from tests.agent.train.cut_link import cut_link
+from tests.agent.train.cut_link import CutLink, cut_link
 from tests.agent.train.workers import Workers, wait_for, workers
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
@@ -77,23 +79,30 @@ class Team:
         return newest()
 
 
+@contextmanager
+def team_and_link(folder: Path, launcher: list[str], *flags: str) -> Iterator[tuple[Team, CutLink]]:
+    """A coordinator with a team that has not started, and a link to the coordinator that can be cut."""
+    notes = folder / "notes"
+    notes.mkdir()
+    with (
+        coordinator(folder, f"--silent={SILENT_S}", *flags) as running,
+        cut_link(int(running.url.rpartition(":")[2])) as link,
+        workers(folder / "team", SCRIPT) as made,
+    ):
+        made.launcher = [*launcher, made.python] if launcher else []
+        yield Team(running, made, notes), link
+
+
 LAUNCHER = ["-m", "lockstep_train.launch", "--stop-wait=1", "--"]
 
 
 @pytest.mark.parametrize("launcher", [[], LAUNCHER])
 def test_the_half_without_the_coordinator_stops_itself(tmp_path: Path, launcher: list[str]) -> None:
     """The half with the coordinator goes on. The others stop by themselves, and take part again when they can."""
-    notes = tmp_path / "notes"
-    notes.mkdir()
-    flags = ("--least=2", "--most=4", f"--silent={SILENT_S}", "--linger=60")
-    with (
-        coordinator(tmp_path, *flags) as running,
-        cut_link(int(running.url.rpartition(":")[2])) as link,
-        workers(tmp_path / "team", SCRIPT) as made,
-    ):
-        made.launcher = [*launcher, made.python] if launcher else []
-        team = Team(running, made, notes)
-        behind = {"LOCKSTEP_COORDINATOR": f"http://127.0.0.1:{link.port}"}
+    flags = ("--least=2", "--most=4", "--linger=60")
+    with team_and_link(tmp_path, launcher, *flags) as (team, link):
+        made = team.made
+        behind = {"LOCKSTEP_COORDINATOR": link.url}
         for member in range(4):
             team.start(member, **(behind if member > 1 else {}))
         first = [team.trains(member, 4)[0] for member in range(4)]
@@ -112,27 +121,19 @@ def test_the_half_without_the_coordinator_stops_itself(tmp_path: Path, launcher:
             team.start(member, **behind)
         again = [team.trains(member, 4) for member in (0, 2)]
         assert again[0][0] == again[1][0] > half[0]
-        (notes / "end").touch()
+        (team.folder / "end").touch()
         assert [made.ended(f"m{member}") for member in range(4)] == [0] * 4
 
 
 @pytest.mark.parametrize("launcher", [[], LAUNCHER])
 def test_what_hangs_in_a_collective_stops_itself(tmp_path: Path, launcher: list[str]) -> None:
     """The main thread reaches no check any more."""
-    notes = tmp_path / "notes"
-    notes.mkdir()
-    flags = ("--least=2", "--most=2", f"--silent={SILENT_S}")
-    with (
-        coordinator(tmp_path, *flags) as running,
-        cut_link(int(running.url.rpartition(":")[2])) as link,
-        workers(tmp_path / "team", SCRIPT) as made,
-    ):
-        made.launcher = [*launcher, made.python] if launcher else []
-        team = Team(running, made, notes)
+    with team_and_link(tmp_path, launcher, "--least=2", "--most=2") as (team, link):
+        made = team.made
         team.start(0)
-        team.start(1, LOCKSTEP_COORDINATOR=f"http://127.0.0.1:{link.port}")
+        team.start(1, LOCKSTEP_COORDINATOR=link.url)
         team.trains(1, 2)
-        (notes / "hang").touch()
+        (team.folder / "hang").touch()
         link.cut()
         assert made.ended("m1") == CUT_OFF, made.errors("m1")
         assert made.running["m0"].poll() is None, "the coordinator answers it"
@@ -162,9 +163,7 @@ def test_who_waits_for_the_next_generation_is_cut_off_too(tmp_path: Path) -> Non
         coordinator(tmp_path, "--most=1", "--silent=2") as running,
         cut_link(int(running.url.rpartition(":")[2])) as link,
     ):
-        client = CoordinatorClient(
-            f"http://127.0.0.1:{link.port}", token_file=str(tmp_path / "token")
-        )
+        client = CoordinatorClient(link.url, token_file=str(tmp_path / "token"))
         place = PodPlace(0, 1, "p", "u", "127.0.0.1", 0, "", "")
         member = Membership(client, place).start()
         assert member.lease.span_s == 2.0, "the coordinator says how long"

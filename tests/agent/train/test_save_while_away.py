@@ -46,7 +46,7 @@ class Member:
 def member(folder: Path, *, within_s: float, follows: bool = False) -> Iterator[Member]:
     """The only one of its Job. follows: a worker of tasks; else one that takes steps with others."""
     with coordinator(folder) as running, cut_link(int(running.url.rpartition(":")[2])) as link:
-        url = f"http://127.0.0.1:{link.port}"
+        url = link.url
         client = CoordinatorClient(url, token_file=str(folder / "token"))
         place = PodPlace(0, 1, "train-worker-0", "", "127.0.0.1", 0, "", "")
         job = Job(Membership(client, place).start(), None, str(folder / "checkpoints"))
@@ -116,7 +116,7 @@ def test_a_worker_of_tasks_waits_for_the_coordinator(tmp_path: Path) -> None:
 def test_the_limit_holds_where_nothing_is_answered(tmp_path: Path, *, asked_before: bool) -> None:
     """One request alone may take ten seconds, and was sent twice where its connection had been idle."""
     with coordinator(tmp_path) as running, cut_link(int(running.url.rpartition(":")[2])) as link:
-        url = f"http://127.0.0.1:{link.port}"
+        url = link.url
         client = CoordinatorClient(url, token_file=str(tmp_path / "token"))
         if asked_before:
             client.get("/v1/status", {})

@@ -1,6 +1,7 @@
-"""An API server in memory, and the `lockstep` command with its kubeconfig."""
+"""An API server in memory, the `lockstep` command with its kubeconfig, and a scheduler that it asks."""
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,10 @@ import pytest
 
 from central.cli.main import main
 from central.kube.transport.http_client import Client, connect
+from central.server.grpc.query_service import Queries
 from central.standalone.apiserver import StandaloneApi
-from tests.central.cli.run_cli import Lockstep
+from tests.central.cli.run_cli import AskedScheduler, Lockstep
+from tests.central.scheduler_process import SchedulerServer, credentials
 
 Json = dict[str, Any]
 
@@ -62,3 +65,21 @@ def lockstep(client: Client, capsys: pytest.CaptureFixture[str]) -> Lockstep:
         return output.out + output.err if code else output.out
 
     return typed
+
+
+@pytest.fixture
+def asked_scheduler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AskedScheduler]:
+    with ExitStack() as stack:
+
+        def start(answers: Queries, term: int = 1) -> SchedulerServer:
+            server = SchedulerServer(answers, term=term)
+            stack.callback(server.server.stop)
+            (tmp_path / "ca").write_bytes(credentials().ca)
+            (tmp_path / "token").write_text("user")
+            monkeypatch.setenv("LOCKSTEP_SERVER", server.address)
+            monkeypatch.setenv("LOCKSTEP_CA", str(tmp_path / "ca"))
+            monkeypatch.setenv("LOCKSTEP_TOKEN_FILE", str(tmp_path / "token"))
+            monkeypatch.setenv("LOCKSTEP_SERVER_NAME", "localhost")
+            return server
+
+        yield start

@@ -2,6 +2,9 @@
 
 from typing import Any, Protocol
 
+from central.server.grpc.query_service import Queries
+from tests.central.scheduler_process import SchedulerServer
+
 TEMPLATE = {"spec": {"containers": [{"name": "main", "image": "i"}]}}
 JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs"
 GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
@@ -14,6 +17,12 @@ Json = dict[str, Any]
 
 class Lockstep(Protocol):
     def __call__(self, *argv: str, code: int = 0) -> str: ...
+
+
+class AskedScheduler(Protocol):
+    def __call__(self, answers: Queries, term: int = 1) -> SchedulerServer:
+        """Starts a scheduler that the command asks from now on. It stops after the test."""
+        ...
 
 
 def mpi(name: str = "lm-mpi-job", phase: str = "Pending", **status: Any) -> Json:

@@ -1,7 +1,6 @@
 """What the queue default uses where it has no object: only the scheduler knows."""
 
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -9,8 +8,7 @@ import pytest
 from central.cli.jobs.scheduler_view import use_of_default
 from central.server.grpc.query_service import Holder, NodeView
 from protos.stubs import fleet_pb2 as pb
-from tests.central.cli.run_cli import Lockstep
-from tests.central.scheduler_process import SchedulerServer, credentials
+from tests.central.cli.run_cli import AskedScheduler, Lockstep
 from tests.central.server.test_query_service import CannedAnswers
 
 Json = dict[str, Any]
@@ -26,16 +24,8 @@ class TwoQueues(CannedAnswers):
 
 
 @pytest.fixture
-def scheduler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    server = SchedulerServer(TwoQueues())
-    (tmp_path / "ca").write_bytes(credentials().ca)
-    (tmp_path / "token").write_text("user")
-    monkeypatch.setenv("LOCKSTEP_SERVER", server.address)
-    monkeypatch.setenv("LOCKSTEP_CA", str(tmp_path / "ca"))
-    monkeypatch.setenv("LOCKSTEP_TOKEN_FILE", str(tmp_path / "token"))
-    monkeypatch.setenv("LOCKSTEP_SERVER_NAME", "localhost")
-    yield
-    server.server.stop()
+def scheduler(asked_scheduler: AskedScheduler) -> None:
+    asked_scheduler(TwoQueues())
 
 
 def row(text: str) -> list[str]:

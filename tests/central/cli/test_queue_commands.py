@@ -5,6 +5,7 @@ from typing import Any
 
 from central.kube.transport.http_client import Client
 from tests.central.cli.run_cli import COMMANDS, GROUPS, PODS, Lockstep, group, member
+from tests.central.custom_resources import DEFINITIONS
 
 Json = dict[str, Any]
 QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
@@ -70,9 +71,8 @@ def test_without_spec_state_a_command_is_created(
         "names": {"plural": "queues", "kind": "Queue"},
         "versions": [{**version, "schema": {"openAPIV3Schema": schema}}],
     }
-    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    client.request("DELETE", f"{definitions}/{name}")
-    put(definitions, {"metadata": {"name": name}, "spec": spec})
+    client.request("DELETE", f"{DEFINITIONS}/{name}")
+    put(DEFINITIONS, {"metadata": {"name": name}, "spec": spec})
     lockstep("queue", "create", "q")
     lockstep("queue", "operate", "q", "-a", "close")
     [command] = client.get(COMMANDS)["items"]

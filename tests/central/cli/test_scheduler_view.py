@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from central.server.grpc.query_service import Explanation, PodView
-from tests.central.cli.run_cli import JOBS, PODS, Lockstep, member, mpi
-from tests.central.scheduler_process import SchedulerServer, credentials
+from tests.central.cli.run_cli import JOBS, PODS, AskedScheduler, Lockstep, member, mpi
 from tests.central.server.test_query_service import CannedAnswers
 
 Json = dict[str, Any]
@@ -29,20 +28,14 @@ class OneJob(CannedAnswers):
 
 
 def test_gpus_of_each_pod_place_and_start(
-    lockstep: Lockstep, put: Put, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lockstep: Lockstep, put: Put, asked_scheduler: AskedScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(JOBS, mpi())
     put(PODS, member("lm-mpi-job", "mpimaster", 0))
     put(PODS, member("lm-mpi-job", "mpiworker", 0))
     alone = lockstep("job", "view", "lm-mpi-job")
     assert "GPUS" not in alone
-    server = SchedulerServer(OneJob())
-    (tmp_path / "ca").write_bytes(credentials().ca)
-    (tmp_path / "token").write_text("user")
-    monkeypatch.setenv("LOCKSTEP_SERVER", server.address)
-    monkeypatch.setenv("LOCKSTEP_CA", str(tmp_path / "ca"))
-    monkeypatch.setenv("LOCKSTEP_TOKEN_FILE", str(tmp_path / "token"))
-    monkeypatch.setenv("LOCKSTEP_SERVER_NAME", "localhost")
+    asked_scheduler(OneJob())
     monkeypatch.setenv("COLUMNS", "80")
     text = lockstep("job", "view", "lm-mpi-job")
     assert "default, place 3 of 12" in text
@@ -51,7 +44,6 @@ def test_gpus_of_each_pod_place_and_start(
     assert rows["lm-mpi-job-mpimaster-0"].endswith("0,1")
     assert "2,3" in rows["lm-mpi-job-mpiworker-0"]
     assert max(map(len, text.splitlines())) <= 80
-    server.server.stop()
     monkeypatch.setenv("LOCKSTEP_SERVER", "127.0.0.1:9")
     assert "not shown: no scheduler answers at 127.0.0.1:9" in lockstep("job", "view", "lm-mpi-job")
 
@@ -68,21 +60,14 @@ class OneElasticJob(CannedAnswers):
 
 
 def test_an_elastic_job(
-    lockstep: Lockstep, put: Put, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lockstep: Lockstep, put: Put, asked_scheduler: AskedScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The Job's own status says the size and the members, the scheduler why, and what the coordinator reports."""
     task = {"size": 5, "least": 2, "most": 8, "members": "0-3,6", "reason": "room for default/big"}
     put(JOBS, mpi(phase="Running", elastic={"mpiworker": task}))
-    server = SchedulerServer(OneElasticJob())
-    (tmp_path / "ca").write_bytes(credentials().ca)
-    (tmp_path / "token").write_text("user")
-    monkeypatch.setenv("LOCKSTEP_SERVER", server.address)
-    monkeypatch.setenv("LOCKSTEP_CA", str(tmp_path / "ca"))
-    monkeypatch.setenv("LOCKSTEP_TOKEN_FILE", str(tmp_path / "token"))
-    monkeypatch.setenv("LOCKSTEP_SERVER_NAME", "localhost")
+    asked_scheduler(OneElasticJob())
     monkeypatch.setenv("COLUMNS", "80")
     text = lockstep("job", "view", "lm-mpi-job")
-    server.server.stop()
     assert max(map(len, text.splitlines())) <= 80
     words = " ".join(text.split())
     assert f"Size: 5/2-8 of task mpiworker, members 0-3,6 Elastic: {SIZE}" in words, "once each"

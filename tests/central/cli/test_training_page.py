@@ -2,9 +2,8 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +13,8 @@ from central.controllers.job.training_plan import PodPlace, TrainingPlan
 from central.server.grpc.query_service import Explanation
 from protos.stubs import fleet_pb2 as pb
 from protos.stubs.fleet_pb2_grpc import TrainingStub
-from tests.central.cli.run_cli import JOBS, Lockstep, mpi
-from tests.central.scheduler_process import SchedulerServer, auth, credentials
+from tests.central.cli.run_cli import JOBS, AskedScheduler, Lockstep, mpi
+from tests.central.scheduler_process import SchedulerServer, auth
 from tests.central.server.test_query_service import CannedAnswers
 
 Json = dict[str, Any]
@@ -145,21 +144,14 @@ class OneElasticJob(CannedAnswers):
 
 @pytest.fixture
 def scheduler(
-    put: Put, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[SchedulerServer]:
+    put: Put, asked_scheduler: AskedScheduler, monkeypatch: pytest.MonkeyPatch
+) -> SchedulerServer:
     task = {"size": 4, "least": 2, "most": 8, "members": "0-3", "reason": "room for web"}
     put(JOBS, mpi(phase="Running", elastic={"mpiworker": task}))
-    server = SchedulerServer(OneElasticJob(), term=5)
-    (tmp_path / "ca").write_bytes(credentials().ca)
-    (tmp_path / "token").write_text("user")
-    monkeypatch.setenv("LOCKSTEP_SERVER", server.address)
-    monkeypatch.setenv("LOCKSTEP_CA", str(tmp_path / "ca"))
-    monkeypatch.setenv("LOCKSTEP_TOKEN_FILE", str(tmp_path / "token"))
-    monkeypatch.setenv("LOCKSTEP_SERVER_NAME", "localhost")
+    server = asked_scheduler(OneElasticJob(), term=5)
     monkeypatch.setenv("COLUMNS", "80")
     server.training_plans.publish({("default", JOB): {"pod1": PLAN}}, time.time())
-    yield server
-    server.server.stop()
+    return server
 
 
 def report(scheduler: SchedulerServer) -> None:

@@ -4,31 +4,15 @@ in-memory API serves them."""
 from typing import Any
 
 from central.model.json_types import Json
-
-DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+from tests.central.custom_resources import definition
 
 
 def groups(version: str) -> str:
     return f"/apis/scheduling.k8s.io/{version}/namespaces/default/podgroups"
 
 
-def definition(version: str, group: str = "scheduling.k8s.io", kind: str = "PodGroup") -> Json:
-    singular = kind.lower()
-    names = {"kind": kind, "plural": f"{singular}s", "singular": singular}
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    served = {
-        "name": version,
-        "served": True,
-        "storage": True,
-        "subresources": {"status": {}},
-        "schema": {"openAPIV3Schema": schema},
-    }
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{singular}s.{group}"},
-        "spec": {"group": group, "scope": "Namespaced", "names": names, "versions": [served]},
-    }
+def podgroup_definition(version: str) -> Json:
+    return definition("scheduling.k8s.io", version, "PodGroup", status={})
 
 
 def podgroup(name: str, least: int, version: str = "v1alpha2", **spec: Any) -> Json:

@@ -28,6 +28,15 @@ def asks(world: World, now: float = 10.0, gpus: int = 8, **other: object) -> str
     return gang.attempt.reason.partition("nobody gives way: ")[2]
 
 
+def asks_for_pool(world: World, gpus: int) -> str:
+    """As asks(), of a pod of priority 5 that selects nodes with pool=x."""
+    group, pod = job("new", 1, gpus, created=10.0, priority=5)
+    assert isinstance(pod, PodSeen)
+    world.step(10.0, group, replace(pod, spec=replace(pod.spec, node_selector=(("pool", "x"),))))
+    assert_reasons_true(world.cluster)
+    return world.told["new"].partition("nobody gives way: ")[2]
+
+
 def explained(world: World) -> str:
     found = explain(world.cluster, "ns", "new")
     assert found is not None
@@ -138,12 +147,7 @@ def test_only_nodes_that_the_gang_may_use_count_and_only_pods_with_devices() -> 
     world.step(
         1.0, *job("cpu", 1, 0, preemptable=False), *kept, *job("more", 1, 8, preemptable=False)
     )
-    group, pod = job("new", 1, 8, created=10.0, priority=5)
-    assert isinstance(pod, PodSeen)
-    select = replace(pod, spec=replace(pod.spec, node_selector=(("pool", "x"),)))
-    world.step(10.0, group, select)
-    assert_reasons_true(world.cluster)
-    assert world.told["new"].endswith("nobody gives way: 1 pod is not preemptable")
+    assert asks_for_pool(world, 8) == "1 pod is not preemptable"
 
 
 def test_the_number_follows_the_pods() -> None:
@@ -241,12 +245,7 @@ def test_pods_of_a_gang_with_surplus_on_nodes_that_do_not_count() -> None:
     there = factories.node("there", gpus=4, labels={"pool": "x"})
     world = World(factories.node("n0", gpus=4), there)
     world.step(1.0, *job("some", 2, 4, least=1, preemptable=False))
-    group, pod = job("new", 1, 4, created=10.0, priority=5)
-    assert isinstance(pod, PodSeen)
-    select = replace(pod, spec=replace(pod.spec, node_selector=(("pool", "x"),)))
-    world.step(10.0, group, select)
-    assert_reasons_true(world.cluster)
-    assert world.told["new"].endswith("nobody gives way: 1 pod is not preemptable")
+    assert asks_for_pool(world, 4) == "1 pod is not preemptable"
 
 
 def test_minresources_is_no_matter_of_victims() -> None:
@@ -336,11 +335,5 @@ def test_surplus_is_protected_by_no_least_run_time_however_little_of_the_gang_co
     high = job("high", 1, 4, priority=9)[0]
     there = factories.pod("high-0", 4, "high", node="there", phase="Running")
     world.step(1.0, high, there)
-    new_group, pod = job("new", 1, 8, created=10.0, priority=5)
-    assert isinstance(pod, PodSeen)
-    world.step(
-        10.0, new_group, replace(pod, spec=replace(pod.spec, node_selector=(("pool", "x"),)))
-    )
-    assert_reasons_true(world.cluster)
     said = "1 pod has priority 5 or higher, 1 less urgent pod does not free enough"
-    assert world.told["new"].endswith(f"nobody gives way: {said}")
+    assert asks_for_pool(world, 8) == said

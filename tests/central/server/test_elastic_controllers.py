@@ -13,6 +13,7 @@ from central.standalone.hollow_node import HollowNode
 from central.standalone.local_cluster import LocalCluster
 from tests.central.controllers import test_sized_roles
 from tests.central.controllers.test_elastic_objects import indexed, sized
+from tests.central.custom_resources import DEFINITIONS, definition
 from tests.central.kube import controller_fixtures as fixtures
 from tests.fakes.request_log import RequestLog
 from tests.manifests.manifests import FOLDER, documents
@@ -104,34 +105,11 @@ def test_it_grows_into_the_room_and_gives_it_back(
     _check_rights(log)
 
 
-def definition(group: str, version: str, kind: str, **more: Any) -> Json:
-    """Of a kind of another project, with no more than is used."""
-    plural = f"{kind.lower()}s"
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    served = {
-        "name": version,
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": schema},
-    }
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{group}"},
-        "spec": {
-            "group": group,
-            "names": {"kind": kind, "plural": plural},
-            "scope": "Namespaced",
-            "versions": [{**served, **more}],
-        },
-    }
-
-
 SCALE = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
 OTHERS = {
     "jobsets": definition("jobset.x-k8s.io", "v1alpha2", "JobSet"),
     "leaderworkersets": definition(
-        "leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", subresources={"scale": SCALE}
+        "leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", scale=SCALE
     ),
     "rayclusters": definition("ray.io", "v1", "RayCluster"),
 }
@@ -164,8 +142,7 @@ def test_objects_of_other_projects_are_sized(box: tuple[LocalCluster, RequestLog
     paths: dict[str, str] = {}
     made: set[str] = set()
     for plural, raw in played.items():
-        definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-        cluster.create(definitions, OTHERS[plural])
+        cluster.create(DEFINITIONS, OTHERS[plural])
         path = f"/apis/{raw['apiVersion']}/namespaces/default/{plural}"
         raw["metadata"]["namespace"] = "default"
         cluster.create(path, raw)

@@ -9,8 +9,9 @@ from central.model.json_types import Json
 from central.standalone.hollow_node import HollowNode
 from central.standalone.local_cluster import CAPTURES, LocalCluster
 from protos.names import BLOCK, GPU, RACK
+from tests.central.custom_resources import DEFINITIONS, definition
 from tests.central.kube import controller_fixtures as made
-from tests.central.kube.native_objects import DEFINITIONS, definition, groups, podgroup
+from tests.central.kube.native_objects import groups, podgroup, podgroup_definition
 
 pytestmark = pytest.mark.slow
 PODS = "/api/v1/namespaces/default/pods"
@@ -32,8 +33,8 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalCluster]:
 
 @pytest.fixture
 def box(bare: LocalCluster) -> LocalCluster:
-    bare.create(DEFINITIONS, definition(VERSION))
-    bare.create(DEFINITIONS, definition("v1", "ray.io", "RayCluster"))
+    bare.create(DEFINITIONS, podgroup_definition(VERSION))
+    bare.create(DEFINITIONS, definition("ray.io", "v1", "RayCluster", status={}))
     start(bare)
     return bare
 
@@ -117,7 +118,7 @@ def test_the_first_cluster_of_a_kind_that_is_new_starts_whole(bare: LocalCluster
     bare.wait("GPUs of both nodes", lambda: gpus(bare) == 16)
     space = f"namespaces/{made.SPACE}"
     bare.create("/api/v1/namespaces", {"metadata": {"name": made.SPACE}})
-    bare.create(DEFINITIONS, definition("v1", "ray.io", "RayCluster"))
+    bare.create(DEFINITIONS, definition("ray.io", "v1", "RayCluster", status={}))
     bare.create(f"/apis/ray.io/v1/{space}/rayclusters", made.raycluster())
     *first, gpu = made.ray_pods()
     for raw in first:

@@ -222,27 +222,29 @@ def test_a_node_that_leaves_takes_its_pods_along(simulate: Simulate) -> None:
     assert found["metrics"]["gpu_hours_lost"] == pytest.approx(20 / 3600, abs=1e-6)
 
 
+URGENT = {
+    "apiVersion": "scheduling.k8s.io/v1",
+    "kind": "PriorityClass",
+    "metadata": {"name": "urgent"},
+    "value": 1000,
+}
+KEEP_WEB = {
+    "apiVersion": "policy/v1",
+    "kind": "PodDisruptionBudget",
+    "metadata": {"name": "keep"},
+    "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}},
+}
+
+
 def test_nobody_is_evicted_for_a_claim_that_a_budget_would_stop(simulate: Simulate) -> None:
     """Two nodes of two pods each; a gang that needs both nodes, and a budget on one of the pods."""
-    urgent = {
-        "apiVersion": "scheduling.k8s.io/v1",
-        "kind": "PriorityClass",
-        "metadata": {"name": "urgent"},
-        "value": 1000,
-    }
-    budget = {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": {"name": "keep"},
-        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}},
-    }
     web = pod("web", 4, runs="2h", labels={"app": "web"})
     rest = [pod(f"low-{i}", 4, recreate="true") for i in range(3)]
     big = [
         pod(f"big-{i}", 6, gang="big", at="1m", runs="10m", priority_class="urgent")
         for i in range(2)
     ]
-    objects = (node("a"), node("b"), urgent, budget, web, *rest, group("big", 2), *big)
+    objects = (node("a"), node("b"), URGENT, KEEP_WEB, web, *rest, group("big", 2), *big)
     found = simulate(*objects, flags=("--until", "3h"))
     assert [evicted["at_s"] for evicted in found["evictions"]] == [7200] * 3, "when it has ended"
     assert {name: at for name, at in when(found).items() if "big" in name} == {
@@ -254,21 +256,9 @@ def test_nobody_is_evicted_for_a_claim_that_a_budget_would_stop(simulate: Simula
 def test_an_eviction_that_a_budget_forbids_is_hoped_for_no_longer_than_it_makes_sense(
     simulate: Simulate,
 ) -> None:
-    urgent = {
-        "apiVersion": "scheduling.k8s.io/v1",
-        "kind": "PriorityClass",
-        "metadata": {"name": "urgent"},
-        "value": 1000,
-    }
-    budget = {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": {"name": "keep"},
-        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}},
-    }
     web = pod("web", 8, labels={"app": "web"})
     late = pod("late", 8, at="1m", priority_class="urgent")
-    found = simulate(node("a"), urgent, budget, web, late)
+    found = simulate(node("a"), URGENT, KEEP_WEB, web, late)
     assert where(found) == {"web": "a"}
     assert found["evictions"] == []
     assert [waits["name"] for waits in found["waiting"]] == ["late"]

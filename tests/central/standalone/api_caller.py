@@ -11,7 +11,6 @@ from kubernetes.client.exceptions import ApiException
 Json = dict[str, Any]
 PODS = "/api/v1/namespaces/default/pods"
 GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
-DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 MERGE, STRATEGIC, PATCH = (
     f"application/{kind}+json" for kind in ("merge-patch", "strategic-merge-patch", "json-patch")
 )

@@ -9,8 +9,8 @@ from kubernetes import client as kubernetes
 from kubernetes.client.exceptions import ApiException
 
 from central.standalone.apiserver import StandaloneApi
+from tests.central.custom_resources import DEFINITIONS
 from tests.central.standalone.api_caller import (
-    DEFINITIONS,
     GROUPS,
     MERGE,
     PATCH,

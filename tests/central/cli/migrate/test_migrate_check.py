@@ -15,13 +15,13 @@ from central.cli.migrate import cluster_objects, migrate_command
 from central.standalone.apiserver import StandaloneApi
 from tests.central.cli.conftest import api, client, lockstep, put
 from tests.central.cli.run_cli import JOBS, PODS, Json, Lockstep, mpi
+from tests.central.custom_resources import DEFINITIONS, definition
 from tests.manifests.manifests import ROOT
 
 __all__ = ["api", "client", "lockstep", "put"]  # fixtures
 
 Put = Callable[[str, Json], Json]
 DEPLOYMENTS = "/apis/apps/v1/namespaces/{}/deployments"
-CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
 GPU_CONTAINER = {"name": "m", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "8"}}}
 
@@ -38,26 +38,6 @@ def workload(name: str, image: str, kind: str = "Deployment") -> Json:
     selector = {"matchLabels": {"app": name}}
     spec = {"replicas": 1, "selector": selector, "template": template}
     return {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
-
-
-def definition(group: str, version: str, kind: str, scope: str) -> Json:
-    plural = kind.lower() + "s"
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    served = {
-        "name": version,
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": schema},
-    }
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{group}"},
-        "spec": {
-            "group": group, "scope": scope, "versions": [served],
-            "names": {"plural": plural, "singular": kind.lower(), "kind": kind, "listKind": f"{kind}List"},
-        },
-    }  # fmt: skip
 
 
 def checked(lockstep: Lockstep, *argv: str, code: int = 0) -> dict[str, list[Json]]:
@@ -129,8 +109,8 @@ def flavour(name: str, **quota: str) -> Json:
 
 
 def test_quotas_of_kueue_become_queues(put: Put, lockstep: Lockstep) -> None:
-    put(CRDS, definition("kueue.x-k8s.io", "v1beta1", "ClusterQueue", "Cluster"))
-    put(CRDS, definition("kueue.x-k8s.io", "v1beta1", "LocalQueue", "Namespaced"))
+    put(DEFINITIONS, definition("kueue.x-k8s.io", "v1beta1", "ClusterQueue", "Cluster"))
+    put(DEFINITIONS, definition("kueue.x-k8s.io", "v1beta1", "LocalQueue"))
     path = "/apis/kueue.x-k8s.io/v1beta1/"
     put(f"{path}clusterqueues", cluster_queue("alone", flavour("h100", nominalQuota="16")))
     put(f"{path}clusterqueues", cluster_queue(
@@ -170,7 +150,7 @@ def test_quotas_of_kueue_become_queues(put: Put, lockstep: Lockstep) -> None:
 def test_a_device_plugin_must_leave_and_pods_need_another_scheduler(
     put: Put, lockstep: Lockstep
 ) -> None:
-    put(CRDS, definition("apps", "v1", "DaemonSet", "Namespaced"))
+    put(DEFINITIONS, definition("apps", "v1", "DaemonSet"))
     image = "nvcr.io/nvidia/k8s-device-plugin:v0.17.1"
     plugin = workload("nvdp-nvidia-device-plugin", image, "DaemonSet")
     del plugin["spec"]["replicas"]

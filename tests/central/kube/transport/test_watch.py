@@ -34,6 +34,7 @@ from central.model.pod_rules import Expression
 from central.standalone.apiserver import StandaloneApi
 from protos import names
 from tests.central.controllers.job.job_api import job
+from tests.central.custom_resources import DEFINITIONS
 from tests.central.kube import native_objects
 from tests.central.kube.api_fixtures import GROUPS, PODS, group, node, pod, priority_class, queue
 from tests.central.kube.scripted_api import Answer, Call, Scripted, failure
@@ -322,7 +323,7 @@ def test_native_podgroups_that_are_offered_later(
     """When the API server's feature gate is set, or after an upgrade."""
     watches = inbox.watch(client, "podgroups.scheduling.k8s.io", recheck_s=0.05)
     assert watches.wait_synced(10)
-    made(native_objects.DEFINITIONS, native_objects.definition(version))
+    made(DEFINITIONS, native_objects.podgroup_definition(version))
     made(native_objects.groups(version), native_objects.podgroup("g", 2, version))
     eventually(lambda: inbox.gangs == {"podgroup/g"})
     [fact] = [fact for fact in inbox.facts if isinstance(fact, GangSeen)]

@@ -10,8 +10,9 @@ from central.kube.write import native_status
 from central.kube.write.status_writer import StatusTiming, StatusWriter
 from central.model.decisions import EmitWarning, UpdateGangStatus
 from central.model.json_types import Json
+from tests.central.custom_resources import DEFINITIONS
 from tests.central.kube.api_fixtures import EVENTS, PODS, pod
-from tests.central.kube.native_objects import DEFINITIONS, definition, groups, podgroup
+from tests.central.kube.native_objects import groups, podgroup, podgroup_definition
 from tests.fakes.eventually import eventually
 
 Make = Callable[[str, dict[str, Any]], dict[str, Any]]
@@ -43,7 +44,7 @@ def condition(client: Client, version: str = "v1alpha2") -> Json:
 def test_a_gang_that_waits_and_starts(
     client: Client, made: Make, writer: StatusWriter, version: str, kind: str
 ) -> None:
-    made(DEFINITIONS, definition(version))
+    made(DEFINITIONS, podgroup_definition(version))
     made(groups(version), podgroup("g", 2, version))
     made(PODS, pod("g-0"))
     writer.put(update("Pending", "needs 4 GPUs", version))
@@ -65,7 +66,7 @@ def test_a_gang_that_waits_and_starts(
 
 
 def test_a_warning_goes_to_the_group_too(client: Client, made: Make, writer: StatusWriter) -> None:
-    made(DEFINITIONS, definition("v1alpha2"))
+    made(DEFINITIONS, podgroup_definition("v1alpha2"))
     uid = made(groups("v1alpha2"), podgroup("g", 2))["metadata"]["uid"]
     member = made(PODS, pod("g-0"))["metadata"]["uid"]
     writer.warn(

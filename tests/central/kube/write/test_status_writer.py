@@ -17,6 +17,7 @@ from tests.fakes.eventually import eventually
 Connected = Callable[[str], Client]
 Make = Callable[[str, dict[str, Any]], dict[str, Any]]
 Start = Callable[..., StatusWriter]
+Writing = Callable[..., tuple[Scripted, StatusWriter]]
 
 UNSCHEDULABLE = "needs 16 GPUs in one rack; r7 has 12 free"
 
@@ -154,88 +155,78 @@ def counts(server: Scripted, gang: str) -> list[tuple[str, int]]:
     return [(body["phase"], body["running"]) for body in bodies]
 
 
+@pytest.fixture
+def writing(connected: Connected, start: Start) -> Iterator[Writing]:
+    """writing(**timing): a server that has every object, and a writer for it."""
+    with Scripted(named) as server:
+        yield lambda **timing: (server, start(connected(server.url), **timing))
+
+
 @pytest.mark.parametrize("before", ["Pending", "Inqueue"])
 def test_a_gang_that_starts_at_once_is_written_with_the_pods_that_run(
-    before: str, connected: Connected, start: Start
+    before: str, writing: Writing
 ) -> None:
     """Also where it was to be written as pending a moment later."""
-    with Scripted(named) as server:
-        writer = start(connected(server.url), settle_s=0.2, started_s=0.6)
-        writer.put(update(phase=before))
-        writer.put(update(phase="Running", reason="runs"))
-        time.sleep(0.4)
-        writer.put(update(phase="Running", reason="runs", running=2))
-        eventually(lambda: counts(server, "g"))
-        writer.stop()
-        assert counts(server, "g") == [("Running", 2)]
+    server, writer = writing(settle_s=0.2, started_s=0.6)
+    writer.put(update(phase=before))
+    writer.put(update(phase="Running", reason="runs"))
+    time.sleep(0.4)
+    writer.put(update(phase="Running", reason="runs", running=2))
+    eventually(lambda: counts(server, "g"))
+    writer.stop()
+    assert counts(server, "g") == [("Running", 2)]
 
 
-def test_that_pods_are_being_created_is_written_only_where_it_lasts(
-    connected: Connected, start: Start
-) -> None:
-    with Scripted(named) as server:
-        writer = start(connected(server.url), settle_s=0.05, started_s=0.6)
-        writer.put(update("quick", phase="Inqueue", reason="admitted"))
-        writer.put(update("slow", phase="Inqueue", reason="admitted"))
-        time.sleep(0.3)
-        writer.put(update("quick", phase="Running", reason="runs", running=2))
-        eventually(lambda: counts(server, "slow") == [("Inqueue", 0)])
-        eventually(lambda: counts(server, "quick") == [("Running", 2)])
+def test_that_pods_are_being_created_is_written_only_where_it_lasts(writing: Writing) -> None:
+    server, writer = writing(settle_s=0.05, started_s=0.6)
+    writer.put(update("quick", phase="Inqueue", reason="admitted"))
+    writer.put(update("slow", phase="Inqueue", reason="admitted"))
+    time.sleep(0.3)
+    writer.put(update("quick", phase="Running", reason="runs", running=2))
+    eventually(lambda: counts(server, "slow") == [("Inqueue", 0)])
+    eventually(lambda: counts(server, "quick") == [("Running", 2)])
 
 
-def test_a_pending_gang_does_not_wait_as_one_that_starts(
-    connected: Connected, start: Start
-) -> None:
-    with Scripted(named) as server:
-        writer = start(connected(server.url), settle_s=0.05, started_s=600.0)
-        writer.put(update())
-        eventually(lambda: counts(server, "g") == [("Pending", 0)])
+def test_a_pending_gang_does_not_wait_as_one_that_starts(writing: Writing) -> None:
+    server, writer = writing(settle_s=0.05, started_s=600.0)
+    writer.put(update())
+    eventually(lambda: counts(server, "g") == [("Pending", 0)])
 
 
-def test_an_ended_gang_waits_for_nothing(connected: Connected, start: Start) -> None:
-    with Scripted(named) as server:
-        writer = start(connected(server.url), started_s=0.1, same_phase_s=600.0)
-        writer.put(update(phase="Running", reason="runs", of_job=True))
-        writer.put(update(phase="Completed", reason="over", of_job=True))
-        eventually(lambda: counts(server, "g") == [("Completed", 0)])
+def test_an_ended_gang_waits_for_nothing(writing: Writing) -> None:
+    server, writer = writing(started_s=0.1, same_phase_s=600.0)
+    writer.put(update(phase="Running", reason="runs", of_job=True))
+    writer.put(update(phase="Completed", reason="over", of_job=True))
+    eventually(lambda: counts(server, "g") == [("Completed", 0)])
 
 
-def test_the_podgroup_of_a_job_is_written_once_its_pods_run(
-    connected: Connected, start: Start
-) -> None:
+def test_the_podgroup_of_a_job_is_written_once_its_pods_run(writing: Writing) -> None:
     """Until then only its phase is news, which can wait; that of others is written at once."""
-    with Scripted(named) as server:
-        writer = start(connected(server.url), started_s=0.0, same_phase_s=600.0)
-        writer.put(update("j", phase="Running", reason="placed", of_job=True))
-        writer.put(update("g", phase="Running", reason="placed"))
-        eventually(lambda: counts(server, "g") == [("Running", 0)])
-        assert not counts(server, "j")
-        writer.put(update("j", phase="Running", reason="placed", running=1, of_job=True))
-        eventually(lambda: counts(server, "j") == [("Running", 1)])
+    server, writer = writing(started_s=0.0, same_phase_s=600.0)
+    writer.put(update("j", phase="Running", reason="placed", of_job=True))
+    writer.put(update("g", phase="Running", reason="placed"))
+    eventually(lambda: counts(server, "g") == [("Running", 0)])
+    assert not counts(server, "j")
+    writer.put(update("j", phase="Running", reason="placed", running=1, of_job=True))
+    eventually(lambda: counts(server, "j") == [("Running", 1)])
 
 
-def test_the_podgroup_of_a_job_whose_pods_do_not_start_is_written_as_well(
-    connected: Connected, start: Start
-) -> None:
-    with Scripted(named) as server:
-        writer = start(connected(server.url), started_s=0.0, same_phase_s=0.2)
-        writer.put(update("j", phase="Running", reason="placed", of_job=True))
-        eventually(lambda: counts(server, "j") == [("Running", 0)])
+def test_the_podgroup_of_a_job_whose_pods_do_not_start_is_written_as_well(writing: Writing) -> None:
+    server, writer = writing(started_s=0.0, same_phase_s=0.2)
+    writer.put(update("j", phase="Running", reason="placed", of_job=True))
+    eventually(lambda: counts(server, "j") == [("Running", 0)])
 
 
-def test_further_counts_of_a_job_wait_because_its_own_status_has_them(
-    connected: Connected, start: Start
-) -> None:
-    with Scripted(named) as server:
-        timing = {"started_s": 0.0, "counts_s": 0.0, "same_phase_s": 600.0}
-        writer = start(connected(server.url), **timing)
-        for running in (1, 2, 3):
-            for gang, of_job in (("j", True), ("g", False)):
-                fields = {"running": running, "of_job": of_job}
-                writer.put(update(gang, phase="Running", reason="runs", **fields))
-            expected = [("Running", number + 1) for number in range(running)]
-            eventually(lambda expected=expected: counts(server, "g") == expected)  # type: ignore[misc]
-        assert counts(server, "j") == [("Running", 1)]
+def test_further_counts_of_a_job_wait_because_its_own_status_has_them(writing: Writing) -> None:
+    timing = {"started_s": 0.0, "counts_s": 0.0, "same_phase_s": 600.0}
+    server, writer = writing(**timing)
+    for running in (1, 2, 3):
+        for gang, of_job in (("j", True), ("g", False)):
+            fields = {"running": running, "of_job": of_job}
+            writer.put(update(gang, phase="Running", reason="runs", **fields))
+        expected = [("Running", number + 1) for number in range(running)]
+        eventually(lambda expected=expected: counts(server, "g") == expected)  # type: ignore[misc]
+    assert counts(server, "j") == [("Running", 1)]
 
 
 def test_running_gangs_do_not_wait_for_pending_ones(connected: Connected, start: Start) -> None:

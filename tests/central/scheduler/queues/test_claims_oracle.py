@@ -69,20 +69,21 @@ def growing_case(seed: int) -> Case:
     return replace(found, nodes=nodes, running=(*others, member), member=member.name)
 
 
+def queue_of(team: Team) -> QueueSeen:
+    return QueueSeen(
+        team.name,
+        team.weight,
+        team.priority,
+        team.parent,
+        () if team.capability is None else ((GPU, team.capability),),
+        ((GPU, team.guarantee),) if team.guarantee else (),
+        () if team.deserved is None else ((GPU, team.deserved),),
+        team.reclaimable,
+    )
+
+
 def queue_facts(teams: Sequence[Team]) -> list[Fact]:
-    return [
-        QueueSeen(
-            team.name,
-            team.weight,
-            team.priority,
-            team.parent,
-            () if team.capability is None else ((GPU, team.capability),),
-            ((GPU, team.guarantee),) if team.guarantee else (),
-            () if team.deserved is None else ((GPU, team.deserved),),
-            team.reclaimable,
-        )
-        for team in teams
-    ]
+    return [queue_of(team) for team in teams]
 
 
 def played(case: Case) -> tuple[bool, set[str]]:

@@ -3,18 +3,18 @@ whenever the cluster has come to rest. The oracle shares no code with the schedu
 evicted by one state: between the two something came, ended or left."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from random import Random
 
 import pytest
 
 from central.model.decisions import Bind, Evict
-from central.model.facts import Fact, QueueSeen
+from central.model.facts import Fact
 from central.scheduler.pass_claims import PREEMPTION_RETRY_S
 from central.scheduler.queues.claim_watch import LOOK_S
-from protos.names import GPU
 from tests.central import factories
-from tests.central.scheduler.queues.claim_oracle import Case, Oracle, Running, Team
-from tests.central.scheduler.queues.test_claims_oracle import TEAMS, teams
+from tests.central.scheduler.queues.claim_oracle import Case, Oracle, Running
+from tests.central.scheduler.queues.test_claims_oracle import TEAMS, queue_of, teams
 from tests.central.scheduler.small_cluster import World, job
 from tests.effort import examples
 
@@ -44,26 +44,13 @@ class Day:
     def __init__(self, seed: int) -> None:
         self.dice = Random(seed)
         self.teams = teams(self.dice)
-        queues = [self._queue(team) for team in self.teams]
+        queues = [replace(queue_of(team), reserves=False) for team in self.teams]
         nodes: list[Fact] = [factories.node(f"n{i}", gpus=gpus) for i, gpus in enumerate(NODES)]
         self.world = World(*nodes, *queues)
         self.now = 0.0
         self.jobs: dict[str, tuple[str, int, int]] = {}  # queue, GPUs, priority
         self.placed: set[str] = set()  # pods, since something came, ended or left
         self.in_vain: list[str] = []  # placed and evicted by one state
-
-    def _queue(self, team: Team) -> QueueSeen:
-        return QueueSeen(
-            team.name,
-            team.weight,
-            team.priority,
-            team.parent,
-            () if team.capability is None else ((GPU, team.capability),),
-            ((GPU, team.guarantee),) if team.guarantee else (),
-            () if team.deserved is None else ((GPU, team.deserved),),
-            team.reclaimable,
-            reserves=False,
-        )
 
     def arrive(self) -> None:
         dice, name = self.dice, f"j{len(self.jobs)}"
