@@ -25,6 +25,7 @@ from central.scheduler.queues.claim_in_flight import present_victims
 from central.scheduler.queues.order import run_time_s
 from central.scheduler.queues.shortfall import Shortfalls
 from central.scheduler.refusal_remarks import remarks
+from central.scheduler.reservation.better_place import plan_better
 from central.scheduler.reservation.planned_reservation import plan_reservation
 from central.scheduler.reservation.reservation import Reservation
 from central.scheduler.scheduler import Scheduler
@@ -233,10 +234,7 @@ class ReservedCapacity:
         excluded: Ints = np.concatenate([np.zeros(0, dtype=np.int64), *others])
         found: Reservation | None = None
         with suppress(WorkLimitReached):
-            snapshot = self._state.snapshot
-            found = search(
-                snapshot, plan_reservation, self._state, gang, request, self._held.running, excluded
-            )
+            found = self._planned(gang, request, instead if better else None, excluded)
         if found is not None:
             since = gang.preemption.head_since
             found.head_since = self._now if since is None else since
@@ -254,3 +252,12 @@ class ReservedCapacity:
         gang.preemption.head_since = found.head_since
         self._held.refresh(found)
         self._reservations[gang.key] = found
+
+    def _planned(
+        self, gang: Gang, request: PlacementRequest, own: Reservation | None, excluded: Ints
+    ) -> Reservation | None:
+        """own: only a better place than this one is looked for."""
+        state, running = self._state, self._held.running
+        if own is not None:
+            return search(state.snapshot, plan_better, state, own, running, excluded)
+        return search(state.snapshot, plan_reservation, state, gang, request, running, excluded)

@@ -69,12 +69,18 @@ def plan_reservation(
 def _earliest(
     state: ClusterState, releasable: ReleasablePods, request: PlacementRequest
 ) -> tuple[int, TakenCapacity] | None:
-    """How many pods must end until the gang fits, and the capacity that it takes then. The lower
-    bound of the sums is often the answer; else bisection finds it between the bound and all."""
+    """How many pods must end until the gang fits, and the capacity that it takes then. A lower bound, of the sums or
+    else of the counts, is often the answer; else bisection finds it between the bound and all."""
     high, least = len(releasable.pods), max(releasable.min_released(request), 1)
     if least > high:
         return None
     found = _fits_without(state, releasable, request, least)
+    if found is None and least < high:
+        state.snapshot.meter.spend_rows(high + len(state.snapshot.columns.names))
+        least = releasable.first_by_counts(request, least)
+        if least > high:
+            return None
+        found = _fits_without(state, releasable, request, least)
     if found is not None or least == high:
         return (least, found) if found is not None else None
     found = _fits_without(state, releasable, request, high)

@@ -10,13 +10,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from central.model.arrays import Ints
+from central.model.arrays import UNLIMITED, Ints
 from central.model.facts import PodSpec
 from central.scheduler.filters.interpod import is_interpod
 from central.scheduler.inventory import gpu_shares, nic_limits, nics
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.placement import PlacementRequest
 from central.scheduler.snapshot import island_masks
+from central.scheduler.snapshot.capacity import PodClassCapacity
 from central.scheduler.snapshot.draft import Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state.cluster_state import ClusterState
@@ -59,6 +60,28 @@ class PlacedPods(NamedTuple):
             number[self.podclass[chosen]],
         )
 
+    def amounts(self, snapshot: Snapshot) -> Ints:
+        """What they request, by pod and column."""
+        vectors = np.zeros((max(len(self.classes), 1), snapshot.columns.width), dtype=np.int64)
+        for vector, spec in zip(vectors, self.classes, strict=False):
+            view = snapshot.view(spec)
+            vector[view.columns] = view.amounts
+        found: Ints = vectors[self.podclass] if len(self.pods) else vectors[:0]
+        return found
+
+
+class Freed(NamedTuple):
+    """What pods free when they end, with one entry per pod: its row, and amounts by column."""
+
+    rows: Ints
+    amounts: Ints
+
+    def by_row(self, column: int, size: int) -> Ints:
+        """Of one column, for so many rows."""
+        found: Ints = np.zeros(size, dtype=np.int64)
+        np.add.at(found, self.rows, self.amounts[:, column])
+        return found
+
 
 class ReleasablePods:
     """Placed pods. rows, amounts (by column) and masks (of healthy GPUs) have one entry per pod."""
@@ -67,22 +90,18 @@ class ReleasablePods:
         snapshot = state.snapshot
         placed = pods if isinstance(pods, PlacedPods) else PlacedPods.of(state, pods)
         pods, classes, podclass = placed.pods, placed.classes, placed.podclass
-        views = [snapshot.view(spec) for spec in classes]
-        vectors = np.zeros((max(len(classes), 1), snapshot.columns.width), dtype=np.int64)
-        for vector, view in zip(vectors, views, strict=False):
-            vector[view.columns] = view.amounts
         self._snapshot, self._nodes = snapshot, state.nodes
         self.pods = pods
         interpod = (is_interpod(spec) for spec in classes)
         self._interpod = np.fromiter(interpod, np.bool_, len(classes))[podclass]
         row = snapshot.columns.row
         self.rows = placed.rows
-        self.amounts: Ints = vectors[podclass] if len(pods) else vectors[:0]
+        self.amounts = placed.amounts(snapshot)
         self.masks = placed.gpus.copy()
         for name in state.node_sets.unhealthy:
             if name in row:
                 self.masks[self.rows == row[name]] &= state.nodes[name].reported.healthy
-        shares = np.array([view.share for view in views] or [0], dtype=np.int64)
+        shares = np.array([snapshot.view(spec).share for spec in classes] or [0], dtype=np.int64)
         self._shares = shares[podclass]
         self.whole_gpus = np.zeros(len(pods), dtype=np.int64)  # that a pod frees by its share alone
         for index in np.flatnonzero(self._shares).tolist():
@@ -131,6 +150,25 @@ class ReleasablePods:
             freed = np.cumsum(self.amounts[:, column])
             least = max(least, int(np.searchsorted(freed, lacking[column])) + 1)
         return least
+
+    def first_by_counts(self, request: PlacementRequest, above: int) -> int:
+        """The same by fits_when_freed(), and more than `above`; one more than there are: never. The answer is mostly
+        near, so the steps begin small."""
+
+        def fits(gone: int) -> bool:
+            freed = Freed(self.rows[:gone], self.amounts[:gone])
+            return fits_when_freed(self._snapshot, request, freed)
+
+        most, low, high, step = len(self.pods), above, above + 1, 1
+        while high < most and not fits(high):
+            low, step = high, 2 * step
+            high = min(high + step, most)
+        if high >= most and not fits(most):
+            return most + 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if fits(middle) else (middle, high)
+        return high
 
     @contextmanager
     def without(self, chosen: Ints) -> Iterator[Snapshot]:
@@ -237,13 +275,43 @@ def fits_by_counts(snapshot: Snapshot, request: PlacementRequest) -> bool:
     return bool(fits.any())
 
 
+def most_when_freed(snapshot: Snapshot, view: PodClassCapacity, freed: Freed) -> Ints:
+    """By row, an upper bound of how many pods of the class fit once the others have gone: whatever GPUs, NICs and rules
+    between pods allow. view: after refresh()."""
+    columns = snapshot.columns
+    most = np.full(len(columns.names), UNLIMITED, dtype=np.int64)
+    for column, amount in zip(view.columns.tolist(), view.amounts.tolist(), strict=True):
+        there = columns.free[:, column] + freed.by_row(column, len(most))
+        np.minimum(most, there // amount, out=most)
+    most[(most < 0) | ~view.passed(np.arange(len(most)))] = 0
+    return most
+
+
+def fits_when_freed(snapshot: Snapshot, request: PlacementRequest, freed: Freed) -> bool:
+    """Whether some domain would fit the request by most_when_freed(). If not, no trial placement does."""
+    fits = np.ones(1, dtype=np.bool_)
+    for spec, count in request.groups:
+        counts = most_when_freed(snapshot, snapshot.view(spec).refresh(), freed)
+        fits = fits & (_sum_by_domain(snapshot, request.required, counts) >= count)
+    return bool(fits.any())
+
+
+def domains_of(snapshot: Snapshot, required: str) -> tuple[Ints, int]:
+    """By row, the index of its domain of the required level, -1: in none; and how many domains there are."""
+    rows = len(snapshot.columns.names)
+    if not required:
+        return np.zeros(rows, dtype=np.int64), 1
+    if required in island_masks.ON_NODE:
+        return np.arange(rows), rows
+    level = snapshot.columns.domains.levels.index(required)
+    return snapshot.columns.domains.of[level], snapshot.columns.domains.count(level)
+
+
 def _sum_by_domain(snapshot: Snapshot, required: str, counts: Ints) -> Ints:
     if not required:
         return np.array([counts.sum()], dtype=np.int64)
     if required in island_masks.ON_NODE:
         return counts
-    level = snapshot.columns.domains.levels.index(required)
-    of = snapshot.columns.domains.of[level]
+    of, count = domains_of(snapshot, required)
     inside = of >= 0
-    count = snapshot.columns.domains.count(level)
     return np.bincount(of[inside], weights=counts[inside], minlength=count).astype(np.int64)

@@ -5,7 +5,7 @@ from math import inf
 import numpy as np
 
 from central.model.arrays import Bools, Floats, Ints
-from central.scheduler.reservation.release_forecast import PlacedPods
+from central.scheduler.reservation.release_forecast import Freed, PlacedPods
 from central.scheduler.state.cluster_state import ClusterState
 
 KEPT = 4  # different sets of rows
@@ -17,23 +17,31 @@ class RunningPods:
     def __init__(self, state: ClusterState, now: float) -> None:
         self.now = now
         self._state = state
-        self._read: dict[bytes, tuple[PlacedPods, Floats]] = {}
+        self._read: dict[bytes, tuple[PlacedPods, Floats, Ints]] = {}
 
     def on(self, useful: Bools, excluded: Ints) -> tuple[PlacedPods, Floats]:
         """The pods on the useful rows but the excluded ones, with when they are expected to end; inf: unknown. Pods of
         other schedulers count only if that is known."""
+        placed, ends, _ = self._on(useful)
+        chosen = np.flatnonzero(~_mask(excluded, len(useful))[placed.rows])
+        return placed.only(chosen), ends[chosen]
+
+    def freed(self, useful: Bools, excluded: Ints, until: float) -> Freed:
+        """What those of on() free that are expected to end by then."""
+        placed, ends, amounts = self._on(useful)
+        chosen = (ends <= until) & ~_mask(excluded, len(useful))[placed.rows]
+        return Freed(placed.rows[chosen], amounts[chosen])
+
+    def _on(self, useful: Bools) -> tuple[PlacedPods, Floats, Ints]:
+        """The pods on the useful rows, with their ends and what they request."""
         key = useful.tobytes()
         if key not in self._read:
             if len(self._read) >= KEPT:
                 del self._read[next(iter(self._read))]
             self._read[key] = self._of_rows(useful)
-        placed, ends = self._read[key]
-        out = np.zeros(len(useful), dtype=np.bool_)
-        out[excluded] = True
-        chosen = np.flatnonzero(~out[placed.rows])
-        return placed.only(chosen), ends[chosen]
+        return self._read[key]
 
-    def _of_rows(self, useful: Bools) -> tuple[PlacedPods, Floats]:
+    def _of_rows(self, useful: Bools) -> tuple[PlacedPods, Floats, Ints]:
         state, now = self._state, self.now
         names = state.snapshot.columns.names
         pods = [
@@ -48,4 +56,11 @@ class RunningPods:
             else inf
             for pod in pods  # skips ends() for the many pods without a run time
         ]
-        return PlacedPods.of(state, pods), np.array(ends, dtype=np.float64)
+        placed = PlacedPods.of(state, pods)
+        return placed, np.array(ends, dtype=np.float64), placed.amounts(state.snapshot)
+
+
+def _mask(rows: Ints, size: int) -> Bools:
+    mask = np.zeros(size, dtype=np.bool_)
+    mask[rows] = True
+    return mask

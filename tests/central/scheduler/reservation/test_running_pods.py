@@ -58,6 +58,17 @@ def test_the_pods_of_some_rows_are_those_that_are_read_alone(seed: int) -> None:
                 assert getattr(shared, name).tolist() == getattr(alone, name).tolist(), name
             assert {id(spec) for spec in placed.classes} == {id(pod.spec) for pod in expected}
             shared.masks[:] = 0  # its own
+            for until in (60.0, 61.0, inf):
+                rows = [row for row, end in zip(placed.rows, ends, strict=True) if end <= until]
+                chosen = np.flatnonzero(ends <= until)
+                freed = running.freed(useful, excluded, until)
+                assert freed.rows.tolist() == rows
+                assert freed.amounts.tolist() == alone.amounts[chosen].tolist()
+                for column in (0, 1):
+                    sums = freed.by_row(column, len(names)).tolist()
+                    assert sums == [
+                        freed.amounts[freed.rows == r, column].sum() for r in range(len(names))
+                    ]
 
 
 def test_pods_of_other_schedulers_count_where_their_end_is_known() -> None:
