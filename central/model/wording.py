@@ -25,6 +25,19 @@ def resource(name: str) -> str:
     return f"{name.removeprefix(MIG)} slices" if is_slice(name) else _NAMES.get(name, name)
 
 
+def quantity(name: str, value: int) -> str:
+    """An amount with its resource, as in "8 GPUs", "1 GPU" or "0.5 cpu"."""
+    said, unit = amount(name, value), resource(name)
+    countable = name == "pods" or unit != name
+    return f"{said} {unit.removesuffix('s') if said == '1' and countable else unit}"
+
+
+def are(name: str, value: int, more: str = "") -> str:
+    """An amount as a subject, as in "8 are", "1 is" or "1 more is"."""
+    said = amount(name, value)
+    return f"{said}{more and f' {more}'} {'is' if said == '1' else 'are'}"
+
+
 def nics(spec: PodSpec) -> str:
     """The NICs that the pod needs, for a refusal: with its RDMA limits still free."""
     limits = [f"{limit} {resource(key)}" for key, limit in spec.rdma_limits if limit > 0]

@@ -10,7 +10,13 @@ from central.model.decisions import Bind, Decision
 from central.scheduler import binding, fence, pass_claims
 from central.scheduler.inventory.pods import BIND_FAILED, Pod
 from central.scheduler.pass_claims import PREEMPTION_RETRY_S
-from central.scheduler.placement import PlacementRequest, explain, offered_nodes, placement_attempts
+from central.scheduler.placement import (
+    PlacementRequest,
+    explain,
+    offered_nodes,
+    placement_attempts,
+    pod_kinds,
+)
 from central.scheduler.queues import quota
 from central.scheduler.queues.shortfall import Shortfall
 from central.scheduler.reserved_capacity import ReservedCapacity
@@ -157,7 +163,7 @@ def _place(
             raise
     _raise_filter_failure(state.snapshot, wants[-1])
     if meter.was_short:  # no answer, so nothing is certain
-        gang.attempt.reason = f"{explain.describe_pods(wants[-1].groups)}; {explain.WORK_LIMIT}"
+        gang.attempt.reason = f"{pod_kinds.describe(wants[-1].groups)}; {explain.WORK_LIMIT}"
     pending.refuse(gang, gang.attempt.reason)
     refused[request] = gang.attempt.reason
     return []

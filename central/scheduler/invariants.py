@@ -344,10 +344,14 @@ def _cached_capacities(state: ClusterState, classes: slice) -> None:
     for view in state.snapshot.views()[classes]:
         kept_cap = view.refresh().by_row.copy()
         kept_sums = [sums.copy() for sums in view.by_domain]
+        passed = view.passed_rows()
         view.reset()
         view.refresh()
         assert (view.by_row == kept_cap).all(), (
             "the capacity of a class is not what a recount gives"
+        )
+        assert np.array_equal(passed, view.passed_rows()), (
+            "the nodes that pass the filters are not those of a recount"
         )
         for kept, sums in zip(kept_sums, view.by_domain, strict=True):
             assert np.array_equal(kept, sums), (

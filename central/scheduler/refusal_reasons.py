@@ -12,7 +12,7 @@ from itertools import islice
 
 from central.model import wording
 from central.scheduler import fence, placement
-from central.scheduler.placement import explain, placement_attempts
+from central.scheduler.placement import explain, placement_attempts, pod_kinds
 from central.scheduler.queues import quota
 from central.scheduler.refusal_remarks import FITS_NOW, remarks
 from central.scheduler.reservation.reservation import Reservation
@@ -179,9 +179,9 @@ def _why_not(scheduler: Scheduler, request: placement.PlacementRequest) -> str:
             return refusal.why
         except WorkLimitReached:
             draft.undo()
-            return f"{explain.describe_pods(request.groups)}; {explain.WORK_LIMIT}"
+            return f"{pod_kinds.describe(request.groups)}; {explain.WORK_LIMIT}"
     draft.undo()  # a reservation ended after the gang was refused
-    return f"{explain.describe_pods(request.groups)}; {FITS_NOW}"
+    return f"{pod_kinds.describe(request.groups)}; {FITS_NOW}"
 
 
 def _say(scheduler: Scheduler, entry: GangRefusal, withheld: WithheldCapacity, now: float) -> None:

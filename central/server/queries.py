@@ -315,8 +315,7 @@ def _queue(scheduler: Scheduler, gang: Gang) -> str:
             why = without_queues(scheduler, gang, refused, always=True) if refused and waits else ""
         return f"{DEFAULT} ({why})" if why else DEFAULT
     standing = [
-        f"{wording.amount(resource, used)} of {wording.amount(resource, due)} "
-        f"{wording.resource(resource)}"
+        f"{wording.amount(resource, used)} of {wording.quantity(resource, due)}"
         for resource, used, due in entitlement.scarce_shares(scheduler.queues, gang)
     ]
     clauses = [f"uses {', '.join(standing)} of its fair share"] if standing else []

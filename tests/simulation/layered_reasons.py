@@ -15,7 +15,13 @@ from tests.simulation import recount
 from tests.simulation.reason_counts import StateCounts
 from tests.simulation.reason_patterns import NOWHERE, PARTS, WITH_THE_REST
 
-WIDTH = ("PCIe switch", "NUMA node", "island", "node", "rack", "block")  # the narrowest first
+DEVICES = re.compile(r"nvidia\.com/(gpu|mig-)|lockstep\.dev/gpu-share")
+WIDTH = (
+    "PCIe switch",
+    "NUMA node",
+    "island",
+    "node",
+)  # the narrowest first; then come those of the network
 
 
 def unit_of(part: str | None) -> str:
@@ -30,6 +36,34 @@ def short(level: str) -> str:
 class LayeredCounts:
     def __init__(self, counts: StateCounts) -> None:
         self.counts = counts
+        labelled = () if counts.network.hypernodes else counts.scheduler.levels
+        tiers = sorted(counts.network.built.levels, key=lambda each: -int(each.rpartition("-")[2]))
+        self._labelled = tuple(map(short, labelled or tiers))  # the widest first
+        self._width = {each: i for i, each in enumerate((*WIDTH, *reversed(self._labelled)))}
+
+    def required(self, gang: Gang) -> str:
+        """The level that all of the gang must be in one domain of; empty: none."""
+        tier = gang.object.required_tier if gang.object is not None else None
+        return self.level(gang, gang.required, tier)
+
+    def level(self, gang: Gang, named: str, tier: int | None) -> str:
+        """The level that a constraint of the gang names by its name or by its tier."""
+        level = short(named)
+        if level or tier is None:
+            devices = any(
+                DEVICES.match(name)
+                for pod in recount.waiting(gang)
+                for name, _ in pod.spec.requests
+            )
+            return "node" if level in PARTS and not devices else level
+        if not tier:
+            return "node"
+        if not self.counts.network.hypernodes:
+            return self._labelled[-tier] if tier <= len(self._labelled) else ""
+        if tier > max(each.tier for each in self.counts.network.hypernodes.values()):
+            return ""
+        within = [each for each in self._labelled if int(each.rpartition("-")[2]) <= tier]
+        return within[0] if within else "node"
 
     # --- where the rest runs ------------------------------------------------------------------
 
@@ -62,7 +96,8 @@ class LayeredCounts:
         nodes = {pod.node for pod in pods if pod.alive and pod.node in known}
         if not level:
             return (), False
-        narrower = ("rack", "node") if level == "block" else ("node",) if level == "rack" else ()
+        at = self._labelled.index(level) + 1 if level in self._labelled else len(self._labelled)
+        narrower = (*self._labelled[at:], *(("node",) if level in self._labelled else ()))
         for each in (
             level,
             *narrower,
@@ -102,18 +137,21 @@ class LayeredCounts:
         """level: that all pods of the unit must be in one domain of."""
         layers = {short(layer.required) for rule in gang.subgroups for layer in rule.layers}
         if unit == "subgroup":
-            own = {short(rule.required) for rule in gang.subgroups}
+            own = {self.level(gang, rule.required, rule.tier) for rule in gang.subgroups}
             assert level in own, f"a subgroup needs one of {own}"
             return
-        wide = short(gang.required)
+        wide = self.required(gang)
         assert level in layers | ({wide} if unit == "gang" else set()), f"it needs {wide or layers}"
         if level and wide:
-            assert WIDTH.index(level) <= WIDTH.index(wide), f"it needs one {wide}"
+            assert self._width[level] <= self._width[wide], f"it needs one {wide}"
 
     def check_groups(self, gang: Gang, levels: Sequence[str], size: int) -> None:
         """levels: of the groups, the widest first, and of a subgroup. size: pods of a subgroup that wait."""
         expected = [
-            [*(short(layer.required) for layer in rule.layers), short(rule.required)]
+            [
+                *(short(layer.required) for layer in rule.layers),
+                self.level(gang, rule.required, rule.tier),
+            ]
             for rule in gang.subgroups
         ]
         assert any(each[-len(levels) :] == levels for each in expected), f"{expected} are required"
@@ -139,7 +177,7 @@ class LayeredCounts:
         subgroup. sizes: how many of the next are in each, in the end pods. around: the level of what they are in: what
         is on one node is in one rack, even if that is not known."""
         level, size = levels[0], sizes[0]
-        if level and around and WIDTH.index(around) < WIDTH.index(level):
+        if level and around and self._width[around] < self._width[level]:
             level = around
         total = 0
         for part in self._parts(nodes, level):
@@ -156,7 +194,7 @@ class LayeredCounts:
     ) -> int:
         """How many units the best domain of the level around them takes when it is empty."""
         inside = [
-            around if around and each and WIDTH.index(around) < WIDTH.index(each) else each
+            around if around and each and self._width[around] < self._width[each] else each
             for each in levels
         ]
         parts = defaultdict[str, list[ClusterNode]](list)
@@ -189,7 +227,8 @@ class LayeredCounts:
         """The node's domain of the level, or of the widest one below it that it has."""
         if not level:
             return ""
-        below = ("block", "rack") if level in ("block", *PARTS, "node") else (level,)
+        at = self._labelled.index(level) if level in self._labelled else 0
+        below = self._labelled[at:]
         for each in below if level not in ("node", *PARTS) else ():
             if place := self.counts.place(node, each):
                 return f"{each} {place}"

@@ -1,17 +1,33 @@
 """Counts the numbers of queues in a pending gang's reason again, from the gangs that run in them."""
 
 import re
+from collections import Counter
 from fractions import Fraction
 
 from central.model import wording
+from central.model.facts import PodSpec
 from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS
 from central.scheduler.queues import entitlement
+from central.scheduler.queues.queue_tree_node import Queue
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import Gang
 from protos.names import GPU
 from tests.simulation import protection_reasons, recount
 from tests.simulation.reason_counts import StateCounts
 from tests.simulation.reason_patterns import NOBODY, Found
+
+
+def _kind(whose: str | None) -> str:
+    return "" if not whose else "namespace" if re.fullmatch(r"namespace \S+", whose) else "user"
+
+
+def _user(gang: Gang) -> tuple[str, str]:
+    """Of its first pod; without one its namespace counts as a user."""
+    pods = sorted(
+        (pod.seen for pod in gang.members.values()), key=lambda pod: (pod.created, pod.order)
+    )
+    user = pods[0].user if pods else ""
+    return ("", user) if user else (gang.namespace, "")
 
 
 class QueueReasons:
@@ -23,12 +39,87 @@ class QueueReasons:
             self.scheduler.queues.by_name[found["queue"]],
             recount.resource(found["resource"]),
         )
-        most = dict(queue.seen.capability)[name]
-        assert recount.said(name, most) == found["most"], "the capability"
+        seen, lent = queue.seen, found["noun"] != "capability"
+        most = dict(seen.capability).get(name)
+        if name in dict(seen.borrowing_limit):
+            own = dict(seen.deserved).get(name, 0) + dict(seen.borrowing_limit)[name]
+            assert lent == (most is None or own < most), "which limit"
+            most = own if lent else most
+        assert most is not None, "it has no such limit"
+        assert recount.said(name, most) == found["most"], "the limit"
         if "used" in found.re.groupindex:
             used = self.counts.used(queue, name)
             assert recount.said(name, used) == found["used"], f"the queue uses {used}"
         return found.string[found.end() :]
+
+    def running_gangs(self, gang: Gang, found: Found, reason: str) -> str:
+        queue = self.scheduler.queues.by_name[found["queue"]]
+        running = [
+            each for each in self._of_tenant(gang, queue, found["whose"]) if self._runs(each)
+        ]
+        mosts = {
+            "": queue.seen.running_gangs,
+            "namespace": queue.seen.namespace_gangs,
+            "user": queue.seen.user_gangs,
+        }
+        most = mosts[_kind(found["whose"])]
+        assert (int(found["running"]), int(found["most"])) == (len(running), most), f"{running} run"
+        assert bool(found["never"]) == (not most)
+        assert not self._runs(gang)
+        return found.string[found.end() :]
+
+    def tenant_amounts(self, gang: Gang, found: Found, reason: str) -> str:
+        queue = self.scheduler.queues.by_name[found["queue"]]
+        name, seen = recount.resource(found["resource"]), queue.seen
+        of_users = _kind(found["whose"]) == "user"
+        most = dict(seen.user_amounts if of_users else seen.namespace_amounts)[name]
+        assert recount.said(name, most) == found["most"], "the limit"
+        used: int | Fraction = sum(
+            self.counts.request(pod.spec, name)
+            for other in self._of_tenant(gang, queue, found["whose"])
+            for pod in other.members.values()
+            if pod.node and pod.alive
+        )
+        need = self._need(gang, name)
+        assert recount.said(name, need) == found["need"], f"{need} are needed"
+        assert bool(found["never"]) == (need > most) == (found["used"] is None)
+        if not found["never"]:
+            assert recount.said(name, used) == found["used"], f"{used} are used"
+            assert used + need > most
+        return found.string[found.end() :]
+
+    def _requested(self, gang: Gang, name: str) -> int | Fraction:
+        """By the pods that were refused."""
+        refused = self.scheduler.refused[gang.key].request.groups
+        return sum(self.counts.request(spec, name) * count for spec, count in refused)
+
+    def _need(self, gang: Gang, name: str) -> int | Fraction:
+        """The same, and before the gang has started at least what is left of its minResources."""
+        if gang.started or gang.object is None or not gang.object.min_resources:
+            return self._requested(gang, name)
+        need, taken = Counter[str](), Counter[str]()
+        for spec, count in self.scheduler.refused[gang.key].request.groups:
+            need.update({each: amount * count for each, amount in spec.requests})
+        for pod in gang.members.values():
+            taken.update(dict(pod.spec.requests) if pod.node and pod.alive else {})
+        for each, least in gang.object.min_resources:
+            need[each] = max(need[each], least - taken[each])
+        return self.counts.request(PodSpec(tuple(need.items())), name)
+
+    def _of_tenant(self, gang: Gang, queue: Queue, whose: str | None) -> list[Gang]:
+        """The gangs of the queue and of those below it, of the gang's namespace or user."""
+        inside = {each.name for each in queue}
+        return [
+            other
+            for other in self.scheduler.state.gangs.values()
+            if other.account is not None
+            and other.account.queue in inside
+            and (_kind(whose) != "namespace" or other.namespace == gang.namespace)
+            and (_kind(whose) != "user" or _user(other) == _user(gang))
+        ]
+
+    def _runs(self, gang: Gang) -> bool:
+        return any(pod.node and pod.alive for pod in gang.members.values())
 
     def deserved_by_the_unpreemptable(self, gang: Gang, found: Found, reason: str) -> str:
         queue = self.scheduler.queues.by_name[found["queue"]]
@@ -44,8 +135,7 @@ class QueueReasons:
             if other.queue in inside and (by_group or False in by_pods):
                 held = [pod for pod in other.members.values() if pod.node and pod.alive]
                 used += sum(self.counts.request(pod.spec, name) for pod in held)
-        refused = self.scheduler.refused[gang.key].request.groups
-        need = sum(self.counts.request(spec, name) * count for spec, count in refused)
+        need = self._need(gang, name)
         assert recount.said(name, most) == found["most"], "the deserved amount"
         assert recount.said(name, used) == found["used"], f"they use {used}"
         assert recount.said(name, need) == found["need"], f"{need} are needed"
@@ -90,8 +180,7 @@ class QueueReasons:
             clause,
         ):
             resource = recount.resource(words)
-            refused = self.scheduler.refused[gang.key].request.groups
-            need = sum(self.counts.request(spec, resource) * count for spec, count in refused)
+            need = self._requested(gang, resource)
             used = recount.said(resource, self.counts.used(queues.by_name[name], resource) + need)
             assert used == amount or queues.claims, f"queue {name} would use {used}"
             assert share in self._shares(name, resource), "its share"

@@ -3,11 +3,10 @@ form that is not known here fails, so that a new sentence gets a count of its ow
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from math import prod
 
-from central.model import wording
 from central.model.facts import PodSpec
 from central.scheduler import refusal_reasons
 from central.scheduler.inventory.cluster_node import ClusterNode
@@ -17,6 +16,7 @@ from central.scheduler.state.gangs import Gang, GangKey
 from protos.names import GPU, MIG
 from tests.simulation import recount
 from tests.simulation.layered_reasons import LayeredCounts, unit_of
+from tests.simulation.never_reasons import NeverReasons
 from tests.simulation.queue_reasons import QueueReasons
 from tests.simulation.reason_counts import StateCounts
 from tests.simulation.reason_patterns import (
@@ -25,7 +25,6 @@ from tests.simulation.reason_patterns import (
     CHECKS,
     FREE_GPUS,
     NOWHERE,
-    PART_OF_ONE,
     PARTS,
     PLAIN,
     TOGETHER,
@@ -62,7 +61,7 @@ def _counted_later(scheduler: Scheduler) -> set[GangKey]:
     return later
 
 
-class ReasonChecker(QueueReasons):
+class ReasonChecker(QueueReasons, NeverReasons):
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
         self.counts = StateCounts(scheduler)
@@ -147,6 +146,9 @@ class ReasonChecker(QueueReasons):
         self.layered.check_groups(gang, levels, size)
         if self.layered.check_place(gang, unit, found["all"] or "", found["rest"]):
             return found["rest"].partition("; ")[2]
+        if found["rest"].startswith("the cluster has no nodes"):
+            assert not self.counts.nodes
+            return found["rest"]
         held, what = self._withheld(reason), (found["all"] or "", levels, [*numbers, size])
 
         def check(spec: PodSpec, match: Found) -> None:
@@ -177,7 +179,7 @@ class ReasonChecker(QueueReasons):
         for depth, each in enumerate(levels):
             needed[each] = max(needed[each], prod(sizes[depth:]))
         if match.re is CERTAIN:
-            self._never(spec, needed, match["certain"])
+            self.never(spec, needed, match["certain"], gang)
             return
         usable = [node for node in self.counts.nodes if not recount.refusal(spec, node)]
         where = self._named_nodes(gang, match, level)
@@ -206,7 +208,7 @@ class ReasonChecker(QueueReasons):
         inner = next((each for each in (levels[-1], level) if each in PARTS), level)
         self._details(spec, inner, match, inside, there=there, held=held, exact=counted)
         if match["never"]:
-            self._never(spec, needed, match["never"])
+            self.never(spec, needed, match["never"], gang)
 
     def unlike_subgroups(self, gang: Gang, found: Found, reason: str) -> str:
         """Each fits by itself. Those that are needed are among those that wait."""
@@ -236,13 +238,22 @@ class ReasonChecker(QueueReasons):
             most = max(policy.size for policy in gang.subgroups) if unit == "subgroup" else named
             assert 1 <= named <= most, f"a subgroup has {most} pods"
             missing = 0
-        if missing and not gang.subgroups:  # subgroups are placed whole
+        whole = (
+            gang.object is not None and gang.object.min_resources
+        )  # of more pods than its minimum
+        if missing and not gang.subgroups and not whole:  # subgroups are placed whole
             assert named == missing, f"{missing} are missing"
         assert missing <= named <= len(waiting), f"{missing} are missing"
         level, rest = found["level"] or "", found["rest"]
         if together := re.match(TOGETHER, rest):
             assert int(together[1]) < int(together[2]) == named
-            return rest[together.end() :]
+            rest = rest[together.end() :]
+            if found_never := CERTAIN.match(rest):
+                self.never(
+                    recount.waiting(gang)[0].spec, {level: named}, found_never["certain"], gang
+                )
+                rest = rest[found_never.end() :]
+            return rest
         if rest.startswith("each pod type fits on its own"):
             self.layered.check_levels(gang, unit, level)
             self._each_fits(gang, level, found["pods"], self._withheld(reason))
@@ -252,12 +263,16 @@ class ReasonChecker(QueueReasons):
             self.layered.check_levels(gang, unit, level)
             if self.layered.check_place(gang, unit, level, rest):
                 return rest.partition("; ")[2]
-        counts = {int(number) for number in re.findall(r"(\d+) pods?", found["pods"])}
+        kinds = re.split(r" and (?=\d+ pods?\b)", found["pods"])
+        counts = {int(kind.split()[0]) for kind in kinds}
+        if candidate := CANDIDATE.match(rest):
+            which = f"{candidate['count']} {candidate['kind']}"
+            assert which in kinds if len(kinds) > 1 else candidate["kind"] is None, "which pods"
         held, needed = self._withheld(reason), {level: max(counts)}
 
         def check(spec: PodSpec, match: Found) -> None:
             if match.re is CERTAIN:
-                self._never(spec, needed, match["certain"])
+                self.never(spec, needed, match["certain"], gang)
             else:
                 self._candidate(gang, spec, level, (match, counts), held or [])
 
@@ -299,11 +314,14 @@ class ReasonChecker(QueueReasons):
         assert match, f"unknown words: {rest}"
         if not sure:
             return rest[match.end() :]
-        asked = re.findall(r"(\d+) pods?(?: x (\d+) GPUs?)?", found[0])
-        count = match["count"] if "pods" in found.re.groupindex and match.re is CANDIDATE else ""
-        gpus = {int(each or 0) for pods, each in asked if pods == count or not count}
+        if "pods" in found.re.groupindex:
+            kinds = re.split(r" and (?=\d+ pods?\b)", found["pods"])
+        else:  # of subgroups
+            kinds = re.findall(r" of (\d+ pods?(?: x [^,;]+)?)(?=[,;])", found[0])
+        if match.re is CANDIDATE and match["kind"]:
+            kinds = [match["kind"]]
         for spec in dict.fromkeys(pod.spec for pod in recount.waiting(gang)):
-            if "x" in found[0] and spec.request(GPU) not in gpus:
+            if kinds and not any(recount.is_of_kind(spec, kind) for kind in kinds):
                 continue
             try:
                 check(spec, match)
@@ -345,7 +363,7 @@ class ReasonChecker(QueueReasons):
         there = where if match["at"] else self.counts.nodes
         self._details(spec, level, match, usable, there=there, held=held, exact=counted)
         if match["never"]:
-            self._never(spec, {level: int(match["count"])}, match["never"])
+            self.never(spec, {level: int(match["count"])}, match["never"], gang)
 
     def _in_part(
         self, spec: PodSpec, level: str, node: ClusterNode, held: Sequence[Reservation]
@@ -441,50 +459,3 @@ class ReasonChecker(QueueReasons):
         else:
             words = r"there are no .*|no node there offers.*|\d+ hundredths of GPUs.*"
             assert re.fullmatch(words, detail), f"unknown words: {detail}"
-
-    def _never(self, spec: PodSpec, needed: Mapping[str, int], text: str) -> None:
-        """needed: by level, how many pods there must be in one domain."""
-        if UNITS_WHEN_EMPTY.search(text):
-            return  # counted with the subgroups
-        text, _, refused = text.removeprefix("can never start: ").partition(" (")
-        if refused:
-            counts = Counter(
-                why for node in self.counts.nodes if (why := recount.lasting(spec, node))
-            )
-            said = [part.split(" ", 2)[::2] for part in refused.rstrip(")").split("; ")]
-            assert {why: int(count) for count, why in said} == counts, f"{counts}"
-        usable = [node for node in self.counts.nodes if not recount.lasting(spec, node)]
-        if match := PART_OF_ONE.fullmatch(text):
-            level = match[2]
-            assert level in needed
-            assert not any(map(recount.lacks_switches, usable)) or level != "PCIe switch"
-            most = max(part for node in usable for part in recount.parts(node, level))
-            assert int(match[3]) == most < spec.request(GPU) == int(match[1]), f"at most {most}"
-        elif match := re.match(
-            r"no node(?: that they may use)? has (\S+) (\S+), the most is (\S+)", text
-        ):
-            name = recount.resource(match[2])
-            most = max([recount.most(node, name) for node in usable], default=0)
-            asked = spec.request(name)
-            assert most < asked == recount.amount(name, match[1]), f"the most is {most}"
-            assert wording.amount(name, most) == match[3], f"the most is {most}"
-        elif text.startswith("no node may run such a pod"):
-            assert not usable
-        elif match := re.fullmatch(r"even if empty, .* fits? (\d+)", text):
-            most = sum(recount.when_empty(spec, node) for node in usable)
-            assert most == int(match[1]) < needed[""], f"{most} fit"
-        elif match := re.fullmatch(r"even if empty, no (.*) fits more than (\d+)", text):
-            level = match[1]
-            assert int(match[2]) < needed[level], f"no more than {needed[level]} are needed"
-            if level in PARTS:
-                return
-            sums: Counter[str] = Counter()
-            for node in usable:
-                sums[self.layered.empty_place(node, level)] += recount.when_empty(spec, node)
-            most = max(sums.values())
-            assert most == int(match[2]), f"the largest fits {most}"
-        elif match := re.fullmatch(r"they need (\d+) GPUs, .* have (\d+)", text):
-            assert int(match[1]) > int(match[2])
-        else:
-            words = r"no node (that they may use )?has (all that|label).*|topology level.*"
-            assert re.match(words, text), f"unknown words: {text}"

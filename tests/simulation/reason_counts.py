@@ -17,6 +17,7 @@ from tests.simulation.reason_patterns import PARTS
 class StateCounts:
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
+        self.network = scheduler.state.network
         self.nodes = [node for node in scheduler.state.nodes.values() if node.seen is not None]
 
     def place(self, node: ClusterNode, level: str) -> str | None:
@@ -29,7 +30,12 @@ class StateCounts:
         return recount.gpus(spec) if name == GPU else spec.request(name)
 
     def unused_guarantee(self, queue: Queue, name: str) -> int | Fraction:
-        own = dict(queue.seen.guarantee).get(name, 0) - self.used(queue, name)
+        seen = queue.seen
+        kept = dict(seen.guarantee).get(name, 0)
+        if name in dict(seen.lending_limit):
+            lent = dict(seen.lending_limit)[name]
+            kept = max(kept, dict(seen.deserved).get(name, 0) - lent)
+        own = kept - self.used(queue, name)
         return max(0, own, sum(self.unused_guarantee(child, name) for child in queue.children))
 
     def used(self, queue: Queue, name: str) -> int | Fraction:

@@ -3,7 +3,7 @@
 import re
 
 PLAIN = (  # no numbers
-    r"MIG slices cannot be kept to one island, NUMA node or PCIe switch; require node or a wider level",
+    r"can never start: MIG slices cannot be kept to one island, NUMA node or PCIe switch; require node or a wider level",
     r"each pod type fits on its own, but not all together",
     r"each subgroup fits on its own, but not all together",
     r"search limit reached; a placement may exist",
@@ -24,7 +24,6 @@ PLAIN = (  # no numbers
     r"queue \S+ is not a leaf; .*",
     r"queue \S+ is first in, first out; .* is ahead of it",
     r"namespace \S+ may not use queue .*",
-    r"(namespace \S+ in )?queue \S+ (\(above \S+\) )?(runs|uses|may use) .*",
     r"PodGroup \S+ does not exist in namespace \S+",
     r"spec\.priorityClassName: .*",
     r"claim \S+ .*",
@@ -44,18 +43,19 @@ NOBODY = (
 
 UNITS_WHEN_EMPTY = re.compile(r"even if empty, .* fits? (?:more than )?(\d+) (?:sub)?groups?")
 WRONG_PLURAL = re.compile(
-    r"(?<![\w/.-])(?:(?<!\d of )1 (?:more )?(?:pods|nodes|groups|subgroups|GPUs)|(?!1 )\d+ (?:pod|node|group|subgroup|GPU))(?![\w-])"
+    r"(?<![\w/.-])(?:(?<!\d of )1 (?:more )?(?:pods|nodes|groups|subgroups|gangs|GPUs)|(?!1 )\d+ (?:pod|node|group|subgroup|gang|GPU))(?![\w-])|(?<![\w/.-])1 (?:more )?are\b|(?<![\w/.-])(?!1 )\d+ (?:more )?is\b"
 )
 Found = re.Match[str]
 PART_OF_ONE = re.compile(
     r"no node(?: that they may use)? has (\d+) GPUs (?:in|under) one (.+?), the most is (\d+)"
 )
 PARTS = ("island", "NUMA node", "PCIe switch")  # of a node
-PODS = r"(?P<part>one (?:subgroup|group of subgroups) )?needs (?P<pods>\d+ pods?(?: x .+?)?)(?: (?:in|under) one (?P<level>[^;]+?))?; (?=(?P<rest>.*))"
+KINDS = r"\d+ pods?(?: (?:x|with|and) [^;]+?)?"
+PODS = rf"(?P<part>one (?:subgroup|group of subgroups) )?needs (?P<pods>{KINDS})(?: (?:in|under) one (?P<level>[^;]+?))?; (?=(?P<rest>.*))"
 AFTER = r"(?:reserved|excluding|with lockstep|preemption blocked|expected|nobody gives way)"
 CANDIDATE = re.compile(
     r"(?:the best node|the cluster|best candidate (?:node )?(?P<best>\S+)|(?P<at>.+?), where the rest"
-    r" of the \w+ is,) fits (?P<fits>\d+) of (?P<count>\d+)(?: (?:sub)?groups?)?(?: \((?P<details>.*?)\))?"
+    r" of the \w+ is,) fits (?P<fits>\d+) of (?P<count>\d+)(?: (?:(?:sub)?groups?|(?P<kind>pods?(?: (?:x|with) [^;(]*?)?)))?(?: \((?P<details>.*?)\))?"
     r"(?:; (?P<never>can never start: .*?))?(?:$|; (?=" + AFTER + "))"
 )
 WITH_THE_REST = re.compile(  # the domain of the members that run
@@ -66,7 +66,12 @@ NOWHERE = re.compile(  # they are in several domains, or in none
     r"(?P<outside>, which (?:is|are) in no \S+?)?(?:$|; )"
 )
 CERTAIN = re.compile(rf"(?P<certain>can never start: .*?)(?:$|; (?={AFTER}))")
-TOGETHER = r"(\d+) of (\d+) fit together under [^;(]*rules(?: \(.*?\))?(?:$|; )"
+TOGETHER = r"(\d+) of (\d+) fit together under [^;(]*rules(?: \((?:[^()]|\([^()]*\))*\))?(?:$|; )"
+SHARED_NEVER = re.compile(
+    r"by their (?P<rule>anti-affinity|host port) no two of (?P<pods>\d+) pods may share a (?P<noun>\S+), and "
+    r"(?:they may use (?P<most>\d+) \S+|no (?P<level>.+?) has more than (?P<inside>\d+) \S+ that they may use"
+    r"|all must be (?:in|under) one (?P<place>.+))"
+)
 FREE_GPUS = re.compile(
     r"(\d+) of (\d+) GPUs free on (\d+) nodes?(?:, (\d+) of them reserved for (.*))?"
 )
@@ -88,29 +93,39 @@ CHECKS: tuple[tuple[str, str], ...] = (
     ),
     (r"(\d+) of (\d+) pods are held by scheduling gates(?:$|; )", "gated"),
     (
-        rf"{_QUEUE} uses (?P<used>\S+) of its capability of (?P<most>\S+) (?P<resource>\S+?)"
-        r"(?:, \S+ are reserved \(minResources\))?"
-        r"(?:, \S+ are kept for gangs whose victims terminate)?; \S+ more (?:is|are) needed(?:$|; )",
+        rf"{_QUEUE} uses (?P<used>\S+) of its (?P<noun>capability|deserved amount plus borrowingLimit) of (?P<most>\S+) (?P<resource>\S+?)"
+        r"(?:, \S+ (?:is|are) reserved \(minResources\))?"
+        r"(?:, \S+ (?:is|are) kept for gangs whose victims terminate)?; \S+ more (?:is|are) needed(?:$|; )",
         "capability",
     ),
     (
-        rf"can never start: {_QUEUE} has a capability of (?P<most>\S+) (?P<resource>\S+?);"
+        rf"can never start: {_QUEUE} has a (?P<noun>capability|deserved amount plus borrowingLimit) of (?P<most>\S+) (?P<resource>\S+?);"
         r" \S+ (?:is|are) needed; ",
         "capability",
     ),
     (
+        rf"(?P<never>can never start: )?(?:(?P<whose>[^;]+?) in )?{_QUEUE} runs (?P<running>\d+) gangs?, and may run"
+        r" (?P<most>\d+) at a time(?:$|; )",
+        "running_gangs",
+    ),
+    (
+        rf"(?P<never>can never start: )?(?P<whose>[^;]+?) in {_QUEUE} (?:uses (?P<used>\S+) of its|may use)"
+        r" (?P<most>\S+) (?P<resource>\S+); (?P<need>\S+) (?:more )?(?:is|are) needed(?:$|; )",
+        "tenant_amounts",
+    ),
+    (
         rf"(?P<never>can never start: )?gangs that are not preemptable may use the deserved (?P<most>\S+) (?P<resource>\S+?)"
-        rf" of {_QUEUE}, and use (?P<used>\S+); (?P<need>\S+) more are needed(?:$|; )",
+        rf" of {_QUEUE}, and use (?P<used>\S+); (?P<need>\S+) more (?:is|are) needed(?:$|; )",
         "deserved_by_the_unpreemptable",
     ),
     (
-        r"needs \S+ (?P<resource>\S+); (?P<free>\S+) are free, of which (?P<kept>\S+) are guaranteed"
-        r" to queues? (?P<queues>[^;]*?)(?P<claimed> and \S+ are kept for gangs whose victims terminate)?(?:$|; )",
+        r"needs \S+ (?P<resource>\S+); (?P<free>\S+) (?:is|are) free, of which (?P<kept>\S+) (?:is|are) guaranteed"
+        r" to queues? (?P<queues>[^;]*?)(?P<claimed> and \S+ (?:is|are) kept for gangs whose victims terminate)?(?:$|; )",
         "guaranteed",
     ),
     (
         r"needs \S+ (?P<resource>\S+(?: slices?)?)(?: \(spec\.minResources[^)]*\))?; the cluster has"
-        r" (?P<free>\S+) free(?:, of which \S+ are reserved for [^;]* \(minResources\))?(?:$|; )",
+        r" (?P<free>\S+) free(?:, of which \S+ (?:is|are) reserved for [^;]* \(minResources\))?(?:$|; )",
         "min_resources",
     ),
     (

@@ -88,13 +88,40 @@ def when_empty(spec: PodSpec, node: ClusterNode) -> int:
     return min(most(node, name) // asked for name, asked in spec.requests if asked)
 
 
+def may_fit_empty(spec: PodSpec, node: ClusterNode) -> bool:
+    """Shares, slices and NIC limits may change, so that nothing is certain of them."""
+    sure = [
+        (name, asked)
+        for name, asked in spec.requests
+        if asked and not name.startswith((MIG, "hca_")) and name != GPU_SHARE
+    ]
+    changes = len(sure) < len(spec.requests)
+    return changes or all(most(node, name) >= asked for name, asked in sure)
+
+
 def resource(words: str) -> str:
-    names = {"GPUs": GPU, "RDMA handles": "hca_handle", "RDMA objects": "hca_object"}
-    return (
-        MIG + words.removesuffix(" slices")
-        if words.endswith(" slices")
-        else names.get(words, words)
-    )
+    names = {"GPU": GPU, "RDMA handle": "hca_handle", "RDMA object": "hca_object", "pod": "pods"}
+    one = words.removesuffix("s")
+    if one.endswith(" slice"):
+        return MIG + one.removesuffix(" slice")
+    return names.get(one, words)
+
+
+def is_of_kind(spec: PodSpec, words: str) -> bool:
+    """Whether the pod requests what the words say, as in "2 pods x 8 GPUs + 4 cpu", and no other devices."""
+    requested = re.sub(r"^(\d+ )?pods?( x )?| with .*", "", words)
+    said = dict[str, int]()
+    for each in filter(None, requested.split(" + ")):
+        number, name = each.split(" ", 1)
+        if name == "hundredths of a GPU":
+            said[GPU_SHARE] = int(number)
+            continue
+        said[resource(name)] = amount(resource(name), number)
+    devices = {
+        name for name, _ in spec.requests if name in (GPU, GPU_SHARE) or name.startswith(MIG)
+    }
+    asked = {name: spec.request(name) for name in devices | said.keys() if spec.request(name)}
+    return asked == said
 
 
 def lacks_switches(node: ClusterNode) -> bool:

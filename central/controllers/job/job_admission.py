@@ -87,8 +87,8 @@ class _Line:
             amount = wanted.get(resource, 0)
             if amount and used.get(resource, 0) + self.in_flight.get(resource, 0) + amount > most:
                 return (
-                    f"queue {self.queue.name}: capability of {wording.amount(resource, most)} "
-                    f"{wording.resource(resource)} is already claimed by jobs ahead of this one"
+                    f"queue {self.queue.name}: capability of "
+                    f"{wording.quantity(resource, most)} is already claimed by jobs ahead of this one"
                 )
         return ""
 

@@ -39,7 +39,7 @@ def rdma_limits_refused(spec: PodSpec, node: NodeSeen) -> str:
     for key, limit in spec.rdma_limits:
         at_most = dict(node.rdma_most).get(key, -1)
         if at_most >= 0 and not 0 <= limit <= at_most:
-            return f"at most {at_most} {wording.resource(key)}"
+            return f"at most {wording.quantity(key, at_most)}"
     return ""
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from central.model import wording
 from central.model.arrays import Ints
 from central.model.facts import PodSpec
-from central.scheduler.placement import explain, never_fits
+from central.scheduler.placement import explain, never_apart, never_fits, pod_kinds
 from central.scheduler.placement.assign import assign, level_below
 from central.scheduler.placement.balanced import fill_balanced
 from central.scheduler.placement.domain_choice import CountedDomains, DomainChoice
@@ -25,6 +25,7 @@ from central.scheduler.placement.fewest import fill_fewest
 from central.scheduler.placement.levels import ladder, narrower
 from central.scheduler.placement.request import PlacementRequest, SubgroupRequest
 from central.scheduler.snapshot import island_masks
+from central.scheduler.snapshot.capacity import PodClassCapacity
 from central.scheduler.snapshot.draft import Assignment, DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from protos.names import ISLAND
@@ -286,7 +287,7 @@ def _best_candidate(
 
 def _what(nest: _Nest) -> tuple[str, str]:
     """What the gang needs, and its widest units."""
-    pods = explain.describe_pods(((nest.spec, nest.size),)).removeprefix("needs ")
+    pods = pod_kinds.describe(((nest.spec, nest.size),)).removeprefix("needs ")
     if not nest.bundles:
         units = _several(nest.copies, "subgroup")
         return f"needs {units} of {pods}{_each_in(nest.required)}", units
@@ -315,10 +316,10 @@ def _never(snapshot: Snapshot, request: PlacementRequest, nest: _Nest) -> str:
         return never
     parts = [(level, nest.pods_of(depth)) for depth, (level, _) in enumerate(nest.bundles)]
     for level, pods in ((nest.required, nest.size), *reversed(parts)):
-        if level and (never := never_fits.too_many(snapshot, view, level, pods)):
+        if level and (never := _too_many(snapshot, view, level, pods)):
             return never
     pods = nest.copies * nest.pods_of(0)
-    if never := never_fits.too_many(snapshot, view, request.required, pods):
+    if never := _too_many(snapshot, view, request.required, pods):
         return never
     if (found := never_fits.when_empty(snapshot, view)) is None:
         return ""
@@ -332,6 +333,11 @@ def _never(snapshot: Snapshot, request: PlacementRequest, nest: _Nest) -> str:
         return ""
     unit = wording.plural(most, "group" if nest.bundles else "subgroup")
     return never_fits.even_if_empty(request.required, most, found.refusals, f" {unit}")
+
+
+def _too_many(snapshot: Snapshot, view: PodClassCapacity, level: str, pods: int) -> str:
+    never = never_fits.too_many(snapshot, view, level, pods)
+    return never or never_apart.too_few(snapshot, ((view.spec, pods),), level)
 
 
 def _units_when_empty(snapshot: Snapshot, inside: Ints, size: int, level: str) -> Ints:

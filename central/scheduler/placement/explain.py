@@ -16,7 +16,7 @@ from central.model.facts import PodSpec
 from central.scheduler.filters import node_filters
 from central.scheduler.inventory import gpu_shares, nic_limits
 from central.scheduler.inventory.pods import PodCounts
-from central.scheduler.placement import never_fits
+from central.scheduler.placement import never_apart, never_fits, pod_kinds
 from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.capacity import PodClassCapacity
 from central.scheduler.snapshot.snapshot import Snapshot
@@ -34,7 +34,6 @@ UNKNOWN_PARTS = {
 ONE_PER_NODE = "at most one of them per node by their anti-affinity, ports or volumes"
 SOME_PER_NODE = "nodes take only so many of them by anti-affinity, ports or volumes"
 NO_NODES = "the cluster has no nodes"
-NAMED_KINDS = 8  # of pods in one sentence
 _RESERVED_FOR = " of them reserved for "
 
 
@@ -53,51 +52,43 @@ def reason(
     required: the widest level that the gang may span; empty: any. existing_rows, existing_gpus: where the
     gang's other members run, and their GPUs if that is one node. together: how far the pod-by-pod
     placement got, for pods whose own rules refer to each other. unit: what the level is required of."""
-    text = f"{describe_pods(groups)}{in_one(required)}; "
+    text = f"{pod_kinds.describe(groups)}{in_one(required)}; "
     if snapshot.columns.row and (never := _fits_nowhere(snapshot, groups)):
         return text + never
     rest = place_of_rest(snapshot, required, existing_rows, unit)
     if rest is not None and not len(rest.rows):
         return text + rest.clause
     among = rest.rows if rest is not None else None
-    most_short = sorted(groups, key=lambda group: -_shortfall(snapshot, *group))
-    for spec, count in most_short[: 1 if together else None]:
+    named = zip(groups, pod_kinds.kinds(groups), strict=True)
+    most_short = sorted(named, key=lambda each: -_shortfall(snapshot, *each[0]))
+    for (spec, count), kind in most_short[: 1 if together else None]:
         view = snapshot.view(spec).refresh()
         if together:
-            return text + together + _in_brackets(_not_considered(snapshot, view, required, among))
+            text += together + _in_brackets(_not_considered(snapshot, view, required, among))
+            apart = never_apart.too_few(snapshot, groups, required)
+            return f"{text}; {apart}" if apart else text
         fitting, candidate, rows = _best_candidate(snapshot, view, required, rest, existing_gpus)
         if not len(rows):
             return text + candidate
         if fitting < count or len(groups) == 1:
-            text += candidate.format(fits=f"fits {fitting} of {count}")
+            which = f" {kind}" if len(groups) > 1 else ""
+            text += candidate.format(fits=f"fits {fitting} of {count}{which}")
             text += details(snapshot, view, rows, required, among, fitting=fitting, count=count)
             never = never_fits.too_many(snapshot, view, required, count)
+            never = never or never_apart.too_few(snapshot, groups, required)
             return f"{text}; {never}" if never else text
-    return text + (never_fits.too_many_gpus(snapshot, groups) or NOT_TOGETHER)
+    never = never_fits.too_many_gpus(snapshot, groups)
+    return text + (never or never_apart.too_few(snapshot, groups, required) or NOT_TOGETHER)
 
 
 def _fits_nowhere(snapshot: Snapshot, groups: PodCounts) -> str:
     """Why one of the pod classes can never start, on any node."""
-    views = (snapshot.view(spec) for spec, _ in groups)
-    found = (never_fits.no_node_for_one(snapshot, view) for view in views if not view.by_row.any())
-    return next(filter(None, found), "")
-
-
-def describe_pods(groups: PodCounts) -> str:
-    """For example "needs 4 pods x 8 GPUs and 1 pod"."""
-    parts, named = [], NAMED_KINDS if len(groups) > NAMED_KINDS + 1 else len(groups)
-    for spec, count in groups[:named]:
-        gpus = spec.request(GPU)
-        pods = f"{count} pod" + ("s" if count != 1 else "")
-        if share := spec.request(GPU_SHARE):
-            parts.append(f"{pods} x {share} hundredths of a GPU")
-            continue
-        each = [f"{gpus} GPU" + ("s" if gpus != 1 else "")] if gpus else []
-        each += [_slices(name, amount) for name, amount in spec.requests if is_slice(name)]
-        parts.append(f"{pods} x {' + '.join(each)}" if each else pods)
-    if others := groups[named:]:
-        parts.append(f"{sum(count for _, count in others)} of {len(others)} other kinds")
-    return "needs " + " and ".join(parts)
+    for (spec, count), kind in zip(groups, pod_kinds.kinds(groups), strict=True):
+        view = snapshot.view(spec)
+        which = f"{count} {kind}" if len(groups) > 1 else ""
+        if not view.by_row.any() and (never := never_fits.no_node_for_one(snapshot, view, which)):
+            return never
+    return ""
 
 
 def in_one(required: str) -> str:
@@ -223,11 +214,6 @@ def whole_cluster(snapshot: Snapshot, capacity: Ints) -> tuple[int, str, Ints]:
     """As best_domain(), of all nodes."""
     clause = "the cluster {fits}" if snapshot.columns.row else NO_NODES
     return int(capacity.sum()), clause, np.arange(len(snapshot.columns.names))
-
-
-def _slices(name: str, amount: int) -> str:
-    plural = wording.resource(name)
-    return f"{amount} {plural if amount != 1 else plural.removesuffix('s')}"
 
 
 def _shortfall(snapshot: Snapshot, spec: PodSpec, count: int) -> float:

@@ -36,14 +36,15 @@ def in_one(level: str) -> str:
     return f"{'under' if level == PCIE_SWITCH else 'in'} one {level_name(level)}"
 
 
-def no_node_for_one(snapshot: Snapshot, view: PodClassCapacity) -> str:
-    """Why no node can ever run one of the pods."""
+def no_node_for_one(snapshot: Snapshot, view: PodClassCapacity, which: str = "") -> str:
+    """Why no node can ever run one of the pods. which: names them where the gang has others too."""
+    such, one = (f"the {which}", f"one of the {which}") if which else ("such a pod", "one pod")
     lasting = view.lasting()
     refusals = lasting.refusals
     if not len(lasting.rows):
         if not refusals:
             return ""
-        return f"{wording.NEVER}: no node may run such a pod{_in_brackets(refusals)}"
+        return f"{wording.NEVER}: no node may run {such}{_in_brackets(refusals)}"
     if lasting.fits or _changes(view):
         return ""
     names = resource_names(snapshot, view)
@@ -54,11 +55,11 @@ def no_node_for_one(snapshot: Snapshot, view: PodClassCapacity) -> str:
             return ""
         if asked > best:
             return (
-                f"{wording.NEVER}: {where} has {wording.amount(resource, asked)} "
-                f"{wording.resource(resource)}, the most is {wording.amount(resource, best)}"
+                f"{wording.NEVER}: {where} has {wording.quantity(resource, asked)}"
+                f", the most is {wording.amount(resource, best)}"
                 f"{_in_brackets(refusals)}"
             )
-    return f"{wording.NEVER}: {where} has all that one pod requests{_in_brackets(refusals)}"
+    return f"{wording.NEVER}: {where} has all that {one} requests{_in_brackets(refusals)}"
 
 
 def resource_names(snapshot: Snapshot, view: PodClassCapacity) -> dict[int, str]:
@@ -154,7 +155,7 @@ def too_many_gpus(snapshot: Snapshot, groups: Groups) -> str:
     most = int(np.maximum(snapshot.columns.allocatable[:, 0], gpus)[usable].sum())
     if needed <= most:
         return ""
-    return f"{wording.NEVER}: they need {needed} GPUs, the nodes that they may use have {most}"
+    return f"{wording.NEVER}: they need {wording.counted(needed, 'GPU')}, the nodes that they may use have {most}"
 
 
 def _changes(view: PodClassCapacity) -> bool:
@@ -201,7 +202,7 @@ def _no_part_for_one(
         return ""
     where = "no node that they may use" if refusals else "no node"
     return (
-        f"{wording.NEVER}: {where} has {view.gpus} GPUs {in_one(level)}, the most is {most}"
+        f"{wording.NEVER}: {where} has {wording.counted(view.gpus, 'GPU')} {in_one(level)}, the most is {most}"
         f"{_in_brackets(refusals)}"
     )
 

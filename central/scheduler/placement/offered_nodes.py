@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from central.model.facts import PodSpec
-from central.scheduler.placement import PlacementRequest, explain
+from central.scheduler.placement import PlacementRequest, explain, pod_kinds
 from central.scheduler.placement import fit as fit_anywhere
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
@@ -85,5 +85,5 @@ def _reason(request: PlacementRequest, names: list[str]) -> str:
     if len(names) > NAMED:
         which += f" and {len(names) - NAMED} more"
     nodes = "node" if len(names) == 1 else f"{len(names)} nodes:"
-    needs = f"{explain.describe_pods(request.groups)}{explain.in_one(request.required)}"
+    needs = f"{pod_kinds.describe(request.groups)}{explain.in_one(request.required)}"
     return f"{needs}; fits with {nodes} {which}, {WAITS}"

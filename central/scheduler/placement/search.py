@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from central.model import wording
 from central.model.arrays import Ints
 from central.model.facts import PodSpec
 from central.scheduler.placement import explain, role_placement, sequential, subgroup_search
@@ -27,7 +28,7 @@ from protos.slicing import is_slice
 
 ROLE_DOMAINS_TRIED = 8  # domains of a level, for gangs with role preferences
 
-NO_PART = "MIG slices cannot be kept to one island, NUMA node or PCIe switch; require node or a wider level"
+NO_PART = f"{wording.NEVER}: MIG slices cannot be kept to one island, NUMA node or PCIe switch; require node or a wider level"
 
 
 def fit(draft: Draft, request: PlacementRequest) -> list[Assignment]:

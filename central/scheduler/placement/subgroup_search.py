@@ -24,6 +24,7 @@ from central.scheduler.placement import (
     equal_subgroups,
     explain,
     node_choices,
+    pod_kinds,
     role_placement,
     sequential,
 )
@@ -427,7 +428,7 @@ def _reason(snapshot: Snapshot, request: PlacementRequest, *, gave_up: bool) -> 
             return refusal.why if inner else ONE_GROUP + refusal.why
         draft.undo()
     groups = sum(subgroup.copies for subgroup in request.subgroups)
-    text = f"{explain.describe_pods(request.groups)} in {groups} subgroups{explain.in_one(request.required)}"
+    text = f"{pod_kinds.describe(request.groups)} in {groups} subgroups{explain.in_one(request.required)}"
     if gave_up:
         return f"{text}; {explain.SEARCH_LIMIT}"
     return f"{text}; each subgroup fits on its own, but not all together"

@@ -125,9 +125,8 @@ def _exceeded(claim: Claim, short: Shortfall) -> str:
     where = f"queue {queue.name}" + (
         f" (above {claim.queue.name})" if queue is not claim.queue else ""
     )
-    unit = wording.resource(resource)
     return (
-        f"{where} would use {wording.amount(resource, limit + over)} {unit}, and its fair share"
+        f"{where} would use {wording.quantity(resource, limit + over)}, and its fair share"
         f" is {wording.amount(resource, limit)}"
     )
 
@@ -147,7 +146,5 @@ def _standing(queues: Queues, claim: Claim, queue: Queue) -> str:
     else:
         resource = next(iter(claim.resources))
         share, noun = own_amount(queues, queue, resource), "its deserved"
-    used = wording.amount(resource, queue.used.get(resource, 0))
-    return (
-        f"uses {used} {wording.resource(resource)}, above {noun} {wording.amount(resource, share)}"
-    )
+    used = wording.quantity(resource, queue.used.get(resource, 0))
+    return f"uses {used}, above {noun} {wording.amount(resource, share)}"

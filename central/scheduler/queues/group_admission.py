@@ -118,9 +118,9 @@ def _refusal_beside(state: ClusterState, gang: Gang, admitted: Sums) -> str:
         free = min_resources.free(state, resource)
         if before and amount > free - before:
             return (
-                f"needs {wording.amount(resource, amount)} {wording.resource(resource)} "
+                f"needs {wording.quantity(resource, amount)} "
                 f"(spec.minResources); the cluster has {wording.amount(resource, free)} free, of "
-                f"which {wording.amount(resource, min(before, free))} are reserved for PodGroups "
+                f"which {wording.are(resource, min(before, free))} reserved for PodGroups "
                 f"admitted before"
             )
     return ""

@@ -103,7 +103,7 @@ def free(state: ClusterState, resource: str) -> int:
 def _refusal(
     resource: str, amount: int, first: int, free: int, reserved: Sequence[tuple[str, int]]
 ) -> str:
-    text = f"needs {wording.amount(resource, amount)} {wording.resource(resource)}"
+    text = f"needs {wording.quantity(resource, amount)}"
     if amount > first:
         pods = f"; its first pods request {wording.amount(resource, first)}" if first else ""
         text += f" (spec.minResources{pods})"
@@ -112,5 +112,5 @@ def _refusal(
         return text
     names = sorted(name for name, _ in reserved)
     owners = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
-    withheld = wording.amount(resource, min(free, sum(sum_ for _, sum_ in reserved)))
-    return f"{text}, of which {withheld} are reserved for {owners} (minResources)"
+    withheld = wording.are(resource, min(free, sum(sum_ for _, sum_ in reserved)))
+    return f"{text}, of which {withheld} reserved for {owners} (minResources)"

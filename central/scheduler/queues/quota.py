@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from central.model import wording
 from central.model.facts import PodSpec
-from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS, ROOT, Sums, add
+from central.model.resources import ROOT, Sums, add
 from central.scheduler.queues import access, tenant_limits
 from central.scheduler.queues.claim_in_flight import pending_needs, present_victims
 from central.scheduler.queues.entitlement import fair_shares
@@ -277,12 +277,12 @@ def leaves_guarantees(request: StartRequest) -> str:
     for resource, amount in request.need.items():
         free, withheld, owners = _free_beside_guarantees(request, resource, amount)
         if withheld and amount > free.left - withheld:
-            claimed = wording.amount(resource, free.claimed)
-            also = f" and {claimed} are kept for gangs whose victims terminate"
+            claimed = wording.are(resource, free.claimed)
+            also = f" and {claimed} kept for gangs whose victims terminate"
             return (
-                f"needs {wording.amount(resource, amount)} {wording.resource(resource)}; "
-                f"{wording.amount(resource, free.left + free.claimed)} are free, of which "
-                f"{wording.amount(resource, min(withheld, free.left))} are guaranteed to "
+                f"needs {wording.quantity(resource, amount)}; "
+                f"{wording.are(resource, free.left + free.claimed)} free, of which "
+                f"{wording.are(resource, min(withheld, free.left))} guaranteed to "
                 f"queue{'s' if len(owners) > 1 else ''} {', '.join(owners)}"
                 f"{also if free.claimed else ''}"
             )
@@ -337,7 +337,7 @@ def within_running_gangs(request: StartRequest) -> str:
         whose = _named(request.queue, above)
         if most is not None and running >= most:
             never = f"{wording.NEVER}: " if not most else ""
-            return f"{never}{whose} runs {running} gangs, and may run {most} at a time"
+            return f"{never}{whose} runs {wording.counted(running, 'gang')}, and may run {most} at a time"
         for each in _tenants(request, above):
             if why := each.gangs_refusal(whose):
                 return why
@@ -367,12 +367,12 @@ def never_evicted_within_deserved(request: StartRequest) -> str:
         for resource, most in above.deserved.items():
             amount, have = request.need.get(resource, 0), used.get(resource, 0)
             if amount and have + amount > most:
-                unit, limit = wording.resource(resource), wording.amount(resource, most)
+                limit = wording.quantity(resource, most)
                 never = f"{wording.NEVER}: " if amount > most else ""
                 return (
-                    f"{never}gangs that are not preemptable may use the deserved {limit} {unit} of "
+                    f"{never}gangs that are not preemptable may use the deserved {limit} of "
                     f"{_named(request.queue, above)}, and use {wording.amount(resource, have)}; "
-                    f"{wording.amount(resource, amount)} more are needed"
+                    f"{wording.are(resource, amount, 'more')} needed"
                 )
     return ""
 
@@ -449,17 +449,17 @@ def _over_capability(
     queue, (reserved, claimed) = request.queue, held
     most = above.capability[resource]
     noun = "deserved amount plus borrowingLimit" if above.borrows(resource) else "capability"
-    capability = f"{noun} of {wording.amount(resource, most)} {wording.resource(resource)}"
-    is_one = amount == (GPU_UNITS if resource == GPU_EQUIVALENTS else 1)
-    needed = f"{wording.amount(resource, amount)}{{}} {'is' if is_one else 'are'} needed"
+    capability = f"{noun} of {wording.quantity(resource, most)}"
     if amount > most:
-        text = f"{wording.NEVER}: {_named(queue, above)} has a {capability}; {needed.format('')}"
+        needed = f"{wording.are(resource, amount)} needed"
+        text = f"{wording.NEVER}: {_named(queue, above)} has a {capability}; {needed}"
         return f"{text}; reduce the request or raise the capability"
     used = wording.amount(resource, above.used.get(resource, 0))
-    also = f", {wording.amount(resource, reserved)} are reserved (minResources)" if reserved else ""
+    needed = f"{wording.are(resource, amount, 'more')} needed"
+    also = f", {wording.are(resource, reserved)} reserved (minResources)" if reserved else ""
     if claimed:
-        also += f", {wording.amount(resource, claimed)} are kept for gangs whose victims terminate"
-    return f"{_named(queue, above)} uses {used} of its {capability}{also}; {needed.format(' more')}"
+        also += f", {wording.are(resource, claimed)} kept for gangs whose victims terminate"
+    return f"{_named(queue, above)} uses {used} of its {capability}{also}; {needed}"
 
 
 def _named(queue: Queue, above: Queue) -> str:

@@ -43,7 +43,7 @@ class Tenant(NamedTuple):
         if self.most_gangs is None or self.usage.running < self.most_gangs:
             return ""
         never = f"{wording.NEVER}: " if not self.most_gangs else ""
-        running = f"{self.whose} in {where} runs {self.usage.running} gangs"
+        running = f"{self.whose} in {where} runs {wording.counted(self.usage.running, 'gang')}"
         return f"{never}{running}, and may run {self.most_gangs} at a time"
 
     def amounts_refusal(self, need: Sums, where: str) -> str:
@@ -53,12 +53,15 @@ class Tenant(NamedTuple):
             amount, have = need.get(resource, 0), used.get(resource, 0)
             if not amount or have + amount <= most:
                 continue
-            unit, needed = wording.resource(resource), wording.amount(resource, amount)
-            limit, whose = wording.amount(resource, most), f"{self.whose} in {where}"
+            limit, whose = wording.quantity(resource, most), f"{self.whose} in {where}"
             if amount > most:
-                return f"{wording.NEVER}: {whose} may use {limit} {unit}; {needed} are needed"
-            taken = wording.amount(resource, have)
-            return f"{whose} uses {taken} of its {limit} {unit}; {needed} more are needed"
+                needed = f"{wording.are(resource, amount)} needed"
+                return f"{wording.NEVER}: {whose} may use {limit}; {needed}"
+            taken, needed = (
+                wording.amount(resource, have),
+                f"{wording.are(resource, amount, 'more')} needed",
+            )
+            return f"{whose} uses {taken} of its {limit}; {needed}"
         return ""
 
     def shortfall(self, need: Sums, *, starts: bool) -> Shortfall | None:

@@ -88,6 +88,7 @@ class PreferenceScore:
         terms = spec.rules.nodes if spec.rules is not None else ()
         for row in np.flatnonzero(self._evaluated != columns.version).tolist():
             node = columns.nodes[row]
+            self._affinity[row] = self._taints[row] = 0
             if node is not None:
                 self._affinity[row] = sum(
                     weight for weight, term in terms if selectors.meets((term,), node)

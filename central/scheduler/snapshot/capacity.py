@@ -131,8 +131,9 @@ class PodClassCapacity:
             fits = min(fits, nics.capacity(nics.request(self.spec)))
         if self.interpod is not None:
             fits = min(fits, self._limit.item(row))
-        if fits < 0 or not self._filter_result.fits(row, columns.nodes, columns.version):
-            fits = 0
+        # Also where nothing is free: passed_rows() is read for what would fit without other pods.
+        passed = self._filter_result.fits(row, columns.nodes, columns.version)
+        fits = max(fits, 0) if passed else 0
         change = fits - self.by_row.item(row)
         if change:
             self.by_row[row] = fits

@@ -54,10 +54,13 @@ class World:
                 self.running[fact.uid] = fact
                 self.names[fact.uid] = fact.gang or fact.name
         decisions = self._cycle(arrived, now)
-        check_invariants(self.cluster)
+        self._check()
         self.decisions += decisions
         bound = sorted(self._apply(decision, now) for decision in decisions)
         return [name for name in bound if name]
+
+    def _check(self) -> None:
+        check_invariants(self.cluster)
 
     def _cycle(self, facts: Sequence[Fact], now: float) -> list[Decision]:
         """Other worlds look at the state before the decisions are answered."""

@@ -185,7 +185,7 @@ def test_the_pods_that_are_short_are_named_and_not_those_that_fit() -> None:
     small = [factories.pod(f"g-{i}", 0, "g", cpu=1000) for i in range(2, 18)]
     busy = [factories.pod(f"o-{n}", 3, node=n, phase="Running") for n in "abcd"]
     said = reason(scheduler, [*busy, gang, *large, *small])
-    assert "fits 1 of 2 (5 of 8 GPUs free on 1 node)" in said
+    assert "fits 1 of 2 pods x 4 GPUs (5 of 8 GPUs free on 1 node)" in said
 
 
 def test_never_counts_a_node_outside_of_all_racks() -> None:

@@ -63,7 +63,7 @@ def test_slices_are_no_part_of_an_island(scheduler: Scheduler, level: str) -> No
         schedule_once(scheduler, [replace(group, topology_required=level), *pods], 1.0)
     )
     words = (
-        "MIG slices cannot be kept to one island, NUMA node or PCIe switch; "
+        "can never start: MIG slices cannot be kept to one island, NUMA node or PCIe switch; "
         "require node or a wider level"
     )
     assert reason(scheduler, "g") == words

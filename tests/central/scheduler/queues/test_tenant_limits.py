@@ -74,7 +74,7 @@ def test_no_more_gangs_run_than_the_limit() -> None:
 def test_a_parents_limit_counts_all_queues_below_it() -> None:
     found = start(QueueSeen("org", running_gangs=1), *(QueueSeen(q, parent="org") for q in QUEUES))
     schedule_once(found, [pod("p-0", "a", 1), pod("p-1", "b", 1, created=1.0)], 1.0)
-    assert reasons(found) == {"p-1": "queue org (above b) runs 1 gangs, and may run 1 at a time"}
+    assert reasons(found) == {"p-1": "queue org (above b) runs 1 gang, and may run 1 at a time"}
 
 
 def test_a_namespace_has_limits_inside_a_queue() -> None:
@@ -112,7 +112,7 @@ def test_pods_without_a_user_share_what_one_may_use_in_their_namespace() -> None
     pods = [pod("x-0", "a", 1, "x"), pod("x-1", "a", 1, "x", created=1.0), pod("y-0", "a", 1, "y")]
     schedule_once(found, pods, 1.0)
     assert reasons(found) == {
-        "x-1": "namespace x (pods without a user) in queue a runs 1 gangs, and may run 1 at a time"
+        "x-1": "namespace x (pods without a user) in queue a runs 1 gang, and may run 1 at a time"
     }
 
 
