@@ -1,0 +1,118 @@
+"""Rules between pods while nodes and pods come, go and change: what a filter has kept is what holds."""
+
+from collections import Counter
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from central.controllers.composite import new_scheduler
+from central.model.facts import Fact, NodeGone, NodeSeen, PodGone, PodSeen, PodSpec
+from central.model.pod_rules import Port, Rules
+from central.model.volumes import AttachLimits, ClaimSeen, VolumeSeen
+from central.scheduler.apply import apply
+from central.scheduler.filters.interpod import MANY, InterPodFilter
+from tests.central import factories
+from tests.central.scheduler.filters.test_interpod import _node, _placed, _refusals, _rules
+
+PORTS = (Port("TCP", 80), Port("TCP", 80, "10.0.0.1"), Port("UDP", 80))
+CLAIMS = ("c0", "c1", "c2", "alone")  # alone: for one pod at a time
+LIMIT = 2  # volumes of a node
+
+
+def storage() -> list[Fact]:
+    found: list[Fact] = [VolumeSeen(f"v-{name}", driver="csi") for name in CLAIMS]
+    found += [
+        ClaimSeen("ns", name, f"v-{name}", bound=True, one_pod=name == "alone") for name in CLAIMS
+    ]
+    return [*found, *(AttachLimits(f"n{number}", (("csi", LIMIT),)) for number in range(4))]
+
+
+def with_more(random: Random, pod: PodSeen) -> PodSeen:
+    """With host ports and claims too."""
+    ports = tuple(random.sample(PORTS, random.choice((0, 0, 1))))
+    rules = replace(pod.spec.rules or Rules(), ports=ports)
+    claims = tuple(random.sample(CLAIMS, random.choice((0, 0, 1, 2))))
+    return replace(pod, spec=replace(pod.spec, rules=rules), claims=claims)
+
+
+class Plain:
+    def __init__(self) -> None:
+        self.nodes: dict[str, NodeSeen] = {}
+        self.pods: dict[str, PodSeen] = {}  # by uid
+
+    def reason(self, pod: PodSeen, node: NodeSeen) -> str:
+        """The first rule that the node violates."""
+        placed = [each for each in self.pods.values() if each.node]
+        beside = [each for each in placed if each.node == node.name]
+        rules = pod.spec.rules
+        assert rules is not None
+        for other in beside:
+            theirs = other.spec.rules.ports if other.spec.rules else ()
+            if any(one.conflicts(port) for one in theirs for port in rules.ports):
+                return "host port in use"
+        if "alone" in pod.claims and any("alone" in each.claims for each in placed):
+            return "ReadWriteOncePod claim in use"
+        attached = {claim for each in beside for claim in each.claims}
+        if pod.claims and len(attached | {*pod.claims}) > LIMIT:
+            return "volume attach limit"
+        nodes = [*self.nodes.values()]
+        return next(_refusals(pod, node, nodes, placed), "")
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_is_kept_is_what_holds(seed: int) -> None:
+    random, cluster, plain = Random(seed), new_scheduler(factories.LEVELS), Plain()
+    state, seen = cluster.state, Counter[str]()
+    kept: dict[str, tuple[PodSpec, InterPodFilter]] = {}
+    for stored in storage():
+        apply(cluster, stored)
+    for number in range(3):
+        pod = factories.pod(
+            f"new{number}", rules=_rules(random), labels=(("app", "xy"[number % 2]),)
+        )
+        pod = with_more(
+            random, replace(pod, spec=replace(pod.spec, node_selector=(("kind", "a"),)))
+        )
+        apply(cluster, pod)
+        plain.pods[pod.uid] = pod
+    for step in range(60):
+        change = random.random()
+        fact: Fact | None = None
+        names = sorted(plain.nodes)
+        if change < 0.3 or not names:
+            node = _node(random, f"n{random.randrange(4)}")
+            plain.nodes[node.name] = fact = node
+        elif change < 0.75:
+            placed = _placed(random, f"p{step}", plain.nodes[random.choice(names)])
+            fact = plain.pods[placed.uid] = with_more(random, placed)
+        elif change < 0.95 and (running := [p for p in plain.pods.values() if p.node]):
+            gone = random.choice(running).uid
+            del plain.pods[gone]
+            fact = PodGone(gone)
+        elif not any(pod.node == names[0] for pod in plain.pods.values()):
+            fact = NodeGone(names[0])
+            del plain.nodes[names[0]]
+        if fact is None:
+            continue
+        apply(cluster, fact)
+        columns, counts = state.snapshot.columns, state.snapshot.pod_counts
+        for number in range(3):
+            pod, spec = plain.pods[f"uid-new{number}"], state.pods[f"uid-new{number}"].spec
+            if pod.uid not in kept or kept[pod.uid][0] is not spec:
+                kept[pod.uid] = spec, InterPodFilter(columns, counts, spec)
+            found = kept[pod.uid][1]
+            fresh = InterPodFilter(columns, counts, spec)
+            assert found.limits().tolist() == fresh.limits().tolist()
+            assert found.limits() is found.limits()
+            for node in plain.nodes.values():
+                row, expected = columns.row[node.name], plain.reason(pod, node)
+                assert found.reason(row) == expected
+                limit = found.limits()[row]
+                assert (limit > 0) == (not expected)
+                seen[expected] += 1
+                if random.random() < 0.2 and 0 < limit < MANY:
+                    counts.count(row, spec, int(limit))
+                    assert found.limits()[row] == 0, "no more than so many"
+                    counts.count(row, spec, -int(limit))
+    assert len(seen) >= 4, seen
