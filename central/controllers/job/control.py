@@ -21,6 +21,7 @@ from central.controllers.job.rate_limit import StatusRateLimiter
 from central.controllers.job.state_machine import ACTIVE, Cause
 from central.model.decisions import Decision, SetStatus
 from central.model.jobspec import PENDING, JobStatus
+from central.scheduler.elastic.elastic_gang import LEAVE_S
 from central.scheduler.state.gangs import Gang
 
 MAX_TRANSITIONS = 4  # phases that may be passed through in one cycle
@@ -63,8 +64,7 @@ def _tally(job: Job) -> PodTally:
 
 
 def _expire_calls(job: Job, now: float) -> None:
-    if job.lost:
-        job.lost = {name: at for name, at in job.lost.items() if name in job.desired_pods}
+    job.lost = {name: at for name, at in job.lost.items() if name in job.desired_pods}
     job.lost_from = {name: node for name, node in job.lost_from.items() if name in job.lost}
     for uid, at in list(job.deletions.items()):
         pod = job.pods.get(uid)
@@ -147,6 +147,8 @@ def _write_transition(job: Job, status: JobStatus, counts: PodTally, now: float)
     if not job.may_call("SetStatus", ("Job", job.spec.name), now):
         return []
     job.spec_changed = False
+    if status.members != job.status.members:
+        job.leave_s = job.resize.leave_s if job.resize is not None else LEAVE_S
     job.resize = None
     if status.version != job.status.version:
         counts = PodTally(terminating=len(job.pods))  # the former pods no longer count

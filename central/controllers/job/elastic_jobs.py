@@ -45,6 +45,5 @@ def _view(job: Job, state: ClusterState) -> ElasticGang | None:
 def resize(jobs: JobStore, asked: Resize) -> None:
     job = jobs.by_group.get(asked.key[:2])
     if job is not None:
-        job.resize = RequestedSize(asked.members, asked.why, asked.cause)
-        job.leave_s = asked.leave_s
+        job.resize = RequestedSize(asked.members, asked.why, asked.cause, asked.leave_s)
         jobs.changed[job.key] = None

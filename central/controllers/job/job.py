@@ -6,6 +6,7 @@ from typing import Any
 from central.controllers.job.state_machine import ACTIVE
 from central.model.facts import Answered, CoordinatorReported, JobSeen, PodSeen
 from central.model.jobspec import JobSpec, JobStatus, TaskSpec, group_name, pod_name, with_members
+from central.scheduler.elastic.elastic_gang import LEAVE_S
 
 WATCH_TIMEOUT_S = 30.0  # a call whose effect the watch has not shown by then is repeated
 RETRY_S = (1.0, 60.0)  # first, longest
@@ -39,6 +40,7 @@ class RequestedSize:
     members: tuple[int, ...]
     why: str
     cause: str = ""
+    leave_s: float = LEAVE_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,9 @@ class Job:
         self.resize: RequestedSize | None = None  # not written yet
         self.reported: CoordinatorReported | None = None  # None: its coordinator is silent
         self.training_notes: Any = None  # of training_notices.py
-        self.leave_s = 0.0  # how long a member that leaves by plan may take until it is deleted
+        self.leave_s = (
+            LEAVE_S  # how long a member that leaves by this plan may take until it is deleted
+        )
         self.leave_by: dict[str, float] = {}  # those that do, by pod uid
         self.elastic_view: tuple[object, Any] = (None, None)  # of elastic_jobs.py
         self._desired_pods: dict[str, tuple[TaskSpec, int]] = {}

@@ -96,9 +96,9 @@ class _Line:
 def _groups(job: Job, gang: Gang) -> Groups:
     """The pods of the Job's minimum, as (requests, count) of each task."""
     seen = gang.object
-    least = seen.min_member if seen is not None else job.spec.min_available
+    assert seen is not None  # a Job is asked for when its PodGroup exists
+    least, each = seen.min_member, bool(seen.task_min)
     tasks = [task for task in job.spec.tasks if task.replicas]
-    each = bool(seen is not None and seen.task_min)
     return tuple(
         (PodSpec(requests=task.requests), count)
         for task, count in job_podgroup.initial_pods(tasks, least, each=each)

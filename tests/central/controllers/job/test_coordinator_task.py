@@ -6,7 +6,10 @@ from typing import Any
 import pytest
 
 from central.controllers.job import plugins
+from central.model.decisions import Create
 from central.model.jobspec import ElasticTask, JobSpec, TaskSpec
+from tests.central.controllers.job.job_api import Api
+from tests.central.controllers.job.plan_stories import elastic_job
 
 Json = dict[str, Any]
 
@@ -168,6 +171,14 @@ def test_the_secret_has_a_certificate_for_the_coordinators_names() -> None:
         "train-coordinator-0.train.team.svc",
     )
     assert not [one for one in plugins.objects(job("--task=worker")) if one.kind == "Secret"]
+
+
+def test_the_call_for_the_secret_asks_for_the_certificate() -> None:
+    api = Api()
+    api.apply(elastic_job())
+    made = [each for _ in range(4) for each in api.step() if isinstance(each, Create)]
+    [names] = [each.certificate for each in made if each.kind == "Secret"]
+    assert names == tuple(f"j-coordinator-0.j{end}" for end in ("", ".ns", ".ns.svc"))
 
 
 @pytest.mark.parametrize(
