@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 # Processes that serve others: the MPS server belongs to gpu-setup, and ends with its clients.
 SERVERS = ("nvidia-cuda-mps", "nv-hostengine", "dcgm-exporter")
-Key = tuple[str, str, str, tuple[str, ...]]  # pod UID, container, resource, device ids
+AllocationKey = tuple[str, str, str, tuple[str, ...]]  # pod UID, container, resource, device ids
 Users = Mapping[str, Mapping[int, str]]  # pod UIDs by pid, by UUID of the GPU or slice
 
 
@@ -49,8 +49,10 @@ class UnlistedPods:
         self._log = StateLogger(log)
         self._entries: tuple[Entry, ...] = ()  # of the checkpoint
         self._kubelet: Identity = None
-        self._known: dict[Key, Grant | None] = {}  # what the running kubelet has, or had
-        self._before: dict[Key, Grant | None] = {}  # what former kubelets had, while pods run
+        self._known: dict[AllocationKey, Grant | None] = {}  # what the running kubelet has, or had
+        self._before: dict[
+            AllocationKey, Grant | None
+        ] = {}  # what former kubelets had, while pods run
 
     def read(self, listed: Iterable[Grant] | None) -> None:
         """Reads the checkpoint. listed is None if pod-resources does not answer."""
@@ -143,7 +145,7 @@ def _devices(one: Grant | Entry) -> tuple[str, str, tuple[str, ...]]:
     return (one.container, one.resource, one.device_ids)
 
 
-def _key(entry: Entry) -> Key:
+def _key(entry: Entry) -> AllocationKey:
     return (entry.uid, *_devices(entry))
 
 

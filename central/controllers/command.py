@@ -16,10 +16,10 @@ from central.model.event_objects import about, build_event
 from central.model.event_reasons import COMMAND_ISSUED, COMMAND_REFUSED, COMMAND_WAITS
 from central.model.facts import Answered, CommandSeen
 from central.model.jobspec import API
+from central.model.object_names import NamespacedName
 from central.scheduler.queues.queue_tree import Queues
 from protos.names import COMMAND
 
-Key = tuple[str, str]  # namespace and name
 OPEN, CLOSE = "OpenQueue", "CloseQueue"
 STATES = {OPEN: "Open", CLOSE: "Closed"}
 RECHECK_S = 0.5  # a Job that has nothing to change finishes a Command without an API call
@@ -30,10 +30,10 @@ class CommandController:
     KIND = "Command"
 
     def __init__(self) -> None:
-        self.by_name: dict[Key, CommandSeen] = {}
-        self._issued: set[Key] = set()  # passed to their targets
-        self._handled: set[Key] = set()  # executed or refused; to be deleted
-        self._explained: set[Key] = set()  # their users know what they wait for
+        self.by_name: dict[NamespacedName, CommandSeen] = {}
+        self._issued: set[NamespacedName] = set()  # passed to their targets
+        self._handled: set[NamespacedName] = set()  # executed or refused; to be deleted
+        self._explained: set[NamespacedName] = set()  # their users know what they wait for
         self._calls = PendingCalls()
 
     def seen(self, fact: CommandSeen) -> None:
@@ -44,7 +44,7 @@ class CommandController:
         if not fact.leaving:
             self.by_name[key] = fact
 
-    def gone(self, key: Key) -> None:
+    def gone(self, key: NamespacedName) -> None:
         self.by_name.pop(key, None)
         self._issued.discard(key)
         self._handled.discard(key)
@@ -65,7 +65,7 @@ class CommandController:
                 fence.failed(key, command, error)
         return True
 
-    def _note_answer(self, call: Call, key: Key, fact: Answered) -> None:
+    def _note_answer(self, call: Call, key: NamespacedName, fact: Answered) -> None:
         if isinstance(call, Patch):  # of a Queue
             if not fact.why:
                 self._calls.seen((call.kind, call.namespace, call.name))
@@ -111,7 +111,7 @@ class CommandController:
         return decisions
 
     def _explain_wait(
-        self, fence: ObjectFence, key: Key, command: CommandSeen, now: float
+        self, fence: ObjectFence, key: NamespacedName, command: CommandSeen, now: float
     ) -> list[Decision]:
         """An Event, once, if the target exists and a bug keeps it out: the Command waits for it."""
         why = fence.absence(*_named(command))
@@ -122,7 +122,7 @@ class CommandController:
         it = about(_VERSIONS[command.kind], *_target(command), command.target_uid)
         return [build_event(it, COMMAND_WAITS, text, now, warning=True)]
 
-    def _drop_calls(self, key: Key) -> None:
+    def _drop_calls(self, key: NamespacedName) -> None:
         if any(isinstance(call, Patch) for call in self._calls.drop()):
             self._issued.discard(key)  # the Queue does not get it
 
@@ -141,7 +141,7 @@ class CommandController:
         assert len(targets) == len(set(targets)), "two Commands for one target are in progress"
 
     def _advance(
-        self, jobs: JobStore, queues: Queues, key: Key, command: CommandSeen, now: float
+        self, jobs: JobStore, queues: Queues, key: NamespacedName, command: CommandSeen, now: float
     ) -> list[Decision]:
         decisions: list[Decision] = []
         if key not in self._handled and self._is_handled(jobs, queues, key, command):
@@ -154,7 +154,9 @@ class CommandController:
             decisions.append(self._calls.track(call, key))
         return decisions
 
-    def _is_handled(self, jobs: JobStore, queues: Queues, key: Key, command: CommandSeen) -> bool:
+    def _is_handled(
+        self, jobs: JobStore, queues: Queues, key: NamespacedName, command: CommandSeen
+    ) -> bool:
         if command.kind == "Queue":
             return queues.by_name[command.target].seen.command == command.uid
         job = jobs.by_name[command.namespace, command.target]
@@ -163,7 +165,7 @@ class CommandController:
         return key in self._issued and command.uid not in {wish.uid for wish in job.commands}
 
     def _issue(
-        self, jobs: JobStore, queues: Queues, key: Key, command: CommandSeen, now: float
+        self, jobs: JobStore, queues: Queues, key: NamespacedName, command: CommandSeen, now: float
     ) -> list[Decision]:
         note = f"{command.reason}: {command.message}" if command.reason else command.message
         why = f"{command.action} by Command {command.name}" + (f" ({note})" if note else "")

@@ -8,13 +8,14 @@ from typing import Any
 from central.controllers.job.job import Job
 from central.controllers.job.job_store import JobStore
 from central.controllers.owner import JobOwners
-from central.controllers.pending_calls import RETRY_AFTER_S, Call, Key
+from central.controllers.pending_calls import RETRY_AFTER_S, Call
 from central.model.decisions import Create, Decision, Delete, SetStatus
 from central.model.event_objects import about, build_event
 from central.model.event_reasons import FORBID_CONCURRENT
 from central.model.facts import CronSeen
 from central.model.jobspec import API, COMPLETED, FINISHED, controller, without_user
 from central.model.json_types import ReadOnlyJson
+from central.model.object_names import NamespacedName
 from central.model.timestamps import stamp
 
 ALLOW, FORBID, REPLACE = "Allow", "Forbid", "Replace"
@@ -27,28 +28,30 @@ class CronJobController(JobOwners[CronSeen]):
     def __init__(self) -> None:
         super().__init__()
         # The latest scheduled time that has a Job, and the Job's name; ahead of the API's status.
-        self._started: dict[Key, tuple[float, str]] = {}
-        self._refused: dict[Key, str] = {}  # why the API server refused the Job
+        self._started: dict[NamespacedName, tuple[float, str]] = {}
+        self._refused: dict[NamespacedName, str] = {}  # why the API server refused the Job
         self._written: dict[
-            Key, ReadOnlyJson
+            NamespacedName, ReadOnlyJson
         ] = {}  # the status that was sent, until the watch shows it
-        self._skipped: dict[Key, float] = {}  # scheduled times with a ForbidConcurrent Event
+        self._skipped: dict[
+            NamespacedName, float
+        ] = {}  # scheduled times with a ForbidConcurrent Event
 
     def seen(self, fact: CronSeen) -> None:
         super().seen(fact)
         self._written.pop((fact.namespace, fact.name), None)
 
-    def gone(self, key: Key) -> None:
+    def gone(self, key: NamespacedName) -> None:
         super().gone(key)
         self._forget_calls(key)
 
-    def _forget_calls(self, key: Key) -> None:
+    def _forget_calls(self, key: NamespacedName) -> None:
         self._started.pop(key, None)
         self._refused.pop(key, None)
         self._written.pop(key, None)
         self._skipped.pop(key, None)
 
-    def _note_answer(self, call: Call, key: Key, why: str) -> None:
+    def _note_answer(self, call: Call, key: NamespacedName, why: str) -> None:
         if isinstance(call, Create):
             self._refused.pop(key, None)
         if why:
@@ -63,7 +66,9 @@ class CronJobController(JobOwners[CronSeen]):
 
     # --- one CronJob -----------------------------------------------------------------
 
-    def _decide(self, jobs: JobStore, key: Key, cron: CronSeen, now: float) -> list[Decision]:
+    def _decide(
+        self, jobs: JobStore, key: NamespacedName, cron: CronSeen, now: float
+    ) -> list[Decision]:
         children = [job for job in jobs.owned.get(cron.uid, {}).values() if not job.seen.deleting]
         decisions: list[Decision] = []
         if not cron.error:
@@ -71,7 +76,9 @@ class CronJobController(JobOwners[CronSeen]):
             decisions += self._prune_history(key, cron, children, now)
         return decisions + self._report(key, cron, children, now)
 
-    def _start(self, key: Key, cron: CronSeen, children: list[Job], now: float) -> list[Decision]:
+    def _start(
+        self, key: NamespacedName, cron: CronSeen, children: list[Job], now: float
+    ) -> list[Decision]:
         if cron.suspend or cron.plan is None:
             return []
         since = max(cron.last or cron.created, self._started.get(key, (0.0, ""))[0])
@@ -104,7 +111,7 @@ class CronJobController(JobOwners[CronSeen]):
         return decisions
 
     def _forbidden(
-        self, key: Key, cron: CronSeen, running: Job, at: float, now: float
+        self, key: NamespacedName, cron: CronSeen, running: Job, at: float, now: float
     ) -> list[Decision]:
         """Emits an Event. The run starts when the running Job ends, within startingDeadlineSeconds."""
         if self._skipped.get(key) == at:
@@ -115,7 +122,7 @@ class CronJobController(JobOwners[CronSeen]):
         return [build_event(it, FORBID_CONCURRENT, why, now, warning=False)]
 
     def _prune_history(
-        self, key: Key, cron: CronSeen, children: list[Job], now: float
+        self, key: NamespacedName, cron: CronSeen, children: list[Job], now: float
     ) -> list[Decision]:
         decisions: list[Decision] = []
         over = sorted((job for job in children if job.status.phase in FINISHED), key=_age)
@@ -128,13 +135,15 @@ class CronJobController(JobOwners[CronSeen]):
                 )
         return decisions
 
-    def _delete(self, key: Key, job: Job, why: str, now: float) -> list[Decision]:
+    def _delete(self, key: NamespacedName, job: Job, why: str, now: float) -> list[Decision]:
         spec = job.spec
         if not self._calls.may_call(("Job", spec.namespace, spec.name), now):
             return []
         return [self._calls.track(Delete("Job", spec.namespace, spec.name, spec.uid, why), key)]
 
-    def _report(self, key: Key, cron: CronSeen, children: list[Job], now: float) -> list[Decision]:
+    def _report(
+        self, key: NamespacedName, cron: CronSeen, children: list[Job], now: float
+    ) -> list[Decision]:
         place = ("CronJob", cron.namespace, cron.name)
         status: dict[str, Any] = {}
         active = sorted(job.spec.name for job in children if job.status.phase not in FINISHED)

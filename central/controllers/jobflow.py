@@ -9,11 +9,12 @@ from central.controllers import jobflow_status, step_probes
 from central.controllers.job.job import Job
 from central.controllers.job.job_store import JobStore
 from central.controllers.owner import JobOwners
-from central.controllers.pending_calls import Call, Key
+from central.controllers.pending_calls import Call
 from central.model.decisions import Create, Decision, Delete, SetStatus
 from central.model.facts import FlowSeen, FlowStep, TemplateSeen
 from central.model.jobspec import COMPLETED, controller, without_user
 from central.model.json_types import ReadOnlyJson, json_merge
+from central.model.object_names import NamespacedName
 
 API = "flow.volcano.sh/v1alpha1"
 OF_TEMPLATE, OF_FLOW = "volcano.sh/createdByJobTemplate", "volcano.sh/createdByJobFlow"
@@ -26,21 +27,21 @@ class JobFlowController(JobOwners[FlowSeen]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.templates: dict[Key, TemplateSeen] = {}
-        self._refused: dict[tuple[Key, str], str] = {}  # by the Job's name
+        self.templates: dict[NamespacedName, TemplateSeen] = {}
+        self._refused: dict[tuple[NamespacedName, str], str] = {}  # by the Job's name
         self._written: dict[
-            tuple[str, Key], ReadOnlyJson
+            tuple[str, NamespacedName], ReadOnlyJson
         ] = {}  # status sent, by kind, until the watch shows it
 
     def seen(self, fact: FlowSeen) -> None:
         super().seen(fact)
         self._written.pop(("JobFlow", (fact.namespace, fact.name)), None)
 
-    def gone(self, key: Key) -> None:
+    def gone(self, key: NamespacedName) -> None:
         super().gone(key)
         self._forget_calls(key)
 
-    def _forget_calls(self, key: Key) -> None:
+    def _forget_calls(self, key: NamespacedName) -> None:
         self._written.pop(("JobFlow", key), None)
         self._refused = {place: why for place, why in self._refused.items() if place[0] != key}
 
@@ -50,17 +51,17 @@ class JobFlowController(JobOwners[FlowSeen]):
         self._written.pop(("JobTemplate", key), None)
         self._of_template(key)
 
-    def template_gone(self, key: Key) -> None:
+    def template_gone(self, key: NamespacedName) -> None:
         self.templates.pop(key, None)
         self._written.pop(("JobTemplate", key), None)
         self._of_template(key)
 
-    def _of_template(self, key: Key) -> None:
+    def _of_template(self, key: NamespacedName) -> None:
         for place, flow in self.by_name.items():
             if place[0] == key[0] and any(step.name == key[1] for step in flow.steps):
                 self._changed[place] = None
 
-    def _note_answer(self, call: Call, key: Key, why: str) -> None:
+    def _note_answer(self, call: Call, key: NamespacedName, why: str) -> None:
         if isinstance(call, Create):
             self._refused.pop((key, call.name), None)
             if why:
@@ -80,7 +81,9 @@ class JobFlowController(JobOwners[FlowSeen]):
 
     # --- one JobFlow -----------------------------------------------------------------
 
-    def _decide(self, jobs: JobStore, key: Key, flow: FlowSeen, now: float) -> list[Decision]:
+    def _decide(
+        self, jobs: JobStore, key: NamespacedName, flow: FlowSeen, now: float
+    ) -> list[Decision]:
         owned = jobs.owned.get(flow.uid, {})
         children = {job.spec.name: job for job in owned.values() if not job.seen.deleting}
         if flow.phase in jobflow_status.FINISHED:
@@ -100,7 +103,7 @@ class JobFlowController(JobOwners[FlowSeen]):
         return decisions
 
     def _create_job(
-        self, key: Key, flow: FlowSeen, step: FlowStep, now: float
+        self, key: NamespacedName, flow: FlowSeen, step: FlowStep, now: float
     ) -> tuple[str, list[Decision]]:
         """Why the Job does not exist yet (or ""), and the calls to make."""
         name = job_name(flow, step.name)
@@ -120,7 +123,7 @@ class JobFlowController(JobOwners[FlowSeen]):
         return self._refused.get((key, name), ""), [call]
 
     def _delete_jobs(
-        self, key: Key, flow: FlowSeen, children: dict[str, Job], now: float
+        self, key: NamespacedName, flow: FlowSeen, children: dict[str, Job], now: float
     ) -> list[Decision]:
         if flow.retain or flow.phase != jobflow_status.SUCCEED:
             return []
@@ -131,7 +134,9 @@ class JobFlowController(JobOwners[FlowSeen]):
             if self._calls.may_call(("Job", flow.namespace, name), now)
         ]
 
-    def _report(self, jobs: JobStore, key: Key, whose: Key, now: float) -> list[Decision]:
+    def _report(
+        self, jobs: JobStore, key: NamespacedName, whose: NamespacedName, now: float
+    ) -> list[Decision]:
         """Updates the template's status: the names of the Jobs created from it."""
         template = self.templates.get(key)
         if template is None:
@@ -149,7 +154,12 @@ class JobFlowController(JobOwners[FlowSeen]):
         return self._write("JobTemplate", template, status, whose, now)
 
     def _write(
-        self, kind: str, seen: FlowSeen | TemplateSeen, status: ReadOnlyJson, whose: Key, now: float
+        self,
+        kind: str,
+        seen: FlowSeen | TemplateSeen,
+        status: ReadOnlyJson,
+        whose: NamespacedName,
+        now: float,
     ) -> list[Decision]:
         key = (seen.namespace, seen.name)
         if status in (seen.status, self._written.get((kind, key))):

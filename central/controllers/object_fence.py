@@ -11,9 +11,8 @@ Design: docs/design/0049-containment.md
 from collections.abc import Container
 from typing import cast
 
+from central.model.object_names import NamespacedName
 from central.scheduler.quarantine import Quarantine, SetAside, SetAsideKey
-
-Key = tuple[str, str]  # namespace and name
 
 
 class ObjectFence:
@@ -23,16 +22,16 @@ class ObjectFence:
     def __init__(self, quarantine: Quarantine, kind: str, now: float) -> None:
         self._quarantine, self._kind, self._now = quarantine, kind, now
 
-    def blocks(self, key: Key, content: object) -> bool:
+    def blocks(self, key: NamespacedName, content: object) -> bool:
         """Whether the object, as it is now, must not be tried."""
         found = self._quarantine.set_asides
         return bool(found) and self._quarantine.blocks(self._key(key), content, self._now)
 
-    def failed(self, key: Key, content: object, error: Exception) -> SetAside:
+    def failed(self, key: NamespacedName, content: object, error: Exception) -> SetAside:
         """Sets the object aside."""
         return self._quarantine.set_aside(self._key(key), key, error, content, self._now)
 
-    def why(self, key: Key) -> str:
+    def why(self, key: NamespacedName) -> str:
         """Why the object is set aside, for users; empty: it is not."""
         found = self._quarantine.set_asides.get(self._key(key))
         return found.why if found is not None else ""
@@ -42,28 +41,28 @@ class ObjectFence:
         known = SetAsideKey(kind, (namespace, name)) in self._quarantine.set_asides
         return self._quarantine.absence(kind, name, namespace) if known else ""
 
-    def passed(self, key: Key) -> None:
+    def passed(self, key: NamespacedName) -> None:
         """The object was tried without a failure."""
         if self._quarantine.set_asides:
             self._quarantine.release(self._key(key))
 
-    def postpone(self, key: Key, delay_s: float) -> None:
+    def postpone(self, key: NamespacedName, delay_s: float) -> None:
         """The object could not be tried now."""
         if (found := self._quarantine.set_asides.get(self._key(key))) is not None:
             found.retry_at = max(found.retry_at, self._now + delay_s)
 
-    def retried(self, known: Container[Key]) -> list[Key]:
+    def retried(self, known: Container[NamespacedName]) -> list[NamespacedName]:
         """The objects whose backoff has ended. Forgets those that are gone."""
         due = []
         for key, found in list(self._quarantine.set_asides.items()):
             if key.kind != self._kind or not key.of_decision:
                 continue
-            name = cast("Key", key.identity)
+            name = cast("NamespacedName", key.identity)
             if name not in known:
                 self._quarantine.release(key)
             elif self._now >= found.retry_at:
                 due.append(name)
         return due
 
-    def _key(self, key: Key) -> SetAsideKey:
+    def _key(self, key: NamespacedName) -> SetAsideKey:
         return SetAsideKey(self._kind, key, of_decision=True)

@@ -7,10 +7,11 @@ from typing import Generic, TypeVar
 
 from central.controllers.job.job_store import JobStore
 from central.controllers.object_fence import ObjectFence
-from central.controllers.pending_calls import Call, Key, PendingCalls
+from central.controllers.pending_calls import Call, PendingCalls
 from central.model.decisions import Decision, SetStatus
 from central.model.facts import Answered, CronSeen, FlowSeen
 from central.model.json_types import ReadOnlyJson
+from central.model.object_names import NamespacedName
 
 Owner = TypeVar("Owner", bound=CronSeen | FlowSeen)
 
@@ -19,11 +20,11 @@ class JobOwners(Generic[Owner]):
     KIND = ""
 
     def __init__(self) -> None:
-        self.by_name: dict[Key, Owner] = {}
-        self._by_uid: dict[str, Key] = {}
+        self.by_name: dict[NamespacedName, Owner] = {}
+        self._by_uid: dict[str, NamespacedName] = {}
         self._calls = PendingCalls()
-        self._changed: dict[Key, None] = {}
-        self._alarms: dict[Key, float] = {}
+        self._changed: dict[NamespacedName, None] = {}
+        self._alarms: dict[NamespacedName, float] = {}
 
     def seen(self, fact: Owner) -> None:
         key = (fact.namespace, fact.name)
@@ -33,7 +34,7 @@ class JobOwners(Generic[Owner]):
         self._by_uid[fact.uid] = key
         self._changed[key] = None
 
-    def gone(self, key: Key) -> None:
+    def gone(self, key: NamespacedName) -> None:
         if (maker := self.by_name.pop(key, None)) is not None:
             self._by_uid.pop(maker.uid, None)
         self._changed.pop(key, None)
@@ -61,11 +62,11 @@ class JobOwners(Generic[Owner]):
                 fence.failed(key, replace(maker, status={}), error)
         return True
 
-    def _note_answer(self, call: Call, key: Key, why: str) -> None:
+    def _note_answer(self, call: Call, key: NamespacedName, why: str) -> None:
         """why: why the API server refused the call; empty: it did not."""
         raise NotImplementedError
 
-    def _forget_calls(self, key: Key) -> None:
+    def _forget_calls(self, key: NamespacedName) -> None:
         """Forgets what was noted of the object's calls; the watch shows what they did."""
         raise NotImplementedError
 
@@ -86,7 +87,7 @@ class JobOwners(Generic[Owner]):
         return decisions
 
     def _contained(
-        self, jobs: JobStore, fence: ObjectFence, key: Key, maker: Owner, now: float
+        self, jobs: JobStore, fence: ObjectFence, key: NamespacedName, maker: Owner, now: float
     ) -> list[Decision]:
         content = replace(maker, status={})
         if fence.blocks(key, content):
@@ -99,7 +100,7 @@ class JobOwners(Generic[Owner]):
         fence.passed(key)
         return decisions
 
-    def _set_aside(self, key: Key, maker: Owner, why: str, now: float) -> list[Decision]:
+    def _set_aside(self, key: NamespacedName, maker: Owner, why: str, now: float) -> list[Decision]:
         """Takes back what was noted for the calls that are not made, and reports why."""
         dropped = self._calls.drop()
         try:
@@ -111,7 +112,9 @@ class JobOwners(Generic[Owner]):
             self._forget_calls(key)
             return []
 
-    def _write_set_aside(self, key: Key, maker: Owner, why: str, now: float) -> list[Decision]:
+    def _write_set_aside(
+        self, key: NamespacedName, maker: Owner, why: str, now: float
+    ) -> list[Decision]:
         """Writes into the status why the object is set aside."""
         kind = self.KIND
         if not self._calls.may_call((kind, *key), now):
@@ -119,7 +122,9 @@ class JobOwners(Generic[Owner]):
         status = self._status_of_set_aside(maker, why)
         return [self._calls.track(SetStatus(kind, *key, maker.uid, status), key)]
 
-    def _decide(self, jobs: JobStore, key: Key, maker: Owner, now: float) -> list[Decision]:
+    def _decide(
+        self, jobs: JobStore, key: NamespacedName, maker: Owner, now: float
+    ) -> list[Decision]:
         raise NotImplementedError
 
     def _status_of_set_aside(self, maker: Owner, why: str) -> ReadOnlyJson:

@@ -3,10 +3,10 @@ controller decides again only when it knows the answer to its last call."""
 
 from central.model.decisions import Create, Delete, Patch, SetStatus
 from central.model.facts import Answered
+from central.model.object_names import NamespacedName
 
 Call = Create | Delete | SetStatus | Patch
 ObjectKey = tuple[str, str, str]  # kind, namespace, name
-Key = tuple[str, str]  # namespace and name
 
 RETRY_AFTER_S = 10.0  # backoff after a refusal
 WATCH_LAG_S = 5.0  # the watch shows the result of a call by then
@@ -14,14 +14,14 @@ WATCH_LAG_S = 5.0  # the watch shows the result of a call by then
 
 class PendingCalls:
     def __init__(self) -> None:
-        self.in_flight: dict[ObjectKey, tuple[Call, Key]] = {}
+        self.in_flight: dict[ObjectKey, tuple[Call, NamespacedName]] = {}
         self.backoff_until: dict[ObjectKey, float] = {}
         self._tracked: list[Call] = []  # since begin()
 
     def may_call(self, place: ObjectKey, now: float) -> bool:
         return place not in self.in_flight and self.backoff_until.get(place, 0.0) <= now
 
-    def track(self, call: Call, whose: Key) -> Call:
+    def track(self, call: Call, whose: NamespacedName) -> Call:
         self.in_flight[_key(call)] = (call, whose)
         self._tracked.append(call)
         return call
@@ -38,7 +38,7 @@ class PendingCalls:
         self._tracked.clear()
         return dropped
 
-    def answered(self, fact: Answered, now: float) -> tuple[Call, Key] | None:
+    def answered(self, fact: Answered, now: float) -> tuple[Call, NamespacedName] | None:
         """The call that this answers and the key of its object; None: another controller's call."""
         place = (fact.kind, fact.namespace, fact.name)
         found = self.in_flight.get(place)

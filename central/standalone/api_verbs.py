@@ -25,7 +25,7 @@ from central.standalone.api_request import Call
 from central.standalone.budget_status import BudgetController
 from central.standalone.object_store import Item, Pages, Store
 from central.standalone.patches import changed
-from central.standalone.served_kinds import Key, Registry, Resource, served_by, shipped
+from central.standalone.served_kinds import Registry, Resource, ResourceKey, served_by, shipped
 
 Response = tuple[int, bytes]
 NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
@@ -38,7 +38,7 @@ class Service:
         self,
         *,
         history: int = 10_000,
-        on_event: Callable[[Key], None] = lambda key: None,
+        on_event: Callable[[ResourceKey], None] = lambda key: None,
         clock: Callable[[], float] = time.time,
         uid: Callable[[], str] = lambda: str(uuid.uuid4()),
     ) -> None:

@@ -26,7 +26,7 @@ from central.standalone import (
 )
 from central.standalone.api_verbs import Service
 from central.standalone.faults import Faults, no_faults
-from central.standalone.served_kinds import Key
+from central.standalone.served_kinds import ResourceKey
 
 HEALTH = ("/healthz", "/readyz", "/livez")
 
@@ -104,10 +104,10 @@ class StandaloneApi:
 
     # --- in the server's thread
 
-    def _notify(self, key: Key) -> None:
+    def _notify(self, key: ResourceKey) -> None:
         self._notifier.notify(key)
 
-    def _forget(self, key: Key) -> None:
+    def _forget(self, key: ResourceKey) -> None:
         # The version counter grows, so that even the newest version that a client has seen is too old.
         self._service.store.version += 1
         collection = self._service.store.collection(self._service.registry.by_key(key))

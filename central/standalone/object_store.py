@@ -11,7 +11,7 @@ import orjson
 
 from central.model.json_types import Json
 from central.standalone import api_errors
-from central.standalone.served_kinds import Key, Resource
+from central.standalone.served_kinds import Resource, ResourceKey
 
 Name = tuple[str, str]  # namespace ("" for cluster-wide kinds), name
 Change = Callable[[Json], Json]
@@ -101,14 +101,14 @@ class Store:
         uid: Callable[[], str],
         *,
         history: int = 10_000,
-        on_event: Callable[[Key], None] = lambda key: None,
+        on_event: Callable[[ResourceKey], None] = lambda key: None,
     ) -> None:
         self.version = 1
         self._now = now
         self._uid = uid
         self._history = history
         self._on_event = on_event  # called with the resource of each new event
-        self._collections: dict[Key, Collection] = {}
+        self._collections: dict[ResourceKey, Collection] = {}
 
     def collection(self, resource: Resource) -> Collection:
         if resource.key not in self._collections:

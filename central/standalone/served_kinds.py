@@ -12,7 +12,7 @@ import yaml
 from central.model.json_types import Json
 from central.standalone.api_errors import invalid
 
-Key = tuple[str, str]  # group, plural
+ResourceKey = tuple[str, str]  # group, plural
 VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 
 
@@ -42,7 +42,7 @@ class Resource:
     fields: tuple[str, ...] = ()  # allowed in field selectors besides name and namespace
 
     @property
-    def key(self) -> Key:
+    def key(self) -> ResourceKey:
         return (self.group, self.plural)
 
     @property
@@ -152,7 +152,7 @@ class Registry:
     def find(self, group: str, version: str, plural: str) -> Resource | None:
         return self._served.get((group, version, plural))
 
-    def by_key(self, key: Key) -> Resource:
+    def by_key(self, key: ResourceKey) -> Resource:
         return next(r for r in self._served.values() if r.key == key)
 
     def define(self, definition: Json) -> Resource:

@@ -13,7 +13,7 @@ from central.standalone.api_request import Call
 from central.standalone.api_verbs import Service
 from central.standalone.object_store import Item, WatchEvent
 from central.standalone.query_selectors import Test
-from central.standalone.served_kinds import Key
+from central.standalone.served_kinds import ResourceKey
 
 LONGEST_S = 1800.0
 
@@ -22,10 +22,10 @@ class Notifier:
     """Wakes the watches of a resource when it has a new event."""
 
     def __init__(self) -> None:
-        self._waiting: dict[Key, list[asyncio.Future[None]]] = {}
+        self._waiting: dict[ResourceKey, list[asyncio.Future[None]]] = {}
         self.closing = False
 
-    def notify(self, key: Key) -> None:
+    def notify(self, key: ResourceKey) -> None:
         for future in self._waiting.pop(key, ()):
             if not future.done():
                 future.set_result(None)
@@ -35,7 +35,7 @@ class Notifier:
         for key in list(self._waiting):
             self.notify(key)
 
-    async def wait_for_event(self, key: Key, within_s: float) -> None:
+    async def wait_for_event(self, key: ResourceKey, within_s: float) -> None:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(key, []).append(future)
         await asyncio.wait([future], timeout=within_s)

@@ -4,10 +4,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from central.model.object_names import NamespacedName
 from central.model.wording import format_duration
 from central.simulator.simulation_result import SimulationResult
-
-Key = tuple[str, str]  # namespace, gang or pod
 
 
 @dataclass(slots=True)
@@ -30,9 +29,11 @@ class GangDifference:
     after: GangOutcome
 
 
-def outcomes(result: SimulationResult, members: Mapping[Key, str]) -> dict[Key, GangOutcome]:
+def outcomes(
+    result: SimulationResult, members: Mapping[NamespacedName, str]
+) -> dict[NamespacedName, GangOutcome]:
     """members: the gangs of the pods that there were at the beginning, by namespace and pod."""
-    found: dict[Key, GangOutcome] = {}
+    found: dict[NamespacedName, GangOutcome] = {}
     gangs = dict(members)
     for placed in result.placed:
         name = placed.gang or placed.pod
@@ -51,7 +52,7 @@ def outcomes(result: SimulationResult, members: Mapping[Key, str]) -> dict[Key, 
 
 
 def differences(
-    before: Mapping[Key, GangOutcome], after: Mapping[Key, GangOutcome]
+    before: Mapping[NamespacedName, GangOutcome], after: Mapping[NamespacedName, GangOutcome]
 ) -> list[GangDifference]:
     """Those that start at another time, on other nodes, or no more; that wait for another reason; and those evicted."""
     nothing = GangOutcome()

@@ -22,7 +22,8 @@ from typing import Any, NoReturn
 
 import orjson
 
-Json = dict[str, Any]
+from central.model.json_types import Json
+
 NICE = 5  # a weight of 335, against 1024
 CPU_S = 600  # a second bound, should the console not end us
 GANGS_MOST, NODES_MOST = 300, 200  # of one answer

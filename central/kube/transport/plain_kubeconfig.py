@@ -13,10 +13,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 from urllib.request import getproxies
 
 import yaml
+
+from central.model.json_types import Json
 
 CLUSTER_KEYS = frozenset(
     ("server", "certificate-authority", "certificate-authority-data", "insecure-skip-tls-verify",
@@ -26,7 +27,6 @@ USER_KEYS = frozenset(
     ("token", "tokenFile", "client-certificate", "client-certificate-data", "client-key",
      "client-key-data")
 )  # fmt: skip
-Json = dict[str, Any]
 
 
 @dataclass(slots=True)

@@ -51,7 +51,7 @@ LANES: dict[Role, LaneLimits] = {
 }
 VOUCHED = Rate(0.2, 4)
 BUSY = AuthFailure("too many unknown tokens are being reviewed; try again later", busy=True)
-Key = tuple[Role, bytes]
+TokenKey = tuple[Role, bytes]
 
 
 @dataclass(slots=True)
@@ -79,12 +79,12 @@ class TokenCache:
     ) -> None:
         self._reviewer = reviewer
         self._times = times or CacheTimes()
-        self._known: dict[Role, dict[Key, _Known]] = {role: {} for role in LANES}
-        self._rejected: dict[Key, tuple[float, AuthFailure]] = {}
+        self._known: dict[Role, dict[TokenKey, _Known]] = {role: {} for role in LANES}
+        self._rejected: dict[TokenKey, tuple[float, AuthFailure]] = {}
         self._lanes = {role: _Lane(each, role) for role, each in (lanes or LANES).items()}
         self._renewals = ThreadPoolExecutor(8, thread_name_prefix="review-known")
         self._vouched = PeerRates(VOUCHED, LANES["agent"].in_all)
-        self._asked: dict[Key, asyncio.Task[Identity | AuthFailure]] = {}
+        self._asked: dict[TokenKey, asyncio.Task[Identity | AuthFailure]] = {}
 
     async def identify(
         self, token: str, role: Role, peer: str, *, vouched: bool = False
@@ -109,7 +109,7 @@ class TokenCache:
         return await self._review_unknown(key, token, peer, now)
 
     async def _review_unknown(
-        self, key: Key, token: str, peer: str, now: float
+        self, key: TokenKey, token: str, peer: str, now: float
     ) -> Identity | AuthFailure:
         lane = self._lanes[key[0]]
         if lane.waiting >= lane.limits.waiting or not lane.rates.take(peer, now):
@@ -122,7 +122,7 @@ class TokenCache:
     def _left(self, lane: _Lane) -> None:
         lane.waiting -= 1
 
-    def _fresh(self, key: Key, now: float) -> _Known | None:
+    def _fresh(self, key: TokenKey, now: float) -> _Known | None:
         known = self._known[key[0]].get(key)
         if known is None:
             return None
@@ -131,12 +131,12 @@ class TokenCache:
         del self._known[key[0]][key]
         return None
 
-    def _refused(self, key: Key, now: float) -> AuthFailure | None:
+    def _refused(self, key: TokenKey, now: float) -> AuthFailure | None:
         until, answer = self._rejected.get(key, (0.0, BUSY))
         return answer if now < until else None
 
     def _ask(
-        self, key: Key, token: str, pool: ThreadPoolExecutor
+        self, key: TokenKey, token: str, pool: ThreadPoolExecutor
     ) -> asyncio.Task[Identity | AuthFailure]:
         task = asyncio.get_running_loop().create_task(self._reviewed(key, token, pool))
         self._asked[key] = task
@@ -144,7 +144,7 @@ class TokenCache:
         return task
 
     async def _reviewed(
-        self, key: Key, token: str, pool: ThreadPoolExecutor
+        self, key: TokenKey, token: str, pool: ThreadPoolExecutor
     ) -> Identity | AuthFailure:
         loop = asyncio.get_running_loop()
         answer = await loop.run_in_executor(pool, self._reviewer.review, token, key[0])

@@ -3,15 +3,13 @@
 import threading
 from bisect import bisect_right
 from dataclasses import dataclass
-from typing import Any
 
+from central.model.json_types import Json
 from central.server.history import pictures
 from central.server.history.history_store import HistoryStore
 from central.server.stats.surveyor import Survey
 
 POINTS_MOST = 300  # of a curve
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

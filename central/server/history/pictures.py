@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from central.model.json_types import Json
 from central.server.stats.largest_gang import LargestGang
 from central.server.stats.node_rows import HeldGpus, SurveyedNode
 from central.server.stats.pending_rows import PendingRow
@@ -21,8 +22,6 @@ PENDING_MOST = 20_000  # gangs in a picture
 REASONS_MOST = 500  # of these, with their sentence
 QUEUES_MOST = JOBS_MOST = 200  # in a sample, those with the most GPUs
 PICTURE_BYTES_MOST = 64 << 20  # decompressed
-
-Json = dict[str, Any]
 
 
 def sample(survey: Survey) -> bytes:

@@ -1,8 +1,8 @@
 """The past in the console: at which times there are pictures of the cluster, and curves of queues and jobs."""
 
 import time
-from typing import Any
 
+from central.model.json_types import Json
 from central.server.grpc.visibility import Viewer
 from central.server.history.past_cluster import PastCluster
 from central.server.stats.surveyor import Survey
@@ -11,7 +11,6 @@ from central.server.web.web_request import Request, RequestRefused
 DAY_S = 86_400
 TIME_MOST = 2**33
 QUEUES_MOST = 500
-Json = dict[str, Any]
 
 
 class HistoryApi:

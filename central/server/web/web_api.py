@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from math import inf
 from typing import Any
 
+from central.model.json_types import Json
 from central.server.grpc.query_service import NodeView, Queries
 from central.server.grpc.visibility import Viewer
 from central.server.history.past_cluster import PastCluster
@@ -25,7 +26,6 @@ NODES_MOST, ROWS_MOST = 1000, 500
 AGE_S = 2.0  # of a survey that is young enough
 MAY_ASK = "/api/may-ask"  # refused to whom what-if is
 HIDDEN = "-"  # the owner of what the viewer may not see
-Json = dict[str, Any]
 
 
 class WebApi:

@@ -13,13 +13,12 @@ import os
 import shutil
 import tempfile
 from collections.abc import Sequence
-from typing import Any
 
 import orjson
 
+from central.model.json_types import Json
 from central.server.web.web_request import RequestRefused
 
-Json = dict[str, Any]
 ANSWER_MOST = 4 << 20  # bytes
 WAITING_MOST = 4  # questions; later ones are refused
 TIME_S = 300.0  # of one question, from its start

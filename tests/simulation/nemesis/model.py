@@ -14,7 +14,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from central.standalone.object_store import WatchEvent
-from central.standalone.served_kinds import Key
+from central.standalone.served_kinds import ResourceKey
 from tests.simulation.nemesis.virtual_nodes import GPUS, gpus_of
 from tests.simulation.nemesis.virtual_runtime import Kernel
 
@@ -45,7 +45,7 @@ class History:
         """What the nemesis does now may break a limit until then."""
         self.excused_until = max(self.excused_until, self.kernel.now + seconds)
 
-    def on_event(self, key: Key, event: WatchEvent) -> None:
+    def on_event(self, key: ResourceKey, event: WatchEvent) -> None:
         self.events[f"{key[1]} {event.type}"] += 1
         meta = event.item.obj["metadata"]
         self.trace.append(f"{self.kernel.now:.3f} {event.type} {key[1]} {meta['name']}")

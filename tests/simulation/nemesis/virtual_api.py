@@ -11,7 +11,7 @@ from central.kube.transport.http_client import Client, Reply, Silent, StatusErro
 from central.standalone import api_errors, api_request
 from central.standalone.api_verbs import Service
 from central.standalone.object_store import Collection, Item, WatchEvent
-from central.standalone.served_kinds import Key
+from central.standalone.served_kinds import ResourceKey
 from tests.simulation.nemesis.virtual_runtime import EPOCH, Kernel, Process, VirtualFlag
 
 BOOKMARK_S = 60.0
@@ -32,13 +32,13 @@ ERRORS = (
 @dataclass
 class Backup:
     version: int
-    items: dict[Key, dict[tuple[str, str], Item]]
+    items: dict[ResourceKey, dict[tuple[str, str], Item]]
 
 
 class VirtualApi:
     """on_event is called after each change with the kind of event, the object as JSON, and its resource."""
 
-    def __init__(self, kernel: Kernel, on_event: Callable[[Key, WatchEvent], None]) -> None:
+    def __init__(self, kernel: Kernel, on_event: Callable[[ResourceKey, WatchEvent], None]) -> None:
         self._kernel, self._on_event = kernel, on_event
         self._uids = 0
         self.down = False  # nobody answers
@@ -53,7 +53,7 @@ class VirtualApi:
         self._uids += 1
         return f"{self._uids:08x}-0000-4000-8000-000000000000"
 
-    def _event(self, key: Key) -> None:
+    def _event(self, key: ResourceKey) -> None:
         if not hasattr(self, "service"):
             return  # the namespaces that it begins with
         collection = self.collection(key)
@@ -63,7 +63,7 @@ class VirtualApi:
         for stream in self.streams:
             stream.bell.set()
 
-    def collection(self, key: Key) -> Collection:
+    def collection(self, key: ResourceKey) -> Collection:
         return self.service.store.collection(self.service.registry.by_key(key))
 
     def answer(self, method: str, url: str, body: bytes | None, content_type: str) -> Reply:
@@ -117,7 +117,7 @@ class VirtualApi:
         for stream in list(self.streams):
             stream.break_off()
 
-    def forget_history(self, key: Key) -> None:
+    def forget_history(self, key: ResourceKey) -> None:
         collection, store = self.collection(key), self.service.store
         store.version += 1
         collection.dropped += len(collection.events) + 1
