@@ -83,6 +83,30 @@ def _add_run_arguments(run: argparse.ArgumentParser) -> None:
         str,
         "",
     )
+    _add_container_arguments(run)
+    _add_sharing_arguments(run)
+    _add_cdi_arguments(run)
+    _add_rdma_arguments(run)
+    flag(
+        "--report-every SECONDS",
+        "heartbeat interval in seconds (default: %(default)g)",
+        _seconds,
+        5.0,
+    )
+    _add_survey_arguments(run)
+    _add_health_arguments(run)
+    flag(
+        "--metrics-listen HOST:PORT",
+        "address for /metrics, /healthz and /readyz (default: none; the shipped manifests set "
+        "0.0.0.0:9400)",
+        _server,
+        "",
+    )
+    logs.add_arguments(run)
+
+
+def _add_container_arguments(run: argparse.ArgumentParser) -> None:
+    flag = partial(_add, run)
     flag(
         "--kubelet-dir DIR",
         "directory with device-plugins/ and pod-resources/ (default: %(default)s)",
@@ -111,15 +135,10 @@ def _add_run_arguments(run: argparse.ArgumentParser) -> None:
         _mount,
         (),
     )
-    _add_sharing_arguments(run)
-    _add_cdi_arguments(run)
-    _add_rdma_arguments(run)
-    flag(
-        "--report-every SECONDS",
-        "heartbeat interval in seconds (default: %(default)g)",
-        _seconds,
-        5.0,
-    )
+
+
+def _add_survey_arguments(run: argparse.ArgumentParser) -> None:
+    flag = partial(_add, run)
     flag(
         "--survey-every SECONDS",
         "interval of hardware surveys in seconds (default: %(default)g); driver events "
@@ -141,6 +160,10 @@ def _add_run_arguments(run: argparse.ArgumentParser) -> None:
         _seconds,
         180.0,
     )
+
+
+def _add_health_arguments(run: argparse.ArgumentParser) -> None:
+    flag = partial(_add, run)
     held = HoldDown()
     flag(
         "--hold SECONDS",
@@ -184,14 +207,6 @@ def _add_run_arguments(run: argparse.ArgumentParser) -> None:
         _seconds,
         20.0,
     )
-    flag(
-        "--metrics-listen HOST:PORT",
-        "address for /metrics, /healthz and /readyz (default: none; the shipped manifests set "
-        "0.0.0.0:9400)",
-        _server,
-        "",
-    )
-    logs.add_arguments(run)
 
 
 def _add(

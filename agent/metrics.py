@@ -90,7 +90,12 @@ class Metrics(Collector):
             GPU_LABELS,
             ((names[uuid], 1) for uuid in names if uuid in back),
         )
-        used = [(names[uuid], each) for uuid, each in usage.items() if uuid in names]
+        yield from self._usage(
+            [(names[uuid], each) for uuid, each in usage.items() if uuid in names]
+        )
+
+    def _usage(self, used: Sequence[tuple[tuple[str, str], Usage]]) -> Iterator[Metric]:
+        """used: by index and UUID of the GPU."""
         for name, what, rows in (
             ("memory_used_bytes", "Memory in use", [(n, u.memory_used) for n, u in used]),
             (

@@ -17,6 +17,7 @@ import grpc.aio
 
 from central.controllers.composite import new_scheduler
 from central.kube.decode import api_kinds
+from central.kube.decode.api_kinds import Kind
 from central.kube.decode.decoder import Decoder
 from central.kube.decode.kubernetes_version import (
     NEWEST,
@@ -83,19 +84,7 @@ def run(settings: Settings, what_if: Sequence[str] = ()) -> int:
     http_client.Unusable, CannotStart or tls.UnusableCredentials, each with a sentence for the user."""
     stopping: SimpleQueue[None] = SimpleQueue()
     client = connect(settings.kubeconfig)
-    scheduler = new_scheduler(
-        settings.topology_levels,
-        settings.patience_s,
-        settings.half_life_s,
-        settings.placement,
-        settings.preempt_across,
-        min_runtime_s=settings.min_runtime_s,
-        reserve_after_s=settings.reserve_after_s,
-        reserve_idle=settings.reserve_idle,
-        names_all=settings.names_in_events == ALL,
-        mig_fractions=dict(settings.mig_fractions),
-        elastic_headroom=settings.elastic_headroom,
-    )
+    scheduler = _scheduler(settings)
     with ExitStack() as stack:
         stack.callback(client.close)
         ready = Ready(scheduler, settings.agents_wait_s)
@@ -130,7 +119,6 @@ def run(settings: Settings, what_if: Sequence[str] = ()) -> int:
         if settings.default_queue:
             default_queue.create_default_queue(client)
         services = _services(settings, client, loop, history, _Training(training, election.term))
-        agents, plans = services.agents, services.plans
         server = _serve_grpc(settings, client, credentials, services, stack)
         metrics.watch_connections(server.front)
         _refuse_beside_volcano(settings, client, stopping)
@@ -141,19 +129,12 @@ def run(settings: Settings, what_if: Sequence[str] = ()) -> int:
             _record(HistoryRecorder(history, allocations, loop, surveyor), stack)
         asked = _what_if(settings, client, credentials, server, what_if)
         _serve_console(settings, client, loop, surveyor, stack, history=history, what_if=asked)
-        reader = Decoder(
-            settings.scheduler_names,
-            settings.topology_levels,
-            version,
-            settings.pod_groups,
-            yield_to_others=settings.yield_to_others,
-        )
         parts = LeaderParts(
             client,
             loop,
-            api_kinds.kinds(reader, settings.namespaces, elastic=settings.elastic_controllers),
-            plans,
-            observe=partial(_observe, loop, agents),
+            _watched_kinds(settings, version),
+            services.plans,
+            observe=partial(_observe, loop, services.agents),
             may_act=election.may_act,
             workers=settings.workers,
             for_coordinators=_for_coordinators(settings, credentials),
@@ -163,9 +144,36 @@ def run(settings: Settings, what_if: Sequence[str] = ()) -> int:
         metrics.watch_api(parts.watches, parts.executor.tickets, parts.audit)
         _start_writers(settings, client, loop, election, stack)
         election.start(loop.stop)
-        loop.run(parts.executor.submit, plans.publish)
+        loop.run(parts.executor.submit, services.plans.publish)
         log.info("stopping; running pods keep running")
     return 1 if election.lost else 0
+
+
+def _scheduler(settings: Settings) -> Scheduler:
+    return new_scheduler(
+        settings.topology_levels,
+        settings.patience_s,
+        settings.half_life_s,
+        settings.placement,
+        settings.preempt_across,
+        min_runtime_s=settings.min_runtime_s,
+        reserve_after_s=settings.reserve_after_s,
+        reserve_idle=settings.reserve_idle,
+        names_all=settings.names_in_events == ALL,
+        mig_fractions=dict(settings.mig_fractions),
+        elastic_headroom=settings.elastic_headroom,
+    )
+
+
+def _watched_kinds(settings: Settings, version: KubernetesVersion) -> tuple[Kind, ...]:
+    decoder = Decoder(
+        settings.scheduler_names,
+        settings.topology_levels,
+        version,
+        settings.pod_groups,
+        yield_to_others=settings.yield_to_others,
+    )
+    return api_kinds.kinds(decoder, settings.namespaces, elastic=settings.elastic_controllers)
 
 
 def _start_writers(

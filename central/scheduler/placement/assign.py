@@ -1,7 +1,7 @@
 """Assigns counted pods to the rows of one domain: within one row to its islands, over several rows to the
 fewest domains of each level below (fewest.py)."""
 
-from collections.abc import Sequence
+from functools import partial
 
 from central.model.arrays import Ints
 from central.model.facts import PodSpec
@@ -37,42 +37,40 @@ def assign(
     """Assigns every pod to one of the rows, pods with the most GPUs first because they fit in the fewest
     places.
 
-    existing_gpus: the gang's GPUs on the row, if it is one. among: the GPUs that it may use. counted_level: the index of the level whose
-    domains should be few, if it is below the next level. balanced: in equal parts. trial: keeps where each class goes, and counts the work; else the caller has counted assign_work().
-    Raises DoesNotFit, with the draft half filled, and WorkLimitReached."""
+    existing_gpus: the gang's GPUs on the row, if it is one. among: the GPUs that it may use. counted_level: the index
+    of the level whose domains should be few, if it is below the next level. balanced: in equal parts. trial: keeps
+    where each class goes, and counts the work; else the caller has counted assign_work(). Raises DoesNotFit, with the draft half filled, and WorkLimitReached."""
     snapshot = draft.snapshot
     mark = len(draft.assignments)
     within = among
     if level in island_masks.PARTS:
         within = _fullest_mask(snapshot, groups, level, int(rows[0]), existing_gpus, among=among)
-    order: Sequence[int] = range(len(groups))
-    if len(groups) > 1:
-        order = gpu_shares.widest_first([snapshot.view(spec) for spec, _ in groups])
-    for index in order:
-        spec, count = groups[index]
+    fill = partial(fill_balanced if balanced else fill_fewest, snapshot)
+    for spec, count in _hardest_first(snapshot, groups):
         if len(rows) == 1:
-            if len(order) > 1 and snapshot.view(spec).refresh().by_row[rows[0]] < count:
+            if len(groups) > 1 and snapshot.view(spec).refresh().by_row[rows[0]] < count:
                 raise DoesNotFit("not enough capacity")
             draft.take(int(rows[0]), spec, count, within)
             continue
 
         def divide(spec: PodSpec = spec, count: int = count) -> tuple[Ints, Ints]:
-            return (fill_balanced if balanced else fill_fewest)(
-                snapshot,
-                snapshot.view(spec).refresh().by_row,
-                rows,
-                count,
-                level_below(snapshot, level),
-                counted_level=counted_level,
-            )
+            fits, below = snapshot.view(spec).refresh().by_row, level_below(snapshot, level)
+            return fill(fits, rows, count, below, counted_level=counted_level)
 
         where = divide() if trial is None else trial.next_class(snapshot.meter, len(rows), divide)
         draft.take_all(spec, *where, within)
-    if len(groups) > 1:
+    if len(groups) > 1:  # the caller knows the groups in their own order
         rank = {spec: index for index, (spec, _) in enumerate(groups)}
         draft.assignments[mark:] = sorted(
             draft.assignments[mark:], key=lambda taken: rank[taken.spec]
         )
+
+
+def _hardest_first(snapshot: Snapshot, groups: PodCounts) -> PodCounts:
+    if len(groups) == 1:
+        return groups
+    order = gpu_shares.widest_first([snapshot.view(spec) for spec, _ in groups])
+    return tuple(groups[index] for index in order)
 
 
 def assign_sequentially(

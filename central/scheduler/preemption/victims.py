@@ -74,20 +74,45 @@ class VictimSearch:
         self._context, self._request, self._now = context, preemption.placement, preemption.now
         self._extra_check = preemption.extra_check
         self._forced = preemption.forced
-        forced = {pod.seen.uid for pod in preemption.forced}
         snapshot = self._snapshot = context.state.snapshot
         fits = np.zeros(len(usable), dtype=np.bool_)
         for spec, _ in self._request.groups:
             fits[snapshot.view(spec).refresh().passed_rows()] = True
         self._usable = usable & fits
-        row_of = snapshot.columns.row
         self.gangs: list[tuple[list[Pod], int]] = []  # members that hold capacity, surplus
         self._priorities: list[int] = []  # by gang
         self._kept_whole: list[bool] = []
         self._gang_of: list[int] = []
+        pods, surplus_by_task = self._add_gangs(gangs, preemption)
+        self._harm = harm.HarmScale(self._priorities, self._now)
+        row_of = snapshot.columns.row
+        leaving = [pod for pod in leaving if self._usable[row_of[pod.node]]]
+        self._covered = not preemption.ignore_budgets and any(map(context.budgets.covering, pods))
+        self._allowed = {
+            **(
+                disruption_budgets.disruptions_left(context.budgets, context.state.gangs.values())
+                if self._covered
+                else {}
+            ),
+            **surplus_by_task,
+        }
+        self._candidates = len(pods)
+        self._releasable = ReleasablePods(context.state, [*pods, *leaving])
+        self._mixed = self._mixes_whole_and_shared()
+        self._state_read: bytes | None = None
+        self._terminating = np.arange(self._candidates, len(self._releasable.pods))
+        self._upper_bounds = self._fits_without(np.arange(len(self._releasable.pods)))
+        self._fits_now = self._fits_without(self._terminating)
+
+    def _add_gangs(
+        self, gangs: Sequence[Gang], preemption: PreemptionRequest
+    ) -> tuple[list[Pod], dict[least_harm.Allowance, int]]:
+        """Returns the candidates, and how much surplus the tasks of their gangs have."""
+        forced = {pod.seen.uid for pod in preemption.forced}
+        snapshot, min_runtimes = self._snapshot, evictable.MinRuntimes(self._context)
+        row_of = snapshot.columns.row
         pods: list[Pod] = []
         surplus_by_task: dict[least_harm.Allowance, int] = {}
-        min_runtimes = evictable.MinRuntimes(context)
         for other in gangs:
             placed = other.counts.placed
             snapshot.meter.spend(1 + MEMBER_UNITS * len(placed))
@@ -112,24 +137,7 @@ class VictimSearch:
                 self.gangs.append((members, surplus))
                 self._priorities.append(other.priority)
                 surplus_by_task |= surplus_members.surplus_by_task(other, members)
-        self._harm = harm.HarmScale(self._priorities, self._now)
-        leaving = [pod for pod in leaving if self._usable[row_of[pod.node]]]
-        self._covered = not preemption.ignore_budgets and any(map(context.budgets.covering, pods))
-        self._allowed = {
-            **(
-                disruption_budgets.disruptions_left(context.budgets, context.state.gangs.values())
-                if self._covered
-                else {}
-            ),
-            **surplus_by_task,
-        }
-        self._candidates = len(pods)
-        self._releasable = ReleasablePods(context.state, [*pods, *leaving])
-        self._mixed = self._mixes_whole_and_shared()
-        self._state_read: bytes | None = None
-        self._terminating = np.arange(self._candidates, len(self._releasable.pods))
-        self._upper_bounds = self._fits_without(np.arange(len(self._releasable.pods)))
-        self._fits_now = self._fits_without(self._terminating)
+        return pods, surplus_by_task
 
     def _fits_without(self, gone: Ints) -> dict[PodSpec, Ints]:
         """By pod class: how many fit on each row without these pods (indices)."""

@@ -97,12 +97,7 @@ def update_pod(state: ClusterState, fact: PodSeen) -> None:
         pod.work = pod.work._replace(since=state.now)
     if fact.node and pod.life.stage != BOUND:
         pod.advance(SEEN_BOUND)
-    if fact.deleting and fact.gang_key is None:
-        state.set_other_leaving(fact.uid, pod)
-    with_devices = fact.gang_key is None and slicing.requests_devices(fact.spec.requests)
-    state.set_other_with_devices(fact.uid, pod if with_devices else None)
-    pending = fact.yielded_to and not fact.node and not fact.deleting
-    state.set_other_pending(fact.uid, pod if pending else None)
+    _note_other(state, pod)
     state.observer.pod_seen(fact, evicting=pod.evicting)
     # A pod is never unbound: a fact without a node is older than the binding.
     moved = bool(pod.node and fact.node and fact.node != pod.node)  # another scheduler bound it
@@ -113,6 +108,17 @@ def update_pod(state: ClusterState, fact: PodSeen) -> None:
         reconcile_gpus(state, state.nodes[pod.node])
     if stale is not None and stale.spec != fact.spec:
         reclassification.drop_rules(state, stale)
+
+
+def _note_other(state: ClusterState, pod: Pod) -> None:
+    """What the scheduler keeps of pods without a gang, and of those of other schedulers."""
+    fact = pod.seen
+    if fact.deleting and fact.gang_key is None:
+        state.set_other_leaving(fact.uid, pod)
+    with_devices = fact.gang_key is None and slicing.requests_devices(fact.spec.requests)
+    state.set_other_with_devices(fact.uid, pod if with_devices else None)
+    pending = fact.yielded_to and not fact.node and not fact.deleting
+    state.set_other_pending(fact.uid, pod if pending else None)
 
 
 def _devices(spec: PodSpec) -> tuple[int, int]:
