@@ -9,7 +9,7 @@ from typing import Any
 
 from central.kube.decode import storage_decoder
 from central.kube.decode.storage_decoder import BIND_COMPLETED, SELECTED_NODE
-from central.kube.resource_paths import BY_KIND
+from central.kube.resource_paths import BY_KIND, ResourcePath
 from central.kube.transport.http_client import MERGE, Client, Reply
 from central.kube.write.retrying import Retry, call, object_of, says_gone
 from central.model import selectors
@@ -49,12 +49,9 @@ class VolumeBinder:
     def _bind_claim(self, bind: Bind, name: str, volume: str) -> str:
         """volume: "" if it must be provisioned."""
         path = CLAIM.path(bind.namespace, name)
-        reply = self._call("GET", path)
-        if says_gone(reply, CLAIM, name):
-            return f"claim {name} is gone"
-        if not reply.ok:
-            return f"claim {name}: {reply.error().message}"
-        claim = object_of(reply, CLAIM, name)
+        claim, why = self._read("claim", CLAIM, path, name)
+        if claim is None:
+            return why
         annotations = claim["metadata"].get("annotations") or {}
         bound = claim["spec"].get("volumeName")
         if bound and BIND_COMPLETED in annotations:
@@ -96,15 +93,23 @@ class VolumeBinder:
             return ""
         return f"claim {claim} got volume {name}, which node {bind.node} cannot use"
 
+    def _read(
+        self, what: str, resource: ResourcePath, path: str, name: str
+    ) -> tuple[Json | None, str]:
+        """The object, or None and why there is none."""
+        reply = self._call("GET", path)
+        if says_gone(reply, resource, name):
+            return None, f"{what} {name} is gone"
+        if not reply.ok:
+            return None, f"{what} {name}: {reply.error().message}"
+        return object_of(reply, resource, name), ""
+
     def _prebind(self, bind: Bind, claim: Json, name: str) -> str:
         """Writes the claim on the volume, unless it is written there already."""
         path = VOLUME.path("", name)
-        reply = self._call("GET", path)
-        if says_gone(reply, VOLUME, name):
-            return f"volume {name} is gone"
-        if not reply.ok:
-            return f"volume {name}: {reply.error().message}"
-        found = object_of(reply, VOLUME, name)
+        found, why = self._read("volume", VOLUME, path, name)
+        if found is None:
+            return why
         meta, ref = found["metadata"], found["spec"].get("claimRef")
         mine = claim["metadata"]
         if ref and (ref.get("namespace"), ref.get("name")) != (bind.namespace, mine["name"]):

@@ -16,6 +16,7 @@ import numpy as np
 from central.model import selectors
 from central.model.arrays import Ints
 from central.model.facts import PodSpec
+from central.model.pod_rules import Nearer, Spread
 from central.scheduler.filters.pod_counts import MatchingPodCounts
 from central.scheduler.inventory.columns import Columns
 
@@ -56,27 +57,30 @@ class PreferenceScore:
 
     def pod_affinity(self) -> Ints | None:
         """The summed weights of matching pods in each row's domain."""
-        rules, pod_counts = self._spec.rules, self._pod_counts
+        rules = self._spec.rules
         if rules is None or not rules.nearer:
             return None
         sums = np.zeros(len(self._columns.names), dtype=np.int64)
         for near in rules.nearer:
-            domains = pod_counts.domains(near.key)
-            counts = domains.sums(pod_counts.matching(near.peers))
-            sums += near.weight * _by_row(counts, domains.of, 0)
+            counts, of = self._matching(near)
+            sums += near.weight * _by_row(counts, of, 0)
         return sums
 
     def soft_spread(self) -> Ints | None:
         """Fewer matching pods in a row's domain are better; a row without the label is worst."""
-        rules, pod_counts = self._spec.rules, self._pod_counts
+        rules = self._spec.rules
         if rules is None or not rules.even:
             return None
         crowd = np.zeros(len(self._columns.names), dtype=np.int64)
         for spread in rules.even:
-            domains = pod_counts.domains(spread.key)
-            counts = domains.sums(pod_counts.matching(spread.peers))
-            crowd += _by_row(counts, domains.of, int(counts.max(initial=0)) + 1)
+            counts, of = self._matching(spread)
+            crowd += _by_row(counts, of, int(counts.max(initial=0)) + 1)
         return -crowd
+
+    def _matching(self, rule: Nearer | Spread) -> tuple[Ints, Ints]:
+        """Matching pods by domain, and the domain of each row."""
+        domains = self._pod_counts.domains(rule.key)
+        return domains.sums(self._pod_counts.matching(rule.peers)), domains.of
 
     def _evaluate_nodes(self) -> None:
         """Evaluates affinity and taints of nodes that have changed."""

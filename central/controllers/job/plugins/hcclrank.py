@@ -3,7 +3,7 @@ of plugin pytorch, if that is enabled too."""
 
 from dataclasses import dataclass
 
-from central.controllers.job.plugins.plugin_api import BadArgument, PluginObject
+from central.controllers.job.plugins.plugin_api import PluginObject, no_ranked_task
 from central.model.jobspec import JobSpec, TaskSpec
 from central.model.json_types import Json
 
@@ -18,10 +18,7 @@ class Options:
 
 def check(job: JobSpec, options: Options) -> None:
     if job.task(options.master) is None and job.task(options.worker) is None:
-        raise BadArgument(
-            f'the job has neither a task "{options.master}" nor "{options.worker}"; '
-            "set --master=TASK and --worker=TASK"
-        )
+        raise no_ranked_task(options.master, options.worker)
 
 
 def objects(job: JobSpec, options: Options) -> tuple[PluginObject, ...]:

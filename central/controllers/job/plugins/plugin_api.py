@@ -122,6 +122,12 @@ def _value(argument: str, value: str, kind: type) -> str | int | bool:
     return value
 
 
+def no_ranked_task(master: str, worker: str) -> BadArgument:
+    return BadArgument(
+        f'the job has neither a task "{master}" nor "{worker}"; set --master=TASK and --worker=TASK'
+    )
+
+
 def check_port(name: str, number: int) -> None:
     """Raises BadArgument."""
     if not 0 < number < 65536:

@@ -5,7 +5,7 @@ the first worker is the master. Requires svc."""
 from dataclasses import dataclass
 
 from central.controllers.job.plugins import hosts, pod_edits, torchrun_env
-from central.controllers.job.plugins.plugin_api import BadArgument, PluginObject, check_port
+from central.controllers.job.plugins.plugin_api import PluginObject, check_port, no_ranked_task
 from central.model.jobspec import JobSpec, TaskSpec
 from central.model.json_types import Json
 
@@ -23,10 +23,7 @@ class Options:
 def check(job: JobSpec, options: Options) -> None:
     check_port("port", options.port)
     if not _ranked(job, options):
-        raise BadArgument(
-            f'the job has neither a task "{options.master}" nor "{options.worker}"; '
-            "set --master=TASK and --worker=TASK"
-        )
+        raise no_ranked_task(options.master, options.worker)
 
 
 def objects(job: JobSpec, options: Options) -> tuple[PluginObject, ...]:
