@@ -21,7 +21,7 @@ from protos.names import GPU, GPU_SHARE
 from protos.nearest import device_of
 from protos.topology import Gpu, Grant, NodeTopology, Slice
 
-KEPT_S = 10.0  # a pod that pod-resources does not list so long after Allocate was not admitted
+KEPT_S = 10.0  # a pod that pod-resources does not list this long after Allocate was not admitted
 Device = TypeVar("Device", Gpu, Slice)
 
 

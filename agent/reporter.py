@@ -264,7 +264,7 @@ class Reporter:
     def _message(
         self, state: NodeState, *, news: bool, not_offered: bool, topology_of: int = 0
     ) -> pb.NodeReport:
-        """A heartbeat, or with news a report; without the topology if the scheduler has it from the
+        """A heartbeat, or a report if something has changed; without the topology if the scheduler has it from the
         generation topology_of."""
         report = pb.NodeReport(
             node=self._node.name,

@@ -1,6 +1,6 @@
 """Translates the configuration of other device plugins. Pure.
 
-NVIDIA's device plugin has one policy for all GPUs of a node: so many replicas of each, in time
+NVIDIA's device plugin has one policy for all GPUs of a node: that many replicas of each, in time
 slices or with MPS, and a request is for replicas. Here a GPU is shared in hundredths, the policy is
 per GPU, and a pod asks for the hundredths that it needs. So one of N replicas becomes 100/N
 hundredths, rounded down so that N of them fit.

@@ -62,7 +62,7 @@ class Preflight:
         return _unhealthy(seen, lambda gpu: verdicts[gpu.uuid].why if gpu.uuid in verdicts else "")
 
     def with_pending(self, topology: NodeTopology) -> NodeTopology:
-        """The topology with idle GPUs that were never checked as unhealthy. It is no failure, so no hold-down
+        """The topology with idle GPUs that were never checked as unhealthy. It is not a failure, so no hold-down
         follows. From any thread."""
         if self._mode == NONE:
             return topology

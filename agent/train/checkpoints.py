@@ -48,7 +48,7 @@ class Part:
 
 
 class Record(Protocol):
-    """Who decides that a checkpoint is complete."""
+    """The side that decides whether a checkpoint is complete."""
 
     def begin(self, step: int, generation: int) -> str:
         """Its name."""

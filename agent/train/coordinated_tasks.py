@@ -73,7 +73,7 @@ class CoordinatedTasks:
         except Unreachable:
             return LeaseAnswer(
                 None, 0.0, over=False
-            )  # the caller may have been told to end meanwhile
+            )  # the process may have got a signal to end meanwhile
         except Stale as error:
             if "epoch" not in error.body:
                 raise

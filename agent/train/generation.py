@@ -50,7 +50,7 @@ NOTHING = Generation(0, NONE_YET)
 
 
 def parse(answer: Mapping[str, Any]) -> Generation:
-    """Of an answer of /v1/generation. Raises ValueError for what is no generation."""
+    """Of an answer of /v1/generation. Raises ValueError for what is not a generation."""
     try:
         leader = answer.get("leader") or {}
         return Generation(
@@ -67,7 +67,7 @@ def parse(answer: Mapping[str, Any]) -> Generation:
             over_reason=str(answer.get("over_reason", "")),
         )
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"the coordinator's answer is no generation: {error!r}") from error
+        raise ValueError(f"the coordinator's answer is not a generation: {error!r}") from error
 
 
 def _member(each: Mapping[str, Any]) -> MemberSeen:

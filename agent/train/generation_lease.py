@@ -66,7 +66,7 @@ class GenerationLease:
             yield
         finally:
             self._worked_at = self._clock()
-            self._first = True  # what it took is no measure of a step
+            self._first = True  # what it took is not a measure of a step
             self._busy -= 1
 
     def begin(self) -> None:

@@ -36,7 +36,7 @@ class KubernetesApi:
         self._context, self._token = context, token
 
     def request(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-        """The answer; text where it is no JSON. Raises ClusterRefused."""
+        """The answer; text where it is not JSON. Raises ClusterRefused."""
         sent = None if body is None else json.dumps(body).encode()
         made = urllib.request.Request(self.server + path, sent, method=method)
         made.add_header("Content-Type", "application/json")

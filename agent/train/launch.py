@@ -80,7 +80,7 @@ class Launcher:
             _say(f"member {self._place.member} is not needed any more")
             self._membership.leave(0)
             return 0
-        _say("the other members took this one for lost; it starts again")
+        _say("the other members counted this one as lost; it starts again")
         return TRY_AGAIN
 
     def _run_generation(self, found: Generation) -> int | None:

@@ -187,7 +187,7 @@ class Membership:
                 self._changed.notify_all()
         self._follow(found)
         if found == seen and time.monotonic() - started < 0.05:
-            self._closed.wait(0.2)  # an answer at once without news: never a busy loop
+            self._closed.wait(0.2)  # an answer at once that is not new: never a busy loop
 
     def join_again(self) -> None:
         """The coordinator does not know this process. A launcher joins for the processes that it starts."""

@@ -105,7 +105,7 @@ class Order:
         return self.epochs * self.shape(1).steps_per_epoch()
 
     def state_after(self, step: int) -> Position:
-        """The position after so many steps, whatever was handed out: for loops that fetch batches ahead. A step is one
+        """The position after that many steps, whatever was handed out: for loops that fetch batches ahead. A step is one
         batch, so there is no `micro`."""
         self._needs_fixed_steps()
         if self.micro is not None:

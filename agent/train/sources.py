@@ -52,7 +52,7 @@ class CoordinatorSource:
 
     @property
     def step(self) -> int | None:
-        """Steps taken, as over() was told."""
+        """Steps taken, as reported to over()."""
         return None if self._latest is None else self._latest[1]
 
     def newest(self) -> tuple[int, int]:

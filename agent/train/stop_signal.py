@@ -1,4 +1,4 @@
-"""SIGTERM as a question: a process that is told to end finishes its step and saves."""
+"""SIGTERM as a question: a process that gets it finishes its step and saves."""
 
 from __future__ import annotations
 

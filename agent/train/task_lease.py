@@ -108,7 +108,7 @@ class OtherEpoch(Exception):
 
 
 class TaskQueue(Protocol):
-    """Who decides which task is whose."""
+    """The side that leases tasks to members."""
 
     def lease(self, epoch: int) -> LeaseAnswer:
         """Raises OtherEpoch."""

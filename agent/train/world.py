@@ -16,7 +16,7 @@ class Source(Protocol):
         """(newest generation known, step after which the present one stops; NO_STEP: at the next)."""
 
     def report(self, generation: int, step: int, samples: int, left: int | None) -> None:
-        """So many steps were taken, and this rank took so many samples in this generation. left: records that all
+        """That many steps were taken, and this rank took that many samples in this generation. left: records that all
         ranks together have left in the epoch; None: not known. Costs no wait."""
 
 

@@ -183,7 +183,7 @@ def _models(node: pb.NodeView) -> Cell:
 
 
 def _holders(node: pb.NodeView) -> Cell:
-    """Who holds its GPUs: ns/job 0-3. In short: the first one, and the number of the others."""
+    """The gangs that hold its GPUs: ns/job 0-3. In short: the first one, and the number of the others."""
     masks: dict[str, set[int]] = {}
     for holder in node.holders:
         name = f"{holder.namespace}/{holder.job or holder.pod}"

@@ -48,7 +48,7 @@ def as_gang(
 
 
 def _by_index(seen: ElasticSeen, gang: Gang) -> dict[str, int]:
-    """By uid, unit by unit. A pod whose labels say no number is no member."""
+    """By uid, unit by unit. A pod whose labels say no number is not a member."""
     found = {}
     for pod in gang.members.values():
         if pod.alive and counts(seen, pod) and (number := _number(seen, pod)) is not None:

@@ -221,7 +221,7 @@ class ElasticObjects:
             return
         self._look_for_gang(known, state, now)
         if known.decided is None and seen.size and (size := _allowed(seen)) != seen.set_size:
-            why = f"{seen.set_size // seen.unit} is no size between its elastic-min and elastic-max"
+            why = f"{seen.set_size // seen.unit} is not a size between its elastic-min and elastic-max"
             known.decided = NewSize(size, why)
         decided = known.decided
         if decided is None or known.asked:

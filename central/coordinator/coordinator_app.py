@@ -27,7 +27,7 @@ from central.model.json_types import Json
 
 _WAIT_S, _MEMBER_WAIT_S = 30, 10
 _DURABLE_S = 5.0  # an answer that promises durability waits this long for the store
-_TELL_S = 1.0  # a generation is told after this long even if it is not stored
+_TELL_S = 1.0  # a generation is announced after this long even if it is not stored
 _DATA_BYTES, _DATA_DEPTH = 64 << 10, 20
 MOST_BYTES = 1 << 50
 
@@ -276,7 +276,7 @@ class CoordinatorApp:
     # -- help
 
     def joined(self, data: Json) -> tuple[int, int]:
-        """Who asks. Raises NotJoined."""
+        """The member that sent the request. Raises NotJoined."""
         member, incarnation = who(data)
         self.state.membership.heard(time.monotonic(), member, incarnation)
         return member, incarnation

@@ -1,5 +1,5 @@
 """Writes the coordinator's state in the background: all that changed, in one transaction, and again until the store
-takes it. Whoever needs an answer to be durable waits for the write that includes it."""
+takes it. A request whose answer must be durable waits for the write that includes it."""
 
 import asyncio
 import logging

@@ -198,7 +198,7 @@ def group_name(job: JobSpec) -> str:
 
 
 def without_user(annotations: ReadOnlyJson) -> dict[str, Any]:
-    """Annotations of a template, for what is made from it: whoever writes a template may write any user into it."""
+    """Annotations of a template, for what is made from it: an author of a template may write any user into it."""
     return {key: value for key, value in annotations.items() if key != USER}
 
 

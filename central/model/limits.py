@@ -1,4 +1,4 @@
-"""The largest values that are accepted from outside: from objects, whoever may create them, and from agents.
+"""The largest values that are accepted from outside: from objects, which any user may create, and from agents.
 
 Each limit is well above what a demanding user needs, and low enough that one object costs milliseconds and
 cannot overflow a sum. What exceeds one is refused with a sentence that names the field and the limit. The CRDs
@@ -48,7 +48,7 @@ POD_AMOUNT = _limit(
 )
 DEVICES = _limit(
     2**20, "GPUs, shares, MIG slices or NIC shares of a pod or node; more counts as this",
-    "no machine has as many",
+    "no machine has that many",
 )  # fmt: skip
 DURATION_S = _limit(
     100 * 366 * 86400, "seconds of a duration", "a hundred years; later times cannot be represented"

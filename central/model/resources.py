@@ -9,14 +9,14 @@ Sums = dict[str, int]  # by resource, without zeroes
 
 ROOT, DEFAULT = "root", "default"
 
-# In sums of queues: GPUs, shares and MIG slices in one currency (central/scheduler/queues/gpu_currency.py), so many
+# In sums of queues: GPUs, shares and MIG slices in one currency (central/scheduler/queues/gpu_currency.py), that many
 # units to a GPU.
 GPU_EQUIVALENTS = "gpu-equivalents"
 GPU_UNITS = 8400
 
 
 def requested(groups: Iterable[tuple[PodSpec, int]]) -> Sums:
-    """What so many pods of these classes request together."""
+    """What that many pods of these classes request together."""
     sums: Sums = {}
     for spec, count in groups:
         add(sums, dict(spec.requests), count)

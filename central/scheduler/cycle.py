@@ -107,7 +107,7 @@ def _decide(
     state.pending.all_decided()
     for gang in state.pending.take_unpublished(STATUSES_MOST, REASONS_MOST):
         decisions += _status(scheduler, gang)
-    # Whoever must preempt later need not read all pods first.
+    # A gang that must preempt later need not read all pods first.
     quiet = not decisions and state.pending.round is None
     table = scheduler.preemption.candidates.table
     step(quarantine, "candidates", partial(table.read_portion, quiet=quiet))

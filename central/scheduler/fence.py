@@ -65,7 +65,7 @@ class SearchFailed(Exception):
 
 
 class StateRebuilt(Exception):
-    """The scheduler has a new state. Whoever holds parts of the old one must begin again."""
+    """The scheduler has a new state. A caller that holds parts of the old one must begin again."""
 
 
 # --- facts -----------------------------------------------------------------------
@@ -106,7 +106,9 @@ def _apply_if_allowed(scheduler: Scheduler, fact: Fact) -> None:
             trial.queues.settle()
     except Exception as error:  # noqa: BLE001  it fails on its own, so the state need not see it
         if quarantine.set_aside(key, display_of(fact), error, fact, now).failures == 1:
-            scheduler.state.pending.all_changed = True  # what names it is told so
+            scheduler.state.pending.all_changed = (
+                True  # objects that name it get that as their reason
+            )
         _keep_counted(scheduler, fact)
         return
     if _apply_contained(scheduler, fact):
@@ -155,7 +157,7 @@ def _fact_failed(scheduler: Scheduler, fact: Fact, error: Exception) -> None:
 
 def _keep_counted(scheduler: Scheduler, fact: Fact) -> None:
     """What a fact that is not applied says of capacity in use: where a pod runs, that a volume is not
-    free, and that the devices of a node are not those of its last report. And whoever names a claim learns of it."""
+    free, and that the devices of a node are not those of its last report. And pods that name a claim learn of it."""
     state, instead = scheduler.state, fact
     try:
         if isinstance(fact, NodeReported):

@@ -51,7 +51,7 @@ class PassReservations:
         self._asked = {(each.pod, each.trial) for each in decisions if isinstance(each, Evict)}
 
     def update(self, decisions: list[Decision], *, resumed: bool) -> None:
-        """Ends the reservations of gangs that wait no more, and updates the others unless the pass is resumed. The
+        """Ends the reservations of gangs that no longer wait, and updates the others unless the pass is resumed. The
         evictions that are due are appended as the state changes."""
         for key, held in list(self.by_key.items()):
             if not self._holds(key, held):

@@ -59,7 +59,7 @@ class GangRefusal:
     reason: str = ""
     stamp: tuple[object, ...] | None = None  # of the capacity that the reason counts
     missing: int = 0  # pods that each of the gangs lacked for its minimum
-    left_to_surplus: bool = False  # the autoscaler makes room for it
+    left_to_surplus: bool = False  # surplus leaves for it
     over_quota: bool = False  # its queue may not start it, or minResources; else it does not fit
 
 

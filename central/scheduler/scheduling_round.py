@@ -185,7 +185,7 @@ def _passes(
 def _try_claimants(
     scheduler: Scheduler, this: Round, claimants: Sequence[Gang], decisions: list[Decision]
 ) -> None:
-    """Lets these claim what others got in this round, before the bindings of its last slice leave. Who loses its
+    """Lets these gangs claim what others got in this round, before the bindings of its last slice leave. Who loses its
     binding by that, or has lost it, is tried once more, for a place that nobody claims."""
     memory = this.memory._replace(no_victims={})
     alone = Round(this.began, memory=memory)

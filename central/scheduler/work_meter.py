@@ -6,7 +6,7 @@ get equal decisions, live, simulated and replayed.
 
 A unit is one pod or choice that is looked at one by one, or ROWS_PER_UNIT rows of an array: a few microseconds. The
 gang is tried again with twice the limit each time. Beyond MAX_FACTOR times the first one its attempts are long: each
-has a cycle of its own, and whoever drives the scheduler may end it, because others wait.
+has a cycle of its own, and the caller may end it, because other gangs wait.
 
 A long attempt that is ended leaves its SearchProgress. The next cycle makes the attempt again: steps that are
 finished are not repeated, and the step that was cut goes on. A step is found by all that it reads, so one that would
@@ -115,7 +115,7 @@ class WorkMeter:
             raise WorkLimitReached
 
     def spend_rows(self, rows: int) -> None:
-        """For one operation on arrays of so many rows. Raises WorkLimitReached."""
+        """For one operation on arrays of that many rows. Raises WorkLimitReached."""
         self.spend(1 + rows // ROWS_PER_UNIT)
 
     def count(self, units: int) -> bool:

@@ -486,7 +486,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _stopped(stopping: "SimpleQueue[None]", within_s: float) -> bool:
-    """Whether a signal to end arrives within so many seconds."""
+    """Whether a signal to end arrives within that many seconds."""
     with contextlib.suppress(Empty):
         stopping.get(timeout=within_s)
         return True

@@ -90,9 +90,13 @@ def mig_fractions(text: str) -> tuple[tuple[str, Fraction], ...]:
     for each in names(text):
         resource, _, part = each.partition("=")
         if not is_slice(resource):
-            raise ArgumentTypeError(f'"{each}": {resource} is no MIG resource, nvidia.com/mig-...')
+            raise ArgumentTypeError(
+                f'"{each}": {resource} is not a MIG resource, nvidia.com/mig-...'
+            )
         if _PART.fullmatch(part) is None or not 0 < (value := Fraction(part)) <= 1:
-            raise ArgumentTypeError(f'"{each}": "{part}" is no part of a GPU, such as 1/4 or 0.25')
+            raise ArgumentTypeError(
+                f'"{each}": "{part}" is not a part of a GPU, such as 1/4 or 0.25'
+            )
         if resource in found:
             raise ArgumentTypeError(f'"{text}" contains {resource} twice')
         found[resource] = value

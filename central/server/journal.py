@@ -3,8 +3,8 @@
     {"journal": 2, "version": "0.1.0", "settings": {...}}    how the cluster state was created
     {"learn": [now, [fact, ...]]}                            applied before the initial sync was complete
     {"turn": [now, [fact, ...]]}                             written before the scheduling cycle
-    {"cut": attempts}                                        the cycle ended after so many more than one, if others are left
-    {"interrupted": units}                                   a long attempt ended after so much work, because others waited
+    {"cut": attempts}                                        the cycle ended after that many more than one, if others are left
+    {"interrupted": units}                                   a long attempt ended after that much work, because others waited
     {"decided": [decision, ...]}                             its decisions, if there were any
 
 A journal above its size is rotated to FILE.1. The new file continues with the whole cluster state, pickled,
@@ -64,7 +64,7 @@ class Journal:
         self._write({"cut": more})
 
     def interrupted(self, units: int) -> None:
-        """A long attempt of the cycle ended after so many units of work."""
+        """A long attempt of the cycle ended after that many units of work."""
         self._write({"interrupted": units})
 
     def decided(self, decisions: Sequence[Decision]) -> None:

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 TICK_S = 0.5  # the longest time between two cycles: retries and grace periods end without a fact
 BATCH_WINDOW_S = 0.01  # collects facts after a cycle: a gang's pods arrive one by one
 SLICE_S = 0.08  # after which a cycle leaves further gangs to the next one
-# After so long, a search that takes a cycle of its own ends for those who wait.
+# After this long, a search that takes a cycle of its own ends because other gangs wait.
 LONG_S = 0.9  # ... for a pod
 LONG_ASKED_S = 3.0  # ... for a question
 LONG_SLICE_S = 0.4  # ... in any case, if it goes on in the next cycle where it was
@@ -69,7 +69,7 @@ class SliceBudget:
 
 
 class LongAttempt:
-    """Ends a search that takes a cycle of its own after as long as those who wait by then allow."""
+    """Ends a search that takes a cycle of its own after as long as the gangs that wait by then allow."""
 
     def __init__(self, clock: Callable[[], float], allowed_s: Callable[[], float]) -> None:
         self._clock, self._allowed_s = clock, allowed_s

@@ -69,13 +69,15 @@ def _split(url: str) -> tuple[str, str, int, str]:
         parts = urlsplit(url if plain else "")
         port = parts.port
     except ValueError as error:
-        raise EndpointUnusable(f'"{url}" is no URL: {error}') from error
+        raise EndpointUnusable(f'"{url}" is not a URL: {error}') from error
     if parts.username is not None or parts.password is not None:
         raise EndpointUnusable(
             f"the URL of the collector holds a password; use the variable {PREFIX}HEADERS"
         )
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise EndpointUnusable(f'"{url}" is no URL of a collector, such as http://collector:4318')
+        raise EndpointUnusable(
+            f'"{url}" is not a URL of a collector, such as http://collector:4318'
+        )
     if parts.query or parts.fragment:
         raise EndpointUnusable(f'"{url}" has a query or a fragment')
     return (

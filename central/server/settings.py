@@ -134,7 +134,7 @@ class Settings:
     reserve_after_s: float = _flag(
         "--reserve-after S",
         RESERVE_AFTER_S,
-        "hold no GPU idle for the head of a queue before it has waited so long, while nothing says when "
+        "hold no GPU idle for the head of a queue before it has waited this long, while nothing says when "
         "it can start",
         type=argtypes.seconds,
         scheduling=True,
@@ -151,7 +151,7 @@ class Settings:
         "--elastic-headroom SHARE",
         0.0,
         "surplus members of elastic Jobs leave this share of the capacity that they could use free, so that services "
-        "find room at once (0 to 1)",
+        "fit at once (0 to 1)",
         type=argtypes.share,
         scheduling=True,
     )

@@ -4,7 +4,7 @@ import resource
 
 
 def allow(wanted: int) -> None:
-    """At least so many, as far as the system lets it."""
+    """At least that many, as far as the system lets it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < allowed:

@@ -230,7 +230,7 @@ def queue(api: Api, args: argparse.Namespace, most: int | None) -> str:
 
 
 def _tenants(page: Page, args: argparse.Namespace, found: Json) -> None:
-    """Who is limited inside the queue, and what they use."""
+    """Users and namespaces that are limited inside the queue, and what they use."""
     limits = queue_tenants.limits(found)
     if not limits:
         return

@@ -2,7 +2,7 @@
 
     python -m central.cli.what_if.worker [the flags of lockstep central] < question
 
-It reads the API with the token of whoever asks, and nothing else: what they may not list is no part of the answer. It
+It reads the API with the asking user's token, and nothing else: what the user may not list is not part of the answer. It
 gives way to the scheduler, takes at most memory_mib of memory, and ends when standard input ends.
 
 Design: docs/design/0134-what-if-in-the-console.md

@@ -114,7 +114,7 @@ def should_write(
 
 
 def _apart(before: ReadOnlyJson, after: ReadOnlyJson) -> float:
-    """A sentence where there was none is news as counts are."""
+    """A message where there was none is written as soon as new counts are."""
     only_words = before["state"]["message"] and _only_words(before, after)
     return WORDS_S if only_words else COUNTS_S
 

@@ -27,7 +27,7 @@ def ready(job: Job, unwanted: Iterable[PodSeen], now: float) -> list[PodSeen]:
 
 
 def _trains(job: Job, pod: PodSeen) -> bool:
-    """Whether other members may still count on this pod, which is no member any more."""
+    """Whether other members may still count on this pod, which is not a member any more."""
     part, elastic, said = pod.part, job.seen.spec.elastic, job.reported
     if part is None or elastic is None or said is None or part.task != elastic.task:
         return False

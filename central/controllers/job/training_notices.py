@@ -1,5 +1,5 @@
 """Events about what an elastic Job's coordinator reports: a checkpoint is complete, one was loaded, a task was set aside.
-A coordinator's first report to this scheduler is no news; and there are few Events, whatever it reports."""
+A coordinator's first report to this scheduler causes no Event; and there are few Events, whatever it reports."""
 
 from dataclasses import dataclass, field
 

@@ -1,4 +1,4 @@
-"""What the coordinator of an elastic Job is told: which members the Job has, where their pods are, and who leaves by
+"""What the scheduler sends to the coordinator of an elastic Job: which members the Job has, where their pods are, and who leaves by
 when.
 
 Design: docs/design/0085-plan-to-coordinator.md

@@ -100,7 +100,7 @@ class Checkpoints:
             self.version += 1
 
     def finish(self, now: float, name: str, data: Any) -> int:
-        """The position in the data is told. Returns how much is missing; 0: it is complete. Raises
+        """Notes the position in the data. Returns how much is missing; 0: it is complete. Raises
         NoSuchCheckpoint."""
         if self._find(name) is not None:
             return 0

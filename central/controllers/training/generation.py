@@ -11,7 +11,7 @@ PORTS = 1000  # the leader's port differs between this many successive generatio
 
 
 class Stale(Exception):
-    """The caller is older than what the coordinator knows. It is told the newest generation."""
+    """The caller is older than what the coordinator knows. The answer has the newest generation."""
 
 
 class NotJoined(Stale):
@@ -40,7 +40,7 @@ class Place:
     ended: bool = False
 
     def ends(self, uid: str) -> bool:
-        """Whether the pod with this uid runs no more: it has ended, or another one has its number."""
+        """Whether the pod with this uid no longer runs: it has ended, or another one has its number."""
         if self.uid and uid and self.uid != uid:
             return True
         return self.ended
@@ -48,7 +48,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class SizePlan:
-    """Which members the scheduler wants. A plan with a lower version than the present one is ignored."""
+    """Which members the scheduler has decided on. A plan with a lower version than the present one is ignored."""
 
     version: int
     members: tuple[int, ...]

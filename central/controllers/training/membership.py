@@ -251,7 +251,7 @@ class Membership:
     # -- what follows
 
     def advance(self, now: float) -> float:
-        """Draws all conclusions. Returns when to call again if nothing is said meanwhile."""
+        """Applies everything that is due. Returns when to call again if no report comes before."""
         if self.over:
             return _NEVER
         self._drop_silent(now)

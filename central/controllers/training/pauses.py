@@ -35,7 +35,7 @@ class PauseMeter:
         self._step_s = 0.0  # mean; 0: unknown
 
     def report(self, now: float, generation: int, step: int) -> None:
-        """A member of the live generation has taken so many steps."""
+        """A member of the live generation has taken that many steps."""
         if generation < self._generation:
             return
         taken = step - self._step

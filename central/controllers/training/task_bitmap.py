@@ -31,7 +31,7 @@ class BitMap:
 
     @classmethod
     def from_text(cls, text: str, size: int) -> "BitMap":
-        """Raises ValueError if the text is not of so many tasks."""
+        """Raises ValueError if the text is not of that many tasks."""
         made = cls(size)
         unpack = zlib.decompressobj()
         bits = unpack.decompress(b64decode(text, validate=True), len(made._bits) + 1)

@@ -209,7 +209,7 @@ class TaskQueue:
         self._end_lease(self._held(key), failed=why or "it failed")
 
     def give_back(self, key: LeaseKey) -> None:
-        """The owner stops before the task's end; that is no failure of the task. Raises NoLonger."""
+        """The owner stops before the task's end; that is not a failure of the task. Raises NoLonger."""
         self._end_lease(self._held(key))
 
     def progress(self, now: float, key: LeaseKey, upto: int) -> float:

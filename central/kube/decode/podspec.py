@@ -183,5 +183,5 @@ def _unsupported(spec: Json, amounts: dict[str, int]) -> str:
     for name, amount in amounts.items():
         if amount == bounded(name, amount + 1):  # cut: a reason with this number would be wrong
             most = wording.amount(name, amount)
-            return f"spec.containers.resources: {name}: {most} or more; no machine has as much"
+            return f"spec.containers.resources: {name}: {most} or more; no machine has that much"
     return ""

@@ -49,7 +49,7 @@ def role_subgroups(
             raise _error(f'"{level}" is not one of {", ".join(sorted(levels))}')
         if not roles.get(role):
             known = ", ".join(sorted(filter(None, roles))) or f"/{EACH}"
-            raise _error(f'"{role}" is no role that starts with the gang; there is {known}')
+            raise _error(f'"{role}" is not a role that starts with the gang; there is {known}')
         named[role] = None
         found = inner if each else whole
         if role in found:

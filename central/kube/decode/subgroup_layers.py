@@ -29,7 +29,7 @@ def with_layers(
             raise _error(f'"{part}" is neither POLICY=LEVEL nor POLICY/LABEL=LEVEL')
         if name not in known:
             choices = ", ".join(sorted(known)) or "none"
-            raise _error(f'"{name}" is no policy of spec.subGroupPolicy; there is {choices}')
+            raise _error(f'"{name}" is not a policy of spec.subGroupPolicy; there is {choices}')
         if level not in levels:
             raise _error(f'"{level}" is not one of {", ".join(sorted(levels))}')
         try:
@@ -47,7 +47,7 @@ def with_layers(
 def check_layer(level: str) -> None:
     """Raises ValueError for a level inside a node."""
     if level in PARTS_OF_NODE:
-        raise ValueError(f"{level} is no level around subgroups; node or a wider one is")
+        raise ValueError(f"{level} is not a level around subgroups; node or a wider one is")
 
 
 def _depth(policy: SubGroups, label: str) -> int:

@@ -26,7 +26,7 @@ class AccessUnknown(Exception):
 
 
 class AccessReviewer:
-    """From any thread."""
+    """May be called from any thread."""
 
     def __init__(
         self, client: Client, allowed_s: float = ALLOWED_S, denied_s: float = DENIED_S

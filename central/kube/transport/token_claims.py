@@ -29,7 +29,7 @@ def is_jwt(token: str) -> bool:
 
 
 def claims(token: str) -> Claims | None:
-    """None: it is no JSON Web Token."""
+    """None: it is not a JSON Web Token."""
     if len(token) > LONGEST or not is_jwt(token) or not token.isascii():
         return None
     head, body, signature = token.split(".")

@@ -47,12 +47,12 @@ class TokenReviewer:
         """Why the API server would surely reject the token; "" if it may accept it. The tokens of agents
         and coordinators are JSON Web Tokens with our audiences. Users' tokens may have another form, which says nothing."""
         if len(token) > token_claims.LONGEST or not token.isascii() or not token.isprintable():
-            return "the token is no bearer token"
+            return "the token is not a bearer token"
         if role == "user" and not token_claims.is_jwt(token):
             return ""
         claims = token_claims.claims(token)
         if claims is None:
-            return "the token is no JSON Web Token"
+            return "the token is not a JSON Web Token"
         now = time.time()
         if claims.expires < now - _SKEW_S or claims.not_before > now + _SKEW_S:
             return REJECTED

@@ -78,7 +78,7 @@ def failed(decision: SetSize, why: str, code: int = 0) -> Answered:
 
 
 def _mark(client: Client, decision: SetSize, name: str, uid: str) -> None:
-    """A pod that is gone is no matter, and without the mark another one leaves."""
+    """A pod that is gone needs no mark; without the mark another one leaves."""
     cost = {DELETION_COST: str(-decision.rank)}
     body = {"metadata": {"uid": uid, "annotations": cost}}
     call(client, "PATCH", BY_KIND["Pod"].path(decision.namespace, name), body, MERGE)

@@ -143,7 +143,7 @@ class StatusWriter:
         return self._placed_pool if _is_placed(update) else self._pending_pool
 
     def _work(self, key: StatusKey) -> None:
-        """Writes the gang's newest state, unless it is too early or another worker is at it."""
+        """Writes the gang's newest state, unless it is too early or another worker writes it."""
         self._let_bindings_pass(key)
         with self._lock:
             gang = self._gangs.setdefault(key, _GangWrites())

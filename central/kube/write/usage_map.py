@@ -78,7 +78,7 @@ def _text(usage: PastUsageSeen) -> bytes:
 
 
 def _read(text: Any) -> PastUsageSeen:
-    """Whoever may write ConfigMaps there may have written it. Raises NotKept."""
+    """Any user who may write ConfigMaps there may have written it. Raises NotKept."""
     try:
         if (plain := inflated(b64decode(text, validate=True), PLAIN_MOST)) is None:
             raise NotKept(f"{NAME}: it is cut off, or above {PLAIN_MOST} bytes")

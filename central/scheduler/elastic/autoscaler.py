@@ -55,7 +55,7 @@ class Autoscaler:
         self.latest: Sequence[tuple[str, str, str]] = ()
         self.histories: dict[GangKey, ResizeHistory] = {}
         self.unready = UnreadyMembers()
-        self.needs: dict[GangKey, float] = {}  # gangs whose room is being made, since when
+        self.needs: dict[GangKey, float] = {}  # gangs that members leave for, since when
         self.due_at: float | None = None
         self.others = OtherNeeds()
         self._kept_for_others: list[tuple[list[Gang], tuple[Ints, Ints]]] = []
@@ -123,12 +123,12 @@ class Autoscaler:
         return list(found.values())
 
     def _carry_out(self, context: PreemptionContext, found: Iterable[Resize], now: float) -> None:
-        """Those who leave count as leaving from now on, and what they free is kept for the needs."""
+        """Members that leave count as leaving from now on, and what they free is kept for the needs."""
         latest = []
         for resize in found:
             start_leaving(resize.leaving)
             gang = context.state.gangs[resize.key]
-            if resize.cause != ASK:  # whoever runs stays as it is
+            if resize.cause != ASK:  # running members stay as they are
                 self._changed_at = now
                 latest.append((gang.queue, resize.cause, DIRECTIONS.get(resize.cause, "shrink")))
             gang.invalidate_counts()
@@ -362,11 +362,11 @@ class Autoscaler:
         ]
 
     def _gathered(self, context: PreemptionContext, pool: pools.Pool, now: float) -> list[Resize]:
-        """The changes that bring a gang onto one node, or those that make room for it there. A gang for which room was
-        made goes first, before anybody grows."""
+        """The changes that bring a gang onto one node, or those that free seats for it there. A gang for which seats
+        were freed goes first, before any gang grows."""
         known = gathering.candidates(context, pool)
         if not known or not self._settled(context, pool, now):
-            return []  # who leaves a node has not left yet
+            return []  # members that leave a node have not left yet
         follows = [gang for gang in known if gang.key == self._gathering]
 
         def may_give(gang: ElasticGang) -> bool:
@@ -379,7 +379,7 @@ class Autoscaler:
 
         found = gathering.best(context, pool, follows or self._ready(known, now), may_give)
         if follows and (found is None or not found.is_ready):
-            self._gathering = found = None  # somebody else was quicker
+            self._gathering = found = None  # another gang took the seats
         if found is None:
             return []
         gang = found.gang

@@ -96,7 +96,7 @@ class ElasticGang:
 
     @property
     def spec(self) -> PodSpec | None:
-        """Of its members, which are alike; None: none has a seat."""
+        """The pod class of its members, which are equal; None: no member has a seat."""
         return next((pod.spec for pod in self.placed.values()), None)
 
     @property

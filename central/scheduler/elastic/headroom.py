@@ -1,4 +1,4 @@
-"""What of a pool stays free of surplus (--elastic-headroom), so that services find room at once.
+"""What of a pool stays free of surplus (--elastic-headroom), so that services fit at once.
 
 Fluid keeps 3 % of a cluster's CPU free this way (its maximum desired load is 0.97).
 """

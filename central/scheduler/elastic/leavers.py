@@ -63,7 +63,7 @@ def _best(seats: list[Seat], level: int, depth: int, most: int) -> dict[int, _Ke
 
 
 def _on_one_node(seats: list[Seat], depth: int, most: int) -> dict[int, _Kept]:
-    """Who leaves first: the least work, then the highest number."""
+    """The members that leave first: the least work, then the highest number."""
     order = sorted(seats, key=lambda seat: (seat.lost, -seat.number))
     found = {}
     for leaving in range(len(order) + 1):

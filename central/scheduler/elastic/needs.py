@@ -1,4 +1,4 @@
-"""Which surplus members leave so that pending gangs find room: one plan for all that wait.
+"""Which surplus members leave so that pending gangs fit: one plan for all that wait.
 
 A need is a gang whose minimum does not fit. It is served by counts: on each node the surplus is taken that lets
 the most pods fit for each member that leaves, from the jobs with the highest fulfilment first. Equal single pods,
@@ -111,7 +111,7 @@ def plan(
 
 
 def _is_reserved(context: PreemptionContext, gang: Gang) -> bool:
-    """Whether what makes room for it is leaving already."""
+    """Whether the pods that are to free its place leave already."""
     own = context.reservations.get(gang.key)
     return own is not None and own.by_eviction
 
@@ -288,7 +288,7 @@ class _Counts:
                 del leaving[index], self.found.for_whom[index]
 
     def _remove(self, need: Need, view: PodClassCapacity, missing: int) -> None:
-        """Members leave, until so many more pods fit; fewer may, if the surplus does not suffice."""
+        """Members leave, until that many more pods fit; fewer may, if the surplus does not suffice."""
         if view.share or view.nics or view.interpod is not None:
             return  # not to be counted; preemption searches
         snapshot, found = self.draft.snapshot, self.found
@@ -371,7 +371,7 @@ class _Removal:
         }
 
     def choose(self, missing: int) -> list[Member]:
-        """So many more pods are to fit; fewer may, if the surplus does not suffice."""
+        """That many more pods are to fit; fewer may, if the surplus does not suffice."""
         self._missing = missing
         chosen: list[Member] = []
         heap = [best for row in sorted(self._on_row) if (best := self._best(row)) is not None]

@@ -1,7 +1,7 @@
-"""Pending pods of other schedulers as needs (--yield-to-others): which of them surplus may leave for now, and the room that
-is kept for them.
+"""Pending pods of other schedulers as needs (--yield-to-others): which of them surplus may leave for now, and the
+capacity that is kept for them.
 
-Their scheduler may have reasons that are not known here. So room that was made and not used is made again only much later.
+Their scheduler may have reasons that are not known here. So capacity that was freed and not used is freed again only much later.
 
 Design: docs/design/0226-yield-to-others.md
 """
@@ -21,7 +21,7 @@ from central.scheduler.state.gangs import Gang
 from central.scheduler.state.other_pod import OtherPod
 
 MOST = 512  # pods in one turn
-AGAIN_S = 600.0  # after room that was not used
+AGAIN_S = 600.0  # after capacity that was freed and not used
 _UNUSED_MOST = 1024  # kinds of pods that are remembered
 
 _Kind = tuple[str, PodSpec, int]  # namespace, spec, priority
@@ -38,35 +38,37 @@ class OtherNeed(Need):
 
 class OtherNeeds:
     def __init__(self) -> None:
-        self._unused: dict[_Kind, float] = {}  # until when no room is made again
+        self._unused: dict[_Kind, float] = {}  # until when surplus does not leave again
         self._in_vain: dict[_Kind, object] = {}  # what surplus there was
-        self._rooms: dict[ReservedForOthers, list[Pod]] = {}
+        self._reservations: dict[ReservedForOthers, list[Pod]] = {}
 
     def look(self, context: PreemptionContext, now: float) -> None:
-        """Ends the rooms that nobody waits for any more, and those that were kept long enough."""
+        """Ends the reservations that no pod waits for any more, and those that were kept long enough."""
         state = context.state
         for kind in [kind for kind, until in self._unused.items() if until <= now]:
             del self._unused[kind]
-        for room, pods in list(self._rooms.items()):
-            kept, key = room.moved, room.gang.key
+        for held, pods in list(self._reservations.items()):
+            kept, key = held.moved, held.gang.key
             assert isinstance(kept, KeptForOthers)
-            there = context.reservations.get(key) is room
-            if there and kept.awaited(state, now) and room.refresh(state, now):
+            there = context.reservations.get(key) is held
+            if there and kept.awaited(state, now) and held.refresh(state, now):
                 continue
-            del self._rooms[room]
+            del self._reservations[held]
             if there:
                 del context.reservations[key]
-                state.pending.capacity_freed("room for other schedulers' pods ended")
+                state.pending.capacity_freed("reservation for other schedulers' pods ended")
             if kept.lacking(state) and len(self._unused) < _UNUSED_MOST:
                 self._unused |= {_kind(pod): now + AGAIN_S for pod in pods}
 
     def due(self) -> list[float]:
-        untils = [room.moved.until for room in self._rooms if room.moved is not None]
+        untils = [held.moved.until for held in self._reservations if held.moved is not None]
         return [*untils, *self._unused.values()]
 
     def needs(self, state: ClusterState, surplus: object, now: float) -> list[OtherNeed]:
         """The most urgent and oldest first. surplus: as it is now; what found too little of it waits for another."""
-        served = {uid for pods in self._rooms.values() for uid in (one.seen.uid for one in pods)}
+        served = {
+            uid for pods in self._reservations.values() for uid in (one.seen.uid for one in pods)
+        }
         found = [
             pod
             for uid, pod in state.others_pending().items()
@@ -94,8 +96,8 @@ class OtherNeeds:
         leaving: frozenset[str],
         now: float,
     ) -> None:
-        """Room for these pods, once those who leave have left."""
+        """Reserves for these pods what those who leave will free."""
         pods = [pod for gang in gangs for pod in gang.members.values()]
-        room = ReservedForOthers.of(context.state, pods, taken, leaving, now)
-        self._rooms[room] = pods
-        context.reservations[room.gang.key] = room
+        held = ReservedForOthers.of(context.state, pods, taken, leaving, now)
+        self._reservations[held] = pods
+        context.reservations[held.gang.key] = held

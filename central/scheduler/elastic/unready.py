@@ -41,7 +41,7 @@ class UnreadyMembers:
     _tries: dict[GangKey, _Tries] = field(default_factory=dict)
 
     def forget(self, keys: set[GangKey], now: float) -> None:
-        """Of gangs that are no more."""
+        """Of gangs that no longer exist."""
         for known in (self.lowered, self._since, self._tries):
             for key in [key for key in known if key not in keys]:
                 del known[key]

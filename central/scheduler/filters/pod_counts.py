@@ -133,7 +133,7 @@ class MatchingPodCounts:
         self._versions.pop(number, None)
 
     def count(self, row: int | Ints, spec: PodSpec, change: int | Ints) -> None:
-        """Counts so many more pods of the class, or fewer, on the row; or on many different rows."""
+        """Counts that many more pods of the class, or fewer, on the row; or on many different rows."""
         for number in spec.matched:
             if number in self._matching:
                 self._matching[number][row] += change

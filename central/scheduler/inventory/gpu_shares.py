@@ -176,7 +176,7 @@ def assign(
 def fits(
     gpus: "GpuColumns", row: int, asks: Iterable[tuple["ShareRequest", int]], within: int = -1
 ) -> bool:
-    """Whether the row has GPUs in the mask `within` for so many pods of each request, assigned
+    """Whether the row has GPUs in the mask `within` for that many pods of each request, assigned
     widest_first(). Exact for shares of one size; for shares of different sizes a packing may be missed."""
     shape = gpus.shape[row]
     if shape is None:

@@ -78,7 +78,7 @@ class NicCapacity:
                 nic[2] -= sign * shares
 
     def fits(self, wanted: Iterable[tuple[PodSpec, int]]) -> bool:
-        """Whether so many more pods of each class fit together, beside the unassigned ones."""
+        """Whether that many more pods of each class fit together, beside the unassigned ones."""
         asked = +self.unassigned
         for spec, count in wanted:
             asked[self.request(spec)] += count if spec.rdma_containers else 0

@@ -30,7 +30,7 @@ TRIED_DOMAINS = 16  # of a level, for gangs of unlike pods: each costs a tentati
 
 
 class RowKey(NamedTuple):
-    """order: by row, the least first. slack: rows within so much of the least are equal to it."""
+    """order: by row, the least first. slack: rows within that much of the least are equal to it."""
 
     order: Callable[[Ints], Ints]
     slack: Callable[[], int] = int
@@ -265,7 +265,7 @@ class DomainChoice:
         return free
 
     def _sums_suffice(self, of: Ints, count: int) -> Bools:
-        """By domain, whether unlike pods request together no more than is free in it. of: by row, one of so many
+        """By domain, whether unlike pods request together no more than is free in it. of: by row, one of that many
         domains, or below 0."""
         if len(self._capacities) == 1:
             return np.ones(count, dtype=np.bool_)

@@ -26,7 +26,7 @@ REPEAT_UNITS = 20  # for a class whose rows are known
 COUNT_UNITS = 2  # to read the capacity for a class
 COUNTED_PER_UNIT = 64  # rows that are counted again
 ORDER_UNITS = 2  # to look at one class at one level
-ORDERED_PER_UNIT = 1024  # ... and so many nodes
+ORDERED_PER_UNIT = 1024  # ... and this many nodes
 
 Where = tuple[Ints, Ints]  # rows, and the number of pods for each
 
@@ -49,7 +49,7 @@ class DomainTrial:
         self._turn = 0
 
     def next_class(self, meter: WorkMeter, rows: int, divide: Callable[[], Where]) -> Where:
-        """Where the pods of the next class go. rows: among so many. Raises WorkLimitReached, and what divide() does."""
+        """Where the pods of the next class go. rows: among that many. Raises WorkLimitReached, and what divide() does."""
         if self._turn < len(self._where):
             meter.spend(REPEAT_UNITS)
         else:
@@ -100,7 +100,7 @@ class DomainSteps:
 
 
 def steps_of(snapshot: Snapshot, request: PlacementRequest) -> DomainSteps:
-    """Those that a slice before has made; none if this is the first, if this is no long attempt, or for pods of one
+    """Those that a slice before has made; none if this is the first, if this is not a long attempt, or for pods of one
     class, whose placement is short."""
     progress = snapshot.meter.progress
     if progress is None or len(request.groups) == 1:

@@ -199,7 +199,7 @@ def _units_by_row(
 
 
 def _bundles_by_row(snapshot: Snapshot, units: Ints, size: int, level: str) -> Ints:
-    """How many times so many units fit in one domain of the level."""
+    """How many times that many units fit in one domain of the level."""
     if level in island_masks.ON_NODE:
         return units // size
     found = np.zeros(len(units), dtype=np.int64)
@@ -341,7 +341,7 @@ def _too_many(snapshot: Snapshot, view: PodClassCapacity, level: str, pods: int)
 
 
 def _units_when_empty(snapshot: Snapshot, inside: Ints, size: int, level: str) -> Ints:
-    """How many units of so many inside fit at most, at the first row of each domain of the level."""
+    """How many units of that many inside fit at most, at the first row of each domain of the level."""
     if level in snapshot.columns.domains.levels:
         domains = never_fits.domain_of_rows(snapshot, level)
         _, first, of = np.unique(domains, return_index=True, return_inverse=True)

@@ -115,7 +115,7 @@ def details(
     fitting: int,
     count: int,
 ) -> str:
-    """In brackets: what is free on the rows and what is short there for so many pods, and which nodes are refused.
+    """In brackets: what is free on the rows and what is short there for that many pods, and which nodes are refused.
     among: the rows that the pods are confined to; None: to none."""
     short = _short_of(snapshot, view, rows, fitting, count)
     return _in_brackets([*short, *_not_considered(snapshot, view, required, among)])

@@ -119,7 +119,7 @@ class _Search:
         return whole.opened(len(whole.pods) - 1)
 
     def _best_of(self, level: int, start: int, end: int, opening: int) -> _Parent:
-        """The choices among the sorted rows from start to end, of one domain that costs so much to open."""
+        """The choices among the sorted rows from start to end, of one domain that costs that much to open."""
         of = self._paths[level, start:end]
         cuts = [start, *(np.flatnonzero(np.diff(of)) + 1 + start).tolist(), end]
         children: list[_Choices] = []

@@ -76,7 +76,7 @@ def _offered(snapshot: Snapshot, resource: str) -> bool:
 
 
 def too_many(snapshot: Snapshot, view: PodClassCapacity, required: str, count: int) -> str:
-    """Why so many pods of one class fit in no domain of the required level, even an empty one."""
+    """Why that many pods of one class fit in no domain of the required level, even an empty one."""
     found = when_empty(snapshot, view)
     if found is None:
         return ""
@@ -90,7 +90,7 @@ def too_many(snapshot: Snapshot, view: PodClassCapacity, required: str, count: i
 
 
 def even_if_empty(required: str, most: int, refusals: Counter[str], unit: str = "") -> str:
-    """unit: of what so many fit, as in " groups"; empty: of pods."""
+    """unit: what is counted, as in " groups"; empty: pods."""
     if required:
         fits = f"no {level_name(required)} fits more than {most}{unit}"
     else:

@@ -26,7 +26,7 @@ REPEAT_UNITS = 5  # for a pod whose row is known
 
 class NodeChoices:
     """For the pods of one gang in one domain: a row for each pod in turn, or None where a class found none. progress:
-    of the attempt that keeps them. failed: not all pods fitted, but so many."""
+    of the attempt that keeps them. failed: not all pods fitted, but that many."""
 
     def __init__(self) -> None:
         self.failed: int | None = None

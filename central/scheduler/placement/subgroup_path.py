@@ -32,7 +32,7 @@ class SubgroupPath:
     attempts_left: int
     made: list[Choice] = field(default_factory=list)
     tried: list[int] = field(default_factory=list)  # domains, for these choices and the next one
-    entered: list[int] = field(default_factory=list)  # with so many attempts left
+    entered: list[int] = field(default_factory=list)  # with that many attempts left
     failed: dict[Remainder, int] = field(default_factory=dict)
     has_failed: bool = False
 

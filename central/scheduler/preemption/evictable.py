@@ -1,4 +1,4 @@
-"""Who may be evicted at all, whoever claims the capacity.
+"""Which pods may be evicted at all, by any claimant.
 
 Pods with volcano.sh/preemptable: "false" never are, and neither is a gang that has run for less than its least run
 time, except for its members above the minimum.

@@ -1,8 +1,8 @@
 """The best victims where sorting finds them, without any search. Two common cases:
 
-- One pod is missing, and the least harmful unit of all makes room for it by itself. Every other choice has a unit that
+- One pod is missing, and the least harmful unit of all suffices for it by itself. Every other choice has a unit that
   does at least as much harm.
-- Each unit makes room for exactly one pod, whoever else goes: pods of one kind on full nodes.
+- Each unit frees capacity for exactly one pod, whichever others go: pods of one kind on full nodes.
 
 Design: docs/design/0019-preemption.md
 """
@@ -34,7 +34,7 @@ def best(problem: LeastHarmProblem) -> list[EvictionUnit] | None:
 
 
 def _least_harmful(problem: LeastHarmProblem) -> EvictionUnit | None:
-    """The least harmful unit, of several the one with the highest rank. None: it makes room for no pod by itself."""
+    """The least harmful unit, of several the one with the highest rank. None: it suffices for no pod by itself."""
     least = min((unit.harm for unit in problem.units), default=None)
     found: list[tuple[int, int, int, EvictionUnit]] = []
     for index, unit in enumerate(problem.units):
@@ -49,11 +49,11 @@ def _least_harmful(problem: LeastHarmProblem) -> EvictionUnit | None:
 
 
 def _gains(problem: LeastHarmProblem, row: int, units: Sequence[EvictionUnit]) -> list[int] | None:
-    """How many pods, 0 or 1, each unit makes room for. None: that depends on the others.
+    """For how many pods, 0 or 1, each unit suffices. None: that depends on the others.
 
     One resource limits the row, with all units gone as well as now, and now none of it is left over. What pods fit is
-    a sum rounded down, so a set makes room for at least as many as its units do one by one. If all units together
-    make room for no more than that, no set does."""
+    a sum rounded down, so a set suffices for at least as many as its units do one by one. If all units together
+    suffice for no more than that, no set does."""
     free, request = problem.free[row], problem.request
     without = [
         sum(amounts) for amounts in zip(free, *(unit.frees[row] for unit in units), strict=True)
@@ -72,6 +72,6 @@ def _gains(problem: LeastHarmProblem, row: int, units: Sequence[EvictionUnit]) -
     index = limiting[0]
     have, ask = free[index], request[index]
     if have > 0 and have % ask and any(unit.frees[row][index] % ask for unit in units):
-        return None  # what is left over is room for the first of them only
+        return None  # what is left over suffices for the first of them only
     gains = [max(0, (have + unit.frees[row][index]) // ask) - start for unit in units]
     return gains if max(gains) <= 1 and start + sum(gains) == most else None

@@ -187,7 +187,7 @@ def _plus(a: Sequence[int], b: Sequence[int]) -> Vector:
 
 
 def _each(harm: Harm, size: int) -> Vector:
-    """The harm for each of so many pods or amounts. A priority is not divided."""
+    """The harm for each of that many pods or amounts. A priority is not divided."""
     return harm[0], *(part * _PRECISION // size for part in harm[1:])
 
 
@@ -381,7 +381,7 @@ def _best_on_row(taken: _Choice, row: int, key: UnitOrder, missing: int) -> RowC
 def _without_unneeded(
     problem: LeastHarmProblem, free: Vector, row: int, picked: Sequence[EvictionUnit], pods: int
 ) -> list[EvictionUnit]:
-    """Leaves out picked units that are not needed for so many pods on the row, most harm first."""
+    """Leaves out picked units that are not needed for that many pods on the row, most harm first."""
     kept = list(picked)
     for unit in picked:
         free = _plus(free, unit.frees[row])

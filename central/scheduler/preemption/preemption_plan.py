@@ -29,7 +29,7 @@ from central.scheduler.work_meter import WorkLimitReached
 
 FIRST_ROWS, FIRST_DOMAINS = 2, 4  # that are searched first; then four times as many, and so on
 WIDER = 4
-FEW = 1000  # candidates; so many are always searched together
+FEW = 1000  # candidates; this many are always searched together
 
 
 def find_victims(context: PreemptionContext, request: PreemptionRequest) -> PreemptionPlan | None:

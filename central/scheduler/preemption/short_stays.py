@@ -1,6 +1,6 @@
-"""Who takes surplus of elastic gangs and is gone again soon: the churn is charged to who causes it.
+"""Gangs that take surplus of elastic gangs and end soon: the churn is charged to the tenant that causes it.
 
-A tenant is a namespace in a queue. A stay is what one turn made room for at the expense of other tenants' elastic gangs;
+A tenant is a namespace in a queue. A stay is what one turn started at the expense of other tenants' elastic gangs;
 it is short if more than half of its gangs are gone within a minute, because they ended or because they were deleted.
 A short stay costs the others two changes of size, one to give the seats and one to take them back. Its price is the
 time of which these are the share that an elastic gang spends on changes, and at least ten minutes. While a tenant

@@ -53,7 +53,7 @@ class RowBounds:
     """By row. Call update() before reading."""
 
     spec: PodSpec
-    pods: int  # so many must fit on the row together; 0: one, and bounds may be added up
+    pods: int  # that many must fit on the row together; 0: one, and bounds may be added up
     bound: Floats = field(default_factory=lambda: np.zeros((0, PARTS), dtype=np.float64))
     fits: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # at most, now
     most: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # ... without all

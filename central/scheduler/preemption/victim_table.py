@@ -24,7 +24,7 @@ KEPT_GONE = 4096  # entries of pods that have gone, before the table is built ag
 # Gangs that are read in one cycle that decides something, and in one that does not: 7 ms for a thousand pods.
 READ_BUSY, READ_QUIET = 500, 4_000
 UNKNOWN = -1.0  # no time
-FEW_ROWS = 256  # up to so many are looked up one by one; of more rows all entries are compared
+FEW_ROWS = 256  # up to this many are looked up one by one; of more rows all entries are compared
 
 
 class PodEntries:

@@ -231,7 +231,7 @@ class VictimSearch:
             else:
                 missing = count - int(self._fits_now[spec][rows].sum())
                 problems = [self._problem(area, missing)]
-        yield from problems  # outside of the block: whoever takes them may raise
+        yield from problems  # outside of the block: the consumer may raise
 
     def _islands(self, area: _Area, column: int, count: int) -> Iterator[LeastHarmProblem]:
         """One problem for each part of the row, which counts only its GPUs."""

@@ -1,4 +1,4 @@
-"""Who may use a queue: rules of the queue and of all queues above it.
+"""Which gangs may use a queue: rules of the queue and of all queues above it.
 
 A gang that may not use its queue takes part in nothing there: its demand raises no fair share, it is not the head of
 a fifo queue, and it starts, reserves and evicts nothing.

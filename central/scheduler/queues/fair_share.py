@@ -80,7 +80,7 @@ def divide(total: Amount, queues: Sequence[QueueDemand]) -> list[Amount]:
 def in_whole_devices(
     shares: Sequence[Amount], queues: Sequence[QueueDemand], unit: int
 ) -> list[int]:
-    """The shares of divide() as whole devices of so many units, by largest remainder. Of equal ones the queue of
+    """The shares of divide() as whole devices of that many units, by largest remainder. Of equal ones the queue of
     higher priority, then the one that uses more keeps that, then the first. Whose demand is met keeps it, and nobody gets less than its guaranteed and deserved amounts gave. The sum, a whole
     number, stays the same.
 

@@ -30,7 +30,7 @@ class GpuCurrency:
         self._units: dict[str, int] = {}
 
     def units(self, resource: str) -> int:
-        """What one of the resource is worth; 0: it is no part of a GPU."""
+        """What one of the resource is worth; 0: it is not part of a GPU."""
         found = self._units.get(resource)
         if found is None:
             found = self._units[resource] = round(self._fraction(resource) * GPU_UNITS)

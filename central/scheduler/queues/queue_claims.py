@@ -55,7 +55,9 @@ class Verdict(NamedTuple):
     """What is wrong with a set of victims; nothing: it may be evicted."""
 
     too_many: Sequence[Gang] = ()  # their queues give enough without them
-    short: Sequence[Shortfall] = ()  # so much must come from inside these queues, which it does not
+    short: Sequence[
+        Shortfall
+    ] = ()  # that much must come from inside these queues, which it does not
     instead: Sequence[Shortfall] = ()  # as short; then what is too many may go by what is deserved
 
 
@@ -109,7 +111,7 @@ class Claim:
 
     def _is_served_before(self, other: Queue, own: Queue) -> bool:
         """Whether the order serves the claimant's queue before the other one. Fair shares do not know the past, so
-        where past usage counts it would take back what the order gives to whoever had less."""
+        where past usage counts it would take back what the order gives to queues that had less."""
         if not self._queues.half_life_s:
             return True
         for queue in (own, other):
@@ -263,7 +265,7 @@ class Claim:
         )
 
     def _gives_down(self, rule: str, giver: Queue, index: int, amounts: Sums) -> bool:
-        """Whether the queue, and each above it below the level in common, may give so much."""
+        """Whether the queue, and each above it below the level in common, may give that much."""
         if (down := self._downs.get(giver)) is None:
             down = self._downs[giver] = giver.path[: giver.path.index(self.queue.path[index])]
         return all(

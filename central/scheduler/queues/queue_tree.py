@@ -248,7 +248,7 @@ class Queues:
 
     def why_invalid(self, queue: Queue) -> str:
         """The queue's error, with the queue that may be meant instead of one that does not exist. Of many queues only
-        those next to it by name are compared: whoever creates a pod may name a queue that does not exist."""
+        those next to it by name are compared: any pod may name a queue that does not exist."""
         if not queue.error or queue.name in self._seen:
             return queue.error
         why = self._absent(queue.name)

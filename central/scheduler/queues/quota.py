@@ -379,7 +379,7 @@ def never_evicted_within_deserved(request: StartRequest) -> str:
 
 def _used_by_never_evicted(queues: Queues, queue: Queue) -> Sums:
     cache = queues.cache
-    key = (queue.name, "never_evicted")  # is no name of a resource
+    key = (queue.name, "never_evicted")  # is not a name of a resource
     if (found := cache.get(key)) is None:
         found = {}
         for below in queue:

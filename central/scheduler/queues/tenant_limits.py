@@ -2,7 +2,7 @@
 use.
 
 A gang's user is the one of its first pod, as an admission policy wrote it there. Gangs without one share what one user
-may use in their namespace: whoever creates pods without a name gains nothing.
+may use in their namespace: pods without a name gain nothing.
 
 Design: docs/design/0112-users.md
 """

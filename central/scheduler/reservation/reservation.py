@@ -48,7 +48,7 @@ class MovedPods(NamedTuple):
 
 
 class Awaited(Protocol):
-    """For whom a place is kept that is no waiting gang."""
+    """For whom a place is kept that is not a waiting gang."""
 
     @property
     def until(self) -> float: ...
@@ -170,7 +170,7 @@ class Reservation:
             standing.latest_start = self.start
 
     def lets_in(self, run_time_s: float, now: float) -> bool:
-        """Whether a gang that starts now and runs so long is certain to end before the reserved start."""
+        """Whether a gang that starts now and runs that long is certain to end before the reserved start."""
         if self.by_eviction or self.start == inf:
             return False
         if not self.strict:

@@ -1,4 +1,4 @@
-"""Room that surplus has left for pending pods of other schedulers. It is kept from the gangs of this one for a while,
+"""Capacity that surplus has left for pending pods of other schedulers. It is kept from the gangs of this one for a while,
 as far as those pods still lack nodes: their scheduler knows nothing of it, and chooses the nodes.
 
 Design: docs/design/0226-yield-to-others.md
@@ -92,7 +92,7 @@ class ReservedForOthers(Reservation):
         return f"{whom}, for {max(0.0, self.moved.until - now):.0f} s"
 
     def refresh(self, state: ClusterState, now: float, most_idle: int = 0) -> bool:
-        """The need is what the pods without a node take, on the rows where so many still fit."""
+        """The need is what the pods without a node take, on the rows where that many still fit."""
         assert isinstance(self.moved, KeptForOthers)
         assert self.spec is not None
         left = len(self.moved.lacking(state))

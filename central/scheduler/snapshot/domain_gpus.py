@@ -9,7 +9,7 @@ import numpy as np
 from central.model.arrays import Ints
 from central.scheduler.inventory.columns import Columns
 
-FEW = 16  # up to so many changed rows are recounted one by one; that is then faster than arrays
+FEW = 16  # up to this many changed rows are recounted one by one; that is then faster than arrays
 ALL = 4  # if more than a fourth of the rows changed, all are counted again
 DIGITS = 62  # bits of an order
 
@@ -62,7 +62,7 @@ class DomainGpus:
         return self
 
     def order_of_rows(self, rows: Ints, gpus: int) -> Ints:
-        """By row, the least first: how many whole domains around it pods with so many GPUs would break, then
+        """By row, the least first: how many whole domains around it pods with that many GPUs would break, then
         the free GPUs of its domains, the narrowest first."""
         if gpus < self._least_total:
             return self._small[self._leaf[rows]]
@@ -76,7 +76,7 @@ class DomainGpus:
         return self._order(self._leaf_slots, gpus)[leaves]
 
     def order_of_domains(self, level: int, domains: Ints, gpus: int) -> tuple[Ints, Ints]:
-        """By domain of the level: how many whole domains, itself or around it, pods with so many GPUs would
+        """By domain of the level: how many whole domains, itself or around it, pods with that many GPUs would
         break; and the order, as in order_of_rows."""
         slots = np.empty((level + 1, len(domains)), dtype=np.int64)
         at = domains

@@ -51,7 +51,7 @@ def holding(
     *,
     among: int = -1,
 ) -> list[int]:
-    """The masks of the level that have GPUs for so many pods of each request, the fullest first. held: GPUs
+    """The masks of the level that have GPUs for that many pods of each request, the fullest first. held: GPUs
     that the gang has there already, which the mask must contain. among: the GPUs that it may use."""
     free, left = snapshot.columns.gpus.free_mask[row], snapshot.columns.gpus.free_shares[row]
     sharing = any(ask.share for ask, _ in asks)

@@ -55,7 +55,7 @@ def update_replicas(state: ClusterState, namespace: str, name: str) -> None:
 
 
 def drop_replicated(state: ClusterState, namespace: str, name: str) -> None:
-    """What an object says of each of its replicas holds no more."""
+    """What an object says of each of its replicas no longer holds."""
     if state.owners.replicated.objects.pop((namespace, name), None) is not None:
         update_replicas(state, namespace, name)
 

@@ -22,7 +22,7 @@ from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state.gangs import Gang, GangKey
 from central.scheduler.state.pending_columns import PendingColumns
 
-TOUCHED_KEPT = 20_000  # gangs; with more, whoever follows the changes reads all gangs again
+TOUCHED_KEPT = 20_000  # gangs; with more, a reader that follows the changes reads all gangs again
 RETRY_MAX_S = 30.0  # longest backoff after failed bindings
 EQUIVALENCES_KEPT = 10_000
 

@@ -1,7 +1,7 @@
 """Finds the rules between pods that may match a pod, and the labels of the pods that a rule may match.
 
 A rule that names values of a label (In) is kept under them, and is compared only with pods that have one. All others
-of a namespace are compared with each of its pods. Whoever creates pods makes rules, so a namespace may have only
+of a namespace are compared with each of its pods. A user who creates pods makes rules, so a namespace may have only
 RULES_ALIKE rules that are compared with the same pods. Without that a new rule would cost a comparison with all pods,
 a new pod one with all rules, and each pod would be matched by all of them.
 """

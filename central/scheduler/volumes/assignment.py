@@ -120,7 +120,7 @@ class VolumeAssignment:
     # --- assignments --------------------------------------------------------------
 
     def count(self, row: int | Ints, volumes: Volumes, change: int | Ints) -> None:
-        """Places so many more pods, or fewer, on the row; or on many different rows."""
+        """Places that many more pods, or fewer, on the row; or on many different rows."""
         if not volumes.wants and not volumes.shared:
             return
         if isinstance(row, np.ndarray):
@@ -176,7 +176,7 @@ class VolumeAssignment:
     def confirm(
         self, row: int, volumes: Volumes, pods: int
     ) -> tuple[list[PodVolumes], dict[str, str]]:
-        """Hands over what the last so many pods on the row got: the volumes of each pod, and by claim the volume
+        """Hands over what the last `count` pods on the row got: the volumes of each pod, and by claim the volume
         that they share. The caller plans them for claims; they stay reserved. Others of the row keep theirs."""
         for _, want in volumes.shared:
             self.free.versions[want.storage_class] += 1

@@ -144,7 +144,7 @@ class ConnectionTable:
         return [connection]
 
     def owner(self, connection: int) -> Owner | None:
-        """Who has shown a valid token on it; None: nobody yet."""
+        """The user whose valid token was shown on it; None: none yet."""
         return self._owner.get(connection)
 
     def expired(self, now: float) -> list[int]:

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 CHUNK = 1 << 16
 BACKLOG = 1024
 ACCEPTS = 64  # per pass, so that a flood of connections does not delay those that there are
-STALL_S = 60.0  # a side that takes no bytes for so long has gone
+STALL_S = 60.0  # a side that takes no bytes for this long has gone
 _EMERGENCY_S = 0.1  # without file descriptors
 _BLOCKED = (BlockingIOError, InterruptedError)
 

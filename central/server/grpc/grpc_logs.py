@@ -1,4 +1,4 @@
-"""gRPC logs calls and handshakes that fail, once for each. That is bounded here, as other lines that a stranger can
+"""gRPC logs calls and handshakes that fail, once for each. That is bounded here, as other lines that an unauthenticated client can
 cause."""
 
 import logging

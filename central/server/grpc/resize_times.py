@@ -101,7 +101,7 @@ class ResizeTimes:
         self._lost: dict[tuple[str, str], float] = {}  # GPU-seconds by queue's label and cause
 
     def decided(self, pod: str, plan: TrainingPlan, now: float) -> None:
-        """A plan was published. The first one of a coordinator's pod is no change of size."""
+        """A plan was published. The first one of a coordinator's pod is not a change of size."""
         with self._lock:
             job = self._jobs.get(pod)
             if job is None:

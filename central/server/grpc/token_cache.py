@@ -1,4 +1,4 @@
-"""Who a token belongs to: known tokens from memory, unknown ones from the API server, in lanes of their own.
+"""The user that a token belongs to: known tokens from memory, unknown ones from the API server, in lanes of their own.
 
 A known token is answered at once, and reviewed again once a minute in a lane that only known tokens use. While the
 API server cannot be asked, it stays known for ten minutes. Unknown tokens are bounded per peer and in all, and a

@@ -1,4 +1,4 @@
-"""Who holds GPUs from when to when: the entries of the accounts, from the facts and decisions of each cycle.
+"""Which gangs hold GPUs from when to when: the entries of the accounts, from the facts and decisions of each cycle.
 
 An allocation begins when the scheduler chooses a node, because others cannot have the GPUs from then on. It ends when
 the pod has ended or is gone, or when its binding failed. GPUs that a reservation keeps idle are allocations of the kind

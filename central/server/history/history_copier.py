@@ -24,7 +24,7 @@ from protos.stubs import fleet_pb2 as pb
 log = logging.getLogger(__name__)
 
 EVERY_S = 15.0
-SLACK_MS = 3_600_000  # what ended so long before the last copy is read again: clocks differ
+SLACK_MS = 3_600_000  # what ended this long before the last copy is read again: clocks differ
 PATIENCE_S = 120.0  # for a first copy of which nothing arrives
 
 

@@ -1,7 +1,7 @@
 """The file of the history: an SQLite database of allocations, of small samples, and of pictures of the whole cluster.
 
 It is written by one thread of one process, which holds the lock FILE.lock meanwhile, and read by others, each with a
-connection of its own (write-ahead log). A process that is killed loses what it had not committed. A file that is no database, or is damaged, is renamed to FILE.corrupt-TIME, and
+connection of its own (write-ahead log). A process that is killed loses what it had not committed. A file that is not a database, or is damaged, is renamed to FILE.corrupt-TIME, and
 an empty one takes its place.
 
 Kept are samples and pictures of a day by the minute and of a week by ten minutes, and allocations of KEEP_S. The file
@@ -64,7 +64,7 @@ class HistoryStore:
             raise
 
     def close(self) -> None:
-        """Once. Whoever waits for the lock may write then."""
+        """Once. A thread that waits for the lock may write then."""
         self._db.close()
         os.close(self._lock)
 
@@ -131,7 +131,7 @@ class HistoryStore:
             raise OSError(f"{self._file.name}: {error}") from error
 
     def _write(self, change: Callable[[sqlite3.Connection], object]) -> None:
-        """Makes room where the file is full, and an empty file where it is damaged. Raises sqlite3.Error."""
+        """Deletes the oldest entries where the file is full, and makes an empty file where it is damaged. Raises sqlite3.Error."""
         try:
             with self._db:
                 change(self._db)

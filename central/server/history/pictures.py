@@ -100,7 +100,7 @@ def read_picture(body: bytes) -> Survey:
             usable_gpus=found["usable"],
         )
     except (KeyError, TypeError, IndexError) as error:
-        raise ValueError(f"a picture of another format: {error!r}") from error
+        raise ValueError(f"a survey in another format: {error!r}") from error
 
 
 def _held(held: HeldGpus) -> list[Any]:

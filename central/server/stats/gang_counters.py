@@ -152,7 +152,7 @@ class GangCounters:
             self.gangs[event][queue] += 1
 
     def _count_starts(self) -> None:
-        """Counts a start once the API server has the bindings. One that is refused is tried again, and is no start."""
+        """Counts a start once the API server has the bindings. One that is refused is tried again, and is not a start."""
         for key, since in list(self._starting.items()):
             gang = self.scheduler.state.gangs.get(key)
             if gang is None or (len(gang.counts.placed) < gang.minimum and not _ended(gang)):

@@ -11,7 +11,7 @@
         ...
     question.answer
 
-Between two slices the state may change, so a step looks up by key what it reads. The answer is no picture of one
+Between two slices the state may change, so a step looks up by key what it reads. The answer is not a picture of one
 moment: the parts of it are as old as the question took.
 """
 

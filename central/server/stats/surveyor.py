@@ -1,4 +1,4 @@
-"""Surveys of the cluster for whoever asks: the metrics, the history and the console share one that is young enough.
+"""Surveys of the cluster for all readers: the metrics, the history and the console share one that is young enough.
 
 surveyor = Surveyor(loop)
 survey = surveyor.survey(max_age_s=2.0)      # from any thread but the loop's; raises TimeoutError

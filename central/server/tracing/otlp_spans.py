@@ -58,7 +58,7 @@ def rejected(body: bytes) -> tuple[int, str]:
     try:
         answer.ParseFromString(body)
     except Exception as error:  # google.protobuf.message.DecodeError
-        raise ValueError("the answer is no ExportTraceServiceResponse") from error
+        raise ValueError("the answer is not an ExportTraceServiceResponse") from error
     part = answer.partial_success
     return max(0, int(part.rejected_spans)), str(part.error_message)
 

@@ -1,6 +1,6 @@
 """The console's HTTP server, in a thread of its own.
 
-It listens on the loopback alone: `kubectl port-forward` reaches it there, and whoever may forward a port of the pod
+It listens on the loopback alone: `kubectl port-forward` reaches it there, and a user who may forward a port of the pod
 has shown the API server who they are. Each request for data needs a bearer token besides, and shows what its user may
 see. So nothing is sent in the clear over a network, and no certificate has to be trusted by a browser.
 

@@ -4,7 +4,7 @@
     change = parse_change(body)                 # may raise RequestRefused
     await asked.ask(change, token)              # JSON; may raise RequestRefused; a cancelled caller ends the process
 
-The scheduler's part is to start the process and to wait. The question, with the token of whoever asks, goes through a
+The scheduler's part is to start the process and to wait. The question, with the asking user's token, goes through a
 pipe: it stands in no file, argument or variable.
 """
 

@@ -69,7 +69,7 @@ def test_an_answer_that_is_none(status: int, body: bytes, raised: type[Exception
 
 @pytest.mark.parametrize("answer", [{}, {"generation": "x", "state": "live"}, {"generation": 1}])
 def test_an_answer_that_is_no_generation(answer: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=r"is no generation|invalid literal"):
+    with pytest.raises(ValueError, match=r"is not a generation|invalid literal"):
         parse(answer)
 
 

@@ -56,13 +56,13 @@ def test_what_the_environment_says() -> None:
 @pytest.mark.parametrize(
     ("url", "why"),
     [
-        ("collector:4318", "is no URL of a collector"),
-        ("ftp://c", "is no URL of a collector"),
-        ("http://", "is no URL of a collector"),
-        ("http://c:99999", "is no URL"),
+        ("collector:4318", "is not a URL of a collector"),
+        ("ftp://c", "is not a URL of a collector"),
+        ("http://", "is not a URL of a collector"),
+        ("http://c:99999", "is not a URL"),
         ("http://u:secret@c", "holds a password"),
         ("http://c?x=1", "has a query"),
-        ("http://c\r\nX: y", "is no URL of a collector"),
+        ("http://c\r\nX: y", "is not a URL of a collector"),
     ],
 )
 def test_urls_that_are_refused(url: str, why: str) -> None:

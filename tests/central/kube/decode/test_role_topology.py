@@ -81,12 +81,12 @@ def test_subgroups_of_a_leaderworkerset(size: int, count: int) -> None:
         (
             made.jobset(),
             f"ps={RACK}",
-            '"ps" is no role that starts with the gang; there is driver, w',
+            '"ps" is not a role that starts with the gang; there is driver, w',
         ),
         (
             made.raycluster(workerGroupSpecs=[{"groupName": "later", "replicas": 0}]),
             f"later={RACK}",
-            '"later" is no role that starts with the gang; there is headgroup',
+            '"later" is not a role that starts with the gang; there is headgroup',
         ),
         (
             leaderworkerset(2, 2, "LeaderReady"),
@@ -102,7 +102,7 @@ def test_subgroups_of_a_leaderworkerset(size: int, count: int) -> None:
         (
             made.jobset(),
             "workers=island;workers/each=node",
-            '"workers": island is no level around subgroups; node or a wider one is',
+            '"workers": island is not a level around subgroups; node or a wider one is',
         ),
         (made.pytorchjob(), f"worker/each={NODE}", '"worker" has no replicas of several pods'),
         (leaderworkerset(4, 2), f"={RACK}", "pods of this kind have no roles"),

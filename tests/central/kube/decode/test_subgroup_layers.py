@@ -54,9 +54,9 @@ def test_only_the_named_policy_has_layers() -> None:
         ("tp", '"tp" is neither POLICY=LEVEL nor POLICY/LABEL=LEVEL'),
         ("tp/=node", '"tp/=node" is neither'),
         ("tp=", '"tp=" is neither'),
-        (f"pp={RACK}", '"pp" is no policy of spec.subGroupPolicy; there is tp'),
+        (f"pp={RACK}", '"pp" is not a policy of spec.subGroupPolicy; there is tp'),
         ("tp=aisle", '"aisle" is not one of'),
-        ("tp=numa", '"tp=numa": numa is no level around subgroups; node or a wider one is'),
+        ("tp=numa", '"tp=numa": numa is not a level around subgroups; node or a wider one is'),
         (
             f"tp/ring={RACK}",
             "is not among the matchLabelKeys of tp but the last one; there is job, stage",

@@ -120,7 +120,7 @@ def test_gangs_start_while_the_collector_is_away() -> None:
 
 @pytest.mark.parametrize(
     ("given", "why"),
-    [("collector:4318", "is no URL of a collector"), ("http://u:hidden@c", "holds a password")],
+    [("collector:4318", "is not a URL of a collector"), ("http://u:hidden@c", "holds a password")],
 )
 def test_a_wrong_url_is_a_wrong_argument(given: str, why: str) -> None:
     command = [sys.executable, "-m", "central", "central", "--otlp-endpoint", given]
