@@ -97,7 +97,7 @@ class BatchControllers:
                 self.flows.template_gone((fact.namespace, fact.name))
 
     def discard(self, fact: ControllerFact) -> None:
-        """The fact could not be applied: forgets its object, whose later facts start anew."""
+        """The fact could not be applied: forgets its object, whose later facts start again."""
         if isinstance(fact, CoordinatorReported | CoordinatorSilent):
             return  # the next report has all of it
         if isinstance(fact, ElasticSeen | ElasticGone):

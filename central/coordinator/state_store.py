@@ -73,7 +73,7 @@ class FileStore:
             if isinstance(error, sqlite3.OperationalError):
                 raise CannotStore(f"{self._path}: {error}") from error
             raise UnreadableState(
-                f"{self._path}: {error}; move the file away to start anew"
+                f"{self._path}: {error}; move the file away to start again"
             ) from error
         except OSError as error:
             raise CannotStore(f"{self._path}: {error}") from error
@@ -104,7 +104,7 @@ class FileStore:
                 connection.execute("INSERT OR REPLACE INTO owner VALUES (1, ?)", (run,))
                 connection.executemany("INSERT OR REPLACE INTO section VALUES (?, ?)", rows)
         except (sqlite3.Error, OSError) as error:
-            self.close()  # opened again by the next one: the volume may have been mounted anew
+            self.close()  # opened again by the next one: the volume may have been mounted again
             raise CannotStore(f"{self._path}: {error}") from error
 
     def _open(self) -> sqlite3.Connection:

@@ -10,7 +10,7 @@ has a cycle of its own, and the caller may end it, because other gangs wait.
 
 A long attempt that is ended leaves its SearchProgress. The next cycle makes the attempt again: steps that are
 finished are not repeated, and the step that was cut goes on. A step is found by all that it reads, so one that would
-read something else by now begins anew, and nothing that was found is ever out of date.
+read something else by now begins again, and nothing that was found is ever out of date.
 
 Design: docs/design/0061-work-limit.md, docs/design/0108-cut-searches.md
 """

@@ -51,7 +51,7 @@ UNITS = "GPU equivalents, CPU cores, bytes, or units of the resource"
 
 class QueueLabels:
     """Which queues have series of their own. A queue keeps its series while it is among the first, by what it uses
-    and requests; the ranks are taken anew once a minute."""
+    and requests; the ranks are taken again once a minute."""
 
     def __init__(self, most: int = QUEUES_MOST) -> None:
         self._most = most

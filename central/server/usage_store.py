@@ -73,7 +73,7 @@ class UsageStore:
                     len(found.debts),
                 )
             return
-        log.warning("the past use of queues could not be read, and begins anew: %s", why)
+        log.warning("the past use of queues could not be read, and begins again: %s", why)
 
     def start(self) -> None:
         self._rounds.start()

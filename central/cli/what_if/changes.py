@@ -69,7 +69,7 @@ def _no_node(place: str, nodes: Sequence[Json]) -> str:
 
 
 def drain(objects: Sequence[Json], names: Sequence[str], schedulers: Sequence[str]) -> None:
-    """The running pods of these schedulers on these nodes wait again, as if their controllers had created them anew."""
+    """The running pods of these schedulers on these nodes wait again, as if their controllers had just created them."""
     for obj in objects:
         spec = obj.get("spec") or {}
         ours = obj["kind"] == "Pod" and spec.get("schedulerName") in schedulers

@@ -477,7 +477,7 @@ class Membership:
 
     @classmethod
     def restore(cls, rules: MembershipRules, data: ReadOnlyJson, now: float) -> "Membership":
-        """All timers begin anew: the coordinator was away, not its members. Whether the Job is over is found anew: it may
+        """All timers begin again: the coordinator was away, not its members. Whether the Job is over is found again: it may
         have been started again."""
         roster = Roster.restore(data, now)
         made = cls(rules, data["number"], roster=roster)

@@ -130,5 +130,5 @@ def _progress(raw: Any, job: ProgressOf) -> Progress:
         return Progress(run, str(data.get("pod") or ""), state)
     except (KeyError, ValueError, TypeError, binascii.Error) as error:
         raise NotStored(
-            f"ConfigMap {job.name} is damaged ({error!r}): delete it to start anew"
+            f"ConfigMap {job.name} is damaged ({error!r}): delete it to start again"
         ) from error

@@ -1,7 +1,7 @@
 """Which node each pod of a gang gets, where pods are placed one by one because their rules refer to each other.
 
 In a long attempt the choices are kept: the next slice takes the same nodes again without looking for them, and goes
-on where it was cut. They are found by all that they depend on, so on other capacity or counts they begin anew.
+on where it was cut. They are found by all that they depend on, so on other capacity or counts they begin again.
 
 Design: docs/design/0003-inter-pod-rules.md, docs/design/0109-cut-placements.md
 """

@@ -29,7 +29,7 @@ from protos.topology import Shape
 IDLE_WEIGHT = 0.05  # GPUs that an empty node costs, once for its GPUs and once for its CPUs
 UNIT = 1 << 16  # integer units per GPU in which costs are kept
 PLENTY = 1 << 60  # of what a class does not request
-GPU_STATES_MOST = 20_000  # with more all begin anew
+GPU_STATES_MOST = 20_000  # with more all begin again
 Asked = tuple[tuple[int, int], ...]  # hundredths of one GPU, and how often
 
 

@@ -17,7 +17,7 @@ from central.scheduler.inventory.columns import Columns
 from central.scheduler.inventory.gpu_shares import Offered
 from protos.topology import Shape
 
-STATES_MOST = 10_000  # states beside four for each row; with more all begin anew
+STATES_MOST = 10_000  # states beside four for each row; with more all begin again
 Left = tuple[int, ...]  # hundredths, by open GPU
 
 
@@ -57,7 +57,7 @@ class NodeStates:
         return len(self._numbers)
 
     def put_allowed(self, allowed: Ints) -> None:
-        """Begins anew with the numbers of states: other classes are typical. allowed: by row, one bit per class; where
+        """Begins again with the numbers of states: other classes are typical. allowed: by row, one bit per class; where
         it changes later, its node does."""
         self.allowed = allowed
         if len(allowed) == len(self._node):

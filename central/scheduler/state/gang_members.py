@@ -1,4 +1,4 @@
-"""The gangs of pods: who joins and leaves, when their counts are taken anew, and when they are forgotten."""
+"""The gangs of pods: who joins and leaves, when their counts are taken again, and when they are forgotten."""
 
 from central.model.facts import GangGone
 from central.scheduler.inventory.pods import Pod

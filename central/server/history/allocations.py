@@ -2,7 +2,7 @@
 
 An allocation begins when the scheduler chooses a node, because others cannot have the GPUs from then on. It ends when
 the pod has ended or is gone, or when its binding failed. GPUs that a reservation keeps idle are allocations of the kind
-HELD, and begin anew when their number changes.
+HELD, and begin again when their number changes.
 
 AllocationLog.observe runs in the scheduling loop: a few dictionary look-ups for each pod that a fact or a decision
 names. Another thread takes the entries.

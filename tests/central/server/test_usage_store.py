@@ -77,7 +77,7 @@ def test_rubbish_is_a_warning_and_a_new_beginning(
     with caplog.at_level(logging.WARNING):
         store(client, loop).restore()
     assert loop.told == []
-    assert "begins anew" in caplog.text
+    assert "begins again" in caplog.text
     store(client, loop).check()
     store(client, loop).restore()
     assert len(loop.told) == 1

@@ -98,7 +98,7 @@ def test_a_damaged_one_is_named(client: Client, owner: ProgressOf, damage: bytes
     progress_map.save(client, owner, progress(1))
     kind = "application/merge-patch+json"
     assert client.request("PATCH", f"{MAPS}/train-progress", damage, kind).ok
-    with pytest.raises(NotStored, match="delete it to start anew"):
+    with pytest.raises(NotStored, match="delete it to start again"):
         progress_map.load(client, owner)
 
 
