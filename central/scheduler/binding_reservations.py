@@ -27,6 +27,8 @@ class BindingReservations:
     def of(self, gang: Gang) -> list[Reservation]:
         """The reservations whose capacity the gang must leave free. Where thousands claim at once, each comes after
         all claims before it: what is known of these for equal gangs is not asked again."""
+        if not self._reservations:
+            return []
         own = self._reservations.get(gang.key)
         if own is not None:
             return [held for held in self._reservations.values() if self._binds(held, gang)]

@@ -72,7 +72,7 @@ def schedule(
         return
     attempts, wants = [attempts[i] for i in admitted], tuple(wants[i] for i in admitted)
     first, most = 0, None
-    if left and len(wants) > 1 and not refusals[0]:
+    if len(wants) > 1 and not refusals[0] and left:
         if missing:
             most = attempts[1]
         elif placement_attempts.scarce(state, [gang, *left.gangs()]):

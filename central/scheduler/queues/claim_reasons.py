@@ -97,8 +97,9 @@ def _lowest_priority(queues: Queues, queue: Queue) -> float:
     key = ("lowest", queue.name)
     lowest: float | None = queues.cache.get(key)
     if lowest is None:
-        using = (other.priority for other in queue.using())
-        lowest = queues.cache[key] = min(using, default=inf)
+        # Its rank begins with the negative priority, and is kept: to read the priorities takes three times as long.
+        ranks = (other.attempt.rank[0] for other in queue.using())
+        lowest = queues.cache[key] = -max(ranks, default=-inf)
     return lowest
 
 

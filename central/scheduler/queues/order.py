@@ -134,7 +134,7 @@ class _Line:
 
     @property
     def next(self) -> Gang:
-        return self._columns.at(int(self._rows[self._at]))
+        return self._columns.at(self._rows.item(self._at))
 
     def take(self, again: list[Gang]) -> Iterator[Gang]:
         """Yields the next gang, and puts back those that have another turn."""

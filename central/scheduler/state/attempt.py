@@ -71,9 +71,12 @@ class Attempt:
 
     def detach(self) -> None:
         """From now on the attempt holds it itself."""
-        self._equivalence, self._refused_at = self.equivalence, self.refused_at
-        self._reason, self._retry_at = self.reason, self.retry_at
-        self._refusal, self._listed = self.refusal, self.listed
+        columns, row = self._columns, self.row
+        assert columns is not None, "it has no row"
+        self._equivalence = columns.equivalence.item(row)
+        self._refused_at, self._retry_at = columns.refused_at.item(row), columns.retry_at.item(row)
+        self._reason, self._refusal = columns.reason[row], columns.refusal[row]
+        self._listed = columns.listed.item(row)
         self._columns, self.row = None, -1
 
     # --- in the row while the gang waits -----------------------------------------------------
@@ -81,7 +84,7 @@ class Attempt:
     @property
     def equivalence(self) -> int:
         columns = self._columns
-        return self._equivalence if columns is None else int(columns.equivalence[self.row])
+        return self._equivalence if columns is None else columns.equivalence.item(self.row)
 
     @equivalence.setter
     def equivalence(self, number: int) -> None:
@@ -93,7 +96,7 @@ class Attempt:
     @property
     def refused_at(self) -> int:
         columns = self._columns
-        return self._refused_at if columns is None else int(columns.refused_at[self.row])
+        return self._refused_at if columns is None else columns.refused_at.item(self.row)
 
     @refused_at.setter
     def refused_at(self, epoch: int) -> None:
@@ -117,7 +120,7 @@ class Attempt:
     @property
     def retry_at(self) -> float:
         columns = self._columns
-        return self._retry_at if columns is None else float(columns.retry_at[self.row])
+        return self._retry_at if columns is None else columns.retry_at.item(self.row)
 
     @retry_at.setter
     def retry_at(self, at: float) -> None:
@@ -141,7 +144,7 @@ class Attempt:
     @property
     def listed(self) -> bool:
         columns = self._columns
-        return self._listed if columns is None else bool(columns.listed[self.row])
+        return self._listed if columns is None else columns.listed.item(self.row)
 
     @listed.setter
     def listed(self, listed: bool) -> None:

@@ -110,6 +110,14 @@ def test_what_goes_without_saying_is_not_said() -> None:
     assert "nobody gives way" not in world.told["urgent"], "no node is that large"
 
 
+def test_what_is_less_urgent_frees_too_little_beside_what_is_more_urgent() -> None:
+    world = World(factories.node("n"), queue("a"))
+    for name, priority in (("low", 0), ("high", 9)):
+        world.step(1.0, *job(name, 1, 4, queue="a", priority=priority))
+    world.step(10.0, *job("new", 1, 8, queue="a", priority=5, created=10.0))
+    assert "less urgent than priority 5 in its queue does not free enough" in world.told["new"]
+
+
 def test_a_cycle_tells_only_some_of_many() -> None:
     """Each arrival changes fair shares, and with them the reasons of all that wait."""
     world = full(queue("a"), queue("b"), queue("c"), user="b", size=4)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from central.controllers.composite import new_scheduler
+from central.model.volumes import VolumeSeen
 from central.scheduler.cycle import schedule_once
 from central.scheduler.placement.request import PlacementRequest
 from central.scheduler.reservation.release_forecast import TakenCapacity
@@ -97,6 +98,19 @@ def test_the_holders_stay_in_order_as_one_claim_follows_the_other() -> None:
         assert withheld.holders() == [f"ns/{name}" for name in names]
     withheld.set([])
     assert withheld.holders() == []
+
+
+def test_volumes_come_back_though_nothing_else_is_withheld() -> None:
+    made = cluster()
+    free = made.state.snapshot.pod_counts.volumes.free
+    free.put(VolumeSeen("v", (), storage_class="local", phase="Available"))
+    held = reserved(made, "g", [0], 1)
+    held.withheld_volumes = frozenset({"v"})
+    withheld = WithheldCapacity(made.state.snapshot)
+    withheld.set([], [held])
+    assert (withheld.volumes_only, free.available(frozenset({"v"}))) == ([held], frozenset())
+    withheld.set([])
+    assert (withheld.volumes_only, free.available(frozenset({"v"}))) == ([], frozenset({"v"}))
 
 
 def test_who_must_leave_more_free_is_refused_as_well() -> None:
