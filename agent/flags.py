@@ -194,7 +194,7 @@ def _add_health_arguments(run: argparse.ArgumentParser) -> None:
     )
     flag(
         "--preflight",
-        "check GPUs while nobody has them, at the agent's start, after each use and every hour; "
+        "check GPUs while no pod has them, at the agent's start, after each use and every hour; "
         "links: NVLinks and the NIC beside the GPU; copy: also copies between GPUs, where the "
         "agent's container has CUDA; a GPU that fails is unhealthy until a check passes "
         "(default: %(default)s)",

@@ -2,7 +2,7 @@
 controllers create and delete the pods; this one writes the size.
 
 A size outside the range is brought into it, 0 is left alone. Each object has at most one write under way. Nothing is
-decided for a while after a refusal, and where somebody else changes the size again and again.
+decided for a while after a refusal, and where another client changes the size again and again.
 
 Design: docs/design/0156-sizes-of-other-controllers.md
 """
@@ -297,7 +297,7 @@ class ElasticObjects:
             self._warn(
                 known,
                 SIZE_REFUSED,
-                f"somebody else changes {where}, too, {CHANGES_MOST} times in {CONTEST_S / 60:.0f} minutes (a "
+                f"another client changes {where}, too, {CHANGES_MOST} times in {CONTEST_S / 60:.0f} minutes (a "
                 "HorizontalPodAutoscaler, or a tool that applies manifests?); its size is left alone for as long",
                 now,
             )

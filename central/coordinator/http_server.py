@@ -81,7 +81,7 @@ class HttpServer:
     error: Error
     tls: ssl.SSLContext | None = None
     refused: int = 0  # connections and requests that were not served
-    _connections: "dict[int, _Connection]" = field(default_factory=dict)
+    _connections: "dict[int, _HttpConnection]" = field(default_factory=dict)
     _strangers: ConnectionTable = field(default_factory=lambda: ConnectionTable(STRANGERS))
     _members: set[int] = field(default_factory=set)
     _numbers: int = 0
@@ -93,7 +93,7 @@ class HttpServer:
         open_files.allow(MOST_CONNECTIONS + STRANGERS.unknown + _OTHER_FILES)
         self.tls = tls
         self._server = await asyncio.get_running_loop().create_server(
-            lambda: _Connection(self), host, port, backlog=_ACCEPTS
+            lambda: _HttpConnection(self), host, port, backlog=_ACCEPTS
         )
         for listener in self._server.sockets:
             with socket.fromfd(listener.fileno(), listener.family, listener.type) as same:
@@ -124,7 +124,7 @@ class HttpServer:
 
     # -- of connections
 
-    def enter(self, connection: "_Connection", peer: str, now: float) -> int:
+    def enter(self, connection: "_HttpConnection", peer: str, now: float) -> int:
         """A new one. Returns its number."""
         self._numbers += 1
         self._connections[self._numbers] = connection
@@ -152,7 +152,7 @@ class HttpServer:
         self._connections.pop(number, None)
 
 
-class _Connection(asyncio.Protocol):
+class _HttpConnection(asyncio.Protocol):
     """One request at a time; a client that sends the next one before the answer is disconnected, and one that does not
     read its answers is not read from."""
 

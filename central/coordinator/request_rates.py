@@ -11,7 +11,7 @@ _STRAGGLES = 1.3  # times the median
 
 
 @dataclass(slots=True)
-class _Member:
+class _MemberRate:
     second: int = -1
     requests: int = 0
     reports: int = 0
@@ -25,12 +25,12 @@ class _Member:
 
 class RequestRates:
     def __init__(self) -> None:
-        self._members: dict[int, _Member] = {}
+        self._members: dict[int, _MemberRate] = {}
 
     def allows(self, member: int, now: float) -> bool:
         if not 0 <= member < 1 << 20:
             return True  # refused elsewhere
-        one = self._members.setdefault(member, _Member())
+        one = self._members.setdefault(member, _MemberRate())
         if one.second != int(now):
             one.second, one.requests, one.reports = int(now), 0, 0
         one.requests += 1
@@ -46,7 +46,7 @@ class RequestRates:
         *,
         epoch_left: int | None = None,
     ) -> None:
-        one = self._members.setdefault(member, _Member())
+        one = self._members.setdefault(member, _MemberRate())
         one.reports += 1
         if one.reports > MOST_REPORTS:
             return
@@ -57,8 +57,8 @@ class RequestRates:
             one.samples_per_s = _mean(one.samples_per_s, samples / (now - one.at))
         one.step, one.at, one.epoch_left = step, now, epoch_left
 
-    def of(self, member: int) -> _Member:
-        return self._members.get(member) or _Member()
+    def of(self, member: int) -> _MemberRate:
+        return self._members.get(member) or _MemberRate()
 
     def stragglers(self, members: list[int]) -> set[int]:
         """Members whose own time for a step is above 1.3 times the median."""
@@ -74,7 +74,7 @@ class RequestRates:
 
     def epoch_left(self, members: list[int]) -> int | None:
         """As the member says that reported the most steps. None: it does not say it."""
-        first = max(map(self.of, members), key=lambda one: one.step, default=_Member())
+        first = max(map(self.of, members), key=lambda one: one.step, default=_MemberRate())
         return first.epoch_left
 
     def samples_per_s(self, members: list[int]) -> float:

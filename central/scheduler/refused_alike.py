@@ -21,7 +21,7 @@ from central.scheduler.state.pending_columns import PendingColumns
 FIRST_WINDOW = 256
 
 
-class _Answer(NamedTuple):
+class _KnownRefusal(NamedTuple):
     reason: str
     refusal: GangRefusal | None
 
@@ -57,7 +57,7 @@ def refuse_next(
     holders = [gang for key in scheduler.reservations if (gang := pending.waiting.get(key))]
     excluded = columns.mask(columns.rows_of((*holders, *left_out))) | columns.attempts.long
     excluded |= ~columns.waiting
-    answers: dict[int, _Answer] = {}
+    answers: dict[int, _KnownRefusal] = {}
     count, width = 0, FIRST_WINDOW
     while count < len(rows):
         window = rows[count : count + width]
@@ -87,12 +87,15 @@ def _is_refused(scheduler: Scheduler, row: int, first_refused: Mapping[int, Gang
     return same is not None and same.attempt.refused_at == pending.epoch
 
 
-def _answer_of(scheduler: Scheduler, same: Gang) -> _Answer:
-    return _Answer(same.attempt.reason, scheduler.refused.get(same.key))
+def _answer_of(scheduler: Scheduler, same: Gang) -> _KnownRefusal:
+    return _KnownRefusal(same.attempt.reason, scheduler.refused.get(same.key))
 
 
 def _answer(
-    scheduler: Scheduler, rows: Ints, first_refused: Mapping[int, Gang], answers: dict[int, _Answer]
+    scheduler: Scheduler,
+    rows: Ints,
+    first_refused: Mapping[int, Gang],
+    answers: dict[int, _KnownRefusal],
 ) -> int:
     """Adds the answers by request. Returns for how many of the rows, up to the first whose request was not refused."""
     numbers = scheduler.state.pending.columns.attempts.equivalence[rows]
@@ -123,7 +126,7 @@ def _within_turn(columns: PendingColumns, rows: Ints, goes_on: Callable[[Gang], 
     return len(rows)
 
 
-def _give(scheduler: Scheduler, rows: Ints, answers: Mapping[int, _Answer]) -> None:
+def _give(scheduler: Scheduler, rows: Ints, answers: Mapping[int, _KnownRefusal]) -> None:
     columns = scheduler.state.pending.columns
     numbers, changed = columns.attempts.equivalence[rows], np.zeros(len(rows), dtype=np.bool_)
     columns.attempts.refused_at[rows] = scheduler.state.pending.epoch

@@ -95,7 +95,7 @@ def _signals() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-class _Progress:
+class _StepPrinter:
     """Prints a line per step, with its duration."""
 
     def __init__(self, console: Console) -> None:
@@ -111,7 +111,7 @@ class _Progress:
 
 
 def _start(console: Console, box: LocalCluster) -> None:
-    progress = _Progress(console)
+    progress = _StepPrinter(console)
     box.start_api()
     _title(console, "A local cluster: the programs are real, the hardware comes from captures")
     progress.done(f"Kubernetes API in memory at {box.api.url}")

@@ -246,7 +246,7 @@ def _tenants(page: Page, args: argparse.Namespace, found: Json) -> None:
     if reply.hidden_tenants:
         page.text += f"\n{reply.hidden_tenants} more not shown\n"
     elif not rows:
-        page.line("Used by each", "nobody uses it")
+        page.line("Used by each", "no gang uses it")
 
 
 def group_of(api: Api, job: Json) -> Json | None:

@@ -68,7 +68,7 @@ class ClusterView:
 
 
 @dataclass(slots=True)
-class _Rack:
+class _RackSums:
     nodes: int = 0
     gpus: int = 0
     used: int = 0
@@ -79,10 +79,10 @@ class _Rack:
 
 def racks_of(reply: pb.TopologyReply) -> tuple[TopRack, ...]:
     """The narrowest domain of the network that a node is in counts as its rack."""
-    found: dict[str, _Rack] = {}
+    found: dict[str, _RackSums] = {}
     for node in reply.nodes:
         name = next((each for each in reversed(node.domains) if each), "-")
-        rack = found.setdefault(name, _Rack())
+        rack = found.setdefault(name, _RackSums())
         rack.nodes += 1
         rack.gpus += node.gpus_allocatable
         rack.used += node.gpus_used

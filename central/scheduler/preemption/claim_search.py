@@ -144,10 +144,10 @@ class ClaimSearch:
     def _search(self, may_give: MayGive) -> PreemptionPlan | None:
         """Victims that free capacity and quota, and that their queues may give. Of a queue that gives too much the
         larger ones are left out; if nothing is found then, those that it could give instead."""
-        choice = _Choice(may_give, self._shortfalls)
+        choice = _VictimsLeft(may_give, self._shortfalls)
         if self._shortfalls:
             choice.chosen = self._victims_inside(self._shortfalls[0], choice.allows)
-        others: list[_Choice] = []  # for a dead end
+        others: list[_VictimsLeft] = []  # for a dead end
         for attempt in range(TRIED):
             found, forced = self._victims(choice)
             if found is None:
@@ -172,7 +172,7 @@ class ClaimSearch:
                 choice.leave_out(verdict.too_many, losses, fixes=attempt >= SKIPPING)
         return None
 
-    def _victims(self, choice: "_Choice") -> tuple[PreemptionPlan | None, tuple[Pod, ...]]:
+    def _victims(self, choice: "_VictimsLeft") -> tuple[PreemptionPlan | None, tuple[Pod, ...]]:
         """The plan, and those of its victims that quota requires."""
         context, request = self._context, self._request
 
@@ -208,8 +208,8 @@ class ClaimSearch:
         )
 
     def _alternatives(
-        self, choice: "_Choice", losses: Sequence[Loss], verdict: Verdict
-    ) -> Iterator["_Choice"]:
+        self, choice: "_VictimsLeft", losses: Sequence[Loss], verdict: Verdict
+    ) -> Iterator["_VictimsLeft"]:
         """Without those that queues could give if they gave none of those that were too many. And, tried first, with
         so much from inside the claimant's queues that another rule applies."""
         over = {gang.queue for gang in verdict.too_many}
@@ -265,7 +265,7 @@ class ClaimSearch:
         return all(count <= left[name] for name, count in used.items())
 
 
-class _Choice:
+class _VictimsLeft:
     """Which victims are left to choose from."""
 
     def __init__(self, may_give: MayGive, shortfalls: list[Shortfall]) -> None:
@@ -281,8 +281,8 @@ class _Choice:
             return False
         return victim.queue not in self.fixed or victim.key in self.fixed[victim.queue]
 
-    def without(self, gangs: set[GangKey]) -> "_Choice":
-        other = _Choice(self._may_give, self.shortfalls)
+    def without(self, gangs: set[GangKey]) -> "_VictimsLeft":
+        other = _VictimsLeft(self._may_give, self.shortfalls)
         other.skipped, other.spared = self.skipped | gangs, set(self.spared)
         return other
 

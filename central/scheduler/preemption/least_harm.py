@@ -206,7 +206,7 @@ def _by_allowances(unit: EvictionUnit, row: int) -> Vector:
 UnitOrder = Callable[[EvictionUnit, int], Vector]
 
 
-class _Choice:
+class _PickedUnits:
     def __init__(self, problem: LeastHarmProblem) -> None:
         self.problem = problem
         self.free = dict(problem.free)
@@ -291,7 +291,7 @@ class _Greedy:
 
     def __init__(self, problem: LeastHarmProblem, key: UnitOrder) -> None:
         self.problem, self._key = problem, key
-        self._taken = _Choice(problem)
+        self._taken = _PickedUnits(problem)
         self._missing = problem.missing
         self._version: Counter[int] = Counter()  # by row
         self._to_weigh = sorted(problem.by_row, reverse=True)  # rows; the last one is next
@@ -334,7 +334,7 @@ class _Greedy:
         self._to_weigh = sorted(touched, reverse=True)
 
 
-def _best_on_row(taken: _Choice, row: int, key: UnitOrder, missing: int) -> RowChoice | None:
+def _best_on_row(taken: _PickedUnits, row: int, key: UnitOrder, missing: int) -> RowChoice | None:
     """The units on the row that fit more pods there for the least harm for each pod."""
     problem = taken.problem
     problem.meter.spend(UNIT_WORK * sum(len(unit.frees) for unit in problem.by_row[row]))
@@ -393,7 +393,7 @@ def _without_unneeded(
     return kept
 
 
-def _added_elsewhere(taken: _Choice, unit: EvictionUnit, row: int) -> int:
+def _added_elsewhere(taken: _PickedUnits, unit: EvictionUnit, row: int) -> int:
     problem = taken.problem
     return sum(
         problem.capacity(_plus(taken.free[other], amounts)) - problem.capacity(taken.free[other])

@@ -107,7 +107,7 @@ def _count(
     slots = np.flatnonzero(by_slot * allowed).tolist()
     found.complete = len(slots) <= GANGS_MOST
     if found.complete:
-        rules = _Rules(context, gang, rows, devices=devices)
+        rules = _ProtectionRules(context, gang, rows, devices=devices)
         for slot in slots:
             if (other := table.gangs[slot]) is not None:
                 found.by_rule.update(rules.of(other, int(by_slot[slot]), table.surplus[slot]))
@@ -119,7 +119,7 @@ def _count(
     return found
 
 
-class _Rules:
+class _ProtectionRules:
     """What protects less urgent gangs."""
 
     def __init__(

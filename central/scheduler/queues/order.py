@@ -55,12 +55,12 @@ def in_order(
     slices, found so far. skip: asked behind the first refused gang of a queue; those that it takes are not
     yielded."""
     if not queues.enabled:
-        everybody = _Line(columns, asked, skip)
+        everybody = _QueuedGangs(columns, asked, skip)
         while everybody:
             yield from everybody.take(again)
             everybody.skip(_always)
         return
-    by_queue = {name: _Line(columns, rows, skip) for name, rows in _by_queue(columns, asked)}
+    by_queue = {name: _QueuedGangs(columns, rows, skip) for name, rows in _by_queue(columns, asked)}
     by_name = queues.by_name
     leaves = {name for name in by_queue if not by_name[name].error and not by_name[name].children}
     for name in sorted(by_queue.keys() - leaves):  # refused, or replacing members of started gangs
@@ -118,7 +118,7 @@ def _backfill_rank(gang: Gang) -> tuple[object, ...]:
     return (*gang.attempt.rank[:2], gang.attempt.run_time_s, *gang.attempt.rank[2:])
 
 
-class _Line:
+class _QueuedGangs:
     """The gangs of one queue, as rows in their order, from the next one on."""
 
     __slots__ = ("_at", "_columns", "_is_backfill", "_rows", "_skip")
@@ -178,7 +178,11 @@ class FairShareOrder:
     """Gangs of leaf queues. Every inner queue has a heap of its children with pending gangs below them."""
 
     def __init__(
-        self, queues: Queues, by_leaf: dict[Queue, _Line], again: list[Gang], shares: FairShares
+        self,
+        queues: Queues,
+        by_leaf: dict[Queue, _QueuedGangs],
+        again: list[Gang],
+        shares: FairShares,
     ) -> None:
         """again: as in in_order(). shares: by resource; a pass does not change what queues use and request together,
         so the first finding holds."""

@@ -42,7 +42,7 @@ class _Side:
     """One socket of a connection, with what could not be sent to it yet."""
 
     socket: socket.socket
-    connection: "_Connection"
+    connection: "_FrontConnection"
     pending: bytes = b""
     blocked_since: float = 0.0
     ended: bool = False  # it sends no more
@@ -50,7 +50,7 @@ class _Side:
 
 
 @dataclass(slots=True)
-class _Connection:
+class _FrontConnection:
     number: int
     peer: str
     client: _Side = field(init=False)
@@ -77,10 +77,10 @@ class Front:
         self._lock = threading.Lock()  # around the table, the two mappings and the commands
         self._limits = limits
         self._table = ConnectionTable(limits)
-        self._connections: dict[int, _Connection] = {}
-        self._by_port: dict[int, _Connection] = {}
+        self._connections: dict[int, _FrontConnection] = {}
+        self._by_port: dict[int, _FrontConnection] = {}
         self._closing: deque[int] = deque()
-        self._resuming: deque[_Connection] = deque()
+        self._resuming: deque[_FrontConnection] = deque()
         self._closed: Counter[str] = Counter()
         self._numbers = 0
         self._ending = False
@@ -189,7 +189,7 @@ class Front:
 
     def _accepted(self, client: socket.socket, peer: str) -> None:
         self._numbers += 1
-        connection = _Connection(self._numbers, peer, allowance=self._limits.unknown_bytes)
+        connection = _FrontConnection(self._numbers, peer, allowance=self._limits.unknown_bytes)
         connection.client = _Side(client, connection)
         with self._lock:
             self._connections[connection.number] = connection
@@ -206,7 +206,7 @@ class Front:
             _no_delay(client)
             self._watch(connection.client, selectors.EVENT_READ)
 
-    def _peer_of(self, number: int, newest: _Connection) -> str:
+    def _peer_of(self, number: int, newest: _FrontConnection) -> str:
         return newest.peer if number == newest.number else "another peer"
 
     def _woken(self) -> None:
@@ -222,7 +222,7 @@ class Front:
         for connection in resuming:
             self._resume_if_known(connection)
 
-    def _resume_if_known(self, connection: _Connection) -> None:
+    def _resume_if_known(self, connection: _FrontConnection) -> None:
         if not connection.known or connection.number not in self._connections:
             return
         connection.unread = False
@@ -317,7 +317,7 @@ class Front:
             if source is to.connection.server or not to.connection.unread:
                 self._watch(source, source.events | selectors.EVENT_READ)
 
-    def _connect(self, connection: _Connection) -> _Side:
+    def _connect(self, connection: _FrontConnection) -> _Side:
         """To the gRPC server, when the client has sent its first bytes."""
         inner = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         inner.setblocking(False)
@@ -342,7 +342,7 @@ class Front:
             self._selector.unregister(side.socket)
         side.events = events
 
-    def _end(self, connection: _Connection, cause: str = "") -> None:
+    def _end(self, connection: _FrontConnection, cause: str = "") -> None:
         with self._lock:
             if self._connections.pop(connection.number, None) is None:
                 return

@@ -70,7 +70,7 @@ class ResizeSeen:
 
 
 @dataclass(slots=True)
-class _Job:
+class _PodResizes:
     """Of one coordinator's pod."""
 
     plan: TrainingPlan
@@ -96,7 +96,7 @@ class ResizeTimes:
         )
         self._label = label
         self._lock = threading.Lock()
-        self._jobs: dict[str, _Job] = {}
+        self._jobs: dict[str, _PodResizes] = {}
         self._reported: dict[str, int] = {}  # the live generation of the last report
         self._lost: dict[tuple[str, str], float] = {}  # GPU-seconds by queue's label and cause
 
@@ -105,7 +105,7 @@ class ResizeTimes:
         with self._lock:
             job = self._jobs.get(pod)
             if job is None:
-                self._jobs[pod] = _Job(plan)
+                self._jobs[pod] = _PodResizes(plan)
                 return
             before, job.plan = job.plan, plan
             if plan.generation <= before.generation:
@@ -147,7 +147,7 @@ class ResizeTimes:
                 change.ended = len(change.took_s) == len(STAGES)
 
     def _pause(
-        self, job: _Job, change: ResizeSeen | None, progress: pb.TrainingProgress, now: float
+        self, job: _PodResizes, change: ResizeSeen | None, progress: pb.TrainingProgress, now: float
     ) -> None:
         """change: that is under way, or ends now."""
         pause = progress.pause

@@ -228,5 +228,5 @@ def test_whoever_changes_the_size_again_and_again_is_not_fought(
         cluster.wait("it to be in its range", lambda: size() == 4)
         cluster.client.request("PATCH", path, b'{"spec":{"replicas":9}}', MERGE)
     cluster.wait("the Event", lambda: "SizeRefused" in events(cluster, "e"))
-    assert "somebody else changes spec.replicas, too" in events(cluster, "e")["SizeRefused"]
+    assert "another client changes spec.replicas, too" in events(cluster, "e")["SizeRefused"]
     assert size() == 9

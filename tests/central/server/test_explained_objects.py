@@ -47,4 +47,4 @@ def test_one_whose_size_is_left_alone_says_so() -> None:
     for at_s, each in zip((0, 50, 60, 70), changes, strict=True):
         each["metadata"]["annotations"]["lockstep.dev/arrives-at"] = f"{at_s}s"
     said = explained(300, "deployment/e", machine(0, 16), *changes)
-    assert "somebody else changes spec.replicas, too" in said
+    assert "another client changes spec.replicas, too" in said

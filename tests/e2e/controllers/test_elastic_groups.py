@@ -257,7 +257,7 @@ def test_an_autoscaler_of_groups_has_them_alone_after_three_changes(sizing: Stag
             reply = sizing.client.request("PUT", target, body)
             assert reply.ok, reply.error()
         [told] = play.until("the refusal", lambda: play.events("SizeRefused"))
-        assert "somebody else changes spec.replicas, too, 3 times in 10 minutes" in told
+        assert "another client changes spec.replicas, too, 3 times in 10 minutes" in told
         assert play.object["spec"]["replicas"] == 4
         play.size(8)
 
