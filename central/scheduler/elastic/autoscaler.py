@@ -94,7 +94,7 @@ class Autoscaler:
         context.state.pending.preemption_retry_at.update(
             context.stays.look(context.state.gangs, now)
         )
-        self._donors = [gang for gang in gangs if gang.spare]
+        self._look_for_donors(context, gangs)
         self.others.look(context, now)
         if not gangs:
             return []
@@ -121,6 +121,14 @@ class Autoscaler:
             found |= {resize.key: resize for resize in asked}
         self._carry_out(context, found.values(), now)
         return list(found.values())
+
+    def _look_for_donors(self, context: PreemptionContext, gangs: Sequence[ElasticGang]) -> None:
+        """In the first cycle none is known yet, and gangs that do not fit are refused without this plan."""
+        first = not self._donors
+        self._donors = [gang for gang in gangs if gang.spare]
+        if first and self._donors and context.state.pending.waiting:
+            context.state.pending.capacity_freed("elastic surplus found")
+            context.state.pending.preemption_retry_at.add(context.state.now)
 
     def _carry_out(self, context: PreemptionContext, found: Iterable[Resize], now: float) -> None:
         """Members that leave count as leaving from now on, and what they free is kept for the needs."""

@@ -94,6 +94,20 @@ def test_another_scheduler_goes_on_with_the_members() -> None:
     assert (members(api), api.pods()) == (before, pods) == ("0-1,3-5", pods)
 
 
+def test_another_scheduler_makes_room_for_those_who_were_waiting() -> None:
+    """It refuses them before it knows of any surplus."""
+    api = Api(nodes=1)
+    api.apply(elastic(most=6))
+    api.settle()
+    api.apply(job({"w": 4}, cpu="8", name="k"))
+    while "k-w-3" not in api.pods():
+        api.step()
+    api.fall()
+    api.settle()
+    assert api.phase("k") == "Running"
+    assert members(api) == "0-3"
+
+
 def test_a_quota_below_the_least_sizes_evicts_nobody_and_lets_nobody_grow() -> None:
     api = Api(nodes=1)
     api.tell(QueueSeen("q", capability=(("cpu", 200_000),)))
