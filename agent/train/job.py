@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from . import stop_signal
+from . import member_files, stop_signal
 from .checkpoints import Checkpoints, CoordinatedRecord, LocalRecord, Saved
 from .client import Stale
 from .environment import LaunchedRank, coordinator, launched_rank, pod_place
@@ -243,10 +243,10 @@ def present_job() -> Job:
 
 
 def stopping() -> bool:
-    """SIGTERM came to this process. Ranks learn of it at different times: `world.over(step)` gives all of them
-    the same answer."""
+    """SIGTERM came to this process or, without a coordinator, its member's files say that it leaves. Ranks learn of it at
+    different times: `world.over(step)` gives all of them the same answer."""
     stop_signal.install()
-    return stop_signal.came()
+    return stop_signal.came() or member_files.leaves()
 
 
 def _taken_for_lost(sentence: str) -> TakenForLost:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import NoReturn
 
-from . import stop_signal
+from . import launch_alone, member_files, stop_signal
 from .child_processes import ChildProcesses
 from .client import CoordinatorError
 from .environment import BadVariable, PodPlace, coordinator, pod_place
@@ -150,6 +150,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         client = coordinator()
         if client is None:
             _say("LOCKSTEP_COORDINATOR is not set, so the command runs once, as one process")
+            if member_files.watched() is not None:
+                return launch_alone.run(given.command, given.stop_wait)
             os.execvp(given.command[0], given.command)
         place = pod_place()
         if given.nproc is None:

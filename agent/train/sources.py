@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from . import stop_signal
+from . import member_files, stop_signal
 from .client import CoordinatorError
 from .generation_lease import touch_step_file
 from .membership import Membership
@@ -17,10 +17,10 @@ TERMINATED = 143  # as a shell says it: 128 + SIGTERM
 
 
 class NoChange:
-    """One process without a coordinator."""
+    """One process without a coordinator. It ends if its member's files say so."""
 
     def newest(self) -> tuple[int, int]:
-        return 0, NO_STEP
+        return (_NEXT_GENERATION if member_files.leaves() else 0), NO_STEP
 
     def report(self, generation: int, step: int, samples: int, left: int | None) -> None:
         """There is nobody to report to."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from central.model.amounts import Amounts
 from central.model.json_types import ReadOnlyJson
+from central.model.member_files import MemberFiles
 from central.model.pod_rules import Labels
 from central.model.speed_table import SpeedTable
 from protos.names import USER
@@ -125,6 +126,7 @@ class ElasticTask:
     speeds: SpeedTable | None = None  # None: not known
     useful: tuple[int, ...] = ()  # with speeds: sizes that are faster than all below, ascending
     asks: bool = False  # members without a seat exist as pending pods, for node autoscalers
+    files: bool = False  # its pods have the files of central.model.member_files
 
     def on(self, models: frozenset[str]) -> "ElasticTask":
         """With the speeds that hold on GPUs of these models."""
@@ -239,6 +241,9 @@ class JobStatus:
     generation: int = 0  # grows with every change of members
     resized: str = ""  # why members changed last
     cause: str = field(default="", compare=False)  # the same as a label of metrics; not stored
+    # When members that left with this generation are deleted at the latest, in whole seconds since 1970; None: none
+    # left, or the Job's members have no files.
+    leave_by: float | None = None
 
 
 NO_STATUS = JobStatus()
@@ -259,3 +264,5 @@ class JobMember:
     ready: bool = False
     ended: float | None = None  # seconds since the epoch
     stuck: str = ""  # why the kubelet cannot start a container; empty: it can
+    files: MemberFiles | None = None  # None: it has none
+    leave_by: float | None = None  # that they say, in seconds since the epoch

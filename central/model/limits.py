@@ -95,6 +95,14 @@ MEMBERS_TEXT = _limit(
     2**16, "characters of the list of an elastic Job's members in its status",
     "64 KiB hold 10,000 ranges",
 )  # fmt: skip
+FILED_MEMBERS = _limit(
+    1024, "most members of an elastic Job with --files",
+    "a change of size is a write for each of them, and 20 are done in a second",
+)  # fmt: skip
+FILES_TEXT = _limit(
+    8192, "characters of an annotation that a member's file shows",
+    "the list of 1,024 members has 2,500 at most",
+)  # fmt: skip
 RESIZE_COST_S = _limit(
     86_400, "seconds that a change of an elastic Job's size may cost", "a day; less is worth it"
 )

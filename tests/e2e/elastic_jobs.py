@@ -95,9 +95,8 @@ class ElasticRun:
         }
         return {"name": "coordinator", "replicas": 1, "template": {"spec": spec}}
 
-    def program(self, name: str, script: str, **fields: Any) -> Json:
-        """A task without GPUs, in the scheduler's image: it has Python, numpy and lockstep_train. script: a shell
-        command."""
+    def program(self, name: str, script: str, gpus: int = 0, **fields: Any) -> Json:
+        """A task in the scheduler's image: it has Python, numpy and lockstep_train. script: a shell command."""
         container: Json = {
             "name": "main",
             "image": _central(),
@@ -108,6 +107,8 @@ class ElasticRun:
             ],
             "volumeMounts": [{"name": "shared", "mountPath": SHARED}],
         }
+        if gpus:
+            container["resources"] = {"limits": {names.GPU: gpus}}
         spec = {
             "restartPolicy": "OnFailure",
             "terminationGracePeriodSeconds": 2,
@@ -120,7 +121,8 @@ class ElasticRun:
         return {"name": "shared", "hostPath": {"path": str(self.folder)}}
 
     def apply(self, *tasks: Json, elastic: list[str], **spec: Any) -> None:
-        arguments = ["--coordinator=coordinator", *elastic]
+        is_coordinated = any(task["name"] == "coordinator" for task in tasks)
+        arguments = ["--coordinator=coordinator"] * is_coordinated + elastic
         job = {
             "apiVersion": "batch.volcano.sh/v1alpha1",
             "kind": "Job",

@@ -91,7 +91,7 @@ def _next_status(job: Job, gang: Gang | None, counts: PodTally, now: float) -> J
     status = job.status
     if not status.phase:
         fresh = state_machine.enter_phase(status, PENDING, now, "Created", "")
-        return members.next_members(job, fresh)
+        return members.next_members(job, fresh, now)
     while job.commands:
         wish = job.commands[0]
         if wish.uid != status.command:
@@ -101,7 +101,7 @@ def _next_status(job: Job, gang: Gang | None, counts: PodTally, now: float) -> J
             if after is not status:  # the request is kept until the phase is written
                 return replace(after, command=wish.uid)
         job.commands.pop(0)  # executed, or without effect in this phase
-    if (resized := members.next_members(job, status)) is not status:
+    if (resized := members.next_members(job, status, now)) is not status:
         return resized
     if status.phase in ACTIVE and not job.seen.error:
         verdict = policies.evaluate(_view(job, gang, counts), job.event_since, now)

@@ -6,10 +6,13 @@ from typing import Any
 from central.controllers.job.state_machine import ACTIVE
 from central.model.facts import Answered, CoordinatorReported, JobSeen, PodSeen
 from central.model.jobspec import JobSpec, JobStatus, TaskSpec, group_name, pod_name, with_members
+from central.model.member_files import MemberFiles
 from central.scheduler.elastic.elastic_gang import LEAVE_S
 
 WATCH_TIMEOUT_S = 30.0  # a call whose effect the watch has not shown by then is repeated
 RETRY_S = (1.0, 60.0)  # first, longest
+GONE = 404
+FILES = ("files of", "members")  # the place of refused writes of central.model.member_files
 
 ObjectRef = tuple[str, str]  # kind and name
 _OBSERVED = (
@@ -65,6 +68,8 @@ class Job:
         "drained",
         "elastic_view",
         "event_since",
+        "files_due_at",
+        "files_written",
         "gang_reason",
         "in_flight",
         "is_new",
@@ -134,6 +139,9 @@ class Job:
             LEAVE_S  # how long a member that leaves by this plan may take until it is deleted
         )
         self.leave_by: dict[str, float] = {}  # those that do, by pod uid
+        # Of members' files: (uid, contents) as last written, by pod name; when the next ones are written.
+        self.files_written: dict[str, tuple[str, MemberFiles]] = {}
+        self.files_due_at: float | None = None
         self.elastic_view: tuple[object, Any] = (None, None)  # of elastic_jobs.py
         self._desired_pods: dict[str, tuple[TaskSpec, int]] = {}
         self._desired_by: JobSpec | None = None  # the spec that _desired_pods was computed from
@@ -275,12 +283,10 @@ class Job:
         self.in_flight.discard((fact.verb, place))
         if fact.verb == "SetStatus":
             self._status_answered(fact, now)
+        elif (fact.verb, fact.kind) == ("Patch", "Pod"):
+            self._files_answered(fact, now)
         elif fact.why:
-            before = self.refused.get(place)
-            times = before.times + 1 if before else 1
-            first, longest = RETRY_S
-            delay_s = min(longest, first * 2 ** min(times - 1, 10))
-            self.refused[place] = ApiRefusal(fact.why, times, now + delay_s)
+            self._refuse(place, fact.why, now)
             self.objects.pop(place, None)
             if fact.verb == "Patch":
                 self.podgroup_written = ""  # unknown
@@ -292,6 +298,23 @@ class Job:
             self.refused.pop(place, None)
             if fact.verb == "Create" and fact.kind in _SEEN_LATER and not self._has_seen(fact):
                 self.unobserved[place] = now
+
+    def _refuse(self, place: ObjectRef, why: str, now: float) -> None:
+        """Calls that were under way together count as one."""
+        before = self.refused.get(place)
+        again = before is not None and now >= before.retry_at
+        times = (before.times if before else 1) + again
+        first, longest = RETRY_S
+        delay_s = min(longest, first * 2 ** min(times - 1, 10))
+        self.refused[place] = ApiRefusal(why, times, now + delay_s)
+
+    def _files_answered(self, fact: Answered, now: float) -> None:
+        """A refusal is the Job's, and delays nothing else of the pod: least of all its deletion."""
+        if not fact.why:
+            self.refused.pop(FILES, None)
+        elif fact.code != GONE:
+            self.files_written.pop(fact.name, None)
+            self._refuse(FILES, fact.why, now)
 
     def skip_answer(self, fact: Answered) -> None:
         """The answer could not be applied: no call waits for it, and the watch shows what was done."""
@@ -321,11 +344,7 @@ class Job:
             return
         place = ("Job", fact.name)
         if fact.why:
-            before = self.refused.get(place)
-            times = before.times + 1 if before else 1
-            first, longest = RETRY_S
-            at = now + min(longest, first * 2 ** min(times - 1, 10))
-            self.refused[place] = ApiRefusal(fact.why, times, at)
+            self._refuse(place, fact.why, now)
             self.written = ""  # unknown
         else:
             self.refused.pop(place, None)

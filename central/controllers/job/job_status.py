@@ -58,6 +58,8 @@ def build_status(job: Job, status: JobStatus, counts: PodTally) -> dict[str, Any
                 "reason": status.resized,
             }
         }
+        if status.leave_by is not None:
+            found["elastic"][elastic.task]["leaveBy"] = stamp(status.leave_by)
     if status.restarts:
         found["podRestarts"] = dict(status.restarts)
     if status.command:

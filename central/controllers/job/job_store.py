@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from heapq import heappop, heappush
 
 from central.controllers.job.job import Job, RequestedAction
-from central.controllers.job.rate_limit import StatusRateLimiter
+from central.controllers.job.rate_limit import MemberFilesLimiter, StatusRateLimiter
 from central.controllers.job.state_machine import TARGETED
 from central.model.decisions import Create, Decision, Delete, Patch, SetStatus
 from central.model.facts import Answered, CoordinatorFact, CoordinatorReported, JobSeen, PodSeen
@@ -25,12 +25,13 @@ class JobStore:
         self.changed: dict[Key, None] = {}  # since their last reconciliation
         self.unadmitted: dict[Key, Job] = {}  # waiting for admission by their queues
         self.status_limiter = StatusRateLimiter()
+        self.files_limiter = MemberFilesLimiter()
         self.admission_stale = False  # a change may allow more admissions
         self.admission_checked_at = 0.0  # when all of unadmitted were last checked
         self._pods: dict[str, dict[str, PodSeen]] = {}  # by Job uid, then by pod uid
         self._asked: dict[
-            tuple[str, str, str], Key
-        ] = {}  # the Job of a call, by kind, namespace and name
+            tuple[str, str, str, str], Key
+        ] = {}  # the Job of a call, by verb, kind, namespace and name
         self._alarms: list[tuple[float, Key]] = []  # heap of (requeue_at, Job)
 
     # --- facts -----------------------------------------------------------------
@@ -109,7 +110,7 @@ class JobStore:
 
     def take_asked(self, fact: Answered) -> Job | None:
         """The Job whose call this answers. It is reconciled again."""
-        key = self._asked.pop((fact.kind, fact.namespace, fact.name), None)
+        key = self._asked.pop((fact.verb, fact.kind, fact.namespace, fact.name), None)
         job = self.by_name.get(key) if key is not None else None
         if job is not None:
             self.changed[job.key] = None
@@ -135,7 +136,8 @@ class JobStore:
         """Remembers which Job the answers to these calls belong to, and when to requeue it."""
         for asked in decisions:
             if isinstance(asked, Create | Delete | SetStatus | Patch) and asked.kind != "Event":
-                self._asked[asked.kind, asked.namespace, asked.name] = job.key
+                verb = type(asked).__name__
+                self._asked[verb, asked.kind, asked.namespace, asked.name] = job.key
         if job.requeue_at is not None and job.requeue_at != job.queued_at:
             heappush(self._alarms, (job.requeue_at, job.key))
         job.queued_at = job.requeue_at

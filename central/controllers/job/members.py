@@ -21,19 +21,22 @@ from central.model.decisions import Decision
 from central.model.event_objects import about, build_event
 from central.model.event_reasons import GREW, MEMBER_LOST, SHRANK
 from central.model.jobspec import API, POD_EVICTED, ElasticTask, JobStatus, pod_name
+from central.scheduler.elastic.elastic_gang import LEAVE_S
 
 # Causes of changes that the autoscaler did not decide, beside its own.
 DRAIN, EVICTED, LOSS, RANGE = "drain", "evicted", "loss", "range"
 
 
-def next_members(job: Job, status: JobStatus) -> JobStatus:
+def next_members(job: Job, status: JobStatus, now: float) -> JobStatus:
     """The same object if nothing changes."""
     elastic = job.seen.spec.elastic
     if elastic is None or status.phase not in ACTIVE or job.seen.error:
         return status
     wanted, why, cause = set(job.members), status.resized, status.cause
+    leave_s = LEAVE_S
     if job.resize is not None and set(job.resize.members) != wanted:
         wanted, why, cause = set(job.resize.members), job.resize.why, job.resize.cause
+        leave_s = job.resize.leave_s
     for going in _going(job, elastic, wanted):
         wanted -= going.numbers
         why, cause = going.why, going.cause
@@ -45,7 +48,24 @@ def next_members(job: Job, status: JobStatus) -> JobStatus:
     if members == status.members:
         return status
     generation = status.generation + 1
-    return replace(status, members=members, generation=generation, resized=why, cause=cause)
+    leave_by = status.leave_by
+    if elastic.files and _leave_running(job, elastic, set(job.members) - bounded):
+        leave_by = float(int(now + leave_s))
+    return replace(
+        status, members=members, generation=generation, resized=why, cause=cause, leave_by=leave_by
+    )
+
+
+def _leave_running(job: Job, elastic: ElasticTask, going: set[int]) -> bool:
+    """Whether one of them runs, and can learn that it leaves."""
+    return any(
+        pod.part is not None
+        and pod.part.task == elastic.task
+        and pod.part.index in going
+        and pod.phase == "Running"
+        and not pod.deleting
+        for pod in job.pods.values()
+    )
 
 
 class Going(NamedTuple):

@@ -1,14 +1,15 @@
 """When members that leave by plan are deleted. Their coordinator knows the plan first: it agrees with all members on
 the step at which these stop, and says when they train no more. It is waited for as long as the resize allows, and not
-at all while it is silent.
+at all while it is silent. Members with files read there that they leave, and end by themselves in the same time.
 
-Design: docs/design/0085-plan-to-coordinator.md
+Design: docs/design/0085-plan-to-coordinator.md, docs/design/0240-member-files.md
 """
 
 from collections.abc import Iterable
 
 from central.controllers.job.job import Job
 from central.model.facts import PodSeen
+from central.scheduler.elastic.elastic_gang import LEAVE_S
 
 
 def ready(job: Job, unwanted: Iterable[PodSeen], now: float) -> list[PodSeen]:
@@ -17,7 +18,8 @@ def ready(job: Job, unwanted: Iterable[PodSeen], now: float) -> list[PodSeen]:
     found, leave_by = [], {}
     for pod in unwanted:
         if _trains(job, pod):
-            by = leave_by[pod.uid] = job.leave_by.get(pod.uid, now + job.leave_s)
+            known = job.leave_by.get(pod.uid)
+            by = leave_by[pod.uid] = _until(job, pod, now) if known is None else known
             if now < by:
                 job.requeue(by)
                 continue
@@ -27,11 +29,28 @@ def ready(job: Job, unwanted: Iterable[PodSeen], now: float) -> list[PodSeen]:
 
 
 def _trains(job: Job, pod: PodSeen) -> bool:
-    """Whether other members may still count on this pod, which is not a member any more."""
+    """Whether other members may still count on this pod, which is no member any more, or it may still learn that it
+    leaves."""
     part, elastic, said = pod.part, job.seen.spec.elastic, job.reported
-    if part is None or elastic is None or said is None or part.task != elastic.task:
+    if part is None or elastic is None or part.task != elastic.task:
         return False
     if part.version != job.status.version or pod.phase != "Running" or pod.deleting:
         return False
+    if part.index in job.members:
+        return False
+    if said is None:
+        return elastic.files
     follows = said.generation >= job.status.generation
-    return part.index not in job.members and (not follows or part.index in said.training)
+    return not follows or part.index in said.training
+
+
+def _until(job: Job, pod: PodSeen, now: float) -> float:
+    """The time that was written with the members, or an earlier one that the pod was told: also after a restart, and
+    whatever somebody else wrote there, never later than a change of size allows."""
+    elastic = job.seen.spec.elastic
+    if elastic is None or not elastic.files:
+        return now + job.leave_s
+    written = job.status.leave_by
+    by = float(int(now + job.leave_s)) if written is None else min(written, now + LEAVE_S)
+    told = pod.part.leave_by if pod.part is not None else None
+    return by if told is None else min(by, told)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from central.controllers.job import plugins
+from central.model import member_files
 from central.model.jobspec import (
     JobSpec,
     JobStatus,
@@ -53,7 +54,7 @@ def manifest(job: JobSpec, status: JobStatus, task: TaskSpec, index: int) -> Rea
             "labels": {**(meta.get("labels") or {}), **_labels(job, task, index)},
             "annotations": {
                 **_inherited(job),
-                **without_user(meta.get("annotations") or {}),
+                **_of_template(meta),
                 **_annotations(job, status, task, index),
             },
             "ownerReferences": [owner(job)],
@@ -61,6 +62,13 @@ def manifest(job: JobSpec, status: JobStatus, task: TaskSpec, index: int) -> Rea
         "spec": _spec(job, template["spec"]),
     }
     return plugins.decorate(job, task, index, pod)
+
+
+def _of_template(meta: ReadOnlyJson) -> dict[str, Any]:
+    """Its annotations, without those that the controller alone writes."""
+    given = without_user(meta.get("annotations") or {})
+    ours = member_files.ANNOTATIONS.values()
+    return {key: value for key, value in given.items() if key not in ours}
 
 
 def _labels(job: JobSpec, task: TaskSpec, index: int) -> dict[str, str]:
@@ -103,6 +111,9 @@ def _annotations(job: JobSpec, status: JobStatus, task: TaskSpec, index: int) ->
         found[USER] = user
     if task.topology_policy:
         found[NUMA] = task.topology_policy
+    if (elastic := job.elastic) is not None and elastic.files and elastic.task == task.name:
+        members = task.members or ()
+        found |= member_files.to_annotations(member_files.of_members(status.generation, members))
     return found
 
 

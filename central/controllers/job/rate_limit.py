@@ -1,6 +1,6 @@
-"""Limits how often pod counts are written to Job statuses, over all Jobs together. While hundreds of Jobs change
-at once, the API server's capacity belongs to their pods. A change of phase is never delayed, and neither are
-the counts while few Jobs change."""
+"""Limits how often pod counts are written to Job statuses, and the files of members to their pods, over all Jobs together.
+While hundreds of Jobs change at once, the API server's capacity belongs to their pods. A change of phase is never
+delayed, and neither are the counts while few Jobs change."""
 
 PER_S = 20.0
 BURST = 20
@@ -17,3 +17,32 @@ class StatusRateLimiter:
         at = max(self._next, now - BURST * step) + step
         self._next = min(at, now + LATE_S)
         return max(now, self._next)
+
+
+FILES_PER_S = 20.0
+FILES_BATCH = 20  # pods of a Job that are written at once
+FILES_AHEAD = 100  # writes that members who leave may take before the time of all others
+
+
+class MemberFilesLimiter:
+    """Of FILES_PER_S writes in the mean. Jobs take turns; members that leave go before."""
+
+    def __init__(self) -> None:
+        self._left = float(FILES_BATCH)  # writes that may be done now; negative: taken ahead
+        self._left_at = 0.0
+        self._next_turn = 0.0
+
+    def turn(self, now: float, count: int) -> float:
+        """When a Job may write the files of so many members that stay."""
+        at = max(now, self._next_turn)
+        self._next_turn = at + count / FILES_PER_S
+        return at
+
+    def take(self, now: float, count: int, *, urgent: bool = False) -> int:
+        """How many of these writes may be done now."""
+        passed_s = max(0.0, now - self._left_at)
+        self._left = min(float(FILES_BATCH), self._left + passed_s * FILES_PER_S)
+        self._left_at = max(now, self._left_at)
+        granted = min(count, max(0, int(self._left + (FILES_AHEAD if urgent else 0))))
+        self._left -= granted
+        return granted

@@ -2,11 +2,13 @@
 status has them. Raises FieldError."""
 
 from dataclasses import replace
+from typing import NamedTuple
 
 from central.controllers.job.plugins import elastic
 from central.controllers.job.plugins.plugin_api import BadArgument, read_options
 from central.kube.decode import elastic_range
 from central.kube.decode.fields import FieldError, int_field, map_field, text_field
+from central.kube.decode.quantities import lenient_time
 from central.model import limits, member_numbers
 from central.model.jobspec import ElasticTask, JobSpec, TaskSpec
 from central.model.json_types import Json
@@ -66,12 +68,21 @@ def elastic_task(job: JobSpec) -> ElasticTask | None:
         table,
         table.useful(allowed) if table else (),
         elastic_range.asks(annotations),
+        options.files,
     )
 
 
-def members(status: Json) -> tuple[tuple[int, ...] | None, int, str]:
-    """The numbers, the generation and the last reason. No numbers: none written, or none that can be read;
-    then the pods that exist are the members."""
+class MembersStatus(NamedTuple):
+    """What a Job's status says of its members. No numbers: none written, or none that can be read; then the pods that
+    exist are the members."""
+
+    members: tuple[int, ...] | None = None
+    generation: int = 0
+    reason: str = ""
+    leave_by: float | None = None
+
+
+def members(status: Json) -> MembersStatus:
     for task, found in map_field(status, PLUGIN, "status", limits.TASKS).items():
         field = f"status.{PLUGIN}.{task[: limits.NAME]}"
         text = found.get("members")
@@ -80,5 +91,6 @@ def members(status: Json) -> tuple[tuple[int, ...] | None, int, str]:
         except ValueError:
             numbers = None
         reason = text_field(found, "reason")
-        return numbers, int_field(found, "generation", field, 0), reason
-    return None, 0, ""
+        generation = int_field(found, "generation", field, 0)
+        return MembersStatus(numbers, generation, reason, lenient_time(found.get("leaveBy")))
+    return MembersStatus()

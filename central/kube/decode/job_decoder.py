@@ -25,8 +25,8 @@ from central.kube.decode.fields import (
     whole,
 )
 from central.kube.decode.job_tasks import network_topology
-from central.kube.decode.quantities import parse_time
-from central.model import limits
+from central.kube.decode.quantities import lenient_time, parse_time
+from central.model import limits, member_files
 from central.model.facts import JobSeen
 from central.model.jobspec import JobMember, JobSpec, JobStatus, VolumeSpec
 from central.model.json_types import Json
@@ -163,7 +163,7 @@ def _volumes(raw: list[Json]) -> tuple[VolumeSpec, ...]:
 def _status(raw: Json) -> JobStatus:
     """Written by us, or left by another controller."""
     state = raw.get("state") or {}
-    members, generation, resized = elastic_decoder.members(raw)
+    written = elastic_decoder.members(raw)
     return JobStatus(
         phase=text_field(state, "phase"),
         reason=text_field(state, "reason"),
@@ -185,9 +185,10 @@ def _status(raw: Json) -> JobStatus:
             for one in raw.get("conditions") or ()
         ),
         command=text_field(raw, "lastCommand"),
-        members=members,
-        generation=generation,
-        resized=resized,
+        members=written.members,
+        generation=written.generation,
+        resized=written.reason,
+        leave_by=written.leave_by,
     )
 
 
@@ -231,6 +232,7 @@ def _part(owner: Json, meta: Json, status: Json) -> JobMember:
     ]
     ends = [(one.get("state") or {}).get("terminated") or {} for one in containers]
     conditions = status.get("conditions") or ()
+    files = member_files.of_annotations(annotations)
     return JobMember(
         job=_name(owner.get("name")),
         job_uid=_name(owner.get("uid")),
@@ -243,6 +245,8 @@ def _part(owner: Json, meta: Json, status: Json) -> JobMember:
         ready=any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions),
         ended=max((parse_time(end.get("finishedAt")) for end in ends), default=0.0) or None,
         stuck=next(filter(None, map(_stuck, containers)), ""),
+        files=files,
+        leave_by=lenient_time(files.leave_by) if files is not None else None,
     )
 
 

@@ -34,7 +34,7 @@ from central.kube.decode.fields import (
 )
 from central.kube.decode.gang_rules import WELL_KNOWN, GangRule
 from central.kube.decode.kubernetes_version import NEWEST, KubernetesVersion
-from central.kube.decode.quantities import parse_time
+from central.kube.decode.quantities import lenient_time, parse_time
 from central.kube.decode.topology_constraints import TopologyConstraints
 from central.model import limits
 from central.model.facts import PodSeen, PodSpec
@@ -122,7 +122,7 @@ class PodDecoder:
             order=(_index(name, labels, annotations), name),
             task=task,
             started=parse_time(status.get("startTime")) or None,
-            checkpoint=_lenient_time(annotations.get(names.CHECKPOINT)),
+            checkpoint=lenient_time(annotations.get(names.CHECKPOINT)),
             preempts=spec.get("preemptionPolicy") != "Never",
             labels=self.labels(labels),
             queue=queue,
@@ -231,14 +231,6 @@ def _role(rules: Sequence[GangRule], gang: str, labels: Json, owner: str) -> str
 def _text(part: Json, key: str, errors: FirstError) -> str:
     """A name that a label or annotation gives; empty, with an error, if it is none."""
     return errors.read("", text_field, part, key, limits.NAME) if key in part else ""
-
-
-def _lenient_time(value: Any) -> float | None:
-    """A time that people write; None if it can't be read."""
-    try:
-        return parse_time(value) or None
-    except (TypeError, ValueError):
-        return None
 
 
 def _index(name: str, labels: Json, annotations: Json) -> int:

@@ -101,5 +101,13 @@ def parse_time(stamp: Any) -> float:
         raise ValueError(f"{stamp!r} is out of range") from error
 
 
+def lenient_time(value: Any) -> float | None:
+    """A time that people write; None if there is none, or if it can't be read."""
+    try:
+        return parse_time(value) or None
+    except (TypeError, ValueError):
+        return None
+
+
 def _too_long(text: str, what: str) -> str:
     return f'"{text[:32]}..." is not a {what}: {len(text)} characters; at most {limits.AMOUNT_TEXT} are accepted'

@@ -55,6 +55,8 @@ BACKOFF_S = (0.1, 2.0)  # first, longest
 SETTLING_S = 5.0  # longest time between two reads of a pod whose binding has an unknown outcome
 BUGS_MOST = 3  # reads of a pod that raise; then its binding counts as failed
 NOT_SENT = "not sent: this replica does not hold the lease"
+# Of annotations of pods, apart from all others: they are of use, and nothing may wait for them.
+ANNOTATION_WORKERS = 2
 OBJECT_WORKERS = 16  # apart from those of pods, so that ten thousand creations delay no binding
 
 
@@ -88,6 +90,7 @@ class DecisionExecutor:
         self._may_act = may_act
         self._pod_pool = WorkerPool("pod-writes", workers, runtime)
         self._object_pool = WorkerPool("object-writes", OBJECT_WORKERS, runtime)
+        self._annotation_pool = WorkerPool("annotations", ANNOTATION_WORKERS, runtime)
         self._evictor = pod_requests.Evictor(client)
         self._volume_binder = VolumeBinder(client)
         self._status_writer = StatusWriter(
@@ -111,7 +114,7 @@ class DecisionExecutor:
                     if not decision.trial:
                         self._status_writer.evicting(decision)
                 case Create() | Delete() | SetStatus() | Patch() | SetSize():
-                    self._object_pool.put(self._work_item(decision))
+                    self._pool(decision).put(self._work_item(decision))
                 case UpdateGangStatus():
                     self._status_writer.put(decision)
                 case EmitWarning():
@@ -122,7 +125,17 @@ class DecisionExecutor:
         believed of them ends, too."""
         self._pod_pool.stop()
         self._object_pool.stop()
+        self._annotation_pool.stop()
         self._status_writer.stop()
+
+    def _pool(self, decision: Decision) -> WorkerPool:
+        match decision:
+            case Bind() | Evict():
+                return self._pod_pool
+            case Patch(kind="Pod"):
+                return self._annotation_pool
+            case _:
+                return self._object_pool
 
     def _work_item(self, decision: ApiDecision) -> Callable[[], None]:
         retry_for_s = self._retry_for_s
@@ -181,8 +194,7 @@ class DecisionExecutor:
         elif self._runtime.monotonic() + delay_s >= ticket.deadline:
             self._give_up(ticket, error.why, known=False)
             return
-        pool = self._pod_pool if isinstance(ticket.decision, Bind | Evict) else self._object_pool
-        pool.put_later(partial(self._work, ticket), delay_s)
+        self._pool(ticket.decision).put_later(partial(self._work, ticket), delay_s)
 
     def _give_up(self, ticket: Ticket, why: str, *, known: bool) -> None:
         """known: the API server refused it, or refuses to show the pod; else the outcome is unknown."""

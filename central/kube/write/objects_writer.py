@@ -16,6 +16,7 @@ ObjectDecision = Create | Delete | SetStatus | Patch | SetSize
 
 JSON_PATCH = "application/json-patch+json"
 GONE = "the object is gone"
+NO_RIGHT = "cannot patch resource"  # in RBAC's refusals
 
 
 def execute(
@@ -175,7 +176,12 @@ def _patch(client: Client, decision: Patch) -> Answered:
     body = {**decision.body, "metadata": meta}
     path = _path(decision)
     reply = call(client, "PATCH", path, body, MERGE)
-    return failed(decision, GONE, 404) if _is_gone(decision, reply) else _outcome(decision, reply)
+    if _is_gone(decision, reply):
+        return failed(decision, GONE, 404)
+    answer = _outcome(decision, reply)
+    if decision.kind == "Pod" and reply.status == 403 and NO_RIGHT in answer.why:
+        return replace(answer, why=f"{answer.why}; components/elastic has the right")
+    return answer
 
 
 def _outcome(decision: ObjectDecision, reply: Reply) -> Answered:

@@ -38,6 +38,7 @@ from central.controllers.job.plugins.plugin_api import (
     read_options,
     unknown_arguments,
 )
+from central.model import member_files
 from central.model.jobspec import JobSpec, TaskSpec
 from central.model.json_types import Json
 
@@ -120,6 +121,8 @@ def _mount_conflict(job: JobSpec) -> str:
     taken = {"svc": hosts.PATH} if "svc" in given else {}
     if "ssh" in given:
         taken["ssh"] = given["ssh"].ssh_key_file_path
+    if "elastic" in given and given["elastic"].files:
+        taken["elastic"] = member_files.PATH
     for task in job.tasks:
         spec = task.template["spec"]
         for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):

@@ -5,12 +5,15 @@ Design: docs/design/0053-elastic-sizes.md
 
 from dataclasses import dataclass
 
-from central.controllers.job.plugins import coordinator_task
+from central.controllers.job.plugins import coordinator_task, pod_edits
 from central.controllers.job.plugins.plugin_api import BadArgument, PluginObject
+from central.model import limits, member_files
 from central.model.jobspec import EVEN, OBJECTIVES, JobSpec, TaskSpec
 from central.model.json_types import Json
 
 STORES = ("api", "none")
+FILES_VARIABLE = "LOCKSTEP_FILES"  # where they are, for processes
+_VOLUME = "lockstep-files"
 # Their lists of members are made before the first pod starts, and do not change.
 FIXED_SIZE = ("mpi", "hcclrank", "tensorflow", "pytorch")
 
@@ -23,6 +26,7 @@ class Options:
     hold: str = ""  # a duration: least time between two changes that nobody else needs
     coordinator: str = ""  # task whose pod runs the coordinator; empty: there is none
     store: str = "api"  # of the coordinator
+    files: bool = False  # members have files that say who leaves
 
 
 def check(job: JobSpec, options: Options) -> None:
@@ -52,6 +56,10 @@ def check(job: JobSpec, options: Options) -> None:
                 f"plugin {name} lists the pods once, when they start; use plugin svc, whose host files "
                 "follow the size"
             )
+    if options.files and task.replicas > limits.FILED_MEMBERS:
+        raise BadArgument(
+            f"--files: task {task.name} may have {task.replicas} pods; at most {limits.FILED_MEMBERS} are accepted"
+        )
     _check_coordinator(job, task, options)
 
 
@@ -80,6 +88,8 @@ def objects(job: JobSpec, options: Options) -> tuple[PluginObject, ...]:
 
 def decorate(job: JobSpec, task: TaskSpec, index: int, options: Options, pod: Json) -> Json:
     varying = elastic_task(job, options)
+    if options.files and task.name == varying.name:
+        pod = _with_files(pod)
     if not options.coordinator:
         return pod
     if task.name == options.coordinator:
@@ -87,3 +97,14 @@ def decorate(job: JobSpec, task: TaskSpec, index: int, options: Options, pod: Js
     if task.name == varying.name:
         return coordinator_task.member(job, options.coordinator, varying, index, pod)
     return pod
+
+
+def _with_files(pod: Json) -> Json:
+    """A volume that shows the pod's annotations, which the scheduler keeps up to date."""
+    items = [
+        {"path": file, "fieldRef": {"fieldPath": f"metadata.annotations['{annotation}']"}}
+        for file, annotation in member_files.ANNOTATIONS.items()
+    ]
+    pod = pod_edits.volume(pod, {"name": _VOLUME, "downwardAPI": {"items": items}})
+    pod = pod_edits.containers(pod, pod_edits.mount(_VOLUME, member_files.PATH))
+    return pod_edits.containers(pod, pod_edits.env({FILES_VARIABLE: member_files.PATH}))

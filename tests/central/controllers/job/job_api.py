@@ -293,9 +293,12 @@ class Api:
         if isinstance(asked, SetStatus):
             raw["status"] = copy.deepcopy(dict(asked.status))
         else:
-            raw["spec"].update(copy.deepcopy(dict(asked.body["spec"])))
+            raw["spec"].update(copy.deepcopy(dict(asked.body.get("spec") or {})))
             told = (asked.body.get("metadata") or {}).get("annotations") or {}
-            raw["metadata"]["annotations"] = (raw["metadata"].get("annotations") or {}) | told
+            merged = (raw["metadata"].get("annotations") or {}) | told
+            raw["metadata"]["annotations"] = {
+                key: text for key, text in merged.items() if text is not None
+            }
         self._put(raw)
         self._facts.append(Answered(type(asked).__name__, *where, uid=asked.uid))
 

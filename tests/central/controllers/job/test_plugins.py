@@ -9,7 +9,7 @@ import pytest
 
 from central.controllers.job import plugins, pod_manifest
 from central.controllers.job.plugins import PLUGINS
-from central.model.jobspec import JobSpec, JobStatus, TaskSpec, pod_name
+from central.model.jobspec import ElasticTask, JobSpec, JobStatus, TaskSpec, pod_name
 
 Json = dict[str, Any]
 
@@ -401,3 +401,57 @@ def test_pods_inherit_what_decides_about_their_eviction() -> None:
     assert metadata["labels"]["volcano.sh/preemptable"] == "false"
     plain = pod_manifest.manifest(job(), JobStatus(), spec.tasks[0], 0)["metadata"]
     assert not set(names) & {*plain["labels"], *plain["annotations"]}
+
+
+# --- elastic
+
+
+def with_files(replicas: int = 4, **spec: Any) -> JobSpec:
+    worker = replace(task("worker", replicas, **spec), minimum=2)
+    return job(task("ps", 1), worker, elastic=["--task=worker", "--files"])
+
+
+def test_members_have_a_volume_of_their_annotations() -> None:
+    spec = with_files(initContainers=[{"name": "first"}])
+    assert plugins.check(spec) == ""
+    told = pod(spec, "worker", 1)
+    [volume] = told["spec"]["volumes"]
+    files = {item["path"]: item["fieldRef"]["fieldPath"] for item in volume["downwardAPI"]["items"]}
+    assert files == {
+        "generation": "metadata.annotations['lockstep.dev/generation']",
+        "size": "metadata.annotations['lockstep.dev/size']",
+        "members": "metadata.annotations['lockstep.dev/members']",
+        "leaving": "metadata.annotations['lockstep.dev/leaving']",
+        "leave-by": "metadata.annotations['lockstep.dev/leave-by']",
+    }
+    for container in (*told["spec"]["containers"], *told["spec"]["initContainers"]):
+        assert container["volumeMounts"] == [{"name": volume["name"], "mountPath": "/etc/lockstep"}]
+    assert env(told)["LOCKSTEP_FILES"] == "/etc/lockstep"
+    assert "volumes" not in pod(spec, "ps", 0)["spec"]
+
+
+def test_the_coordinators_files_are_below_those_of_the_member() -> None:
+    spec = job(
+        task("c", 1),
+        replace(task("worker", 4), minimum=2),
+        elastic=["--files", "--coordinator=c"],
+        svc=[],
+    )
+    spec = replace(spec, elastic=ElasticTask("worker", 2, 4, coordinator="c", files=True))
+    [container] = pod(spec, "worker", 0)["spec"]["containers"]
+    paths = [mount["mountPath"] for mount in container["volumeMounts"]]
+    assert {"/etc/lockstep", "/etc/lockstep/coordinator"} <= set(paths)
+    assert env({"spec": {"containers": [container]}})["LOCKSTEP_FILES"] == "/etc/lockstep"
+
+
+def test_files_need_their_path_and_a_bounded_task() -> None:
+    mounts = [{"name": "v", "mountPath": "/etc/lockstep/"}]
+    own = template()
+    own["spec"]["containers"][0]["volumeMounts"] = mounts
+    spec = job(replace(task("worker", 4), minimum=2, template=own), elastic=["--files"])
+    assert "another mount at /etc/lockstep" in plugins.check(spec)
+    assert plugins.check(replace(spec, plugins=(("elastic", ()),))) == ""
+    assert plugins.check(with_files(1024)) == ""
+    assert plugins.check(with_files(1025)) == (
+        "spec.plugins.elastic: --files: task worker may have 1025 pods; at most 1024 are accepted"
+    )

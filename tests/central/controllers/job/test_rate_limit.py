@@ -88,3 +88,31 @@ def test_other_words_about_the_same_counts_wait_longer_than_counts() -> None:
     assert not written(api, 1.5)
     (told,) = written(api, 4.0)
     assert "capability" in told.status["state"]["message"]
+
+
+def test_files_are_written_twenty_in_a_second_in_the_mean_and_in_turns() -> None:
+    limiter, now, written = rate_limit.MemberFilesLimiter(), 1000.0, 0
+    due = [limiter.turn(now, rate_limit.FILES_BATCH) for _ in range(50)]
+    assert due == [now + second for second in range(50)]
+    for at in due:
+        written += limiter.take(at, rate_limit.FILES_BATCH)
+    assert written == 50 * rate_limit.FILES_BATCH
+    assert limiter.turn(now + 100, 1) == now + 100  # no turn is kept for anybody
+
+
+def test_members_that_leave_go_before_the_others_and_the_mean_is_kept() -> None:
+    limiter, now = rate_limit.MemberFilesLimiter(), 1000.0
+    assert limiter.take(now, 500, urgent=True) == rate_limit.FILES_BATCH + rate_limit.FILES_AHEAD
+    assert limiter.take(now, 1, urgent=True) == 0
+    assert limiter.take(now + 1, 500, urgent=True) == 20
+    assert limiter.take(now + 1, 20) == 0
+    assert limiter.take(now + 6, 20) == 0
+    assert limiter.take(now + 6.1, 20) == 2
+    assert limiter.take(now + 1e6, 500) == rate_limit.FILES_BATCH
+
+
+def test_a_clock_that_goes_back_grants_nothing() -> None:
+    limiter = rate_limit.MemberFilesLimiter()
+    assert limiter.take(1000.0, 20) == 20
+    assert limiter.take(0.0, 20) == 0
+    assert limiter.take(1000.5, 20) == 10

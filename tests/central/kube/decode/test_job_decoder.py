@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from central.kube.decode import job_decoder
+from central.kube.decode import elastic_decoder, job_decoder
 from central.model.jobspec import NO_LIMIT, JobMember, LifecyclePolicy, Partition
 from central.model.json_types import Json
 
@@ -221,3 +221,53 @@ def test_a_pods_place_in_its_job() -> None:
         "lm-mpi-job", "u1", "mpiworker", 11, 2, 0, 3, (137,), True, 60.0
     )
     assert job_decoder.decode_job_member({**meta, "ownerReferences": []}, status) is None
+
+
+@pytest.mark.parametrize(
+    ("leave_by", "found"),
+    [
+        ("1970-01-01T00:01:00Z", 60.0),
+        ("", None),
+        ("soon", None),
+        (7, None),
+        (["x"], None),
+        ("x" * 100, None),
+    ],
+)
+def test_what_a_members_files_say(leave_by: Any, found: float | None) -> None:
+    owner = {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "name": "j",
+        "uid": "u",
+        "controller": True,
+    }
+    annotations = {
+        "lockstep.dev/generation": "3",
+        "lockstep.dev/members": "0-2",
+        "lockstep.dev/leave-by": leave_by,
+    }
+    meta = {"name": "j-w-1", "annotations": annotations, "ownerReferences": [owner]}
+    member = job_decoder.decode_job_member(meta, {})
+    assert member is not None
+    assert member.leave_by == found
+    assert member.files is not None
+    assert member.files[:4] == ("3", "", "0-2", "")
+    assert member.files.leave_by == (leave_by if isinstance(leave_by, str) else "?")
+    meta["annotations"] = {"lockstep.dev/members": "0," * 10_000}
+    member = job_decoder.decode_job_member(meta, {})
+    assert member is not None
+    assert member.files == ("", "", "?", "", "")
+    meta["annotations"] = {"lockstep.dev/other": "1"}
+    member = job_decoder.decode_job_member(meta, {})
+    assert member is not None
+    assert member.files is None
+
+
+@pytest.mark.parametrize(
+    ("leave_by", "found"), [("1970-01-01T00:01:00Z", 60.0), ("soon", None), (5, None), (None, None)]
+)
+def test_when_members_leave_is_read_from_the_status(leave_by: Any, found: float | None) -> None:
+    elastic = {"members": "0-2", "generation": 4, "reason": "r", "leaveBy": leave_by}
+    status = elastic_decoder.members({"elastic": {"worker": elastic}})
+    assert status == ((0, 1, 2), 4, "r", found)

@@ -1,6 +1,7 @@
 """Objects are created, changed and deleted once, and only if the uid matches."""
 
 import base64
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -181,3 +182,60 @@ def test_a_lasting_outage_is_an_outcome(connected: Connected, run: Run) -> None:
     with Scripted(lambda call: failure(500, "etcd is away")) as server:
         [fact] = run(connected(server.url), settings("c"), retry_for_s=0.3)
     assert fact == Answered("Create", "ConfigMap", "default", "c", why="etcd is away")
+
+
+def annotate(name: str = "p") -> Patch:
+    return Patch("Pod", "default", name, "u", {"metadata": {"annotations": {"a": "b", "c": None}}})
+
+
+def test_annotations_of_a_pod_are_merged_under_its_uid(run: Run, connected: Connected) -> None:
+    answer = Answer(200, {"kind": "Pod", "metadata": {"name": "p", "uid": "u"}})
+    with Scripted(lambda _: answer) as api:
+        [fact] = run(connected(api.url), annotate())
+    assert fact == Answered("Patch", "Pod", "default", "p", uid="u")
+    [call] = api.calls
+    assert (call.method, call.path) == ("PATCH", "/api/v1/namespaces/default/pods/p")
+    assert call.body == {"metadata": {"annotations": {"a": "b", "c": None}, "uid": "u"}}
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        (
+            'pods "p" is forbidden: User "s" cannot patch resource "pods" in API group ""',
+            "; components/elastic has the right",
+        ),
+        ('admission webhook "w" denied the request', ""),
+    ],
+)
+def test_who_may_not_annotate_pods_learns_what_to_install(
+    run: Run, connected: Connected, message: str, told: str
+) -> None:
+    with Scripted(lambda _: failure(403, message, reason="Forbidden")) as api:
+        [fact] = run(connected(api.url), annotate())
+    assert isinstance(fact, Answered)
+    assert (fact.why, fact.code) == (message + told, 403)
+
+
+def test_annotations_that_nobody_answers_hold_up_no_deletion(
+    run: Run, connected: Connected
+) -> None:
+    """However many there are, and however long they take."""
+    held = threading.Event()
+
+    def answer(call: Call) -> Answer:
+        if call.method == "PATCH":
+            held.wait(20)
+        return Answer(200, {"kind": "Pod", "metadata": {"name": "p", "uid": "u"}})
+
+    with Scripted(answer) as api:
+        facts: list[Fact] = []
+        effects = DecisionExecutor(connected(api.url), facts.append, Open(), workers=1)
+        try:
+            effects.submit([annotate(f"p{number}") for number in range(100)])
+            effects.submit([Delete("Pod", "default", "p", "u", "it leaves")])
+            eventually(lambda: bool(facts), 15)
+            assert facts == [Answered("Delete", "Pod", "default", "p")]
+        finally:
+            held.set()
+            effects.stop()

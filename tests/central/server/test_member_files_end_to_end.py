@@ -1,0 +1,99 @@
+"""Members of an elastic Job that read who leaves, on the whole path without a cluster, with the rights that are shipped."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from central.model.member_files import ANNOTATIONS
+from central.standalone.hollow_node import HollowNode
+from central.standalone.local_cluster import LocalCluster
+from tests.central.controllers.job.job_api import job
+from tests.central.controllers.job.test_elastic import elastic
+from tests.central.server.test_rights import allowed, rules
+from tests.fakes.request_log import Request, RequestLog
+from tests.manifests.manifests import FOLDER, documents
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+Json = dict[str, Any]
+PODS = "/api/v1/namespaces/ns/pods"
+JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/ns/jobs"
+
+
+@pytest.fixture
+def box() -> Iterator[tuple[LocalCluster, RequestLog]]:
+    with LocalCluster([HollowNode("n0", gpus=0)]) as made:
+        made.start_api()
+        with RequestLog(int(made.api.url.rpartition(":")[2])) as log:
+            config = made.kubeconfig.read_text()
+            made.kubeconfig.write_text(config.replace(made.api.url, log.url))
+            made.start_scheduler()
+            made.start_nodes()
+            made.wait_for_scheduler()
+            made.create("/api/v1/namespaces", {"metadata": {"name": "ns"}})
+            yield made, log
+
+
+def files(cluster: LocalCluster, name: str) -> Json:
+    found = cluster.client.get(f"{PODS}/{name}")["metadata"]["annotations"]
+    return {file: found[key] for file, key in ANNOTATIONS.items() if key in found}
+
+
+def deletions(log: RequestLog) -> list[Request]:
+    return [each for each in log.requests if (each.verb, each.resource) == ("delete", "pods")]
+
+
+def annotated(log: RequestLog) -> list[Request]:
+    return [each for each in log.requests if (each.verb, each.resource) == ("patch", "pods")]
+
+
+def sized(cpu: str, raw: Json) -> Json:
+    for task in raw["spec"]["tasks"]:
+        [container] = task["template"]["spec"]["containers"]
+        container["resources"] = {"requests": {"cpu": cpu}}
+    return raw
+
+
+def test_they_are_told_with_the_rights_of_the_component(
+    box: tuple[LocalCluster, RequestLog],
+) -> None:
+    cluster, log = box
+    cpus = int(cluster.client.get("/api/v1/nodes/n0")["status"]["allocatable"]["cpu"])
+    seat = f"{1000 * cpus // 4}m"
+    cluster.create(JOBS, sized(seat, elastic(most=4, arguments=["--files"])))
+    whole = {"generation": "2", "size": "4", "members": "0-3"}
+    cluster.wait("four members", lambda: len(cluster.client.get(PODS)["items"]) == 4)
+    cluster.wait("the first to know", lambda: files(cluster, "j-worker-0") == whole)
+    assert files(cluster, "j-worker-3") == whole
+
+    cluster.create(JOBS, sized(seat, job({"w": 2}, name="k")))
+    cluster.wait("one to be told", lambda: "leaving" in files(cluster, "j-worker-3"))
+    told = files(cluster, "j-worker-3")
+    status = cluster.client.get(f"{JOBS}/j")["status"]["elastic"]["worker"]
+    assert told.pop("leave-by") == status["leaveBy"]
+    assert told == {"generation": "3", "size": "2", "members": "0-1", "leaving": "true"}
+    assert not deletions(log)
+    cluster.wait("those who need the seats", lambda: _runs(cluster, "k"))
+    assert {each.name for each in deletions(log)} == {"j-worker-2", "j-worker-3"}
+    stays = {"generation": "3", "size": "2", "members": "0-1"}
+    cluster.wait("those who stay", lambda: files(cluster, "j-worker-1") == stays)
+
+    # The first two may have been there when two others came.
+    times = Counter(each.name for each in annotated(log))
+    assert (times["j-worker-2"], times["j-worker-3"]) == (1, 1)
+    assert max(times.values()) <= 2
+    [component] = [
+        each["rules"]
+        for each in documents(FOLDER / "components/elastic/rights.yaml")
+        if each["kind"] == "ClusterRole"
+    ]
+    shipped = [*rules("ClusterRole", "lockstep-central"), *rules("ClusterRole", "lockstep-jobs")]
+    for request in annotated(log):
+        assert allowed(request, component)
+        assert not allowed(request, shipped), "only with the component"
+
+
+def _runs(cluster: LocalCluster, name: str) -> bool:
+    status = cluster.client.get(f"{JOBS}/{name}").get("status") or {}
+    return (status.get("state") or {}).get("phase") == "Running"
