@@ -2,8 +2,10 @@
 their pods are deleted. Measures how long it takes from the scheduler's write until a process reads it."""
 
 import statistics
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from central.model.member_files import ANNOTATIONS, PATH
 from tests.e2e import elastic_jobs
 from tests.e2e.cluster.settings import ROOT, say
 from tests.e2e.elastic_jobs import ElasticRun, Service
-from tests.e2e.world import World
+from tests.e2e.world import HEALING, World
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 Json = dict[str, Any]
@@ -52,14 +54,24 @@ class Members(ElasticRun):
         self.ended: dict[str, float] = {}
         self.deleted: dict[str, float] = {}
 
-    def watch_until(self, what: str, there: Any, seconds: float = 90) -> None:
-        deadline = time.monotonic() + seconds
-        while not there():
-            assert time.monotonic() < deadline, (
-                f"{what}: {self.written}, {self.said()}, {self.status()}"
-            )
-            self.look()
-            time.sleep(0.02)
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Looks all the time, also while the test waits for others."""
+        stop = threading.Event()
+
+        def watch() -> None:
+            while not stop.is_set():
+                with suppress(*HEALING):
+                    self.look()
+                stop.wait(0.02)
+
+        thread = threading.Thread(target=watch)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
 
     def look(self) -> None:
         for name, raw in self.pods().items():
@@ -98,12 +110,12 @@ def test_members_read_that_they_leave_and_end_by_themselves(
     script = elastic_jobs.write_script(run.folder, MEMBER)
     worker = run.program("worker", f"python3 {script}", 1, minAvailable=2, replicas=4)
     run.apply(worker, elastic=["--task=worker", "--files", "--hold=5s"])
-    run.watch_until("four members", lambda: len(run.read("", "4")) == 4)
-
-    asked = time.time()
-    service.comes("third", 2)
-    run.watch_until("two to end", lambda: len(run.read("true", "2")) == 2 and len(run.pods()) == 2)
-    run.watch_until("two to stay", lambda: len(run.read("", "2")) == 2)
+    with run.watched():
+        run.until("four members", lambda: len(run.read("", "4")) == 4)
+        asked = time.time()
+        service.comes("third", 2)
+        run.until("two to end", lambda: len(run.read("true", "2")) == 2 and len(run.pods()) == 2)
+        run.until("two to stay", lambda: len(run.read("", "2")) == 2)
     leaving, staying = run.read("true", "2"), run.read("", "2")
     assert leaving.keys().isdisjoint(staying)
     told_s = run.delays(leaving) + run.delays(staying)
