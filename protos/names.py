@@ -37,6 +37,12 @@ ELASTIC_MAX = f"{DOMAIN}/elastic-max"
 ELASTIC_STEP = f"{DOMAIN}/elastic-step"
 ELASTIC_OBJECTIVE = f"{DOMAIN}/elastic-objective"
 ELASTIC_ASK = f"{DOMAIN}/elastic-ask"  # "pods": members without a seat exist as pending pods
+# On members of an elastic Job with files, which show these annotations.
+MEMBER_GENERATION = f"{DOMAIN}/generation"
+MEMBER_SIZE = f"{DOMAIN}/size"
+MEMBER_NUMBERS = f"{DOMAIN}/members"
+MEMBER_LEAVING = f"{DOMAIN}/leaving"
+MEMBER_LEAVE_BY = f"{DOMAIN}/leave-by"
 YIELDS = f"{DOMAIN}/yields"  # "false": an elastic Job's surplus is not taken for others
 MOVABLE = f"{DOMAIN}/movable"  # "true": defragmentation may move the pod
 TOPOLOGY_REQUIRED = f"{DOMAIN}/topology-required"

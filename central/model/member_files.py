@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from central.model import limits, member_numbers
-from protos.names import DOMAIN
+from protos import names
 
 PATH = "/etc/lockstep"
 LEAVING = "true"
@@ -24,9 +24,13 @@ class MemberFiles(NamedTuple):
     leave_by: str = ""  # RFC 3339: when the pod is deleted at the latest
 
 
-# By file; the annotations have the same names.
+# By file, in the order of the fields.
 ANNOTATIONS = {
-    field.replace("_", "-"): f"{DOMAIN}/{field.replace('_', '-')}" for field in MemberFiles._fields
+    "generation": names.MEMBER_GENERATION,
+    "size": names.MEMBER_SIZE,
+    "members": names.MEMBER_NUMBERS,
+    "leaving": names.MEMBER_LEAVING,
+    "leave-by": names.MEMBER_LEAVE_BY,
 }
 
 

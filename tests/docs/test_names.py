@@ -23,6 +23,7 @@ OTHERS_FLAGS = {
     "--core",
     "--data",
     "--feature-gates",
+    "--files",
     "--hold",
     "--objective",
     "--publish-not-ready-addresses",

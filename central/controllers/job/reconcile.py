@@ -7,9 +7,9 @@ from functools import partial
 from central.controllers.job import (
     control,
     drained_nodes,
+    file_updates,
     job_admission,
     job_watch,
-    member_files,
     saved_work,
     training_notices,
 )
@@ -93,7 +93,7 @@ def _reconcile(context: JobContext, job: Job, now: float) -> list[Decision]:
     if job.seen.spec.elastic is not None:
         drained_nodes.note(job, context.state)
     decisions = control.decide(job, gang, context.jobs.status_limiter, now)
-    decisions += member_files.updates(job, context.jobs.files_limiter, now)
+    decisions += file_updates.updates(job, context.jobs.files_limiter, now)
     if gang is not None:
         _override_gang_status(context, job, gang)
     context.jobs.record_calls(job, decisions)
