@@ -83,8 +83,9 @@ EVENTS = [
     "declined",
     "drops",
 ]
+REPORTED = {"slices", "nics", "exclusive", "switches", "models", "silent", "offers", "sick"}
 EVERY = (*NODES, *WEATHER, *GANGS, *QUEUES, *EVENTS)
-ARRIVALS = 25
+ARRIVALS, AFTERWARDS = 25, 10
 
 
 class MixedDay(SmallWorld):
@@ -117,8 +118,10 @@ class MixedDay(SmallWorld):
     def drawn(seed: int) -> frozenset[str]:
         """The features of a day."""
         dice = random.Random(f"features {seed}")
-        found = frozenset(each for each in EVERY if dice.random() < 0.3)
+        found = frozenset(each for each in EVERY if dice.random() < 0.25)
         if dice.random() < 0.5:
+            found |= {"urgent"}
+        if found & REPORTED or dice.random() < 0.3:
             found |= {"reports"}
         if found & set(QUEUES) and dice.random() < 0.8:
             found |= {"queues", "deserved"}
@@ -133,7 +136,17 @@ class MixedDay(SmallWorld):
             self.groups |= {fact.name: fact for fact in facts if isinstance(fact, GangSeen)}
             facts += [*self.weather(), *self.gangs.queue_change(), *self.events(number)]
             self.step(self.time, *facts)
+        for _ in range(AFTERWARDS):  # those that wait have their turn as others end
+            self.time += dice.choice((1.0, 30.0))
+            self.step(self.time, *self.events(0))
         return self
+
+    def step(self, now: float, *facts: Fact) -> list[str]:
+        ended = [self.running[uid] for uid, end in self.ends.items() if end <= now]
+        cleared = [
+            fact for pod in ended for claim in pod.claims for fact in self.disks.cleared(claim)
+        ]
+        return super().step(now, *facts, *cleared)
 
     def weather(self) -> list[Fact]:
         facts = self.nodes.weather()
@@ -223,7 +236,7 @@ class MixedDay(SmallWorld):
             requests = tuple(sorted({**dict(pod.spec.requests), "cpu": cpu}.items()))
             facts.append(replace(pod, spec=replace(pod.spec, requests=requests)))
         elif there and "gates" in has and dice.random() < 0.6:
-            facts += [replace(pod, gated=False) for pod in there if pod.gated][:2]
+            facts += [replace(pod, gated=False) for pod in there if pod.gated]
         elif there and "changes" in has and dice.random() < 0.4:
             facts += self._changed(dice.choice(there))
         if self.groups and "drops" in has and dice.random() < 0.1:
@@ -259,6 +272,8 @@ class MixedDay(SmallWorld):
                 return ""
             self.held[decision.pod] = decision.gpus
             for claim, disk in decision.claims:
-                for fact in self.disks.given(claim, disk, decision.node):
+                given = self.disks.given(claim, disk, decision.node)
+                self._remember(given)
+                for fact in given:
                     apply(self.cluster, fact)
         return super()._apply(decision, now)

@@ -89,20 +89,22 @@ class MixedGangs:
         if "queues" in has:
             found["queue"] = dice.choice(("", "a", "b1", "b1", "default", "later"))
         if "levels" in has:
-            levels = ["", "", BLOCK, RACK, "node"]
+            levels = ["", "", "node"] + ([] if "trees" in has else [BLOCK, RACK])
             if gpus and size * gpus <= 8:
                 levels += ["island", "numa", "pcie-switch"]
             found["topology_required"] = dice.choice(levels)
-            found["topology_preferred"] = dice.choice(("", RACK, BLOCK))
+            found["topology_preferred"] = "" if "trees" in has else dice.choice(("", RACK, BLOCK))
         if "tiers" in has:
             found["required_tier"] = dice.choice((None, 0, 1, 2, 3))
             found["preferred_tier"] = dice.choice((None, 1, 2))
         if "placements" in has:
             found["placement"] = dice.choice(("", "spread", "balance"))
         if "subgroups" in has and size % 2 == 0:
-            level = dice.choice(("", "node", "island" if gpus and gpus <= 2 else "node", RACK))
+            narrow = "island" if gpus and gpus <= 2 else "node"
+            level = dice.choice(("", "node", narrow, *(() if "trees" in has else (RACK,))))
             tier = dice.choice((None, 0, 1)) if "tiers" in has else None
-            layers = (SubGroupLayer((), RACK),) if dice.random() < 0.3 else ()
+            one_rack = dice.random() < 0.3 and "trees" not in has
+            layers = (SubGroupLayer((), RACK),) if one_rack else ()
             found["subgroups"] = (
                 SubGroups(
                     "pair",
@@ -148,7 +150,7 @@ class MixedGangs:
             rules = drawn_gangs.rules(seed, app, 4)
             pod = replace(pod, spec=replace(pod.spec, rules=rules))
         if "models" in has and seed.random() < 0.5:
-            pod = factories.of_kind(pod, seed.choice((("test",), ("other*",), ("no",))))
+            pod = factories.of_kind(pod, seed.choice((("test",), ("other*",), ("test", "other*"))))
         if "nics" in has:
             pod = factories.wishing(pod, seed.choice((0, -1, 4, 10)))
         if "taints" in has and seed.random() < 0.4:
@@ -186,7 +188,7 @@ class MixedGangs:
         queue = QueueSeen(
             name,
             weight=dice.randint(1, 3),
-            parent=PARENTS.get(name, "") if dice.random() < 0.9 else dice.choice(("", "org", "a")),
+            parent=PARENTS.get(name, "") if dice.random() < 0.97 else dice.choice(("", "org", "a")),
             uid=f"uid-{name}",
             reclaimable=dice.random() < 0.8,
         )
@@ -215,9 +217,9 @@ class MixedGangs:
             access = QueueAccess(dice.choice((("ns",), ("far",), ("ns", "far"))))
             queue = replace(
                 queue,
-                closed=dice.random() < 0.1,
-                error=dice.choice(("", "", "", "spec.weight: 0")),
-                access=dice.choice((None, access)),
+                closed=dice.random() < 0.05,
+                error="spec.weight: 0" if dice.random() < 0.05 else "",
+                access=dice.choice((None, None, access)),
                 priority=dice.choice((0, 0, 1)),
             )
         if "aged" in has:

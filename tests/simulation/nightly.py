@@ -1,4 +1,4 @@
-"""Ten thousand days, a thousand with bugs everywhere, ten thousand of elastic Jobs, a hundred thousand stories, and a
+"""Ten thousand days, a thousand with bugs everywhere, a thousand mixed ones, ten thousand of elastic Jobs, a hundred thousand stories, and a
 thousand runs of the whole program under a nemesis, spread over all processors: `make nightly`.
 
 Smaller runs set LOCKSTEP_DAYS, LOCKSTEP_STORIES, LOCKSTEP_NEMESIS and the seeds to begin with,
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from central.model.facts import Fact
 from tests.simulation.busy_day import LONG, SHORT, live
 from tests.simulation.fact_strategies import FACTS
+from tests.simulation.mixed_day import MixedDay
 from tests.simulation.nemesis.story import Story
 from tests.simulation.share_strategies import OF_SHARES
 from tests.simulation.test_busy_days import assert_healed
@@ -59,6 +60,13 @@ def test_day(day: int, record_property: Record) -> None:
 def test_day_with_bugs(day: int, record_property: Record) -> None:
     repeat(record_property, day=day)
     assert_contained(day, LONG)
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("day", range(FIRST_DAY, FIRST_DAY + WITH_BUGS))
+def test_mixed_day(day: int, record_property: Record) -> None:
+    repeat(record_property, day=day)
+    MixedDay(day).live()
 
 
 @pytest.mark.timeout(1200)

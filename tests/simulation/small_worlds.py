@@ -21,6 +21,8 @@ from tests.simulation.placement_oracle import (
 from tests.simulation.reason_checker import assert_reasons_true
 from tests.simulation.test_stories import assert_within_queues
 
+RETRIED_S = 5.0  # more than between two searches for victims
+
 
 class SmallWorld(World):
     """A World in which evicted pods are made again, and which keeps the last fact of each object."""
@@ -36,6 +38,7 @@ class SmallWorld(World):
         self.objects: dict[SetAsideKey, Fact] = {}
         self.terms: dict[str, float] = {"reserve_after_s": 0.0, **terms, "patience_s": patience_s}
         self.remade = self.compared = 0
+        self._compared_at = 0.0
         self._remember(nodes)
         super().__init__(*nodes, **self.terms)
 
@@ -78,7 +81,8 @@ class SmallWorld(World):
         return decisions
 
     def _assert_nothing_overlooked(self, now: float) -> None:
-        """While nobody leaves and nothing is reserved, whoever is pending does not fit."""
+        """While nobody leaves and nothing is reserved, whoever is pending does not fit, and after a pause, in which
+        searches for victims are due again, finds nobody to evict."""
         cluster = self.cluster
         pods = cluster.state.pods.values()
         if cluster.reservations or cluster.queues.claims or any(pod.leaving for pod in pods):
@@ -88,6 +92,10 @@ class SmallWorld(World):
         found = schedule_once(fresh, [*self.told_anew(), *(pod.seen for pod in pods)], now)
         bound = [each.name for each in found if isinstance(each, Bind)]
         assert not bound, f"{bound} were overlooked"
+        evicted = [(each.name, each.why) for each in found if isinstance(each, Evict)]
+        if now - self._compared_at >= RETRIED_S:
+            assert not evicted, f"nobody asked for {evicted}"
+        self._compared_at = now
 
     def told_anew(self) -> list[Fact]:
         """What a scheduler lists when it starts, without pods."""
