@@ -1,4 +1,7 @@
-"""A day of a small world with some of many features, drawn by its seed, so that in many days each meets each other."""
+"""A day of a small world with some of many features, drawn by its seed, so that in many days each meets each other.
+
+Design: docs/design/0246-mixed-days.md
+"""
 
 import random
 from dataclasses import replace
