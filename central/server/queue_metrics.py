@@ -199,6 +199,10 @@ class QueueMetrics:
             lost.add_metric(both, counters.lost_gpu_s.get(both, 0.0))
         yield evictions
         yield lost
+        yield from self._durations(labels)
+
+    def _durations(self, labels: Iterable[str]) -> Iterator[Metric]:
+        counters = self._counters
         waits = HistogramMetricFamily(
             "lockstep_queue_wait_duration_seconds",
             "Seconds from a gang's creation until its minimum had nodes",

@@ -157,20 +157,7 @@ class ClusterNode:
         Step 1 sets a to 1 and 2. The plan of b is void, because 2 is taken, and step 5 plans b
         onto the closest of 0 and 3.
         """
-        taken = 0
-        self.foreign_gpus = 0
-        for name, mask in sorted(self.reported.gpus.items()):
-            pod = find(name)
-            here = pod is not None and pod.node == self.name
-            if here and pod is not None and not pod.alive:
-                continue
-            mine = mask & ~taken
-            taken |= mine
-            if here and pod is not None and not pod.share:
-                pod.gpus = mine
-                pod.advance(OBSERVED)
-            else:
-                self.foreign_gpus |= mine
+        taken = self._reconcile_whole_gpus(find)
         used = self._reconcile_shares(find, taken)
         unreported = [pod for _, pod in sorted(self.pods.items()) if self._is_unreported(pod)]
         without: list[Pod] = []
@@ -185,6 +172,24 @@ class ClusterNode:
             if self.report is not None and pod.seen.ours:
                 self._plan(pod, taken, used)
             taken |= _take(pod, used)
+
+    def _reconcile_whole_gpus(self, find: Callable[[PodName], Pod | None]) -> int:
+        """Step 1. Returns the GPUs that are taken, as a mask."""
+        taken = 0
+        self.foreign_gpus = 0
+        for name, mask in sorted(self.reported.gpus.items()):
+            pod = find(name)
+            here = pod is not None and pod.node == self.name
+            if here and pod is not None and not pod.alive:
+                continue
+            mine = mask & ~taken
+            taken |= mine
+            if here and pod is not None and not pod.share:
+                pod.gpus = mine
+                pod.advance(OBSERVED)
+            else:
+                self.foreign_gpus |= mine
+        return taken
 
     def _is_unreported(self, pod: Pod) -> bool:
         """Whether it lives, and the report does not list its devices."""
