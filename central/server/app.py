@@ -35,6 +35,7 @@ from central.model.facts import Fact, NodeGone
 from central.model.json_types import Json
 from central.scheduler.scheduler import Scheduler
 from central.server import tls, tls_secret
+from central.server.console import serve_console, what_if_process
 from central.server.grpc.agent_service import AgentService
 from central.server.grpc.auth import Authenticator
 from central.server.grpc.grpc_server import CannotStart, Server, serve
@@ -47,7 +48,6 @@ from central.server.grpc.training_states import TrainingStates
 from central.server.history.allocations import AllocationLog
 from central.server.history.history_pages import HistoryPages
 from central.server.history.history_store import HistoryStore
-from central.server.history.past_cluster import PastCluster
 from central.server.history.recorder import HistoryRecorder
 from central.server.history.usage_report import AllocationReports
 from central.server.journal import Journal
@@ -67,9 +67,6 @@ from central.server.stats.surveyor import Surveyor
 from central.server.throttled_log import ThrottledLog
 from central.server.tracing.gang_stages import GangStages
 from central.server.usage_store import UsageStore
-from central.server.web.web_api import WebApi
-from central.server.web.web_server import ConsoleUnservable, WebServer
-from central.server.web.what_if_process import WhatIfProcess
 from protos.common.probes import Probes, Unservable
 
 log = logging.getLogger(__name__)
@@ -127,8 +124,8 @@ def run(settings: Settings, what_if: Sequence[str] = ()) -> int:
             return 0
         if history is not None and allocations is not None:
             _record(HistoryRecorder(history, allocations, loop, surveyor), stack)
-        asked = _what_if(settings, client, credentials, server, what_if)
-        _serve_console(settings, client, loop, surveyor, stack, history=history, what_if=asked)
+        asked = what_if_process(settings, client, credentials, server, what_if)
+        serve_console(settings, client, loop, surveyor, stack, history=history, what_if=asked)
         parts = LeaderParts(
             client,
             loop,
@@ -334,50 +331,6 @@ def _serve_probes(settings: Settings, metrics: Metrics, stack: ExitStack) -> Non
     probes.start()
     stack.callback(probes.stop)
     log.info("serving metrics and probes on port %d", probes.port)
-
-
-def _serve_console(
-    settings: Settings,
-    client: Client,
-    loop: Loop,
-    surveyor: Surveyor,
-    stack: ExitStack,
-    *,
-    history: HistoryStore | None,
-    what_if: WhatIfProcess | None,
-) -> None:
-    if not settings.console_listen:
-        return
-    reviewer, access = TokenReviewer(client, settings.namespace), AccessReviewer(client)
-    past = PastCluster(history) if history is not None else None
-    api = WebApi(surveyor, ClusterQueries(loop), past, what_if=what_if is not None)
-    try:
-        console = WebServer(settings.console_listen, api, reviewer, access, what_if=what_if)
-    except ConsoleUnservable as error:
-        raise CannotStart(str(error)) from error
-    console.start()
-    stack.callback(console.stop)
-    log.info("serving the web console on port %d of the loopback", console.port)
-
-
-def _what_if(
-    settings: Settings,
-    client: Client,
-    credentials: tls.Credentials,
-    server: Server,
-    command: Sequence[str],
-) -> WhatIfProcess | None:
-    if not command or not settings.console_what_if_mib:
-        return None
-    host = settings.listen.rpartition(":")[0]
-    reached = "localhost" if host in ("", "0.0.0.0", "[::]") else host
-    scheduler = {
-        "server": f"{reached}:{server.port}",
-        "ca": credentials.ca.decode(),
-        "server_name": tls.names(settings.namespace)[0],
-    }
-    mib = min(settings.console_what_if_mib, 1 << 24)
-    return WhatIfProcess(command, client.address(), scheduler, memory_mib=mib)
 
 
 def _trace(

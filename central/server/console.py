@@ -1,0 +1,68 @@
+"""Starts the web console, and the process that answers its what-if questions."""
+
+import logging
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from central.kube.transport.access_review import AccessReviewer
+from central.kube.transport.http_client import Client
+from central.kube.transport.token_review import TokenReviewer
+from central.server import tls
+from central.server.grpc.grpc_server import CannotStart, Server
+from central.server.history.history_store import HistoryStore
+from central.server.history.past_cluster import PastCluster
+from central.server.loop import Loop
+from central.server.queries import ClusterQueries
+from central.server.settings import Settings
+from central.server.stats.surveyor import Surveyor
+from central.server.web.web_api import WebApi
+from central.server.web.web_server import ConsoleUnservable, WebServer
+from central.server.web.what_if_process import WhatIfProcess
+
+log = logging.getLogger(__name__)
+
+
+def serve_console(
+    settings: Settings,
+    client: Client,
+    loop: Loop,
+    surveyor: Surveyor,
+    stack: ExitStack,
+    *,
+    history: HistoryStore | None,
+    what_if: WhatIfProcess | None,
+) -> None:
+    """Serves it until the stack ends, if the flags ask for it. Raises CannotStart."""
+    if not settings.console_listen:
+        return
+    reviewer, access = TokenReviewer(client, settings.namespace), AccessReviewer(client)
+    past = PastCluster(history) if history is not None else None
+    api = WebApi(surveyor, ClusterQueries(loop), past, what_if=what_if is not None)
+    try:
+        console = WebServer(settings.console_listen, api, reviewer, access, what_if=what_if)
+    except ConsoleUnservable as error:
+        raise CannotStart(str(error)) from error
+    console.start()
+    stack.callback(console.stop)
+    log.info("serving the web console on port %d of the loopback", console.port)
+
+
+def what_if_process(
+    settings: Settings,
+    client: Client,
+    credentials: tls.Credentials,
+    server: Server,
+    command: Sequence[str],
+) -> WhatIfProcess | None:
+    """The process that answers the console's questions; None: it offers none."""
+    if not command or not settings.console_what_if_mib:
+        return None
+    host = settings.listen.rpartition(":")[0]
+    reached = "localhost" if host in ("", "0.0.0.0", "[::]") else host
+    scheduler = {
+        "server": f"{reached}:{server.port}",
+        "ca": credentials.ca.decode(),
+        "server_name": tls.names(settings.namespace)[0],
+    }
+    mib = min(settings.console_what_if_mib, 1 << 24)
+    return WhatIfProcess(command, client.address(), scheduler, memory_mib=mib)
