@@ -9,6 +9,7 @@ from central.kube.transport.http_client import Client, StatusError, Unreachable
 from central.kube.transport.lease import NAME, Lease
 from central.kube.write import leader_label
 from tests.central.kube.api_fixtures import PODS, pod
+from tests.central.kube.scripted_api import Answer, Call, Scripted, failure
 from tests.fakes.cable import Cable
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
@@ -83,6 +84,7 @@ def test_a_released_lease_is_free_at_once(client: Client) -> None:
     assert not b.acquire()
     a.release()
     assert not a.held
+    assert record(client)["leaseDurationSeconds"] == 1  # the API server takes no 0
     assert b.acquire()
     a.release()  # no longer its to give
     assert record(client)["holderIdentity"] == "b_1"
@@ -133,6 +135,36 @@ def test_without_an_answer_there_is_no_lease(
     cable.plug()
     assert not a.held
     assert a.acquire()
+
+
+OTHERS: list[dict[str, Any]] = [
+    {"metadata": {"name": "another"}},
+    {"kind": "Status"},
+    {"metadata": {}},
+    {"spec": {"holderIdentity": "a_1", "leaseDurationSeconds": -1}},
+    {"spec": {"holderIdentity": "a_1", "leaseDurationSeconds": "long"}},
+    {"spec": {"holderIdentity": "a_1", "leaseTransitions": "many"}},
+    {"spec": ["a_1"]},
+    {"spec": {"holderIdentity": "b_1"}},
+]
+
+
+@pytest.mark.parametrize("change", OTHERS)
+def test_an_answer_that_is_not_our_lease_is_none(
+    connected: Callable[[str], Client], change: dict[str, Any]
+) -> None:
+    """Whatever stands between us and the API server says 200."""
+
+    def answer(call: Call) -> Answer:
+        if call.method == "GET":
+            return failure(404, "not found")
+        return Answer(201, {**call.body, **change})
+
+    with Scripted(answer) as server:
+        _, (a,) = wanting(connected(server.url), "a_1")
+        with pytest.raises(Unreachable, match="the answer is not"):
+            a.acquire()
+        assert not a.held
 
 
 def test_without_permission(client: Client) -> None:

@@ -162,6 +162,51 @@ def test_a_failed_review_is_transient(connected: Connected) -> None:
         assert answered.transient
 
 
+def test_a_coordinator_is_its_pod_of_whatever_account(client: Client, world: Make) -> None:
+    told: dict[str, Any] = {"account": "other", "audience": names.COORDINATOR_AUDIENCE}
+    found = review(client, token(world, "other-1", **told), "coordinator")
+    assert isinstance(found, Identity)
+    assert found.pod_uid == client.get(f"{NS}/pods/other-1")["metadata"]["uid"]
+    assert (found.user, found.node) == ("system:serviceaccount:lockstep-system:other", "")
+    unbound = review(client, token(world, **told), "coordinator")
+    assert isinstance(unbound, AuthFailure)
+    assert unbound.why == "the token is not bound to a pod"
+    for audience in ("", names.AUDIENCE):
+        other = token(world, "other-1", "other", audience)
+        assert isinstance(review(client, other, "coordinator"), AuthFailure)
+
+
+GOOD = {"username": "jane"}
+
+
+@pytest.mark.parametrize(
+    ("status", "transient"),
+    [
+        ({"authenticated": False, "user": GOOD}, False),
+        ({"user": GOOD}, False),
+        ({"authenticated": True}, False),
+        ({"authenticated": True, "user": ["jane"]}, False),
+        ({"authenticated": True, "user": {**GOOD, "groups": 5}}, True),
+        ({"authenticated": True, "user": {**GOOD, "extra": ["x"]}}, True),
+        (["authenticated"], True),
+    ],
+)
+def test_an_answer_that_does_not_say_yes_is_a_no(
+    connected: Connected, status: Any, transient: bool
+) -> None:
+    with Scripted(lambda _: Answer(201, {"kind": "TokenReview", "status": status})) as server:
+        found = TokenReviewer(connected(server.url), names.NAMESPACE).review("t", "user")
+        assert isinstance(found, AuthFailure)
+        assert (found.transient, found.authenticated) == (transient, False)
+
+
+def test_a_user_without_uid_and_groups(connected: Connected) -> None:
+    status = {"authenticated": True, "user": GOOD}
+    with Scripted(lambda _: Answer(201, {"kind": "TokenReview", "status": status})) as server:
+        found = TokenReviewer(connected(server.url), names.NAMESPACE).review("t", "user")
+    assert found == Identity("jane")
+
+
 def jwt(**claims: object) -> str:
     body = {"iss": "x", "sub": "system:serviceaccount:a:b", "aud": [names.AUDIENCE], **claims}
     parts = ({"alg": "RS256"}, body)
@@ -175,6 +220,8 @@ def jwt(**claims: object) -> str:
         (jwt(), True, True),
         (jwt(exp=time.time() + 100_000), True, True),
         (jwt(exp=time.time() - 100), False, False),
+        (jwt(exp=time.time() - 30), True, True),  # by our clock, which may be ahead
+        (jwt(nbf=time.time() + 30), True, True),
         (jwt(nbf=time.time() + 100_000), False, False),
         (jwt(aud="vault"), False, True),
         (jwt(aud=names.AUDIENCE), True, True),
