@@ -54,6 +54,15 @@ def test_in_place_of_a_strict_reservation_only_earlier_pods_are_waited_for() -> 
         assert planned(10.0, newest=newest).better_than(open_, IDLE, 50.0)
 
 
+def test_a_place_that_evictions_free_is_closed_from_the_beginning() -> None:
+    other = planned(20.0)
+    held = Reservation.by_evictions(other.gang, other.request, other.place, 7.0)
+    assert (held.by_eviction, held.strict) == (True, True)
+    assert (held.start, held.planned_at, held.head_since) == (7.0, 7.0, 7.0)
+    assert not held.lets_in(0.0, 7.0), "not even a gang that would end at once"
+    assert held.victims == ()
+
+
 def test_the_first_strict_start_is_the_latest_and_evictions_set_none() -> None:
     held = planned(20.0)
     held.by_eviction = True
