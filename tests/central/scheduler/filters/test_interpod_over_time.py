@@ -8,20 +8,36 @@ import pytest
 
 from central.controllers.composite import new_scheduler
 from central.model.facts import Fact, NodeGone, NodeSeen, PodGone, PodSeen, PodSpec
-from central.model.pod_rules import Port, Rules
-from central.model.volumes import AttachLimits, ClaimSeen, VolumeSeen
+from central.model.pod_rules import NodeTerms, Port, Requirement, Rules
+from central.model.volumes import AVAILABLE, AttachLimits, ClaimSeen, StorageClassSeen, VolumeSeen
 from central.scheduler.apply import apply
 from central.scheduler.filters.interpod import MANY, InterPodFilter
+from central.scheduler.volumes.provisioners import NO_PROVISIONER
 from tests.central import factories
 from tests.central.scheduler.filters.test_interpod import _node, _placed, _refusals, _rules
 
 PORTS = (Port("TCP", 80), Port("TCP", 80, "10.0.0.1"), Port("UDP", 80))
-CLAIMS = ("c0", "c1", "c2", "alone")  # alone: for one pod at a time
+# alone: for one pod at a time; far: its volume is in two zones; only the first pod has a local claim.
+CLAIMS = ("c0", "c1", "c2", "alone", "far")
+LOCAL = {"free0": ("0",), "free1": ("0", "1"), "free2": ("1",)}  # volumes and their zones
 LIMIT = 2  # volumes of a node
 
 
+def in_zones(*zones: str) -> tuple[NodeTerms, ...]:
+    return (((Requirement("zone", "In", zones),),),)
+
+
 def storage() -> list[Fact]:
-    found: list[Fact] = [VolumeSeen(f"v-{name}", driver="csi") for name in CLAIMS]
+    found: list[Fact] = [
+        VolumeSeen(f"v-{name}", in_zones("0", "1") if name == "far" else (), driver="csi")
+        for name in CLAIMS
+    ]
+    found.append(StorageClassSeen("local", NO_PROVISIONER[0], waits=True))
+    found.append(ClaimSeen("ns", "local", storage_class="local", size=2**30))
+    found += [
+        VolumeSeen(name, in_zones(*zones), "", "local", 2**30, phase=AVAILABLE)
+        for name, zones in LOCAL.items()
+    ]
     found += [
         ClaimSeen("ns", name, f"v-{name}", bound=True, one_pod=name == "alone") for name in CLAIMS
     ]
@@ -54,13 +70,47 @@ class Plain:
         if "alone" in pod.claims and any("alone" in each.claims for each in placed):
             return "ReadWriteOncePod claim in use"
         attached = {claim for each in beside for claim in each.claims}
-        if pod.claims and len(attached | {*pod.claims}) > LIMIT:
+        if bound_claims(pod) and len(attached | bound_claims(pod)) > LIMIT:
             return "volume attach limit"
-        nodes = [*self.nodes.values()]
+        nodes, zone = [*self.nodes.values()], node.labels.get("zone")
+        if "far" in pod.claims and zone not in ("0", "1"):
+            there = [each.name for each in nodes if each.labels.get("zone") in ("0", "1")]
+            return (
+                f"volumes only on node {there[0]}" if len(there) == 1 else "volumes not reachable"
+            )
+        if "local" in pod.claims and not self.local(node):
+            return "no free volumes (1 of class local with 1Gi)"
         return next(_refusals(pod, node, nodes, placed), "")
 
+    def local(self, node: NodeSeen) -> int:
+        return sum(node.labels.get("zone") in zones for zones in LOCAL.values())
 
-@pytest.mark.parametrize("seed", range(10))
+    def most(self, pod: PodSeen, node: NodeSeen) -> int:
+        """How many such pods the rules leave room for, of which the node violates none."""
+        rules = pod.spec.rules
+        assert rules is not None
+        limits = [int(MANY)]
+        if rules.ports or "alone" in pod.claims:
+            limits.append(1)
+        others = {claim for each in self.pods.values() if each is not pod for claim in each.claims}
+        attached = {c for each in self.pods.values() if each.node == node.name for c in each.claims}
+        if own := bound_claims(pod) - others:
+            taken = attached | (bound_claims(pod) & others)
+            limits.append((LIMIT - len(taken)) // len(own))
+        if "local" in pod.claims:
+            limits.append(self.local(node))
+        for apart in rules.apart:
+            itself = apart.peers.match("ns", dict(pod.labels), {}, leaving=False)
+            if itself and apart.key in node.labels:
+                limits.append(1)
+        return min(limits)
+
+
+def bound_claims(pod: PodSeen) -> set[str]:
+    return {*pod.claims} - {"local"}
+
+
+@pytest.mark.parametrize("seed", range(12))
 def test_what_is_kept_is_what_holds(seed: int) -> None:
     random, cluster, plain = Random(seed), new_scheduler(factories.LEVELS), Plain()
     state, seen = cluster.state, Counter[str]()
@@ -74,6 +124,8 @@ def test_what_is_kept_is_what_holds(seed: int) -> None:
         pod = with_more(
             random, replace(pod, spec=replace(pod.spec, node_selector=(("kind", "a"),)))
         )
+        if not number and random.random() < 0.5:
+            pod = replace(pod, claims=(*pod.claims, "local"))
         apply(cluster, pod)
         plain.pods[pod.uid] = pod
     for step in range(60):
@@ -109,7 +161,7 @@ def test_what_is_kept_is_what_holds(seed: int) -> None:
                 row, expected = columns.row[node.name], plain.reason(pod, node)
                 assert found.reason(row) == expected
                 limit = found.limits()[row]
-                assert (limit > 0) == (not expected)
+                assert limit == (0 if expected else plain.most(pod, node))
                 seen[expected] += 1
                 if random.random() < 0.2 and 0 < limit < MANY:
                     counts.count(row, spec, int(limit))
