@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -111,3 +112,23 @@ def test_gangs_that_waited_for_the_end_of_an_old_round_are_due_at_once() -> None
     assert due(made, now) == now
     assert bound(schedule_once(made, [], now)) == ["small-0"]
     assert due(made, now) is None
+
+
+def test_what_a_reservation_leaves_is_tried_in_the_same_cycle() -> None:
+    """Once it is strict, its gang loses a member. Its queue is served behind that of a gang that was refused for it."""
+    made = new_scheduler(factories.LEVELS, reserve_after_s=0.0)
+    of: dict[str, Any] = {"runs_for_s": 5000.0, "started": 0.0, "preemptable": False}
+    ends = factories.pod("r", 4, node="n0", phase="Running", queue="a", **of)
+    facts = [QueueSeen("a"), QueueSeen("b"), factories.node("n0"), ends]
+    facts += job("head", 2, 4, created=1.0, queue="a")
+    schedule_once(made, facts, 1.0)
+    assert made.reservations["ns", "head", True].start == 5000.0
+    first = job("first", 1, 4, created=2.0, queue="b")
+    assert not bound(schedule_once(made, first, 1000.0))
+    lost: list[Fact] = [
+        PodGone("uid-head-1"),
+        PodGone("uid-first-0"),
+        *job("next", 1, 4, created=3.0, queue="b"),
+    ]
+    assert bound(schedule_once(made, lost, 1001.0)) == ["next-0"]
+    check_invariants(made)
