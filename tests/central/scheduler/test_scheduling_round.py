@@ -119,7 +119,7 @@ def test_what_a_reservation_leaves_is_tried_in_the_same_cycle() -> None:
     made = new_scheduler(factories.LEVELS, reserve_after_s=0.0)
     of: dict[str, Any] = {"runs_for_s": 5000.0, "started": 0.0, "preemptable": False}
     ends = factories.pod("r", 4, node="n0", phase="Running", queue="a", **of)
-    facts = [QueueSeen("a"), QueueSeen("b"), factories.node("n0"), ends]
+    facts: list[Fact] = [QueueSeen("a"), QueueSeen("b"), factories.node("n0"), ends]
     facts += job("head", 2, 4, created=1.0, queue="a")
     schedule_once(made, facts, 1.0)
     assert made.reservations["ns", "head", True].start == 5000.0
