@@ -141,6 +141,7 @@ def _recompute(
         entry.gang = gang
     base = quota.refusal(scheduler.queues, scheduler.min_resources, entry.gang, request.groups)
     base = base or scheduler.min_resources.refusal(state, entry.gang, request.groups)
+    entry.over_quota = bool(base)
     if base:
         entry.binding = entry.volumes_only = ()
         withheld.set([])

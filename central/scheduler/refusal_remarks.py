@@ -7,6 +7,8 @@ Design: docs/design/0015-queues.md
 from collections.abc import Callable, Iterable
 from math import inf
 
+import numpy as np
+
 from central.model import wording
 from central.model.resources import requested
 from central.scheduler.placement import explain
@@ -17,6 +19,7 @@ from central.scheduler.reservation.reservation import Reservation, rough_duratio
 from central.scheduler.reservation.withholding import WithheldCapacity
 from central.scheduler.scheduler import GangRefusal, Scheduler
 from central.scheduler.state.gangs import Gang
+from protos.names import GPU
 
 NOBODY = claim_reasons.NOBODY
 ORDINARY = 0  # the priority of pods without a PriorityClass: who has it expects nobody to give way
@@ -29,7 +32,7 @@ def remarks(
     """The clauses after the refusal's base. withheld: what the gang was refused without."""
     base, reservations = refused.base, scheduler.reservations
     numbers, never, _ = base.partition(wording.NEVER)
-    clauses = []
+    clauses = [_usable_part(scheduler, refused)]
     if not never and (own := reservations.get(gang.key)):
         clauses.append(own.describe(now))
     if holders := withheld.holders():
@@ -106,6 +109,25 @@ def protected_in(
         return f": {clauses}" if clauses else ""
 
     return of
+
+
+def _usable_part(scheduler: Scheduler, refused: GangRefusal) -> str:
+    """How many of the GPUs that are free, of which guarantees withhold some, are on nodes that the pods may use; empty
+    where all of them are."""
+    if not refused.over_quota or quota.GUARANTEED not in refused.base:
+        return ""
+    snapshot = scheduler.state.snapshot
+    columns, of_gpus = snapshot.columns, [s for s, _ in refused.request.groups if s.request(GPU)]
+    free, usable = columns.gpus.count, np.zeros(len(columns.names), dtype=np.bool_)
+    for spec in of_gpus:
+        usable[snapshot.view(spec).refresh().passed_rows()] = True
+    closed = [
+        columns.row[name] for name in scheduler.state.node_sets.unschedulable if name in columns.row
+    ]
+    here, everywhere = int(free[usable].sum()), int(free.sum()) - int(free[closed].sum())
+    if not of_gpus or here >= everywhere:
+        return ""
+    return f"the nodes that its pods may use have {wording.counted(here, 'GPU')} free"
 
 
 def _after_short_stays(scheduler: Scheduler, gang: Gang, now: float) -> str:

@@ -16,6 +16,8 @@ from tests.simulation import protection_reasons, recount
 from tests.simulation.reason_counts import StateCounts
 from tests.simulation.reason_patterns import NOBODY, Found
 
+CLOSED = ("not ready", "cordoned")
+
 
 def _kind(whose: str | None) -> str:
     return "" if not whose else "namespace" if re.fullmatch(r"namespace \S+", whose) else "user"
@@ -155,7 +157,26 @@ class QueueReasons:
         if not self.scheduler.queues.claims:
             assert recount.said(name, min(kept, free)) == found["kept"], f"{kept} are guaranteed"
         assert not found["claimed"] or self.scheduler.queues.claims, "nobody claims"
-        return found.string[found.end() :]
+        return self._usable_part(gang, found.string[found.end() :])
+
+    def _usable_part(self, gang: Gang, rest: str) -> str:
+        """How many GPUs are free on nodes that the pods may use, where some are free on others."""
+        specs = [spec for spec, _ in self.scheduler.refused[gang.key].request.groups]
+        of_gpus = [spec for spec in specs if spec.request(GPU)]
+        opened = [
+            node for node in self.counts.nodes if recount.refusal(PodSpec(()), node) not in CLOSED
+        ]
+        usable = [
+            node for node in self.counts.nodes if any(not recount.refusal(s, node) for s in of_gpus)
+        ]
+        here = sum(self.counts.free(node, GPU) for node in usable)
+        some_are_not = bool(of_gpus) and here < sum(self.counts.free(node, GPU) for node in opened)
+        found = re.match(r"the nodes that its pods may use have (\d+) GPUs? free(?:$|; )", rest)
+        assert bool(found) == some_are_not, f"they may use {here} that are free"
+        if found is None:
+            return rest
+        assert int(found[1]) == here, f"{here} are free"
+        return rest[found.end() :]
 
     def nobody_gives_way(self, gang: Gang, clause: str) -> None:
         """Usage is counted again."""

@@ -25,6 +25,7 @@ from central.scheduler.state.gangs import Gang
 
 UsageLevel = tuple[bool, int, float, str]
 
+GUARANTEED = "guaranteed to queue"  # in the refusal by leaves_guarantees()
 MAX_ALTERNATIVES = 8  # sets of shortfalls that are tried for one gang
 
 
@@ -282,8 +283,8 @@ def leaves_guarantees(request: StartRequest) -> str:
             return (
                 f"needs {wording.quantity(resource, amount)}; "
                 f"{wording.are(resource, free.left + free.claimed)} free, of which "
-                f"{wording.are(resource, min(withheld, free.left))} guaranteed to "
-                f"queue{'s' if len(owners) > 1 else ''} {', '.join(owners)}"
+                f"{wording.are(resource, min(withheld, free.left))} "
+                f"{GUARANTEED}{'s' if len(owners) > 1 else ''} {', '.join(owners)}"
                 f"{also if free.claimed else ''}"
             )
     return ""
