@@ -31,6 +31,7 @@ WORK = f"{DOMAIN}/work"
 SPEED = f"{DOMAIN}/speed"
 CHECKPOINT = f"{DOMAIN}/checkpointed-at"  # time of the last checkpoint: 2026-11-20T10:00:00Z
 RESIZE_COST = f"{DOMAIN}/resize-cost"  # what a change of an elastic Job's size costs it: 40s
+WORK_LEFT = f"{DOMAIN}/work-left"  # of an elastic Job: 3h at its present size, 42%, 18000 steps
 # On a Deployment, ReplicaSet, StatefulSet or batch Job whose size the scheduler decides.
 ELASTIC_MIN = f"{DOMAIN}/elastic-min"
 ELASTIC_MAX = f"{DOMAIN}/elastic-max"

@@ -11,6 +11,7 @@ from central.model.json_types import ReadOnlyJson
 from central.model.member_files import MemberFiles
 from central.model.pod_rules import Labels
 from central.model.speed_table import SpeedTable
+from central.model.work_left import WorkLeft
 from protos.names import USER
 
 API = "batch.volcano.sh/v1alpha1"
@@ -126,6 +127,7 @@ class ElasticTask:
     speeds: SpeedTable | None = None  # None: not known
     useful: tuple[int, ...] = ()  # with speeds: sizes that are faster than all below, ascending
     asks: bool = False  # members without a seat exist as pending pods, for node autoscalers
+    work_left: WorkLeft | None = None  # None: not said
     files: bool = False  # its pods have the files of central.model.member_files
 
     def on(self, models: frozenset[str]) -> "ElasticTask":

@@ -24,6 +24,7 @@ def _view(job: Job, state: ClusterState) -> ElasticGang | None:
     written = job.writing is None or job.writing.members == job.status.members
     settled = written and job.resize is None and not job.set_aside
     counts = gang.counts
+    step = job.reported.step if job.reported is not None and task.work_left is not None else 0
     own = (pod for pod in counts.placed if pod.seen.part and pod.seen.part.task == task.task)
     task = on_its_gpus(task, own, state.nodes)
     stamp = (
@@ -34,9 +35,12 @@ def _view(job: Job, state: ClusterState) -> ElasticGang | None:
         settled,
         task,
         job.status.resized,
+        step,
     )
     if job.elastic_view[0] != stamp:
-        view = ElasticGang.of(gang, task, job.members, settled=settled, why=job.status.resized)
+        view = ElasticGang.of(
+            gang, task, job.members, settled=settled, why=job.status.resized, step=step
+        )
         job.elastic_view = (stamp, (view, counts))  # which keeps the id
     found: ElasticGang = job.elastic_view[1][0]
     return found

@@ -13,6 +13,7 @@ from central.controllers.job.state_machine import ACTIVE
 from central.model.facts import PodSeen
 from central.model.jobspec import RESTARTING
 from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS
+from central.model.work_left import STEPS
 from central.scheduler.queues.gpu_currency import GpuCurrency
 from central.scheduler.state.cluster_state import ClusterState
 
@@ -45,6 +46,7 @@ class TrainingPlan:
     cause: str = ""  # of the latest change of members, as a label of metrics; empty: unknown
     queue: str = ""
     gpus: float = 0.0  # GPU equivalents of one member
+    counts_steps: bool = False  # the scheduler wants to know how many were taken
 
 
 def changed(
@@ -107,6 +109,7 @@ def plan_of(job: Job, state: ClusterState, currency: GpuCurrency) -> TrainingPla
         status.cause,
         gang.queue if gang is not None else "",
         worth / GPU_UNITS,
+        elastic.work_left is not None and elastic.work_left.kind == STEPS,
     )
 
 

@@ -68,6 +68,7 @@ def elastic_task(job: JobSpec) -> ElasticTask | None:
         table,
         table.useful(allowed) if table else (),
         elastic_range.asks(annotations),
+        elastic_range.work_left(annotations),
         options.files,
     )
 

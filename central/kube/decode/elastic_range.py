@@ -1,14 +1,18 @@
 """The range of sizes that annotations give an elastic object, and what they say about changes of its size. Sizes count
 units: pods, or what the object's controller creates and deletes as one. Raises FieldError."""
 
+import re
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import Any, NamedTuple
 
 from central.kube.decode.fields import FieldError, shown
 from central.kube.decode.quantities import InvalidQuantity, parse_duration
 from central.model import limits, speed_table
+from central.model import work_left as work_left_of
 from central.model.jobspec import EVEN, OBJECTIVES, ElasticTask
 from central.model.speed_table import SpeedTable
+from central.model.work_left import WorkLeft
 from protos.names import (
     ELASTIC_ASK,
     ELASTIC_MAX,
@@ -17,10 +21,13 @@ from protos.names import (
     ELASTIC_STEP,
     RESIZE_COST,
     SPEED,
+    WORK_LEFT,
     YIELDS,
 )
 
 Notes = Mapping[str, Any]
+_SHARE = re.compile(r"(\d{1,3}(?:\.\d{1,6})?)%", re.ASCII)
+_STEPS = re.compile(r"(\d{1,15}) steps?", re.ASCII)
 _KEYS = (ELASTIC_MIN, ELASTIC_MAX, ELASTIC_STEP)
 
 
@@ -91,6 +98,7 @@ def task(name: str, notes: Notes, sizes: Range, unit: int = 1) -> ElasticTask:
         speeds=table,
         useful=table.useful(range(least, most + 1, step)) if table else (),
         asks=asks(notes),
+        work_left=work_left(notes),
     )
 
 
@@ -125,6 +133,39 @@ def asks(notes: Notes) -> bool:
     if value not in ("pods", "none"):
         raise FieldError(f'annotation {ELASTIC_ASK}: "{str(value)[:40]}" is neither pods nor none')
     return bool(value == "pods")
+
+
+def work_left(notes: Notes) -> WorkLeft | None:
+    if WORK_LEFT not in notes:
+        return None
+    text = notes[WORK_LEFT]
+    found = None
+    if isinstance(text, str) and len(text) <= limits.AMOUNT_TEXT:
+        found = _share(text) or _steps(text) or _time(text)
+    if found is None:
+        raise FieldError(
+            f"annotation {WORK_LEFT}: {shown(text)} is none of a duration (3h), a share (42%) and a number of steps "
+            "(18000 steps)"
+        )
+    return found
+
+
+def _share(text: str) -> WorkLeft | None:
+    match = _SHARE.fullmatch(text)
+    share = float(match[1]) / 100 if match else inf
+    return WorkLeft(work_left_of.SHARE, share) if share <= 1 else None
+
+
+def _steps(text: str) -> WorkLeft | None:
+    match = _STEPS.fullmatch(text)
+    return WorkLeft(work_left_of.STEPS, float(match[1])) if match else None
+
+
+def _time(text: str) -> WorkLeft | None:
+    try:
+        return WorkLeft(work_left_of.TIME, parse_duration(text))
+    except InvalidQuantity:
+        return None
 
 
 def read_seconds(text: str, field: str) -> float:

@@ -155,6 +155,7 @@ class CoordinatorReported:
     restored: str = ""  # the checkpoint that its processes loaded last, and in which generation
     set_aside: int = 0  # tasks that failed too often in the present epochs
     set_aside_why: str = ""  # the latest of them: queue, task and reason
+    step: int = 0  # that the member that is furthest has taken, at times; 0: none was reported
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from central.scheduler.elastic.elastic_gang import (
 )
 from central.scheduler.elastic.needs import Need
 from central.scheduler.elastic.other_needs import OtherNeed, OtherNeeds
+from central.scheduler.elastic.remaining_work import RemainingWork
 from central.scheduler.elastic.resize_history import ResizeHistory
 from central.scheduler.elastic.unready import UnreadyMembers
 from central.scheduler.elastic.who_leaves import down_to, who_leaves
@@ -55,6 +56,7 @@ class Autoscaler:
         self.latest: Sequence[tuple[str, str, str]] = ()
         self.histories: dict[GangKey, ResizeHistory] = {}
         self.unready = UnreadyMembers()
+        self.remaining = RemainingWork()
         self.needs: dict[GangKey, float] = {}  # gangs that members leave for, since when
         self.due_at: float | None = None
         self.others = OtherNeeds()
@@ -95,6 +97,7 @@ class Autoscaler:
             context.stays.look(context.state.gangs, now)
         )
         self._look_for_donors(context, gangs)
+        self.remaining.look(gangs, now)
         self.others.look(context, now)
         if not gangs:
             return []
@@ -409,7 +412,7 @@ class Autoscaler:
         """Those whose history allows a change now, and whose last change is over: all of their members start."""
         found = []
         for gang in gangs:
-            if gang.unready:
+            if gang.unready or self._ends_soon(gang):
                 continue  # the end of that is a new decision
             history = self.histories[gang.key]
             at = history.allowed_at(gang, CHURN)
@@ -418,6 +421,10 @@ class Autoscaler:
             else:
                 self._due(at)
         return found
+
+    def _ends_soon(self, gang: ElasticGang) -> bool:
+        """It would have little of another size."""
+        return self.remaining.ends_in_s(gang, len(gang.placed)) <= 2 * gang.cost_s
 
     def _settled(self, context: PreemptionContext, pool: pools.Pool, now: float) -> bool:
         """Whether the free seats are nobody else's: no pods leave there, and if others wait, the seats have
@@ -437,13 +444,14 @@ class Autoscaler:
     def _worth_it(
         self, changed: Sequence[ElasticGang], sizes: Mapping[ElasticGang, int], now: float
     ) -> bool:
-        """Whether the members that come do more work, until the next change, than all changes cost. The next
-        change is expected after as long as nothing has changed until now, at least after the hold."""
+        """Whether the members that come do more work, until the next change or the end of the job, than all changes cost.
+        The next change is expected after as long as nothing has changed until now, at least after the hold."""
         quiet_s = now - self._changed_at
         gain = loss = more = 0.0
         for gang in changed:
             coming = max(0, sizes[gang] - len(gang.placed))
-            gain += coming * max(gang.hold_s, quiet_s)
+            ends_in_s = self.remaining.ends_in_s(gang, sizes[gang])
+            gain += coming * min(max(gang.hold_s, quiet_s), ends_in_s)
             more += coming
             loss += gang.cost_s * len(gang.placed)
         if gain <= loss:

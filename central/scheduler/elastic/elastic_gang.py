@@ -35,12 +35,20 @@ class ElasticGang:
     # The numbers of its pods by uid, where another controller creates them; empty: the pods say theirs.
     numbers: Mapping[str, int] = field(default_factory=dict)
     highest_first: bool = False  # that controller deletes the highest numbers
+    step: int = 0  # the latest that was reported; 0: none
 
     @classmethod
     def of(
-        cls, gang: Gang, task: ElasticTask, members: Iterable[int], *, settled: bool, why: str = ""
+        cls,
+        gang: Gang,
+        task: ElasticTask,
+        members: Iterable[int],
+        *,
+        settled: bool,
+        why: str = "",
+        step: int = 0,
     ) -> "ElasticGang":
-        found = cls(gang, task, frozenset(members), settled, why)
+        found = cls(gang, task, frozenset(members), settled, why, step=step)
         used = set()
         for pod in gang.members.values():
             part = pod.seen.part

@@ -39,6 +39,8 @@ PLACES_MOST = 16_384  # members with their places in one answer, which may have 
 RATES = Rate(5.0, 20), Rate(500.0, 2_000)  # reports per coordinator, in all
 _CHECK_EVERY_S = 1.0
 _MOST_TASKS = 1 << 31
+_MOST_STEPS = 10**15
+STEPS_EVERY_S = 30.0
 _TEXTS = {"checkpoint": 253, "restored": 253, "set_aside_why": 1000}  # most characters
 
 
@@ -47,6 +49,7 @@ class _Coordinator:
     fact: CoordinatorReported
     at: float = field(default_factory=time.monotonic)
     checkpoint: str = ""
+    stepped_at: float = -STEPS_EVERY_S  # when fact.step became what it is
 
 
 class TrainingService:
@@ -140,7 +143,11 @@ class TrainingService:
             raise CallRefused(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from None
         with self._lock:
             known = self._heard.get(caller.pod_uid)
-            self._heard[caller.pod_uid] = _Coordinator(fact, checkpoint=request.checkpoint)
+            is_newer = known is None or known.fact.step != fact.step
+            stepped_at = time.monotonic() if known is None or is_newer else known.stepped_at
+            self._heard[caller.pod_uid] = _Coordinator(
+                fact, checkpoint=request.checkpoint, stepped_at=stepped_at
+            )
         now = time.monotonic()
         self.views.heard(caller.pod_uid, request, now)
         self._plans.times.reported(
@@ -208,7 +215,17 @@ class TrainingService:
             f"{request.restored} in generation {request.restored_in}" if request.restored else "",
             min(request.set_aside, _MOST_TASKS),
             request.set_aside_why,
+            self._step(request, uid) if plan.counts_steps else 0,
         )
+
+    def _step(self, request: pb.TrainingReport, uid: str) -> int:
+        """A new one at most every STEPS_EVERY_S, since each is a fact for the scheduler."""
+        now = time.monotonic()
+        with self._lock:
+            known = self._heard.get(uid)
+            if known is not None and now - known.stepped_at < STEPS_EVERY_S:
+                return known.fact.step
+        return min(request.step, _MOST_STEPS)
 
     def _completed_at(self, request: pb.TrainingReport, uid: str) -> float | None:
         """By our clock, and the same in all reports of one checkpoint."""

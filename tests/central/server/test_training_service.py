@@ -141,6 +141,21 @@ def test_a_report_is_a_fact_when_it_changes(
     assert second.checkpoint == pytest.approx(time.time() - 4.0, abs=5.0)
 
 
+def test_steps_are_facts_where_the_job_counts_them_and_not_all_of_them(
+    scheduler: SchedulerServer, training: TrainingStub
+) -> None:
+    plan = replace(PLAN, counts_steps=True)
+    scheduler.training_plans.publish({KEY: {"pod1": plan}}, time.time())
+    told = pb.TrainingReport(plan=5 << 32 | 7, members="0-1", step=10)
+    training.Report(told, metadata=MINE)
+    for step in (20, 30):
+        told.step = step
+        training.Report(told, metadata=MINE)
+    [fact] = scheduler.facts
+    assert isinstance(fact, CoordinatorReported)
+    assert fact.step == 10
+
+
 def test_what_events_are_about(scheduler: SchedulerServer, training: TrainingStub) -> None:
     told = pb.TrainingReport(checkpoint="ckpt-5-2", restored="ckpt-4-1", restored_in=2)
     told.set_aside, told.set_aside_why = 3, "queue q: task 7 (a): torn"
