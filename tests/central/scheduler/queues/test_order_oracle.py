@@ -199,15 +199,16 @@ def drawn(dice: random.Random, *, runs: bool) -> tuple[list[QueueSeen], list[Wai
     leaves = [queue.name for queue in queues if queue.name.startswith("q")]
     inner = sorted({*parents} - {""})
     facts: list[Fact] = []
-    for number in range(dice.randint(0, 24) * runs):
+    for number in range(dice.choice((0, 24, 70, 90)) * runs):
         of = {"node": f"n{number % NODES}", "phase": "Running", "queue": dice.choice(leaves)}
         facts.append(factories.pod(f"r{number}", 1, preemptable=False, **of))
     waiting = []
     for number in range(dice.randint(5, 16)):
-        least, gpus = dice.randint(1, 2), dice.choice((1, 1, 2, 2, NEVER, NEVER + 1))
+        least, gpus = dice.randint(1, 2), dice.choice((1, 1, 2, NEVER, NEVER + 1))
+        least *= 5 if gpus >= NEVER else 1  # so much is asked for that shares are scarce
         surplus = dice.choice((0, 0, 0, 1, 2)) if gpus == 1 else 0
         created, lasts = float(dice.randint(0, 9)), dice.choice((None, 60.0, 600.0))
-        priority, is_out = dice.choice((0, 0, 1)), dice.random() < 0.3
+        priority, is_out = dice.choice((0, 0, 1)), dice.random() < 0.5
         queue = dice.choice(inner) if inner and dice.random() < 0.1 else dice.choice(leaves)
         of = {"priority": priority, "created": created, "lasts_s": lasts, "is_kept_out": is_out}
         gang = Waiting(f"g{number}", queue, least + surplus, least, gpus, **of)
