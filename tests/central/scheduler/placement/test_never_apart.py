@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from central.model.facts import NodeSeen, PodSpec, SubGroups, Taint
+from central.model.facts import Fact, NodeSeen, PodSpec, SubGroups, Taint
 from central.model.pod_rules import Port, Rules
 from protos.names import BLOCK, RACK
 from tests.central import factories
@@ -114,3 +114,33 @@ def test_a_resource_that_may_grow_changes_nothing() -> None:
     world = World(*nodes(2))
     world.step(1.0, factories.gang("g", 3), *pods)
     assert f"{NEVER}node, and they may use 2 nodes" in world.told["g"]
+
+
+def busy(gpus: int, *others: str) -> list[Fact]:
+    """Pods of other schedulers that use so many GPUs of these nodes."""
+    return [
+        factories.pod(f"o-{node}", gpus, node=node, phase="Running", ours=False) for node in others
+    ]
+
+
+def test_a_node_outside_every_rack_may_come_free() -> None:
+    world = World(*nodes(2), factories.node("bare"), *busy(8, "bare"))
+    pods = [
+        factories.pod(f"g-{i}", 1, "g", rules=BY_RACK, labels=(("app", "x"),)) for i in range(3)
+    ]
+    world.step(1.0, factories.gang("g", 3), *pods)
+    assert "g" not in world.began
+    assert "never" not in world.told["g"]
+
+
+def test_nodes_that_are_too_small_do_not_count() -> None:
+    small = [*nodes(2), factories.node("small", gpus=0)]
+    assert f"{NEVER}node, and they may use 2 nodes" in reason(small, 3, APART)
+
+
+def test_pods_that_no_own_rule_keeps_apart_wait_for_others_to_end() -> None:
+    world = World(*nodes(2), *busy(7, "n0", "n1"))
+    pods = [factories.pod(f"g-{i}", 1, "g", rules=APART, labels=(("app", "y"),)) for i in range(3)]
+    world.step(1.0, factories.gang("g", 3), *pods)
+    assert "g" not in world.began
+    assert "never" not in world.told["g"]
