@@ -284,6 +284,18 @@ def test_where_the_status_loses_the_time_it_is_that_which_the_pod_was_told() -> 
     assert by <= api.now < by + 1
 
 
+def test_a_later_time_that_somebody_wrote_to_the_pod_is_not_kept_after_a_restart() -> None:
+    api = grown(8)
+    need(api, 3)
+    until(api, lambda: "leaving" in api.files("j-worker-7"))
+    by = parse_time(api.status()["elastic"]["worker"]["leaveBy"])
+    raw = api.there["Pod", "j-worker-7"]
+    raw["metadata"]["annotations"][LEAVE_BY] = "2999-01-01T00:00:00Z"
+    api.fall()
+    until(api, lambda: len(api.deletions) == 3)
+    assert by <= api.now < by + 1
+
+
 def test_a_fall_after_any_call() -> None:
     """The same end, whoever lived through it: nobody stays longer than was written, each file is right, and no write is
     repeated but the one that was cut off."""
