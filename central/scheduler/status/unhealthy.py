@@ -43,10 +43,10 @@ def unhealthy_devices(state: ClusterState, gang: Gang) -> list[UnhealthyDevice]:
         node = state.nodes.get(pod.node)
         if node is None or node.name not in state.node_sets.unhealthy or not pod.alive:
             continue
-        gpus = node.report.topology.gpus if node.report else ()
+        gpus = {gpu.index: gpu for gpu in node.report.topology.gpus} if node.report else {}
         bad_gpus = pod.gpus & ~node.reported.healthy if pod.observed else 0
         found += [
-            UnhealthyDevice(pod, node.name, f"GPU {index}", _why(gpus[index]), GPU_UNHEALTHY)
+            UnhealthyDevice(pod, node.name, f"GPU {index}", _why(gpus.get(index)), GPU_UNHEALTHY)
             for index in indices_of(bad_gpus)
         ]
         down = node.unhealthy_nics() if pod.spec.has_nics else {}
@@ -90,5 +90,8 @@ def new_warnings(state: ClusterState, gang: Gang) -> list[EmitWarning]:
     return [pod_warning(gang, each.pod, each.message, each.reason) for each in fresh]
 
 
-def _why(gpu: Gpu) -> str:
+def _why(gpu: Gpu | None) -> str:
+    """None: it has fallen off the bus, so that its agent does not report it any more."""
+    if gpu is None:
+        return "its agent does not report it any more"
     return gpu.why or ("it is now in MIG mode" if gpu.mig else "")

@@ -106,6 +106,29 @@ def test_no_new_pod_uses_an_unhealthy_gpu(scheduler: Scheduler) -> None:
     assert "uid-late" in scheduler.state.nodes["a"].pods
 
 
+@pytest.mark.parametrize("left", [1, 2, 3])
+@pytest.mark.parametrize("holders", [(), ("train-0",), ("train-0", "train-1")])
+def test_gpus_that_the_agent_stopped_reporting(
+    scheduler: Scheduler, left: int, holders: tuple[str, ...]
+) -> None:
+    """A GPU that fell off the bus may be missing from the report, and with it what the pods hold."""
+    reported = report(3, {0: "XID 79"})
+    gpus = reported.topology.gpus[:left]
+    grants = [factories.grant(pod, *((0, 1), (2, 3))[pod == "train-1"]) for pod in holders]
+    halves = (tuple(range(left)),)
+    fewer = NodeTopology(
+        gpus, (), tuple(row[:left] for row in reported.topology.links[:left]), halves
+    )
+    decisions = schedule_once(scheduler, [factories.report("a", fewer, 3, tuple(grants))], 2.0)
+    check_invariants(scheduler)
+    assert "GPU 0 of node a, held by train-0, is unhealthy: XID 79" in reason(scheduler)
+    assert len(warnings(decisions)) >= 1
+    if not holders:
+        last = f"GPU {max(left, 1)} of node a, held by "
+        assert last in reason(scheduler)
+        assert "is unhealthy: its agent does not report it any more" in reason(scheduler)
+
+
 def carded(generation: int, down: dict[int, str], *held: int) -> NodeReported:
     what = factories.carded(factories.topology(4), 64)
     hcas = tuple(
