@@ -106,19 +106,29 @@ def test_one_that_has_not_started_is_not_counted() -> None:
     assert left.ends_in_s(gang(said, 1), 1) == inf
 
 
-@pytest.mark.parametrize(("left", "size"), [("30s", 4), ("10h", 8), ("", 8)])
-def test_the_size_is_left_alone_in_the_last_two_costs(left: str, size: int) -> None:
-    """Half of the node becomes free after a minute."""
-    job = elastic("e", arguments=["--hold=1s"])
+@pytest.mark.parametrize(
+    ("seats", "left", "size"),
+    [
+        (16, "1050s", 4),  # 50 s at the present size, which are less than two costs
+        (16, "1070s", 16),  # 70 s: twelve more members do 210 s of work, and the change costs 120 s
+        (5, "1140s", 4),  # 140 s, or 112 s with one more member, which does that much work
+        (5, "1200s", 5),  # 200 s: it does 160 s
+        (16, "10h", 16),
+        (5, "", 5),
+    ],
+)
+def test_no_change_near_the_end_unless_it_pays(seats: int, left: str, size: int) -> None:
+    """Four members run from the beginning, and the other seats become free after 1000 s. A change costs 30 s."""
+    job = elastic("e", least=4, arguments=["--hold=1s"])
     notes = job["metadata"]["annotations"]
-    notes |= {"lockstep.dev/resize-cost": "3s"} | ({"lockstep.dev/work-left": left} if left else {})
-    nodes = [priority("high", 9), machine(0)]
-    web = [
-        service("web", pods, at, template(1.0, "1Gi"), "high") for pods, at in ((4, 0.0), (0, 120))
-    ]
-    run = simulate([*nodes, *web, job], 600)
-    assert sizes(run, "e", at_s=110.0) == [4]
-    assert sizes(run, "e", at_s=599.0) == [size]
+    notes |= {"lockstep.dev/resize-cost": "30s"}
+    notes |= {"lockstep.dev/work-left": left} if left else {}
+    nodes = [priority("high", 9), machine(0, seats)]
+    pod = template(1.0, "1Gi")
+    web = [service("web", pods, at, pod, "high") for pods, at in ((seats - 4, 0.0), (0, 1000))]
+    run = simulate([*nodes, *web, job], 1500)
+    assert sizes(run, "e", at_s=999.0) == [4]
+    assert sizes(run, "e", at_s=1499.0) == [size]
 
 
 @pytest.mark.parametrize(
