@@ -28,7 +28,7 @@ from central.scheduler.preemption.preemption_request import (
     PreemptionRequest,
 )
 from central.scheduler.queues import queue_claims
-from central.scheduler.reservation.release_forecast import ReleasablePods, taken_capacity
+from central.scheduler.reservation.release_forecast import DraftMark, ReleasablePods, taken_capacity
 from central.scheduler.snapshot.capacity import PodClassCapacity
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
@@ -232,7 +232,7 @@ class _Counts:
         """Equal needs."""
         draft = self.draft
         view = draft.snapshot.view(needs[0].request.groups[0][0])
-        mark, masks = len(draft.assignments), list(draft.snapshot.columns.gpus.free_mask)
+        before = DraftMark.of(draft)
         fits = free = _take_free(draft, view, len(needs))
         if fits < len(needs):
             self._remove(needs[0], view, len(needs) - fits)
@@ -241,7 +241,7 @@ class _Counts:
             self.found.givers |= {need.gang.key: givers for need in needs[free:fits] if givers}
         served = [need.gang for need in needs[:fits]]
         if fits > free and isinstance(served[0], OtherPod):
-            rows, amounts, _, _ = taken_capacity(draft, masks, mark)
+            rows, amounts, _, _ = taken_capacity(draft, before)
             self.found.kept_for_others.append((served, (rows, amounts)))
         self.found.unserved += [need.gang for need in needs[fits:]]
 
@@ -259,7 +259,7 @@ class _Counts:
                 self._remove(need, view, missing)
                 fits = fits and _take_free(draft, view, missing) == missing
         draft.undo(mark)
-        masks = list(snapshot.columns.gpus.free_mask)
+        before = DraftMark.of(draft)
         try:
             if not fits:
                 raise DoesNotFit("")
@@ -271,7 +271,7 @@ class _Counts:
             self.found.unserved.append(need.gang)
             return
         if victims := tuple(pod for _, pod in self.given[given:]):
-            taken = taken_capacity(draft, masks, mark).on_any_gpus()
+            taken = taken_capacity(draft, before).on_any_gpus()
             self.found.plans.append((need, PreemptionPlan(victims, taken)))
 
     def _keep(self, mark: int) -> None:

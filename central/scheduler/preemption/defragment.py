@@ -22,7 +22,7 @@ from central.scheduler.preemption.preemption_request import (
     PreemptionRequest,
 )
 from central.scheduler.preemption.victims import VictimSearch
-from central.scheduler.reservation.release_forecast import taken_capacity
+from central.scheduler.reservation.release_forecast import DraftMark, taken_capacity
 from central.scheduler.reservation.reservation import MovedPods, Reservation
 from central.scheduler.reservation.reserved_place import ReservedPlace
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
@@ -123,13 +123,13 @@ def _find_places(
         gangs.setdefault(id(gang), (gang, []))[1].append(pod)
     found: list[Reservation] = []
     for gang, pods in sorted(gangs.values(), key=_size, reverse=True):
-        before, masks = len(draft.assignments), list(snapshot.columns.gpus.free_mask)
+        before = DraftMark.of(draft)
         request = placement_attempts.re_place(context.state, gang, pods)
         try:
             placement.fit(draft, request)
         except DoesNotFit:
             return None
-        taken = taken_capacity(draft, masks, before)
+        taken = taken_capacity(draft, before)
         place = ReservedPlace.on(snapshot, taken if request.by_islands else taken.on_any_gpus())
         held = Reservation.by_evictions(gang, request, place, now)
         held.moved = MovedPods(_uids(pods), now + KEPT_S)

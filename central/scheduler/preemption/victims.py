@@ -31,7 +31,7 @@ from central.scheduler.preemption.preemption_request import (
     PreemptionPlan,
     PreemptionRequest,
 )
-from central.scheduler.reservation.release_forecast import ReleasablePods, taken_capacity
+from central.scheduler.reservation.release_forecast import DraftMark, ReleasablePods, taken_capacity
 from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.state.gangs import Gang
@@ -463,13 +463,14 @@ class VictimSearch:
         self._snapshot.meter.spend(len(going.pods))
         self._snapshot.meter.spend_rows(len(self._usable))
         with going.without(np.arange(len(going.pods))) as snapshot:
-            draft, masks = Draft(snapshot), list(snapshot.columns.gpus.free_mask)
+            draft = Draft(snapshot)
+            before = DraftMark.of(draft)
             with draft.all_or_nothing():
                 try:
                     placement.fit(draft, self._request)
                 except DoesNotFit:
                     return None
-                taken = taken_capacity(draft, masks)
+                taken = taken_capacity(draft, before)
                 proven = self._extra_check is None or self._extra_check(draft, victims)
             draft.undo()
         if not proven:

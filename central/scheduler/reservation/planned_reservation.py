@@ -15,6 +15,7 @@ from central.scheduler import placement
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.placement import PlacementRequest
 from central.scheduler.reservation.release_forecast import (
+    DraftMark,
     ReleasablePods,
     TakenCapacity,
     fits_by_counts,
@@ -149,13 +150,14 @@ def _fits_without(
     ):
         if not fits_by_counts(snapshot, request):
             return None
-        draft, masks = Draft(snapshot), list(snapshot.columns.gpus.free_mask)
+        draft = Draft(snapshot)
+        before = DraftMark.of(draft)
         with draft.all_or_nothing():
             try:
                 placement.fit(draft, request)
             except DoesNotFit:
                 return None
-            found = taken_capacity(draft, masks)
+            found = taken_capacity(draft, before)
         draft.undo()
         return found
 

@@ -238,9 +238,24 @@ class TakenCapacity(NamedTuple):
         return self._replace(masks=[0] * len(self.masks))
 
 
-def taken_capacity(draft: Draft, masks: Sequence[int], since: int = 0) -> TakenCapacity:
-    """What the draft has taken. masks: of the free GPUs before, by row. since: len(draft.assignments) before."""
-    snapshot, taken = draft.snapshot, draft.assignments[since:]
+class DraftMark(NamedTuple):
+    """A moment of a draft, after which another placement begins."""
+
+    assignments: int
+    masks: list[int]  # of free GPUs, by row
+    volumes: frozenset[str]  # that are assigned already
+
+    @classmethod
+    def of(cls, draft: Draft) -> "DraftMark":
+        snapshot = draft.snapshot
+        masks = list(snapshot.columns.gpus.free_mask)
+        volumes = frozenset(snapshot.pod_counts.volumes.assigned())
+        return cls(len(draft.assignments), masks, volumes)
+
+
+def taken_capacity(draft: Draft, since: DraftMark) -> TakenCapacity:
+    """What the draft has taken since the mark."""
+    snapshot, taken, masks = draft.snapshot, draft.assignments[since.assignments :], since.masks
     rows = sorted({assignment.row for assignment in taken})
     index = {row: place for place, row in enumerate(rows)}
     need = np.zeros((len(rows), snapshot.columns.width), dtype=np.int64)
@@ -248,7 +263,7 @@ def taken_capacity(draft: Draft, masks: Sequence[int], since: int = 0) -> TakenC
         view = snapshot.view(spec)
         need[index[row], view.columns] += view.amounts * pods
     gpus = [masks[row] & ~snapshot.columns.gpus.free_mask[row] for row in rows]
-    volumes = frozenset(snapshot.pod_counts.volumes.assigned())
+    volumes = frozenset(snapshot.pod_counts.volumes.assigned()) - since.volumes
     return TakenCapacity(np.array(rows, dtype=np.int64), need, gpus, volumes)
 
 
