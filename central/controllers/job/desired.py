@@ -76,7 +76,8 @@ def _reconcile_active(
     left = limits.CREATES - sum(place[0] == "Pod" for _, place in job.in_flight)
     for name, (task, index) in job.desired_pods.items():
         if name not in there and task.name in free:
-            if left <= 0:  # the next answer continues
+            if left <= 0:  # the answers continue, unless one is lost
+                job.requeue(now + 1.0)
                 return
             body = partial(pod_manifest.manifest, job.spec, job.status, task, index)
             for created in _create(job, ("Pod", name), body, now):

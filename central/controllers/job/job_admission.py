@@ -96,8 +96,8 @@ class _Line:
 def _groups(job: Job, gang: Gang) -> Groups:
     """The pods of the Job's minimum, as (requests, count) of each task."""
     seen = gang.object
-    assert seen is not None  # a Job is asked for when its PodGroup exists
-    least, each = seen.min_member, bool(seen.task_min)
+    least = seen.min_member if seen is not None else job.spec.min_available
+    each = bool(seen is not None and seen.task_min)
     tasks = [task for task in job.spec.tasks if task.replicas]
     return tuple(
         (PodSpec(requests=task.requests), count)

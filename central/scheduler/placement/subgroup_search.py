@@ -19,6 +19,7 @@ import numpy as np
 
 from central.model.arrays import Ints
 from central.model.facts import PodSpec
+from central.model.wording import counted
 from central.scheduler.inventory.pods import PodCounts
 from central.scheduler.placement import (
     equal_subgroups,
@@ -428,7 +429,7 @@ def _reason(snapshot: Snapshot, request: PlacementRequest, *, gave_up: bool) -> 
             return refusal.why if inner else ONE_GROUP + refusal.why
         draft.undo()
     groups = sum(subgroup.copies for subgroup in request.subgroups)
-    text = f"{pod_kinds.describe(request.groups)} in {groups} subgroups{explain.in_one(request.required)}"
+    text = f"{pod_kinds.describe(request.groups)} in {counted(groups, 'subgroup')}{explain.in_one(request.required)}"
     if gave_up:
         return f"{text}; {explain.SEARCH_LIMIT}"
     return f"{text}; each subgroup fits on its own, but not all together"

@@ -96,5 +96,5 @@ def test_without_a_coordinator_the_command_runs_once() -> None:
     "answer", [{}, {"generation": 1}, {"generation": 1, "state": "live", "members": [1]}]
 )
 def test_an_answer_that_is_no_generation(answer: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match="no generation"):
+    with pytest.raises(ValueError, match="not a generation"):
         parse(answer)

@@ -65,5 +65,5 @@ def test_answers() -> None:
     answer.partial_success.rejected_spans, answer.partial_success.error_message = 3, "why"
     assert otlp_spans.rejected(answer.SerializeToString()) == (3, "why")
     assert otlp_spans.rejected(b"") == (0, "")
-    with pytest.raises(ValueError, match="no ExportTraceServiceResponse"):
+    with pytest.raises(ValueError, match="not an ExportTraceServiceResponse"):
         otlp_spans.rejected(b"<html>")
