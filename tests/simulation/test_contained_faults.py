@@ -98,8 +98,6 @@ def facts_of(day: Day) -> dict[str, tuple[object, ...]]:
 def test_a_day_of_jobs_with_bugs_in_the_controllers(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if seed == 1:
-        pytest.xfail("open: a Job stays unfinished after a contained bug")
     injector, day = Injector("/central/controllers/", seed, 300), test_days_of_jobs.Day(seed)
 
     def schedule(scheduler: Scheduler, facts: list[Fact], now: float) -> list[Decision]:

@@ -18,7 +18,7 @@ from central.controllers.job.job import WATCH_TIMEOUT_S, Job
 from central.controllers.job.job_events import JobView
 from central.controllers.job.pod_tally import PodTally
 from central.controllers.job.rate_limit import StatusRateLimiter
-from central.controllers.job.state_machine import ACTIVE, Cause
+from central.controllers.job.state_machine import ACTIVE, EMPTYING, Cause
 from central.model.decisions import Decision, SetStatus
 from central.model.jobspec import PENDING, JobStatus
 from central.scheduler.elastic.elastic_gang import LEAVE_S
@@ -60,6 +60,11 @@ def _tally(job: Job) -> PodTally:
     counts = PodTally.of(job.spec, job.status, job.pods.values())
     free = {task.name for task in desired.startable_tasks(job, counts)}
     counts.blocked = sum(task.replicas for task in job.spec.tasks if task.name not in free)
+    if (
+        job.status.phase in EMPTYING and job.is_making_pods
+    ):  # one that may come yet, of the former try
+        counts.alive += 1
+        counts.outdated += 1
     return counts
 
 
@@ -73,6 +78,8 @@ def _expire_calls(job: Job, now: float) -> None:
     for place, at in list(job.unobserved.items()):
         if now - at >= WATCH_TIMEOUT_S and place[0] == "Pod":
             del job.unobserved[place]
+        elif place[0] == "Pod" and job.status.phase in EMPTYING:
+            job.requeue(at + WATCH_TIMEOUT_S)
 
 
 def _is_transition(before: JobStatus, after: JobStatus) -> bool:

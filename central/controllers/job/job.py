@@ -323,9 +323,7 @@ class Job:
             if fact.why:
                 self.written = ""  # unknown
             else:
-                if self.writing.version != self.status.version:
-                    self.admitted = False
-                self.status = self.writing
+                self._take_written(self.writing)
             self.writing = None
         self.is_new = True
 
@@ -351,14 +349,18 @@ class Job:
             if self.writing.version != self.status.version:
                 self.lost.clear()
                 self.lost_by_task.clear()
-                self.admitted = False  # its pods need admission again
             for name in {
                 name for name, _ in set(self.writing.restarts) - set(self.status.restarts)
             }:
                 self.lost.pop(name, None)
                 self.lost_by_task.clear()
-            self.status = self.writing
+            self._take_written(self.writing)
         self.writing = None
+
+    def _take_written(self, status: JobStatus) -> None:
+        if status.phase in ACTIVE and self.status.phase not in ACTIVE:
+            self.admitted = False  # its pods need admission again
+        self.status = status
 
     def may_call(self, verb: str, place: ObjectRef, now: float) -> bool:
         """Whether to make the call now; otherwise requeues the Job for the time when it may."""

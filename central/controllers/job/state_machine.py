@@ -47,6 +47,7 @@ TRANSITIONS: dict[str, dict[str, str]] = {
 }
 # The next phase once no pod is left that could still run.
 PHASE_ONCE_EMPTY = {ABORTING: ABORTED, COMPLETING: COMPLETED, TERMINATING: TERMINATED}
+EMPTYING = (*PHASE_ONCE_EMPTY, RESTARTING)  # until no pod is left, or none of the former try
 
 
 @dataclass(frozen=True, slots=True)

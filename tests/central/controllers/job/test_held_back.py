@@ -5,9 +5,12 @@ from typing import Any
 import pytest
 
 from central.controllers.job import control, job_admission
+from central.controllers.job.job import WATCH_TIMEOUT_S
 from central.model import limits
 from central.model.decisions import Create, Decision, Delete, Patch, SetStatus
 from central.model.event_reasons import SET_ASIDE
+from central.model.facts import Answered
+from central.scheduler import cycle
 from tests.central.controllers.job.job_api import Api, job
 from tests.central.controllers.test_object_fence import WHY, counts, events, fails
 
@@ -60,6 +63,66 @@ def test_no_more_pods_are_requested_than_may_be_in_flight() -> None:
     api.apply({**raw, "spec": {**raw["spec"], "maxRetry": 7}})  # it is looked at again
     made += [each for _ in range(4) for each in api.step() if isinstance(each, Create)]
     assert sum(each.kind == "Pod" for each in made) == limits.CREATES
+
+
+class Late(Api):
+    """One pod is created late."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.late: list[Decision] = []
+
+    def _carry_out(self, decision: Decision) -> None:
+        if isinstance(decision, Create) and decision.name == "j-w-1" and not self.late:
+            self.late.append(decision)
+        else:
+            super()._carry_out(decision)
+
+
+@pytest.mark.parametrize(
+    ("action", "meanwhile", "then"),
+    [("RestartJob", "Restarting", "Running"), ("AbortJob", "Aborting", "Aborted")],
+)
+def test_no_try_is_over_while_a_pod_of_it_may_come(action: str, meanwhile: str, then: str) -> None:
+    """It would come when the next try has begun, which it would be taken for a part of."""
+    api = Late()
+    api.apply(job({"w": 2}))
+    for _ in range(4):
+        api.step()
+    assert list(api.pods()) == ["j-w-0"]
+    api.command(action)
+    for _ in range(6):
+        api.step()
+    assert (api.pods(), api.phase()) == ({}, meanwhile)
+    api._carry_out(api.late[0])
+    api.settle()
+    assert api.phase() == then
+    assert all(api.annotation(pod, "volcano.sh/job-version") == "1" for pod in api.pods())
+
+
+class Vanishing(Late):
+    """It is created, and deleted before the watch has shown it."""
+
+    def _carry_out(self, decision: Decision) -> None:
+        super()._carry_out(decision)
+        if [decision] == self.late:
+            self.tell(Answered("Create", "Pod", "ns", "j-w-1", "uid"))
+
+
+def test_a_pod_that_the_watch_never_shows_is_waited_for_so_long() -> None:
+    api = Vanishing()
+    api.apply(job({"w": 2}))
+    for _ in range(4):
+        api.step()
+    api.command("RestartJob")
+    for _ in range(6):
+        api.step()
+    assert (api.pods(), api.phase()) == ({}, "Restarting")
+    due = cycle.due(api.cluster, api.now)
+    assert due is not None
+    assert due <= api.now + WATCH_TIMEOUT_S
+    api.wait(due - api.now)
+    assert api.phase() == "Running"
 
 
 def test_commands_that_come_together_are_executed_in_order() -> None:
