@@ -87,5 +87,6 @@ SCHEDULER = "lockstep"
 AGENT_ACCOUNT = "lockstep-agent"
 CENTRAL_ACCOUNT = "lockstep-central"
 NAMESPACE = "lockstep-system"
+CA_CONFIG_MAP = "lockstep-ca"  # the certificate authority of the scheduler, for agents and users
 AUDIENCE = "lockstep-central"  # of the agents' tokens, so that no other server accepts them
 COORDINATOR_AUDIENCE = "lockstep-coordinator"  # of the tokens of elastic Jobs' coordinators

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from agent.gpu_setup.nvidia_tools import Tool, ToolError, ToolTimeout
+from protos.common.child_process import wait_or_kill
 
 START_S = 10.0
 STOP_S = 10.0
@@ -104,11 +105,7 @@ class MpsServer:
         child, self._child = self._child, None
         if child is None:
             return
-        try:
-            child.wait(after_s)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
+        wait_or_kill(child, after_s)
 
     def _command(self, command: str) -> str:
         return self._tool.run(stdin=f"{command}\n", **self._where())

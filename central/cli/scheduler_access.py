@@ -13,17 +13,20 @@ import selectors
 import shutil
 import subprocess
 import time
-from typing import Any
+from typing import TYPE_CHECKING
 
 import orjson
 
 from central.server import argtypes
 from central.server.grpc import query_client
 from central.server.grpc.query_client import CannotAsk, SchedulerAddress
+from protos.common.child_process import wait_or_kill
+from protos.names import CA_CONFIG_MAP, CENTRAL_ACCOUNT, NAMESPACE
 
-NAMESPACE = "lockstep-system"
-NAME = "lockstep-central"  # of the Service and of the ServiceAccount
-CA_CONFIG_MAP = "lockstep-ca"
+if TYPE_CHECKING:
+    from central.kube.transport.http_client import StatusError
+
+NAME = CENTRAL_ACCOUNT  # of the ServiceAccount, and of the Service
 TOKEN_S = 3600  # `lockstep top` asks for as long; the API server grants 600 s at least
 FORWARD_S = 15.0
 MAX_OUTPUT = 65_536  # bytes of kubectl's that are read
@@ -58,10 +61,12 @@ def _forwarded(kubeconfig: str | None, context: str | None, namespace: str) -> S
             "scheduler with --server, --ca-file and --token-file"
         )
     certificate, token = _credentials(kubeconfig, context, namespace)
-    chosen = [f"--kubeconfig={kubeconfig}"] * bool(kubeconfig) + [f"--context={context}"] * bool(
-        context
-    )
-    port = _forward([kubectl, *chosen, f"--namespace={namespace}"])
+    command = [kubectl, f"--namespace={namespace}"]
+    if kubeconfig:
+        command.append(f"--kubeconfig={kubeconfig}")
+    if context:
+        command.append(f"--context={context}")
+    port = _forward(command)
     return SchedulerAddress(
         f"127.0.0.1:{port}", "", "", f"{NAME}.{namespace}.svc", certificate=certificate, token=token
     )
@@ -104,7 +109,7 @@ def _credentials(kubeconfig: str | None, context: str | None, namespace: str) ->
         client.close()
 
 
-def _refused(error: Any, what: str, namespace: str) -> CannotAsk:
+def _refused(error: "StatusError", what: str, namespace: str) -> CannotAsk:
     if error.status == 404:
         return CannotAsk(
             f"{what} does not exist: no scheduler is installed in the namespace {namespace}; "
@@ -157,8 +162,4 @@ def _output_until_forwarded(child: "subprocess.Popen[bytes]") -> bytes:
 def _end(child: "subprocess.Popen[bytes]") -> None:
     if child.poll() is None:
         child.terminate()
-        try:
-            child.wait(2)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
+        wait_or_kill(child, 2.0)

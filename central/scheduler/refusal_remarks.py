@@ -13,7 +13,7 @@ from central.model import wording
 from central.model.resources import requested
 from central.scheduler.placement import explain
 from central.scheduler.preemption import protected_work
-from central.scheduler.queues import claim_reasons, quota
+from central.scheduler.queues import claim_reasons, min_resources, quota
 from central.scheduler.queues.order import run_time_s
 from central.scheduler.reservation.reservation import Reservation, rough_duration
 from central.scheduler.reservation.withholding import WithheldCapacity
@@ -121,11 +121,8 @@ def _usable_part(scheduler: Scheduler, refused: GangRefusal) -> str:
     free, usable = columns.gpus.count, np.zeros(len(columns.names), dtype=np.bool_)
     for spec in of_gpus:
         usable[snapshot.view(spec).refresh().passed_rows()] = True
-    closed = [
-        columns.row[name] for name in scheduler.state.node_sets.unschedulable if name in columns.row
-    ]
-    here, everywhere = int(free[usable].sum()), int(free.sum()) - int(free[closed].sum())
-    if not of_gpus or here >= everywhere:
+    here = int(free[usable].sum())
+    if not of_gpus or here >= min_resources.free(scheduler.state, GPU):
         return ""
     return f"the nodes that its pods may use have {wording.counted(here, 'GPU')} free"
 

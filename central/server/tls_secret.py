@@ -12,10 +12,11 @@ import orjson
 from central.kube.transport.http_client import Client, Reply
 from central.server import tls
 from central.server.tls import Credentials, UnusableCredentials
+from protos.names import CA_CONFIG_MAP
 
 log = logging.getLogger(__name__)
 
-SECRET, CONFIG_MAP = "lockstep-central-tls", "lockstep-ca"
+SECRET = "lockstep-central-tls"
 _FIELDS = {"ca": "ca.crt", "ca_key": "ca.key", "certificate": "tls.crt", "key": "tls.key"}
 _TRIES = 5
 
@@ -85,10 +86,10 @@ def _publish(client: Client, namespace: str, ca: bytes) -> None:
     wanted: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {"name": CONFIG_MAP, "namespace": namespace},
+        "metadata": {"name": CA_CONFIG_MAP, "namespace": namespace},
         "data": {"ca.crt": ca.decode()},
     }
-    reply = client.request("GET", f"{folder}/{CONFIG_MAP}")
+    reply = client.request("GET", f"{folder}/{CA_CONFIG_MAP}")
     if reply.ok and (reply.json().get("data") or {}) == wanted["data"]:
         return
     if reply.status == 404:
@@ -96,7 +97,7 @@ def _publish(client: Client, namespace: str, ca: bytes) -> None:
         if reply.ok:
             return
     if reply.ok or reply.status == 409:
-        reply = client.request("PUT", f"{folder}/{CONFIG_MAP}", orjson.dumps(wanted))
+        reply = client.request("PUT", f"{folder}/{CA_CONFIG_MAP}", orjson.dumps(wanted))
     if not reply.ok:
         raise reply.error()
 

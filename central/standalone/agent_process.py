@@ -13,6 +13,7 @@ from typing import IO
 
 from central.kube.transport.http_client import Client
 from central.model.json_types import Json
+from protos.common.child_process import wait_or_kill
 from protos.names import AGENT_ACCOUNT, AUDIENCE
 
 TOKEN_S = 30 * 86400
@@ -120,11 +121,7 @@ class AgentProcess:
     def stop(self, patience_s: float = 3.0) -> None:
         self.interrupt()
         if self._process is not None:
-            try:
-                self._process.wait(patience_s)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
+            wait_or_kill(self._process, patience_s)
         if self._log_file is not None:
             self._log_file.close()
             self._log_file = None

@@ -28,6 +28,7 @@ from central.standalone.hollow_node import HollowNode
 from central.standalone.hollow_nodes import HollowNodes
 from central.standalone.pod_status import runs_for_s
 from central.standalone.workload_controllers import WorkloadControllers
+from protos.common.child_process import wait_or_kill
 from protos.names import NAMESPACE
 from protos.stubs import fleet_pb2 as pb
 
@@ -219,11 +220,7 @@ class LocalCluster:
 
     def _stop_scheduler(self, process: subprocess.Popen[bytes]) -> None:
         process.terminate()
-        try:
-            process.wait(5.0)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        wait_or_kill(process, 5.0)
 
     # --- paths
 

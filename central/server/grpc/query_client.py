@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from central.server import argtypes
+from protos.names import CA_CONFIG_MAP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -123,7 +124,7 @@ def _call(where: SchedulerAddress, ask: "Callable[..., Any]") -> Any:
     from protos.stubs.fleet_pb2_grpc import DeskStub
 
     ca = where.certificate or _read(
-        where.ca_file, "--ca-file (ConfigMap lockstep-ca in the scheduler's namespace)"
+        where.ca_file, f"--ca-file (ConfigMap {CA_CONFIG_MAP} in the scheduler's namespace)"
     )
     token = (
         where.token

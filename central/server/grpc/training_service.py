@@ -143,8 +143,9 @@ class TrainingService:
             raise CallRefused(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from None
         with self._lock:
             known = self._heard.get(caller.pod_uid)
-            is_newer = known is None or known.fact.step != fact.step
-            stepped_at = time.monotonic() if known is None or is_newer else known.stepped_at
+            stepped_at = time.monotonic()
+            if known is not None and known.fact.step == fact.step:
+                stepped_at = known.stepped_at
             self._heard[caller.pod_uid] = _Coordinator(
                 fact, checkpoint=request.checkpoint, stepped_at=stepped_at
             )

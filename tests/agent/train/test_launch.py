@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from agent.train import launch
@@ -85,14 +86,6 @@ def wait_for(is_so: Callable[[], bool], what: str) -> None:
         time.sleep(0.05)
 
 
-def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
 @pytest.fixture
 def members(tmp_path: Path) -> Iterator[Members]:
     (tmp_path / "notes").mkdir()
@@ -104,7 +97,7 @@ def members(tmp_path: Path) -> Iterator[Members]:
             launcher.communicate()
         for note in (tmp_path / "notes").glob("g*.json"):
             pid = json.loads(note.read_text())["PID"]
-            if alive(pid):
+            if psutil.pid_exists(pid):
                 os.kill(pid, signal.SIGKILL)
 
 
@@ -118,7 +111,9 @@ def test_processes_start_again_with_each_size(members: Members) -> None:
     assert len({(each["MASTER_ADDR"], each["MASTER_PORT"]) for each in second}) == 1
     assert {each["LOCAL_WORLD_SIZE"] for each in second} == {"2"}
     assert second[0]["MASTER_PORT"] != first[0]["MASTER_PORT"]
-    assert not any(alive(each["PID"]) for each in first), "processes of two generations at once"
+    assert not any(psutil.pid_exists(each["PID"]) for each in first), (
+        "processes of two generations at once"
+    )
     members.launchers[1].send_signal(signal.SIGTERM)
     assert members.exit_code(1)[0] == launch.TERMINATED
     for note in members.folder.glob("g1-*.json"):
@@ -144,7 +139,7 @@ def test_a_process_that_ignores_sigterm_is_killed(members: Members) -> None:
     (before,) = members.noted(1)
     members.start(1, "--stop-wait=1")
     members.noted(2)
-    assert not alive(before["PID"])
+    assert not psutil.pid_exists(before["PID"])
 
 
 def test_the_bundle_is_the_launcher_and_the_package(members: Members, tmp_path: Path) -> None:

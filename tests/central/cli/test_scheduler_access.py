@@ -11,6 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 import orjson
+import psutil
 import pytest
 
 from central.cli import exit_codes
@@ -79,14 +80,6 @@ def calls(folder: Path) -> list[tuple[int, str]]:
     return [(int(line.split()[0]), line.partition(" ")[2]) for line in lines]
 
 
-def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
 def test_the_scheduler_is_found_by_the_kubeconfig_alone(
     box: LocalCluster, lockstep: Typed, kubectl: Callable[[str], None], tmp_path: Path
 ) -> None:
@@ -98,7 +91,7 @@ def test_the_scheduler_is_found_by_the_kubeconfig_alone(
     assert argv == (
         f"--namespace={NAMESPACE} port-forward --address=127.0.0.1 service/lockstep-central :9443"
     )
-    assert not alive(pid)
+    assert not psutil.pid_exists(pid)
 
 
 def test_kubeconfig_context_and_namespace_reach_kubectl(
@@ -109,7 +102,7 @@ def test_kubeconfig_context_and_namespace_reach_kubectl(
     assert done.returncode == exit_codes.NOT_FOUND
     assert "no gang or pod named default/nothing" in done.stderr
     ((_, argv),) = calls(tmp_path)
-    assert argv.startswith(f"--kubeconfig={box.kubeconfig} --namespace={NAMESPACE} port-forward ")
+    assert argv.startswith(f"--namespace={NAMESPACE} --kubeconfig={box.kubeconfig} port-forward ")
     missing = lockstep("topology", "--context=other")
     assert missing.returncode == exit_codes.USAGE
     assert "other" in missing.stderr
@@ -155,7 +148,7 @@ def test_kubectl_that_is_missing_or_fails_is_named(
     endless = lockstep("topology")
     assert endless.returncode == exit_codes.UNREACHABLE
     assert len(endless.stderr) < 700
-    assert not any(alive(pid) for pid, _ in calls(tmp_path))
+    assert not any(psutil.pid_exists(pid) for pid, _ in calls(tmp_path))
 
 
 def test_a_kubectl_that_ignores_sigterm_is_killed(
@@ -164,7 +157,7 @@ def test_a_kubectl_that_ignores_sigterm_is_killed(
     kubectl(f"signal.signal({int(signal.SIGTERM)}, signal.SIG_IGN)\n{forwards(box)}")
     assert lockstep("topology").returncode == 0
     ((pid, _),) = calls(tmp_path)
-    assert not alive(pid)
+    assert not psutil.pid_exists(pid)
 
 
 def test_without_a_kubeconfig_both_ways_are_named(
