@@ -50,9 +50,8 @@ class UnlistedPods:
         self._entries: tuple[Entry, ...] = ()  # of the checkpoint
         self._kubelet: Identity = None
         self._known: dict[AllocationKey, Grant | None] = {}  # what the running kubelet has, or had
-        self._before: dict[
-            AllocationKey, Grant | None
-        ] = {}  # what former kubelets had, while pods run
+        # What former kubelets had, while pods run.
+        self._before: dict[AllocationKey, Grant | None] = {}
 
     def read(self, listed: Iterable[Grant] | None) -> None:
         """Reads the checkpoint. listed is None if pod-resources does not answer."""

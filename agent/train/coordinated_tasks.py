@@ -71,9 +71,8 @@ class CoordinatedTasks:
         try:
             answer = self._ask("/v1/lease", {"epoch": epoch, "most": 1}, _LEASE_WITHIN_S)
         except Unreachable:
-            return LeaseAnswer(
-                None, 0.0, over=False
-            )  # the process may have got a signal to end meanwhile
+            # The process may have got a signal to end meanwhile.
+            return LeaseAnswer(None, 0.0, over=False)
         except Stale as error:
             if "epoch" not in error.body:
                 raise

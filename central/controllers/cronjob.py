@@ -30,12 +30,10 @@ class CronJobController(JobOwners[CronSeen]):
         # The latest scheduled time that has a Job, and the Job's name; ahead of the API's status.
         self._started: dict[NamespacedName, tuple[float, str]] = {}
         self._refused: dict[NamespacedName, str] = {}  # why the API server refused the Job
-        self._written: dict[
-            NamespacedName, ReadOnlyJson
-        ] = {}  # the status that was sent, until the watch shows it
-        self._skipped: dict[
-            NamespacedName, float
-        ] = {}  # scheduled times with a ForbidConcurrent Event
+        # The status that was sent, until the watch shows it.
+        self._written: dict[NamespacedName, ReadOnlyJson] = {}
+        # Scheduled times with a ForbidConcurrent Event.
+        self._skipped: dict[NamespacedName, float] = {}
 
     def seen(self, fact: CronSeen) -> None:
         super().seen(fact)

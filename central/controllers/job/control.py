@@ -60,9 +60,7 @@ def _tally(job: Job) -> PodTally:
     counts = PodTally.of(job.spec, job.status, job.pods.values())
     free = {task.name for task in desired.startable_tasks(job, counts)}
     counts.blocked = sum(task.replicas for task in job.spec.tasks if task.name not in free)
-    if (
-        job.status.phase in EMPTYING and job.is_making_pods
-    ):  # one that may come yet, of the former try
+    if job.status.phase in EMPTYING and job.is_making_pods:  # one may still come
         counts.alive += 1
         counts.outdated += 1
     return counts

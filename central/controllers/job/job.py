@@ -135,9 +135,8 @@ class Job:
         self.resize: RequestedSize | None = None  # not written yet
         self.reported: CoordinatorReported | None = None  # None: its coordinator is silent
         self.training_notes: Any = None  # of training_notices.py
-        self.leave_s = (
-            LEAVE_S  # how long a member that leaves by this plan may take until it is deleted
-        )
+        # How long a member that leaves by this plan may take until it is deleted.
+        self.leave_s = LEAVE_S
         self.leave_by: dict[str, float] = {}  # those that do, by pod uid
         # Of members' files: (uid, contents) as last written, by pod name; when the next ones are written.
         self.files_written: dict[str, tuple[str, MemberFiles]] = {}

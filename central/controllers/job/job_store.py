@@ -29,9 +29,8 @@ class JobStore:
         self.admission_stale = False  # a change may allow more admissions
         self.admission_checked_at = 0.0  # when all of unadmitted were last checked
         self._pods: dict[str, dict[str, PodSeen]] = {}  # by Job uid, then by pod uid
-        self._asked: dict[
-            tuple[str, str, str, str], Key
-        ] = {}  # the Job of a call, by verb, kind, namespace and name
+        # The Job of a call, by verb, kind, namespace and name.
+        self._asked: dict[tuple[str, str, str, str], Key] = {}
         self._alarms: list[tuple[float, Key]] = []  # heap of (requeue_at, Job)
 
     # --- facts -----------------------------------------------------------------

@@ -78,9 +78,8 @@ def fewest_domains(
             found, sizes = other, better
     ties = _ties(snapshot, paths[-1], rows, capacity)
     priorities = [index - level for index in importance]
-    snapshot.meter.count(
-        SEARCH_UNITS + SEARCH_DOMAIN_UNITS * len(ties)
-    )  # the caller that goes on asks it
+    # The caller that goes on asks it.
+    snapshot.meter.count(SEARCH_UNITS + SEARCH_DOMAIN_UNITS * len(ties))
     opened = fewest_search.cheapest(paths, capacity[rows], ties, count, priorities)
     if opened is not None:
         searched = np.isin(paths[-1], opened)

@@ -55,9 +55,8 @@ class Verdict(NamedTuple):
     """What is wrong with a set of victims; nothing: it may be evicted."""
 
     too_many: Sequence[Gang] = ()  # their queues give enough without them
-    short: Sequence[
-        Shortfall
-    ] = ()  # that much must come from inside these queues, which it does not
+    # That much must come from inside these queues, which it does not.
+    short: Sequence[Shortfall] = ()
     instead: Sequence[Shortfall] = ()  # as short; then what is too many may go by what is deserved
 
 

@@ -57,10 +57,8 @@ class Tenant(NamedTuple):
             if amount > most:
                 needed = f"{wording.are(resource, amount)} needed"
                 return f"{wording.NEVER}: {whose} may use {limit}; {needed}"
-            taken, needed = (
-                wording.amount(resource, have),
-                f"{wording.are(resource, amount, 'more')} needed",
-            )
+            taken = wording.amount(resource, have)
+            needed = f"{wording.are(resource, amount, 'more')} needed"
             return f"{whose} uses {taken} of its {limit}; {needed}"
         return ""
 
