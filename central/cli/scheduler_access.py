@@ -11,7 +11,10 @@ import os
 import re
 import selectors
 import shutil
+import signal
 import subprocess
+import sys
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -128,7 +131,8 @@ def _refused(error: "StatusError", what: str, namespace: str) -> CannotAsk:
 def _forward(kubectl: list[str]) -> int:
     """The local port that kubectl forwards to the scheduler until this process ends."""
     argv = [*kubectl, "port-forward", "--address=127.0.0.1", f"service/{NAME}", ":9443"]
-    # In a session of its own, Ctrl-C ends this process first, which then ends kubectl.
+    # In a session of its own, Ctrl-C ends this process first, which then ends kubectl. So does SIGTERM.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     child = subprocess.Popen(
         argv,
         stdin=subprocess.DEVNULL,
@@ -139,6 +143,7 @@ def _forward(kubectl: list[str]) -> int:
     atexit.register(_end, child)
     said = _output_until_forwarded(child)
     if found := _FORWARDED.search(said):
+        threading.Thread(target=_drain, args=(child,), daemon=True).start()
         return int(found[1])
     text = " ".join(said.decode(errors="replace").split()) or f"it said nothing for {FORWARD_S:g} s"
     raise CannotAsk(f"kubectl port-forward service/{NAME}: {text[:500]}", query_client.UNREACHABLE)
@@ -157,6 +162,13 @@ def _output_until_forwarded(child: "subprocess.Popen[bytes]") -> bytes:
                 break
             said += part
     return said
+
+
+def _drain(child: "subprocess.Popen[bytes]") -> None:
+    """kubectl writes a line for each connection, and stands still while nobody reads them."""
+    assert child.stdout is not None
+    while os.read(child.stdout.fileno(), 4096):
+        pass
 
 
 def _end(child: "subprocess.Popen[bytes]") -> None:

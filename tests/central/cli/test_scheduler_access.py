@@ -3,6 +3,7 @@ kubectl's port forwarding replaced by the scheduler's own port. The end-to-end t
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -75,6 +76,24 @@ def forwards(box: LocalCluster) -> str:
     return f"print({said!r}, flush=True)\ntime.sleep(600)"
 
 
+# Forwards connections to another port, and says a lot before each.
+TALKATIVE = """
+import socket, threading
+def pump(source, to):
+    while part := source.recv(65536):
+        to.sendall(part)
+    to.shutdown(socket.SHUT_WR)
+with socket.create_server(("127.0.0.1", 0)) as server:
+    print(f"Forwarding from 127.0.0.1:{server.getsockname()[1]} -> 9443", flush=True)
+    while True:
+        here = server.accept()[0]
+        print("Handling connection for 9443 " * 10_000, flush=True)
+        there = socket.create_connection(("127.0.0.1", PORT))
+        for pair in ((here, there), (there, here)):
+            threading.Thread(target=pump, args=pair, daemon=True).start()
+"""
+
+
 def calls(folder: Path) -> list[tuple[int, str]]:
     lines = (folder / "argv").read_text().splitlines()
     return [(int(line.split()[0]), line.partition(" ")[2]) for line in lines]
@@ -126,6 +145,32 @@ def test_a_named_scheduler_is_asked_at_its_address(
     named = lockstep("topology", LOCKSTEP_TOKEN_FILE="/no/token")
     assert "No such file or directory" in named.stderr
     assert not (tmp_path / "argv").exists()
+
+
+def test_what_kubectl_goes_on_to_say_is_read(
+    box: LocalCluster, lockstep: Typed, kubectl: Callable[[str], None]
+) -> None:
+    """Else it would stand still after some thousand connections of `lockstep top`."""
+    kubectl(TALKATIVE.replace("PORT", box.server.rpartition(":")[2]))
+    done = lockstep("topology")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_command_that_is_ended_ends_kubectl(
+    box: LocalCluster, kubectl: Callable[[str], None], tmp_path: Path
+) -> None:
+    """It waits for an answer of something that takes the connection, and is silent."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        kubectl(f"print('Forwarding from 127.0.0.1:{port} -> 9443', flush=True)\ntime.sleep(600)")
+        env = {**os.environ, "PATH": str(tmp_path), "KUBECONFIG": str(box.kubeconfig)}
+        command = [sys.executable, "-m", "central", "topology"]
+        with subprocess.Popen(command, env=env) as process:
+            silent.accept()[0].close()
+            process.terminate()
+            assert process.wait(30) == 128 + signal.SIGTERM
+    ((pid, _),) = calls(tmp_path)
+    assert not psutil.pid_exists(pid)
 
 
 def test_kubectl_that_is_missing_or_fails_is_named(
