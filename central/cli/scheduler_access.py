@@ -30,9 +30,11 @@ if TYPE_CHECKING:
     from central.kube.transport.http_client import StatusError
 
 NAME = CENTRAL_ACCOUNT  # of the ServiceAccount, and of the Service
-TOKEN_S = 3600  # `lockstep top` asks for as long; the API server grants 600 s at least
+TOKEN_S = 3600  # the API server grants 600 s at least
 FORWARD_S = 15.0
 MAX_OUTPUT = 65_536  # bytes of kubectl's that are read
+_children: list["subprocess.Popen[bytes]"] = []
+_starting = threading.Lock()
 _FORWARDED = re.compile(rb"Forwarding from 127\.0\.0\.1:(\d{1,5}) ->")
 
 
@@ -50,9 +52,23 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 def scheduler_address(args: argparse.Namespace) -> SchedulerAddress:
     """The address that the flags or the environment name; without one, that of a port which is forwarded until the
-    command ends. Raises CannotAsk."""
+    command ends. For the main thread. Raises CannotAsk."""
     if query_client.is_named(args):
         return query_client.scheduler_address(args)
+    # kubectl runs in a session of its own, so Ctrl-C ends this process first, which then ends kubectl. So does SIGTERM.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    return _forwarded(args.kubeconfig, args.context, args.scheduler_namespace)
+
+
+def renewed(args: argparse.Namespace, error: CannotAsk) -> SchedulerAddress:
+    """The address after an error: kubectl forwards to one pod and ends with it, and a token lasts an hour. Raises
+    CannotAsk; the same error, if nothing can be renewed."""
+    if query_client.is_named(args) or error.kind not in (
+        query_client.UNREACHABLE,
+        query_client.REFUSED,
+    ):
+        raise error
+    _end_all()
     return _forwarded(args.kubeconfig, args.context, args.scheduler_namespace)
 
 
@@ -131,16 +147,15 @@ def _refused(error: "StatusError", what: str, namespace: str) -> CannotAsk:
 def _forward(kubectl: list[str]) -> int:
     """The local port that kubectl forwards to the scheduler until this process ends."""
     argv = [*kubectl, "port-forward", "--address=127.0.0.1", f"service/{NAME}", ":9443"]
-    # In a session of its own, Ctrl-C ends this process first, which then ends kubectl. So does SIGTERM.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    child = subprocess.Popen(
-        argv,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
-    atexit.register(_end, child)
+    with _starting:
+        child = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        _children.append(child)
     said = _output_until_forwarded(child)
     if found := _FORWARDED.search(said):
         threading.Thread(target=_drain, args=(child,), daemon=True).start()
@@ -171,7 +186,16 @@ def _drain(child: "subprocess.Popen[bytes]") -> None:
         pass
 
 
-def _end(child: "subprocess.Popen[bytes]") -> None:
-    if child.poll() is None:
-        child.terminate()
-        wait_or_kill(child, 2.0)
+def _end_all() -> None:
+    while _children:
+        child = _children.pop()
+        if child.poll() is None:
+            child.terminate()
+            wait_or_kill(child, 2.0)
+
+
+@atexit.register
+def _end_for_ever() -> None:
+    """A thread that renews starts no other kubectl meanwhile, since the lock stays taken."""
+    _starting.acquire()
+    _end_all()

@@ -17,6 +17,7 @@ import tty
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from central.cli import render, scheduler_access, terminal_table
 from central.cli.jobs.api import GROUPS, QUEUES, Api, CannotDo, open_api
@@ -27,6 +28,9 @@ from central.cli.top.cluster_view import ClusterView
 from central.cli.top.screen import ScreenState
 from central.model.json_types import Json
 from central.server.grpc import query_client
+
+if TYPE_CHECKING:
+    from protos.stubs import fleet_pb2 as pb
 
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
 TICK_S = 0.2  # between two looks at the terminal's size and at new answers
@@ -60,12 +64,12 @@ class _Source:
 
     def __init__(self, args: argparse.Namespace) -> None:
         self._where = scheduler_access.scheduler_address(args)
-        self._kubeconfig, self._context = args.kubeconfig, args.context
+        self._args = args
         self._api: Api | None = None
 
     def view(self) -> ClusterView:
         """Raises CannotAsk."""
-        reply = query_client.topology(self._where, "")
+        reply = self._topology()
         groups, queues, notes = self._objects()
         if DEFAULT not in {queue["metadata"]["name"] for queue in queues}:
             queues.append(without_object(use_of_default(reply)))
@@ -77,13 +81,20 @@ class _Source:
             notes,
         )
 
+    def _topology(self) -> "pb.TopologyReply":
+        try:
+            return query_client.topology(self._where, "")
+        except query_client.CannotAsk as error:
+            self._where = scheduler_access.renewed(self._args, error)
+        return query_client.topology(self._where, "")
+
     def _objects(self) -> tuple[list[Json], list[Json], tuple[str, ...]]:
         notes: list[str] = []
         found: list[list[Json]] = []
         for kind in (GROUPS, QUEUES):
             try:
                 if self._api is None:
-                    self._api = open_api(self._kubeconfig, self._context, None)
+                    self._api = open_api(self._args.kubeconfig, self._args.context, None)
                 found.append(self._api.all(kind, everywhere=True))
             except CannotDo as error:
                 notes.append(f"no {kind.plural}: {error}")

@@ -1,6 +1,7 @@
 """Commands that ask the scheduler, on a user's machine that has a kubeconfig and nothing else: against a local cluster, with
 kubectl's port forwarding replaced by the scheduler's own port. The end-to-end tests use kubectl itself."""
 
+import argparse
 import os
 import signal
 import socket
@@ -9,14 +10,16 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import orjson
 import psutil
 import pytest
 
-from central.cli import exit_codes
+from central.cli import exit_codes, scheduler_access
 from central.kube.transport.http_client import connect
+from central.server.grpc import query_client
 from central.standalone.apiserver import StandaloneApi
 from central.standalone.faults import Fault
 from central.standalone.hollow_node import HollowNode
@@ -34,27 +37,33 @@ HIDDEN = ("LOCKSTEP_SERVER", "LOCKSTEP_CA", "LOCKSTEP_TOKEN_FILE", "LOCKSTEP_SER
 def box() -> Iterator[LocalCluster]:
     node = HollowNode("n0", {RACK: "r"}, CAPTURES / "dgx-a100-8.json")
     with local_clusters.started([node]) as made:
-        certificate = (made.tls / "ca.crt").read_text()
-        made.create(CA, {"metadata": {"name": "lockstep-ca"}, "data": {"ca.crt": certificate}})
-        made.create(ACCOUNTS, {"metadata": {"name": "lockstep-central"}})
+        create_what_is_installed(made)
         yield made
+
+
+def create_what_is_installed(box: LocalCluster) -> None:
+    """The objects of the shipped manifests that a command reads."""
+    certificate = (box.tls / "ca.crt").read_text()
+    box.create(CA, {"metadata": {"name": "lockstep-ca"}, "data": {"ca.crt": certificate}})
+    box.create(ACCOUNTS, {"metadata": {"name": "lockstep-central"}})
 
 
 @pytest.fixture
 def kubectl(tmp_path: Path) -> Callable[[str], None]:
     """Puts a program on the PATH that appends its arguments to a file and goes on as told."""
 
-    def write(script: str) -> None:
-        program = tmp_path / "kubectl"
-        record = f"""\
-            #!{sys.executable}
-            import os, signal, sys, time
-            open({str(tmp_path / "argv")!r}, "a").write(f"{{os.getpid()}} {{' '.join(sys.argv[1:])}}\\n")
-            """
-        program.write_text(textwrap.dedent(record) + script + "\n")
-        program.chmod(0o755)
+    return partial(write_kubectl, tmp_path)
 
-    return write
+
+def write_kubectl(folder: Path, script: str) -> None:
+    program = folder / "kubectl"
+    record = f"""\
+        #!{sys.executable}
+        import os, signal, sys, time
+        open({str(folder / "argv")!r}, "a").write(f"{{os.getpid()}} {{' '.join(sys.argv[1:])}}\\n")
+        """
+    program.write_text(textwrap.dedent(record) + script + "\n")
+    program.chmod(0o755)
 
 
 @pytest.fixture
@@ -147,11 +156,15 @@ def test_a_named_scheduler_is_asked_at_its_address(
     assert not (tmp_path / "argv").exists()
 
 
+def talkative(box: LocalCluster) -> str:
+    return TALKATIVE.replace("PORT", box.server.rpartition(":")[2])
+
+
 def test_what_kubectl_goes_on_to_say_is_read(
     box: LocalCluster, lockstep: Typed, kubectl: Callable[[str], None]
 ) -> None:
     """Else it would stand still after some thousand connections of `lockstep top`."""
-    kubectl(TALKATIVE.replace("PORT", box.server.rpartition(":")[2]))
+    kubectl(talkative(box))
     done = lockstep("topology")
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -203,6 +216,24 @@ def test_a_kubectl_that_ignores_sigterm_is_killed(
     assert lockstep("topology").returncode == 0
     ((pid, _),) = calls(tmp_path)
     assert not psutil.pid_exists(pid)
+
+
+@pytest.mark.parametrize(
+    ("kind", "server"),
+    [
+        (query_client.NOT_FOUND, query_client.SERVER),
+        (query_client.USAGE, query_client.SERVER),
+        (query_client.UNREACHABLE, "scheduler:9443"),
+    ],
+)
+def test_what_no_new_connection_mends_is_the_same_error(kind: str, server: str) -> None:
+    parser = argparse.ArgumentParser()
+    scheduler_access.add_flags(parser)
+    args = parser.parse_args(["--server", server])
+    error = query_client.CannotAsk("so it is", kind)
+    with pytest.raises(query_client.CannotAsk) as raised:
+        scheduler_access.renewed(args, error)
+    assert raised.value is error
 
 
 def test_without_a_kubeconfig_both_ways_are_named(

@@ -10,11 +10,14 @@ import sys
 import termios
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
+import psutil
 import pytest
 
 from central.standalone.hollow_node import HollowNode
 from central.standalone.local_cluster import CAPTURES, LocalCluster
+from tests.central.cli import test_scheduler_access
 from tests.central.local_clusters import started
 from tests.central.server.test_scheduler_process import reported, submit
 
@@ -106,6 +109,43 @@ def test_it_follows_the_cluster_and_the_keys(
         terminal.until(lambda shown: "\x1b[?1049l" in shown)
         assert terminal.program.wait(20) == 0
         assert termios.tcgetattr(terminal.theirs) == terminal.before
+    finally:
+        terminal.close()
+
+
+@pytest.fixture
+def by_kubeconfig(box: LocalCluster, environment: dict[str, str], tmp_path: Path) -> dict[str, str]:
+    """A user who has a kubeconfig and kubectl, which forwards to the scheduler until it is killed."""
+    test_scheduler_access.create_what_is_installed(box)
+    test_scheduler_access.write_kubectl(tmp_path, test_scheduler_access.talkative(box))
+    named = test_scheduler_access.HIDDEN
+    kept = {key: each for key, each in environment.items() if key not in named}
+    return {**kept, "PATH": str(tmp_path)}
+
+
+def test_a_broken_connection_and_an_old_token_are_renewed(
+    box: LocalCluster, by_kubeconfig: dict[str, str], tmp_path: Path
+) -> None:
+    """kubectl ends with the scheduler's pod, and a token is refused after an hour."""
+    terminal = Terminal(by_kubeconfig)
+    try:
+        terminal.until(lambda shown: "1 node, 8 GPUs" in shown)
+        terminal.type(b"3")
+        ((first, _),) = test_scheduler_access.calls(tmp_path)
+        psutil.Process(first).kill()
+        submit(box, "seen-later", 1, 9)
+        terminal.until(lambda shown: "default/seen-later" in shown)
+        (_, (second, _)) = test_scheduler_access.calls(tmp_path)
+        account = f"{test_scheduler_access.ACCOUNTS}/lockstep-central"
+        box.client.request("DELETE", account)  # the token with it
+        terminal.until(lambda shown: "refused" in shown or "does not exist" in shown)
+        assert not psutil.pid_exists(second)
+        box.create(test_scheduler_access.ACCOUNTS, {"metadata": {"name": "lockstep-central"}})
+        submit(box, "last-of-all", 1, 9)
+        terminal.until(lambda shown: "default/last-of-all" in shown)
+        terminal.type(b"q")
+        assert terminal.program.wait(20) == 0
+        assert not any(psutil.pid_exists(pid) for pid, _ in test_scheduler_access.calls(tmp_path))
     finally:
         terminal.close()
 
