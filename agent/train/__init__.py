@@ -13,6 +13,7 @@ from .batches import Batch
 from .checkpoints import Saved
 from .job import Job, join, stopping
 from .order import BatchSampler, Order
+from .step_file import progress
 from .task_data import data
 from .task_lease import EpochStatus, OtherEpoch, SetAside, TaskResult
 from .tasks import Task, Tasks, WorkerStopped
@@ -35,6 +36,7 @@ __all__ = [
     "World",
     "data",
     "join",
+    "progress",
     "stopping",
     "submit",
 ]

@@ -15,15 +15,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from .client import CoordinatorClient, CoordinatorError
 
 SPAN_S = 30.0  # where the coordinator does not say
 CUT_OFF = 75  # exit code: EX_TEMPFAIL
-STEP_FILE = (
-    "LOCKSTEP_STEP_FILE"  # variable: a launcher sees by this file that its processes take steps
-)
 _SLOWER = 3.0  # a step may take this many times as long as the longest before
 _LOOK_S = 0.5
 
@@ -109,45 +105,3 @@ class HangWatch:
                 sys.stderr.write(f"lockstep_train: {CutOff(self._lease.span_s)}\n")
                 sys.stderr.flush()
                 os._exit(CUT_OFF)  # an exception would not be seen: the main thread hangs
-
-
-class StepFile:
-    """A file that processes touch with each step, for the launcher that started them."""
-
-    def __init__(self, path: str, lease: GenerationLease) -> None:
-        self._path, self._lease = path, lease
-        self._seen = self._mark()
-        self._used = False  # a process has touched it: without that nothing is known of steps
-
-    @classmethod
-    def begin(cls, folder: str, generation: int, lease: GenerationLease) -> StepFile:
-        """For the processes of a generation that starts now: they inherit its name."""
-        path = Path(folder, f"step-{generation}")
-        path.touch()
-        os.environ[STEP_FILE] = str(path)
-        lease.begin()
-        return cls(str(path), lease)
-
-    def cut_off(self) -> bool:
-        """Looks at the file. Whether processes that took steps take none any more, and nobody answers."""
-        self.look()
-        return self._used and self._lease.expired()
-
-    def look(self) -> None:
-        if (mark := self._mark()) != self._seen:
-            self._seen, self._used = mark, True
-            self._lease.worked()
-
-    def _mark(self) -> int:
-        try:
-            return Path(self._path).stat().st_mtime_ns
-        except OSError:
-            return 0
-
-
-def touch_step_file() -> None:
-    """By a process that a launcher started, after each step."""
-    path = os.environ.get(STEP_FILE)
-    if path:
-        with contextlib.suppress(OSError):
-            os.utime(path)

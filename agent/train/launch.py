@@ -21,9 +21,11 @@ from .child_processes import ChildProcesses
 from .client import CoordinatorError
 from .environment import BadVariable, PodPlace, coordinator, pod_place
 from .generation import Generation
-from .generation_lease import CUT_OFF, CutOff, StepFile
+from .generation_lease import CUT_OFF, CutOff
 from .launch_variables import FRAMEWORKS, variables
 from .membership import Membership
+from .step_file import StepFile
+from .step_reports import LauncherReports
 
 PROGRAM = "lockstep-launch"
 BAD_USAGE, TRY_AGAIN = 2, CUT_OFF  # exit codes
@@ -39,6 +41,7 @@ class Launcher:
     def __init__(self, membership: Membership, given: argparse.Namespace) -> None:
         self._membership, self._given = membership, given
         self._place: PodPlace = membership.place
+        self._reports = LauncherReports(membership)
         self._folder = tempfile.TemporaryDirectory(prefix="lockstep-")
 
     def run(self) -> int:
@@ -97,6 +100,7 @@ class Launcher:
         )
         steps = StepFile.begin(self._folder.name, found.number, self._membership.lease)
         children = ChildProcesses(self._given.command, environments)
+        self._reports.follow(steps)
         try:
             return self._watch(found, children, steps)
         finally:

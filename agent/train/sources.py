@@ -6,12 +6,11 @@ import threading
 import time
 
 from . import member_files, stop_signal
-from .client import CoordinatorError
-from .generation_lease import touch_step_file
 from .membership import Membership
+from .step_file import Progress, write_step
+from .step_reports import REPORT_EVERY_S, ReportSender
 from .world import NO_STEP
 
-_REPORT_EVERY_S = 0.5
 _NEXT_GENERATION = 2**62
 TERMINATED = 143  # as a shell says it: 128 + SIGTERM
 
@@ -33,8 +32,8 @@ class SignalSource:
         return (_NEXT_GENERATION if stop_signal.came() else 0), NO_STEP
 
     def report(self, generation: int, step: int, samples: int, left: int | None) -> None:
-        """The launcher speaks with the coordinator, and sees that a step was taken."""
-        touch_step_file()
+        """The launcher speaks with the coordinator."""
+        write_step(step, samples, left)
 
 
 class CoordinatorSource:
@@ -44,16 +43,16 @@ class CoordinatorSource:
     def __init__(self, membership: Membership) -> None:
         self._membership = membership
         self.leaves = False  # SIGTERM came
-        self._latest: tuple[int, int, int, int | None] | None = None
+        self._latest: tuple[int, Progress] | None = None  # generation
         self._news = threading.Event()
-        self._sent = (0, 0, time.monotonic())  # generation, samples, when
+        self._sender = ReportSender(membership)
         thread = threading.Thread(target=self._send_all, name="lockstep-report", daemon=True)
         thread.start()
 
     @property
     def step(self) -> int | None:
         """Steps taken, as reported to over()."""
-        return None if self._latest is None else self._latest[1]
+        return None if self._latest is None else self._latest[1].step
 
     def newest(self) -> tuple[int, int]:
         """SIGTERM without a plan: the coordinator is told, and this rank goes on until the others, who hear of
@@ -74,7 +73,7 @@ class CoordinatorSource:
                 threading.Thread(target=leave, args=(TERMINATED, "SIGTERM"), daemon=True).start()
 
     def report(self, generation: int, step: int, samples: int, left: int | None) -> None:
-        self._latest = (generation, step, samples, left)
+        self._latest = generation, Progress(step, samples, left)
         self._membership.lease.worked()
         self._news.set()
 
@@ -82,27 +81,6 @@ class CoordinatorSource:
         while True:
             self._news.wait()
             self._news.clear()
-            self._send()
-            time.sleep(_REPORT_EVERY_S)
-
-    def _send(self) -> None:
-        if self._latest is None:
-            return
-        generation, step, samples, left = self._latest
-        before_generation, before_samples, before_s = self._sent
-        now_s = time.monotonic()
-        same = generation == before_generation
-        body = {
-            **self._membership.place.identity(),
-            "generation": generation,
-            "step": step,
-            "samples": samples - before_samples if same else 0,
-            "seconds": now_s - before_s if same else 0.0,
-        }
-        if left is not None:
-            body["epoch_left"] = left
-        try:
-            self._membership.client.post("/v1/report", body)
-        except CoordinatorError:
-            return  # reports are not needed; the watch says what is wrong
-        self._sent = (generation, samples, now_s)
+            if self._latest is not None:
+                self._sender.send(*self._latest)
+            time.sleep(REPORT_EVERY_S)

@@ -18,8 +18,9 @@ from torch.distributed.elastic.rendezvous import api
 
 from .environment import coordinator, pod_place
 from .generation import Generation
-from .generation_lease import StepFile
 from .membership import Membership
+from .step_file import StepFile
+from .step_reports import LauncherReports
 
 BACKEND = "lockstep"
 STORE_WITHIN = timedelta(seconds=60)
@@ -35,6 +36,7 @@ class LockstepRendezvous(api.RendezvousHandler):  # type: ignore[misc]
         self._number = 0
         self._folder = tempfile.TemporaryDirectory(prefix="lockstep-")
         self._steps: StepFile | None = None
+        self._reports = LauncherReports(membership)
 
     def get_backend(self) -> str:
         return BACKEND
@@ -63,6 +65,7 @@ class LockstepRendezvous(api.RendezvousHandler):  # type: ignore[misc]
         os.environ["LOCKSTEP_INCARNATION"] = str(place.incarnation)
         lease = self._membership.lease
         self._steps = StepFile.begin(self._folder.name, found.number, lease)
+        self._reports.follow(self._steps)
         store = TCPStore(
             found.leader_address, found.leader_port, None, mine.rank == 0, STORE_WITHIN
         )

@@ -53,7 +53,8 @@ class RequestRates:
         if 0 <= one.step < step and now > one.at:
             taken = step - one.step
             one.step_s = _mean(one.step_s, (now - one.at) / taken)
-            one.claimed_s = _mean(one.claimed_s, seconds / taken)
+            if seconds > 0:  # unknown in the first report of a generation
+                one.claimed_s = _mean(one.claimed_s, seconds / taken)
             one.samples_per_s = _mean(one.samples_per_s, samples / (now - one.at))
         one.step, one.at, one.epoch_left = step, now, epoch_left
 

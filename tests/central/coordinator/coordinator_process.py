@@ -37,6 +37,7 @@ class CoordinatorProcess:
             (folder / "tls.crt").write_bytes(issued.certificate)
             (folder / "tls.key").write_bytes(issued.key)
             given["tls-dir"] = str(folder)
+            self.ca = issued.ca
             self.context = ssl.create_default_context(cadata=issued.ca.decode())
         self.command = [sys.executable, "-m", "central", "coordinate"]
         for name, value in given.items():

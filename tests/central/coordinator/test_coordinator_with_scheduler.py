@@ -3,17 +3,23 @@ deleted, and either process may be killed meanwhile."""
 
 import base64
 import json
+import os
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from central.cli.jobs import training_page
 from central.standalone.hollow_node import HollowNode
 from central.standalone.local_cluster import LocalCluster
 from protos.names import COORDINATOR_AUDIENCE
+from tests.architecture.sources import ROOT
 from tests.central.controllers.job.job_api import job
 from tests.central.coordinator.coordinator_process import CoordinatorProcess, MemberClient
 
@@ -131,17 +137,22 @@ def terms(server: CoordinatorProcess) -> set[str]:
     return {*found} - {"0"}
 
 
+def acknowledge(one: MemberClient) -> Json:
+    """The newest generation, which it acknowledges if it is in it."""
+    found: Json = one.generation()
+    inside = {each["member"] for each in found["members"]} | {*found["leaving"]}
+    if found["state"] == "proposed" and not found["acknowledged"] and one.member in inside:
+        one.http.post("/v1/ack", {**one.me, "generation": found["generation"]})
+    return found
+
+
 def settle(members: dict[int, MemberClient], size: int, seconds: float = 30.0) -> Json:
     """All acknowledge until a generation of this size is live. Returns it."""
     until = time.monotonic() + seconds
     found: Json = {}
     while time.monotonic() < until:
         for one in members.values():
-            found = one.generation()
-            if found["state"] == "proposed" and not found["acknowledged"]:
-                inside = {each["member"] for each in found["members"]} | {*found["leaving"]}
-                if one.member in inside:
-                    one.http.post("/v1/ack", {**one.me, "generation": found["generation"]})
+            found = acknowledge(one)
         if found.get("state") == "live" and found["size"] == size:
             return found
         time.sleep(0.1)
@@ -245,3 +256,76 @@ def test_the_state_is_in_a_configmap_and_outlives_pod_and_scheduler(
             summary = second.client().get("/v1/epoch?queue=q")[1]
             assert (summary["done"], summary["tasks"]) == (2, 4)
             finish_task(member(second, 1, pods(cluster)[1]))
+
+
+COUNTING = 'n=0; while sleep 0.1; do n=$((n+1)); echo $n > "$LOCKSTEP_STEP_FILE"; done'
+
+
+@contextmanager
+def launcher(
+    server: CoordinatorProcess, number: int, pod: Json
+) -> Iterator["subprocess.Popen[bytes]"]:
+    """lockstep-launch as the container of a member's pod runs it, with a shell that counts."""
+    issued = {"ca": server.folder / "member-ca.crt", "token": server.folder / "token"}
+    issued["ca"].write_bytes(server.ca)
+    (server.folder / "lockstep_train").symlink_to(ROOT / "agent/train")
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(server.folder),
+        "LOCKSTEP_COORDINATOR": f"https://localhost:{server.port}",
+        "LOCKSTEP_TOKEN_FILE": str(issued["token"]),
+        "LOCKSTEP_CA_FILE": str(issued["ca"]),
+        "LOCKSTEP_MEMBER": str(number),
+        "LOCKSTEP_POD": pod["metadata"]["name"],
+        "LOCKSTEP_POD_UID": pod["metadata"]["uid"],
+        "LOCKSTEP_NODE": pod["spec"]["nodeName"],
+        "LOCKSTEP_ADDRESS": "127.0.0.1",
+    }
+    command = [sys.executable, "-m", "lockstep_train.launch", "--stop-wait=2", "--"]
+    with (server.folder / "launcher.log").open("ab") as log:
+        started = subprocess.Popen(
+            [*command, "sh", "-c", COUNTING], env=environment, stdout=log, stderr=log
+        )
+    try:
+        yield started
+    finally:
+        started.terminate()  # it ends what it started
+        started.wait(30)
+
+
+def test_a_launchers_steps_reach_the_page_of_the_job(cluster: LocalCluster, tmp_path: Path) -> None:
+    """A process writes a file, lockstep-launch reports it to the coordinator, and that one to the scheduler."""
+    create_job(cluster)
+    with coordinator_for(cluster, tmp_path) as server:
+        there = {number: member(server, number, pod) for number, pod in pods(cluster).items()}
+        first = there.pop(5)
+        first.http.ok(
+            "/v1/leave", {**first.me, "code": 1, "message": "the launcher takes its place"}
+        )
+        with launcher(server, 5, pods(cluster)[5]) as started:
+
+            def settled() -> bool:
+                assert started.poll() is None
+                for one in there.values():
+                    acknowledge(one)
+                found = there[0].generation()
+                return bool(found["state"] == "live" and found["size"] == MOST)
+
+            cluster.wait("a generation with the launcher's member", settled, 60.0)
+
+            def row() -> training_page.Row | None:
+                reply = cluster.explain("train", "ns")
+                rows = training_page.members(reply.training) if reply is not None else []
+                return next((one for one in rows if one[0] == 5), None)
+
+            def steps() -> int:
+                found = row()
+                return int(str(found[2])) if found and found[2] != training_page.UNKNOWN else -1
+
+            cluster.wait("its steps", lambda: steps() > 3, 60.0)
+            known = steps()
+            cluster.wait("more of them", lambda: steps() > known, 60.0)
+            found = row()
+            assert found is not None
+            assert found[1] == 5, "its rank"
+            assert str(found[3]).endswith("s"), "the time of a step"

@@ -60,6 +60,18 @@ def test_a_straggler_takes_more_than_1_3_times_the_median(slow_s: float, *, is_s
     assert found.epoch_left == 95
 
 
+def test_the_first_report_of_a_generation_says_no_time() -> None:
+    """It says 0 seconds, which is unknown and not fast: whoever has seen fewer changes of size would be slow."""
+    state, rates = running(), RequestRates()
+    for member, changes in enumerate((3, 3, 0)):
+        for step in range(1, 12):
+            seconds = 0.0 if 5 <= step < 5 + changes else 2.0
+            rates.report(member, 2.0 * step, step, 80.0, seconds)
+    found = told(state, rates)
+    assert [one.step_s for one in found.members] == pytest.approx([2.0, 2.0, 2.0])
+    assert not any(one.straggler for one in found.members)
+
+
 def test_the_median_of_an_even_number() -> None:
     state, rates = running(4), RequestRates()
     for member, seconds in enumerate((1.0, 1.0, 1.5, 1.63)):

@@ -1,0 +1,150 @@
+"""The steps of processes that a launcher started. They write them into files, which the launcher reads: it alone speaks with the
+coordinator.
+
+A file has one line: STEP [RECORDS [LEFT]], as in `echo 4180 > "$LOCKSTEP_STEP_FILE"`. Each process that uses this package has a file
+of its own beside that one, so that the records of several processes add up."""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+import os
+import re
+import sys
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+from .generation_lease import GenerationLease
+
+STEP_FILE = "LOCKSTEP_STEP_FILE"  # variable
+FORM = "STEP [RECORDS [LEFT]]"
+_LINE = re.compile(rb"\s*(\d{1,15})(?: +(\d{1,15}))?(?: +(\d{1,15}))?\s*")
+_MOST_BYTES = 256
+_WIDTH = 64  # bytes of a line, so that one overwrites the one before
+_MOST_FILES = 1025  # lockstep-launch starts at most 1,024 processes
+
+
+class Progress(NamedTuple):
+    """step: taken in all. records: that these processes took in this generation. left: records that all ranks together have
+    left in the epoch; None: not known."""
+
+    step: int
+    records: int = 0
+    left: int | None = None
+
+
+def parse(line: bytes) -> Progress | None:
+    """None: it is no line of that form."""
+    found = _LINE.fullmatch(line) if len(line) <= _MOST_BYTES else None
+    if found is None:
+        return None
+    step, records, left = found.groups()
+    return Progress(int(step), int(records or 0), None if left is None else int(left))
+
+
+class StepFile:
+    """Of the processes of one generation, as their launcher sees it."""
+
+    def __init__(self, path: Path, generation: int, lease: GenerationLease) -> None:
+        self.generation = generation
+        self._path, self._lease = path, lease
+        self._seen = self._mark()
+        self._used = False  # a process has touched it: without that nothing is known of steps
+        self._complained = False
+
+    @classmethod
+    def begin(cls, folder: str, generation: int, lease: GenerationLease) -> StepFile:
+        """For the processes of a generation that starts now: they inherit its name."""
+        path = Path(folder, f"generation-{generation}", "step")
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+        os.environ[STEP_FILE] = str(path)
+        lease.begin()
+        return cls(path, generation, lease)
+
+    def cut_off(self) -> bool:
+        """Looks at the files. Whether processes that took steps take none any more, and nobody answers."""
+        self.look()
+        return self._used and self._lease.expired()
+
+    def look(self) -> None:
+        if (mark := self._mark()) != self._seen:
+            self._seen, self._used = mark, True
+            self._lease.worked()
+
+    def progress(self) -> Progress | None:
+        """The most steps of a process, and the records of all of them; None: no process has said it."""
+        found = [each for each in map(self._read, self._files()) if each is not None]
+        if not found:
+            return None
+        first = max(found, key=lambda one: one.step)
+        return first._replace(records=sum(one.records for one in found))
+
+    def _read(self, path: Path) -> Progress | None:
+        try:
+            with path.open("rb") as file:
+                line = file.read(_MOST_BYTES + 1)
+        except OSError:
+            return None
+        found = parse(line)
+        if found is None and line.strip() and not self._complained:
+            self._complained = True
+            sys.stderr.write(
+                f"lockstep: {STEP_FILE}: {line[:40]!r} is not {FORM} in whole numbers, so the steps of this member are "
+                "unknown\n"
+            )
+        return found
+
+    def _files(self) -> list[Path]:
+        """That of the variable, and those of processes by their local rank."""
+        try:
+            with os.scandir(self._path.parent) as entries:
+                return [Path(each.path) for each in islice(entries, _MOST_FILES)]
+        except OSError:
+            return []
+
+    def _mark(self) -> int:
+        return max(map(_changed_ns, self._files()), default=0)
+
+
+def _changed_ns(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def write_step(step: int, records: int = 0, left: int | None = None) -> None:
+    """By a process that a launcher started, after each step. Without a launcher nothing happens."""
+    path = os.environ.get(STEP_FILE)
+    if not path:
+        return
+    line = f"{step} {records}" + ("" if left is None else f" {left}")
+    try:
+        mine = os.open(
+            f"{path}.{os.environ.get('LOCAL_RANK', '0')}", os.O_WRONLY | os.O_CREAT, 0o644
+        )
+        try:
+            os.write(mine, line.ljust(_WIDTH - 1).encode() + b"\n")
+        finally:
+            os.close(mine)
+    except OSError:
+        with contextlib.suppress(OSError):  # a full disk: a step was taken all the same
+            os.utime(path)
+
+
+def progress(step: int, records: int = 0) -> None:
+    """Say how many steps were taken, for scripts under lockstep-launch or torchrun that do not call `world.over()`, which says it as
+    well. `records`: that this process took since it started. Costs no wait; elsewhere nothing happens. Raises ValueError."""
+    write_step(_count("step", step), _count("records", records))
+
+
+def _count(name: str, value: int) -> int:
+    try:
+        found = operator.index(value)
+    except TypeError:
+        raise ValueError(f"progress: {name} must be a whole number, not {value!r}") from None
+    if not 0 <= found < 10**15:
+        raise ValueError(f"progress: {name} must be from 0 to 10^15, not {value!r}")
+    return found

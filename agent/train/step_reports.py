@@ -1,0 +1,68 @@
+"""Reports of steps to the coordinator, at most two in a second."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from .client import CoordinatorError
+from .membership import Membership
+from .step_file import Progress, StepFile
+
+REPORT_EVERY_S = 0.5
+
+
+class ReportSender:
+    """Of one member."""
+
+    def __init__(self, membership: Membership) -> None:
+        self._membership = membership
+        self._sent = (0, 0, time.monotonic())  # generation, records, when
+
+    def send(self, generation: int, progress: Progress) -> None:
+        before_generation, before_records, before_s = self._sent
+        now_s = time.monotonic()
+        same = generation == before_generation
+        body = {
+            **self._membership.place.identity(),
+            "generation": generation,
+            "step": progress.step,
+            "samples": max(0, progress.records - (before_records if same else 0)),
+            "seconds": now_s - before_s if same else 0.0,
+        }
+        if progress.left is not None:
+            body["epoch_left"] = progress.left
+        try:
+            self._membership.client.post("/v1/report", body)
+        except CoordinatorError:
+            return  # reports are not needed; the watch says what is wrong
+        self._sent = (generation, progress.records, now_s)
+
+
+class LauncherReports:
+    """What the processes of a launcher wrote into their files."""
+
+    def __init__(self, membership: Membership) -> None:
+        self._sender = ReportSender(membership)
+        self._steps: StepFile | None = None
+        self._told: tuple[int, Progress] | None = None
+        self._thread = threading.Thread(target=self._send_all, name="lockstep-report", daemon=True)
+
+    def follow(self, steps: StepFile) -> None:
+        """Those of a generation that starts now."""
+        self._steps = steps
+        if not self._thread.is_alive():
+            self._thread.start()
+
+    def _send_all(self) -> None:
+        while True:
+            time.sleep(REPORT_EVERY_S)
+            self._send()
+
+    def _send(self) -> None:
+        steps = self._steps
+        progress = None if steps is None else steps.progress()
+        if steps is None or progress is None or self._told == (steps.generation, progress):
+            return
+        self._told = steps.generation, progress
+        self._sender.send(steps.generation, progress)
