@@ -62,8 +62,7 @@ class DevicePlugin(rpc.DevicePluginServicer):
             self.streams += 1
         listed = False
         try:
-            if not context.add_callback(self._node.wake):
-                return
+            context.add_callback(self._node.wake)
             sent: tuple[Device, ...] | None = None
             state = self._node.state
             while context.is_active() and not self.closing.is_set():

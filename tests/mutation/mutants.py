@@ -61,6 +61,7 @@ class Mutant:
 
 def mutants(file: Path) -> Iterator[Mutant]:
     source = file.read_text()
+    lines = [line.encode() for line in source.splitlines()]
     tree = ast.parse(source)
     inert = set(map(id, _inert(tree)))
     for function in ast.walk(tree):
@@ -72,24 +73,40 @@ def mutants(file: Path) -> Iterator[Mutant]:
                 if id(node) in inert:
                     continue
                 inert.add(id(node))  # reached once, although functions nest
-                old = " ".join((ast.get_source_segment(source, node) or "").split())
                 end = getattr(node, "end_lineno", node.lineno) + 1
                 for new in _changes(node, parent, name):
+                    old = _words(lines[node.lineno - 1 : end - 1], node)
                     ast.fix_missing_locations(ast.copy_location(new, node))
                     change = parent, name, index, node, new
                     text = " ".join(ast.unparse(new).split())
                     yield Mutant(file, range(node.lineno, end), old, text, tree, change)
 
 
+def _words(lines: list[bytes], node: New) -> str:
+    """The source of the node, which begins and ends on these lines, with single spaces."""
+    cut = [*lines[:-1], lines[-1][: node.end_col_offset]]
+    cut[0] = cut[0][node.col_offset :]
+    return " ".join(b" ".join(cut).decode().split())
+
+
 def _inert(tree: ast.Module) -> Iterator[ast.AST]:
-    """What decides nothing: annotations, decorators, assertions, the arguments of an error."""
+    """What decides nothing: annotations, decorators, assertions, log lines, the arguments of an
+    error."""
     for node in ast.walk(tree):
         parts = [getattr(node, name, None) for name in ("annotation", "returns")]
         parts += getattr(node, "decorator_list", [])
-        if isinstance(node, ast.Assert | ast.Raise):
+        if isinstance(node, ast.Assert | ast.Raise) or _logs(node):
             parts.append(node)
         for part in filter(None, parts):
             yield from ast.walk(part)
+
+
+def _logs(node: ast.AST) -> bool:
+    match node:
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id="log")))):
+            return True
+        case _:
+            return False
 
 
 def _inside(function: ast.AST) -> Iterator[ast.AST]:

@@ -1,22 +1,27 @@
 """Mutation testing of the modules that decide, for a person to run now and then: `make mutants`.
 
-One process collects and runs the tests once and notes which of them reach which line. For each
-mutant it forks: the child replaces the code of the mutated functions and runs the tests that reach
-the changed line, those of the module itself first and the quick ones before the slow, until one
-fails. A mutant that all of them pass is a survivor: either it changes nothing, or a test is
-missing. What stands at the top of a module, and is not in a function, is not mutated. The same seed
-draws the same mutants from the same source."""
+One process collects the tests and runs none of them, so that it has no threads and can be forked
+whatever the tests start (gRPC, watches). A first child runs all tests and tells which of them reach
+which line. For each mutant another child replaces the code of the mutated functions and runs the
+tests that reach the changed line, those of the module itself first and the quick ones before the
+slow, until one fails. A mutant that all of them pass is a survivor: either it changes nothing, or a
+test is missing. Programs that a test starts are not mutated, nor is what stands at the top of a
+module and is not in a function. The same seed draws the same mutants from the same source."""
 
 import argparse
+import contextlib
 import functools
 import gc
 import os
+import pickle
 import random
+import select
 import signal
 import sys
+import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType, FunctionType
@@ -56,7 +61,9 @@ FILES = (
 )
 TESTS = ("tests/central/scheduler", "tests/simulation/test_stories.py")
 PATIENCE = 10  # times as long as without the mutation: a loop without end
+GRACE_S = 20  # by the clock, beyond that: another process may have the processor
 CACHE = functools._lru_cache_wrapper
+Took = tuple[float, float]  # seconds of the processor, and of the clock
 Live = dict[str, list[FunctionType]]  # the functions of each file
 
 
@@ -66,9 +73,9 @@ class Mutation:
 
     chosen: list[Mutant]
     report: Path | None = None
-    budget_s: float = 0  # CPU time of tests for one mutant; 0: all that reach it
+    budget_s: float = 0  # time of tests for one mutant, by the clock; 0: all that reach it
     reached: dict[tuple[str, int], list[pytest.Item]] = field(default_factory=dict)
-    took_s: dict[pytest.Item, float] = field(default_factory=dict)
+    took_s: dict[pytest.Item, Took] = field(default_factory=dict)
     survivors: list[Mutant] = field(default_factory=list)
     tally: dict[Path, Counter[str]] = field(default_factory=dict)
 
@@ -79,9 +86,9 @@ class Mutation:
         settings.load_profile("mutation")
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        self._baseline(session.items)
         live, caches = live_functions()
         gc.freeze()
+        self._baseline(session.items, caches)
         for number, mutant in enumerate(self.chosen, 1):
             verdict = self._verdict(mutant, live, caches)
             self.tally.setdefault(mutant.file, Counter())[verdict] += 1
@@ -94,36 +101,23 @@ class Mutation:
                         file.write(f"{mutant}\n".replace(f"{ROOT}/", ""))
         return True
 
-    def _baseline(self, items: list[pytest.Item]) -> None:
-        include = [f"{ROOT}/{each}/*" for each in ("agent", "central", "protos")]
-        cover = coverage.Coverage(data_file=None, include=include, config_file=False)
-        cover.start()
-        for index, item in enumerate(items):
-            cover.switch_context(str(index))
-            begun = time.process_time()
-            if not passes(item):
-                print(f"{item.nodeid} fails without any mutation", file=sys.__stderr__)
-                continue
-            self.took_s[item] = time.process_time() - begun
-        cover.stop()
-        data = cover.get_data()
-        for file in data.measured_files():
-            for line, contexts in data.contexts_by_lineno(file).items():
-                tests = [items[int(each)] for each in contexts if each]
-                self.reached[file, line] = [each for each in tests if each in self.took_s]
+    def _baseline(self, items: list[pytest.Item], caches: list[Any]) -> None:
+        with tempfile.NamedTemporaryFile() as file:
+            files = sorted({str(mutant.file) for mutant in self.chosen})
+            child = forked(lambda: _measure(items, files, caches, Path(file.name)))
+            _wait(child, None)
+            took_s, reached = pickle.loads(Path(file.name).read_bytes())
+        self.took_s = {items[index]: seconds for index, seconds in took_s.items()}
+        for place, found in reached.items():
+            self.reached[place] = [items[each] for each in found if each in took_s]
 
     def _verdict(self, mutant: Mutant, live: Live, caches: list[Any]) -> str:
         tests = self._tests(mutant)
         if not tests:
             return "SURVIVED"
-        if not (child := os.fork()):
-            try:
-                os._exit(self._outcome(mutant, tests, live, caches))
-            finally:
-                os._exit(3)
-        _, status = os.waitpid(child, 0)
-        names = {0: "SURVIVED", 3: "skipped"}
-        return names.get(os.waitstatus_to_exitcode(status), "killed")
+        longest_s = PATIENCE * sum(self.took_s[each][1] for each in tests) + GRACE_S
+        code = _wait(forked(lambda: self._outcome(mutant, tests, live, caches)), longest_s)
+        return {0: "SURVIVED", 3: "skipped"}.get(code, "killed")
 
     def _tests(self, mutant: Mutant) -> list[pytest.Item]:
         """Those that reach the mutant, the nearest and the quickest first."""
@@ -134,16 +128,16 @@ class Mutation:
 
         def rank(item: pytest.Item) -> tuple[bool, bool, float, str]:
             beside = item.path.parent == folder
-            return item.path.stem != own, not beside, self.took_s[item], item.nodeid
+            return item.path.stem != own, not beside, self.took_s[item][1], item.nodeid
 
         tests = sorted(found, key=rank)
         if not self.budget_s:
             return tests
         chosen, left_s = [], self.budget_s
         for item in tests:
-            if self.took_s[item] <= left_s:
+            if self.took_s[item][1] <= left_s:
                 chosen.append(item)
-                left_s -= self.took_s[item]
+                left_s -= self.took_s[item][1]
         return chosen
 
     def _outcome(
@@ -155,10 +149,55 @@ class Mutation:
         for cache in caches:
             cache.cache_clear()
         for item in tests:
-            signal.setitimer(signal.ITIMER_PROF, PATIENCE * self.took_s[item] + 2)
+            signal.setitimer(signal.ITIMER_PROF, PATIENCE * self.took_s[item][0] + 2)
             if not passes(item):
                 return 1
         return 0
+
+
+def _measure(items: list[pytest.Item], files: list[str], caches: list[Any], to: Path) -> int:
+    """In the child: which tests pass, how long they take, and which of them reach a line."""
+    cover = coverage.Coverage(data_file=None, include=files, config_file=False)
+    took_s: dict[int, Took] = {}
+    reached: dict[tuple[str, int], list[int]] = {}
+    cover.start()
+    for index, item in enumerate(items):
+        cover.switch_context(str(index))
+        for cache in caches:
+            cache.cache_clear()  # else only the first test reaches what is behind it
+        begun = time.process_time(), time.monotonic()
+        if passes(item):
+            took_s[index] = time.process_time() - begun[0], time.monotonic() - begun[1]
+        else:
+            print(f"{item.nodeid} fails without any mutation", file=sys.__stderr__)
+    cover.stop()
+    data = cover.get_data()
+    for file in data.measured_files():
+        for line, contexts in data.contexts_by_lineno(file).items():
+            reached[file, line] = [int(each) for each in contexts if each]
+    to.write_bytes(pickle.dumps((took_s, reached)))
+    return 0
+
+
+def forked(work: Callable[[], int]) -> int:
+    """The process id of a child, in a session of its own, that ends with what `work` returns."""
+    if child := os.fork():
+        return child
+    try:
+        os.setsid()
+        os._exit(work())
+    finally:
+        os._exit(4)
+
+
+def _wait(child: int, longest_s: float | None) -> int:
+    """How the child ended; after `longest_s` it is ended, as are all that it has started."""
+    with open(os.pidfd_open(child), closefd=True) as process:  # noqa: PTH123  (a descriptor)
+        select.select([process], [], [], longest_s)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status)
 
 
 def passes(item: pytest.Item) -> bool:
