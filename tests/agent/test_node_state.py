@@ -1,8 +1,13 @@
 import threading
+from contextlib import nullcontext
 from functools import partial
 
+import pytest
+
+from agent.allocations import Allocation
 from agent.machine.survey import survey
 from agent.node import AgentNode
+from protos.names import GPU, GPU_SHARE
 from tests.fakes import machines
 from tests.fakes.nodebox import intent
 
@@ -33,3 +38,45 @@ def test_waiting_ends_with_the_change_or_with_the_time() -> None:
     assert node.wait(lambda state: state.intents_version == 3, 5).intents_version == 3
     timer.join()
     assert node.wait(lambda state: False, 0.01) is node.state
+
+
+@pytest.mark.parametrize(
+    ("held", "reused", "refused"),
+    [
+        ("listed", False, True),
+        ("listed", True, True),  # pod-resources has it: it is not the init container's any more
+        ("allocated", False, True),
+        ("allocated", True, False),
+        ("unlisted", False, True),
+        ("other", False, False),
+        ("nothing", False, False),
+    ],
+)
+def test_a_device_is_recorded_for_one_container(held: str, reused: bool, refused: bool) -> None:
+    node = AgentNode("a")
+    node.set_topology(survey(machines.machine()))
+    mine = (machines.uuid(0),)
+    grants = {"listed": (intent("b", [0]),), "other": (intent("b", [1]),)}.get(held, ())
+    node.set_grants(grants, (Allocation(GPU, mine),) if held == "unlisted" else ())
+    if held == "allocated":
+        node.record_allocation(GPU, mine, 0.0)
+    before = node.state
+    expected = pytest.raises(ValueError, match="is taken") if refused else nullcontext()
+    with expected:
+        node.record_allocation(GPU, mine, 1.0, mine if reused else ())
+    if refused:
+        assert node.state is before
+    else:
+        assert node.state.allocations == (Allocation(GPU, mine, 1.0),)
+
+
+def test_a_refused_answer_is_forgotten_by_resource_and_devices() -> None:
+    node = AgentNode("a")
+    node.set_topology(survey(machines.machine()))
+    node.record_allocation(GPU, (machines.uuid(1), machines.uuid(0)), 0.0)
+    node.forget_allocation(GPU_SHARE, (machines.uuid(0), machines.uuid(1)))
+    node.forget_allocation(GPU, (machines.uuid(0),))
+    kept = len(node.state.allocations)
+    assert kept == 1
+    node.forget_allocation(GPU, (machines.uuid(1), machines.uuid(0)))
+    assert node.state.allocations == ()

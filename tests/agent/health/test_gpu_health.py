@@ -192,6 +192,32 @@ def test_more_xids_that_need_a_reset(code: int) -> None:
     assert xid_rules.classify(code)[0] == xid_rules.RESET
 
 
+def test_several_errors_keep_the_first_reason_and_their_own_time() -> None:
+    monitor = Monitor()
+    assert monitor.look(0, (3, 79))[3].startswith("XID 79")
+    assert monitor.look(50, (3, 48))[3].startswith("XID 79")
+    assert monitor.look(99)[3].startswith("XID 79")
+    assert monitor.look(100)[3].startswith("XID 48")  # 79 has ended
+    monitor.look(120, (3, 48))  # once more: it counts from now on
+    assert "cleared" not in monitor.look(219)[3]
+    assert "cleared" in monitor.look(220)[3]
+
+
+def test_an_xid_tells_more_than_the_error_counter() -> None:
+    monitor = Monitor()
+    monitor.look(0, wear=Wear(ecc_volatile=5))
+    assert monitor.look(1, (3, 94), wear=Wear(ecc_volatile=6))[3].startswith("XID 94")
+
+
+def test_a_new_gpu_that_is_healthy_is_no_change() -> None:
+    fewer = replace(KNOWN, gpus=KNOWN.gpus[:7])
+    assert changes(fewer, KNOWN) == ()
+    broken = replace(KNOWN, gpus=(*KNOWN.gpus[:7], replace(KNOWN.gpus[7], healthy=False, why="x")))
+    assert changes(fewer, broken) == (f"GPU 7 ({machines.uuid(7)}) is unhealthy: x",)
+    other = replace(KNOWN, gpus=(*KNOWN.gpus[:7], replace(KNOWN.gpus[7], healthy=False, why="y")))
+    assert changes(broken, other) == (f"GPU 7 ({machines.uuid(7)}) is unhealthy: y",)
+
+
 def test_a_reset_clears_the_errors() -> None:
     monitor = Monitor()
     monitor.look(0, (3, 48), wear=Wear(ecc_volatile=2))
