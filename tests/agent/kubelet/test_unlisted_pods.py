@@ -15,6 +15,7 @@ from agent.kubelet.unlisted_pods import SERVERS, UnlistedPods
 from agent.machine.survey import survey
 from agent.node import AgentNode
 from agent.resources.device_resource import ContainerDevices
+from protos import slicing
 from protos.names import GPU, GPU_SHARE
 from protos.nearest import share_id
 from protos.topology import Grant
@@ -219,6 +220,25 @@ def test_a_process_of_another_pod_than_the_one_recorded_holds_it_back(host: Host
     assert host.forgotten() == {}
     host.process(B, 42, 3)
     assert f"process 42 of pod {B}" in host.forgotten()[machines.uuid(3)]
+
+
+def test_a_pod_owns_no_process_on_another_gpu_than_its_own(host: Host) -> None:
+    host.records(row(A, 3), row(B, 5))
+    host.runs(A)
+    host.runs(B)
+    host.process(B, 42, 3)
+    assert f"process 42 of pod {B}" in host.forgotten()[machines.uuid(3)]
+
+
+def test_a_slice_with_a_process_is_held_back_as_a_slice(host: Host) -> None:
+    host.process(A, 41, 3)
+    host.users = {"MIG-1": host.users[machines.uuid(3)]}
+    host.pods.read(())
+    (found,) = host.pods.forgotten(())
+    assert slicing.is_slice(found.resource)
+    host.users = {machines.uuid(3): host.users["MIG-1"]}
+    (found,) = host.pods.forgotten(())
+    assert found.resource == GPU
 
 
 def test_a_listed_gpu_is_not_held_back_for_a_process(host: Host) -> None:
