@@ -10,14 +10,13 @@ Design: docs/design/0059-coordinator.md
 """
 
 import heapq
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from central.controllers.training.generation import NotAllowed, Stale
 from central.controllers.training.lease_time import LeaseTime
 from central.controllers.training.permutation import permuted
 from central.controllers.training.task_bitmap import BitMap
+from central.controllers.training.task_lease import Owner, TaskLease, TaskLeases
 from central.controllers.training.task_rate import TaskRate
 from central.controllers.training.task_source import QueueSettings, TaskSource
 from central.model.json_types import Json, ReadOnlyJson
@@ -27,7 +26,6 @@ RESULTS_PART = 1024  # tasks whose results are stored together
 MOST_HELD = 256  # tasks that one member may hold
 _RECENT = 4096  # done tasks whose attempt is remembered, so that the same answer may be sent again
 _MOST_WAIT_S, _LEAST_WAIT_S = 5.0, 0.25
-Owner = tuple[int, int]  # member, incarnation
 
 
 class NoLonger(Stale):
@@ -51,15 +49,6 @@ class LeaseKey(NamedTuple):
     attempt: int
 
 
-@dataclass(slots=True)
-class TaskLease:
-    task: int
-    owner: Owner
-    attempt: int
-    since: float
-    until: float
-
-
 class TaskQueue:
     """Times in seconds."""
 
@@ -76,7 +65,7 @@ class TaskQueue:
         self.changed_results: set[int] = (
             set()
         )  # parts (RESULTS_PART) that were not taken for storing
-        self._leases: dict[int, list[TaskLease]] = {}
+        self._leases = TaskLeases()
         self._progress: dict[
             int, tuple[int, int, int]
         ] = {}  # attempts, failures, resume; todo or leased
@@ -102,12 +91,11 @@ class TaskQueue:
         if epoch < self.epoch:
             return {"tasks": [], "wait_s": 0, "over": True}
         given: list[Json] = []
-        held = sum(one.owner == owner for one in self._all_leases())
-        most = min(most, MOST_HELD - held)
+        most, lease_s = min(most, MOST_HELD - self._leases.held_by(owner)), self.times.lease_s
         while len(given) < most and (task := self._next_todo()) is not None:
-            given.append(self._give(now, task, owner))
+            given.append(self._give(now, task, owner, lease_s))
         if not given and self.settings.speculate and (slow := self._straggler(now, owner)):
-            given.append(self._give(now, slow.task, owner))
+            given.append(self._give(now, slow.task, owner, lease_s))
         wait_s = 0.0 if given or self.is_over else self._wait_s(now)
         return {"tasks": given, "wait_s": wait_s, "over": self.is_over}
 
@@ -124,7 +112,7 @@ class TaskQueue:
         self.version += 1
 
     def _forget_leases(self) -> None:
-        self._leases, self._progress, self._recent = {}, {}, {}
+        self._leases, self._progress, self._recent = TaskLeases(), {}, {}
         self._position, self._again = 0, []
 
     def _next_todo(self) -> int | None:
@@ -147,14 +135,11 @@ class TaskQueue:
     def _of(self, task: int) -> tuple[int, int, int]:
         return self._progress.get(task, (0, 0, 0))
 
-    def _give(self, now: float, task: int, owner: Owner) -> Json:
+    def _give(self, now: float, task: int, owner: Owner, lease_s: float) -> Json:
         attempts, failures, resume = self._of(task)
         self._progress[task] = (attempts + 1, failures, resume)
         attempt, self._next_attempt = self._next_attempt, self._next_attempt + 1
-        lease_s = self.times.lease_s
-        self._leases.setdefault(task, []).append(
-            TaskLease(task, owner, attempt, now, now + lease_s)
-        )
+        self._leases.add(TaskLease(task, owner, attempt, now, now + lease_s))
         self.version += 1
         name = self.source.name(task)
         return {
@@ -169,19 +154,17 @@ class TaskQueue:
         """The oldest lease that is slow and has no second owner yet."""
         limit = self.times.straggling_s
         slow = [
-            held[0]
-            for held in self._leases.values()
-            if limit is not None and len(held) == 1 and held[0].owner != owner
-            if now - held[0].since > limit
+            one
+            for one in self._leases
+            if limit is not None and one.owner != owner and now - one.since > limit
+            if len(self._leases.of(one.task)) == 1
         ]
         return min(slow, key=lambda one: one.since, default=None)
 
     def _wait_s(self, now: float) -> float:
-        until = min((one.until for one in self._all_leases()), default=now)
+        first = self._leases.first()
+        until = now if first is None else first.until
         return round(min(_MOST_WAIT_S, max(_LEAST_WAIT_S, until - now)), 3)
-
-    def _all_leases(self) -> Iterator[TaskLease]:
-        return (one for held in self._leases.values() for one in held)
 
     # -- answers of owners
 
@@ -196,7 +179,7 @@ class TaskQueue:
             self._keep_result(task, attempt, result)
         self.times.add(now - lease.since)
         self.rate.add(now)
-        del self._leases[task]
+        self._leases.end_all_of(task)
         self._progress.pop(task, None)
         self.done.add(task)
         self._recent[task] = (attempt, key.owner)
@@ -216,7 +199,7 @@ class TaskQueue:
         """Renews the lease, and notes how many records are done. Returns seconds. Raises NoLonger."""
         lease = self._held(key)
         lease_s = self.times.lease_s
-        lease.until = now + lease_s
+        self._leases.renew(lease, now + lease_s)
         attempts, failures, resume = self._of(key.task)
         if upto > resume:
             self._progress[key.task] = (attempts, failures, upto)
@@ -224,7 +207,7 @@ class TaskQueue:
         return lease_s
 
     def _held(self, key: LeaseKey) -> TaskLease:
-        for lease in self._leases.get(key.task, ()) if key.epoch == self.epoch else ():
+        for lease in self._leases.of(key.task) if key.epoch == self.epoch else ():
             if (lease.attempt, lease.owner) == (key.attempt, key.owner):
                 return lease
         raise NoLonger(f"task {key.task} of queue {self.name} is no longer yours")
@@ -242,30 +225,27 @@ class TaskQueue:
     # -- leases that end otherwise
 
     def expire(self, now: float) -> None:
-        for lease in [one for one in self._all_leases() if one.until <= now]:
+        for lease in self._leases.due(now):
             self._end_lease(lease, failed="its lease expired")
 
     def release(self, present: dict[int, int]) -> None:
         """Ends the leases of processes that are not present (incarnations by member)."""
-        for lease in list(self._all_leases()):
+        for lease in list(self._leases):
             if present.get(lease.owner[0]) != lease.owner[1]:
                 self._end_lease(lease)
 
     def _end_lease(self, lease: TaskLease, failed: str = "") -> None:
         """The task is todo again, unless another attempt goes on or it failed too often."""
-        held = self._leases[lease.task]
-        held.remove(lease)
+        self._leases.end(lease)
         attempts, failures, resume = self._of(lease.task)
         failures += bool(failed)
         self._progress[lease.task] = (attempts, failures, resume)
         if failed and failures > self.settings.failures:
             self.set_aside[lease.task] = failed
             self._progress.pop(lease.task)
-            held.clear()
-        if not held:
-            del self._leases[lease.task]
-            if lease.task not in self.set_aside:
-                heapq.heappush(self._again, (attempts, lease.task))
+            self._leases.end_all_of(lease.task)
+        elif lease.task not in self._leases:
+            heapq.heappush(self._again, (attempts, lease.task))
         self.version += 1
 
     # -- questions
@@ -303,7 +283,8 @@ class TaskQueue:
 
     def next_time(self) -> float | None:
         """When the first lease expires."""
-        return min((one.until for one in self._all_leases()), default=None)
+        first = self._leases.first()
+        return None if first is None else first.until
 
     # -- checkpoints and storing
 
@@ -343,7 +324,7 @@ class TaskQueue:
                 round(now - one.since, 3),
                 round(one.until - now, 3),
             ]
-            for one in self._all_leases()
+            for one in self._leases
         ]
         return {
             "settings": self.settings.json(),
@@ -375,6 +356,6 @@ class TaskQueue:
         made._progress = {task: (a, f, resume) for task, a, f, resume in data["progress"]}
         for task, member, incarnation, attempt, age, left in data["leases"]:
             lease = TaskLease(task, (member, incarnation), attempt, now - age, now + left)
-            made._leases.setdefault(task, []).append(lease)
+            made._leases.add(lease)
         made._again = sorted((made._of(t)[0], t) for t in made._progress if t not in made._leases)
         return made
