@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from central.model.jobspec import GOODPUT
-from tests.experiments import elastic
+from tests.experiments import elastic, place
 from tests.experiments.pollux import artifact, generator, workload
 from tests.experiments.pollux.workload import Outcome
 
@@ -56,7 +56,8 @@ class Figures:
 def show(console: Console, folder: Path | None) -> list[str]:
     """folder: Pollux's or Sia's artifact; None: generated workloads. Returns the figures that are worse than asked."""
     figures = Figures(console)
-    for table in (_fluid_one(figures), _fluid_two(figures), _ninety_nine(figures)):
+    tables = (_fluid_one, _fluid_two, _ninety_nine, _place, _racks)
+    for table in (each(figures) for each in tables):
         console.print(table)
     if folder is None:
         console.print(_generated(figures))
@@ -145,6 +146,37 @@ def _ninety_nine(figures: Figures) -> Table:
         run = elastic.ninety_nine(elastic=is_elastic)
         sizes = [run.pods("default/job-00", at) for at in (0, 3599, 3630)]
         figures.row(table, (name,), f"{asked}", f"{sizes}", holds=sizes == asked)
+    return table
+
+
+def _place(figures: Figures) -> Table:
+    table = _table(
+        "BERT with 4, 2 and 4 members on nodes of four: seconds of a step",
+        "",
+        "asked",
+        "at the end",
+    )
+    found = place.bert()
+    asked = place.STEP_S[1]
+    cells = (f"by place ({found.before} s before)",)
+    figures.row(table, cells, f"{asked}", f"{found.after}", holds=found.after == asked)
+    table.add_row("the highest numbers leave", "", f"{found.by_number}")
+    return table
+
+
+def _racks(figures: Figures) -> Table:
+    table = _table("Racks that ten shrinks of a Job free whole, of 16", "", "asked", "freed")
+    found = [place.freed(seed) for seed in SEEDS]
+    could = sum(each.possible for each in found)
+    for name, freed in (
+        ("by place", sum(each.ours for each in found)),
+        ("the highest numbers leave", sum(each.by_number for each in found)),
+    ):
+        text = f"{freed} of the {could} that could be: {100 * freed / could:.0f} %"
+        if name == "by place":
+            figures.row(table, (name,), "≥ 90 %", text, holds=freed >= 0.9 * could)
+        else:
+            table.add_row(name, "", text)
     return table
 
 

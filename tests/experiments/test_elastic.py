@@ -5,7 +5,7 @@ from functools import cache
 
 import pytest
 
-from tests.experiments import elastic, fluid_bounds
+from tests.experiments import elastic, fluid_bounds, place
 from tests.experiments.elastic import Run
 
 SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 10))]
@@ -86,3 +86,21 @@ def test_a_rigid_job_waits_for_the_last_node() -> None:
     run = elastic.ninety_nine(elastic=False)
     assert run.pods("default/job-00", 3599) == 0
     assert run.pods("default/job-00", 3600) == 100
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_bert_ends_on_one_node(seed: int) -> None:
+    found = place.bert(seed)
+    assert found.sizes == (4, 2, 4)
+    assert found.before == 2.097, "its members are on two nodes"
+    assert (found.after, found.by_number) == (0.741, 2.097)
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, 4))])
+def test_ten_shrinks_for_a_service_free_whole_racks(seed: int) -> None:
+    """All that could be free, or all but one, if those who leave had been chosen at once."""
+    found = place.freed(seed)
+    assert found.possible >= 5
+    assert found.ours >= found.possible - 1
+    assert found.ours >= 0.85 * found.possible
+    assert found.by_number < 0.75 * found.possible

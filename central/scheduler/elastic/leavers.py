@@ -1,8 +1,9 @@
 """Which members leave when a gang shrinks.
 
 Those who stay are in the fewest domains: of the widest level first, then of the next, down to nodes. Among equal
-choices the least work is lost, then the highest numbers leave. Exact: the counts of used domains add up over a
-tree, so the best choice for each number of members that stay is found domain by domain, from the nodes up.
+choices they are the most unevenly spread, so that the domain that has the fewest is free at the next shrink; then the least work
+is lost, then the highest numbers leave. Exact: counts and squares add up over a tree, so the best choice for each number
+of members that stay is found domain by domain, from the nodes up.
 """
 
 from collections.abc import Sequence
@@ -18,9 +19,8 @@ class Seat(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    cost: tuple[
-        int, ...
-    ]  # domains used by level, then work lost, then minus the numbers that leave
+    # Domains used by level; minus the squares of the members in each, by level; work lost; minus the numbers that leave.
+    cost: tuple[int, ...]
     numbers: tuple[int, ...]
 
 
@@ -43,7 +43,7 @@ def _best(seats: list[Seat], level: int, depth: int, most: int) -> dict[int, _Ke
     inside: dict[int, list[Seat]] = {}
     for seat in seats:
         inside.setdefault(seat.path[level], []).append(seat)
-    found = {0: _Kept((0,) * (depth + 2), ())}
+    found = {0: _Kept((0,) * (2 * depth + 2), ())}
     for domain in sorted(inside):
         of_domain = _best(inside[domain], level + 1, depth, most)
         merged: dict[int, _Kept] = {}
@@ -54,12 +54,20 @@ def _best(seats: list[Seat], level: int, depth: int, most: int) -> dict[int, _Ke
                     continue
                 cost = tuple(map(int.__add__, kept.cost, added.cost))
                 if more:
-                    cost = (*cost[:level], cost[level] + 1, *cost[level + 1 :])
+                    cost = _used(cost, level, depth, more)
                 known = merged.get(count)
                 if known is None or cost < known.cost:
                     merged[count] = _Kept(cost, (*kept.numbers, *added.numbers))
         found = merged
     return found
+
+
+def _used(cost: tuple[int, ...], level: int, depth: int, members: int) -> tuple[int, ...]:
+    """With one more domain of that level, which so many members use."""
+    changed = list(cost)
+    changed[level] += 1
+    changed[depth + level] -= members * members
+    return tuple(changed)
 
 
 def _on_one_node(seats: list[Seat], depth: int, most: int) -> dict[int, _Kept]:
@@ -72,5 +80,7 @@ def _on_one_node(seats: list[Seat], depth: int, most: int) -> dict[int, _Kept]:
             continue
         gone, kept = order[:leaving], order[leaving:]
         lost, numbers = sum(seat.lost for seat in gone), sum(seat.number for seat in gone)
-        found[count] = _Kept((*(0,) * depth, lost, -numbers), tuple(seat.number for seat in kept))
+        found[count] = _Kept(
+            (*(0,) * (2 * depth), lost, -numbers), tuple(seat.number for seat in kept)
+        )
     return found

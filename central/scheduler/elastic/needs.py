@@ -2,7 +2,8 @@
 
 A need is a gang whose minimum does not fit. It is served by counts: on each node the surplus is taken that lets
 the most pods fit for each member that leaves, from the jobs with the highest fulfilment first. Equal single pods,
-such as those of a service, are served together. What is freed for a gang of several pods is proven by a trial
+such as those of a service, are served together. Where as many other members of the same jobs would do, those leave whose seats free whole
+domains (who_leaves.py). What is freed for a gang of several pods is proven by a trial
 placement and reserved for it. A gang that requires closeness is placed as preemption places it, with the surplus as
 its only victims.
 """
@@ -19,6 +20,7 @@ from central.model.arrays import Ints
 from central.model.defaults import ACROSS_NONE, ACROSS_QUEUES
 from central.scheduler import placement
 from central.scheduler.elastic.elastic_gang import ElasticGang
+from central.scheduler.elastic.who_leaves import who_leaves
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.placement import PlacementRequest
 from central.scheduler.preemption import preemption_plan
@@ -35,6 +37,8 @@ from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state.gangs import Gang, GangKey
 from central.scheduler.state.other_pod import OtherPod
 from central.scheduler.work_meter import WorkLimitReached
+
+Member = tuple[int, Pod]  # index of the donor, and its pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,12 +309,39 @@ class _Counts:
             if id(pod) not in going
         ]
         removal = _Removal(snapshot, view, self.donors, spare, candidates)
-        for index, pod in removal.choose(missing):
-            row = snapshot.columns.row[pod.node]
-            assert pod.charged_spec is not None
-            snapshot.give(row, pod.charged_spec, 1, pod.gpus)
-            self.given.append((row, pod))
+        chosen = removal.choose(missing)
+        if len(need.request.groups) == 1:
+            chosen = self._kept_together(view, chosen, missing - removal.missing)
+        self._give(chosen)
+        for index, pod in chosen:
+            self.given.append((snapshot.columns.row[pod.node], pod))
             found.take(index, pod, need, self.donors[index].gang.namespace)
+
+    def _kept_together(
+        self, view: PodClassCapacity, chosen: list[Member], fitting: int
+    ) -> list[Member]:
+        """As many members of the same donors, but those whose seats leave the others closest to each other; if that many of the
+        pods fit without them, too."""
+        going = {id(pod) for pods in self.found.leaving.values() for pod in pods}
+        others: list[Member] = []
+        for index, count in Counter(index for index, _ in chosen).items():
+            donor = self.donors[index]
+            there = [pod for pod in donor.placed.values() if id(pod) not in going]
+            leaving = who_leaves(self.context, donor, there, count, self.context.state.now)
+            others += [(index, pod) for pod in leaving]
+        before = int(view.refresh().by_row.sum())
+        self._give(others)
+        fit = int(view.refresh().by_row.sum()) - before
+        self._give(others, back=True)
+        return others if fit >= fitting else chosen
+
+    def _give(self, members: Sequence[Member], *, back: bool = False) -> None:
+        """Their seats to the snapshot, or back to them."""
+        snapshot = self.draft.snapshot
+        for _, pod in members:
+            assert pod.charged_spec is not None
+            row = snapshot.columns.row[pod.node]
+            (snapshot.take if back else snapshot.give)(row, pod.charged_spec, 1, pod.gpus)
 
 
 def _take_free(draft: Draft, view: PodClassCapacity, wanted: int) -> int:
@@ -327,7 +358,6 @@ def _take_free(draft: Draft, view: PodClassCapacity, wanted: int) -> int:
     return int(counts.sum())
 
 
-Member = tuple[int, Pod]  # index of the donor, and its pod
 _Choice = tuple[
     float, float, int, int, list[Member]
 ]  # less is better; the row and its members last
@@ -346,7 +376,7 @@ class _Removal:
         candidates: Sequence[Member],
     ) -> None:
         self._donors, self._spare = donors, spare
-        self._missing = 0
+        self.missing = 0  # of choose(): still
         columns, wanted = snapshot.columns, view.columns.tolist()
         self._request: list[int] = view.amounts.tolist()
         self._on_row: dict[int, list[Member]] = {}
@@ -372,11 +402,11 @@ class _Removal:
 
     def choose(self, missing: int) -> list[Member]:
         """That many more pods are to fit; fewer may, if the surplus does not suffice."""
-        self._missing = missing
+        self.missing = missing
         chosen: list[Member] = []
         heap = [best for row in sorted(self._on_row) if (best := self._best(row)) is not None]
         heapify(heap)
-        while self._missing > 0 and heap:
+        while self.missing > 0 and heap:
             offered = heappop(heap)
             current = self._best(offered[3])
             if current is None:
@@ -398,7 +428,7 @@ class _Removal:
             self._on_row[row].remove(member)
             free = self._without(free, pod)
         self._free[row] = free
-        self._missing -= self._capacity(free) - before
+        self.missing -= self._capacity(free) - before
         chosen += members
 
     def _best(self, row: int) -> _Choice | None:
@@ -413,12 +443,12 @@ class _Removal:
             left[index] -= 1
             picked.append((index, pod))
             free = self._without(free, pod)
-            gained = min(self._capacity(free) - start, self._missing)
+            gained = min(self._capacity(free) - start, self.missing)
             if gained > 0 and (best is None or -gained / len(picked) < best[0]):
                 levels = min(self._level(one) for one, _ in picked)
                 lowest = min(self._height(one, pod) for one, pod in picked)
                 best = (-gained / len(picked), -levels, -lowest, row, list(picked))
-            if gained == self._missing:
+            if gained == self.missing:
                 break
         return best
 

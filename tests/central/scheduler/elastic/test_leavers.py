@@ -11,9 +11,11 @@ from central.scheduler.elastic.leavers import Seat
 def rating(seats: list[Seat], gone: set[int]) -> tuple[int, ...]:
     """Less is better. Written apart from the code."""
     stay = [seat for seat in seats if seat.number not in gone]
-    domains = [len({seat.path[: level + 1] for seat in stay}) for level in range(3)]
+    inside = [Counter(seat.path[: level + 1] for seat in stay) for level in range(3)]
+    domains = [len(each) for each in inside]
+    uneven = [-sum(members**2 for members in each.values()) for each in inside]
     left = [seat for seat in seats if seat.number in gone]
-    return (*domains, sum(seat.lost for seat in left), -sum(seat.number for seat in left))
+    return (*domains, *uneven, sum(seat.lost for seat in left), -sum(seat.number for seat in left))
 
 
 def test_the_choice_is_the_best_of_all() -> None:
@@ -47,6 +49,15 @@ def test_two_nodes_of_two_become_one_of_two() -> None:
 def test_a_rack_is_left_before_a_node_of_the_larger_one() -> None:
     seats = [Seat(n, (0, n // 2)) for n in range(4)] + [Seat(n, (1, 9)) for n in (4, 5)]
     assert leavers.choose(seats, 2) == [4, 5]
+
+
+def test_the_rack_that_has_the_fewest_gives_first() -> None:
+    """Three racks stay in use whoever leaves. The next shrink frees the third."""
+    seats = [Seat(n, (0, n // 2)) for n in range(6)] + [Seat(n, (1, n // 2)) for n in range(6, 10)]
+    seats += [Seat(n, (2, n // 2)) for n in range(10, 14)]
+    assert leavers.choose(seats, 2) == [12, 13]
+    seats[0] = seats[0]._replace(lost=5)
+    assert leavers.choose(seats, 2) == [12, 13]
 
 
 def test_equal_members_leave_from_the_highest_number_down() -> None:
