@@ -86,7 +86,7 @@ class BindingReservations:
             and all(pod.seen.preempts for pod in claimant.counts.waiting)
             and all(evictable.may_leave(gang, pod) for pod in pods)
             and not evictable.min_runtime_s(context, gang)
-            and not any(context.budgets.covering(pod) for pod in pods)
+            and not any(context.budgets.selecting(pod) for pod in pods)
         )
 
 

@@ -263,13 +263,20 @@ def drawn(args: argparse.Namespace) -> list[Mutant]:
     if args.again:
         named = set(args.again.read_text().splitlines())
         every = [each for each in every if f"{each}".replace(f"{ROOT}/", "") in named]
-    count = min(args.mutants, len(every)) if args.mutants else len(every)
-    return random.Random(args.seed).sample(every, count)
+    if args.each:
+        groups = [[each for each in every if each.file == file] for file in modules(args.modules)]
+        return [mutant for group in groups for mutant in sample(group, args.each, args.seed)]
+    return sample(every, args.mutants or len(every), args.seed)
+
+
+def sample(every: list[Mutant], count: int, seed: int) -> list[Mutant]:
+    return random.Random(seed).sample(every, min(count, len(every)))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--mutants", type=int, default=20, help="how many to draw; 0: all")
+    parser.add_argument("--each", type=int, default=0, help="how many to draw of each module")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--line", type=int, default=0, help="only those that begin on this line")
     parser.add_argument("--report", type=Path, help="append survivors to this file")

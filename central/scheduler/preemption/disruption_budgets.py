@@ -44,9 +44,15 @@ class DisruptionBudgets:
 
     def covering(self, pod: Pod) -> tuple[BudgetKey, ...]:
         """The budgets that an eviction of the pod uses. Pending and terminating pods use none."""
-        seen = pod.seen
-        if not self.seen or seen.phase == "Pending" or seen.deleting or not pod.alive:
+        if not self.seen or pod.seen.phase == "Pending" or pod.seen.deleting or not pod.alive:
             return ()
+        return self.selecting(pod)
+
+    def selecting(self, pod: Pod) -> tuple[BudgetKey, ...]:
+        """The budgets that an eviction of the pod uses once it runs."""
+        if not self.seen:
+            return ()
+        seen = pod.seen
         key = (seen.namespace, seen.labels)
         found = self._covering.get(key)
         if found is None:

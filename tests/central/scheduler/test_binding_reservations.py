@@ -1,0 +1,153 @@
+"""Which reservations bind a gang, by the rules as they are written, for drawn gangs and reservations."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
+
+import numpy as np
+import pytest
+
+from central.controllers.composite import new_scheduler
+from central.model.defaults import ACROSS_NAMESPACES, ACROSS_NONE, ACROSS_QUEUES
+from central.model.facts import Fact, QueueSeen
+from central.scheduler.apply import apply
+from central.scheduler.binding_reservations import BindingReservations
+from central.scheduler.cycle import schedule_once
+from central.scheduler.placement.request import PlacementRequest
+from central.scheduler.reservation.release_forecast import TakenCapacity
+from central.scheduler.reservation.reservation import Reservation
+from central.scheduler.reservation.reserved_place import ReservedPlace
+from central.scheduler.scheduler import Scheduler
+from central.scheduler.state.gangs import Gang
+from central.scheduler.state.other_pod import OtherPod
+from tests.central import factories
+
+GANGS = 7
+MIN_RUNTIMES = {"q0": None, "q1": 0.0, "q2": 60.0}
+
+
+@dataclass
+class Case:
+    """What the facts said of each gang, and the reservations."""
+
+    across: str
+    min_runtime_s: float
+    scheduler: Scheduler
+    queue: dict[str, str] = field(default_factory=dict)  # by gang
+    namespace: dict[str, str] = field(default_factory=dict)
+    priority: dict[str, int] = field(default_factory=dict)
+    preempts: dict[str, bool] = field(default_factory=dict)  # every waiting pod may
+    stays: dict[str, bool] = field(default_factory=dict)  # a pod is not preemptable, or protected
+
+    def gang(self, name: str) -> Gang:
+        return self.scheduler.state.gangs[self.namespace[name], name, True]
+
+
+def case(dice: random.Random) -> Case:
+    across = dice.choice((ACROSS_NONE, ACROSS_NAMESPACES, ACROSS_QUEUES))
+    least_s = dice.choice((0.0, 0.0, 30.0))
+    made = new_scheduler(factories.LEVELS, preempt_across=across, min_runtime_s=least_s)
+    given = Case(across, least_s, made)
+    facts: list[Fact] = [QueueSeen(name, min_runtime_s=own) for name, own in MIN_RUNTIMES.items()]
+    facts += [replace(factories.budget("kept", 0), namespace=each) for each in ("a", "b")]
+    for index in range(GANGS):
+        facts += members(given, f"g{index}", dice)
+    schedule_once(made, facts, 0.0)  # without nodes
+    assert not made.reservations
+    return given
+
+
+def members(given: Case, name: str, dice: random.Random) -> list[Fact]:
+    given.queue[name] = queue = dice.choice(sorted(MIN_RUNTIMES))
+    given.namespace[name] = namespace = dice.choice("aab")
+    given.priority[name] = priority = dice.randrange(3)
+    whole = dice.choice((None, None, True, False))
+    group = factories.gang(name, 2, queue=queue, priority=priority, preemptable=whole)
+    facts: list[Fact] = [replace(group, namespace=namespace)]
+    given.preempts[name], given.stays[name] = True, False
+    for rank in range(2):
+        own = dice.choice((None, None, None, True, False))
+        protected, preempts = dice.random() < 0.1, dice.random() < 0.9
+        pod = factories.pod(f"{name}-{rank}", 1, name, preempts=preempts, preemptable=own)
+        labels = (("app", "kept" if protected else "other"),)
+        facts.append(replace(pod, namespace=namespace, labels=labels))
+        given.preempts[name] &= preempts
+        given.stays[name] |= protected or (whole if own is None else own) is False
+    return facts
+
+
+def reserve(given: Case, gang: Gang, dice: random.Random) -> Reservation:
+    columns = given.scheduler.state.snapshot.columns
+    none = np.zeros(0, dtype=np.int64), np.zeros((0, columns.width), dtype=np.int64)
+    taken = TakenCapacity(*none, [], frozenset())
+    place = ReservedPlace.on(given.scheduler.state.snapshot, taken, newest=0.0)
+    request = PlacementRequest(((factories.spec(1), 2),))
+    if dice.random() < 0.4:
+        return Reservation.by_evictions(gang, request, place, 5.0)
+    start, strict = dice.choice((100.0, inf)), dice.random() < 0.5
+    return Reservation(gang, request, place, start=start, after="", strict=strict)
+
+
+def expected(given: Case, held: Reservation, gang: Gang, tried: set[str]) -> bool:
+    """The rules of BindingReservations._binds(), in their order."""
+    mine, other = gang.name, held.gang.name
+    if held.gang is gang:
+        return False
+    if isinstance(held.gang, OtherPod):
+        return given.priority[mine] <= held.gang.priority
+    own = given.scheduler.reservations.get(gang.key)
+    same_queue = given.queue[mine] == given.queue[other]
+    if own is not None and own.by_eviction and not held.by_eviction:
+        more_urgent = same_queue and given.priority[other] > given.priority[mine]
+        if not more_urgent:
+            return False
+    if held.by_eviction and not same_queue:
+        return True
+    if held.start == inf and evicts(given, other, mine):
+        return False
+    if given.priority[mine] > given.priority[other]:
+        return False
+    return held.strict or other in tried
+
+
+def evicts(given: Case, claimant: str, victim: str) -> bool:
+    if given.priority[claimant] <= given.priority[victim]:
+        return False
+    if given.across != ACROSS_QUEUES and given.queue[claimant] != given.queue[victim]:
+        return False
+    if given.across == ACROSS_NONE and given.namespace[claimant] != given.namespace[victim]:
+        return False
+    least_s = MIN_RUNTIMES[given.queue[victim]]
+    least_s = given.min_runtime_s if least_s is None else least_s
+    return given.preempts[claimant] and not given.stays[victim] and not least_s
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_the_rules_are_those_that_are_written(seed: int) -> None:
+    """Also in one pass over the gangs, in which answers are kept, and while more gangs are tried."""
+    dice = random.Random(seed)
+    given = case(dice)
+    names = sorted(given.queue)
+    reservations = given.scheduler.reservations
+    for name in dice.sample(names, dice.randint(0, 4)):
+        gang = given.gang(name)
+        reservations[gang.key] = reserve(given, gang, dice)
+    if dice.random() < 0.5:
+        other = factories.pod("other", 1, ours=False, priority=dice.randrange(3))
+        apply(given.scheduler, other)
+        foreign = OtherPod(given.scheduler.state.pods[other.uid])
+        reservations[foreign.key] = reserve(given, foreign, dice)
+    tried = set(dice.sample(names, dice.randint(0, 3)))
+    keys = {given.gang(name).key for name in tried}
+    in_one_pass = BindingReservations(given.scheduler, keys)
+    for name in dice.choices(names, k=12):
+        gang = given.gang(name)
+        binding = [held for held in reservations.values() if expected(given, held, gang, tried)]
+        assert names_of(in_one_pass.of(gang)) == names_of(binding)
+        tried.add(name)
+        keys.add(gang.key)
+
+
+def names_of(reservations: Sequence[Reservation]) -> list[str]:
+    return [held.gang.name for held in reservations]
