@@ -201,11 +201,13 @@ def best_domain(snapshot: Snapshot, capacity: Ints, required: str) -> tuple[int,
     capacity: by domain of the level."""
     level = snapshot.columns.domains.levels.index(required)
     of, names = snapshot.columns.domains.of[level], snapshot.columns.domains.names[level]
-    with_nodes = np.unique(of[of >= 0]).tolist()  # a name stays when its last node leaves
-    if not with_nodes:
+    # A name stays when its last node leaves.
+    with_nodes = np.flatnonzero(np.bincount(of[of >= 0], minlength=len(names)))
+    if not len(with_nodes):
         clause = f"no node has label {required}, so there is no {never_fits.level_name(required)}"
         return 0, f"{wording.NEVER}: {clause}", np.zeros(0, dtype=np.int64)
-    best = min(with_nodes, key=lambda domain: (-capacity[domain], names[domain]))
+    most = with_nodes[capacity[with_nodes] == capacity[with_nodes].max()]
+    best = min(most.tolist(), key=names.__getitem__)
     clause = f"best candidate {names[best]} {{fits}}"
     return int(capacity[best]), clause, np.flatnonzero(of == best)
 
@@ -256,7 +258,7 @@ def _short_of(
 
 def _usable_now(view: PodClassCapacity, rows: Ints) -> Ints:
     """Those of the rows that the node filters and the rules between pods let the pods use now."""
-    usable = np.intersect1d(rows, view.passed_rows())
+    usable = rows[view.passed(rows)]
     if view.interpod is None:
         return usable
     reason = view.interpod.reason
@@ -321,14 +323,12 @@ def _not_considered(
     snapshot: Snapshot, view: PodClassCapacity, required: str, among: Ints | None
 ) -> list[str]:
     """How many nodes the filters refuse, or are not known well enough for the level, by reason."""
-    refused, passed = view.refused_rows(), view.passed_rows()
+    refused, passed = view.refused_nodes(), view.passed_rows()
     if among is not None:
-        refused, passed = refused[np.isin(refused, among)], passed[np.isin(passed, among)]
-    reasons = Counter(
-        node_filters.refusal(view.spec, node)
-        for row in refused.tolist()
-        if (node := snapshot.columns.nodes[row]) is not None
-    )
+        inside = set(among.tolist())
+        refused = [(row, node) for row, node in refused if row in inside]
+        passed = passed[np.isin(passed, among)]
+    reasons = Counter(node_filters.refusal(view.spec, node) for _, node in refused)
     if view.interpod is not None:
         beside = (view.interpod.reason(row) for row in passed.tolist())
         reasons.update(reason for reason in beside if reason)

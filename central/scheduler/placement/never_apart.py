@@ -69,7 +69,7 @@ def _most(snapshot: Snapshot, rule: _Rule, required: str) -> int | None:
     usable = np.zeros(len(snapshot.columns.names), dtype=np.bool_)
     for spec, _ in rule.groups:
         view = snapshot.view(spec)
-        found = never_fits.when_empty(snapshot, view)
+        found = never_fits.when_empty(view)
         usable[view.lasting().rows if found is None else np.flatnonzero(found.capacity)] = True
     rows = np.flatnonzero(usable)
     of = np.arange(len(usable))

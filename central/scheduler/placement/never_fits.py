@@ -7,7 +7,6 @@ changes the nodes or the pods. An empty answer says nothing.
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from central.model.arrays import Ints
 from central.model.facts import PodSpec
 from central.scheduler.inventory.columns import ABSENT
 from central.scheduler.snapshot import island_masks
-from central.scheduler.snapshot.capacity import PodClassCapacity
+from central.scheduler.snapshot.capacity import LastingCapacity, PodClassCapacity
 from central.scheduler.snapshot.snapshot import Snapshot
 from protos.names import GPU_SHARE, NUMA, PCIE_SWITCH
 from protos.slicing import is_slice
@@ -77,10 +76,10 @@ def _offered(snapshot: Snapshot, resource: str) -> bool:
 
 def too_many(snapshot: Snapshot, view: PodClassCapacity, required: str, count: int) -> str:
     """Why that many pods of one class fit in no domain of the required level, even an empty one."""
-    found = when_empty(snapshot, view)
+    found = when_empty(view)
     if found is None:
         return ""
-    capacity, rows, refusals = found
+    capacity, rows, refusals = found.capacity, found.rows, found.refusals
     if required in island_masks.PARTS:
         if too_small := _no_part_for_one(snapshot, view, required, rows, refusals):
             return too_small
@@ -99,24 +98,9 @@ def even_if_empty(required: str, most: int, refusals: Counter[str], unit: str = 
     return f"{wording.NEVER}: even if empty, {fits}"
 
 
-class EmptyNodes(NamedTuple):
-    """capacity: by row, how many of the pods fit when the node is empty, 0 where they may not run. rows: where they may.
-    refusals: how many nodes they may not use, by reason."""
-
-    capacity: Ints
-    rows: Ints
-    refusals: Counter[str]
-
-
-def when_empty(snapshot: Snapshot, view: PodClassCapacity) -> EmptyNodes | None:
-    """None: nodes may come to offer more."""
-    if _changes(view):
-        return None
-    lasting = view.lasting()
-    rows, refusals = lasting.rows, lasting.refusals
-    capacity = np.zeros(len(snapshot.columns.names), dtype=np.int64)
-    capacity[rows] = (view.most_by_row()[rows] // view.amounts).min(axis=1)
-    return EmptyNodes(capacity, rows, refusals)
+def when_empty(view: PodClassCapacity) -> LastingCapacity | None:
+    """What the empty nodes offer. None: nodes may come to offer more."""
+    return None if _changes(view) else view.lasting()
 
 
 def most_in_one(snapshot: Snapshot, capacity: Ints, required: str) -> int:

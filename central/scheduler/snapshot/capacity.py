@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from central.model.arrays import UNLIMITED, Bools, Ints
-from central.model.facts import PodSpec
+from central.model.facts import NodeSeen, PodSpec
 from central.scheduler.filters import node_filters
 from central.scheduler.filters.filter_cache import FilterResultCache
 from central.scheduler.filters.interpod import InterPodFilter, is_interpod
@@ -28,6 +28,7 @@ class LastingCapacity(NamedTuple):
     stamp: tuple[int, int]
     rows: Ints  # that may run the pods now or later
     refusals: Counter[str]  # how many other nodes never may, by reason
+    capacity: Ints  # by row, how many of the pods fit at most; 0 where they may not run. Not to be written to
     most: Ints  # by requested resource: the most that one of the rows has
     fits: bool  # whether one of the rows has enough of all of them
 
@@ -158,6 +159,13 @@ class PodClassCapacity:
     def refused_rows(self) -> Ints:
         return np.flatnonzero(~self._filter_result.passed)
 
+    def refused_nodes(self) -> list[tuple[int, NodeSeen]]:
+        """The nodes that do not pass the filters, with their rows."""
+        columns, rows = self._columns, self.refused_rows()
+        if len(rows) == len(columns.names) - len(columns.row):
+            return []  # mostly: only rows without a node
+        return [(row, node) for row in rows.tolist() if (node := columns.nodes[row]) is not None]
+
     def lasting(self) -> "LastingCapacity":
         """What the nodes can offer the pods at most, whatever ends there. Kept until a node or its GPUs change."""
         stamp = self._columns.node_changes, self._gpus.installs
@@ -166,11 +174,9 @@ class PodClassCapacity:
         return self._lasting
 
     def _count_lasting(self, stamp: tuple[int, int]) -> "LastingCapacity":
-        passed, refusals = self.passed_rows(), Counter[str]()
+        passed, refusals = self.refresh_filter().passed_rows(), Counter[str]()
         again: list[int] = []
-        for row in self.refused_rows().tolist():
-            if (node := self._columns.nodes[row]) is None:
-                continue
+        for row, node in self.refused_nodes():
             if why := node_filters.lasting_refusal(self.spec, node):
                 refusals[why] += 1
             else:
@@ -178,7 +184,9 @@ class PodClassCapacity:
         rows = np.union1d(passed, np.array(again, dtype=np.int64)) if again else passed
         most = self.most_by_row()[rows]
         fits = bool((most >= self.amounts).all(axis=1).any())
-        return LastingCapacity(stamp, rows, refusals, most.max(axis=0, initial=0), fits)
+        capacity = np.zeros(len(self._columns.names), dtype=np.int64)
+        capacity[rows] = (most // self.amounts).min(axis=1, initial=UNLIMITED)
+        return LastingCapacity(stamp, rows, refusals, capacity, most.max(axis=0, initial=0), fits)
 
     def capacity_when_empty(self) -> Ints:
         """By row, an upper bound: how many such pods would fit on the empty node without filters. Not to be written

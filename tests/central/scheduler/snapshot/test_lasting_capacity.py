@@ -37,7 +37,8 @@ def change(made: Scheduler, dice: random.Random, generation: int) -> None:
 def bounds(view: PodClassCapacity) -> tuple[object, ...]:
     found = view.refresh().lasting()
     empty = view.capacity_when_empty().tolist()
-    return (found.rows.tolist(), found.refusals, found.most.tolist(), found.fits, empty)
+    most, capacity = found.most.tolist(), found.capacity.tolist()
+    return (found.rows.tolist(), found.refusals, most, capacity, found.fits, empty)
 
 
 def test_kept_bounds_are_those_counted_anew() -> None:
