@@ -47,7 +47,7 @@ unit: install        ## unit, scenario and simulation tests, slow ones too
 sim: install         ## fifty seeded days that break and heal
 	LOCKSTEP_DAYS=50 pytest -q tests/simulation -n auto
 nightly: install     ## 10,000 days, 100,000 stories, 1,000 nemeses, 10^6 hostile objects, 10,000 claims; fewer: LOCKSTEP_DAYS=, _STORIES=, _NEMESIS=, _OBJECTS=, _CLAIMS=
-	pytest -q tests/simulation/nightly.py tests/central/poison/nightly.py \
+	pytest -q tests/simulation/nightly.py tests/central/poison/nightly.py tests/central/poison/by_field/nightly_fields.py \
 	    tests/central/scheduler/preemption/nightly.py tests/central/scheduler/queues/nightly.py -n auto --dist worksteal -o console_output_style=count
 	LOCKSTEP_LONG=1 pytest -q tests/central/server/test_strangers.py
 	LOCKSTEP_TRAINING_STORIES=100000 pytest -q tests/central/controllers/training -n auto --dist worksteal

@@ -15,7 +15,7 @@ from central.kube.decode import (
     storage_decoder,
 )
 from central.kube.decode.decoder import Decoder
-from central.kube.decode.fields import identifying
+from central.kube.decode.fields import identified
 from central.kube.decode.gang_rules import GangRule
 from central.kube.resource_paths import ResourcePath
 from central.model import facts, native_podgroup, volumes
@@ -121,12 +121,7 @@ def _storage() -> tuple[Kind, ...]:
 
 def _identified(word: str, seen: Callable[[Json], Fact]) -> Callable[[Json], Fact]:
     """The decoder, whose errors are MalformedObject: these facts have no field for errors."""
-
-    def decode(raw: Json) -> Fact:
-        with identifying(word, raw):
-            return seen(raw)
-
-    return decode
+    return lambda raw: identified(word, seen, raw)
 
 
 def _native_podgroup(decoder: Decoder) -> Kind:

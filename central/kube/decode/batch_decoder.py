@@ -7,7 +7,7 @@ from central.kube.decode.fields import (
     FieldError,
     check_acyclic,
     check_nesting,
-    identifying,
+    identified,
     identity,
     int_field,
     labels_field,
@@ -38,36 +38,44 @@ _PHASES = ("Pending", "Running", "Succeeded", "Failed", "Unknown")
 
 def decode_command(raw: Json) -> CommandSeen:
     """kind is "" if the target is neither a Job nor a Queue of Volcano's API."""
-    with identifying("Command", raw):
-        meta, target = raw["metadata"], raw.get("target") or {}
-        kind = text_field(target, "kind")
-        group = _KINDS.get(kind)
-        ours = group is not None and text_field(target, "apiVersion").startswith(group)
-        return CommandSeen(
-            *identity(meta),
-            text_field(raw, "action"),
-            kind if ours else "",
-            text_field(target, "name", limits.NAME),
-            text_field(target, "uid", limits.NAME),
-            text_field(raw, "reason"),
-            text_field(raw, "message"),
-            parse_time(meta.get("creationTimestamp")),
-            "deletionTimestamp" in meta,
-        )
+    return identified("Command", _command, raw)
+
+
+def _command(raw: Json) -> CommandSeen:
+    """Raises DECODE_ERRORS."""
+    meta, target = raw["metadata"], raw.get("target") or {}
+    kind = text_field(target, "kind")
+    group = _KINDS.get(kind)
+    ours = group is not None and text_field(target, "apiVersion").startswith(group)
+    return CommandSeen(
+        *identity(meta),
+        text_field(raw, "action"),
+        kind if ours else "",
+        text_field(target, "name", limits.NAME),
+        text_field(target, "uid", limits.NAME),
+        text_field(raw, "reason"),
+        text_field(raw, "message"),
+        parse_time(meta.get("creationTimestamp")),
+        "deletionTimestamp" in meta,
+    )
 
 
 def decode_cronjob(raw: Json) -> CronSeen:
-    with identifying("CronJob", raw):
-        meta = raw["metadata"]
-        status = map_field(raw, "status", "", limits.LABELS)
-        check_nesting(status)
-        seen = CronSeen(
-            *identity(meta),
-            created=parse_time(meta.get("creationTimestamp")),
-            status=status,
-            deleting="deletionTimestamp" in meta,
-        )
+    seen = identified("CronJob", _cron_seen, raw)
     return or_error(seen, _cron, raw, seen)
+
+
+def _cron_seen(raw: Json) -> CronSeen:
+    """Raises DECODE_ERRORS."""
+    meta = raw["metadata"]
+    status = map_field(raw, "status", "", limits.LABELS)
+    check_nesting(status)
+    return CronSeen(
+        *identity(meta),
+        created=parse_time(meta.get("creationTimestamp")),
+        status=status,
+        deleting="deletionTimestamp" in meta,
+    )
 
 
 def _cron(raw: Json, seen: CronSeen) -> CronSeen:
@@ -119,29 +127,37 @@ def _schedule(spec: Json, created: float) -> CronSchedule:
 
 
 def decode_job_template(raw: Json) -> TemplateSeen:
-    with identifying("JobTemplate", raw):
-        meta = raw["metadata"]
-        check_nesting(raw)
-        return TemplateSeen(
-            *identity(meta),
-            map_field(raw, "spec", "", limits.LABELS),
-            labels_field(meta, "labels", "metadata", limits.LABELS),
-            meta.get("annotations") or {},
-            map_field(raw, "status", "", limits.LABELS),
-        )
+    return identified("JobTemplate", _job_template, raw)
+
+
+def _job_template(raw: Json) -> TemplateSeen:
+    """Raises DECODE_ERRORS."""
+    meta = raw["metadata"]
+    check_nesting(raw)
+    return TemplateSeen(
+        *identity(meta),
+        map_field(raw, "spec", "", limits.LABELS),
+        labels_field(meta, "labels", "metadata", limits.LABELS),
+        meta.get("annotations") or {},
+        map_field(raw, "status", "", limits.LABELS),
+    )
 
 
 def decode_jobflow(raw: Json) -> FlowSeen:
-    with identifying("JobFlow", raw):
-        meta, status = raw["metadata"], raw.get("status") or {}
-        check_nesting(status)
-        seen = FlowSeen(
-            *identity(meta),
-            phase=text_field(status.get("state") or {}, "phase"),
-            status=status,
-            deleting="deletionTimestamp" in meta,
-        )
+    seen = identified("JobFlow", _flow_seen, raw)
     return or_error(seen, _flow, raw, seen)
+
+
+def _flow_seen(raw: Json) -> FlowSeen:
+    """Raises DECODE_ERRORS."""
+    meta, status = raw["metadata"], raw.get("status") or {}
+    check_nesting(status)
+    return FlowSeen(
+        *identity(meta),
+        phase=text_field(status.get("state") or {}, "phase"),
+        status=status,
+        deleting="deletionTimestamp" in meta,
+    )
 
 
 def _flow(raw: Json, seen: FlowSeen) -> FlowSeen:

@@ -19,8 +19,8 @@ from central.kube.decode.effective_requests import bounded, resource_amounts
 from central.kube.decode.fields import (
     DECODE_ERRORS,
     MalformedObject,
-    error_text,
-    identifying,
+    described,
+    identified,
     identity,
     labels_field,
     list_field,
@@ -71,21 +71,24 @@ class Decoder:
         try:  # a context manager would cost a twentieth of the time
             return self._pods.decode(raw)
         except DECODE_ERRORS as error:
-            raise MalformedObject(f"pod {object_name(raw)}: {error_text(error)}") from error
+            raise MalformedObject(
+                f"pod {object_name(raw)}: {described(error, self._pods.decode, raw)}"
+            ) from error
 
     def node(self, raw: Json) -> NodeSeen:
-        with identifying("node", raw):
-            return _node(raw)
+        return identified("node", _node, raw)
 
     def namespace(self, raw: Json) -> NamespaceSeen:
-        with identifying("namespace", raw):
-            meta = raw["metadata"]
-            _, name, _ = identity(meta, namespaced=False)
-            labels = self._pods.labels(labels_field(meta, "labels", "metadata", limits.LABELS))
-            queue = (meta.get("annotations") or {}).get(names.QUEUE_NAME)
-            if not isinstance(queue, str) or len(queue) > limits.NAME:
-                queue = ""
-            return NamespaceSeen(name, labels, queue)
+        return identified("namespace", self._namespace, raw)
+
+    def _namespace(self, raw: Json) -> NamespaceSeen:
+        meta = raw["metadata"]
+        _, name, _ = identity(meta, namespaced=False)
+        labels = self._pods.labels(labels_field(meta, "labels", "metadata", limits.LABELS))
+        queue = (meta.get("annotations") or {}).get(names.QUEUE_NAME)
+        if not isinstance(queue, str) or len(queue) > limits.NAME:
+            queue = ""
+        return NamespaceSeen(name, labels, queue)
 
     def podgroup(self, raw: Json) -> GangSeen | GangGone:
         """GangGone: the scheduler wrote the PodGroup itself, and it is no gang."""

@@ -6,7 +6,7 @@ The formulas are those of PodRequests in k8s.io/component-helpers/resource (Kube
 
 from collections.abc import Callable, Iterator
 
-from central.kube.decode.fields import FieldError
+from central.kube.decode.fields import FieldError, shown
 from central.kube.decode.quantities import InvalidQuantity, parse_quantity
 from central.model import limits
 from central.model.json_types import Json
@@ -39,6 +39,8 @@ def container_requests(container: Json, field: str) -> Amounts:
 
 def resource_amounts(quantities: Json | None, field: str) -> Amounts:
     """Each amount is at most 2^63 - 1."""
+    if quantities and not isinstance(quantities, dict):
+        raise FieldError(f"{field}: {shown(quantities)} is not an object")
     found = {}
     for resource, quantity in (quantities or _NOTHING).items():
         try:

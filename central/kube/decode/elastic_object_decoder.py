@@ -10,7 +10,7 @@ from typing import Any
 from central.kube.decode import elastic_parts, elastic_range, gang_annotations
 from central.kube.decode.fields import (
     FieldError,
-    identifying,
+    identified,
     identity,
     int_field,
     map_field,
@@ -38,17 +38,19 @@ _MEMBERS = {
 
 def decode(kind: str, raw: Json, *, owned: bool = False) -> ElasticSeen | ElasticGone:
     """owned: also an object whose own controller would be the one to size. Raises MalformedObject."""
-    with identifying(kind, raw):
-        meta = raw["metadata"]
-        namespace, name, uid = identity(meta)
-        above = gang_annotations.above(kind, meta)
-    notes = _annotations(raw)
+    (namespace, name, uid), above, notes = identified(kind, _head, raw, kind)
     if not elastic_range.is_elastic(notes) or (above and not owned):
         return ElasticGone(kind, namespace, name)
     gang = above or f"{kind.lower()}/{name}"
     nothing = ElasticTask(name, 1, 1)
     seen = ElasticSeen(kind, namespace, name, uid, gang, nothing, 0)
     return or_error(seen, _part if kind in _MEMBERS else _object, kind, raw, notes, seen)
+
+
+def _head(raw: Json, kind: str) -> tuple[tuple[str, str, str], str, dict[str, Any]]:
+    """Its identity, the controller above it and its annotations. Raises DECODE_ERRORS."""
+    meta = raw["metadata"]
+    return identity(meta), gang_annotations.above(kind, meta), _annotations(raw)
 
 
 def gone(kind: str, raw: Json) -> ElasticGone:

@@ -105,6 +105,8 @@ def task(name: str, notes: Notes, sizes: Range, unit: int = 1) -> ElasticTask:
 def speeds(notes: Notes) -> SpeedTable | None:
     if SPEED not in notes:
         return None
+    if not isinstance(notes[SPEED], str):
+        raise FieldError(f"annotation {SPEED}: {shown(notes[SPEED])} is not a string")
     try:
         return speed_table.parse(notes[SPEED])
     except ValueError as error:

@@ -11,9 +11,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from central.kube.decode.field_trace import last_field
 from central.kube.decode.quantities import InvalidQuantity, parse_duration
 from central.model import limits
 from central.model.json_types import Json
+from protos.printing import printable
 
 Value = TypeVar("Value")
 Default = TypeVar("Default")
@@ -39,6 +41,10 @@ class MalformedObject(ValueError):
         super().__init__(shortened(sentence))
 
 
+class UnnamedError(ValueError):
+    """What is wrong with a value, as a clause; described() puts the field before it."""
+
+
 class FieldError(ValueError):
     """A sentence that begins with the field."""
 
@@ -56,10 +62,11 @@ def shown(value: Any) -> str:
 
 
 def shortened(sentence: str) -> str:
-    """The sentence, cut where a value in it is too long to be shown."""
-    if len(sentence) <= _LONGEST_SENTENCE:
-        return sentence
-    return f"{sentence[:_LONGEST_SENTENCE]}..."
+    """The sentence, cut where a value in it is too long to be shown, and without characters that a terminal or a log
+    would obey."""
+    if len(sentence) > _LONGEST_SENTENCE:
+        sentence = f"{sentence[:_LONGEST_SENTENCE]}..."
+    return printable(sentence)
 
 
 class FirstError:
@@ -84,11 +91,21 @@ class FirstError:
 
 @contextmanager
 def identifying(kind: str, raw: Any) -> Iterator[None]:
-    """Turns whatever the block raises into a MalformedObject that names the object."""
+    """Turns whatever the block raises into a MalformedObject that names the object. For blocks that read the identity
+    alone; identified() names the field as well."""
     try:
         yield
     except DECODE_ERRORS as error:
         raise MalformedObject(f"{kind} {object_name(raw)}: {error_text(error)}") from error
+
+
+def identified(kind: str, read: Callable[..., Value], raw: Any, *arguments: Any) -> Value:
+    """read(raw, *arguments). Raises MalformedObject, which names the object and the field."""
+    try:
+        return read(raw, *arguments)
+    except DECODE_ERRORS as error:
+        why = described(error, read, raw, *arguments)
+        raise MalformedObject(f"{kind} {object_name(raw)}: {why}") from error
 
 
 def or_error(seen: Value, read: Callable[..., Value], *arguments: Any) -> Value:
@@ -96,7 +113,26 @@ def or_error(seen: Value, read: Callable[..., Value], *arguments: Any) -> Value:
     try:
         return read(*arguments)
     except DECODE_ERRORS as error:
-        return replace(seen, error=error_text(error))  # type: ignore[type-var]
+        why = described(error, read, *arguments)
+        return replace(seen, error=why)  # type: ignore[type-var]
+
+
+def described(error: Exception, read: Callable[..., Any], *arguments: Any, prefix: str = "") -> str:
+    """A sentence for one of DECODE_ERRORS that read(*arguments) raised: it names the field that has the wrong shape.
+    prefix: of the arguments' own path."""
+    if isinstance(error, FieldError):
+        return str(error)
+    field = last_field(DECODE_ERRORS, read, *arguments)
+    field = ".".join(filter(None, (prefix, field)))
+    if not field:
+        return error_text(error)
+    if isinstance(error, KeyError):
+        return shortened(f"{field}: missing")
+    if isinstance(error, UnnamedError | InvalidQuantity):
+        return shortened(f"{field}: {error}")
+    if isinstance(error, RecursionError):
+        return shortened(f"{field}: nested too deep")
+    return shortened(f"{field}: its value has the wrong type")
 
 
 def text_field(part: Json, key: str, most: int = limits.TEXT) -> str:
@@ -106,6 +142,10 @@ def text_field(part: Json, key: str, most: int = limits.TEXT) -> str:
         raise FieldError(f"{key}: {shown(value)} is not a string")
     if len(value) > most:
         raise FieldError(too_long(key, value, most))
+    if (
+        most <= limits.NAME and not value.isprintable()
+    ):  # no name has such characters, and reasons repeat names
+        raise FieldError(f"{key}: {shown(value)} has characters that cannot be printed")
     return value
 
 
@@ -134,7 +174,7 @@ def map_field(part: Json, key: str, prefix: str, most: int) -> Json:
     if not value:
         return {}
     field = f"{prefix}.{key}" if prefix else key
-    if type(value) is not dict:
+    if not isinstance(value, dict):
         raise FieldError(f"{field}: {shown(value)} is not an object")
     if len(value) > most:
         raise FieldError(too_long(field, value, most))
@@ -181,24 +221,26 @@ def int_field(part: Json, key: str, prefix: str, least: int, most: int | None = 
 
 def whole(value: Any) -> int:
     """A number of a status or of metadata, which controllers write; 0 if it is missing. Raises
-    FieldError."""
+    UnnamedError."""
     if not value:
         return 0
     if type(value) is not int or abs(value) >= 2**63:
-        raise FieldError(f"{shown(value)} is not a whole number of 64 bits")
+        raise UnnamedError(f"{shown(value)} is not a whole number of 64 bits")
     return value
 
 
 def identity(meta: Json, *, namespaced: bool = True) -> tuple[str, str, str]:
     """Namespace ("" if it has none), name and uid ("" if it has none). Raises DECODE_ERRORS."""
-    name, uid = meta["name"], meta.get("uid") or ""
-    namespace = meta["namespace"] if namespaced else ""
+    if not isinstance(meta, dict):
+        raise FieldError(f"metadata: {shown(meta)} is not an object")
+    name, uid = meta.get("name", ""), meta.get("uid") or ""
+    namespace = meta.get("namespace", "") if namespaced else "-"
     for field, value in (("name", name), ("namespace", namespace), ("uid", uid)):
-        if type(value) is not str or len(value) > limits.NAME:
+        if type(value) is not str or len(value) > limits.NAME or not value.isprintable():
             raise FieldError(f"metadata.{field}: {shown(value)} is not a name")
-    if not name:
-        raise FieldError("metadata.name: empty")
-    return namespace, name, uid
+    if not name or not namespace:
+        raise FieldError(f"metadata.{'namespace' if name else 'name'}: missing")
+    return namespace if namespaced else "", name, uid
 
 
 def check_nesting(raw: Any) -> None:
@@ -208,8 +250,8 @@ def check_nesting(raw: Any) -> None:
         level = [
             inner
             for part in level
-            for inner in (part.values() if type(part) is dict else part)
-            if type(inner) is dict or type(inner) is list
+            for inner in (part.values() if isinstance(part, dict) else part)
+            if isinstance(inner, dict | list)
         ]
         if not level:
             return
@@ -255,7 +297,7 @@ def object_name(raw: Any) -> str:
 
 
 def error_text(error: Exception) -> str:
-    """A sentence for one of DECODE_ERRORS."""
+    """A sentence for one of DECODE_ERRORS, where described() cannot say the field."""
     if isinstance(error, KeyError):
         return shortened(f"the field {error.args[0]} is missing")
     if isinstance(error, FieldError):

@@ -7,11 +7,12 @@ from central.kube.decode.fields import (
     DECODE_ERRORS,
     FieldError,
     FirstError,
-    error_text,
+    described,
     identifying,
     identity,
     list_field,
     map_field,
+    shortened,
     text_field,
 )
 from central.kube.decode.gang_rules import GangRule
@@ -107,22 +108,29 @@ def decode_owner(kind: str, raw: Json, levels: frozenset[str]) -> OwnerSeen:
             raise KeyError("uid")
         name = f"{kind.lower()}/{name}"
     try:
-        annotations = meta.get("annotations") or {}
-        required = text_field(annotations, names.TOPOLOGY_REQUIRED)
-        if required and required not in levels:
-            field = f"annotation {names.TOPOLOGY_REQUIRED}"
-            raise FieldError(f'{field}: "{required}" is not a level of the network tree')
-        return OwnerSeen(
-            uid,
-            name,
-            above(kind, meta),
-            min_member(meta.get("labels") or {}, annotations),
-            text_field(annotations, names.QUEUE_NAME, limits.NAME),
-            required,
-            highest_tier(annotations),
-        )
+        return _owner(raw, kind, levels, uid, name)
     except DECODE_ERRORS as error:
-        return OwnerSeen(uid, name, error=f"{name}: {error_text(error)}")
+        why = described(error, _owner, raw, kind, levels, uid, name)
+        return OwnerSeen(uid, name, error=shortened(f"{name}: {why}"))
+
+
+def _owner(raw: Json, kind: str, levels: frozenset[str], uid: str, name: str) -> OwnerSeen:
+    """Raises DECODE_ERRORS."""
+    meta = raw["metadata"]
+    annotations = meta.get("annotations") or {}
+    required = text_field(annotations, names.TOPOLOGY_REQUIRED)
+    if required and required not in levels:
+        field = f"annotation {names.TOPOLOGY_REQUIRED}"
+        raise FieldError(f'{field}: "{required}" is not a level of the network tree')
+    return OwnerSeen(
+        uid,
+        name,
+        above(kind, meta),
+        min_member(meta.get("labels") or {}, annotations),
+        text_field(annotations, names.QUEUE_NAME, limits.NAME),
+        required,
+        highest_tier(annotations),
+    )
 
 
 def above(kind: str, meta: Json) -> str:

@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 from central.kube.decode.fields import (
-    DECODE_ERRORS,
     FieldError,
-    error_text,
     identifying,
     identity,
     labels_field,
     list_field,
+    or_error,
+    shown,
     text_field,
 )
 from central.model import limits
@@ -21,18 +21,17 @@ def decode_hypernode(raw: Json) -> HyperNodeSeen:
     with identifying("HyperNode", raw):
         _, name, uid = identity(raw["metadata"], namespaced=False)
         seen = HyperNodeSeen(name, 0, uid=uid)
-    try:
-        tier = raw["spec"].get("tier")
-        if type(tier) is not int or not 0 <= tier <= limits.TIER:
-            raise FieldError(f"spec.tier: {tier!r} is not a whole number from 0 to {limits.TIER}")
-        seen = replace(seen, tier=tier)
-        seen = replace(seen, tier_name=text_field(raw["spec"], "tierName", limits.NAME))
-        members = enumerate(list_field(raw["spec"], "members", "spec", limits.MEMBERS))
-        return replace(
-            seen, members=tuple(_member(f"spec.members[{i}]", one) for i, one in members)
-        )
-    except DECODE_ERRORS as error:
-        return replace(seen, error=error_text(error))
+    return or_error(seen, _hypernode, raw, seen)
+
+
+def _hypernode(raw: Json, seen: HyperNodeSeen) -> HyperNodeSeen:
+    tier = raw["spec"].get("tier")
+    if type(tier) is not int or not 0 <= tier <= limits.TIER:
+        raise FieldError(f"spec.tier: {shown(tier)} is not a whole number from 0 to {limits.TIER}")
+    seen = replace(seen, tier=tier)
+    seen = replace(seen, tier_name=text_field(raw["spec"], "tierName", limits.NAME))
+    members = enumerate(list_field(raw["spec"], "members", "spec", limits.MEMBERS))
+    return replace(seen, members=tuple(_member(f"spec.members[{i}]", one) for i, one in members))
 
 
 def _member(field: str, raw: Json) -> Member:

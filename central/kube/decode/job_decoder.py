@@ -11,14 +11,15 @@ from central.kube.decode.fields import (
     DECODE_ERRORS,
     FieldError,
     check_nesting,
+    described,
     duration_field,
-    error_text,
-    identifying,
+    identified,
     identity,
     int_field,
     labels_field,
     list_field,
     map_field,
+    or_error,
     shortened,
     strings_field,
     text_field,
@@ -44,28 +45,50 @@ _INDEX = re.compile(r"(\d{1,9})$", re.ASCII)
 
 def decode_job(raw: Json, scheduler: str = SCHEDULER) -> JobSeen:
     """scheduler: the schedulerName of a Job without one."""
-    with identifying("Job", raw):
-        meta = raw["metadata"]
-        spec = JobSpec(
-            *identity(meta),
-            labels=_pairs(labels_field(meta, "labels", "metadata", limits.LABELS)),
-            annotations=_pairs(meta.get("annotations")),
-            scheduler_name=scheduler,
-        )
-        seen = JobSeen(
-            spec,
-            created=parse_time(meta.get("creationTimestamp")),
-            deleting="deletionTimestamp" in meta,
-            owner=_controller(meta),
-        )
+    seen = identified("Job", _identified, raw, scheduler)
     try:
         seen = replace(seen, status=_status(raw.get("status") or {}))
-        check_nesting(raw)
-        spec = _spec(raw.get("spec") or {}, spec)
-        error = shortened(plugins.check(spec)) or _manifest_error(spec, seen.status)
-        return replace(seen, spec=spec, error=error)
     except DECODE_ERRORS as error:
-        return replace(seen, error=error_text(error))
+        why = described(error, _status, raw.get("status") or {}, prefix="status")
+        return replace(seen, error=why)
+    return or_error(seen, _complete, raw, seen)
+
+
+def _identified(raw: Json, scheduler: str) -> JobSeen:
+    """The Job without its spec and status. Raises DECODE_ERRORS."""
+    meta = raw["metadata"]
+    spec = JobSpec(
+        *identity(meta),
+        labels=_pairs(labels_field(meta, "labels", "metadata", limits.LABELS)),
+        annotations=_pairs(meta.get("annotations")),
+        scheduler_name=scheduler,
+    )
+    return JobSeen(
+        spec,
+        created=parse_time(meta.get("creationTimestamp")),
+        deleting="deletionTimestamp" in meta,
+        owner=_controller(meta),
+    )
+
+
+def _complete(raw: Json, seen: JobSeen) -> JobSeen:
+    """Raises DECODE_ERRORS."""
+    check_nesting(raw)
+    spec = _spec(raw.get("spec") or {}, seen.spec)
+    error = shortened(plugins.check(spec)) or _manifest_error(spec, seen.status)
+    return replace(seen, spec=spec, error=error)
+
+
+def _template_error(error: Exception, spec: JobSpec, status: JobStatus, index: int) -> str:
+    task = spec.tasks[index]
+
+    def manifest(template: Json) -> object:
+        return pod_manifest.manifest(spec, status, replace(task, template=template), 0)
+
+    field = f"spec.tasks[{index}].template"
+    if isinstance(error, FieldError):
+        return shortened(f"{field}: {error}")
+    return described(error, manifest, task.template, prefix=field)
 
 
 def _manifest_error(spec: JobSpec, status: JobStatus) -> str:
@@ -74,7 +97,7 @@ def _manifest_error(spec: JobSpec, status: JobStatus) -> str:
         try:
             pod_manifest.manifest(spec, status, task, 0)
         except DECODE_ERRORS as error:
-            return f"spec.tasks[{index}].template: {error_text(error)}"
+            return _template_error(error, spec, status, index)
     return ""
 
 

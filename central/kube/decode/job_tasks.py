@@ -11,14 +11,15 @@ from central.kube.decode.fields import (
     INT32_MAX,
     FieldError,
     check_acyclic,
+    described,
     duration_field,
-    error_text,
     int_field,
     list_field,
     strings_field,
     text_field,
 )
 from central.model import limits
+from central.model.amounts import Amounts
 from central.model.jobspec import (
     ACTIONS,
     ANY,
@@ -95,17 +96,23 @@ def _template(raw: Any, task: TaskSpec, field: str) -> TaskSpec:
     if not spec["containers"]:
         raise FieldError(f"{field}.spec.containers: empty")
     try:
-        requests = podspec.decode_pod_spec(spec, False).requests
-        limits: dict[str, int] = {}
-        for container in spec["containers"]:
-            resources = container.get("resources") or {}
-            for resource, amount in resource_amounts(resources.get("limits"), "limits").items():
-                limits[resource] = limits.get(resource, 0) + amount
+        requests, limits = _amounts(spec)
     except FieldError as error:
         raise FieldError(f"{field}.{error}") from None
     except DECODE_ERRORS as error:
-        raise FieldError(f"{field}.spec: {error_text(error)}") from None
-    return replace(task, template=raw, requests=requests, limits=tuple(sorted(limits.items())))
+        raise FieldError(described(error, _amounts, spec, prefix=f"{field}.spec")) from None
+    return replace(task, template=raw, requests=requests, limits=limits)
+
+
+def _amounts(spec: Json) -> tuple[Amounts, Amounts]:
+    """The requests and the limits of the pods. Raises DECODE_ERRORS."""
+    requests = podspec.decode_pod_spec(spec, False).requests
+    limits: dict[str, int] = {}
+    for container in spec["containers"]:
+        resources = container.get("resources") or {}
+        for resource, amount in resource_amounts(resources.get("limits"), "limits").items():
+            limits[resource] = limits.get(resource, 0) + amount
+    return requests, tuple(sorted(limits.items()))
 
 
 def _partition(raw: Json | None, replicas: int, field: str) -> Partition | None:

@@ -44,16 +44,21 @@ def rule_sources(spec: Json, ours: bool) -> list[Json]:
     parts: list[Json] = []
     if affinity := spec.get("affinity"):
         for kind in ("podAffinity", "podAntiAffinity") if ours else ("podAntiAffinity",):
-            parts += (affinity.get(kind) or {}).get(REQUIRED) or ()
+            parts += _terms_of(affinity, kind, REQUIRED)
         if ours:
             for kind in ("podAffinity", "podAntiAffinity"):
-                terms = (affinity.get(kind) or {}).get(PREFERRED) or ()
+                terms = _terms_of(affinity, kind, PREFERRED)
                 parts += (term["podAffinityTerm"] for term in terms)
-            parts += (affinity.get("nodeAffinity") or {}).get(PREFERRED) or ()
+            parts += _terms_of(affinity, "nodeAffinity", PREFERRED)
     if ours:
-        parts += spec.get("topologySpreadConstraints") or ()
+        parts += list_field(spec, "topologySpreadConstraints", "spec", limits.TERMS)
     parts += _containers_with_ports(spec)
     return parts
+
+
+def _terms_of(affinity: Json, kind: str, when: str) -> list[Json]:
+    rules = affinity.get(kind) or {}
+    return list_field(rules, when, f"spec.affinity.{kind}", limits.TERMS)
 
 
 def _spreads(

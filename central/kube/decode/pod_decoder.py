@@ -26,7 +26,7 @@ from central.kube.decode.fields import (
     DECODE_ERRORS,
     FieldError,
     FirstError,
-    error_text,
+    described,
     identity,
     labels_field,
     text_field,
@@ -148,30 +148,39 @@ class PodDecoder:
     def _spec(self, spec: Json, status: Json, ours: bool, namespace: str, labels: Json) -> PodSpec:
         """The spec without its annotations. Never raises: errors are its `unsupported`."""
         try:
-            content = _scheduling_content(spec, status, ours)
-            if rule_parts := pod_affinity.rule_sources(spec, ours):
-                own_labels = [labels.get(key) for key in pod_affinity.label_keys(rule_parts)]
-                content += (rule_parts, namespace, own_labels, bool(spec.get("hostNetwork")))
-            key = orjson.dumps(content)
-            known = self._specs_by_content.get(key)
-            if known is None:
-                if len(self._specs_by_content) >= _CACHED_MOST:
-                    self._specs_by_content.clear()
-                    self._shared_specs.clear()
-                known = self._specs_by_content[key] = self._shared(
-                    podspec.decode_pod_spec(
-                        spec,
-                        ours,
-                        pod_affinity.decode_pod_rules(spec, ours, namespace, labels, self._version)
-                        if rule_parts
-                        else None,
-                        status,
-                    )
-                )
+            return self._spec_of(spec, status, ours, namespace, labels)
         except FieldError as error:
-            known = _refused(spec, status, str(error))
+            return _refused(spec, status, str(error))
         except DECODE_ERRORS as error:
-            known = _refused(spec, status, f"spec: {error_text(error)}")
+            why = described(
+                error, self._spec_of, spec, status, ours, namespace, labels, prefix="spec"
+            )
+            return _refused(spec, status, why)
+
+    def _spec_of(
+        self, spec: Json, status: Json, ours: bool, namespace: str, labels: Json
+    ) -> PodSpec:
+        """Raises DECODE_ERRORS."""
+        content = _scheduling_content(spec, status, ours)
+        if rule_parts := pod_affinity.rule_sources(spec, ours):
+            own_labels = [labels.get(key) for key in pod_affinity.label_keys(rule_parts)]
+            content += (rule_parts, namespace, own_labels, bool(spec.get("hostNetwork")))
+        key = orjson.dumps(content)
+        known = self._specs_by_content.get(key)
+        if known is None:
+            if len(self._specs_by_content) >= _CACHED_MOST:
+                self._specs_by_content.clear()
+                self._shared_specs.clear()
+            known = self._specs_by_content[key] = self._shared(
+                podspec.decode_pod_spec(
+                    spec,
+                    ours,
+                    pod_affinity.decode_pod_rules(spec, ours, namespace, labels, self._version)
+                    if rule_parts
+                    else None,
+                    status,
+                )
+            )
         return known
 
     def _shared(self, spec: PodSpec) -> PodSpec:

@@ -11,6 +11,7 @@ from central.kube.decode.effective_requests import resource_amounts
 from central.kube.decode.fields import (
     FieldError,
     FirstError,
+    identified,
     identifying,
     identity,
     int_field,
@@ -39,10 +40,13 @@ def decode_podgroup(raw: Json, topology: TopologyConstraints) -> GangSeen:
 
 def written_for_tools(raw: Json) -> tuple[str, str] | None:
     """Namespace and name of a PodGroup of --pod-groups-for-controllers; None: it is another."""
-    with identifying("PodGroup", raw):
-        meta = raw["metadata"]
-        namespace, name, _ = identity(meta)
-        return (namespace, name) if (meta.get("annotations") or {}).get(names.GANG_OF) else None
+    return identified("PodGroup", _written_for_tools, raw)
+
+
+def _written_for_tools(raw: Json) -> tuple[str, str] | None:
+    meta = raw["metadata"]
+    namespace, name, _ = identity(meta)
+    return (namespace, name) if (meta.get("annotations") or {}).get(names.GANG_OF) else None
 
 
 def _gang(raw: Json, seen: GangSeen, topology: TopologyConstraints) -> GangSeen:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from central.kube.decode import queue_policy
 from central.kube.decode.fields import (
     FieldError,
+    identified,
     identifying,
     identity,
     int_field,
@@ -91,28 +92,34 @@ def _in_units(amounts: Amounts) -> Iterator[tuple[str, int]]:
 
 
 def decode_priority_class(raw: Json) -> PrioritySeen:
-    with identifying("PriorityClass", raw):
-        _, name, _ = identity(raw["metadata"], namespaced=False)
-        return PrioritySeen(name, whole(raw["value"]))
+    return identified("PriorityClass", _priority_class, raw)
+
+
+def _priority_class(raw: Json) -> PrioritySeen:
+    _, name, _ = identity(raw["metadata"], namespaced=False)
+    return PrioritySeen(name, whole(raw["value"]))
 
 
 def decode_budget(raw: Json, *, empty_is_all: bool = True) -> BudgetSeen:
     """empty_is_all: a selector without terms covers every pod of the namespace; in policy/v1beta1 it
     covers none."""
-    with identifying("PodDisruptionBudget", raw):
-        meta, status = raw["metadata"], raw.get("status") or {}
-        selector = (raw.get("spec") or {}).get("selector")
-        if selector is not None and not (empty_is_all or any(selector.values())):
-            selector = None
-        namespace, name, _ = identity(meta)
-        seen = BudgetSeen(
-            namespace,
-            name,
-            None if selector is None else tuple(label_expressions(selector, "spec.selector")),
-            _disruptions_allowed(meta, status),
-            tuple(sorted(map_field(status, "disruptedPods", "status", limits.REPLICAS))),
-        )
-        hash(seen)
+    return identified("PodDisruptionBudget", _budget, raw, empty_is_all)
+
+
+def _budget(raw: Json, empty_is_all: bool) -> BudgetSeen:
+    meta, status = raw["metadata"], raw.get("status") or {}
+    selector = (raw.get("spec") or {}).get("selector")
+    if selector is not None and not (empty_is_all or any(selector.values())):
+        selector = None
+    namespace, name, _ = identity(meta)
+    seen = BudgetSeen(
+        namespace,
+        name,
+        None if selector is None else tuple(label_expressions(selector, "spec.selector")),
+        _disruptions_allowed(meta, status),
+        tuple(sorted(map_field(status, "disruptedPods", "status", limits.REPLICAS))),
+    )
+    hash(seen)
     return seen
 
 

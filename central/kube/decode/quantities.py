@@ -44,7 +44,7 @@ def parse_exact(quantity: Any) -> Fraction:
 def _text(quantity: Any) -> str:
     if type(quantity) is not str:
         if isinstance(quantity, bool) or not isinstance(quantity, int | float):
-            raise InvalidQuantity(f"{quantity!r} is not a quantity")
+            raise InvalidQuantity(f"{repr(quantity)[:80]} is not a quantity")
         quantity = str(quantity)  # in a manifest that no API server has normalized
     if len(quantity) > limits.AMOUNT_TEXT:
         raise InvalidQuantity(_too_long(quantity, "quantity"))
@@ -90,22 +90,27 @@ def parse_duration(text: Any) -> float:
 
 
 def parse_time(stamp: Any) -> float:
-    """Seconds since the epoch; 0.0 for an empty stamp. Raises ValueError, TypeError."""
+    """Seconds since the epoch; 0.0 for an empty stamp. Raises InvalidQuantity."""
     if not stamp:
         return 0.0
+    if type(stamp) is not str:
+        raise InvalidQuantity(f"a {type(stamp).__name__} is not a time")
     if len(stamp) > limits.AMOUNT_TEXT:
-        raise ValueError(_too_long(stamp, "time"))
+        raise InvalidQuantity(_too_long(stamp, "time"))
     try:
         return datetime.fromisoformat(stamp).timestamp()
-    except OverflowError as error:  # of a time without a zone, in the years 1 and 9999
-        raise ValueError(f"{stamp!r} is out of range") from error
+    except (
+        ValueError,
+        OverflowError,
+    ):  # the latter of a time without a zone, in the years 1 and 9999
+        raise InvalidQuantity(f"{stamp!r} is not a time like 2026-11-20T10:00:00Z") from None
 
 
 def lenient_time(value: Any) -> float | None:
     """A time that people write; None if there is none, or if it can't be read."""
     try:
         return parse_time(value) or None
-    except (TypeError, ValueError):
+    except InvalidQuantity:
         return None
 
 

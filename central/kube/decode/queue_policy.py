@@ -21,7 +21,14 @@ from dataclasses import replace
 from typing import Any
 
 from central.kube.decode.effective_requests import resource_amounts
-from central.kube.decode.fields import FieldError, int_field, strings_field, text_field, too_long
+from central.kube.decode.fields import (
+    FieldError,
+    int_field,
+    shown,
+    strings_field,
+    text_field,
+    too_long,
+)
 from central.kube.decode.pod_affinity import label_expressions
 from central.kube.decode.quantities import InvalidQuantity, parse_duration, parse_exact
 from central.model import limits
@@ -75,6 +82,8 @@ def _switch(fields: Json, name: str, where: str) -> bool:
 
 
 def amounts_field(quantities: Json | None, field: str) -> Amounts:
+    if not isinstance(quantities or {}, dict):
+        raise FieldError(f"{field}: {shown(quantities)} is not an object")
     if len(quantities or ()) > limits.RESOURCES:
         raise FieldError(too_long(field, quantities or (), limits.RESOURCES))
     others = {name: value for name, value in (quantities or {}).items() if name != names.GPU}

@@ -1,5 +1,6 @@
-"""JSON of the API server, whatever is nested in it. The API server takes 10,000 levels, the parser 1,024: an object with
-more of them must not keep its kind from being listed or watched."""
+"""JSON of the API server, whatever is in it. The API server takes 10,000 levels, the parser 1,024: an object with more of
+them must not keep its kind from being listed or watched. Nor must a text that is no valid Unicode, which the API server
+replaces and what stands before it may not."""
 
 import re
 from typing import Any
@@ -7,17 +8,35 @@ from typing import Any
 import orjson
 
 LEVELS = 200  # deeper parts are read as null; the decoders refuse objects with half as many
+# An escape that is half a surrogate pair; or else whole pairs and other escapes, which are skipped.
+_ESCAPES = re.compile(
+    rb"\\u[dD][89aAbB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\.",
+    re.DOTALL,
+)
 _TOKENS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
 
 
 def loads(text: bytes) -> Any:
     """Raises orjson.JSONDecodeError, a ValueError."""
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        if "depth" not in str(error):
-            raise
-    return orjson.loads(_cut(text))
+    for _ in range(2):
+        try:
+            return orjson.loads(text)
+        except orjson.JSONDecodeError as error:
+            text = _repaired(text, error)
+    return orjson.loads(text)
+
+
+def _repaired(text: bytes, error: orjson.JSONDecodeError) -> bytes:
+    """The text without what the parser refused. Raises the error where that is not to be repaired."""
+    if "depth" in str(error):
+        return _cut(text)
+    if "surrogate" in str(error) or "UTF-8" in str(error):
+        return _ESCAPES.sub(_with_whole_pairs, text.decode(errors="replace").encode())
+    raise error
+
+
+def _with_whole_pairs(escape: re.Match[bytes]) -> bytes:
+    return rb"\ufffd" if escape[1] else escape[0]
 
 
 def _cut(text: bytes) -> bytes:

@@ -98,6 +98,8 @@ def update_pod(state: ClusterState, fact: PodSeen) -> None:
     if fact.node and pod.life.stage != BOUND:
         pod.advance(SEEN_BOUND)
     _note_other(state, pod)
+    if stale is not None and _job(stale) != _job(fact):  # its owner references were edited
+        state.observer.pod_gone(stale, evicting=pod.evicting)
     state.observer.pod_seen(fact, evicting=pod.evicting)
     # A pod is never unbound: a fact without a node is older than the binding.
     moved = bool(pod.node and fact.node and fact.node != pod.node)  # another scheduler bound it
@@ -119,6 +121,11 @@ def _note_other(state: ClusterState, pod: Pod) -> None:
     state.set_other_with_devices(fact.uid, pod if with_devices else None)
     pending = fact.yielded_to and not fact.node and not fact.deleting
     state.set_other_pending(fact.uid, pod if pending else None)
+
+
+def _job(pod: PodSeen) -> tuple[str, str]:
+    """Name and uid of the Job that the pod belongs to; both empty: none."""
+    return (pod.part.job, pod.part.job_uid) if pod.part is not None else ("", "")
 
 
 def _devices(spec: PodSpec) -> tuple[int, int]:

@@ -47,7 +47,12 @@ class QueueStatuses:
     def forget(self, key: GangKey) -> None:
         if (before := self._counted.pop(key, None)) is not None:
             queue, phase = before
-            self._counts[queue][phase.lower()] -= 1
+            counts = self._counts[queue]
+            counts[phase.lower()] -= 1
+            if not any(
+                counts.values()
+            ):  # pods name any number of queues, also such as do not exist
+                del self._counts[queue]
             self._changed[queue] = None
 
     def recount(self) -> None:
@@ -66,7 +71,7 @@ class QueueStatuses:
     def decide(self, queues: Queues, now: float) -> list[SetStatus]:
         if self._root is not queues.root:
             self._root = queues.root
-            self._changed = dict.fromkeys(queues.by_name)
+            self._changed = dict.fromkeys((*self._writer.names(), *queues.by_name))
         for name in list(self._changed):  # usage counts in the queues above, too
             if (queue := queues.by_name.get(name)) is not None:
                 self._changed.update((above.name, None) for above in queue.path)

@@ -59,6 +59,10 @@ class StatusWrites:
         self._not_before[name] = now + APART_S
         return SetStatus(self._kind, "", name, uid, status)
 
+    def names(self) -> tuple[str, ...]:
+        """Of the objects that something was written of."""
+        return tuple(self._written)
+
     def forget(self, name: str) -> None:
         self._written.pop(name, None)
         self._not_before.pop(name, None)

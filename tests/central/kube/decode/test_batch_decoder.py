@@ -71,7 +71,7 @@ def test_an_invalid_cronjob_names_the_field(spec: Json, why: str) -> None:
             flow({"name": "a", "dependsOn": {"targets": 3}}),
             "spec.flows[0].dependsOn.targets: 3 is not a list",
         ),
-        ({"metadata": META}, "the field spec is missing"),
+        ({"metadata": META}, "spec: missing"),
     ],
 )
 def test_an_invalid_jobflow_names_the_field(raw: Json, why: str) -> None:

@@ -102,7 +102,7 @@ def test_annotations_of_the_object() -> None:
             {"replicatedJobs": [{"name": "a", "replicas": 50_000, "template": {"spec": {"parallelism": 3}}}]},
             "JobSet: 150000 pods start together; at most 100000 are accepted",
         ),
-        ({"replicatedJobs": [7]}, "a field has the wrong type"),
+        ({"replicatedJobs": [7]}, "spec.replicatedJobs: its value has the wrong type"),
     ],
 )  # fmt: skip
 def test_errors_name_the_field(spec: Json, error: str) -> None:

@@ -136,8 +136,8 @@ def test_the_phase_is_what_its_condition_says(version: str, kind: str) -> None:
             {**GANG, "resourceClaims": [{"name": "net"}]},
             "spec.resourceClaims: dynamic resource allocation is not supported",
         ),
-        ({**GANG, "priority": "high"}, "'high' is not a whole number"),
-        (["x"], "a field has the wrong type"),
+        ({**GANG, "priority": "high"}, "spec.priority: 'high' is not a whole number"),
+        (["x"], "spec: its value has the wrong type"),
     ],
 )
 def test_errors_name_the_field(spec: Json, error: str) -> None:

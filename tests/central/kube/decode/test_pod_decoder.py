@@ -298,7 +298,7 @@ def test_pods_of_other_schedulers_count_with_their_resources() -> None:
             },
             'spec.affinity.nodeAffinity: "Near" is not an operator',
         ),
-        ({"containers": 7}, "spec: a field has the wrong type"),
+        ({"containers": 7}, "spec.containers: its value has the wrong type"),
         ({"containers": [{}], "tolerations": "all"}, "spec.tolerations: 'all' is not a list"),
     ],
 )

@@ -84,7 +84,7 @@ def test_roles() -> None:
         ({"networkTopology": {"mode": "firm"}}, 'spec.networkTopology.mode: "firm"'),
         ({"networkTopology": {"highestTierAllowed": "x"}}, "spec.networkTopology.highestTier"),
         ({"networkTopology": {"highestTierName": 5}}, "highestTierName: 5 is not a string"),
-        ({"networkTopology": 5}, "a field has the wrong type"),
+        ({"networkTopology": 5}, "spec.networkTopology: its value has the wrong type"),
         ({"minTaskMember": {"ps": "1"}}, "spec.minTaskMember.ps: '1' is not a whole number"),
         ({"subGroupPolicy": [{}]}, "spec.subGroupPolicy[0].name"),
         ({"subGroupPolicy": [{"name": "a"}, {"name": "a"}]}, "spec.subGroupPolicy[1].name"),

@@ -26,3 +26,21 @@ def test_what_is_too_deep_is_null_and_the_rest_is_read(depth: int) -> None:
 def test_what_is_no_json_is_refused(text: bytes) -> None:
     with pytest.raises(orjson.JSONDecodeError):
         deep_json.loads(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (rb'"a\ud800b"', "a\ufffdb"),
+        (rb'"\udc00"', "\ufffd"),
+        (rb'"\ud83d\ude00 \ud800"', "😀 \ufffd"),
+        (rb'"\ud83d\ude00\ude00"', "😀\ufffd"),
+        (rb'"\\ud800 \"\ud800"', '\\ud800 "\ufffd'),
+        (b'"\xff\xfe"', "\ufffd\ufffd"),
+        (b'{"x":"\\ud800","y":' + b"[" * 3000 + b"]" * 3000 + b"}", "\ufffd"),
+    ],
+)
+def test_a_text_that_is_no_unicode_keeps_no_other_from_being_read(text: bytes, found: str) -> None:
+    read = deep_json.loads(b'{"items":[{"name":"b"},' + text + b"]}")["items"]
+    assert read[0] == {"name": "b"}
+    assert (read[1]["x"] if isinstance(read[1], dict) else read[1]) == found

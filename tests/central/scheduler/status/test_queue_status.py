@@ -190,3 +190,18 @@ def test_a_queue_says_what_is_above_it() -> None:
     assert (above("x"), above("y"), above("z")) == (["y"], ["x"], ["x", "y"])
     world.step(30.0, queue("team"))
     assert above("vision") == ["team"]
+
+
+def test_nothing_is_kept_of_queues_that_are_gone() -> None:
+    """Pods name any queue, also one that does not exist; and queues come and go."""
+    world = World(factories.node("n0"), queue("q"), queue("other"))
+    statuses = world.cluster.queue_statuses
+    before = len(statuses._counts)
+    world.step(1.0, *gang("g", "q", gpus=0), *gang("h", "nobody's", gpus=0))
+    world.step(
+        10.0, PodGone("uid-g-0"), GangGone("ns", "g"), PodGone("uid-h-0"), GangGone("ns", "h")
+    )
+    world.step(20.0, QueueGone("q"))
+    assert len(statuses._counts) == before
+    assert list(statuses._writer._written) == ["other"]
+    assert list(statuses._writer._not_before) == ["other"]
