@@ -50,17 +50,16 @@ def bind(client: Client, decision: Bind) -> BindDone | BindFailed:
 def settle(client: Client, decision: Bind, why: str) -> BindDone | BindFailed:
     """What the API server says of the pod of a binding that failed, or whose outcome is unknown. why: the
     reason if the pod has no node. Raises Retry while the pod cannot be read, and Refused."""
-    pod, node, final = read_pod(client, decision.namespace, decision.name, decision.pod), "", ""
-    if pod is None:
-        final = GONE
-    else:
-        node = (pod.get("spec") or {}).get("nodeName") or ""
-        if node and node != decision.node:
-            final = f"the pod is already bound to {node}"
-        elif not node and pod["metadata"].get("deletionTimestamp"):
-            final = "the pod is being deleted"
+    pod, final = read_pod(client, decision.namespace, decision.name, decision.pod), ""
+    node = ((pod or {}).get("spec") or {}).get("nodeName")
     if node == decision.node:
         return BindDone(decision.pod, decision.node)
+    if pod is None:
+        final = GONE
+    elif node:
+        final = f"the pod is already bound to {node}"
+    elif pod["metadata"].get("deletionTimestamp"):
+        final = "the pod is being deleted"
     return BindFailed(decision.pod, decision.node, final or why, final=bool(final))
 
 
