@@ -5,7 +5,7 @@ the API server's allocatable and, if an agent has reported, also as a mask of fr
 holds. Every change marks its row as dirty, so that derived counts are updated for those rows only.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -58,9 +58,11 @@ class Columns:
 
     # --- nodes ---------------------------------------------------------------
 
-    def unknown(self, resources: Iterable[str]) -> frozenset[str]:
+    def unknown(self, resources: Mapping[str, int]) -> frozenset[str]:
         """Those of the resources that put_node() will add. What is taken of them is counted as ABSENT, so it
         must be given back before and taken again."""
+        if resources.keys() <= self.column.keys():  # of all nodes but the first of a kind
+            return frozenset()
         new = [resource for resource in resources if resource not in self.column]
         return frozenset(new[: COLUMNS - len(self.column)])
 

@@ -105,6 +105,8 @@ def free_in(shape: Shape, mask: int) -> tuple[int, int]:
 
 
 def offered(topology: NodeTopology) -> Offered:
+    if not any(gpu.shares for gpu in topology.gpus):
+        return NOTHING
     return tuple(
         mask_of(gpu.index for gpu in topology.gpus if gpu.shares and RANKS[gpu.enforcement] >= rank)
         for rank in range(HIGHEST + 1)

@@ -53,6 +53,8 @@ class VolumeReach:
     def affected(self, row: int, node: NodeSeen | None) -> list[Places]:
         """The affinities that begin or cease to match when the row's node becomes this one (None: it is
         deleted). update() carries the change out."""
+        if not self.rows:
+            return []
         before = self._nodes.get(row)
         if before is not None and node is not None and _same(before, node):
             return []
