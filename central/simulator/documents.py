@@ -16,13 +16,18 @@ from central.kube.decode import plain_yaml
 from central.kube.decode.quantities import InvalidQuantity, parse_duration
 from central.model.json_types import Json
 from central.simulator import scenario_kinds
+from protos.printing import printable
 
 _SUFFIXES = (".yaml", ".yml", ".json", ".jsonl")
 _MARKER = re.compile(r"^---(?=\s|$)[ \t]*(?:#.*)?", re.MULTILINE)
 
 
 class BadInput(ValueError):
-    """A sentence for the user that names file, document and field."""
+    """A sentence for the user that names file, document and field. Line breaks stay, because parsers' errors have several
+    lines; else nothing in it is what a terminal would obey."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__("\n".join(map(printable, sentence.split("\n"))))
 
 
 MakeError = Callable[[str], BadInput]  # from what is wrong with an object
