@@ -1,10 +1,12 @@
 """What a state that is built again must not forget, whatever raises before, in between and meanwhile."""
 
+import operator
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 from typing import Any
 
+import numpy as np
 import pytest
 
 from central.controllers.composite import new_scheduler
@@ -15,6 +17,11 @@ from central.scheduler import apply as apply_module
 from central.scheduler import partial_gangs, rebuild
 from central.scheduler.cycle import schedule_once
 from central.scheduler.invariants import check_invariants
+from central.scheduler.inventory.pods import EVICTION_AGREED, start_leaving
+from central.scheduler.placement.request import PlacementRequest
+from central.scheduler.reservation.release_forecast import TakenCapacity
+from central.scheduler.reservation.reservation import Reservation
+from central.scheduler.reservation.reserved_place import ReservedPlace
 from central.scheduler.reserved_capacity import ReservedCapacity
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state import handlers
@@ -205,5 +212,57 @@ def test_an_admitted_group_whose_pods_come_after_a_rebuild_says_how_they_are() -
     assert phases(scheduler) == {"g": "Running"}
 
 
+def counters(scheduler: Scheduler) -> list[object]:
+    return [
+        scheduler.queue_statuses,
+        scheduler.hypernode_statuses,
+        scheduler.device_usage,
+        scheduler.elastic.histories,
+    ]
+
+
 def phases(scheduler: Scheduler) -> dict[str, str]:
     return {gang.name: gang_status.phase(gang) for gang in scheduler.state.gangs.values()}
+
+
+def test_what_only_the_scheduler_knows_of_gangs_and_pods_is_carried_over() -> None:
+    """But victims whose eviction was not asked for yet stay, and their gang has not given way."""
+    scheduler = cluster(factories.node("n0"), *job("runs", 2, gpus=1), *job("waits", 1, gpus=9))
+    held, victims = Reservation.by_evictions, scheduler.state.gangs["ns", "runs", True]
+    waits = scheduler.state.gangs["ns", "waits", True]
+    for number, gang in enumerate((victims, waits), 1):
+        gang.attempt.reason, gang.attempt.partial_since = f"reason {number}", 10.0 * number
+        gang.attempt.bind_failures, gang.attempt.failures_handled = 2 * number, number
+        gang.preemption.preempted_for = "ns/other"
+    pods = list(victims.members.values())
+    start_leaving(pods)
+    pods[1].advance(EVICTION_AGREED)
+    pods[0].evict_backoff = pods[0].evict_backoff._replace(refusals=3, not_before=50.0)
+    place = ReservedPlace.on(
+        scheduler.state.snapshot,
+        TakenCapacity(np.zeros(0, np.int64), np.zeros((0, 5), np.int64), [], frozenset()),
+        newest=0.0,
+    )
+    request = PlacementRequest(((factories.spec(9), 1),))
+    for asked in (True, False):  # one of the victims, and then both
+        found = held(waits, request, place, 1.0)
+        found.victims = tuple(pods[:1] if asked else ())
+        scheduler.reservations[waits.key] = found
+        before = {gang.name: gang for gang in scheduler.state.gangs.values()}
+        epoch, kept = scheduler.state.pending.epoch, counters(scheduler)
+        rebuild.rebuild(scheduler)
+        assert scheduler.state.pending.epoch > epoch, "all refusals are void"
+        assert all(map(operator.is_, counters(scheduler), kept))
+        for gang in scheduler.state.gangs.values():
+            old = before[gang.name]
+            assert gang is not old
+            for name in ("reason", "partial_since", "bind_failures", "failures_handled"):
+                assert getattr(gang.attempt, name) == getattr(old.attempt, name)
+            assert (gang.started, gang.published) == (old.started, old.published)
+        now = {pod.seen.name: pod for pod in scheduler.state.pods.values()}
+        assert not now["runs-0"].evicting, "nobody was asked to evict it"
+        assert now["runs-1"].eviction_agreed
+        assert now["runs-0"].evict_backoff == (3, 50.0)
+        given_way = {each.name: each.preemption.preempted_for for each in before.values()}
+        assert given_way == {"runs": "ns/other", "waits": ""}
+        check_invariants(scheduler)

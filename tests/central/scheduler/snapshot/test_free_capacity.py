@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 
 from central.model.facts import NodeSeen, PodSpec
+from central.model.pod_rules import Port, Rules
 from central.scheduler.inventory import gpu_shares
+from central.scheduler.inventory.nic_limits import NicCapacity
 from central.scheduler.snapshot.domain_gpus import DomainGpus
 from central.scheduler.snapshot.draft import Assignment, DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from protos.gpu_sharing import RANKS
-from protos.names import BLOCK, GPU, GPU_SHARE, RACK
-from protos.topology import Shape, indices_of
+from protos.names import BLOCK, DOMAINS, GPU, GPU_SHARE, RACK
+from protos.topology import RdmaLimit, Shape, indices_of
 from tests.central import factories
 
 NODES = 24
@@ -30,7 +32,11 @@ SPECS = (
     factories.part("s", 30).spec,
     factories.sure(factories.part("s", 60), "mps").spec,
     replace(factories.spec(0), requests=(("absent", 1), ("cpu", 1))),
+    factories.spec(1, rules=Rules(ports=(Port("TCP", 80),))),  # one on each node
+    factories.wishing(factories.pod("nics"), 10).spec,
 )
+ON_PORT, ON_NICS = SPECS[-2:]
+NICS, HANDLES = 2, 25
 
 
 @dataclass
@@ -42,6 +48,8 @@ class Node:
     taken: Counter[str] = field(default_factory=Counter)
     whole: set[int] = field(default_factory=set)  # GPUs that pods have
     shares: Counter[int] = field(default_factory=Counter)  # hundredths in use, by GPU
+    pods: Counter[PodSpec] = field(default_factory=Counter)
+    nics: bool = False  # whether NICs have limits
 
     def free(self, resource: str) -> int:
         return self.seen.allocatable.get(resource, 0) - self.taken[resource]
@@ -67,6 +75,10 @@ class Node:
             parts = sum((100 - self.shares[gpu]) // share for gpu in opened)
             closed = min(len(self.unused() & usable), self.gpus())
             bounds.append(parts + closed * (100 // share))
+        if spec == ON_PORT:
+            bounds.append(1 - self.pods[spec])
+        if spec == ON_NICS and self.nics:
+            bounds.append(NICS * (HANDLES // 10) - self.pods[spec])
         return max(0, min(bounds))
 
 
@@ -121,6 +133,15 @@ class Books:
         node.shape, node.healthy = topology.shape(), set(range(count)) - set(sick)
         node.offered = gpu_shares.offered(topology)
         self._put_gpus(name)
+        node.nics = dice.random() < 0.7
+        self._put_nics(name)
+
+    def _put_nics(self, name: str) -> None:
+        node = self.nodes[name]
+        free = {f"mlx5_{nic}": [HANDLES, 2**40, 100] for nic in range(NICS)}
+        capacity = NicCapacity(free, RdmaLimit())
+        capacity.add_requests(ON_NICS, node.pods[ON_NICS])
+        self.snapshot.put_nics(self.row(name), capacity if node.nics else None)
 
     def _put_gpus(self, name: str) -> None:
         node = self.nodes[name]
@@ -141,7 +162,13 @@ class Books:
         name = self.dice.choice(able)
         count = self.dice.randint(1, min(3, self.nodes[name].fits(spec)))
         before, freed, draft = self.state(), self.snapshot.freed, Draft(self.snapshot)
-        draft.take(self.row(name), spec, count)
+        node, within = self.nodes[name], -1
+        wanted = spec.request(GPU) * count
+        if wanted and node.shape is not None and self.dice.random() < 0.5:
+            usable = self.dice.sample(sorted(node.unused()), wanted)
+            within = sum(1 << gpu for gpu in usable)
+        draft.take(self.row(name), spec, count, within)
+        assert all(not each.gpus & ~within for each in draft.assignments)
         self._end(draft, before, freed)
 
     def take_many(self) -> None:
@@ -207,6 +234,7 @@ class Books:
 
     def _book(self, each: Assignment, by: int) -> None:
         node = self.nodes[self.snapshot.columns.names[each.row]]
+        node.pods[each.spec] += by * each.pods
         for name, amount in each.spec.requests:
             node.taken[name] += by * amount * each.pods
         gpus = set(indices_of(each.gpus))
@@ -290,6 +318,20 @@ def assert_capacity(books: Books) -> None:
         assert Counter(sums.values()) - Counter({0: 10**6}) == Counter(
             int(each) for level in view.by_domain for each in level if each
         )
+    for name, node in books.nodes.items():
+        domain, rack = node.seen.labels.get(BLOCK, ""), node.seen.labels.get(RACK, "")
+        row = columns.row[name]
+        assert columns.domains.path(row) == (domain, rack)
+        own = [(key, value) for key, value in ((BLOCK, domain), (RACK, rack)) if value]
+        joined = [(DOMAINS, "/".join(value for _, value in own))] if own else []
+        assert columns.domains.annotations(row) == (*own, *joined)
+        if rack:
+            of = columns.domains.of[:, row].tolist()
+            assert columns.domains.parents(1)[of[1]] == of[0]
+    empty = [row for row, name in enumerate(columns.names) if not name]
+    assert (columns.domains.of[:, empty] == -1).all()
+    order = sorted(range(len(columns.names)), key=lambda row: (columns.names[row], row))
+    assert [order.index(row) for row in range(len(order))] == columns.name_rank().tolist()
     most = max((node.seen.allocatable.get(GPU, 0) for node in books.nodes.values()), default=0)
     assert snapshot.most_gpus() == most
     for name, node in books.nodes.items():
@@ -321,8 +363,31 @@ def assert_order(books: Books) -> None:
             assert ranks(found) == ranks(keys)
             few = rows[:2]
             assert ranks(order(few, gpus).tolist()) == ranks(keys[:2])
+        for level in range(2):
+            paths = sorted(path for path in free if len(path) == level + 1)
+            numbers = [number_of(books, path) for path in paths]
+            of = np.array(numbers, dtype=np.int64)
+            breaks, found = kept.order_of_domains(level, of, gpus)
+            keys = []
+            for path in paths:
+                around = [path[: index + 1] for index in range(level + 1) if path[index]]
+                whole = sum(free[each] == total[each] and free[each] > gpus for each in around)
+                keys.append((whole, free[path], free[path[:1]] if path[0] else 0))
+            assert breaks.tolist() == [key[0] for key in keys]
+            assert ranks(found.tolist()) == ranks(keys)
     new = DomainGpus(columns).refresh()
     assert kept.single == new.single
+
+
+def number_of(books: Books, path: tuple[str, ...]) -> int:
+    """The domain's number at its level."""
+    columns, level = books.snapshot.columns, len(path) - 1
+    of = columns.domains.of[level]
+    return next(
+        int(of[columns.row[name]])
+        for name, node in books.nodes.items()
+        if (level, path) in set(domains(node))
+    )
 
 
 def ranks(keys: Sequence[object]) -> list[int]:
