@@ -79,6 +79,7 @@ def _decide(
     quarantine = scheduler.quarantine
     if not _update_accounting(scheduler, now, sliced=budget is not None):
         return
+    step(quarantine, "GPU models of elastic gangs", _look_at_elastic, scheduler)
     scheduling_round.schedule_pending(scheduler, now, budget, interrupt, decisions)
     usage = scheduler.device_usage
     decisions += decided(quarantine, "GPU memory", usage.gpu_memory.decide, state, now)
@@ -167,6 +168,10 @@ def _update_accounting(scheduler: Scheduler, now: float, *, sliced: bool) -> boo
     if scheduler.queues.enabled and not resumed:  # one measure for all slices of a round
         scheduler.queues.measure_capacity(state.snapshot, state.node_sets.unschedulable)
     return True
+
+
+def _look_at_elastic(scheduler: Scheduler) -> None:
+    scheduler.elastic.models.look(scheduler.controllers.elastic_gangs(scheduler.state))
 
 
 def _resize_elastic(scheduler: Scheduler, now: float) -> None:

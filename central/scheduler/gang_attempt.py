@@ -6,6 +6,7 @@ Design: docs/design/0061-work-limit.md
 
 from collections.abc import Sequence
 
+from central.model import wording
 from central.model.decisions import Bind, Decision
 from central.scheduler import binding, fence, pass_claims
 from central.scheduler.inventory.pods import BIND_FAILED, Pod
@@ -70,7 +71,9 @@ def schedule(
         decisions += reserved.on_over_quota(gang, wants[-1], lacks, growth=not missing)
         reserved.annotate(gang)
         return
-    attempts, wants = [attempts[i] for i in admitted], tuple(wants[i] for i in admitted)
+    attempts = [attempts[i] for i in admitted]
+    allowed = tuple(wants[i] for i in admitted)
+    wants = scheduler.elastic.models.narrowed(scheduler.preemption, gang, allowed)
     first, most = 0, None
     if len(wants) > 1 and not refusals[0] and left:
         if missing:
@@ -85,6 +88,10 @@ def schedule(
             reserved.on_bound(gang)
             return
     if is_undecided(gang):
+        return
+    if wants != allowed and wording.NEVER in gang.attempt.reason:
+        scheduler.elastic.models.give_up(gang)
+        schedule(scheduler, gang, reserved, decisions, left=left, verdicts=verdicts)
         return
     if offered_nodes.waits(gang.attempt.reason):
         # For seconds: nobody gives way, and what is reserved stays.

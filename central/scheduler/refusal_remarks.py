@@ -32,7 +32,7 @@ def remarks(
     """The clauses after the refusal's base. withheld: what the gang was refused without."""
     base, reservations = refused.base, scheduler.reservations
     numbers, never, _ = base.partition(wording.NEVER)
-    clauses = [_usable_part(scheduler, refused)]
+    clauses = [_usable_part(scheduler, refused), scheduler.elastic.models.remark(gang, now)]
     if not never and (own := reservations.get(gang.key)):
         clauses.append(own.describe(now))
     if holders := withheld.holders():

@@ -43,9 +43,10 @@ class SimKubelets:
             self.gpus_there -= seen.allocatable.get(GPU, 0)
 
     def gpu_models(self, node: str) -> frozenset[str]:
-        """Of the hardware, else as the node's labels say."""
-        if node in self._machines:
-            return frozenset(gpu.model for gpu in self._machines[node].gpus if gpu.model)
+        """Of the hardware, else as the node's labels say: uniform machines have GPUs without a name."""
+        machine = self._machines.get(node)
+        if machine is not None and any(gpu.model for gpu in machine.gpus):
+            return frozenset(gpu.model for gpu in machine.gpus if gpu.model)
         seen = self._nodes.get(node)
         return frozenset(model for model, _ in gpu_model.known(seen)) if seen else frozenset()
 

@@ -28,6 +28,7 @@ from central.scheduler.elastic.elastic_gang import (
     Resize,
     with_more,
 )
+from central.scheduler.elastic.model_choice import ModelChoices
 from central.scheduler.elastic.needs import Need
 from central.scheduler.elastic.other_needs import OtherNeed, OtherNeeds
 from central.scheduler.elastic.remaining_work import RemainingWork
@@ -55,6 +56,7 @@ class Autoscaler:
         self.headroom = headroom
         self.latest: Sequence[tuple[str, str, str]] = ()
         self.histories: dict[GangKey, ResizeHistory] = {}
+        self.models = ModelChoices(headroom)
         self.unready = UnreadyMembers()
         self.remaining = RemainingWork()
         self.needs: dict[GangKey, float] = {}  # gangs that members leave for, since when

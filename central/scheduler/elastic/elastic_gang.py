@@ -1,7 +1,7 @@
 """An elastic gang as the autoscaler sees it: its members, and which of their pods hold seats."""
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -157,12 +157,21 @@ def on_its_gpus(
     """The task with the speeds on the GPUs that its pods have."""
     if task.speeds is None or not task.speeds.by_model:
         return task
-    found: set[str] = set()
-    for name in {pod.node for pod in pods if pod.node}:
-        node = nodes[name]
-        known = node.reported.gpu_models or (gpu_model.known(node.seen) if node.seen else ())
-        found.update(model for model, _ in known)
+    found = {
+        model for name in {pod.node for pod in pods if pod.node} for model in _models(nodes[name])
+    }
     return task.on(frozenset(found))
+
+
+def model_of(node: ClusterNode) -> str:
+    """Of all its GPUs; empty if they are of several, or unknown."""
+    models = set(_models(node))
+    return models.pop() if len(models) == 1 else ""
+
+
+def _models(node: ClusterNode) -> Iterator[str]:
+    known = node.reported.gpu_models or (gpu_model.known(node.seen) if node.seen else ())
+    return (model for model, _ in known)
 
 
 @dataclass(frozen=True, slots=True)

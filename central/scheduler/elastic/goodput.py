@@ -71,6 +71,21 @@ def _curve(sizes: tuple[int, ...], speeds: tuple[float, ...]) -> SpeedCurve:
     return SpeedCurve(sizes, harms, tuple(pieces[::-1]))
 
 
+def price(curves: Sequence[SpeedCurve], seats: int) -> float:
+    """What one more seat would do for the jobs: by how much it lowers the sum of their harms, each in units of that at its least
+    size. 0 if they use fewer. seats: how many members fit beside all the least sizes."""
+    pieces = sorted(
+        (slope / one.harms[0], one.sizes[after] - one.sizes[at])
+        for one in curves
+        for slope, at, after in one.pieces
+    )
+    for slope, taken in pieces:
+        seats -= taken
+        if seats < 0:
+            return -slope
+    return 0.0
+
+
 def goodput(
     curves: Sequence[SpeedCurve], fair: Sequence[int], present: Sequence[int], seats: int
 ) -> list[int]:

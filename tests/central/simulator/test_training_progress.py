@@ -49,8 +49,11 @@ def with_gpus(model: str) -> Json:
 def test_it_is_as_fast_as_the_table_of_its_gpus_says() -> None:
     fast = training("e", speed="1:1 4:3 A100=1:2 A100=4:5", least=4, most=4)
     for model, rate in (("NVIDIA-A100-SXM4-80GB", 5), ("Tesla-T4", 3)):
-        run = simulate([with_gpus(model), fast], 10_000)
-        assert ended(run, "e") == pytest.approx(1 + 1000 / rate)
+        for allocatable in ({}, {"nvidia.com/gpu": "8"}):  # known by the label alone
+            node = with_gpus(model)
+            node["status"]["allocatable"] |= allocatable
+            run = simulate([node, fast], 10_000)
+            assert ended(run, "e") == pytest.approx(1 + 1000 / rate)
 
 
 def test_sizes_that_are_not_faster_on_its_gpus_are_left_to_others() -> None:

@@ -1,0 +1,179 @@
+"""Which GPU model an elastic gang starts on, where its speeds say how fast it is on several: the one on which it would be
+fastest for what its seats are worth to the gangs that are there.
+
+A seat of a model is worth what one more would do for those gangs (goodput.price). So the gang that gains most of a fast model
+gets it, and one that is nearly as fast elsewhere leaves it free. The choice is made when the gang may start, and counts
+for PATIENCE_S: who gets no seat there by then starts on any.
+
+Design: docs/design/0280-choice-of-gpu-model.md
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import inf
+
+from central.model import wording
+from central.model.facts import PodSpec
+from central.model.gpu_models import is_model
+from central.model.jobspec import ElasticTask
+from central.scheduler.elastic import goodput, needs, pools
+from central.scheduler.elastic.elastic_gang import ElasticGang, model_of
+from central.scheduler.elastic.pools import Pool
+from central.scheduler.placement import PlacementRequest
+from central.scheduler.preemption.preemption_request import PreemptionContext
+from central.scheduler.state.cluster_state import ClusterState
+from central.scheduler.state.gangs import Gang, GangKey
+
+PATIENCE_S = 60.0
+MODELS_MOST = 16  # different names of models on which the gang has the same speeds
+
+Wants = tuple[PlacementRequest, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _ChosenModel:
+    models: tuple[str, ...]
+    rows: frozenset[int]
+    until: float
+
+
+@dataclass(slots=True)
+class _Candidate:
+    """Nodes on which the gang has the same speeds."""
+
+    task: ElasticTask  # with these speeds
+    models: set[str]
+    rows: set[int]
+
+
+class ModelChoices:
+    def __init__(self, headroom: float = 0.0) -> None:
+        """headroom: share of each pool's capacity that surplus leaves free."""
+        self._headroom = headroom
+        self._gangs: Sequence[ElasticGang] = ()
+        self._open: dict[GangKey, ElasticGang] = {}  # without a seat, and of several speeds
+        self._chosen: dict[GangKey, _ChosenModel] = {}
+
+    def look(self, gangs: Sequence[ElasticGang]) -> None:
+        """At the beginning of a cycle. gangs: all elastic ones."""
+        self._gangs = gangs
+        self._open = {
+            gang.key: gang
+            for gang in gangs
+            if gang.task.speeds is not None and gang.task.speeds.by_model and not gang.placed
+        }
+        self._chosen = {key: one for key, one in self._chosen.items() if key in self._open}
+
+    def narrowed(self, context: PreemptionContext, gang: Gang, wants: Wants) -> Wants:
+        """The gang's requests, on the nodes of the chosen model alone. Requests of unlike pods stay as they are."""
+        elastic = self._open.get(gang.key)
+        if elastic is None or not all(map(_is_of_equal_pods, wants)):
+            return wants
+        choice = self._chosen.get(gang.key) or self._choose(context, elastic, wants[-1])
+        if choice is None or context.state.now >= choice.until:
+            return wants
+        return tuple(_on(want, choice.models) for want in wants)
+
+    def give_up(self, gang: Gang) -> None:
+        """The gang can never start there, though there are seats; on others it may."""
+        self._chosen[gang.key] = replace(self._chosen[gang.key], until=-inf)
+
+    def remark(self, gang: Gang, now: float) -> str:
+        """What a reason says of the choice; empty if there is none."""
+        choice = self._chosen.get(gang.key)
+        if choice is None or now >= choice.until:
+            return ""
+        models = wording.some(choice.models)
+        return f"for at most {PATIENCE_S:.0f} s tried only on {models}, which suits its speeds best"
+
+    def _choose(
+        self, context: PreemptionContext, elastic: ElasticGang, want: PlacementRequest
+    ) -> _ChosenModel | None:
+        """None: there is no choice, or no seat anywhere."""
+        spec = want.groups[0][0]
+        found = [] if spec.unsupported else _candidates(context.state, spec, elastic.task)
+        if len(found) < 2:
+            return None
+        slowest = max(goodput.curve(each.task).harms[0] for each in found)
+        costs = [self._cost(context, elastic.gang, spec, each, slowest) for each in found]
+        possible = [(cost, index) for index, cost in enumerate(costs) if cost is not None]
+        if not possible:
+            return None
+        best = found[min(possible)[1]]
+        models = tuple(sorted(best.models))
+        choice = _ChosenModel(models, frozenset(best.rows), context.state.now + PATIENCE_S)
+        self._chosen[elastic.key] = choice
+        context.state.pending.preemption_retry_at.add(choice.until)
+        return choice
+
+    def _cost(
+        self,
+        context: PreemptionContext,
+        gang: Gang,
+        spec: PodSpec,
+        candidate: _Candidate,
+        slowest: float,
+    ) -> float | None:
+        """Its harm there in units of that at its least size where it is slowest, and what its seats are worth to others.
+        None: there is no seat."""
+        pool = Pool(spec, list(self._there(context, gang, spec, candidate.rows)))
+        pool.rows = frozenset(candidate.rows)
+        pools.count_seats(context, pool, self._headroom)
+        coming = [
+            self._open[key]
+            for key, choice in self._chosen.items()
+            if key != gang.key and choice.rows & pool.rows and context.state.now < choice.until
+        ]
+        least = candidate.task.least
+        seats = pool.seats - least - sum(each.task.least for each in coming)
+        if seats < 0:
+            return None
+        own = goodput.curve(candidate.task)
+        others = [goodput.curve(each.task) for each in (*pool.gangs, *coming)]
+        price = goodput.price([*others, own], seats)
+        sizes = zip(own.sizes, own.harms, strict=True)
+        return min(harm / slowest + price * size for size, harm in sizes if size <= least + seats)
+
+    def _there(
+        self, context: PreemptionContext, gang: Gang, spec: PodSpec, rows: set[int]
+    ) -> Iterator[ElasticGang]:
+        """Those on these nodes whose surplus the gang may take."""
+        row = context.state.snapshot.columns.row
+        for each in self._gangs:
+            if each.started and each.spec == spec and not each.ending:
+                inside = all(row[pod.node] in rows for pod in each.placed.values())
+                if inside and (not each.spare or needs.may_take(context, gang, each)):
+                    yield each
+
+
+def _candidates(state: ClusterState, spec: PodSpec, task: ElasticTask) -> list[_Candidate]:
+    """By the speeds that hold there. Nodes with GPUs of several models are none."""
+    found: dict[ElasticTask, _Candidate] = {}
+    tasks: dict[str, ElasticTask] = {}
+    for name, node in state.nodes.items():
+        model = model_of(node)
+        if not model or not is_model(model, spec.gpu_models):
+            continue
+        if (there := tasks.get(model)) is None:
+            there = tasks[model] = task.on(frozenset((model,)))
+        candidate = found.setdefault(there, _Candidate(there, set(), set()))
+        if model in candidate.models or len(candidate.models) < MODELS_MOST:
+            candidate.models.add(model)
+            candidate.rows.add(state.snapshot.columns.row[name])
+    return list(found.values())
+
+
+def _is_of_equal_pods(want: PlacementRequest) -> bool:
+    return len(want.groups) == 1 and not want.subgroups and want.roles is None
+
+
+def _on(want: PlacementRequest, models: tuple[str, ...]) -> PlacementRequest:
+    ((spec, count),) = want.groups
+    return replace(want, groups=((_narrowed(spec, models), count),))
+
+
+@lru_cache(maxsize=1024)
+def _narrowed(spec: PodSpec, models: tuple[str, ...]) -> PodSpec:
+    """One object for all equal ones."""
+    return replace(spec, gpu_models=models)

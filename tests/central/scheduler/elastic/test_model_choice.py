@@ -1,0 +1,122 @@
+"""The GPU model that an elastic gang starts on."""
+
+import random
+from typing import Any
+
+import pytest
+
+from central.scheduler.elastic.goodput import price
+from central.scheduler.elastic.model_choice import PATIENCE_S
+from tests.central.scheduler.elastic.test_autoscaler import elastic, machine, rigid
+from tests.central.scheduler.elastic.test_goodput import _case, _least_harm
+from tests.experiments.elastic import Json, Run, simulate
+
+FAST, SLOW = "NVIDIA-A100-SXM4-80GB", "Tesla-T4"
+GAINS = "1:1 8:8 A100=1:10 A100=8:80"  # ten times as fast on the fast model
+HARDLY = "1:1 8:8 A100=1:1.1 A100=8:8.8"
+
+
+def on(model: str, index: int, cpu: int = 8) -> Json:
+    node = machine(index, cpu)
+    node["metadata"]["labels"]["nvidia.com/gpu.product"] = model
+    return node
+
+
+def job(name: str, speed: str, at_s: float = 0.0, least: int = 1, **spec: Any) -> Json:
+    notes = {"lockstep.dev/speed": speed, **spec.pop("annotations", {})}
+    return elastic(name, least, spec.pop("most", 8), at_s, annotations=notes, **spec)
+
+
+def starts(run: Run) -> dict[str, tuple[float, str]]:
+    """When the first pod of each gang got which node."""
+    found: dict[str, tuple[float, str]] = {}
+    for placed in run.result.placed:
+        found.setdefault(placed.gang, (placed.at_s, placed.node))
+    return found
+
+
+@pytest.mark.parametrize("fast", [0, 1])
+def test_a_gang_that_is_alone_starts_where_it_is_fastest(fast: int) -> None:
+    nodes = [on(FAST, fast), on(SLOW, 1 - fast)]
+    assert starts(simulate([*nodes, job("e", GAINS)], 50))["e"] == (0.0, f"n{fast}")
+    slower = "1:1 8:8 A100=1:0.5 A100=8:4"
+    assert starts(simulate([*nodes, job("e", slower)], 50))["e"] == (0.0, f"n{1 - fast}")
+
+
+@pytest.mark.parametrize(("speed", "node"), [(GAINS, "n0"), (HARDLY, "n1")])
+def test_the_fast_model_is_for_those_that_gain_most(speed: str, node: str) -> None:
+    """A gang has all of it, and the newcomer takes a seat of its surplus only if that is worth it."""
+    first = job("first", GAINS, most=8)
+    run = simulate([on(FAST, 0), on(SLOW, 1), first, job("e", speed, 100)], 200)
+    assert starts(run)["first"] == (0.0, "n0")
+    at_s, where = starts(run)["e"]
+    assert (where, at_s < 100 + PATIENCE_S) == (node, True)
+
+
+def test_an_idle_fast_model_is_taken_for_any_gain() -> None:
+    run = simulate([on(FAST, 0), on(SLOW, 1), job("e", HARDLY)], 50)
+    assert starts(run)["e"] == (0.0, "n0")
+
+
+@pytest.mark.parametrize("count", [4, 8])
+def test_gangs_that_come_together_share_the_models(count: int) -> None:
+    """On the fast model are some more, because a part of it is worth as much as more of the slow one."""
+    speed = "1:1 8:8 A100=1:1.5 A100=8:12"
+    run = simulate([on(FAST, 0), on(SLOW, 1), *(job(f"e{i}", speed) for i in range(count))], 100)
+    nodes = [node for _, node in starts(run).values()]
+    assert len(nodes) == count
+    assert count / 2 <= nodes.count("n0") < count
+
+
+@pytest.mark.parametrize("whose", ["a rigid gang", "an elastic gang that yields nothing"])
+def test_a_model_without_a_seat_is_none(whose: str) -> None:
+    keeps = {"lockstep.dev/yields": "false"}
+    taken = elastic("r", 1, 8, annotations=keeps) if "elastic" in whose else rigid("r", 8, 0)
+    run = simulate([on(FAST, 0), taken, on(SLOW, 1), job("e", GAINS, 10)], 20)
+    assert starts(run)["e"] == (10.0, "n1")
+
+
+def test_who_gets_no_seat_there_in_time_starts_on_any() -> None:
+    """The free seats of the fast model are on two nodes until the other gang ends, and the gang has to be on one."""
+    whole = {"lockstep.dev/topology-required": "node"}
+    others = [rigid(f"r{i}", 5, 0, annotations=whole) for i in range(2)]
+    apart = [on(FAST, 0), on(FAST, 1), *others]
+    documents = [*apart, on(SLOW, 2, 4), job("e", GAINS, 10, least=4, annotations=whole)]
+    waiting = simulate(documents, 10 + PATIENCE_S / 2)
+    (pending,) = waiting.result.waiting
+    assert f"for at most 60 s tried only on {FAST}, which suits its speeds best" in pending.reason
+    assert starts(simulate(documents, 200))["e"] == (10.0 + PATIENCE_S, "n2")
+
+
+def test_who_can_never_start_there_starts_on_any_at_once() -> None:
+    apart = [on(FAST, 0, 3), on(FAST, 1, 3)]
+    whole = {"lockstep.dev/topology-required": "node"}
+    documents = [*apart, on(SLOW, 2), job("e", GAINS, 10, least=4, annotations=whole)]
+    assert starts(simulate(documents, 200))["e"] == (10.0, "n2")
+
+
+def test_the_reason_of_others_says_nothing_of_a_choice() -> None:
+    run = simulate([on(FAST, 0), on(SLOW, 1), rigid("r", 17, 0)], 20)
+    assert "speeds" not in run.result.waiting[0].reason
+
+
+def test_a_model_that_the_pods_exclude_is_none() -> None:
+    nodes = [on(FAST, 0), on(SLOW, 1)]
+    for node in nodes:
+        node["status"]["allocatable"]["nvidia.com/gpu"] = "8"
+    narrow = job("e", GAINS)
+    template = narrow["spec"]["tasks"][0]["template"]
+    template["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "1"}
+    assert starts(simulate([*nodes, narrow], 50))["e"] == (0.0, "n0")
+    template["metadata"]["annotations"]["lockstep.dev/gpu-model"] = "T4"
+    assert starts(simulate([*nodes, narrow], 50))["e"] == (0.0, "n1")
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_the_price_is_what_one_more_seat_would_do(block: int) -> None:
+    for seed in range(100 * block, 100 * block + 100):
+        dice = random.Random(seed)
+        curves, _, seats = _case(dice, concave=True)
+        least = [one.sizes[0] for one in curves]
+        without, with_one = (_least_harm(curves, least, seats + more) for more in (0, 1))
+        assert price(curves, seats) == pytest.approx(without - with_one, rel=1e-6, abs=1e-9), seed
