@@ -138,17 +138,22 @@ class _ScenarioBuilder:
         given = [found for found in self._objects if found.kind == scenario_kinds.NAMESPACE]
         for found in given:
             found.meta["labels"] = {NAMESPACE_LABEL: found.name, **found.labels}
-        used = {found.namespace for found in self._objects if found.namespace}
+        used: dict[
+            str, SourceLocation
+        ] = {}  # where each is used first, which an error about its name says
+        for found in self._objects:
+            if found.namespace:
+                used.setdefault(found.namespace, found.place)
         return [
             ManifestObject(
-                SourceLocation("", 0),
+                used[name],
                 {
                     "apiVersion": "v1",
                     "kind": "Namespace",
                     "metadata": {"name": name, "labels": {NAMESPACE_LABEL: name}},
                 },
             )
-            for name in sorted(used - {found.name for found in given})
+            for name in sorted(used.keys() - {found.name for found in given})
         ]
 
     def _add(self, order: int, found: ManifestObject) -> None:
