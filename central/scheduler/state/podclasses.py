@@ -71,7 +71,7 @@ class PodClasses:
                 del self._refused[seen.namespace]
             return
         for peers in seen.spec.rules.peers():
-            if buckets := self._index.remove(seen.namespace, peers):
+            if (buckets := self._index.remove(seen.namespace, peers)) is not None:
                 self._pod_counts.untrack(peers)
                 for _ in self._forget_matches(buckets):
                     pass

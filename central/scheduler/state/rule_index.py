@@ -60,15 +60,16 @@ class RuleIndex:
         self._used_by[owner, peers] += 1
         return fresh
 
-    def remove(self, owner: str, peers: Peers) -> tuple[RuleBucket, ...]:
-        """One pod fewer has the rule. Returns its buckets if it was the last one."""
+    def remove(self, owner: str, peers: Peers) -> tuple[RuleBucket, ...] | None:
+        """One pod fewer has the rule. Returns its buckets if it was the last one, else None. A rule that no pod can match
+        has no bucket."""
         _drop(self._used_by, (owner, peers))
         if not self._used_by[owner, peers]:
             for bucket in self._buckets[peers]:
                 _drop(self._crowds, (owner, bucket))
         _drop(self._used, peers)
         if self._used[peers]:
-            return ()
+            return None
         self.reading_namespaces -= _reads_namespaces(peers)
         buckets = self._buckets.pop(peers)
         for bucket in buckets:

@@ -26,6 +26,7 @@ def rules() -> list[Peers]:
     about = Selector((), None, namespace_labels=(Expression("team", "Exists"),))
     return [
         *(app(value) for value in APPS),
+        app(),  # which no pod matches
         app("a", "b", spaces=SPACES),
         Peers((Selector(("west",), (exists,)),), True),
         Peers((Selector(("west",), ()),), True),
@@ -66,7 +67,7 @@ class Story:
         self.used[owner, peers] -= 1
         buckets = self.index.buckets_of(peers)
         last = not any(each == peers for (_, each), count in self.used.items() if count)
-        assert self.index.remove(owner, peers) == (buckets if last else ())
+        assert self.index.remove(owner, peers) == (buckets if last else None)
 
     def check(self) -> None:
         kept = {peers for (_, peers), count in self.used.items() if count}
