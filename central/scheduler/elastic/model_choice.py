@@ -15,7 +15,6 @@ from math import inf
 
 from central.model import wording
 from central.model.facts import PodSpec
-from central.model.gpu_models import is_model
 from central.model.jobspec import ElasticTask
 from central.scheduler.elastic import goodput, needs, pools
 from central.scheduler.elastic.elastic_gang import ElasticGang, model_of
@@ -92,7 +91,7 @@ class ModelChoices:
     ) -> _ChosenModel | None:
         """None: there is no choice, or no seat anywhere."""
         spec = want.groups[0][0]
-        found = [] if spec.unsupported else _candidates(context.state, spec, elastic.task)
+        found = [] if spec.unsupported else _candidates(context.state, elastic.task)
         if len(found) < 2:
             return None
         slowest = max(goodput.curve(each.task).harms[0] for each in found)
@@ -133,7 +132,7 @@ class ModelChoices:
         others = [goodput.curve(each.task) for each in (*pool.gangs, *coming)]
         price = goodput.price([*others, own], seats)
         sizes = zip(own.sizes, own.harms, strict=True)
-        return min(harm / slowest + price * size for size, harm in sizes if size <= least + seats)
+        return min(harm / slowest + price * size for size, harm in sizes)
 
     def _there(
         self, context: PreemptionContext, gang: Gang, spec: PodSpec, rows: set[int]
@@ -147,13 +146,13 @@ class ModelChoices:
                     yield each
 
 
-def _candidates(state: ClusterState, spec: PodSpec, task: ElasticTask) -> list[_Candidate]:
+def _candidates(state: ClusterState, task: ElasticTask) -> list[_Candidate]:
     """By the speeds that hold there. Nodes with GPUs of several models are none."""
     found: dict[ElasticTask, _Candidate] = {}
     tasks: dict[str, ElasticTask] = {}
     for name, node in state.nodes.items():
         model = model_of(node)
-        if not model or not is_model(model, spec.gpu_models):
+        if not model:
             continue
         if (there := tasks.get(model)) is None:
             there = tasks[model] = task.on(frozenset((model,)))

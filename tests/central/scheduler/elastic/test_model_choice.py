@@ -13,7 +13,7 @@ from tests.experiments.elastic import Json, Run, simulate
 
 FAST, SLOW = "NVIDIA-A100-SXM4-80GB", "Tesla-T4"
 GAINS = "1:1 8:8 A100=1:10 A100=8:80"  # ten times as fast on the fast model
-HARDLY = "1:1 8:8 A100=1:1.1 A100=8:8.8"
+LESS = "1:1 8:8 A100=1:1.5 A100=8:12"
 
 
 def on(model: str, index: int, cpu: int = 8) -> Json:
@@ -43,7 +43,7 @@ def test_a_gang_that_is_alone_starts_where_it_is_fastest(fast: int) -> None:
     assert starts(simulate([*nodes, job("e", slower)], 50))["e"] == (0.0, f"n{1 - fast}")
 
 
-@pytest.mark.parametrize(("speed", "node"), [(GAINS, "n0"), (HARDLY, "n1")])
+@pytest.mark.parametrize(("speed", "node"), [(GAINS, "n0"), (LESS, "n1")])
 def test_the_fast_model_is_for_those_that_gain_most(speed: str, node: str) -> None:
     """A gang has all of it, and the newcomer takes a seat of its surplus only if that is worth it."""
     first = job("first", GAINS, most=8)
@@ -54,18 +54,33 @@ def test_the_fast_model_is_for_those_that_gain_most(speed: str, node: str) -> No
 
 
 def test_an_idle_fast_model_is_taken_for_any_gain() -> None:
-    run = simulate([on(FAST, 0), on(SLOW, 1), job("e", HARDLY)], 50)
+    run = simulate([on(FAST, 0), on(SLOW, 1), job("e", LESS)], 50)
     assert starts(run)["e"] == (0.0, "n0")
 
 
 @pytest.mark.parametrize("count", [4, 8])
 def test_gangs_that_come_together_share_the_models(count: int) -> None:
     """On the fast model are some more, because a part of it is worth as much as more of the slow one."""
-    speed = "1:1 8:8 A100=1:1.5 A100=8:12"
-    run = simulate([on(FAST, 0), on(SLOW, 1), *(job(f"e{i}", speed) for i in range(count))], 100)
+    run = simulate([on(FAST, 0), on(SLOW, 1), *(job(f"e{i}", LESS) for i in range(count))], 100)
     nodes = [node for _, node in starts(run).values()]
     assert len(nodes) == count
     assert count / 2 <= nodes.count("n0") < count
+
+
+def test_no_more_gangs_wait_for_a_model_than_have_seats_there() -> None:
+    """One has all of the fast model, and the newcomers wait a moment until its surplus is gone."""
+    newcomers = [job(f"e{i}", GAINS, 100) for i in range(12)]
+    run = simulate([on(FAST, 0), on(SLOW, 1), job("first", GAINS), *newcomers], 300)
+    found = [starts(run)[f"e{i}"] for i in range(12)]
+    assert max(at_s for at_s, _ in found) < 100 + PATIENCE_S / 2
+    assert 4 <= sum(node == "n0" for _, node in found) <= 7
+
+
+def test_a_model_with_few_seats_is_not_taken_for_many() -> None:
+    """Eight members are faster on the slow model than two on the fast one."""
+    twice = "1:1 8:8 A100=1:2 A100=8:16"
+    run = simulate([on(FAST, 0, 2), on(SLOW, 1), job("e", twice)], 50)
+    assert starts(run)["e"] == (0.0, "n1")
 
 
 @pytest.mark.parametrize("whose", ["a rigid gang", "an elastic gang that yields nothing"])
@@ -98,6 +113,14 @@ def test_who_can_never_start_there_starts_on_any_at_once() -> None:
 def test_the_reason_of_others_says_nothing_of_a_choice() -> None:
     run = simulate([on(FAST, 0), on(SLOW, 1), rigid("r", 17, 0)], 20)
     assert "speeds" not in run.result.waiting[0].reason
+
+
+def test_pods_that_cannot_be_placed_at_all_have_no_choice() -> None:
+    wrong = job("e", GAINS)
+    template = wrong["spec"]["tasks"][0]["template"]
+    template["metadata"]["annotations"]["lockstep.dev/gpu-model"] = "T4"  # and no GPU
+    (pending,) = simulate([on(FAST, 0), on(SLOW, 1), wrong], 20).result.waiting
+    assert pending.reason.endswith("no container asks for GPUs")
 
 
 def test_a_model_that_the_pods_exclude_is_none() -> None:
