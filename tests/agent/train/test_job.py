@@ -1,6 +1,7 @@
 """join(), worlds(), over(), save() and latest() without a coordinator: one process, size 1."""
 
 import json
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,9 @@ def test_the_newest_three_are_kept(tmp_path: Path) -> None:
 
 def damaged(folder: Path, how: str) -> None:
     newest = folder / "ckpt-20-1"
-    if how == "torn":
+    if how == "vanished folder":
+        shutil.rmtree(newest)
+    elif how == "torn":
         (newest / "part-0").write_text("wei")
     elif how == "vanished part":
         (newest / "part-0").unlink()
@@ -73,7 +76,7 @@ def damaged(folder: Path, how: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "how", ["torn", "vanished part", "no manifest", "half a manifest", "another manifest"]
+    "how", ["torn", "vanished folder", "vanished part", "no manifest", "half a manifest", "another manifest"]
 )
 def test_a_checkpoint_that_is_not_whole_is_never_offered(tmp_path: Path, how: str) -> None:
     train(tmp_path, 100)
