@@ -112,7 +112,7 @@ class TaskQueue:
         self.version += 1
 
     def _forget_leases(self) -> None:
-        self._leases, self._progress, self._recent = TaskLeases(), {}, {}
+        self._leases, self._progress = TaskLeases(), {}
         self._position, self._again = 0, []
 
     def _next_todo(self) -> int | None:
@@ -172,8 +172,8 @@ class TaskQueue:
         """Raises NoLonger, NotAllowed."""
         task, attempt = key.task, key.attempt
         known, owner = self._recent.get(task, (None, None))
-        if (key.epoch, attempt) == (self.epoch, known) and owner in (None, key.owner):
-            return  # said before; the answer was lost
+        if attempt == known and owner in (None, key.owner):
+            return  # said before; the answer was lost, and others may have begun the next epoch since
         lease = self._held(key)
         if result:
             self._keep_result(task, attempt, result)
@@ -311,6 +311,7 @@ class TaskQueue:
         self.changed_results |= set(range(-(-self.source.total // RESULTS_PART)))
         self.set_aside = {}
         self._forget_leases()
+        self._recent = {}
         self.version += 1
 
     def snapshot(self, now: float) -> Json:

@@ -76,7 +76,15 @@ def damaged(folder: Path, how: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "how", ["torn", "vanished folder", "vanished part", "no manifest", "half a manifest", "another manifest"]
+    "how",
+    [
+        "torn",
+        "vanished folder",
+        "vanished part",
+        "no manifest",
+        "half a manifest",
+        "another manifest",
+    ],
 )
 def test_a_checkpoint_that_is_not_whole_is_never_offered(tmp_path: Path, how: str) -> None:
     train(tmp_path, 100)

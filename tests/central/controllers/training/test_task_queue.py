@@ -68,6 +68,22 @@ def test_an_answer_may_be_said_again_by_the_owner_alone() -> None:
             each.finish(2.0, key._replace(owner=B))
 
 
+def test_an_answer_may_be_said_again_when_others_have_begun_the_next_epoch() -> None:
+    """Its worker would else believe that the task was not counted, though it is done."""
+    made = queue(1, commit=True)
+    (key,) = take(made, 0.0, A)
+    token = made.token()
+    made.finish(1.0, key, "result")
+    assert take_epoch(made, 1) == [0]
+    stored = json.loads(json.dumps(made.snapshot(1.0)))
+    for each in (made, TaskQueue.restore("q", made.source, stored, 1.0, 2)):
+        each.finish(2.0, key, "result")
+        assert (each.epoch, each.done.count) == (1, 0)
+    made.rewind(token)
+    with pytest.raises(NoLonger):
+        made.finish(3.0, key, "result")
+
+
 def test_late_answers_are_refused() -> None:
     made = queue(1)
     (old,) = take(made, 0.0, A)
