@@ -73,7 +73,7 @@ def schedule(
         return
     attempts = [attempts[i] for i in admitted]
     allowed = tuple(wants[i] for i in admitted)
-    wants = scheduler.elastic.models.narrowed(scheduler.preemption, gang, allowed)
+    wants = _on_chosen_model(scheduler, gang, reserved, allowed)
     first, most = 0, None
     if len(wants) > 1 and not refusals[0] and left:
         if missing:
@@ -89,10 +89,12 @@ def schedule(
             return
     if is_undecided(gang):
         return
-    if wants != allowed and wording.NEVER in gang.attempt.reason:
-        scheduler.elastic.models.give_up(gang)
-        schedule(scheduler, gang, reserved, decisions, left=left, verdicts=verdicts)
-        return
+    if wants != allowed:
+        if wording.NEVER in gang.attempt.reason:
+            scheduler.elastic.models.give_up(gang)
+            schedule(scheduler, gang, reserved, decisions, left=left, verdicts=verdicts)
+            return
+        scheduler.elastic.models.refused(scheduler.preemption, gang)
     if offered_nodes.waits(gang.attempt.reason):
         # For seconds: nobody gives way, and what is reserved stays.
         gang.attempt.equivalence = 0
@@ -106,6 +108,20 @@ def schedule(
     on_refused = reserved.on_refused if missing else reserved.on_growth_refused
     decisions += on_refused(gang, wants[-1])
     reserved.annotate(gang)
+
+
+def _on_chosen_model(
+    scheduler: Scheduler,
+    gang: Gang,
+    reserved: ReservedCapacity,
+    wants: tuple[PlacementRequest, ...],
+) -> tuple[PlacementRequest, ...]:
+    """The requests on the GPU model that is chosen for the gang, if it has a choice."""
+    models = scheduler.elastic.models
+    if not models.concerns(gang):
+        return wants
+    reserved.close()  # seats are counted without what the gang before could not use
+    return models.narrowed(scheduler.preemption, gang, wants)
 
 
 def _claimable(

@@ -74,6 +74,7 @@ def test_mixed_day(day: int, record_property: Record) -> None:
 def test_day_of_elastic_jobs(day: int, record_property: Record) -> None:
     repeat(record_property, day=day)
     assert_sizes_kept(day)
+    assert_sizes_kept(day, models=True)
 
 
 @pytest.mark.timeout(7200)  # virtual_runtime.py limits processor time

@@ -17,6 +17,7 @@ from central.simulator.documents import SourceLocation
 from central.simulator.simulation import Simulation
 from central.simulator.simulation_result import SimulationResult
 from tests.experiments.elastic import Json, service, template
+from tests.experiments.pollux.workload import PRODUCT
 
 DAYS = int(os.environ.get("LOCKSTEP_DAYS", "3"))
 FIRST_DAY = int(os.environ.get("LOCKSTEP_FIRST_DAY", "0"))
@@ -38,9 +39,13 @@ class Range:
 
 
 class Day:
-    def __init__(self, seed: int) -> None:
+    """models: nodes have GPUs of two models, and Jobs say how fast they are on both."""
+
+    def __init__(self, seed: int, *, models: bool = False) -> None:
         self.dice = random.Random(seed)
         self.speed_dice = random.Random(seed + 1)
+        self.model_dice = random.Random(seed + 2)
+        self.models = ("A100", "T4") if models else ()
         self.ranges: dict[str, Range] = {}
         self.checked = 0  # moments at which a service waited
         documents = [*self._classes(), *self._nodes(), *self._jobs(), *self._service()]
@@ -82,9 +87,12 @@ class Day:
             yield {
                 "apiVersion": "v1",
                 "kind": "Node",
-                "metadata": {"name": f"n{index}", "annotations": times},
+                "metadata": {"name": f"n{index}", "annotations": times, "labels": self._model()},
                 "status": {"allocatable": {"cpu": "16", "memory": "64Gi", "pods": "50"}},
             }
+
+    def _model(self) -> dict[str, str]:
+        return {PRODUCT: self.model_dice.choice(self.models)} if self.models else {}
 
     def _jobs(self) -> Iterator[Json]:
         dice = self.dice
@@ -130,6 +138,9 @@ class Day:
         for size in range(1, max(given.most, 2) + 1):
             known += [f"{size}/1:{speed:.4f}", f"{size}/2:{apart * speed:.4f}"]
             speed += dice.uniform(0.0, 1.0)
+        if self.models:
+            faster = self.model_dice.choice((0.5, 1.2, 3.0, 10.0))
+            known += [f"A100=1:{faster}", f"A100={max(given.most, 2)}:{faster * speed:.4f}"]
         return " ".join(known)
 
     def _service(self) -> Iterator[Json]:
@@ -207,14 +218,19 @@ def test_day(seed: int) -> None:
     assert_sizes_kept(seed)
 
 
+@pytest.mark.parametrize("seed", range(FIRST_DAY, FIRST_DAY + DAYS))
+def test_a_day_of_two_gpu_models(seed: int) -> None:
+    assert_sizes_kept(seed, models=True)
+
+
 def test_a_hold_begins_when_the_change_happens() -> None:
     """Not when others were asked to make room for it."""
     assert_sizes_kept(1883)
 
 
-def assert_sizes_kept(seed: int) -> None:
+def assert_sizes_kept(seed: int, *, models: bool = False) -> None:
     """Lives a day of elastic Jobs: sizes stay in range, and changes within the budget."""
-    day = Day(seed)
+    day = Day(seed, models=models)
     result = day.live()
     for name, given in day.ranges.items():
         assert_budget_is_kept(result, name, given)

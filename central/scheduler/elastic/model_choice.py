@@ -8,7 +8,7 @@ for PATIENCE_S: who gets no seat there by then starts on any.
 Design: docs/design/0280-choice-of-gpu-model.md
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import inf
@@ -26,6 +26,9 @@ from central.scheduler.state.gangs import Gang, GangKey
 
 PATIENCE_S = 60.0
 MODELS_MOST = 16  # different names of models on which the gang has the same speeds
+CHOICES_MOST = (
+    16  # in one cycle, because each counts the seats of all models; further gangs start on any
+)
 
 Wants = tuple[PlacementRequest, ...]
 
@@ -53,10 +56,13 @@ class ModelChoices:
         self._gangs: Sequence[ElasticGang] = ()
         self._open: dict[GangKey, ElasticGang] = {}  # without a seat, and of several speeds
         self._chosen: dict[GangKey, _ChosenModel] = {}
+        self._rows: dict[str, list[int]] = {}  # by model; empty: not looked up in this cycle
+        self._choices = 0  # of this cycle
+        self._full: tuple[int, set[object]] = (-1, set())  # epoch; kinds of gangs without a seat
 
     def look(self, gangs: Sequence[ElasticGang]) -> None:
         """At the beginning of a cycle. gangs: all elastic ones."""
-        self._gangs = gangs
+        self._gangs, self._rows, self._choices = gangs, {}, 0
         self._open = {
             gang.key: gang
             for gang in gangs
@@ -64,15 +70,24 @@ class ModelChoices:
         }
         self._chosen = {key: one for key, one in self._chosen.items() if key in self._open}
 
+    def concerns(self, gang: Gang) -> bool:
+        """Whether it is an elastic gang without a seat that says its speeds on several models."""
+        return gang.key in self._open
+
     def narrowed(self, context: PreemptionContext, gang: Gang, wants: Wants) -> Wants:
-        """The gang's requests, on the nodes of the chosen model alone. Requests of unlike pods stay as they are."""
-        elastic = self._open.get(gang.key)
-        if elastic is None or not all(map(_is_of_equal_pods, wants)):
+        """The requests of a gang that it concerns, on the nodes of the chosen model alone; those of unlike pods stay as they are.
+        Nothing may be withheld in the snapshot."""
+        if not all(map(_is_of_equal_pods, wants)):
             return wants
+        elastic = self._open[gang.key]
         choice = self._chosen.get(gang.key) or self._choose(context, elastic, wants[-1])
         if choice is None or context.state.now >= choice.until:
             return wants
         return tuple(_on(want, choice.models) for want in wants)
+
+    def refused(self, context: PreemptionContext, gang: Gang) -> None:
+        """The gang found no place on the nodes of the chosen model. It is tried on any when its time is over."""
+        context.state.pending.preemption_retry_at.add(self._chosen[gang.key].until)
 
     def give_up(self, gang: Gang) -> None:
         """The gang can never start there, though there are seats; on others it may."""
@@ -90,20 +105,27 @@ class ModelChoices:
         self, context: PreemptionContext, elastic: ElasticGang, want: PlacementRequest
     ) -> _ChosenModel | None:
         """None: there is no choice, or no seat anywhere."""
-        spec = want.groups[0][0]
-        found = [] if spec.unsupported else _candidates(context.state, elastic.task)
+        spec, gang = want.groups[0][0], elastic.gang
+        kind = (spec, elastic.task, gang.queue, gang.namespace, gang.priority)
+        if self._full[0] != context.state.pending.epoch:
+            self._full = (context.state.pending.epoch, set())
+        if spec.unsupported or kind in self._full[1] or self._choices >= CHOICES_MOST:
+            return None
+        self._choices += 1
+        self._rows = self._rows or _rows_by_model(context.state)
+        found = _candidates(self._rows, elastic.task)
         if len(found) < 2:
             return None
         slowest = max(goodput.curve(each.task).harms[0] for each in found)
         costs = [self._cost(context, elastic.gang, spec, each, slowest) for each in found]
         possible = [(cost, index) for index, cost in enumerate(costs) if cost is not None]
         if not possible:
+            self._full[1].add(kind)
             return None
         best = found[min(possible)[1]]
         models = tuple(sorted(best.models))
         choice = _ChosenModel(models, frozenset(best.rows), context.state.now + PATIENCE_S)
         self._chosen[elastic.key] = choice
-        context.state.pending.preemption_retry_at.add(choice.until)
         return choice
 
     def _cost(
@@ -146,20 +168,24 @@ class ModelChoices:
                     yield each
 
 
-def _candidates(state: ClusterState, task: ElasticTask) -> list[_Candidate]:
-    """By the speeds that hold there. Nodes with GPUs of several models are none."""
-    found: dict[ElasticTask, _Candidate] = {}
-    tasks: dict[str, ElasticTask] = {}
+def _rows_by_model(state: ClusterState) -> dict[str, list[int]]:
+    """Nodes with GPUs of several models are left out."""
+    found: dict[str, list[int]] = {}
     for name, node in state.nodes.items():
-        model = model_of(node)
-        if not model:
-            continue
-        if (there := tasks.get(model)) is None:
-            there = tasks[model] = task.on(frozenset((model,)))
+        if model := model_of(node):
+            found.setdefault(model, []).append(state.snapshot.columns.row[name])
+    return found
+
+
+def _candidates(rows: Mapping[str, Sequence[int]], task: ElasticTask) -> list[_Candidate]:
+    """By the speeds that hold there."""
+    found: dict[ElasticTask, _Candidate] = {}
+    for model in sorted(rows):
+        there = task.on(frozenset((model,)))
         candidate = found.setdefault(there, _Candidate(there, set(), set()))
-        if model in candidate.models or len(candidate.models) < MODELS_MOST:
+        if len(candidate.models) < MODELS_MOST:
             candidate.models.add(model)
-            candidate.rows.add(state.snapshot.columns.row[name])
+            candidate.rows.update(rows[model])
     return list(found.values())
 
 

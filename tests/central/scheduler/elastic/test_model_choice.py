@@ -1,12 +1,18 @@
 """The GPU model that an elastic gang starts on."""
 
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from central.controllers.composite import new_scheduler
+from central.scheduler.elastic.elastic_gang import ElasticGang
 from central.scheduler.elastic.goodput import price
-from central.scheduler.elastic.model_choice import PATIENCE_S
+from central.scheduler.elastic.model_choice import CHOICES_MOST, PATIENCE_S, ModelChoices
+from central.simulator import scenario
+from central.simulator.documents import SourceLocation
+from central.simulator.simulation import Simulation
 from tests.central.scheduler.elastic.test_autoscaler import elastic, machine, rigid
 from tests.central.scheduler.elastic.test_goodput import _case, _least_harm
 from tests.experiments.elastic import Json, Run, simulate
@@ -108,6 +114,32 @@ def test_who_can_never_start_there_starts_on_any_at_once() -> None:
     whole = {"lockstep.dev/topology-required": "node"}
     documents = [*apart, on(SLOW, 2), job("e", GAINS, 10, least=4, annotations=whole)]
     assert starts(simulate(documents, 200))["e"] == (10.0, "n2")
+
+
+class Counted(ModelChoices):
+    most = 0  # choices of one cycle
+
+    def look(self, gangs: Sequence[ElasticGang]) -> None:
+        self.most = max(self.most, self._choices)
+        super().look(gangs)
+
+
+def choices(gangs: list[Json], until_s: float = 10.0) -> int:
+    """For how many of them seats were counted in one cycle of a cluster that is full."""
+    full = [on(FAST, 0), on(SLOW, 1), rigid("r0", 8, 0), rigid("r1", 8, 0)]
+    placed = [(SourceLocation("t", i), raw) for i, raw in enumerate([*full, *gangs])]
+    scheduler = new_scheduler(())
+    scheduler.elastic.models = counted = Counted()
+    read = scenario.read(placed, ("lockstep",), ())
+    Simulation(read, scheduler, seed=0, until_s=until_s).run()
+    return counted.most
+
+
+def test_a_flood_of_gangs_costs_few_choices() -> None:
+    """Each counts the seats of all models."""
+    assert choices([job(f"e{i}", GAINS, 1) for i in range(40)]) == 1
+    unlike = [job(f"e{i}", f"{GAINS[:-2]}{80 + i}", 1) for i in range(40)]
+    assert choices(unlike) == CHOICES_MOST
 
 
 def test_the_reason_of_others_says_nothing_of_a_choice() -> None:
