@@ -41,7 +41,7 @@ def claim_names(pod: str, spec: Json) -> tuple[str, ...]:
         if claim := volume.get("persistentVolumeClaim"):
             names.append(text_field(claim, "claimName", limits.NAME))
         elif volume.get("ephemeral"):
-            names.append(f"{pod}-{volume['name']}")
+            names.append(f"{pod}-{text_field(volume, 'name', limits.NAME)}")
     return tuple(names)
 
 
@@ -51,7 +51,7 @@ def ephemeral_claims(raw: Json) -> tuple[ClaimSeen, ...]:
     found = []
     for volume in raw["spec"].get("volumes") or ():
         if own := volume.get("ephemeral"):
-            name = f"{meta['name']}-{volume['name']}"
+            name = f"{meta['name']}-{text_field(volume, 'name', limits.NAME)}"
             place = {"namespace": meta["namespace"], "name": name, "uid": f"{meta['uid']}-{name}"}
             template = own["volumeClaimTemplate"]
             found.append(decode_claim({"metadata": place, "spec": template["spec"]}))

@@ -291,6 +291,13 @@ def test_the_claims_of_a_pod() -> None:
     assert storage_decoder.ephemeral_claims({**raw, "spec": {}}) == ()
 
 
+def test_a_volume_name_that_cannot_be_printed_is_refused() -> None:
+    """A reason names the claim that is made of it."""
+    spec = {"volumes": [{"name": "a\nERROR all is lost", "ephemeral": {"volumeClaimTemplate": {}}}]}
+    with pytest.raises(FieldError, match="name"):
+        storage_decoder.claim_names("p", spec)
+
+
 @pytest.mark.parametrize(
     ("read", "raw", "path", "value", "field"),
     [
