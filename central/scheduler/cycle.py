@@ -171,7 +171,8 @@ def _update_accounting(scheduler: Scheduler, now: float, *, sliced: bool) -> boo
 
 
 def _look_at_elastic(scheduler: Scheduler) -> None:
-    scheduler.elastic.models.look(scheduler.controllers.elastic_gangs(scheduler.state))
+    if scheduler.state.pending.waiting:  # else nobody chooses
+        scheduler.elastic.models.look(scheduler.controllers.elastic_gangs(scheduler.state))
 
 
 def _resize_elastic(scheduler: Scheduler, now: float) -> None:

@@ -138,13 +138,13 @@ class ModelChoices:
     ) -> float | None:
         """Its harm there in units of that at its least size where it is slowest, and what its seats are worth to others.
         None: there is no seat."""
-        pool = Pool(spec, list(self._there(context, gang, spec, candidate.rows)))
-        pool.rows = frozenset(candidate.rows)
+        rows = frozenset(candidate.rows)
+        pool = Pool(spec, list(self._there(context, gang, spec, rows)), rows)
         pools.count_seats(context, pool, self._headroom)
         coming = [
             self._open[key]
             for key, choice in self._chosen.items()
-            if key != gang.key and choice.rows & pool.rows and context.state.now < choice.until
+            if key != gang.key and choice.rows & rows and context.state.now < choice.until
         ]
         least = candidate.task.least
         seats = pool.seats - least - sum(each.task.least for each in coming)
@@ -157,7 +157,7 @@ class ModelChoices:
         return min(harm / slowest + price * size for size, harm in sizes)
 
     def _there(
-        self, context: PreemptionContext, gang: Gang, spec: PodSpec, rows: set[int]
+        self, context: PreemptionContext, gang: Gang, spec: PodSpec, rows: frozenset[int]
     ) -> Iterator[ElasticGang]:
         """Those on these nodes whose surplus the gang may take."""
         row = context.state.snapshot.columns.row
