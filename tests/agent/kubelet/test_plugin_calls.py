@@ -15,7 +15,7 @@ import pytest
 from agent.allocations import Allocation, Forgotten
 from agent.kubelet import checkpoint
 from agent.kubelet.plugin import DevicePlugin, listing, same_devices
-from agent.kubelet.pod_resources import ObservedGrants, PodResourcesClient
+from agent.kubelet.pod_resources import ObservedGrants
 from agent.kubelet.unlisted_pods import UnlistedPods
 from agent.machine.survey import survey
 from agent.node import AgentNode
@@ -33,6 +33,7 @@ from protos.names import GPU, GPU_SHARE
 from protos.nearest import share_id
 from protos.stubs import deviceplugin_pb2 as pb
 from protos.topology import Grant, NodeTopology
+from tests.agent.kubelet.listed_devices import PodResources
 from tests.fakes import machines
 from tests.fakes.nodebox import intent
 
@@ -41,19 +42,6 @@ TOPOLOGY = survey(machines.machine(bridged=True))
 
 def uuids(*gpus: int) -> tuple[str, ...]:
     return tuple(map(machines.uuid, gpus))
-
-
-class PodResources(PodResourcesClient):
-    """rows: what it lists; None: it does not answer."""
-
-    rows: tuple[ContainerDevices, ...] | None = ()
-    calls = 0
-
-    def list(self, timeout_s: float) -> tuple[ContainerDevices, ...]:
-        self.calls += 1
-        if self.rows is None:
-            raise OSError("no answer")
-        return self.rows
 
 
 class Gpus(WholeGpuResource):

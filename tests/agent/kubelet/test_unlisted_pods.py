@@ -10,7 +10,7 @@ import pytest
 from agent import cgroups
 from agent.allocations import Allocation
 from agent.kubelet import checkpoint
-from agent.kubelet.pod_resources import ObservedGrants, PodResourcesClient
+from agent.kubelet.pod_resources import ObservedGrants
 from agent.kubelet.unlisted_pods import SERVERS, UnlistedPods
 from agent.machine.survey import survey
 from agent.node import AgentNode
@@ -19,6 +19,7 @@ from protos import slicing
 from protos.names import GPU, GPU_SHARE
 from protos.nearest import share_id
 from protos.topology import Grant
+from tests.agent.kubelet.listed_devices import PodResources
 from tests.fakes import machines
 
 A, B = "8f1c2d3e-0000-4000-8000-00000000000a", "8f1c2d3e-0000-4000-8000-00000000000b"
@@ -313,19 +314,6 @@ def test_one_empty_cgroup_says_nothing_of_the_others(tmp_path: Path) -> None:
 
 
 # The grants as pod-resources lists them
-
-
-class PodResources(PodResourcesClient):
-    """rows: what it lists; None: it does not answer."""
-
-    rows: tuple[ContainerDevices, ...] | None = ()
-    calls = 0
-
-    def list(self, timeout_s: float) -> tuple[ContainerDevices, ...]:
-        self.calls += 1
-        if self.rows is None:
-            raise OSError("no answer")
-        return self.rows
 
 
 class Watched:
