@@ -1,6 +1,5 @@
 """A scheduler with another tenant's healthy gang, which hostile objects must not keep from being placed."""
 
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -17,6 +16,7 @@ from central.model.json_types import Json
 from central.scheduler.cycle import schedule_once
 from protos.names import BLOCK, GPU, RACK
 from tests.central import factories
+from tests.own_time import own_time
 
 LEVELS = (BLOCK, RACK)
 SLOT = "example.com/slot"  # a resource of the healthy gang's own node
@@ -52,15 +52,15 @@ def read(kind: str, raw: Json) -> Read:
 
 
 def _read(kind: str, raw: Json) -> Read:
-    began = time.process_time()
-    try:
-        fact: Any = kinds()[kind].seen(raw)
-        sentence = getattr(fact, "error", "") or getattr(
-            getattr(fact, "spec", None), "unsupported", ""
-        )
-    except MalformedObject as error:
-        fact, sentence = None, str(error)
-    return Read(fact, sentence, time.process_time() - began)
+    with own_time() as spent:
+        try:
+            fact: Any = kinds()[kind].seen(raw)
+            sentence = getattr(fact, "error", "") or getattr(
+                getattr(fact, "spec", None), "unsupported", ""
+            )
+        except MalformedObject as error:
+            fact, sentence = None, str(error)
+    return Read(fact, sentence, spent.seconds)
 
 
 OWN_QUEUE = QueueSeen("healthy", guarantee=(("cpu", 10_000),))
@@ -103,15 +103,14 @@ class World:
         self.now += 1.0
         self.gangs += 1
         new = healthy(self.gangs)
-        began = time.process_time()
-        decisions = schedule_once(self.scheduler, [*facts, *new], self.now)
-        spent = time.process_time() - began
+        with own_time() as spent:
+            decisions = schedule_once(self.scheduler, [*facts, *new], self.now)
         bound = {each.pod for each in decisions if isinstance(each, Bind)}
         missing = [each.uid for each in new[1:] if each.uid not in bound]  # type: ignore[union-attr]  # pods
         assert not missing, f"not bound: {missing}"
         gone: list[Fact] = [PodGone(each.uid) for each in new[1:]]  # type: ignore[union-attr]  # pods
         schedule_once(self.scheduler, [*gone, GangGone("ns", f"healthy{self.gangs}")], self.now)
-        return decisions, spent
+        return decisions, spent.seconds
 
 
 __all__ = ["CYCLE_S", "GPU", "LEVELS", "NOW", "READ_S", "Read", "World", "kinds", "read"]

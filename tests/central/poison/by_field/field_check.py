@@ -2,7 +2,6 @@
 
 import json
 import random
-import time
 import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
@@ -33,6 +32,7 @@ from tests.central.poison.by_field.examples import Watched
 from tests.central.poison.by_field.field_walk import apply, sampled
 from tests.central.poison.by_field.leftovers import grown, sizes
 from tests.central.poison.world import CYCLE_S, READ_S, World
+from tests.own_time import own_time
 
 BACKOFF_S = 4000.0  # the longest that something is left alone after a failure
 TOGETHER = 40  # objects in one cycle
@@ -62,26 +62,25 @@ def read(one: Watched, raw: Json, where: str) -> Seen:
     """As the watch does. Raises AssertionError where the edge does anything but read or refuse the object."""
     _identify(raw, where)
     body, gone, fact, sentence = as_sent(raw), None, None, ""
-    began = time.thread_time()
-    try:
-        received = deep_json.loads(body)
-    except ValueError as error:
-        raise AssertionError(f"{where}: {error}") from error
-    try:
-        gone = one.kind.gone(received)
-        hash(gone)
-    except (ValueError, KeyError, TypeError, AttributeError):  # nothing refers to it: it is skipped
-        gone = None
-    try:
-        fact = one.kind.seen(received)
-        unsupported = getattr(getattr(fact, "spec", None), "unsupported", "")
-        sentence = getattr(fact, "error", "") or unsupported
-    except MalformedObject as error:
-        sentence = str(error)
-    except Exception as error:
-        raise AssertionError(f"{where}: {error!r}") from error
-    spent_s = time.thread_time() - began
-    assert spent_s < READ_S * 8, f"{where}: {spent_s:.2f} s to read it"
+    with own_time() as spent:
+        try:
+            received = deep_json.loads(body)
+        except ValueError as error:
+            raise AssertionError(f"{where}: {error}") from error
+        try:
+            gone = one.kind.gone(received)
+            hash(gone)
+        except (ValueError, KeyError, TypeError, AttributeError):  # nothing refers to it: skipped
+            gone = None
+        try:
+            fact = one.kind.seen(received)
+            unsupported = getattr(getattr(fact, "spec", None), "unsupported", "")
+            sentence = getattr(fact, "error", "") or unsupported
+        except MalformedObject as error:
+            sentence = str(error)
+        except Exception as error:
+            raise AssertionError(f"{where}: {error!r}") from error
+    assert spent.seconds < READ_S * 8, f"{where}: {spent.seconds:.2f} s to read it"
     _check_sentence(sentence, where)
     return Seen(where, gone, fact, sentence)
 
