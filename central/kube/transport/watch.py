@@ -185,6 +185,8 @@ class _Reflector:
         if not self._version or self._must_list():
             self._missed, self._version = False, ""
             self._list()
+            if self._ending.is_set():
+                return
         began = self._runtime.monotonic()
         self._watch()
         lasted_s = self._runtime.monotonic() - began
@@ -284,9 +286,11 @@ class _Reflector:
                 path += f"&continue={quote(token, safe='')}"
             page = self._client.get(path, metadata_only=self._kind.metadata_only)
             items, version, token = self._checked(page)
+            if self._ending.is_set():
+                return  # the objects of the pages that are left are not gone
             for raw in items:
                 self._read(raw, found)
-            if not token or self._ending.is_set():
+            if not token:
                 break
         if self._missing:
             log.info("%s: is now installed", self._kind.full_name)

@@ -1,0 +1,482 @@
+"""What a watch asks of the API server and when: after each answer, the next requests and the pauses between them."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from central.kube.transport import watch
+from central.kube.transport.http_client import Silent, StatusError, Unreachable
+from central.model.facts import Fact, GangGone, PodGone, PodSeen
+from central.model.json_types import Json
+from tests.central.kube.api_fixtures import group, pod
+from tests.central.kube.transport.watch_course import RECHECK_S, Answer, Course, Line, kind
+
+LASTS: list[Line] = [2.0]  # a watch that ends after two seconds
+SPENT_S = 2.0
+DOWN = Unreachable("https://api: connection refused")
+GANGS, QUEUES = "jobsets.jobset.x-k8s.io", "queues.scheduling.volcano.sh"
+
+
+def raw_pod(name: str = "p", version: str = "8", **spec: str) -> Json:
+    found = pod(name, **spec)
+    found["metadata"] |= {"uid": name, "namespace": "default", "resourceVersion": version}
+    return found
+
+
+def page(*items: Json, version: str = "7", token: str = "") -> Json:
+    meta = {"resourceVersion": version, "continue": token}
+    return {"kind": "PodList", "metadata": meta, "items": list(items)}
+
+
+def event(kind: str, raw: Json) -> Json:
+    return {"type": kind, "object": raw}
+
+
+def bookmark(version: str) -> Json:
+    return event("BOOKMARK", {"metadata": {"resourceVersion": version}})
+
+
+def refused(status: int, reason: str = "", message: str = "no") -> StatusError:
+    return StatusError(status, reason, message)
+
+
+def backoff(first: float, longest: float, count: int) -> list[float]:
+    return [min(longest, first * 2**number) for number in range(count)]
+
+
+# --- what follows an answer --------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answer", "pause_s", "next_from"),
+    [
+        ([2.0], 0.0, "7"),
+        ([1.0], 0.0, "7"),
+        ([0.99], 0.5, "7"),
+        ([], 0.5, "7"),
+        (refused(429), 0.2, "7"),
+        (refused(410), 0.0, "list"),
+        (refused(400), 0.2, "list"),
+        (refused(403), 0.2, "list"),
+        (refused(404), 0.2, "list"),
+        (refused(500), 0.2, "list"),
+        (refused(504, "Timeout", "Too large resource version"), 0.2, "list"),
+        (DOWN, 0.2, "7"),
+        (Silent("quiet"), 0.2, "list"),
+        (RuntimeError("a bug"), 0.2, "list"),
+        ([DOWN], 0.2, "7"),
+        ([Silent("quiet")], 0.2, "list"),
+        ([event("ERROR", {"code": 410})], 0.0, "list"),
+        ([event("ERROR", {"code": 500, "reason": "Expired"})], 0.0, "list"),
+        ([event("ERROR", {"code": 500, "reason": "Gone"})], 0.0, "list"),
+        ([event("ERROR", {"code": 500, "reason": "InternalError"})], 0.2, "list"),
+        ([event("ERROR", {"code": 429})], 0.2, "7"),
+        ([event("ERROR", {"code": "429"})], 0.2, "list"),
+        ([event("ERROR", {})], 0.2, "list"),
+        ([event("SURPRISE", {})], 0.0, "list"),
+        ([b"<html>"], 0.0, "list"),
+        ([b"[]"], 0.0, "list"),
+        ([b'{"type": "ADDED"}'], 0.0, "list"),
+        ([b'{"type": "ADDED", "object": 7}'], 0.0, "list"),
+        ([event("ADDED", raw_pod("q", "6"))], 0.0, "list"),
+        ([event("MODIFIED", raw_pod("p", "6"))], 0.0, "list"),
+        ([bookmark("6")], 0.0, "list"),
+        ([event("DELETED", raw_pod("p", "6")), 2.0], 0.0, "7"),
+        ([event("ADDED", raw_pod("q", "7")), 2.0], 0.0, "7"),
+        ([bookmark("7"), 2.0], 0.0, "7"),
+        ([event("ADDED", raw_pod("q", "8")), 2.0], 0.0, "8"),
+        ([event("DELETED", raw_pod("p", "8")), 2.0], 0.0, "8"),
+        ([event("DELETED", raw_pod("p", "9")), event("ADDED", raw_pod("p", "8"))], 0.0, "list"),
+        ([bookmark("10"), 2.0], 0.0, "10"),
+        ([bookmark(""), 2.0], 0.0, "7"),
+        ([bookmark("x"), 2.0], 0.0, "x"),
+        ([bookmark("x"), bookmark("8"), 2.0], 0.0, "8"),
+        ([event("ADDED", {"metadata": None}), 2.0], 0.0, "7"),
+        ([event("DELETED", {"metadata": {}}), 2.0], 0.0, "7"),
+    ],
+    ids=lambda given: repr(given)[:70],
+)
+def test_after_an_answer(answer: Answer, pause_s: float, next_from: str) -> None:
+    follows = page(raw_pod()) if next_from == "list" else LASTS
+    course = Course([page(raw_pod()), answer, follows]).run()
+    spent_s = sum(line for line in answer if isinstance(line, float)) if isinstance(answer, list) else 0.0  # fmt: skip
+    assert course.steps()[:3] == [
+        (0.0, "list"),
+        (0.0, "7"),
+        (round(spent_s + pause_s, 3), next_from),
+    ]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"items": []},
+        {"metadata": {}, "items": []},
+        {"metadata": {"resourceVersion": ""}, "items": []},
+        {"metadata": {"resourceVersion": "9"}},
+        {"metadata": {"resourceVersion": "9"}, "items": {}},
+        {"metadata": ["resourceVersion"], "items": []},
+        {"kind": "Status", "metadata": {"resourceVersion": "9"}, "items": []},
+    ],
+    ids=str,
+)
+def test_what_is_no_list(body: Json) -> None:
+    course = Course([page(raw_pod()), refused(500), body, page(raw_pod())]).run()
+    assert course.pauses() == [0.0, 0.2, 0.4]
+    [fact] = course.facts
+    assert isinstance(fact, PodSeen)
+    late_s, why = course.requests[-1].late["pods"]
+    assert (round(late_s, 3), why) == (0.6, "https://api: the answer is not a list of pods")
+
+
+@pytest.mark.parametrize("items", [None, []])
+def test_an_empty_list(items: list[Json] | None) -> None:
+    body = {"metadata": {"resourceVersion": "9"}, "items": items}  # null, as Go writes it
+    course = Course([page(raw_pod()), refused(410), body, LASTS]).run()
+    assert course.facts[1:] == [PodGone("p")]
+    assert course.steps()[-1] == (0.0, "9")
+
+
+# --- pauses ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("trouble", [DOWN, refused(500), refused(429), refused(404), {}], ids=repr)
+def test_pauses_grow_to_ten_seconds(trouble: Answer) -> None:
+    course = Course([trouble] * 14).run()
+    assert course.pauses() == backoff(0.2, 10.0, 13)
+    assert not course.watches.wait_synced(0)
+
+
+def test_replicas_do_not_come_back_at_the_same_time() -> None:
+    course = Course([DOWN, DOWN, page(), LASTS])
+    course.clock.draws_least = True
+    assert course.run().pauses() == [0.1, 0.2, 0.0]
+    assert course.requests[-1].path.endswith("&timeoutSeconds=240")
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [refused(410), [event("ERROR", {"code": 410})], [bookmark("6")], [b"?"]],
+    ids=lambda given: repr(given)[:30],
+)
+def test_lists_that_lead_nowhere_become_rarer(trouble: Answer) -> None:
+    course = Course([page(), trouble] * 12).run()
+    assert course.pauses() == [
+        0.0,
+        0.0,
+        *(p for s in backoff(0.4, 10.0, 10) for p in (0.0, s)),
+        0.0,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("works", "forgets"),
+    [([10.01], True), ([10.0], False), ([2.0], False), ([bookmark("8"), 2.0], True)],
+    ids=str,
+)
+def test_a_watch_that_works_makes_the_next_pause_short(works: list[Line], forgets: bool) -> None:
+    course = Course([DOWN, DOWN, page(), works, DOWN, works]).run()
+    assert course.pauses()[:2] == [0.2, 0.4]
+    assert course.pauses()[4] == (0.2 if forgets else 0.8)
+
+
+def test_silence_closes_the_idle_connections() -> None:
+    for trouble, closed in ((DOWN, 0), (refused(500), 0), (Silent("quiet"), 1)):
+        follows = LASTS if trouble is DOWN else page()
+        assert Course([page(), trouble, follows]).run().closed == closed
+
+
+# --- bookmarks and silence ---------------------------------------------------
+
+WATCH_S, QUIET_S, QUIET_WITH_BOOKMARKS_S = 300, 330.0, 90.0
+
+
+@pytest.mark.parametrize(
+    ("lines", "now", "next_watch"),
+    [
+        ([2.0], [QUIET_S], QUIET_S),
+        ([event("ADDED", raw_pod()), 2.0], [QUIET_S], QUIET_S),
+        ([70.0, bookmark("8")], [QUIET_S, QUIET_WITH_BOOKMARKS_S], QUIET_WITH_BOOKMARKS_S),
+        ([70.1, bookmark("8")], [QUIET_S], QUIET_S),  # shortly before the end of the watch only
+        (
+            [60.0, bookmark("8"), 60.0, bookmark("9")],
+            [QUIET_S, QUIET_WITH_BOOKMARKS_S, QUIET_WITH_BOOKMARKS_S],
+            QUIET_WITH_BOOKMARKS_S,
+        ),
+        ([60.0, bookmark("8"), 71.0, bookmark("9")], [QUIET_S, QUIET_WITH_BOOKMARKS_S], QUIET_S),
+        ([60.0, bookmark("8"), Silent("quiet")], [QUIET_S, QUIET_WITH_BOOKMARKS_S], QUIET_S),
+    ],
+    ids=lambda given: repr(given)[:50],
+)
+def test_the_longest_silence(lines: list[Line], now: list[float], next_watch: float) -> None:
+    listed = [page(version="9")] if any(isinstance(each, Silent) for each in lines) else []
+    course = Course([page(), lines, *listed, LASTS]).run()
+    first, second = (each.stream for each in course.requests if each.stream)
+    assert (first.silence_s, second.silence_s[0]) == (now, next_watch)
+
+
+def test_the_time_between_bookmarks_counts_from_the_beginning_of_a_watch() -> None:
+    course = Course([page(), [60.0, bookmark("8"), 50.0], [60.0, bookmark("9")], LASTS]).run()
+    assert course.requests[-1].stream is not None
+    assert course.requests[-1].stream.silence_s[0] == QUIET_WITH_BOOKMARKS_S
+
+
+def test_what_a_watch_asks_for() -> None:
+    course = Course([page(), LASTS], kind("pods")).run()
+    assert course.requests[1].path == (
+        "/api/v1/pods?watch=1&allowWatchBookmarks=true&resourceVersion=7&timeoutSeconds=300"
+    )
+    for only in (True, False):
+        course = Course([page(), LASTS], replace(kind("pods"), metadata_only=only)).run()
+        assert [each.metadata_only for each in course.requests] == [only, only]
+
+
+def test_pages() -> None:
+    first, second = page(raw_pod("a"), token="x/y="), page(raw_pod("b"), version="8")
+    course = Course([first, second, LASTS]).run()
+    assert [each.path for each in course.requests][:2] == [
+        "/api/v1/pods?limit=1000",
+        "/api/v1/pods?limit=1000&continue=x%2Fy%3D",
+    ]
+    assert [fact.uid for fact in course.facts if isinstance(fact, PodSeen)] == ["a", "b"]
+    assert course.requests[2].version == "8"
+    course = Course([first, refused(410), first, second, LASTS]).run()
+    assert course.pauses() == [0.0] * 4, "a token that expired is no reason to wait"
+    assert len(course.facts) == 2
+
+
+# --- kinds that are not there ------------------------------------------------
+
+
+def test_a_kind_that_is_not_installed() -> None:
+    for name, again_s in ((QUEUES, RECHECK_S), (GANGS, 5.0)):
+        course = Course([*[refused(404)] * 3, page(), LASTS], kind(name)).run()
+        assert course.pauses() == [again_s, again_s, again_s, 0.0]
+        assert course.requests[-1].version == "7"
+        assert [each.synced for each in course.requests] == [False, True, True, True, True]
+        assert not any(each.late for each in course.requests[1:])
+    course = Course([refused(404)] * 3, kind("pods")).run()
+    assert course.pauses() == [0.2, 0.4], "pods are always there"
+    assert not course.watches.wait_synced(0)
+
+
+@pytest.mark.parametrize(
+    ("name", "most", "limits"), [(QUEUES, 8, (0.2, 10.0)), (GANGS, 16, (0.2, 2.5))]
+)
+def test_a_kind_that_goes_away(name: str, most: int, limits: tuple[float, float]) -> None:
+    """An API server that starts does not know its CRDs for a while, so the objects stay for some refusals in a row."""
+    there = {"metadata": {"resourceVersion": "7"}, "items": [_named("x")]}
+    back = {**there, "metadata": {"resourceVersion": "9"}}
+    away: list[Answer] = [refused(404)] * most  # the watch, and lists
+    course = Course([there, *away, refused(404), refused(404)], kind(name)).run()
+    assert len(course.facts) == 2, "it is gone after the last one"
+    waits = [*backoff(*limits, most), min(RECHECK_S, 5.0 if name == GANGS else RECHECK_S)]
+    assert course.pauses()[1:] == waits
+    course = Course([there, *away, back, *away, back, LASTS], kind(name)).run()
+    assert len(course.facts) == 1, "the count begins anew with each list"
+    course = Course([refused(404), there, *away, back, LASTS], kind(name)).run()
+    assert len(course.facts) == 1, "also of a kind that was installed later"
+
+
+def _named(name: str) -> Json:
+    raw = group(name)
+    raw["metadata"] |= {"namespace": "default", "uid": name}
+    return raw
+
+
+def test_an_older_version_of_a_kind() -> None:
+    newer = kind("poddisruptionbudgets.policy")
+    older = newer.fallback
+    assert older is not None
+    course = Course([refused(404), page(), LASTS, refused(404), page(), LASTS], newer).run()
+    paths = [each.path.partition("?")[0] for each in course.requests]
+    assert paths == [newer.path, older.path, older.path, older.path, newer.path, newer.path]
+    assert course.pauses() == [0.0, 0.0, SPENT_S, 0.2, 0.0]
+    course = Course([page(), refused(404), page(), LASTS], newer).run()
+    paths = [each.path.partition("?")[0] for each in course.requests]
+    assert paths == [newer.path, newer.path, older.path, older.path]
+    course = Course([refused(404), refused(404), page(), LASTS], newer).run()
+    paths = [each.path.partition("?")[0] for each in course.requests]
+    assert paths == [newer.path, older.path, newer.path, newer.path]
+    assert course.pauses() == [0.0, RECHECK_S, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("of", "may_be"),
+    [
+        (kind("pods"), False),
+        (kind(QUEUES), False),
+        (replace(kind("jobs.batch.volcano.sh"), namespace="a"), True),
+        (kind("podgroups.scheduling.k8s.io"), True),
+    ],
+    ids=lambda given: getattr(given, "full_name", None),
+)
+def test_a_kind_that_may_not_be_read(of: object, may_be: bool) -> None:
+    assert isinstance(of, type(kind("pods")))
+    course = Course([refused(403)] * 3, of).run()
+    assert course.pauses() == ([RECHECK_S] * 2 if may_be else [0.2, 0.4])
+    assert course.requests[-1].synced == may_be
+    assert bool(course.requests[-1].late) != may_be
+    for trouble in (refused(500), refused(402), DOWN):
+        assert Course([trouble] * 3, of).run().pauses() == [0.2, 0.4], "no other answer is like it"
+
+
+def test_a_right_that_is_lost_keeps_what_is_known() -> None:
+    """The objects are still there: a kind that cannot be read any more is out of sync, and not empty."""
+    course = Course([page(_named("g")), *[refused(403)] * 3], kind(GANGS)).run()
+    assert course.pauses() == [0.0, 0.2, 0.4]
+    assert not any(isinstance(fact, GangGone) for fact in course.facts)
+    assert course.requests[-1].late[GANGS][1] == "https://api: 403 no"
+
+
+# --- out of sync -------------------------------------------------------------
+
+
+def test_since_when_it_is_out_of_sync() -> None:
+    course = Course([DOWN, page(), [7.0], DOWN, DOWN, LASTS, LASTS]).run()
+    late_s = [round(sum(late for late, _ in each.late.values()), 3) for each in course.requests]
+    assert late_s == [0.0, 0.2, 0.0, 0.0, 0.4, 1.2, 0.0]
+    course = Course([page(), [7.0], DOWN, [2.0], DOWN, [2.0]]).run()
+    late_s = [round(sum(late for late, _ in each.late.values()), 3) for each in course.requests]
+    assert late_s == [0.0, 0.0, 0.0, 0.2, 0.0, 0.4], "a watch that is answered is in sync"
+    course = Course([DOWN, DOWN])
+    course.meanwhile[0] = partial(course.clock.sleep, 3.0)
+    lost_s, why = course.run().requests[1].late["pods"]
+    assert (round(lost_s, 3), why) == (3.2, "https://api: connection refused")
+
+
+@pytest.mark.parametrize(
+    ("status", "why"),
+    [
+        ({"code": 500, "message": "etcd is away"}, "https://api: 500 etcd is away"),
+        ({"code": 500}, "https://api: 500 {'code': 500}"),
+        ({"message": "odd"}, "https://api: 500 odd"),
+    ],
+    ids=str,
+)
+def test_why_a_watch_has_ended(status: Json, why: str) -> None:
+    course = Course([page(), [event("ERROR", status)], page()]).run()
+    assert course.requests[-1].late["pods"][1] == why
+
+
+def test_the_problem_is_the_kind_that_is_out_of_sync_for_longest() -> None:
+    away = refused(500, message="etcd is away")
+    course = Course([away], kind("pods"), kind("nodes"))
+    course.run(0)
+    course.clock.now = 1000.0 + watch.OUT_OF_SYNC_S
+    assert course.watches.problem() == ""
+    course.answers = [page(), LASTS, refused(500, message="later")]
+    course.run(1)
+    assert set(course.watches.out_of_sync()) == {"pods", "nodes"}
+    course.clock.now += 1.0
+    assert course.watches.problem() == (
+        "pods are out of sync for 63 s: https://api: 500 etcd is away"
+    )
+    course.clock.now += 100.0
+    assert course.watches.problem().startswith("pods are out of sync for 163 s")
+    first, second = Course([away], kind("nodes"), kind("pods")), Course([page()])
+    first.run(0)
+    first.answers, first.clock.now = [page(), LASTS, away], 1010.0
+    first.run(1)
+    first.clock.now = 1100.0
+    assert first.watches.problem().startswith("nodes are out of sync for 100 s")
+    assert second.run().watches.problem() == ""
+
+
+def test_waiting_for_the_first_list() -> None:
+    course = Course([page(), LASTS])
+    began = course.clock.now
+    assert not course.watches.wait_synced(5.0)
+    assert course.clock.now == began + 5.0
+    assert not course.watches.wait_synced(0.0)
+    assert course.run().watches.wait_synced(None)
+
+
+# --- told from outside -------------------------------------------------------
+
+
+def test_list_again_and_stop() -> None:
+    course, others = Course([]), list[bool]()
+
+    def again() -> None:
+        course.watches.list_again("nodes")
+        others.append(course.requests[-1].stream.closed)  # type: ignore[union-attr]
+        course.watches.list_again("pods")
+
+    missed: list[Line] = [2.0, again, event("ADDED", raw_pod("late", "8"))]
+    stops: list[Line] = [1.5, course.watches.stop]
+    course.answers = [page(), missed, page(version="9"), LASTS, stops]
+    course.run()
+    assert [where for _, where in course.steps()] == ["list", "7", "list", "9", "9"]
+    assert course.facts == []
+    assert course.requests[-1].stream is not None
+    assert course.requests[-1].stream.closed
+    assert course.clock.threads[0].joined
+    assert others == [False]
+
+
+def test_list_again_while_a_list_or_a_watch_begins() -> None:
+    """From another thread, in the moment in which no stream can be closed."""
+    for request in (0, 1):
+        course = Course([page(), [100.0], page(), LASTS])
+        course.meanwhile[request] = partial(course.watches.list_again, "pods")
+        course.run()
+        assert [where for _, where in course.steps()] == ["list", "7", "list", "7"]
+        assert course.pauses() == [0.0, 0.5, 0.0], "it does not wait for the next event"
+
+
+def test_stop_while_a_watch_begins() -> None:
+    course = Course([page(), [event("ADDED", raw_pod())]])
+    course.meanwhile[1] = course.watches.stop
+    assert (course.run().facts, course.answers) == ([], [])
+    course = Course([page(), DOWN])
+    course.meanwhile[1] = course.watches.stop
+    assert course.run().clock.now == 1000.0, "no pause"
+
+
+def test_stop_while_pages_are_left() -> None:
+    """The objects of the other pages are not gone."""
+    listed = page(raw_pod("a"), raw_pod("b"))
+    course = Course([listed, refused(410), page(raw_pod("a"), token="x"), page()])
+    course.meanwhile[2] = course.watches.stop
+    course.run()
+    assert [type(each) for each in course.facts] == [PodSeen, PodSeen]
+    assert (len(course.requests), len(course.answers)) == (3, 1), "nothing more is asked"
+
+
+# --- facts -------------------------------------------------------------------
+
+
+def told(*answers: Answer) -> Sequence[Fact]:
+    return Course(answers).run().facts
+
+
+def test_facts_of_a_pod() -> None:
+    bound, pending = raw_pod(version="8", nodeName="n"), raw_pod(version="8")
+    newer = {**raw_pod(version="9"), "status": {"phase": "Running"}}
+    kinds = [type(each) for each in told(page(pending), [event("MODIFIED", newer), 2.0])]
+    assert kinds == [PodSeen, PodSeen]
+    again = told(page(pending), [event("MODIFIED", raw_pod(version="9")), 2.0])
+    assert [type(each) for each in again] == [PodSeen], "nothing that is read has changed"
+    restored = told(page(bound), refused(410), page(pending))
+    assert [type(each) for each in restored] == [PodSeen, PodGone, PodSeen]
+    for later in (bound, raw_pod(nodeName="m")):
+        assert PodGone("p") not in told(page(pending), refused(410), page(later))
+        assert PodGone("p") not in told(page(bound), refused(410), page(later))
+    gone = told(
+        page(pending),
+        [event("DELETED", raw_pod(version="9")), event("ADDED", raw_pod(version="10"))],
+    )
+    assert [type(each) for each in gone] == [PodSeen, PodGone, PodSeen]
+
+
+def test_a_list_removes_what_it_does_not_have() -> None:
+    facts = told(page(raw_pod("a"), raw_pod("b")), refused(410), page(raw_pod("b"), raw_pod("c")))
+    assert [getattr(each, "uid", "") for each in facts] == ["a", "b", "a", "c"]
+    assert facts[2] == PodGone("a")
+    odd = {"metadata": {"name": "odd", "uid": "u", "namespace": "default"}}
+    seen = told(page(odd, raw_pod("a")), [event("ADDED", odd), event("ADDED", raw_pod("b", "9"))])
+    assert [getattr(each, "uid", "") for each in seen] == ["a", "b"]
