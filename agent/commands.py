@@ -12,7 +12,7 @@ from agent.machine import capture as captures
 from agent.machine import host, pcie_source, plausible, sysfs
 from agent.machine.facts import Machine
 from agent.machine.survey import survey
-from protos import matrix
+from protos import matrix, topology_json
 
 
 def observe(
@@ -95,7 +95,7 @@ def topology(arguments: argparse.Namespace) -> int:
     seen = survey(machine)
     if arguments.output == "json":
         node = arguments.node or machine.host.hostname
-        print(json.dumps(matrix.to_json(node, seen), indent=2))
+        print(json.dumps(topology_json.to_json(node, seen), indent=2))
     else:
         sys.stdout.write(matrix.table(seen))
     return 0

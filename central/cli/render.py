@@ -13,6 +13,7 @@ from central.cli.terminal_table import Cell, Column, Row
 from protos import matrix, slicing, wire
 from protos.gpu_sharing import WHOLE
 from protos.stubs import fleet_pb2 as pb
+from protos.topology_json import to_json
 
 
 def topology_table(reply: pb.TopologyReply) -> str:
@@ -295,7 +296,7 @@ def _slices_json(held: Iterable[pb.HeldSlice]) -> Any:
 
 
 def _node_json(node: pb.NodeView, levels: list[str]) -> Any:
-    shown = matrix.to_json(node.name, wire.from_topology(node.topology))
+    shown = to_json(node.name, wire.from_topology(node.topology))
     if not node.HasField("topology"):
         shown = {"node": node.name}
     return {

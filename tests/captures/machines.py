@@ -8,7 +8,7 @@ from pathlib import Path
 
 from agent.machine import capture
 from agent.machine.survey import survey
-from protos.matrix import to_json
+from protos.topology_json import to_json
 
 HERE = Path(__file__).parent
 MACHINES = HERE.parents[1] / "central" / "simulator" / "machines"

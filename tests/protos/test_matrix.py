@@ -1,6 +1,4 @@
-"""The matrix of a small machine, whole, and its JSON."""
-
-import json
+"""The matrix of a small machine, whole."""
 
 from protos import matrix
 from protos.topology import Gpu, Hca, NodeTopology, RdmaLimit
@@ -41,39 +39,3 @@ def test_a_machine_without_nics_has_no_nic_legend() -> None:
 def test_an_empty_machine_has_a_table() -> None:
     assert matrix.rows(NodeTopology()) == [["", *matrix.AFFINITY]]
     assert matrix.table(NodeTopology())
-
-
-def test_json_has_the_published_names() -> None:
-    written = json.loads(json.dumps(matrix.to_json("n1", TOPOLOGY)))
-    assert written["node"] == "n1"
-    assert written["gpus"][1]["why"] == "GPU is lost"
-    assert {"index", "uuid", "model", "memory_bytes", "pci", "numa", "healthy", "why"} <= set(
-        written["gpus"][0]
-    )
-    assert written["hcas"] == [
-        {
-            "name": "mlx5_4",
-            "pci": "0000:0c:00.0",
-            "numa": 3,
-            "link_layer": "InfiniBand",
-            "rate_gbps": 200.0,
-            "port": 1,
-            "uverbs": "",
-            "why": "",
-            "shares": 0,
-            "rail": "",
-            "vendor": "",
-            "device": "",
-            "driver": "",
-            "net": "",
-            "physical": "",
-            "pods": "any pod",
-        }
-    ]
-    assert written["links"] == [["X", "NV12", "PXB"], ["NV12", "X", "SYS"], ["PXB", "SYS", "X"]]
-    assert written["islands"] == [[0, 1]]
-    assert written["pcie_switches"] == [[0], [1]]
-    assert written["rdma_cgroup"] == {
-        "available": True,
-        "devices": {"mlx5_4": {"hca_handle": 2, "hca_object": "max"}},
-    }

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from agent.machine.survey import survey
-from protos import matrix, nic_access
+from protos import matrix, nic_access, topology_json
 from protos.topology import NodeTopology
 from tests.fakes import machines
 
@@ -41,7 +41,7 @@ def test_only_what_is_offered_and_in_both_outputs() -> None:
     (line,) = nic_access.lines(offered)
     assert line.startswith("  mlx5_0 (eth1): pods with hostNetwork")
     assert f"NICs for pods:\n\n{line}\n" in matrix.table(offered)
-    shown = matrix.to_json("n", offered)["hcas"]
+    shown = topology_json.to_json("n", offered)["hcas"]
     assert isinstance(shown, list)
     assert [hca["pods"] == "any pod" for hca in shown] == [False, True, False]
     mixed = list(nic_access.lines(replace(offered, hcas=(roce.hcas[0], *TOPOLOGY.hcas[1:]))))

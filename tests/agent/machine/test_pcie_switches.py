@@ -9,7 +9,7 @@ import pytest
 from agent.machine import capture, pcie_tree
 from agent.machine.facts import GpuFacts, Machine, NvmlFacts, PciDevice, SysfsFacts
 from agent.machine.survey import survey
-from protos import matrix
+from protos import matrix, topology_json
 from protos.wire import from_topology, to_topology
 from tests.agent.machine.test_pcie_tree import GPUS, hidden, pairs, xml
 from tests.agent.nvml_fixture import CAPTURES
@@ -85,7 +85,7 @@ def test_a_file_with_some_of_the_gpus() -> None:
     shown = "GPUs below one PCIe switch:\n\n  GPU0 GPU1\n  unknown: GPU3 GPU4 GPU5 GPU6 GPU7\n"
     assert shown in matrix.table(topology)
     assert from_topology(to_topology(topology)) == topology
-    assert matrix.to_json("n", topology)["pcie_switches"] == [[0, 1], [2]]
+    assert topology_json.to_json("n", topology)["pcie_switches"] == [[0, 1], [2]]
 
 
 def test_a_gpu_that_sysfs_lacks_has_an_unknown_place() -> None:

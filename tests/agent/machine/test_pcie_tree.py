@@ -11,7 +11,7 @@ from agent.machine import capture, pcie_tree
 from agent.machine.facts import Machine, PciDevice, SysfsFacts, Unusable
 from agent.machine.pcie_source import USUAL, with_tree
 from agent.machine.survey import survey
-from protos import matrix
+from protos import matrix, topology_json
 from protos.nearest import nearest
 from protos.topology import NodeTopology
 from protos.wire import from_topology, to_topology
@@ -93,7 +93,7 @@ def test_with_a_tree_every_gpu_gets_its_own_nic(text: str, tmp_path: Path) -> No
     assert own_nic(topology) == 8
     assert topology.pcie_source == str(file)
     assert f"PCIe paths are from {file}" in matrix.table(topology)
-    assert matrix.to_json("n", topology)["pcie_source"] == str(file)
+    assert topology_json.to_json("n", topology)["pcie_source"] == str(file)
     assert not any("--pcie-tree" in each for each in matrix.notes(topology))
     assert from_topology(to_topology(topology)) == topology
     for gpu in range(8):

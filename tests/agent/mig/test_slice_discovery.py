@@ -10,7 +10,7 @@ from agent.machine import capture
 from agent.machine.facts import GpuFacts, Machine, SliceFacts
 from agent.machine.slice_profiles import profile
 from agent.machine.survey import survey
-from protos import matrix, slicing, wire
+from protos import slicing, topology_json, wire
 from tests.agent.nvml_fixture import CAPTURES, Hardware, library
 
 pytestmark = pytest.mark.slow
@@ -111,7 +111,7 @@ def test_a_gpu_in_mig_mode_is_healthy_but_not_allocatable_whole() -> None:
     assert seen.healthy_mask() == 0b0011_1111
     assert seen.islands == ((0, 1, 2, 3, 4, 5), (6,), (7,))
     assert seen.weak == ()
-    assert matrix.to_json("n", seen)["gpus"][6]["mig"]  # type: ignore[index]
+    assert topology_json.to_json("n", seen)["gpus"][6]["mig"]  # type: ignore[index]
     assert wire.from_topology(wire.to_topology(seen)) == seen
 
 
