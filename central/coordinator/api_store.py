@@ -28,7 +28,7 @@ class ApiStore:
     write takes."""
 
     durable, before_telling = True, False
-    apart_s = 1.0
+    apart_s, writes_all = 1.0, True
 
     def __init__(self, endpoint: SchedulerEndpoint) -> None:
         self._endpoint = endpoint

@@ -14,6 +14,7 @@ from typing import Any
 
 from central.controllers.training.membership import MembershipRules
 from central.controllers.training.stored_state import StoredState, UnreadableState
+from central.coordinator import allocator
 from central.coordinator.api_store import ApiStore
 from central.coordinator.coordinator_app import CoordinatorApp, problem
 from central.coordinator.http_server import Authorize, HttpServer
@@ -37,6 +38,7 @@ class CannotServe(Exception):
 
 def run(args: argparse.Namespace) -> int:
     logs.configure("INFO", "text")
+    allocator.give_back_early()
     try:
         return asyncio.run(_serve(args))
     except (CannotServe, UnreadableState) as error:

@@ -55,7 +55,7 @@ class Saving:
         waiters, self._waiters = self._waiters, []
         mark = self._state.membership.mark
         began = time.thread_time()
-        self._pending.update(self._state.changes(time.monotonic()))
+        self._pending.update(self._state.changes(time.monotonic(), whole=self._store.writes_all))
         self._cost_s = time.thread_time() - began
         done = True
         if self._pending:

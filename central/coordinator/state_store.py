@@ -33,6 +33,7 @@ class StateStore(Protocol):
     durable: bool  # what was saved survives the process
     before_telling: bool  # quick enough to save a generation before members learn of it
     apart_s: float  # least time between two writes
+    writes_all: bool  # with each write, and not what changed alone
 
     def load(self) -> dict[str, ReadOnlyJson]:
         """Raises CannotStore, UnreadableState."""
@@ -45,7 +46,7 @@ class StateStore(Protocol):
 
 class NoStore:
     durable = before_telling = False
-    apart_s = 0.0
+    apart_s, writes_all = 0.0, False
 
     def load(self) -> dict[str, ReadOnlyJson]:
         return {}
@@ -59,7 +60,7 @@ class NoStore:
 
 class FileStore:
     durable = before_telling = True
-    apart_s = 0.0
+    apart_s, writes_all = 0.0, False
 
     def __init__(self, path: str) -> None:
         self._path = Path(path)

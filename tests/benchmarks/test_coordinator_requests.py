@@ -17,8 +17,10 @@ def test_512_members_with_a_task_each(tmp_path: Path) -> None:
     assert found.memory < 96 * MIB, found
 
 
-def test_128_members_with_64_tasks_each(tmp_path: Path) -> None:
-    """What a lease costs does not depend on the leases of the others: it was 3.7 ms with 64 of these members, and 20 with 512."""
-    found = coordinator_requests.measure(tmp_path, 128, 2, leased=64)
-    assert found.us["lease"] < 3500, found
+def test_512_members_with_64_tasks_each(tmp_path: Path) -> None:
+    """What a request costs does not depend on the leases of the others. When each write stored all of them, `done` cost
+    2.5 times as much, and the process took 104 MiB."""
+    found = coordinator_requests.measure(tmp_path, 512, 4, leased=64)
+    assert found.us["lease"] < 2500, found
+    assert found.us["done"] < 5000, found
     assert found.memory < 96 * MIB, found

@@ -9,12 +9,13 @@ from functools import partial
 
 from central.controllers.training.checkpoints import Checkpoints
 from central.controllers.training.membership import Membership, MembershipRules
-from central.controllers.training.task_queue import RESULTS_PART, TaskQueue
+from central.controllers.training.queue_journal import JournalLimits, QueueJournal
 from central.controllers.training.tasks import Tasks
 from central.model.defaults import TASKS_FAILED_MOST
 from central.model.json_types import Json, ReadOnlyJson
 
-SCHEMA = 1
+SCHEMA = 2
+_SCHEMA_WITHOUT_JOURNALS = 1  # which earlier versions read
 _META, _MEMBERS, _CHECKPOINTS = "meta", "membership", "checkpoints"
 
 
@@ -27,15 +28,20 @@ class StoredState:
     set aside in an epoch; with more the Job fails."""
 
     def __init__(
-        self, job: str, rules: MembershipRules, failed_most: float = TASKS_FAILED_MOST
+        self,
+        job: str,
+        rules: MembershipRules,
+        failed_most: float = TASKS_FAILED_MOST,
+        limits: JournalLimits = JournalLimits(),  # noqa: B008  # immutable
     ) -> None:
-        self._failed_most = failed_most
+        self._failed_most, self._limits = failed_most, limits
         self.job = job
         self.run = 0
         self.membership = Membership(rules)
         self.tasks = Tasks()
         self.checkpoints = Checkpoints()
         self._written: dict[str, object] = {}
+        self._journals: dict[str, QueueJournal] = {}
 
     def advance(self, now: float) -> float:
         """Returns when to call again at the latest."""
@@ -50,21 +56,29 @@ class StoredState:
 
     # -- writing
 
-    def changes(self, now: float) -> dict[str, Json]:
-        """The sections that changed since the last call."""
+    def changes(self, now: float, *, whole: bool = False) -> dict[str, Json]:
+        """The sections that changed since the last call. whole: each queue as one section, for a store that writes all that
+        it has each time."""
         found: dict[str, Json] = {}
-        self._note(found, _META, self.run, self._meta)
+        self._note(found, _META, (self.run, whole), partial(self._meta, whole))
         self._note(found, _MEMBERS, self.membership.version, self.membership.snapshot)
         self._note(found, _CHECKPOINTS, self.checkpoints.version, self.checkpoints.snapshot)
         for name, queue in self.tasks.queues.items():
             mark = (queue.source.total, len(queue.source.names))
             self._note(found, f"source/{name}", mark, queue.source.json)
-            self._note(found, f"queue/{name}", queue.version, partial(queue.snapshot, now))
-            self._results(found, name, queue)
+            if self._written.get(f"queue/{name}") != queue.version:
+                self._written[f"queue/{name}"] = queue.version
+                found |= self._journal(name).sections(queue, now, whole=whole)
         return found
 
-    def _meta(self) -> Json:
-        return {"schema": SCHEMA, "job": self.job, "run": self.run}
+    def _journal(self, name: str) -> QueueJournal:
+        if name not in self._journals:
+            self._journals[name] = QueueJournal(name, self.run, self._limits)
+        return self._journals[name]
+
+    def _meta(self, whole: bool) -> Json:
+        schema = _SCHEMA_WITHOUT_JOURNALS if whole else SCHEMA
+        return {"schema": schema, "job": self.job, "run": self.run}
 
     def _note(
         self, found: dict[str, Json], name: str, mark: object, make: Callable[[], Json]
@@ -72,16 +86,6 @@ class StoredState:
         if self._written.get(name) != mark:
             self._written[name] = mark
             found[name] = make()
-
-    @staticmethod
-    def _results(found: dict[str, Json], name: str, queue: TaskQueue) -> None:
-        """Two sets of results alternate, so that those of the epoch before stay."""
-        for part in queue.changed_results:
-            tasks = range(part * RESULTS_PART, (part + 1) * RESULTS_PART)
-            kept = [[t, *queue.results[t]] for t in tasks if t in queue.results]
-            key = f"results/{name}/{queue.epoch % 2}/{part}"
-            found[key] = {"epoch": queue.epoch, "results": kept}
-        queue.changed_results.clear()
 
     # -- reading
 
@@ -116,23 +120,4 @@ class StoredState:
             self.membership = Membership.restore(rules, sections[_MEMBERS], now)
         if _CHECKPOINTS in sections:
             self.checkpoints = Checkpoints.restore(sections[_CHECKPOINTS], now)
-        states, sources = (
-            {name.split("/", 1)[1]: one for name, one in sections.items() if name.startswith(kind)}
-            for kind in ("queue/", "source/")
-        )
-        self.tasks.restore(now, sources, states)
-        for key, section in sections.items():
-            if key.startswith("results/"):
-                _, rest = key.split("/", 1)
-                queue = self.tasks.queues.get(rest.rsplit("/", 2)[0])
-                if queue is not None:
-                    _read_results(queue, section)
-
-
-def _read_results(queue: TaskQueue, section: ReadOnlyJson) -> None:
-    """Those of earlier epochs were overwritten, or are not read."""
-    found = {task: (attempt, text) for task, attempt, text in section["results"]}
-    if section["epoch"] == queue.epoch:
-        queue.results.update(found)
-    elif section["epoch"] == queue.epoch - 1:
-        queue.previous.update(found)
+        self.tasks.restore(now, sections)

@@ -2,36 +2,36 @@
 131,072."""
 
 import heapq
-from collections import Counter
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 
 Owner = tuple[int, int]  # member, incarnation
-_SPARE = 64  # entries of the heap beyond twice the leases
+_SPARE = 64  # entries of the heap beyond twice the owners
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class TaskLease:
-    """Times in seconds. ended: it is no lease any more."""
+    """Times in seconds."""
 
     task: int
     owner: Owner
     attempt: int
     since: float
     until: float
-    ended: bool = False
 
 
-@dataclass(slots=True)
 class TaskLeases:
     """A task may have two: one of a straggler, and one of who is asked instead."""
 
-    _by_task: dict[int, list[TaskLease]] = field(default_factory=dict)
-    _held: Counter[Owner] = field(default_factory=Counter)
-    # (end, number, lease). A lease that was renewed is still there with its earlier end, one that has ended as well.
-    _ends: list[tuple[float, int, TaskLease]] = field(default_factory=list)
-    _numbers: Iterator[int] = field(default_factory=count)
+    def __init__(self) -> None:
+        self._by_task: dict[int, tuple[TaskLease, ...]] = {}
+        self._by_owner: dict[Owner, dict[TaskLease, None]] = {}
+        # (end, number, owner): before it ends no lease of this owner that was noted with this end or a later one.
+        self._ends: list[tuple[float, int, Owner]] = []
+        self._numbers = count()
+        self._noted: dict[Owner, float] = {}  # the earliest end in the heap, by owner
 
     def __len__(self) -> int:
         """Tasks that are leased."""
@@ -43,26 +43,33 @@ class TaskLeases:
     def __iter__(self) -> Iterator[TaskLease]:
         return (one for held in self._by_task.values() for one in held)
 
-    def of(self, task: int) -> list[TaskLease]:
-        return self._by_task.get(task, [])
+    def of(self, task: int) -> tuple[TaskLease, ...]:
+        return self._by_task.get(task, ())
+
+    def of_owner(self, owner: Owner) -> list[TaskLease]:
+        """In the order in which they were added."""
+        return list(self._by_owner.get(owner, ()))
+
+    def owners(self) -> list[Owner]:
+        return list(self._by_owner)
 
     def held_by(self, owner: Owner) -> int:
-        return self._held[owner]
+        return len(self._by_owner.get(owner, ()))
 
     def add(self, lease: TaskLease) -> None:
-        self._by_task.setdefault(lease.task, []).append(lease)
-        self._held[lease.owner] += 1
+        self._by_task[lease.task] = (*self._by_task.get(lease.task, ()), lease)
+        self._by_owner.setdefault(lease.owner, {})[lease] = None
         self._note_end(lease)
 
     def renew(self, lease: TaskLease, until: float) -> None:
-        is_earlier, lease.until = until < lease.until, until
-        if is_earlier:
-            self._note_end(lease)
+        lease.until = until
+        self._note_end(lease)
 
     def end(self, lease: TaskLease) -> None:
-        held = self._by_task[lease.task]
-        held.remove(lease)
-        if not held:
+        held = tuple(one for one in self._by_task[lease.task] if one is not lease)
+        if held:
+            self._by_task[lease.task] = held
+        else:
             del self._by_task[lease.task]
         self._ended(lease)
 
@@ -72,29 +79,41 @@ class TaskLeases:
 
     def due(self, now: float) -> Iterator[TaskLease]:
         """Those that end by now, the first one first. The caller ends each."""
-        while (first := self.first()) is not None and first.until <= now:
-            yield first
+        while self._ends and self._ends[0][0] <= now:
+            if (first := self.first()) is not None and first.until <= now:
+                yield first
 
     def first(self) -> TaskLease | None:
         """The one that ends first."""
         while self._ends:
-            until, _, lease = self._ends[0]
-            if lease.ended:
+            until, _, owner = self._ends[0]
+            held = self._by_owner.get(owner)
+            if held is None or self._noted[owner] != until:
                 heapq.heappop(self._ends)
-            elif lease.until > until:
-                heapq.heapreplace(self._ends, (lease.until, next(self._numbers), lease))
-            else:
-                return lease
+                continue
+            first = min(held, key=_until)
+            if first.until <= until:
+                return first
+            self._noted[owner] = first.until
+            heapq.heapreplace(self._ends, (first.until, next(self._numbers), owner))
         return None
 
     def _note_end(self, lease: TaskLease) -> None:
-        heapq.heappush(self._ends, (lease.until, next(self._numbers), lease))
-        if len(self._ends) > 2 * len(self._by_task) + _SPARE:
-            self._ends = [(one.until, next(self._numbers), one) for one in self]
+        """Of an owner's leases the earliest end alone: those of one request end together."""
+        if lease.until >= self._noted.get(lease.owner, math.inf):
+            return
+        self._noted[lease.owner] = lease.until
+        heapq.heappush(self._ends, (lease.until, next(self._numbers), lease.owner))
+        if len(self._ends) > 2 * len(self._noted) + _SPARE:
+            self._ends = [(end, next(self._numbers), owner) for owner, end in self._noted.items()]
             heapq.heapify(self._ends)
 
     def _ended(self, lease: TaskLease) -> None:
-        lease.ended = True
-        self._held[lease.owner] -= 1
-        if not self._held[lease.owner]:
-            del self._held[lease.owner]
+        held = self._by_owner[lease.owner]
+        del held[lease]
+        if not held:
+            del self._by_owner[lease.owner], self._noted[lease.owner]
+
+
+def _until(lease: TaskLease) -> float:
+    return lease.until

@@ -10,7 +10,8 @@ Design: docs/design/0059-coordinator.md
 """
 
 import heapq
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from central.controllers.training.generation import NotAllowed, Stale
 from central.controllers.training.lease_time import LeaseTime
@@ -25,6 +26,7 @@ MOST_RESULTS = 8 << 20  # characters of all results of one epoch
 RESULTS_PART = 1024  # tasks whose results are stored together
 MOST_HELD = 256  # tasks that one member may hold
 _RECENT = 4096  # done tasks whose attempt is remembered, so that the same answer may be sent again
+_UNTRIED, _FIRST = (0, 0, 0), (1, 0, 0)  # most leased tasks share the second one
 _MOST_WAIT_S, _LEAST_WAIT_S = 5.0, 0.25
 
 
@@ -49,6 +51,13 @@ class LeaseKey(NamedTuple):
     attempt: int
 
 
+class StoredQueue(NamedTuple):
+    """A snapshot, and the rows (`TaskQueue.rows`) that were stored after it."""
+
+    snapshot: ReadOnlyJson
+    entries: Sequence[ReadOnlyJson] = ()
+
+
 class TaskQueue:
     """Times in seconds."""
 
@@ -62,9 +71,10 @@ class TaskQueue:
         self.results: dict[int, tuple[int, str]] = {}  # attempt and result, by task
         self.previous: dict[int, tuple[int, str]] = {}  # of the epoch before
         self.version = 0  # grows with each change that must be stored
-        self.changed_results: set[int] = (
-            set()
-        )  # parts (RESULTS_PART) that were not taken for storing
+        self._changed: set[int] | None = None  # tasks, since they were taken; None: all
+        # Parts (RESULTS_PART) that were not taken for storing, by epoch: of this one and of the one before.
+        self._changed_results: dict[int, set[int]] = {}
+        self._result_characters = 0
         self._leases = TaskLeases()
         self._progress: dict[
             int, tuple[int, int, int]
@@ -106,14 +116,24 @@ class TaskQueue:
 
     def _begin(self, epoch: int) -> None:
         self.epoch, self.done = epoch, BitMap(self.source.total)
-        self.previous, self.results = self.results, {}
+        self.previous, self.results, self._result_characters = self.results, {}, 0
+        self._changed_results.pop(epoch - 2, None)
         self.set_aside = {}
         self._forget_leases()
-        self.version += 1
+        self._all_changed()
 
     def _forget_leases(self) -> None:
         self._leases, self._progress = TaskLeases(), {}
         self._position, self._again = 0, []
+
+    def _all_changed(self) -> None:
+        self._changed = None
+        self.version += 1
+
+    def _has_changed(self, task: int) -> None:
+        if self._changed is not None:
+            self._changed.add(task)
+        self.version += 1
 
     def _next_todo(self) -> int | None:
         """In the epoch's order, those that were never given before those that came back."""
@@ -133,14 +153,14 @@ class TaskQueue:
         return task not in self.done and task not in self.set_aside and task not in self._leases
 
     def _of(self, task: int) -> tuple[int, int, int]:
-        return self._progress.get(task, (0, 0, 0))
+        return self._progress.get(task, _UNTRIED)
 
     def _give(self, now: float, task: int, owner: Owner, lease_s: float) -> Json:
         attempts, failures, resume = self._of(task)
-        self._progress[task] = (attempts + 1, failures, resume)
+        self._progress[task] = (attempts + 1, failures, resume) if attempts else _FIRST
         attempt, self._next_attempt = self._next_attempt, self._next_attempt + 1
         self._leases.add(TaskLease(task, owner, attempt, now, now + lease_s))
-        self.version += 1
+        self._has_changed(task)
         name = self.source.name(task)
         return {
             "task": task,
@@ -179,13 +199,12 @@ class TaskQueue:
             self._keep_result(task, attempt, result)
         self.times.add(now - lease.since)
         self.rate.add(now)
-        self._leases.end_all_of(task)
-        self._progress.pop(task, None)
+        self._close(task)
         self.done.add(task)
         self._recent[task] = (attempt, key.owner)
         if len(self._recent) > _RECENT:
             del self._recent[next(iter(self._recent))]
-        self.version += 1
+        self._has_changed(task)
 
     def fail(self, key: LeaseKey, why: str) -> None:
         """Raises NoLonger."""
@@ -203,7 +222,7 @@ class TaskQueue:
         attempts, failures, resume = self._of(key.task)
         if upto > resume:
             self._progress[key.task] = (attempts, failures, upto)
-        self.version += 1
+        self._has_changed(key.task)
         return lease_s
 
     def _held(self, key: LeaseKey) -> TaskLease:
@@ -213,14 +232,15 @@ class TaskQueue:
         raise NoLonger(f"task {key.task} of queue {self.name} is no longer yours")
 
     def _keep_result(self, task: int, attempt: int, result: str) -> None:
-        held = sum(len(text) for _, text in self.results.values())
-        if held + len(result) > MOST_RESULTS:
+        before = self.results.get(task, (0, ""))[1]
+        held = self._result_characters - len(before) + len(result)
+        if held > MOST_RESULTS:
             raise NotAllowed(
                 f"result: the results of this epoch have {MOST_RESULTS} characters; "
                 "write them elsewhere and give their names"
             )
-        self.results[task] = (attempt, result)
-        self.changed_results.add(task // RESULTS_PART)
+        self.results[task], self._result_characters = (attempt, result), held
+        self._changed_results.setdefault(self.epoch, set()).add(task // RESULTS_PART)
 
     # -- leases that end otherwise
 
@@ -230,9 +250,10 @@ class TaskQueue:
 
     def release(self, present: dict[int, int]) -> None:
         """Ends the leases of processes that are not present (incarnations by member)."""
-        for lease in list(self._leases):
-            if present.get(lease.owner[0]) != lease.owner[1]:
-                self._end_lease(lease)
+        for owner in self._leases.owners():
+            if present.get(owner[0]) != owner[1]:
+                for lease in self._leases.of_owner(owner):
+                    self._end_lease(lease)
 
     def _end_lease(self, lease: TaskLease, failed: str = "") -> None:
         """The task is todo again, unless another attempt goes on or it failed too often."""
@@ -246,7 +267,7 @@ class TaskQueue:
             self._leases.end_all_of(lease.task)
         elif lease.task not in self._leases:
             heapq.heappush(self._again, (attempts, lease.task))
-        self.version += 1
+        self._has_changed(lease.task)
 
     # -- questions
 
@@ -308,23 +329,34 @@ class TaskQueue:
         self.epoch = token["epoch"]
         self.done = BitMap.from_text(token["done"], self.source.total)
         self.results = {task: one for task, one in self.results.items() if task in self.done}
-        self.changed_results |= set(range(-(-self.source.total // RESULTS_PART)))
+        self._result_characters = sum(len(text) for _, text in self.results.values())
+        parts = range(-(-self.source.total // RESULTS_PART))
+        self._changed_results = {self.epoch: set(parts), self.epoch + 1: set(parts)}  # overwritten
         self.set_aside = {}
         self._forget_leases()
         self._recent = {}
-        self.version += 1
+        self._all_changed()
+
+    def take_changed(self) -> set[int] | None:
+        """Tasks that changed since the last call; None: all."""
+        changed, self._changed = self._changed, set()
+        return changed
+
+    def take_results(self) -> Iterator[tuple[int, int, list[list[int | str]]]]:
+        """Epoch, part and rows of the results that changed since the last call."""
+        changed, self._changed_results = self._changed_results, {}
+        for epoch, parts in changed.items():
+            results = {self.epoch: self.results, self.epoch - 1: self.previous}.get(epoch, {})
+            for part in parts:
+                tasks = range(part * RESULTS_PART, (part + 1) * RESULTS_PART)
+                yield epoch, part, [[task, *results[task]] for task in tasks if task in results]
 
     def snapshot(self, now: float) -> Json:
         """Without the source and the results."""
         recent = list(self._recent.items())[-64:]
+        spans = _Spans(now)
         leases = [
-            [
-                one.task,
-                *one.owner,
-                one.attempt,
-                round(now - one.since, 3),
-                round(one.until - now, 3),
-            ]
+            (one.task, *one.owner, one.attempt, -spans[one.since], spans[one.until])
             for one in self._leases
         ]
         return {
@@ -332,20 +364,50 @@ class TaskQueue:
             "epoch": self.epoch,
             "done": self.done.to_text(),
             "set_aside": sorted([task, why] for task, why in self.set_aside.items()),
-            "progress": sorted([task, *one] for task, one in self._progress.items()),
+            "progress": sorted((task, *one) for task, one in self._progress.items()),
             "leases": leases,
             "recent": [(task, attempt) for task, (attempt, _) in recent],
             "recent_owners": [owner for _, (_, owner) in recent],
             "next_attempt": self._next_attempt,
+            "at": round(now, 3),
+        }
+
+    def rows(self, tasks: Iterable[int], now: float) -> Json:
+        """The present state of these tasks, with their results. Times: on the clock of `at`, as in a snapshot."""
+        done: list[tuple[int, ...]] = []
+        set_aside, progress, leases, results = [], [], [], []
+        spans = _Spans(now)
+        for task in tasks:
+            if task in self.done:
+                attempt, owner = self._recent.get(task, (None, None))
+                done.append((task, attempt, *owner) if attempt and owner else (task,))
+                if task in self.results:
+                    results.append((task, *self.results[task]))
+            elif task in self.set_aside:
+                set_aside.append((task, self.set_aside[task]))
+            elif task in self._progress:
+                progress.append((task, *self._progress[task]))
+                for one in self._leases.of(task):
+                    row = (task, *one.owner, one.attempt, -spans[one.since], spans[one.until])
+                    leases.append(row)
+        return {
+            "done": done,
+            "set_aside": set_aside,
+            "progress": progress,
+            "leases": leases,
+            "results": results,
+            "next_attempt": self._next_attempt,
+            "at": round(now, 3),
         }
 
     @classmethod
     def restore(
-        cls, name: str, source: TaskSource, data: ReadOnlyJson, now: float, first_attempt: int
+        cls, name: str, source: TaskSource, stored: StoredQueue, now: float, first_attempt: int
     ) -> "TaskQueue":
         """first_attempt: above all attempts that may have been given without being stored."""
-        attempt = max(first_attempt, data["next_attempt"])
-        made = cls(name, QueueSettings(**data["settings"]), source, attempt)
+        data, entries = stored
+        attempts = [first_attempt, data["next_attempt"], *(one["next_attempt"] for one in entries)]
+        made = cls(name, QueueSettings(**data["settings"]), source, max(attempts))
         made.epoch = data["epoch"]
         made.done = BitMap.from_text(data["done"], source.total)
         made.set_aside = dict(data["set_aside"])
@@ -354,9 +416,58 @@ class TaskQueue:
             task: (attempt, tuple(owner) if owner else None)
             for (task, attempt), owner in zip(data["recent"], owners, strict=True)
         }
-        made._progress = {task: (a, f, resume) for task, a, f, resume in data["progress"]}
-        for task, member, incarnation, attempt, age, left in data["leases"]:
-            lease = TaskLease(task, (member, incarnation), attempt, now - age, now + left)
-            made._leases.add(lease)
+        began = data.get("at", 0.0)  # absent: stored by a version without journals
+        shift = now - (entries[-1]["at"] if entries else began)
+        made._read_open(data, began + shift)
+        for entry in entries:
+            made._read_rows(entry, entry["at"] + shift)
         made._again = sorted((made._of(t)[0], t) for t in made._progress if t not in made._leases)
         return made
+
+    def _read_open(self, data: ReadOnlyJson, now: float) -> None:
+        """now: when it was stored, by the present clock."""
+        for task, attempts, failures, resume in data["progress"]:
+            self._leases.end_all_of(task)
+            self._progress[task] = (attempts, failures, resume)
+        for task, member, incarnation, attempt, age, left in data["leases"]:
+            lease = TaskLease(task, (member, incarnation), attempt, now - age, now + left)
+            self._leases.add(lease)
+
+    def _read_rows(self, entry: ReadOnlyJson, now: float) -> None:
+        for task, *last in entry["done"]:
+            self._close(task)
+            self.done.add(task)
+            if last:
+                attempt, *owner = last
+                self._recent[task] = (attempt, (owner[0], owner[1]))
+        for task, why in entry["set_aside"]:
+            self._close(task)
+            self.set_aside[task] = why
+        for task, attempt, text in entry["results"]:
+            self._keep_result(task, attempt, text)
+        self._read_open(entry, now)
+
+    def _close(self, task: int) -> None:
+        self._leases.end_all_of(task)
+        self._progress.pop(task, None)
+
+    def read_results(self, epoch: int, rows: Sequence[Any]) -> None:
+        """Those that a snapshot was stored with. Those of earlier epochs were overwritten, or are not read."""
+        for task, attempt, text in rows:
+            if epoch == self.epoch - 1:
+                self.previous[task] = (attempt, text)
+            elif epoch == self.epoch and task in self.done and task not in self.results:
+                self.results[task] = (attempt, text)
+                self._result_characters += len(text)
+
+
+class _Spans(dict[float, float]):
+    """Rounded seconds from a time to others: each once, since the leases of a request have the same."""
+
+    def __init__(self, start: float) -> None:
+        super().__init__()
+        self._start = start
+
+    def __missing__(self, end: float) -> float:
+        span = self[end] = round(end - self._start, 3)
+        return span

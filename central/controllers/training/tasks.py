@@ -1,7 +1,8 @@
 """The queues of tasks of an elastic Job, by name."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
+from central.controllers.training import queue_journal
 from central.controllers.training.generation import NotAllowed
 from central.controllers.training.task_queue import TaskQueue
 from central.controllers.training.task_source import QueueSettings, TaskSource
@@ -88,9 +89,20 @@ class Tasks:
         for name, queue in self.queues.items():
             queue.rewind(token.get(name) or queue.unbegun())
 
-    def restore(
-        self, now: float, sources: Mapping[str, ReadOnlyJson], states: Mapping[str, ReadOnlyJson]
-    ) -> None:
-        for name, state in states.items():
-            source = TaskSource.read(sources[name])
-            self.queues[name] = TaskQueue.restore(name, source, state, now, self._first_attempt)
+    def restore(self, now: float, sections: ReadOnlyJson) -> None:
+        """Queues with their sources, snapshots, journals and results, by the names that these have in the store."""
+        for key in sections:
+            if key.startswith("queue/"):
+                _, name = key.split("/", 1)
+                self.queues[name] = TaskQueue.restore(
+                    name,
+                    TaskSource.read(sections[f"source/{name}"]),
+                    queue_journal.stored(sections, name),
+                    now,
+                    self._first_attempt,
+                )
+        for key, section in sections.items():
+            if key.startswith("results/"):
+                _, rest = key.split("/", 1)
+                if (queue := self.queues.get(rest.rsplit("/", 2)[0])) is not None:
+                    queue.read_results(section["epoch"], section["results"])

@@ -22,7 +22,7 @@ class LargeState:
     run = 1
     membership = Membership()
 
-    def changes(self, now: float) -> dict[str, Json]:
+    def changes(self, now: float, *, whole: bool) -> dict[str, Json]:
         began = time.thread_time()
         while time.thread_time() < began + COST_S:
             pass
@@ -31,7 +31,7 @@ class LargeState:
 
 class QuickStore:
     durable = before_telling = True
-    apart_s = 0.0
+    apart_s, writes_all = 0.0, False
 
     def load(self) -> dict[str, ReadOnlyJson]:
         return {}

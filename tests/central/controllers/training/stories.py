@@ -13,12 +13,15 @@ from typing import Any
 
 from central.controllers.training.generation import NotAllowed, Process, SizePlan, Stale
 from central.controllers.training.membership import MembershipRules
+from central.controllers.training.queue_journal import JournalLimits
 from central.controllers.training.stored_state import StoredState
 from central.controllers.training.task_queue import LeaseKey
 from central.controllers.training.task_source import QueueSettings, TaskSource
 
 MEMBERS, LEAST, TASKS = 5, 2, 12
 RULES = MembershipRules(LEAST, MEMBERS, join_wait_s=5, hold_s=5, below_s=1e9, silent_s=8, leave_s=6)
+# How changes are stored, by the seed: a snapshot for each, soon, later, or as a coordinator does.
+LIMITS = (JournalLimits(0, 0), JournalLimits(8, 3), JournalLimits(100, 40), JournalLimits())
 
 
 @dataclass
@@ -44,9 +47,14 @@ class Books:
     epoch: int = 0
 
 
+def result_of(epoch: int, task: int) -> str:
+    return f"result of {task} in {epoch}"
+
+
 class Story:
     def __init__(self, seed: int, *, commit: bool = False) -> None:
         self.random = random.Random(seed)
+        self.limits = LIMITS[seed % len(LIMITS)]
         self.now = 0.0
         self.commit = commit
         self.members = [Member(number) for number in range(MEMBERS)]
@@ -61,13 +69,25 @@ class Story:
     # -- the coordinator's life
 
     def start(self) -> None:
-        self.state = StoredState("ns/train/u", RULES)
+        self.state = StoredState("ns/train/u", RULES, limits=self.limits)
         self.state.read(json.loads(json.dumps(self.stored)), self.now)
+        self.check_results()
         self.save()
         self.state.membership.set_plan(self.now, self.plan)
 
     def save(self) -> None:
         self.stored |= json.loads(json.dumps(self.state.changes(self.now)))
+
+    def check_results(self) -> None:
+        """What was promised is there after a restart: of the present epoch, and of the one before."""
+        queue = self.state.tasks.queues.get("q")
+        if queue is None or self.commit:
+            return
+        for epoch in {queue.epoch, queue.epoch - 1} - {-1, -2}:
+            found = {one["task"]: one for one in queue.results_of(epoch, 0, TASKS)["results"]}
+            for task in (task for of, task in self.books.durable if of == epoch):
+                assert found[task]["result"] == result_of(epoch, task), "a result survives"
+                assert task in queue.done or epoch < queue.epoch, "done stays done"
 
     def crash(self) -> None:
         self.counts["crashes"] += 1
@@ -255,7 +275,9 @@ class Story:
             if self.random.random() < 0.05:
                 queue.fail(key, "a reason")
                 return
-            queue.finish(self.now, key)
+            if self.random.random() < 0.3:
+                queue.progress(self.now, key, self.random.randint(0, 9))
+            queue.finish(self.now, key, result_of(key.epoch, key.task))
         except Stale:
             self.counts["stale"] += 1
             return

@@ -43,10 +43,12 @@ def _same(leases: TaskLeases, plain: list[TaskLease]) -> None:
     assert sorted(one.attempt for one in leases) == sorted(one.attempt for one in plain)
     assert len(leases) == len({one.task for one in plain})
     for owner in ((0, 1), (1, 1), (2, 1)):
-        assert leases.held_by(owner) == sum(one.owner == owner for one in plain)
+        held = sorted((one for one in plain if one.owner == owner), key=lambda one: one.attempt)
+        assert (leases.held_by(owner), leases.of_owner(owner)) == (len(held), held)
+        assert (owner in leases.owners()) == bool(held)
     for task in range(6):
         assert (task in leases) == any(one.task == task for one in plain)
-        assert leases.of(task) == [one for one in plain if one.task == task]
+        assert list(leases.of(task)) == [one for one in plain if one.task == task]
     first = leases.first()
     assert (first and first.until) == min((one.until for one in plain), default=None)
 
@@ -58,7 +60,7 @@ def test_what_has_ended_is_forgotten() -> None:
         leases.add(TaskLease(number, (number % 512, number), number, 0.0, 60.0))
         leases.end_all_of(number)
     assert len(leases._ends) < 100
-    assert not leases._held
+    assert not leases.owners()
 
 
 def test_renewals_are_bounded() -> None:

@@ -8,7 +8,13 @@ import pytest
 from central.controllers.training.generation import NotAllowed
 from central.controllers.training.permutation import permuted
 from central.controllers.training.task_bitmap import BitMap
-from central.controllers.training.task_queue import LeaseKey, NoLonger, OtherEpoch, TaskQueue
+from central.controllers.training.task_queue import (
+    LeaseKey,
+    NoLonger,
+    OtherEpoch,
+    StoredQueue,
+    TaskQueue,
+)
 from central.controllers.training.task_source import QueueSettings, TaskSource
 
 A, B = (0, 1), (1, 1)
@@ -59,11 +65,11 @@ def test_an_answer_may_be_said_again_by_the_owner_alone() -> None:
     stored = json.loads(json.dumps(made.snapshot(1.0)))
     before = {name: stored[name] for name in stored if name != "recent_owners"}
     for state in (stored, before):
-        again = TaskQueue.restore("q", made.source, state, 1.0, 1)
+        again = TaskQueue.restore("q", made.source, StoredQueue(state), 1.0, 1)
         again.finish(2.0, key)
         with pytest.raises(NoLonger):
             again.finish(2.0, key._replace(attempt=key.attempt + 1))
-    for each in (made, TaskQueue.restore("q", made.source, stored, 1.0, 1)):
+    for each in (made, TaskQueue.restore("q", made.source, StoredQueue(stored), 1.0, 1)):
         with pytest.raises(NoLonger):
             each.finish(2.0, key._replace(owner=B))
 
@@ -76,7 +82,7 @@ def test_an_answer_may_be_said_again_when_others_have_begun_the_next_epoch() -> 
     made.finish(1.0, key, "result")
     assert take_epoch(made, 1) == [0]
     stored = json.loads(json.dumps(made.snapshot(1.0)))
-    for each in (made, TaskQueue.restore("q", made.source, stored, 1.0, 2)):
+    for each in (made, TaskQueue.restore("q", made.source, StoredQueue(stored), 1.0, 2)):
         each.finish(2.0, key, "result")
         assert (each.epoch, each.done.count) == (1, 0)
     made.rewind(token)
@@ -222,8 +228,8 @@ def test_a_restored_queue_goes_on_as_before(seed: int) -> None:
         for key in [held.pop() for _ in range(len(held) // 2)]:
             made.fail(key, "x") if chosen.random() < 0.3 else made.finish(0.0, key)
         state = json.loads(json.dumps(made.snapshot(0.0)))
-        again = TaskQueue.restore("q", made.source, state, 1000.0, 1)
-        assert again.snapshot(1000.0) == made.snapshot(0.0)
+        again = TaskQueue.restore("q", made.source, StoredQueue(state), 1000.0, 1)
+        assert again.snapshot(1000.0) == made.snapshot(0.0) | {"at": 1000.0}
         assert again.summary() == made.summary()
         if made.is_over:
             made.lease(0.0, A, made.epoch + 1, 1)
