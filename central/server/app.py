@@ -1,17 +1,12 @@
 """`lockstep central`: builds the scheduler process from its parts and runs it. Only this module knows
 all of them."""
 
-import contextlib
 import logging
 import os
-import signal
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
-from queue import Empty, SimpleQueue
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import grpc.aio
 
@@ -19,14 +14,9 @@ from central.controllers.composite import new_scheduler
 from central.kube.decode import api_kinds
 from central.kube.decode.api_kinds import Kind
 from central.kube.decode.decoder import Decoder
-from central.kube.decode.kubernetes_version import (
-    NEWEST,
-    KubernetesVersion,
-    UnknownVersion,
-    served_version,
-)
+from central.kube.decode.kubernetes_version import KubernetesVersion
 from central.kube.transport.access_review import AccessReviewer
-from central.kube.transport.http_client import Client, StatusError, Unreachable, connect
+from central.kube.transport.http_client import Client, connect
 from central.kube.transport.running_volcano import running_volcano
 from central.kube.transport.token_review import TokenReviewer
 from central.kube.write import default_queue
@@ -34,8 +24,15 @@ from central.model.decisions import SCHEDULER_ADDRESS, SCHEDULER_CA, Decision
 from central.model.facts import Fact, NodeGone
 from central.model.json_types import Json
 from central.scheduler.scheduler import Scheduler
-from central.server import tls, tls_secret
+from central.server import tls
 from central.server.console import serve_console, what_if_process
+from central.server.first_answers import (
+    Stopping,
+    answered,
+    current_credentials,
+    first_credentials,
+    kubernetes_version,
+)
 from central.server.grpc.agent_service import AgentService
 from central.server.grpc.auth import Authenticator
 from central.server.grpc.grpc_server import CannotStart, Server, serve
@@ -72,78 +69,63 @@ from protos.common.probes import Probes, Unservable
 log = logging.getLogger(__name__)
 quiet = ThrottledLog(log)
 
-Some = TypeVar("Some")
-RETRY_S = (0.5, 10.0)  # first, longest
-
 
 def run(settings: Settings, what_if: Sequence[str] = ()) -> int:
     """Until SIGTERM or SIGINT. what_if: the command behind the console's what-if, if it offers one. Raises
     http_client.Unusable, CannotStart or tls.UnusableCredentials, each with a sentence for the user."""
-    stopping: SimpleQueue[None] = SimpleQueue()
+    stopping = Stopping()
     client = connect(settings.kubeconfig)
-    scheduler = _scheduler(settings)
     with ExitStack() as stack:
         stack.callback(client.close)
-        ready = Ready(scheduler, settings.agents_wait_s)
-        metrics = Metrics(client.counts)
-        _serve_probes(settings, metrics, stack)
-        journal = _open_journal(settings, scheduler, stack)
-        labels = QueueLabels(settings.metrics_queues)
-        counters = GangCounters(scheduler, labels.label)
-        allocations = AllocationLog(scheduler) if settings.history is not None else None
-        training = TrainingPlans(labels.label)
-        metrics.watch_resizes(training.times.families)
-        observers = (
-            PlanPublisher(training, scheduler),
-            counters,
-            allocations,
-            _trace(settings, scheduler, metrics, stack),
-        )
-        on_cycle = partial(_on_cycle, metrics, [each for each in observers if each is not None])
-        loop = Loop(scheduler, ready=ready, journal=journal, on_cycle=on_cycle)
-        surveyor = Surveyor(loop)
-        metrics.watch_loop(loop)
-        metrics.watch_queues(surveyor, QueueMetrics(counters, labels))
-        _on_signals(stopping, loop.stop)
-        credentials = _first_credentials(settings, client, stopping)
+        observed = _observed_loop(settings, client, stack)
+        stopping.on_signals(observed.loop.stop)
+        credentials = first_credentials(settings, client, stopping)
         if credentials is None:
             return 0
-        election = _election(settings, client, metrics, stack)
-        kept = StandbyHistory(settings, credentials, metrics)
-        if not kept.followed_until(partial(election.acquire, partial(_stopped, stopping))):
+        election = _election(settings, client, observed.metrics, stack)
+        kept = StandbyHistory(settings, credentials, observed.metrics)
+        if not kept.followed_until(partial(election.acquire, stopping.within)):
             return 0
-        history = kept.taken_over()
-        if settings.default_queue:
-            default_queue.create_default_queue(client)
-        services = _services(settings, client, loop, history, _Training(training, election.term))
-        server = _serve_grpc(settings, client, credentials, services, stack)
-        metrics.watch_connections(server.front)
-        _refuse_beside_volcano(settings, client, stopping)
-        version = settings.kubernetes_version or _served_version(client, stopping)
-        if version is None:
-            return 0
-        if history is not None and allocations is not None:
-            _record(HistoryRecorder(history, allocations, loop, surveyor), stack)
-        asked = what_if_process(settings, client, credentials, server, what_if)
-        serve_console(settings, client, loop, surveyor, stack, history=history, what_if=asked)
-        parts = LeaderParts(
-            client,
-            loop,
-            _watched_kinds(settings, version),
-            services.plans,
-            observe=partial(_observe, loop, services.agents),
-            may_act=election.may_act,
-            workers=settings.workers,
-            for_coordinators=_for_coordinators(settings, credentials),
-        )
-        stack.callback(parts.stop)
-        ready.listed = parts.listed
-        metrics.watch_api(parts.watches, parts.executor.tickets, parts.audit)
-        _start_writers(settings, client, loop, election, stack)
-        election.start(loop.stop)
-        loop.run(parts.executor.submit, services.plans.publish)
-        log.info("stopping; running pods keep running")
+        leader = _Leader(settings, client, observed, credentials, election, stopping)
+        leader.lead(kept.taken_over(), what_if, stack)
     return 1 if election.lost else 0
+
+
+class _Observed(NamedTuple):
+    """The loop, and what goes by its cycles. A standby has it too, for its probes and metrics."""
+
+    loop: Loop
+    ready: Ready
+    metrics: Metrics
+    surveyor: Surveyor
+    training: TrainingPlans
+    allocations: AllocationLog | None
+
+
+def _observed_loop(settings: Settings, client: Client, stack: ExitStack) -> _Observed:
+    """Raises CannotStart."""
+    scheduler = _scheduler(settings)
+    ready = Ready(scheduler, settings.agents_wait_s)
+    metrics = Metrics(client.counts)
+    _serve_probes(settings, metrics, stack)
+    journal = _open_journal(settings, scheduler, stack)
+    labels = QueueLabels(settings.metrics_queues)
+    counters = GangCounters(scheduler, labels.label)
+    allocations = AllocationLog(scheduler) if settings.history is not None else None
+    training = TrainingPlans(labels.label)
+    metrics.watch_resizes(training.times.families)
+    publisher, traces = (
+        PlanPublisher(training, scheduler),
+        _trace(settings, scheduler, metrics, stack),
+    )
+    observers = [each for each in (publisher, counters, allocations, traces) if each is not None]
+    loop = Loop(
+        scheduler, ready=ready, journal=journal, on_cycle=partial(_on_cycle, metrics, observers)
+    )
+    surveyor = Surveyor(loop)
+    metrics.watch_loop(loop)
+    metrics.watch_queues(surveyor, QueueMetrics(counters, labels))
+    return _Observed(loop, ready, metrics, surveyor, training, allocations)
 
 
 def _scheduler(settings: Settings) -> Scheduler:
@@ -191,11 +173,9 @@ def _start_writers(
     stack.callback(store.stop)
 
 
-def _refuse_beside_volcano(
-    settings: Settings, client: Client, stopping: "SimpleQueue[None]"
-) -> None:
+def _refuse_beside_volcano(settings: Settings, client: Client, stopping: Stopping) -> None:
     """Raises CannotStart."""
-    pods = _answered(
+    pods = answered(
         lambda: running_volcano(client, AccessReviewer(client)), "list of pods", stopping
     )
     if not pods:
@@ -264,6 +244,68 @@ def _services(
     return GrpcServices(agents, plans, authenticator, adders)
 
 
+class _Leader(NamedTuple):
+    """What the replica that has the lease does."""
+
+    settings: Settings
+    client: Client
+    observed: _Observed
+    credentials: tls.Credentials
+    election: LeaderElection
+    stopping: Stopping
+
+    def lead(self, history: HistoryStore | None, what_if: Sequence[str], stack: ExitStack) -> None:
+        """Until the loop is stopped. Raises CannotStart."""
+        settings, client, observed = self.settings, self.client, self.observed
+        if settings.default_queue:
+            default_queue.create_default_queue(client)
+        training = _Training(observed.training, self.election.term)
+        services = _services(settings, client, observed.loop, history, training)
+        server = _serve_grpc(settings, client, self.credentials, services, stack)
+        observed.metrics.watch_connections(server.front)
+        _refuse_beside_volcano(settings, client, self.stopping)
+        version = settings.kubernetes_version or kubernetes_version(client, self.stopping)
+        if version is None:
+            return
+        if history is not None and observed.allocations is not None:
+            loop, surveyor = observed.loop, observed.surveyor
+            _record(HistoryRecorder(history, observed.allocations, loop, surveyor), stack)
+        asked = what_if_process(settings, client, self.credentials, server, what_if)
+        serve_console(
+            settings,
+            client,
+            observed.loop,
+            observed.surveyor,
+            stack,
+            history=history,
+            what_if=asked,
+        )
+        self._schedule(services, version, stack)
+
+    def _schedule(
+        self, services: GrpcServices, version: KubernetesVersion, stack: ExitStack
+    ) -> None:
+        settings, client, observed = self.settings, self.client, self.observed
+        loop = observed.loop
+        parts = LeaderParts(
+            client,
+            loop,
+            _watched_kinds(settings, version),
+            services.plans,
+            observe=partial(_observe, loop, services.agents),
+            may_act=self.election.may_act,
+            workers=settings.workers,
+            for_coordinators=_for_coordinators(settings, self.credentials),
+        )
+        stack.callback(parts.stop)
+        observed.ready.listed = parts.listed
+        observed.metrics.watch_api(parts.watches, parts.executor.tickets, parts.audit)
+        _start_writers(settings, client, loop, self.election, stack)
+        self.election.start(loop.stop)
+        loop.run(parts.executor.submit, services.plans.publish)
+        log.info("stopping; running pods keep running")
+
+
 def _serve_grpc(
     settings: Settings,
     client: Client,
@@ -276,7 +318,7 @@ def _serve_grpc(
         credentials,
         services.adders,
         services.authenticator,
-        renew=lambda: _credentials(settings, client),
+        renew=lambda: current_credentials(settings, client),
     )
     stack.callback(server.stop)
     log.info("serving gRPC on port %d; the API server is %s", server.port, client.server)
@@ -372,86 +414,3 @@ def _open_journal(settings: Settings, scheduler: Scheduler, stack: ExitStack) ->
         raise CannotStart(f"--journal {settings.journal}: {error.strerror}") from error
     stack.callback(journal.close)
     return journal
-
-
-def _first_credentials(
-    settings: Settings, client: Client, stopping: "SimpleQueue[None]"
-) -> tls.Credentials | None:
-    """None: stopped meanwhile."""
-    credentials = _answered(lambda: _credentials(settings, client), "certificate", stopping)
-    if credentials is not None and settings.ca_out is not None:
-        _write(Path(settings.ca_out), credentials.ca)
-    return credentials
-
-
-def _served_version(client: Client, stopping: "SimpleQueue[None]") -> KubernetesVersion | None:
-    """The API server's; the newest, where it does not say one. None: stopped meanwhile."""
-    document = _answered(lambda: _version_document(client), "version of Kubernetes", stopping)
-    if document is None:
-        return None
-    try:
-        version = served_version(document)
-    except UnknownVersion as error:
-        log.warning("%s; objects are read as Kubernetes %s does", error, NEWEST)
-        return NEWEST
-    log.info("the API server is of Kubernetes %s", version)
-    return version
-
-
-def _version_document(client: Client) -> Json:
-    try:
-        return client.get("/version")
-    except StatusError as error:
-        if error.status in (401, 403, 404):  # a proxy in between may hide it
-            return {}
-        raise
-
-
-def _answered(call: Callable[[], Some], what: str, stopping: "SimpleQueue[None]") -> Some | None:
-    """Retries until the API server answers. None: stopped meanwhile."""
-    delay, longest = RETRY_S
-    while True:
-        try:
-            return call()
-        except (Unreachable, StatusError) as error:
-            log.warning("no %s yet: %s; retrying", what, error)
-            if _stopped(stopping, delay):
-                return None
-            delay = min(longest, 2 * delay)
-
-
-def _credentials(settings: Settings, client: Client) -> tls.Credentials:
-    """From --tls-dir or from the cluster. Issued if there are none, renewed if they expire soon."""
-    now = datetime.now(UTC)
-    if settings.tls_dir is not None:
-        return tls.from_files(Path(settings.tls_dir), settings.namespace, now)
-    return tls_secret.from_cluster(client, settings.namespace, now)
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Atomically, because another process may read the file."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        fresh.write_bytes(content)
-        fresh.replace(path)
-    except OSError as error:
-        raise tls.UnusableCredentials(f"--ca-out {path}: {error.strerror}") from error
-
-
-def _stopped(stopping: "SimpleQueue[None]", within_s: float) -> bool:
-    """Whether a signal to end arrives within that many seconds."""
-    with contextlib.suppress(Empty):
-        stopping.get(timeout=within_s)
-        return True
-    return False
-
-
-def _on_signals(stopping: "SimpleQueue[None]", stop: Callable[[], None]) -> None:
-    """The handler takes no lock, because the thread that it interrupts may hold it."""
-
-    def handle(*_: object) -> None:
-        stopping.put(None)
-        stop()
-
-    signal.signal(signal.SIGTERM, handle)
-    signal.signal(signal.SIGINT, handle)
