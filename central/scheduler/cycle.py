@@ -77,6 +77,7 @@ def _decide(
     """Appends to the decisions as it makes them."""
     state, step, decided = scheduler.state, fence.step, fence.decided
     quarantine = scheduler.quarantine
+    state.pending.step()
     if not _update_accounting(scheduler, now, sliced=budget is not None):
         return
     step(quarantine, "GPU models of elastic gangs", _look_at_elastic, scheduler)

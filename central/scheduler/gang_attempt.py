@@ -22,7 +22,7 @@ from central.scheduler.queues import quota
 from central.scheduler.queues.shortfall import Shortfall
 from central.scheduler.reserved_capacity import ReservedCapacity
 from central.scheduler.scheduler import GangRefusal, Scheduler
-from central.scheduler.shared_refusals import Refusals, Verdicts
+from central.scheduler.shared_refusals import Refusals, RefusedRequest, Verdicts
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state import readiness
@@ -82,7 +82,8 @@ def schedule(
             first = 1
     for bound_by in reserved.views_for(gang):
         refused = verdicts.of(bound_by, wants[first:], state.pending.epoch)
-        binds = _place(scheduler, gang, attempts[first:], wants[first:], refused, most=most)
+        attempted = attempts[first:], wants[first:]
+        binds = _place(scheduler, gang, *attempted, refused, reserved=reserved, most=most)
         if binds:
             decisions += binds
             reserved.on_bound(gang)
@@ -104,6 +105,7 @@ def schedule(
     refusal = GangRefusal(
         gang, wants[-1], gang.attempt.reason, *reserved.withheld(), missing=missing
     )
+    refusal.counted = refused[state.pending.epoch, wants[first:]].counted
     scheduler.refused.give(gang, refusal)
     on_refused = reserved.on_refused if missing else reserved.on_growth_refused
     decisions += on_refused(gang, wants[-1])
@@ -146,6 +148,7 @@ def _place(
     wants: tuple[PlacementRequest, ...],
     refused: Refusals,
     *,
+    reserved: ReservedCapacity,
     most: Sequence[Pod] | None,
 ) -> list[Bind]:
     """Binds the first attempt that fits. most: only these of its pods, where they would run beside the
@@ -153,7 +156,7 @@ def _place(
     state, pending = scheduler.state, scheduler.state.pending
     request = (pending.epoch, wants)
     if request in refused:
-        pending.refuse(gang, refused[request])
+        pending.refuse(gang, refused[request].reason)
         return []
     draft, meter = Draft(state.snapshot), state.snapshot.meter
     for want, attempt in dict(zip(wants, attempts, strict=True)).items():
@@ -188,7 +191,7 @@ def _place(
     if meter.was_short:  # no answer, so nothing is certain
         gang.attempt.reason = f"{pod_kinds.describe(wants[-1].groups)}; {explain.WORK_LIMIT}"
     pending.refuse(gang, gang.attempt.reason)
-    refused[request] = gang.attempt.reason
+    refused[request] = RefusedRequest(gang.attempt.reason, reserved.counted())
     return []
 
 

@@ -18,6 +18,7 @@ from central.scheduler.refusal_remarks import FITS_NOW, remarks
 from central.scheduler.reservation.reservation import Reservation
 from central.scheduler.reservation.withholding import WithheldCapacity
 from central.scheduler.scheduler import GangRefusal, Scheduler
+from central.scheduler.shared_refusals import CountedCapacity
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.state import readiness
 from central.scheduler.state.gangs import Gang
@@ -86,6 +87,7 @@ def refresh_one(scheduler: Scheduler, gang: Gang) -> None:
     stamp = capacity_stamp(scheduler)
     if entry.stamp != stamp:
         withheld = WithheldCapacity(scheduler.state.snapshot)
+        entry.counted = None  # facts may have come since the cycle
         scheduler.state.snapshot.meter.begin()
         try:
             if _recomputed(scheduler, gang, entry, withheld, {}):
@@ -102,15 +104,13 @@ def refresh_one(scheduler: Scheduler, gang: Gang) -> None:
 
 def capacity_stamp(scheduler: Scheduler) -> tuple[object, ...]:
     """Changes whenever the numbers of a reason may change, inside one capacity epoch."""
-    columns = scheduler.state.snapshot.columns
     reserved = [
         (key, held.place.rows.tobytes(), held.withheld.tobytes())
         for key, held in scheduler.reservations.items()
     ]
     return (
         scheduler.state.pending.epoch,
-        columns.free.sum(axis=0).tobytes(),
-        int(columns.gpus.count.sum()),
+        scheduler.state.snapshot.free_totals.now(),
         tuple(reserved),
         scheduler.queues.version,  # fair shares
         tuple((name, each.allowed) for name, each in scheduler.budgets.seen.items()),
@@ -144,6 +144,7 @@ def _recompute(
     entry.over_quota = bool(base)
     if base:
         entry.binding = entry.volumes_only = ()
+        entry.counted = None
         withheld.set([])
         if wording.NEVER not in base:
             any_queue: tuple[object, ...] = (request, "whatever the queue has")
@@ -154,8 +155,11 @@ def _recompute(
         held, volumes = _still_held(scheduler, entry)
         withheld.set(held, volumes)
         key = (request, *map(id, held), None, *map(id, volumes))
+        counted = CountedCapacity.of(state, withheld)
         if (base := known.get(key, "")) == "":
-            base = known[key] = _why_not(scheduler, request)
+            same = entry.counted == counted
+            base = known[key] = entry.base if same else _why_not(scheduler, request)
+        entry.counted = counted
     entry.base = base
 
 

@@ -29,6 +29,7 @@ from central.scheduler.reservation.better_place import plan_better
 from central.scheduler.reservation.planned_reservation import plan_reservation
 from central.scheduler.reservation.reservation import Reservation
 from central.scheduler.scheduler import Scheduler
+from central.scheduler.shared_refusals import CountedCapacity
 from central.scheduler.state.gangs import Gang
 from central.scheduler.state.other_pod import OtherPod
 from central.scheduler.work_meter import WorkLimitReached
@@ -185,6 +186,10 @@ class ReservedCapacity:
     def withheld(self) -> tuple[tuple[Reservation, ...], tuple[Reservation, ...]]:
         """The reservations that are out of the snapshot now, and those of which only volumes are."""
         return tuple(self._withheld.reservations()), tuple(self._withheld.volumes_only)
+
+    def counted(self) -> CountedCapacity:
+        """What a refusal counts on now."""
+        return CountedCapacity.of(self._state, self._withheld)
 
     def annotate(self, gang: Gang) -> None:
         """Adds to the gang's reason what reservations, disruption budgets and queues mean for it."""

@@ -21,6 +21,7 @@ from central.scheduler.queues.group_admission import GroupAdmission
 from central.scheduler.queues.min_resources import MinResources
 from central.scheduler.queues.queue_tree import Queues
 from central.scheduler.reservation.reservation import Reservation
+from central.scheduler.shared_refusals import CountedCapacity
 from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang, GangKey
 from central.scheduler.state.refusals import Refusals
@@ -61,6 +62,7 @@ class GangRefusal:
     missing: int = 0  # pods that each of the gangs lacked for its minimum
     left_to_surplus: bool = False  # surplus leaves for it
     over_quota: bool = False  # its queue may not start it, or minResources; else it does not fit
+    counted: CountedCapacity | None = None  # for the base, if it does not fit
 
 
 @dataclass(frozen=True, slots=True)

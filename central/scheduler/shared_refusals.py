@@ -1,10 +1,39 @@
 """What one round remembers of requests that did not fit, so that equal requests of other gangs are not searched."""
 
-from central.scheduler.placement import PlacementRequest
+from typing import NamedTuple
 
-# Reasons by capacity epoch and requests. Within an epoch free capacity only shrinks, so a request that
-# did not fit does not fit for another gang either.
-Refusals = dict[tuple[int, tuple[PlacementRequest, ...]], str]
+from central.scheduler.placement import PlacementRequest
+from central.scheduler.reservation.reservation import Reservation
+from central.scheduler.reservation.withholding import WithheldCapacity
+from central.scheduler.state.cluster_state import ClusterState
+
+
+class CountedCapacity(NamedTuple):
+    """What a reason was counted on. Where it is equal, the same request has the same reason: no facts came in between,
+    nothing was bound or freed, and the same was withheld."""
+
+    step: int  # PendingGangs.steps
+    epoch: int
+    withheld: tuple[Reservation, ...]
+    volumes_only: tuple[Reservation, ...]
+    refreshed: int  # how often what these withhold was updated
+
+    @classmethod
+    def of(cls, state: ClusterState, withheld: WithheldCapacity) -> "CountedCapacity":
+        """withheld: what is out of the snapshot now."""
+        whole, volumes = tuple(withheld.reservations()), tuple(withheld.volumes_only)
+        refreshed = sum(held.refreshed for held in (*whole, *volumes))
+        return cls(state.pending.steps, state.pending.epoch, whole, volumes, refreshed)
+
+
+class RefusedRequest(NamedTuple):
+    reason: str
+    counted: CountedCapacity
+
+
+# By capacity epoch and requests. Within an epoch free capacity only shrinks, so a request that did not
+# fit does not fit for another gang either.
+Refusals = dict[tuple[int, tuple[PlacementRequest, ...]], RefusedRequest]
 
 
 class Verdicts:
@@ -24,7 +53,7 @@ class Verdicts:
             return refused
         then, fewer = self._least.get(wants, (-1, reserved))
         if then == epoch and fewer <= reserved:
-            reason = self._by_reserved[fewer].get(request)
-            return refused if reason is None else {request: reason}
+            known = self._by_reserved[fewer].get(request)
+            return refused if known is None else {request: known}
         self._least[wants] = epoch, reserved
         return refused

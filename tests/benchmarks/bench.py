@@ -13,7 +13,7 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.table import Table
 
-from protos.names import RACK
+from protos.names import BLOCK, RACK
 from tests.benchmarks import (
     agent,
     binding,
@@ -104,6 +104,9 @@ def decisions(say: Callable[[str], None]) -> list[Row]:
     rows.append(
         ("(c) no to pods that are too big for any node, 50000 nodes", spent, "ms", "<= 2 ms")
     )
+    for level, name in ((RACK, "17 nodes in one rack of 16"), (BLOCK, "400 in one block of 256")):
+        spent = turns.too_many(50_000, level).p50_ms
+        rows.append((f"(c) no to a gang of {name}, 50000 nodes", spent, "ms", "<= 2 ms"))
     spent, _ = turns.claim(turns.full(500, priority=10), 250)
     rows.append(("(c) no where nobody is less urgent, and a reservation", spent, "ms", "<= 5 ms"))
     for name, measure in (

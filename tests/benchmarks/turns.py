@@ -171,9 +171,19 @@ def first_cycle_ms(nodes: int) -> float:
 def too_big(nodes: int, rounds: int = 10) -> Decided:
     """Milliseconds to tell a gang that no node has as many GPUs as one of its pods requests. Each is told anew, and
     the ones before still wait."""
+    return _refused(nodes, rounds, pods=8, gpus=16)
+
+
+def too_many(nodes: int, level: str, rounds: int = 10) -> Decided:
+    """The same of a gang that needs more nodes than a rack or block has."""
+    pods = {RACK: RACK_SIZE + 1, BLOCK: 400}[level]
+    return _refused(nodes, rounds, pods=pods, gpus=8, required=level)
+
+
+def _refused(nodes: int, rounds: int, *, pods: int, gpus: int, required: str = "") -> Decided:
     made, times = scheduler(nodes), []
     for number in range(rounds + WARM_UP):
-        for fact in gang(f"g{number}", 8, 16):
+        for fact in gang(f"g{number}", pods, gpus, required):
             apply(made, fact)
         began = time.thread_time()
         decisions = decide(made, 1.0 + number)

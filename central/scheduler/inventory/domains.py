@@ -26,12 +26,15 @@ class Domains:
         self._above: list[list[int]] = [[] for _ in self.levels]
         self._parents: list[Ints] = [np.zeros(0, dtype=np.int64) for _ in self.levels]
         self._ranks: list[Ints] = [np.zeros(0, dtype=np.int64) for _ in self.levels]
+        self._occupied: list[Ints | None] = [None for _ in self.levels]
+        self._joined: list[Ints | None] = [None for _ in self.levels]
         self._labels: dict[int, Mapping[str, str]] = {}  # by row, as put
         self._annotations: dict[int, Annotations] = {}  # by row
 
     def grow(self, rows: int) -> None:
         more = np.full((len(self.levels), rows - self.of.shape[1]), -1, dtype=np.int64)
         self.of = np.hstack([self.of, more])
+        self._rows_moved()
 
     def put(self, row: int, labels: Mapping[str, str]) -> bool:
         """Sets the row's domains from the labels. Returns whether they changed."""
@@ -45,10 +48,12 @@ class Domains:
             value = labels.get(key, "")
             path += (value,)
             self.of[level, row] = self._id(level, path) if value else -1
+        self._rows_moved()
         return bool((before != self.of[:, row]).any())
 
     def drop(self, row: int) -> None:
         self.of[:, row] = -1
+        self._rows_moved()
         self._labels.pop(row, None)
         self._annotations.pop(row, None)
 
@@ -77,6 +82,34 @@ class Domains:
             self._ranks[level] = np.empty(len(order), dtype=np.int64)
             self._ranks[level][order] = np.arange(len(order))
         return self._ranks[level]
+
+    def occupied(self, level: int) -> Ints:
+        """The domains of the level that have nodes: a name stays when its last node leaves."""
+        if (found := self._occupied[level]) is None:
+            of = self.of[level]
+            counts = np.bincount(of[of >= 0], minlength=self.count(level))
+            found = self._occupied[level] = np.flatnonzero(counts)
+            found.flags.writeable = False
+        return found
+
+    def joined(self, level: int) -> Ints:
+        """By row, a number for what is certainly in one domain of the level. What is on one node is in one rack, even
+        if nobody knows in which: a row in no domain of the level is in one of a narrower level, or by itself."""
+        if (known := self._joined[level]) is not None:
+            return known
+        found, first = np.full(self.of.shape[1], -1, dtype=np.int64), 0
+        for index in range(level, len(self.levels)):
+            of = self.of[index]
+            found = np.where((found < 0) & (of >= 0), first + of, found)
+            first += self.count(index)
+        found = np.where(found < 0, first + np.arange(len(found)), found)
+        found.flags.writeable = False
+        self._joined[level] = found
+        return found
+
+    def _rows_moved(self) -> None:
+        self._occupied = [None for _ in self.levels]
+        self._joined = [None for _ in self.levels]
 
     def path(self, row: int) -> tuple[str, ...]:
         """The row's domain names, widest first; empty where it has no label."""

@@ -342,9 +342,10 @@ def _too_many(snapshot: Snapshot, view: PodClassCapacity, level: str, pods: int)
 
 def _units_when_empty(snapshot: Snapshot, inside: Ints, size: int, level: str) -> Ints:
     """How many units of that many inside fit at most, at the first row of each domain of the level."""
-    if level in snapshot.columns.domains.levels:
-        domains = never_fits.domain_of_rows(snapshot, level)
-        _, first, of = np.unique(domains, return_index=True, return_inverse=True)
+    domains = snapshot.columns.domains
+    if level in domains.levels:
+        joined = domains.joined(domains.levels.index(level))
+        _, first, of = np.unique(joined, return_index=True, return_inverse=True)
         found = np.zeros(len(inside), dtype=np.int64)
         found[first] = np.bincount(of, weights=inside).astype(np.int64) // size
         return found

@@ -199,17 +199,16 @@ def _best_candidate(
 def best_domain(snapshot: Snapshot, capacity: Ints, required: str) -> tuple[int, str, Ints]:
     """The largest capacity that a domain of the level has, the clause that names the domain, and its rows.
     capacity: by domain of the level."""
-    level = snapshot.columns.domains.levels.index(required)
-    of, names = snapshot.columns.domains.of[level], snapshot.columns.domains.names[level]
-    # A name stays when its last node leaves.
-    with_nodes = np.flatnonzero(np.bincount(of[of >= 0], minlength=len(names)))
+    domains = snapshot.columns.domains
+    level = domains.levels.index(required)
+    with_nodes = domains.occupied(level)
     if not len(with_nodes):
         clause = f"no node has label {required}, so there is no {never_fits.level_name(required)}"
         return 0, f"{wording.NEVER}: {clause}", np.zeros(0, dtype=np.int64)
     most = with_nodes[capacity[with_nodes] == capacity[with_nodes].max()]
-    best = min(most.tolist(), key=names.__getitem__)
-    clause = f"best candidate {names[best]} {{fits}}"
-    return int(capacity[best]), clause, np.flatnonzero(of == best)
+    best = int(most[domains.ranks(level)[most].argmin()])
+    clause = f"best candidate {domains.names[level][best]} {{fits}}"
+    return int(capacity[best]), clause, np.flatnonzero(domains.of[level] == best)
 
 
 def whole_cluster(snapshot: Snapshot, capacity: Ints) -> tuple[int, str, Ints]:

@@ -107,23 +107,11 @@ def most_in_one(snapshot: Snapshot, capacity: Ints, required: str) -> int:
     """What one domain of the level takes at most; all rows for no level."""
     if not required:
         return int(capacity.sum())
-    if required not in snapshot.columns.domains.levels:
-        return int(capacity.max(initial=0))
-    sums = np.bincount(domain_of_rows(snapshot, required), weights=capacity)
-    return int(sums.max(initial=0))
-
-
-def domain_of_rows(snapshot: Snapshot, level: str) -> Ints:
-    """A number for the domain of each row. What is on one node is in one rack, even if nobody knows in which: a row in
-    no domain of the level is in one of a narrower level, or by itself."""
     domains = snapshot.columns.domains
-    found = np.full(len(snapshot.columns.names), -1, dtype=np.int64)
-    first = 0
-    for index in range(domains.levels.index(level), len(domains.levels)):
-        of = domains.of[index]
-        found = np.where((found < 0) & (of >= 0), first + of, found)
-        first += domains.count(index)
-    return np.where(found < 0, first + np.arange(len(found)), found)
+    if required not in domains.levels:
+        return int(capacity.max(initial=0))
+    sums = np.bincount(domains.joined(domains.levels.index(required)), weights=capacity)
+    return int(sums.max(initial=0))
 
 
 def too_many_gpus(snapshot: Snapshot, groups: Groups) -> str:

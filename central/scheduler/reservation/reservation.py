@@ -81,6 +81,7 @@ class Reservation:
     dry_run_sent: bool = False
     # Indices of rows that the limit of idle GPUs leaves to others.
     _lent: frozenset[int] = field(default=frozenset(), init=False)
+    _refreshed: int = field(default=0, init=False)
     withheld_volumes: frozenset[str] = frozenset()  # of the volumes, those that are available
     victims_fit_elsewhere: bool = False  # the eviction is a defragmentation
     moved: Awaited | None = None  # of this gang, if the place is where it is moved to
@@ -107,6 +108,11 @@ class Reservation:
     def queue(self) -> str:
         return self.gang.queue
 
+    @property
+    def refreshed(self) -> int:
+        """How often what is withheld was updated."""
+        return self._refreshed
+
     def refresh(self, state: ClusterState, now: float, most_idle: int = 0) -> bool:
         """Updates what must be withheld: the need, minus what other pods return in time. Returns
         whether the reservation can still be met. most_idle: GPUs to withhold if the start is unknown."""
@@ -116,6 +122,7 @@ class Reservation:
         missing = np.maximum(need - self._returned(state, now), 0) if end_known else need
         self.withheld = np.minimum(need if self.by_eviction else missing, free)
         self._lent = frozenset()
+        self._refreshed += 1
         if not end_known:
             self._limit_idle(most_idle)
         self.withheld_volumes = self.place.volumes & snapshot.pod_counts.volumes.free.available(

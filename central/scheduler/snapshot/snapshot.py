@@ -20,6 +20,7 @@ from central.scheduler.scoring import WorkloadMix
 from central.scheduler.scoring.preferences import PreferenceScore
 from central.scheduler.snapshot.capacity import PodClassCapacity
 from central.scheduler.snapshot.domain_gpus import DomainGpus
+from central.scheduler.snapshot.free_totals import FreeTotals
 from central.scheduler.work_meter import WorkMeter
 from protos.topology import Shape
 
@@ -34,6 +35,7 @@ class Snapshot:
         self.filter_results = FilterResults()
         self.mix = WorkloadMix(self.columns, self.pod_counts, self.filter_results)
         self.domain_gpus = DomainGpus(self.columns)
+        self.free_totals = FreeTotals(self.columns)
         self.meter = WorkMeter()  # of the searches on it
         # Free GPUs that are withheld from the gang that is tried, by the gang that they are reserved
         # for: its name, rows, and the number on each.

@@ -423,6 +423,7 @@ def assume(
 
     where, gpus: the node and the mask of planned GPUs of each member."""
     by_name, now, matched = state.nodes, state.now, False
+    state.pending.step()
     for pod, name, mask in zip(members, where, gpus, strict=True):
         spec = pod.spec
         by_name[name].pods[pod.seen.uid] = pod

@@ -50,6 +50,7 @@ class PendingGangs:
         self._next_turn = 0
         self._touched: dict[Gang, None] | None = None  # see take_touched()
         self._freed = 0
+        self._steps = 0
         self._tried_in = -1  # the epoch in which all waiting gangs were tried last
         self._equivalences: dict[object, int] = {}
         self._numbers = count(1)
@@ -61,6 +62,14 @@ class PendingGangs:
         """Grows with every change that may let a refused gang fit. The snapshot counts what is freed
         in its columns, capacity_freed() counts all other changes."""
         return self._snapshot.freed + self._freed
+
+    @property
+    def steps(self) -> int:
+        """Cycles and bindings so far. While it stays the same no facts come and nothing is bound."""
+        return self._steps
+
+    def step(self) -> None:
+        self._steps += 1
 
     def changed(self, gang: Gang) -> None:
         """The gang itself changed: the next cycle examines it."""

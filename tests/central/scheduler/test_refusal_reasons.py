@@ -1,10 +1,19 @@
 """A reason stays true while its gang is not tried again."""
 
+import sys
+from collections.abc import Callable
+from functools import partial
+from types import FrameType
+
+import pytest
+
 from central.controllers.composite import new_scheduler
 from central.model.facts import Fact, PodGone, PodSeen
 from central.scheduler import refusal_reasons
+from central.scheduler.apply import apply
 from central.scheduler.cycle import schedule_once
 from central.scheduler.invariants import check_invariants
+from central.scheduler.placement import explain
 from central.scheduler.placement.explain import WORK_LIMIT
 from central.scheduler.scheduler import Scheduler
 from protos.names import RACK
@@ -41,6 +50,60 @@ def test_a_reason_that_nothing_changes_is_written_once() -> None:
     (entry,) = cluster.refused.values()
     assert schedule_once(cluster, [], 1.0) == []
     assert cluster.refused[next(iter(cluster.refused))] is entry
+
+
+def sentences(function: Callable[[], object]) -> int:
+    """How often it makes the sentence of a refusal, which counts all nodes."""
+    count = 0
+
+    def on_event(frame: FrameType, event: str, _: object) -> None:
+        nonlocal count
+        count += event == "call" and frame.f_code is explain.reason.__code__
+
+    sys.setprofile(on_event)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def test_a_refusal_is_put_into_words_once_if_nothing_is_bound_after_it() -> None:
+    cluster, _ = two_nodes()
+    more: list[Fact] = [factories.gang("more", 4), *members("more", 4, 8)]
+    assert sentences(lambda: schedule_once(cluster, more, 1.0)) == 1
+    assert sentences(lambda: schedule_once(cluster, [], 2.0)) == 0
+    freed = [factories.node("d", gpus=4)]
+    assert sentences(lambda: schedule_once(cluster, freed, 3.0)) == 2  # of each gang
+    for name, size in (("big", 3), ("more", 4)):
+        gang = cluster.state.gangs["ns", name, True]
+        assert f"fits 2 of {size} (20 of 20 GPUs free on 3 nodes" in gang.attempt.reason, (
+            gang.attempt.reason
+        )
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_refusal_counts_what_others_have_taken_since_its_cycle(asked: bool) -> None:
+    """Though nothing was bound or freed in between. asked: by a query, before the next cycle."""
+    cluster, _ = two_nodes()
+    taken = factories.pod("other", 4, node="a", phase="Running")
+    if asked:
+        apply(cluster, taken)
+        refusal_reasons.refresh_one(cluster, cluster.state.gangs["ns", "big", True])
+    else:
+        schedule_once(cluster, [taken], 1.0)
+    reason = cluster.state.gangs["ns", "big", True].attempt.reason
+    assert "fits 1 of 3 (12 of 16 GPUs free" in reason
+
+
+def test_a_refusal_counts_what_is_bound_after_it_in_the_same_cycle() -> None:
+    cluster, _ = two_nodes()
+    more: list[Fact] = [factories.gang("more", 4), *members("more", 4, 8)]
+    made = partial(schedule_once, cluster, [*more, factories.pod("small", 4, created=9.0)], 1.0)
+    assert sentences(made) == 3  # when "more" is refused, and of both gangs afterwards
+    for name in ("big", "more"):
+        reason = cluster.state.gangs["ns", name, True].attempt.reason
+        assert "(12 of 16 GPUs free on 2 nodes; 1 node: not ready)" in reason
 
 
 def test_many_unlike_reasons_are_brought_up_to_date_in_turn() -> None:

@@ -14,7 +14,8 @@ from central.scheduler.reservation.reservation import Reservation
 from central.scheduler.reservation.reserved_place import ReservedPlace
 from central.scheduler.reservation.withholding import WithheldCapacity
 from central.scheduler.scheduler import Scheduler
-from central.scheduler.shared_refusals import Verdicts
+from central.scheduler.shared_refusals import CountedCapacity, RefusedRequest, Verdicts
+from central.scheduler.state import handlers
 from central.scheduler.state.gangs import Gang
 from tests.central import factories
 
@@ -116,8 +117,34 @@ def test_volumes_come_back_though_nothing_else_is_withheld() -> None:
 def test_who_must_leave_more_free_is_refused_as_well() -> None:
     verdicts, wants = Verdicts(), (PlacementRequest(((factories.spec(1), 1),)),)
     few, more, others = frozenset({"a"}), frozenset({"a", "b"}), frozenset({"b"})
-    verdicts.of(few, wants, 7)[7, wants] = "no"
-    assert verdicts.of(more, wants, 7) == {(7, wants): "no"}
+    refused = RefusedRequest("no", CountedCapacity(1, 7, (), (), 0))
+    verdicts.of(few, wants, 7)[7, wants] = refused
+    assert verdicts.of(more, wants, 7) == {(7, wants): refused}
     assert verdicts.of(others, wants, 7) == {}
     assert verdicts.of(more, wants, 8) == {}
-    assert verdicts.of(few, wants, 7) == {(7, wants): "no"}
+    assert verdicts.of(few, wants, 7) == {(7, wants): refused}
+
+
+def test_a_reason_is_counted_anew_after_whatever_may_change_its_numbers() -> None:
+    made = cluster()
+    one, other = reserved(made, "a", [0], 1), reserved(made, "b", [1], 1)
+    withheld = WithheldCapacity(made.state.snapshot)
+
+    def counted() -> CountedCapacity:
+        return CountedCapacity.of(made.state, withheld)
+
+    withheld.set([one])
+    seen = [counted()]
+    assert counted() == seen[-1]
+    withheld.set([other])
+    seen.append(counted())
+    other.refresh(made.state, 0.0)
+    seen.append(counted())
+    withheld.set([])
+    seen.append(counted())
+    made.state.pending.capacity_freed("for this test")
+    seen.append(counted())
+    handlers.assume(made.state, Gang(("ns", "c", True)), [], [], [])
+    seen.append(counted())
+    schedule_once(made, [], 1.0)
+    assert len({*seen, counted()}) == 7
