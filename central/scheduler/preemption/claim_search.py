@@ -174,15 +174,11 @@ class ClaimSearch:
 
     def _victims(self, choice: "_VictimsLeft") -> tuple[PreemptionPlan | None, tuple[Pod, ...]]:
         """The plan, and those of its victims that quota requires."""
-        context, request = self._context, self._request
-
-        def keeps_minimum(victim: Gang) -> bool:
-            return victim.key in choice.spared or request.spares_minimum(victim)
-
+        context = self._context
+        request = replace(self._request, spared=self._request.spared | choice.spared)
         forced: tuple[Pod, ...] | None = ()
         if choice.shortfalls:
-            asked = replace(request, keeps_minimum=keeps_minimum)
-            forced = cover(context, asked, choice.allows, choice.shortfalls, choice.chosen)
+            forced = cover(context, request, choice.allows, choice.shortfalls, choice.chosen)
         if forced is None:
             return None, ()
         narrowed = replace(
@@ -190,7 +186,6 @@ class ClaimSearch:
             may_evict=lambda _, victim: choice.allows(victim),
             by_group=not choice.skipped and not choice.fixed,
             forced=forced,
-            keeps_minimum=keeps_minimum,
         )
         return preemption_plan.find_victims(context, narrowed), forced
 

@@ -35,6 +35,14 @@ class MinRuntimes:
         self._context = context
         self._by_queue: dict[str, float] = {}
 
+    @property
+    def any_set(self) -> bool:
+        """Whether --min-runtime or a queue protects gangs for a while."""
+        queues = self._context.queues.by_name.values()
+        return self._context.min_runtime_s > 0 or any(
+            bool(queue.seen.min_runtime_s) for queue in queues
+        )
+
     def why_whole(self, gang: Gang, now: float) -> str:
         """As why_whole()."""
         if gang.never_evicted and not all(may_leave(gang, pod) for pod in gang.counts.placed):
@@ -73,8 +81,7 @@ def next_end(context: PreemptionContext, now: float) -> list[float]:
 
 
 def _with_min_runtime(context: PreemptionContext) -> Iterable[Gang]:
-    by_queue = any(queue.seen.min_runtime_s for queue in context.queues.by_name.values())
-    every = by_queue or context.min_runtime_s > 0
+    every = MinRuntimes(context).any_set
     if not every and not context.state.any_pod.cooldown:
         return
     for gang in context.state.gangs.values():

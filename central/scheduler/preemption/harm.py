@@ -77,8 +77,17 @@ class HarmScale:
             held += size
             run_time += ran
             age += max(0, int(now - seen.created))
-        counted, lost = _COUNT_BITS * rank, _WORK_BITS * rank
-        return rank + 1, breaks << counted, work << lost, len(pods) << counted, held, run_time, age
+        return _at_rank(rank, (breaks, work, len(pods), held, run_time, age))
+
+    def of_parts(self, priority: int, parts: Sequence[int]) -> Harm:
+        """From the sums over the pods: gangs broken, work, pods, capacity, run time, time since creation."""
+        return _at_rank(self._rank[priority], parts)
+
+
+def _at_rank(rank: int, parts: Sequence[int]) -> Harm:
+    breaks, work, pods, held, run_time, age = parts
+    counted, lost = _COUNT_BITS * rank, _WORK_BITS * rank
+    return rank + 1, breaks << counted, work << lost, pods << counted, held, run_time, age
 
 
 @lru_cache(maxsize=1 << 14)

@@ -7,8 +7,11 @@
 Design: docs/design/0019-preemption.md
 """
 
-from collections.abc import Sequence
+from typing import NamedTuple
 
+import numpy as np
+
+from central.model.arrays import Ints
 from central.scheduler.preemption.least_harm import EvictionUnit, LeastHarmProblem
 
 
@@ -18,19 +21,72 @@ def best(problem: LeastHarmProblem) -> list[EvictionUnit] | None:
         return None
     if problem.missing == 1 and (alone := _least_harmful(problem)) is not None:
         return [alone]
-    if len({unit.gang for unit in problem.units}) < len(problem.units):
+    units = problem.units
+    if not units or len({unit.gang for unit in units}) < len(units):
         return None
-    useful: list[EvictionUnit] = []
-    for row, units in problem.by_row.items():
-        if any(len(unit.frees) > 1 for unit in units):
-            return None
-        gains = _gains(problem, row, units)
-        if gains is None:
-            return None
-        useful += [unit for unit, gain in zip(units, gains, strict=True) if gain]
-    if len(useful) < problem.missing:
+    if any(len(unit.frees) > 1 for unit in units):
         return None
-    return sorted(useful, key=lambda unit: (unit.harm, -unit.rank))[: problem.missing]
+    place = {row: index for index, row in enumerate(problem.free)}
+    order = sorted({(unit.harm, -unit.rank) for unit in units})
+    number = {key: index for index, key in enumerate(order)}
+    gangs = SingleRowGangs(
+        np.array([place[row] for unit in units for row in unit.frees], dtype=np.int64),
+        np.array([amounts for unit in units for amounts in unit.frees.values()], dtype=np.int64),
+        np.array([[number[unit.harm, -unit.rank]] for unit in units], dtype=np.int64),
+    )
+    free = np.array(list(problem.free.values()), dtype=np.int64)
+    request = np.array(problem.request, dtype=np.int64)
+    chosen = best_gangs(free, request, problem.missing, gangs)
+    return [units[index] for index in chosen.tolist()] if chosen is not None else None
+
+
+class SingleRowGangs(NamedTuple):
+    """Units of different gangs, each on one row: its index, what the unit frees by resource, and its harm by part."""
+
+    row: Ints
+    frees: Ints
+    harm: Ints
+
+
+def best_gangs(free: Ints, request: Ints, missing: int, gangs: SingleRowGangs) -> Ints | None:
+    """As best(): the indices of the units, least harm first. free: by row and resource.
+
+    One resource limits each row, with all units gone as well as now, and now none of it is left over. What pods fit is
+    a sum rounded down, so a set suffices for at least as many as its units do one by one. If all units together
+    suffice for no more than that, no set does."""
+    row, frees, harm = gangs
+    if not len(row):
+        return None
+    without = free.copy()
+    np.add.at(without, row, frees)
+    each = free // request
+    start = np.maximum(each.min(axis=1), 0)
+    most = np.maximum((without // request).min(axis=1), 0)
+    used = np.zeros(len(free), dtype=np.bool_)
+    used[row] = True
+    limiting = (each < most[:, None]) & used[:, None]
+    count = limiting.sum(axis=1)
+    limited, column = count == 1, limiting.argmax(axis=1)
+    if (count > 1).any():
+        return None
+    have, ask = free[np.arange(len(free)), column], request[column]
+    amount = np.where(limited[row], frees[np.arange(len(row)), column[row]], 0)
+    left_over = (have > 0) & (have % ask > 0)
+    if (left_over[row] & (amount % ask[row] > 0)).any():
+        return None  # what is left over suffices for the first of them only
+    gain = np.where(limited[row], (have[row] + amount) // ask[row], start[row])
+    gain = np.maximum(gain, 0) - start[row]
+    if gain.max() > 1 or (used & (start + np.bincount(row, gain, len(free)) != most)).any():
+        return None
+    useful = np.flatnonzero(gain)
+    if len(useful) < missing:
+        return None
+    helps = np.flatnonzero(amount > 0)
+    first = np.zeros(len(free), dtype=np.int64)  # unit of the row
+    first[row[helps[::-1]]] = helps[::-1]
+    keys = [harm[useful, part] for part in reversed(range(harm.shape[1]))]
+    chosen: Ints = useful[np.lexsort((first[row[useful]], *keys))]
+    return chosen[:missing]
 
 
 def _least_harmful(problem: LeastHarmProblem) -> EvictionUnit | None:
@@ -46,32 +102,3 @@ def _least_harmful(problem: LeastHarmProblem) -> EvictionUnit | None:
             if problem.capacity(without) > problem.capacity(free):
                 found.append((-unit.rank, row, index, unit))
     return min(found, default=(0, 0, 0, None))[3]
-
-
-def _gains(problem: LeastHarmProblem, row: int, units: Sequence[EvictionUnit]) -> list[int] | None:
-    """For how many pods, 0 or 1, each unit suffices. None: that depends on the others.
-
-    One resource limits the row, with all units gone as well as now, and now none of it is left over. What pods fit is
-    a sum rounded down, so a set suffices for at least as many as its units do one by one. If all units together
-    suffice for no more than that, no set does."""
-    free, request = problem.free[row], problem.request
-    without = [
-        sum(amounts) for amounts in zip(free, *(unit.frees[row] for unit in units), strict=True)
-    ]
-    most = problem.capacity(without)
-    limiting = [
-        index
-        for index, (have, ask) in enumerate(zip(free, request, strict=True))
-        if have // ask < most
-    ]
-    if len(limiting) > 1:
-        return None
-    start = problem.capacity(free)
-    if not limiting:
-        return [0] * len(units) if most == start else None
-    index = limiting[0]
-    have, ask = free[index], request[index]
-    if have > 0 and have % ask and any(unit.frees[row][index] % ask for unit in units):
-        return None  # what is left over suffices for the first of them only
-    gains = [max(0, (have + unit.frees[row][index]) // ask) - start for unit in units]
-    return gains if max(gains) <= 1 and start + sum(gains) == most else None

@@ -45,7 +45,6 @@ class LeastHarmProblem:
     surplus: Mapping[int, int]  # by gang: members above its minimum
     allowed: Mapping[Allowance, int] = field(default_factory=dict)
     meter: WorkMeter = field(default_factory=WorkMeter)
-    is_solved: bool = False  # its answer is the best one
     by_row: dict[int, list[EvictionUnit]] = field(init=False)
 
     def __post_init__(self) -> None:

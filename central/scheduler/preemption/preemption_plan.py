@@ -51,7 +51,7 @@ def whole_search(context: PreemptionContext, request: PreemptionRequest) -> Vict
     allowed = _allowed(context, request)
     usable = _usable(context, request)
     leaving = [*table.leaving(usable), *(pod for pod in request.forced if not pod.leaving)]
-    return VictimSearch(context, request, usable, table.gangs_on(usable, allowed), leaving)
+    return VictimSearch(context, request, usable, table.slots_on(usable, allowed), leaving)
 
 
 def search_everywhere(
@@ -61,7 +61,7 @@ def search_everywhere(
     search = whole_search(context, request)
     if request.forced and (plan := search.try_without(())) is not None:
         return plan
-    if not search.gangs:
+    if not search.has_candidates:
         return None
     domains = [rows for rows in _domains(snapshot, placement) if search.may_fit(rows)]
     if len(placement.groups) == 1 and not placement.subgroups:
@@ -181,14 +181,14 @@ class _Narrowed:
     def _search(self, part: Bools) -> PreemptionPlan | None:
         table, placement = self._table, self._request.placement
         usable = part & self._usable
-        gangs = table.gangs_on(usable, self._allowed)
-        if not gangs:
+        slots = table.slots_on(usable, self._allowed)
+        if not len(slots):
             return None
         if not placement.required or placement.required not in island_masks.ON_NODE:
-            usable[table.rows_of(gangs)] = True  # what a gang frees elsewhere counts too
+            usable[table.rows_of(slots)] = True  # what a gang frees elsewhere counts too
             usable &= self._usable
         leaving = table.leaving(usable)
-        search = VictimSearch(self._context, self._request, usable, gangs, leaving)
+        search = VictimSearch(self._context, self._request, usable, slots, leaving)
         domains = _domains(self._snapshot, placement, usable)
         return search.plan_equal_pods([rows for rows in domains if search.may_fit(rows)])
 

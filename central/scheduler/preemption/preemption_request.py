@@ -69,12 +69,12 @@ class PreemptionRequest:
     growth: bool = False  # above the minimum
     ignore_budgets: bool = False  # only to find out whether disruption budgets block
     forced: tuple[Pod, ...] = ()  # victims that go in any case, because of a quota
-    keeps_minimum: Callable[[Gang], bool] | None = None  # victims that give surplus only
+    spared: frozenset[GangKey] = frozenset()  # victims that give surplus only
     # A further condition, on the draft that holds the gang and no victims.
     extra_check: Callable[[Draft, Sequence[Pod]], bool] | None = None
 
     def spares_minimum(self, victim: Gang) -> bool:
-        return self.keeps_minimum is not None and self.keeps_minimum(victim)
+        return victim.key in self.spared
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,7 +110,9 @@ def _count(
         rules = _ProtectionRules(context, gang, rows, devices=devices)
         for slot in slots:
             if (other := table.gangs[slot]) is not None:
-                found.by_rule.update(rules.of(other, int(by_slot[slot]), table.surplus[slot]))
+                found.by_rule.update(
+                    rules.of(other, int(by_slot[slot]), int(table.by_slot.surplus[slot]))
+                )
     if devices and not queues:
         row = context.state.snapshot.columns.row
         found.by_rule[OTHER_SCHEDULERS] = sum(

@@ -26,13 +26,11 @@ import numpy as np
 from central.model.arrays import Bools, Floats, Ints
 from central.model.facts import PodSpec
 from central.scheduler.inventory.pods import Pod
-from central.scheduler.preemption.victim_table import LEAVES, STAYS, UNKNOWN, VictimTable
+from central.scheduler.preemption.victim_harm import PARTS, parts_of
+from central.scheduler.preemption.victim_table import LEAVES, STAYS, VictimTable
 from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state.cluster_state import ClusterState
 
-# Columns of a bound, compared from the left: priority, gangs broken, work lost, pods, capacity that they hold, run
-# time, age, and the negative rank of the member. The last but one are as in harm.Harm.
-PARTS = 8
 Bound = list[float]
 
 
@@ -184,12 +182,12 @@ class RowBounds:
         place = np.zeros(len(table.gangs), dtype=np.int64)
         place[here] = np.arange(len(here))
         staying = table.staying_of(here)
-        of_pod = _parts(table, staying, now)
+        of_pod = parts_of(entries, staying, now)
         slot = place[entries.slot[staying]]
         of_gang = np.zeros((len(here), PARTS), dtype=np.int64)
         for part in range(2, PARTS - 1):
             np.add.at(of_gang[:, part], slot, of_pod[:, part])
-        priority = np.array([table.priority[slot] for slot in here.tolist()], dtype=np.int64)
+        priority = table.by_slot.priority[here]
         of_gang[:, 0], of_gang[:, 1] = priority, 1
         mine = place[entries.slot[may_go]]
         pair = mine * (2**24) + entries.row[may_go]
@@ -204,11 +202,11 @@ class RowBounds:
             part_here = members / np.maximum(total[whole_slot], 1)
             whole = whole.astype(np.float64)
             whole[:, 1:] *= part_here[:, None]
-        surplus = np.array([table.surplus[slot] for slot in here.tolist()], dtype=np.int64)
+        surplus = table.by_slot.surplus[here]
         alone = np.flatnonzero(surplus[mine] > 0)
         if not len(alone):
             return _Units(whole_row, on_row, whole)
-        single = _parts(table, may_go[alone], now)
+        single = parts_of(entries, may_go[alone], now)
         single[:, 0] = priority[mine[alone]]
         return _Units(
             np.concatenate([whole_row, entries.row[may_go[alone]]]),
@@ -232,21 +230,6 @@ class Candidates:
                 self._bounds.clear()
             found = self._bounds[spec, pods] = RowBounds(spec, pods)
         return found
-
-
-def _parts(table: VictimTable, chosen: Ints, now: float) -> Ints:
-    """By entry: the harm of evicting the pod alone, without its priority."""
-    entries = table.entries
-    began, checkpoint = entries.began[chosen], entries.checkpoint[chosen]
-    ran = np.where(began == UNKNOWN, 0, np.maximum(now - began, 0)).astype(np.int64)
-    since = np.maximum(now - checkpoint, 0).astype(np.int64)
-    lost = np.where(checkpoint == UNKNOWN, ran, np.minimum(ran, since))
-    size = entries.size[chosen]
-    found = np.zeros((len(chosen), PARTS), dtype=np.int64)
-    found[:, 2], found[:, 3], found[:, 4], found[:, 5] = size * lost, 1, size, ran
-    found[:, 6] = np.maximum(now - entries.created[chosen], 0)
-    found[:, 7] = -entries.rank[chosen]
-    return found
 
 
 def _summed(rows: Ints, amounts: Ints, count: int) -> Ints:
@@ -334,12 +317,13 @@ def at_most(table: VictimTable, victims: Sequence[Pod], bound: Bound, now: float
     for pod in victims:
         slot, entry = table.entry_of(pod)
         by_slot.setdefault(slot, []).append(entry)
-    highest = max(table.priority[slot] for slot in by_slot)
+    priority, surplus = table.by_slot.priority, table.by_slot.surplus
+    highest = max(int(priority[slot]) for slot in by_slot)
     ranked, lower = np.zeros(PARTS), np.zeros(PARTS)
     for slot, chosen in by_slot.items():
-        harm = _parts(table, np.array(chosen, dtype=np.int64), now).sum(axis=0)
-        harm[1] = len(chosen) > table.surplus[slot]
-        if table.priority[slot] == highest:
+        harm = parts_of(table.entries, np.array(chosen, dtype=np.int64), now).sum(axis=0)
+        harm[1] = len(chosen) > surplus[slot]
+        if priority[slot] == highest:
             ranked += harm
         else:
             lower += harm

@@ -11,11 +11,13 @@ from itertools import islice
 
 import numpy as np
 
-from central.model.arrays import Bools, Floats, Ints
+from central.model.arrays import Bools, Ints
 from central.model.facts import PodSpec
 from central.scheduler.inventory.dirty_rows import DirtyRows
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.preemption import harm, surplus_members
+from central.scheduler.preemption.victim_columns import GangSlots, PodEntries
+from central.scheduler.preemption.victim_harm import UNKNOWN
 from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang, GangKey
 
@@ -23,65 +25,7 @@ GONE, STAYS, LEAVES = 0, 1, 2  # state of an entry
 KEPT_GONE = 4096  # entries of pods that have gone, before the table is built again
 # Gangs that are read in one cycle that decides something, and in one that does not: 7 ms for a thousand pods.
 READ_BUSY, READ_QUIET = 500, 4_000
-UNKNOWN = -1.0  # no time
 FEW_ROWS = 256  # up to this many are looked up one by one; of more rows all entries are compared
-
-
-class PodEntries:
-    """Growing arrays with one entry for each pod."""
-
-    def __init__(self) -> None:
-        self.used = 0
-        self.ints: Ints = np.zeros((6, 1024), dtype=np.int64)
-        self.times: Floats = np.zeros((3, 1024), dtype=np.float64)
-
-    def append(self, ints: list[tuple[int, ...]], times: list[tuple[float, ...]]) -> None:
-        end = self.used + len(ints)
-        while end > self.ints.shape[1]:
-            self.ints = np.concatenate([self.ints, np.zeros_like(self.ints)], axis=1)
-            self.times = np.concatenate([self.times, np.zeros_like(self.times)], axis=1)
-        if ints:
-            self.ints[:, self.used : end] = np.array(ints, dtype=np.int64).T
-            self.times[:, self.used : end] = np.array(times, dtype=np.float64).T
-        self.used = end
-
-    # By entry. slot: of the gang. podclass: index in VictimTable.classes. rank: of equal members the
-    # highest goes. size: what its requests are worth.
-    @property
-    def row(self) -> Ints:
-        return self.ints[0, : self.used]
-
-    @property
-    def slot(self) -> Ints:
-        return self.ints[1, : self.used]
-
-    @property
-    def podclass(self) -> Ints:
-        return self.ints[2, : self.used]
-
-    @property
-    def rank(self) -> Ints:
-        return self.ints[3, : self.used]
-
-    @property
-    def size(self) -> Ints:
-        return self.ints[4, : self.used]
-
-    @property
-    def state(self) -> Ints:
-        return self.ints[5, : self.used]
-
-    @property
-    def began(self) -> Floats:
-        return self.times[0, : self.used]
-
-    @property
-    def checkpoint(self) -> Floats:
-        return self.times[1, : self.used]
-
-    @property
-    def created(self) -> Floats:
-        return self.times[2, : self.used]
 
 
 class VictimTable:
@@ -98,16 +42,12 @@ class VictimTable:
         self._unread: dict[Gang, None] = {}  # that changed, in the order of their first change
         self.gangs: list[Gang | None] = []
         self.entries = PodEntries()
-        self.priority: list[int] = []  # by slot
-        self.surplus: list[int] = []
+        self.by_slot = GangSlots()
         self._slots: dict[Gang, int] = {}
-        self._ranges: list[tuple[int, int]] = []  # entries by slot
         self._on_row: dict[int, list[int]] = {}  # entries by row, those that are gone among them
         self._gone = 0
         self.classes: list[PodSpec] = []
         self._class_of: dict[int, int] = {}  # by id of the spec
-        self._group_of_slot: list[int] = []
-        self._group_array: Ints | None = None  # the same; None: it changed
         self._groups: dict[object, int] = {}
         self._in_group: list[dict[int, None]] = []  # slots by group
 
@@ -158,9 +98,7 @@ class VictimTable:
         for group, slots in enumerate(self._in_group):
             if slots and (gang := self.gangs[next(iter(slots))]) is not None:
                 answers[group] = rule(gang)
-        if self._group_array is None:
-            self._group_array = np.array(self._group_of_slot, dtype=np.int64)
-        found: Bools = answers[self._group_array]
+        found: Bools = answers[self.by_slot.group]
         return found
 
     def entries_on(self, rows: Ints) -> Ints:
@@ -174,15 +112,27 @@ class VictimTable:
 
     def staying_of(self, slots: Ints) -> Ints:
         """The entries of these gangs that are not leaving, in order."""
-        if len(slots) <= FEW_ROWS:
-            ranges = [np.arange(*self._ranges[slot]) for slot in slots.tolist()]
-            every = np.sort(np.concatenate([np.zeros(0, dtype=np.int64), *ranges]))
-        else:
-            mine = np.zeros(len(self.gangs), dtype=np.bool_)
-            mine[slots] = True
-            every = np.flatnonzero(mine[self.entries.slot])
+        every = np.sort(self._entries_of(slots))
         found: Ints = every[self.entries.state[every] == STAYS]
         return found
+
+    def _entries_of(self, slots: Ints) -> Ints:
+        """The entries of these gangs, one gang after the other."""
+        first, end = self.by_slot.first[slots], self.by_slot.end[slots]
+        count = end - first
+        before = np.cumsum(count) - count
+        found: Ints = np.arange(int(count.sum())) + np.repeat(first - before, count)
+        return found
+
+    def members_of(self, slots: Ints) -> tuple[Ints, Ints]:
+        """The entries of these gangs that are not leaving, one gang after the other; and the index of the gang in
+        `slots` by entry."""
+        entries = self._entries_of(slots)
+        index = np.repeat(
+            np.arange(len(slots)), self.by_slot.end[slots] - self.by_slot.first[slots]
+        )
+        staying = self.entries.state[entries] == STAYS
+        return entries[staying], index[staying]
 
     def _candidates(self, rows: Bools, allowed: Bools) -> Ints:
         entries, near = self.entries, self.entries_on(np.flatnonzero(rows))
@@ -193,11 +143,9 @@ class VictimTable:
         """How many pods of the allowed gangs (by slot) the rows hold."""
         return len(self._candidates(rows, allowed))
 
-    def gangs_on(self, rows: Bools, allowed: Bools) -> list[Gang]:
-        """The allowed gangs (by slot) with a candidate on the rows, in the order of state.gangs."""
-        near = self._candidates(rows, allowed)
-        found = [self.gangs[slot] for slot in np.unique(self.entries.slot[near]).tolist()]
-        return [gang for gang in found if gang is not None]
+    def slots_on(self, rows: Bools, allowed: Bools) -> Ints:
+        """The allowed gangs (by slot) with a candidate on the rows, in order."""
+        return np.unique(self.entries.slot[self._candidates(rows, allowed)])
 
     def pods_by_slot(self, rows: Bools, classes: Bools) -> Ints:
         """By slot, how many pods of these classes stay on the rows."""
@@ -207,14 +155,10 @@ class VictimTable:
         found: Ints = np.bincount(entries.slot[here], minlength=len(self.gangs))
         return found
 
-    def rows_of(self, gangs: Iterable[Gang]) -> list[int]:
+    def rows_of(self, slots: Ints) -> Ints:
         """The rows where the gangs hold capacity."""
-        return [
-            row
-            for gang in gangs
-            for first, end in [self._ranges[self._slots[gang]]]
-            for row in self.entries.row[first:end].tolist()
-        ]
+        found: Ints = self.entries.row[self._entries_of(slots)]
+        return found
 
     def leaving(self, rows: Bools) -> list[Pod]:
         """The terminating pods on these rows, and those of other schedulers."""
@@ -239,7 +183,7 @@ class VictimTable:
         gang = self._state.gang_of(pod)
         assert gang is not None
         slot = self._slots[gang]
-        return slot, self._ranges[slot][0] + _holding(gang).index(pod)
+        return slot, int(self.by_slot.first[slot]) + _holding(gang).index(pod)
 
     def slot_of(self, gang: Gang | None) -> int:
         """-1: it holds no capacity."""
@@ -254,20 +198,24 @@ class VictimTable:
                         *self.entries.ints[[0, 3, 4, 5], entry].tolist(),
                         *self.entries.times[:, entry],
                     )
-                    for entry in range(*self._ranges[slot])
+                    for entry in range(*self._range(slot))
                 ],
-                [self.classes[n] for n in self.entries.podclass[slice(*self._ranges[slot])]],
-                self.priority[slot],
-                self.surplus[slot],
+                [self.classes[n] for n in self.entries.podclass[slice(*self._range(slot))]],
+                self.entries.pods[slice(*self._range(slot))],
+                int(self.by_slot.priority[slot]),
+                int(self.by_slot.surplus[slot]),
+                int(self.by_slot.has_rules[slot]),
                 victim_group(gang),
             )
             for gang, slot in self._slots.items()
         }
 
     def _read(self, gangs: Iterable[Gang]) -> None:
+        pods: list[Pod] = []
         ints: list[tuple[int, ...]] = []
         times: list[tuple[float, ...]] = []
-        start, rows = self.entries.used, list[int]()
+        slots, described = list[int](), list[tuple[int, ...]]()
+        start, rows, known = self.entries.used, list[int](), len(self.gangs)
         row_of = self._state.snapshot.columns.row
         for gang in gangs:
             slot = self._slots.get(gang, -1)
@@ -281,11 +229,6 @@ class VictimTable:
             if slot < 0:
                 slot = self._slots[gang] = len(self.gangs)
                 self.gangs.append(gang)
-                self.priority.append(0)
-                self.surplus.append(0)
-                self._ranges.append((0, 0))
-                self._group_of_slot.append(-1)
-                self._group_array = None
             first = start + len(ints)
             for pod in holding:
                 row = row_of[pod.node]
@@ -293,13 +236,20 @@ class VictimTable:
                 self._on_row.setdefault(row, []).append(start + len(ints))
                 ints.append(self._ints(pod, row, slot))
                 times.append(_times(pod))
-            self._ranges[slot] = first, start + len(ints)
-            self._regroup(slot, gang)
-            self.priority[slot] = gang.priority
-            staying = [pod for pod in holding if not pod.leaving]
-            self.surplus[slot] = surplus_members.surplus_count(gang, staying)
-        self.entries.append(ints, times)
+            pods += holding
+            slots.append(slot)
+            group = self._regroup(slot, gang, -1 if slot >= known else self._group(slot))
+            described.append((*_gang_ints(gang, holding), group, first, start + len(ints)))
+        self.by_slot.extend(len(self.gangs) - known)
+        self.by_slot.set(slots, described)
+        self.entries.append(pods, ints, times)
         self.dirty.add(rows)
+
+    def _range(self, slot: int) -> tuple[int, int]:
+        return int(self.by_slot.first[slot]), int(self.by_slot.end[slot])
+
+    def _group(self, slot: int) -> int:
+        return int(self.by_slot.group[slot])
 
     def _ints(self, pod: Pod, row: int, slot: int) -> tuple[int, ...]:
         spec = pod.spec
@@ -311,31 +261,32 @@ class VictimTable:
         return row, slot, podclass, pod.seen.order[0], harm.gpus(spec), state
 
     def _drop(self, slot: int) -> list[int]:
-        first, end = self._ranges[slot]
+        first, end = self._range(slot)
         self.entries.state[first:end] = GONE
+        self.entries.pods[first:end] = [None] * (end - first)
         self._gone += end - first
-        self._ranges[slot] = 0, 0
+        self.by_slot.first[slot] = self.by_slot.end[slot] = 0
         rows: list[int] = self.entries.row[first:end].tolist()
         return rows
 
     def _forget(self, slot: int, gang: Gang) -> None:
         del self._slots[gang]
         self.gangs[slot] = None
-        self._in_group[self._group_of_slot[slot]].pop(slot, None)
+        self._in_group[self._group(slot)].pop(slot, None)
         self._gone += 1
 
-    def _regroup(self, slot: int, gang: Gang) -> None:
+    def _regroup(self, slot: int, gang: Gang, before: int) -> int:
+        """The group of the gang; -1 before: it was in none."""
         key = victim_group(gang)
         group = self._groups.get(key)
         if group is None:
             group = self._groups[key] = len(self._in_group)
             self._in_group.append({})
-        before = self._group_of_slot[slot]
         if before != group:
             if before >= 0:
                 self._in_group[before].pop(slot, None)
-            self._group_of_slot[slot], self._group_array = group, None
             self._in_group[group][slot] = None
+        return group
 
 
 def _holding(gang: Gang) -> list[Pod]:
@@ -344,6 +295,20 @@ def _holding(gang: Gang) -> list[Pod]:
     if len(placed) < len(gang.members):
         placed = placed + [pod for pod in gang.members.values() if pod.seen.deleting]
     return [pod for pod in placed if pod.charged_spec is not None]
+
+
+def _gang_ints(gang: Gang, holding: list[Pod]) -> tuple[int, int, int]:
+    """Priority, surplus, and whether what evictable.py and surplus_members.py read of it differs from most gangs: they
+    need only be asked about these."""
+    counts, group = gang.counts, gang.object
+    surplus = 0
+    if len(holding) > 1:
+        staying = [pod for pod in holding if not pod.leaving]
+        surplus = surplus_members.surplus_count(gang, staying)
+    has_rules = counts.never_evicted or counts.cooldown_s > 0 or bool(gang.task_min)
+    if group is not None and group.preemptable is not None:
+        has_rules = True
+    return gang.priority, surplus, has_rules
 
 
 def victim_group(gang: Gang) -> tuple[object, ...]:

@@ -7,6 +7,7 @@ Design: docs/design/0019-preemption.md
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import blake2b
 from operator import itemgetter
 
@@ -18,32 +19,31 @@ from central.scheduler import placement
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.preemption import (
     disruption_budgets,
-    evictable,
     exact_search,
     harm,
     independent_units,
     least_harm,
     surplus_members,
 )
+from central.scheduler.preemption.independent_units import SingleRowGangs
 from central.scheduler.preemption.least_harm import EvictionUnit, LeastHarmProblem
 from central.scheduler.preemption.preemption_request import (
     PreemptionContext,
     PreemptionPlan,
     PreemptionRequest,
 )
+from central.scheduler.preemption.victim_gangs import MEMBER_UNITS, VictimGangs
 from central.scheduler.reservation.release_forecast import DraftMark, ReleasablePods, taken_capacity
 from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
-from central.scheduler.state.gangs import Gang
 from central.scheduler.work_meter import WorkLimitReached
 
 MAX_STEPS = 4_000  # of the exact search, in all domains together
 MAX_EXACT_UNITS = 40  # in a domain; with more, the choice is good but not proven best
 MAX_DOMAINS = 8  # domains that get a trial placement, least harm first
 MAX_TRIALS = 200  # trial placements for a gang of unlike pods
-MEMBER_UNITS = 2  # of work, to read a candidate
+HARM_PARTS = 7  # of harm.Harm
 
-Found = tuple[LeastHarmProblem, list[EvictionUnit] | None]
 Planned = tuple[harm.Harm, PreemptionPlan]
 
 
@@ -51,11 +51,22 @@ Planned = tuple[harm.Harm, PreemptionPlan]
 class _Area:
     """The rows of a domain with candidates. Amounts are of the resources that one pod requests."""
 
-    rows: Sequence[int]
-    near: Sequence[int]  # indices of candidates
-    free: Ints
+    rows: Ints
+    near: Ints  # indices of candidates
+    free: Ints  # by row
     frees: Ints  # by candidate
-    request: tuple[int, ...]
+    request: Ints
+
+
+@dataclass(slots=True)
+class _Choice:
+    """Victims in one domain: whole gangs by number, or units. least: the harm of the gangs; without any it is as large as can
+    be. problem: what the units solve, if there may be a better answer."""
+
+    least: harm.Harm = harm.MAX_HARM
+    gangs: Ints | None = None
+    units: list[EvictionUnit] | None = None
+    problem: LeastHarmProblem | None = None
 
 
 class VictimSearch:
@@ -66,11 +77,11 @@ class VictimSearch:
         context: PreemptionContext,
         preemption: PreemptionRequest,
         usable: Bools,
-        gangs: Sequence[Gang],
+        slots: Ints,
         leaving: Sequence[Pod],
     ) -> None:
-        """usable: by row. gangs: that may be evicted. leaving: all pods that are terminating, or will be in any
-        case."""
+        """usable: by row. slots: of the gangs that may be evicted, in the table of victims. leaving: all pods that are
+        terminating, or will be in any case."""
         self._context, self._request, self._now = context, preemption.placement, preemption.now
         self._extra_check = preemption.extra_check
         self._forced = preemption.forced
@@ -79,22 +90,23 @@ class VictimSearch:
         for spec, _ in self._request.groups:
             fits[snapshot.view(spec).refresh().passed_rows()] = True
         self._usable = usable & fits
-        self.gangs: list[tuple[list[Pod], int]] = []  # members that hold capacity, surplus
-        self._priorities: list[int] = []  # by gang
-        self._kept_whole: list[bool] = []
-        self._gang_of: list[int] = []
-        pods, surplus_by_task = self._add_gangs(gangs, preemption)
-        self._harm = harm.HarmScale(self._priorities, self._now)
+        self._gangs = VictimGangs(context, preemption, slots, self._usable)
+        pods = self._gangs.pods
         row_of = snapshot.columns.row
         leaving = [pod for pod in leaving if self._usable[row_of[pod.node]]]
-        self._covered = not preemption.ignore_budgets and any(map(context.budgets.covering, pods))
+        budgets = context.budgets
+        self._covered = (
+            not preemption.ignore_budgets
+            and bool(budgets.seen)
+            and any(map(budgets.covering, pods))
+        )
         self._allowed = {
             **(
-                disruption_budgets.disruptions_left(context.budgets, context.state.gangs.values())
+                disruption_budgets.disruptions_left(budgets, context.state.gangs.values())
                 if self._covered
                 else {}
             ),
-            **surplus_by_task,
+            **self._gangs.surplus_by_task,
         }
         self._candidates = len(pods)
         self._releasable = ReleasablePods(context.state, [*pods, *leaving])
@@ -104,40 +116,9 @@ class VictimSearch:
         self._upper_bounds = self._fits_without(np.arange(len(self._releasable.pods)))
         self._fits_now = self._fits_without(self._terminating)
 
-    def _add_gangs(
-        self, gangs: Sequence[Gang], preemption: PreemptionRequest
-    ) -> tuple[list[Pod], dict[least_harm.Allowance, int]]:
-        """Returns the candidates, and how much surplus the tasks of their gangs have."""
-        forced = {pod.seen.uid for pod in preemption.forced}
-        snapshot, min_runtimes = self._snapshot, evictable.MinRuntimes(self._context)
-        row_of = snapshot.columns.row
-        pods: list[Pod] = []
-        surplus_by_task: dict[least_harm.Allowance, int] = {}
-        for other in gangs:
-            placed = other.counts.placed
-            snapshot.meter.spend(1 + MEMBER_UNITS * len(placed))
-            members = [pod for pod in placed if pod.charged_spec is not None and not pod.leaving]
-            if forced:
-                members = [pod for pod in members if pod.seen.uid not in forced]
-            surplus = surplus_members.surplus_count(other, members)
-            kept_whole = preemption.spares_minimum(other) or bool(
-                min_runtimes.why_whole(other, self._now)
-            )
-            if kept_whole and not surplus:
-                continue
-            near = [
-                pod
-                for pod in members
-                if self._usable[row_of[pod.node]] and evictable.may_leave(other, pod)
-            ]
-            if near:
-                pods += near
-                self._gang_of += [len(self.gangs)] * len(near)
-                self._kept_whole.append(kept_whole)
-                self.gangs.append((members, surplus))
-                self._priorities.append(other.priority)
-                surplus_by_task |= surplus_members.surplus_by_task(other, members)
-        return pods, surplus_by_task
+    @property
+    def has_candidates(self) -> bool:
+        return self._candidates > 0
 
     def _fits_without(self, gone: Ints) -> dict[PodSpec, Ints]:
         """By pod class: how many fit on each row without these pods (indices)."""
@@ -176,131 +157,162 @@ class VictimSearch:
 
     def _plan_by_counts(self, domains: Sequence[Ints]) -> Planned | None:
         """Chooses victims by counts, then proves them by a trial placement."""
-        found: list[Found] = []
-        by_row: dict[int, list[int]] = {}
-        for index in range(self._candidates):
-            by_row.setdefault(int(self._releasable.rows[index]), []).append(index)
+        found: list[_Choice] = []
         try:
             for rows in domains:
-                found += self._chosen_on(rows, by_row)
+                found += self._chosen_on(rows)
         except WorkLimitReached:
             if not found:
                 raise
         found.sort(key=_harm_of)
         steps = MAX_STEPS
-        for index, (problem, chosen) in enumerate(found):
-            if not problem.is_solved and len(problem.units) <= MAX_EXACT_UNITS and steps > 0:
-                better, steps = exact_search.improve(problem, chosen, steps)
-                found[index] = (problem, better)
+        for choice in found:
+            problem = choice.problem
+            if problem is not None and len(problem.units) <= MAX_EXACT_UNITS and steps > 0:
+                choice.units, steps = exact_search.improve(problem, choice.units, steps)
         found.sort(key=_harm_of)
-        for _, chosen in found[:MAX_DOMAINS]:
-            if chosen and (plan := self.try_without(self._pods_of(chosen))) is not None:
-                return least_harm.total_harm(chosen), plan
+        for choice in found[:MAX_DOMAINS]:
+            if (pods := self._pods_chosen(choice)) and (plan := self.try_without(pods)) is not None:
+                return _harm_of(choice), plan
         return None
 
-    def _chosen_on(self, rows: Ints, by_row: dict[int, list[int]]) -> Iterator[Found]:
-        for problem in self._problems(rows, by_row):
-            if problem.missing <= 0:
-                continue  # terminating pods free enough
-            chosen = independent_units.best(problem)
-            problem.is_solved = chosen is not None
-            if chosen is None:
-                chosen = least_harm.choose_victims(problem)
-            if chosen is not None or problem.allowed:
-                yield problem, chosen
+    def _pods_chosen(self, choice: "_Choice") -> list[Pod]:
+        if choice.gangs is not None:
+            return self._gangs.members_of(choice.gangs)
+        return self._pods_of(choice.units or ())
 
-    def _problems(self, rows: Ints, by_row: dict[int, list[int]]) -> Iterator[LeastHarmProblem]:
+    def _chosen_on(self, rows: Ints) -> Iterator["_Choice"]:
         ((spec, count),) = self._request.groups
-        view, snapshot = self._snapshot.view(spec), self._snapshot
-        columns, request = view.columns.tolist(), tuple(view.amounts.tolist())
-        candidates = np.zeros(len(self._usable), dtype=np.bool_)
-        candidates[list(by_row)] = True
-        inside = rows[candidates[rows]].tolist()
-        amounts = self._releasable.amounts[:, columns]
-        if 0 in columns:
-            amounts[:, columns.index(0)] += self._releasable.whole_gpus
-        near = sorted(index for row in inside for index in by_row[row])
-        snapshot.meter.spend(1 + MEMBER_UNITS * len(near))
-        with self._releasable.without(self._terminating):
-            free = snapshot.columns.free[inside][:, columns]
-            if 0 in columns:  # unhealthy GPUs are not free
-                free[:, columns.index(0)] = snapshot.columns.gpus.count[inside]
-            area = _Area(inside, near, free, amounts, request)
-            if self._request.required in island_masks.PARTS and 0 in columns:
-                problems = [*self._islands(area, columns.index(0), count)]
-            else:
-                missing = count - int(self._fits_now[spec][rows].sum())
-                problems = [self._problem(area, missing)]
-        yield from problems  # outside of the block: the consumer may raise
+        near = self._near(rows)
+        self._snapshot.meter.spend(1 + MEMBER_UNITS * len(near))
+        if self._request.required in island_masks.PARTS and 0 in self._snapshot.view(spec).columns:
+            for problem in self._islands(near, count):
+                yield from _chosen(problem)
+            return
+        area, missing = self._area(near), count - int(self._fits_now[spec][rows].sum())
+        if missing <= 0:
+            return  # terminating pods free enough
+        if (gangs := self._sorted_gangs(area, missing)) is not None:
+            yield _Choice(self._gangs.harm_of_all(gangs), gangs)
+        else:
+            yield from _chosen(self._problem(area, missing))
 
-    def _islands(self, area: _Area, column: int, count: int) -> Iterator[LeastHarmProblem]:
-        """One problem for each part of the row, which counts only its GPUs."""
-        for row in area.rows:
-            shape, mask = (
-                self._snapshot.columns.gpus.shape[row],
-                self._snapshot.columns.gpus.free_mask[row],
-            )
+    def _near(self, rows: Ints) -> Ints:
+        """The candidates on these rows, in order."""
+        if len(rows) == len(self._usable):
+            return np.arange(self._candidates)
+        ordered, start = self._by_row
+        first, end = start[rows], start[rows + 1]
+        parts = [ordered[a:b] for a, b in zip(first.tolist(), end.tolist(), strict=True) if b > a]
+        return np.sort(np.concatenate(parts)) if parts else np.zeros(0, dtype=np.int64)
+
+    @cached_property
+    def _by_row(self) -> tuple[Ints, Ints]:
+        """The candidates row by row, and where those of each row begin."""
+        rows = self._releasable.rows[: self._candidates]
+        order = np.argsort(rows, kind="stable")
+        return order, np.searchsorted(rows[order], np.arange(len(self._usable) + 1))
+
+    @cached_property
+    def _frees(self) -> Ints:
+        """By candidate, of the resources that one pod requests."""
+        ((spec, _),) = self._request.groups
+        columns = self._snapshot.view(spec).columns
+        amounts: Ints = self._releasable.amounts[: self._candidates, columns]
+        amounts[:, columns == 0] += self._releasable.whole_gpus[: self._candidates, None]
+        return amounts
+
+    def _area(self, near: Ints) -> _Area:
+        ((spec, _),) = self._request.groups
+        view, snapshot = self._snapshot.view(spec), self._snapshot
+        inside = np.unique(self._releasable.rows[near])
+        with self._releasable.without(self._terminating):
+            free = snapshot.columns.free[inside][:, view.columns]
+            if 0 in view.columns:  # unhealthy GPUs are not free
+                free[:, view.columns == 0] = snapshot.columns.gpus.count[inside, None]
+        return _Area(inside, near, free, self._frees, view.amounts)
+
+    def _sorted_gangs(self, area: _Area, missing: int) -> Ints | None:
+        """The gangs to evict, where each is on one row and goes whole, and sorting finds the best ones; else None."""
+        gangs, near = self._gangs, area.near
+        number = gangs.gang_of[near]
+        if self._allowed or missing < 2 or gangs.surplus[number].any():
+            return None
+        may_go = ~gangs.backed_off[number]
+        near, number = near[may_go], number[may_go]
+        if not len(near):
+            return None
+        numbers, first, index = np.unique(number, return_index=True, return_inverse=True)
+        rows = self._releasable.rows[near]
+        if (rows != rows[first][index]).any():
+            return None
+        units = SingleRowGangs(
+            np.searchsorted(area.rows, rows[first]),
+            np.add.reduceat(area.frees[near], first, axis=0),
+            gangs.whole_parts[numbers, :HARM_PARTS],
+        )
+        chosen = independent_units.best_gangs(area.free, area.request, missing, units)
+        return numbers[chosen] if chosen is not None else None
+
+    def _islands(self, near: Ints, count: int) -> Iterator[LeastHarmProblem]:
+        """One problem for each part of a row, which counts only its GPUs."""
+        area, gpus = self._area(near), self._snapshot.columns.gpus
+        ((spec, _),) = self._request.groups
+        (column,) = np.flatnonzero(self._snapshot.view(spec).columns == 0).tolist()
+        with self._releasable.without(self._terminating):
+            parts = [(gpus.shape[row], gpus.free_mask[row]) for row in area.rows.tolist()]
+        for shape, mask in parts:
             for island in island_masks.masks(shape, self._request.required):
                 if self._request.existing_gpus & ~island:
                     continue
-                inside = _Area(
-                    area.rows, area.near, area.free.copy(), area.frees.copy(), area.request
-                )
+                inside = _Area(area.rows, near, area.free.copy(), area.frees.copy(), area.request)
                 inside.free[:, column] = (mask & island).bit_count()
-                for index in area.near:
-                    gpus = int(self._releasable.masks[index]) & island
-                    inside.frees[index, column] = gpus.bit_count()
+                for index in near.tolist():
+                    freed = int(self._releasable.masks[index]) & island
+                    inside.frees[index, column] = freed.bit_count()
                 problem = self._problem(inside, count)
                 problem.missing -= sum(map(problem.capacity, problem.free.values()))
                 yield problem
 
     def _problem(self, area: _Area, missing: int) -> LeastHarmProblem:
-        rows = self._releasable.rows[area.near].tolist()
-        amounts = map(tuple, area.frees[area.near].tolist())
+        gangs, near = self._gangs, area.near
+        rows = self._releasable.rows[near].tolist()
+        amounts, numbers = map(tuple, area.frees[near].tolist()), gangs.gang_of[near].tolist()
         units: list[EvictionUnit] = []
         wholes: dict[int, EvictionUnit | None] = {}
         surplus: dict[int, int] = {}
-        for index, row, frees in zip(area.near, rows, amounts, strict=True):
-            number = self._gang_of[index]
-            _, surplus[number] = self.gangs[number]
+        for index, number, row, frees in zip(near.tolist(), numbers, rows, amounts, strict=True):
             if number not in wholes:
+                surplus[number] = int(gangs.surplus[number])
                 wholes[number] = self._whole(number)
                 units += filter(None, [wholes[number]])
             if (whole := wholes[number]) is not None:
                 have = whole.frees.get(row)
                 whole.frees[row] = frees if have is None else tuple(map(int.__add__, have, frees))
-            pod = self._releasable.pods[index]
-            if surplus[number] and self.may_evict([pod], alone=True):
+            if surplus[number] and self.may_evict([gangs.pods[index]], alone=True):
+                pod = gangs.pods[index]
                 rank, uses = pod.seen.order[0], self._uses([pod], alone=True)
-                alone = self._harm_alone(index)
+                alone = gangs.harm_alone[index]
                 units.append(EvictionUnit(number, False, alone, {row: frees}, index, rank, uses))
-        by_row = {row: tuple(have) for row, have in zip(area.rows, area.free.tolist(), strict=True)}
+        free = map(tuple, area.free.tolist())
+        by_row = dict(zip(area.rows.tolist(), free, strict=True))
+        request: tuple[int, ...] = tuple(area.request.tolist())
         meter = self._snapshot.meter
-        problem = LeastHarmProblem(
-            by_row, area.request, missing, units, surplus, self._allowed, meter
-        )
+        problem = LeastHarmProblem(by_row, request, missing, units, surplus, self._allowed, meter)
         return problem.without_useless()
 
     def _whole(self, number: int) -> EvictionUnit | None:
-        members, _ = self.gangs[number]
-        if self._kept_whole[number] or not self.may_evict(members):
+        members = self._gangs.members(number)
+        if self._gangs.kept_whole[number] or not self.may_evict(members):
             return None
-        whole = self.harm_of(number)
+        whole = self._gangs.whole_harm[number]
         return EvictionUnit(number, True, whole, {}, uses=self._uses(members))
 
     def whole_gangs(self) -> list[list[Pod]]:
         """The members of each gang that may be evicted whole, least harm first."""
-        numbers = [number for number, kept in enumerate(self._kept_whole) if not kept]
-        return [self.gangs[number][0] for number in sorted(numbers, key=self.harm_of)]
-
-    def harm_of(self, number: int) -> harm.Harm:
-        """Of evicting all of a gang."""
-        return self._harm.of(self._priorities[number], self.gangs[number][0], breaks=True)
-
-    def _harm_alone(self, index: int) -> harm.Harm:
-        """Of evicting one member above its gang's minimum."""
-        priority = self._priorities[self._gang_of[index]]
-        return self._harm.of(priority, [self._releasable.pods[index]], breaks=False)
+        numbers = np.flatnonzero(~self._gangs.kept_whole).tolist()
+        ordered = sorted(numbers, key=self._gangs.whole_harm.__getitem__)
+        return [self._gangs.members(number) for number in ordered]
 
     def may_evict(self, pods: Sequence[Pod], *, alone: bool = False) -> bool:
         """Whether all these pods may be evicted together. alone: without the rest of their
@@ -335,7 +347,7 @@ class VictimSearch:
         pods: dict[str, Pod] = {}
         for unit in units:
             for pod in (
-                self.gangs[unit.gang][0] if unit.whole else [self._releasable.pods[unit.pod]]
+                self._gangs.members(unit.gang) if unit.whole else [self._gangs.pods[unit.pod]]
             ):
                 pods[pod.seen.uid] = pod
         return list(pods.values())
@@ -348,12 +360,9 @@ class VictimSearch:
     def _plan_by_trials(self, domains: Sequence[Ints]) -> Planned | None:
         """Bisects how many units, in order of harm, a trial placement needs, and leaves out units
         that it does not need. The choice is not proven best."""
-        by_row: dict[int, list[int]] = {}
-        for index in range(self._candidates):
-            by_row.setdefault(int(self._releasable.rows[index]), []).append(index)
         best: Planned | None = None
         try:
-            for better in self._trials(domains, by_row):
+            for better in self._trials(domains):
                 if best is None or better[0] < best[0]:
                     best = better
         except WorkLimitReached:
@@ -361,11 +370,10 @@ class VictimSearch:
                 raise
         return best
 
-    def _trials(self, domains: Sequence[Ints], by_row: dict[int, list[int]]) -> Iterator[Planned]:
+    def _trials(self, domains: Sequence[Ints]) -> Iterator[Planned]:
         trials = MAX_TRIALS
         for rows in domains[:MAX_DOMAINS]:
-            near = sorted(index for row in rows.tolist() for index in by_row.get(row, ()))
-            units = self._units_in_order(near)
+            units = self._units_in_order(self._near(rows).tolist())
             low, high = 0, len(units)
             if not self._fits_without_units(units):
                 continue
@@ -390,19 +398,18 @@ class VictimSearch:
     def _units_in_order(self, near: Sequence[int]) -> list[EvictionUnit]:
         """Members above a minimum and whole gangs, in order of harm: at each priority the members come
         first, and of equal members the one with the highest rank."""
-        left = {
-            number: self.gangs[number][1] for number in {self._gang_of[index] for index in near}
-        }
+        gangs, gang_of = self._gangs, self._gangs.gang_of.tolist()
+        left = {number: int(gangs.surplus[number]) for number in {gang_of[n] for n in near}}
         wholes = [whole for number in sorted(left) if (whole := self._whole(number)) is not None]
         singles: list[EvictionUnit] = []
         used: Counter[least_harm.Allowance] = Counter()
         ranked = sorted(
-            (self._harm_alone(index), -self._releasable.pods[index].seen.order[0], index)
+            (gangs.harm_alone[index], -gangs.pods[index].seen.order[0], index)
             for index in near
-            if left[self._gang_of[index]]
+            if left[gang_of[index]]
         )
         for alone, _, index in ranked:
-            pod, number = self._releasable.pods[index], self._gang_of[index]
+            pod, number = gangs.pods[index], gang_of[index]
             more = used + Counter(self._uses([pod], alone=True))
             if left[number] and self.may_evict([pod], alone=True) and self._within_allowances(more):
                 left[number], used = left[number] - 1, more
@@ -479,5 +486,19 @@ class VictimSearch:
         return PreemptionPlan((*self._forced, *victims), taken if exact else taken.on_any_gpus())
 
 
-def _harm_of(found: Found) -> harm.Harm:
-    return least_harm.total_harm(found[1]) if found[1] is not None else harm.MAX_HARM
+def _chosen(problem: LeastHarmProblem) -> Iterator["_Choice"]:
+    if problem.missing <= 0:
+        return  # terminating pods free enough
+    chosen = independent_units.best(problem)
+    if chosen is not None:
+        yield _Choice(units=chosen)
+        return
+    chosen = least_harm.choose_victims(problem)
+    if chosen is not None or problem.allowed:
+        yield _Choice(units=chosen, problem=problem)
+
+
+def _harm_of(choice: "_Choice") -> harm.Harm:
+    if choice.units is not None:
+        return least_harm.total_harm(choice.units)
+    return choice.least

@@ -101,11 +101,14 @@ def test_what_is_looked_up_by_row_is_what_a_look_at_all_entries_gives(
     assert found.entries_on(np.flatnonzero(rows)).tolist() == np.flatnonzero(here).tolist()
     near = here & (entries.state == STAYS) & allowed[entries.slot]
     assert found.candidates_on(rows, allowed) == np.count_nonzero(near)
-    gangs = [found.gangs[slot] for slot in np.unique(entries.slot[near]).tolist()]
-    assert found.gangs_on(rows, allowed) == gangs
+    assert found.slots_on(rows, allowed).tolist() == np.unique(entries.slot[near]).tolist()
     slots = np.unique(entries.slot[near])[:most]
     staying = np.isin(entries.slot, slots) & (entries.state == STAYS)
     assert found.staying_of(slots).tolist() == np.flatnonzero(staying).tolist()
+    members, index = found.members_of(slots)
+    assert members.tolist() == sorted(members.tolist(), key=lambda entry: entries.slot[entry])
+    assert sorted(members.tolist()) == found.staying_of(slots).tolist()
+    assert slots[index].tolist() == entries.slot[members].tolist()
     pods = {pod.seen.uid for pod in found.leaving(rows)}
     away = {fact.uid: columns.row[fact.node] for fact in leaving}
     assert pods == {uid for uid, row in away.items() if rows[row]}
