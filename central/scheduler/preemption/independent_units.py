@@ -62,6 +62,8 @@ def best_gangs(free: Ints, request: Ints, missing: int, gangs: SingleRowGangs) -
     each = free // request
     start = np.maximum(each.min(axis=1), 0)
     most = np.maximum((without // request).min(axis=1), 0)
+    if missing == 1 and (alone := _least_harmful_gang(free, request, gangs, most)) is not None:
+        return np.array([alone], dtype=np.int64)
     used = np.zeros(len(free), dtype=np.bool_)
     used[row] = True
     limiting = (each < most[:, None]) & used[:, None]
@@ -87,6 +89,22 @@ def best_gangs(free: Ints, request: Ints, missing: int, gangs: SingleRowGangs) -
     keys = [harm[useful, part] for part in reversed(range(harm.shape[1]))]
     chosen: Ints = useful[np.lexsort((first[row[useful]], *keys))]
     return chosen[:missing]
+
+
+def _least_harmful_gang(free: Ints, request: Ints, gangs: SingleRowGangs, most: Ints) -> int | None:
+    """As _least_harmful(), of those that free what their rows have too little of. most: pods by row without all."""
+    row, frees, harm = gangs
+    short = free // request < most[:, None]
+    useful = np.flatnonzero((short[row] & (frees > 0)).any(axis=1))
+    if not len(useful):
+        return None
+    keys = [harm[useful, part] for part in reversed(range(harm.shape[1]))]
+    useful = useful[np.lexsort((row[useful], *keys))]
+    useful = useful[(harm[useful] == harm[useful[0]]).all(axis=1)]
+    before = free[row[useful]]
+    now, then = (have // request for have in (before, before + frees[useful]))
+    enough = np.maximum(then.min(axis=1), 0) > np.maximum(now.min(axis=1), 0)
+    return int(useful[enough.argmax()]) if enough.any() else None
 
 
 def _least_harmful(problem: LeastHarmProblem) -> EvictionUnit | None:

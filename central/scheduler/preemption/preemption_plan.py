@@ -189,8 +189,10 @@ class _Narrowed:
             usable &= self._usable
         leaving = table.leaving(usable)
         search = VictimSearch(self._context, self._request, usable, slots, leaving)
-        domains = _domains(self._snapshot, placement, usable)
-        return search.plan_equal_pods([rows for rows in domains if search.may_fit(rows)])
+        domains = [*_domains(self._snapshot, placement, usable)]
+        if self._count > 1 or placement.required:  # else the bounds have told
+            domains = [rows for rows in domains if search.may_fit(rows)]
+        return search.plan_equal_pods(domains)
 
     def _is_best(self, plan: PreemptionPlan, next_bound: victim_bounds.Bound | None) -> bool:
         if next_bound is None:

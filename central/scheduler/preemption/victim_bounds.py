@@ -48,7 +48,7 @@ class _Units:
 
 @dataclass(slots=True)
 class RowBounds:
-    """By row. Call update() before reading."""
+    """By row, of usable rows. Call update() before reading."""
 
     spec: PodSpec
     pods: int  # that many must fit on the row together; 0: one, and bounds may be added up
@@ -77,9 +77,10 @@ class RowBounds:
             self.possible = np.zeros(count, dtype=np.bool_)
         else:
             rows_counted = rows
+        self.possible[rows_counted] = False
+        rows_counted = rows_counted[usable[rows_counted]]  # others once they are usable
         if len(rows_counted):
             self._count(snapshot, table, allowed, rows_counted)
-        self.possible[rows_counted] &= usable[rows_counted]
         bounds = self.bound.tolist() if rows is None else self.bound
         fresh = [
             (bounds[row] if rows is None else self.bound[row].tolist(), row)

@@ -59,7 +59,7 @@ class _Area:
 
 
 @dataclass(slots=True)
-class _Choice:
+class _DomainVictims:
     """Victims in one domain: whole gangs by number, or units. least: the harm of the gangs; without any it is as large as can
     be. problem: what the units solve, if there may be a better answer."""
 
@@ -113,7 +113,6 @@ class VictimSearch:
         self._mixed = self._mixes_whole_and_shared()
         self._state_read: bytes | None = None
         self._terminating = np.arange(self._candidates, len(self._releasable.pods))
-        self._upper_bounds = self._fits_without(np.arange(len(self._releasable.pods)))
         self._fits_now = self._fits_without(self._terminating)
 
     @property
@@ -129,6 +128,10 @@ class VictimSearch:
                 cap[~self._usable] = 0
                 found[spec] = cap
             return found
+
+    @cached_property
+    def _upper_bounds(self) -> dict[PodSpec, Ints]:
+        return self._fits_without(np.arange(len(self._releasable.pods)))
 
     def may_fit(self, rows: Ints) -> bool:
         return all(
@@ -157,7 +160,7 @@ class VictimSearch:
 
     def _plan_by_counts(self, domains: Sequence[Ints]) -> Planned | None:
         """Chooses victims by counts, then proves them by a trial placement."""
-        found: list[_Choice] = []
+        found: list[_DomainVictims] = []
         try:
             for rows in domains:
                 found += self._chosen_on(rows)
@@ -176,12 +179,12 @@ class VictimSearch:
                 return _harm_of(choice), plan
         return None
 
-    def _pods_chosen(self, choice: "_Choice") -> list[Pod]:
+    def _pods_chosen(self, choice: "_DomainVictims") -> list[Pod]:
         if choice.gangs is not None:
             return self._gangs.members_of(choice.gangs)
         return self._pods_of(choice.units or ())
 
-    def _chosen_on(self, rows: Ints) -> Iterator["_Choice"]:
+    def _chosen_on(self, rows: Ints) -> Iterator["_DomainVictims"]:
         ((spec, count),) = self._request.groups
         near = self._near(rows)
         self._snapshot.meter.spend(1 + MEMBER_UNITS * len(near))
@@ -193,7 +196,7 @@ class VictimSearch:
         if missing <= 0:
             return  # terminating pods free enough
         if (gangs := self._sorted_gangs(area, missing)) is not None:
-            yield _Choice(self._gangs.harm_of_all(gangs), gangs)
+            yield _DomainVictims(self._gangs.harm_of_all(gangs), gangs)
         else:
             yield from _chosen(self._problem(area, missing))
 
@@ -236,7 +239,7 @@ class VictimSearch:
         """The gangs to evict, where each is on one row and goes whole, and sorting finds the best ones; else None."""
         gangs, near = self._gangs, area.near
         number = gangs.gang_of[near]
-        if self._allowed or missing < 2 or gangs.surplus[number].any():
+        if self._allowed or gangs.surplus[number].any():
             return None
         may_go = ~gangs.backed_off[number]
         near, number = near[may_go], number[may_go]
@@ -486,19 +489,19 @@ class VictimSearch:
         return PreemptionPlan((*self._forced, *victims), taken if exact else taken.on_any_gpus())
 
 
-def _chosen(problem: LeastHarmProblem) -> Iterator["_Choice"]:
+def _chosen(problem: LeastHarmProblem) -> Iterator["_DomainVictims"]:
     if problem.missing <= 0:
         return  # terminating pods free enough
     chosen = independent_units.best(problem)
     if chosen is not None:
-        yield _Choice(units=chosen)
+        yield _DomainVictims(units=chosen)
         return
     chosen = least_harm.choose_victims(problem)
     if chosen is not None or problem.allowed:
-        yield _Choice(units=chosen, problem=problem)
+        yield _DomainVictims(units=chosen, problem=problem)
 
 
-def _harm_of(choice: "_Choice") -> harm.Harm:
+def _harm_of(choice: "_DomainVictims") -> harm.Harm:
     if choice.units is not None:
         return least_harm.total_harm(choice.units)
     return choice.least
