@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 WITHIN_S = 45.0
+_MARK = "LOCKSTEP_TEST_WORKERS"
 
 
 class Workers:
@@ -22,6 +23,7 @@ class Workers:
         self.folder, self.python = folder, python
         self.launcher: list[str] = []  # arguments before the script
         self.running: dict[str, subprocess.Popen[bytes]] = {}
+        self._mark = f"{os.getpid()}:{folder}"  # of all their descendants
         folder.mkdir(exist_ok=True)
         (folder / "script.py").write_text(script)
 
@@ -32,7 +34,7 @@ class Workers:
             (self.folder / f"{name}.err").open("ab") as errors,
         ):
             self.running[name] = subprocess.Popen(
-                command, env=environment, stdout=out, stderr=errors
+                command, env={**environment, _MARK: self._mark}, stdout=out, stderr=errors
             )
 
     def kill(self, name: str, number: int = signal.SIGKILL) -> None:
@@ -69,6 +71,25 @@ class Workers:
         for process in self.running.values():
             process.kill()
             process.wait(WITHIN_S)
+        wait_for(lambda: not self._end_descendants(), "processes of killed launchers end")
+
+    def _end_descendants(self) -> list[int]:
+        """Kills what is left. A launcher's children have sessions of their own and outlive it, so neither its group nor
+        their parent tells whose they are: the environment does."""
+        left = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdecimal() and self._is_ours(entry):
+                left.append(int(entry.name))
+                self.end_process(left[-1])
+        return left
+
+    def _is_ours(self, process: Path) -> bool:
+        try:
+            return f"{_MARK}={self._mark}".encode() in (process / "environ").read_bytes().split(
+                b"\0"
+            )
+        except OSError:  # it has ended, or is another user's
+            return False
 
 
 @contextmanager
