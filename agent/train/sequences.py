@@ -32,6 +32,16 @@ class RecordSequence:
         return Permutation(self.length, _RECORDS, self.seed, epoch)
 
 
+def first_twice(names: Sequence[str]) -> str | None:
+    """The first one that was there before; None: they differ."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None
+
+
 class ShardSequence:
     """Records as (shard name, offset in it): the shards are permuted, then the records inside windows
     of consecutive positions, so that a process reads few shards at a time.
@@ -42,6 +52,8 @@ class ShardSequence:
         for name, records in shards:
             if records < 0:
                 raise ValueError(f'shards: "{name}" has {records} records; must be 0 or more')
+        if (twice := first_twice([name for name, _ in shards])) is not None:
+            raise ValueError(f'shards: "{twice}" is given twice; its records would be seen twice')
         if window < 1:
             raise ValueError(f"window={window}: must be at least 1 record")
         self.shards, self.seed, self.window = tuple(shards), seed, window

@@ -17,6 +17,7 @@ from .coordinated_tasks import CoordinatedTasks
 from .job import Job, present_job
 from .lease_renewal import LeaseRenewal
 from .local_tasks import LocalTasks
+from .sequences import first_twice
 from .sources import TERMINATED
 from .task_lease import (
     EpochStatus,
@@ -159,6 +160,7 @@ class Tasks:
         another list is refused."""
         _whole("per_task", per_task, 1)
         names = [_text("paths", path) for path in paths]
+        _check_differ("paths", names)
         groups = [tuple(names[at : at + per_task]) for at in range(0, len(names), per_task)]
         tasks = TaskList(names=tuple(map(_group_name, groups)))
         return cls(tasks, groups.__getitem__, **options)
@@ -167,6 +169,7 @@ class Tasks:
     def of(cls, names: Sequence[str], **options: Any) -> Tasks:
         """One task for each name; what a name means is the program's matter."""
         tasks = TaskList(names=tuple(_text("names", name) for name in names))
+        _check_differ("names", tasks.names)
         return cls(tasks, lambda task: (tasks.name(task),), **options)
 
     def _made(self) -> CoordinatedTasks | LocalTasks:
@@ -302,6 +305,11 @@ def _check_result(result: Any) -> None:
 def _whole(name: str, value: Any, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ValueError(f"{name}={value!r}: must be a whole number of at least {least}")
+
+
+def _check_differ(name: str, given: Sequence[str]) -> None:
+    if (twice := first_twice(given)) is not None:
+        raise ValueError(f'{name}: "{twice}" is given twice; it would be done twice in an epoch')
 
 
 def _text(name: str, value: Any) -> str:

@@ -18,6 +18,7 @@ TOP, UPPER, GAP, LOWER = 44, 250, 44, 110
 MOST_COLUMNS = 600  # with more changes than that, each column shows an average
 _STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200)
 _DAY_S = 86400
+ROOM_FOR = "room for "  # how reasons of elastic gangs that shrink for others begin
 
 LevelChange = tuple[float, float]  # time, and by how much the level changes
 
@@ -60,6 +61,7 @@ def svg(result: SimulationResult) -> str:
         _text(LEFT, TOP + UPPER + GAP - 10, "Pending", bold=True),
         *_axes(upper, labels=False),
         *_stack(by_job, upper),
+        *_needs(result, upper),
         *_axes(lower, labels=True),
         _line(pods, lower, PODS),
         _line(gangs, lower, GANGS),
@@ -96,6 +98,20 @@ def _stack(by_job: Sequence[tuple[float, str, float]], panel: _Panel) -> list[st
         below = above
     names = [(name, colour) for name, colour, _ in reversed(layers)]
     return [*parts, *_key(TOP + 8, names)]
+
+
+def _needs(result: SimulationResult, panel: _Panel) -> list[str]:
+    """Ticks on the upper edge: when elastic gangs shrank because others needed room."""
+    times = {one.at_s for one in result.resized if one.reason.startswith(ROOM_FOR)}
+    if not times:
+        return []
+    places = sorted({round(panel.x(at_s), 1) for at_s in times})
+    path = "".join(f"M{x:.1f} {panel.y - 8:.0f}v7" for x in places)
+    right = WIDTH - RIGHT + 18
+    return [
+        f'<path class="needs" d="{path}" stroke="{INK}" stroke-width="1.5"/>',
+        _text(right, panel.y - 2, "| others needed room"),
+    ]
 
 
 def _grid(times: Sequence[float], end_s: float) -> list[float]:

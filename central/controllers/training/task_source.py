@@ -61,10 +61,20 @@ class TaskSource:
         if list(names[: len(known)]) != known or start + len(names) > self.total:
             raise NotAllowed("tasks: the queue exists with other tasks")
         fresh = names[len(known) :]
+        if fresh and (twice := self._first_twice(fresh)) is not None:
+            raise NotAllowed(f"tasks: {twice} is given twice; it would be done twice in an epoch")
         if sum(map(len, self.names)) + sum(map(len, fresh)) > MOST_NAME_CHARACTERS:
             raise NotAllowed(f"tasks: the names have more than {MOST_NAME_CHARACTERS} characters")
         self.names.extend(fresh)
         return bool(fresh)
+
+    def _first_twice(self, fresh: Sequence[str]) -> str | None:
+        seen = set(self.names)
+        for name in fresh:
+            if name in seen:
+                return name
+            seen.add(name)
+        return None
 
     def name(self, task: int) -> str:
         if not self.size:

@@ -154,6 +154,8 @@ def test_a_lease_is_renewed_until_it_is_lost() -> None:
         (lambda job: Tasks.range(5, -1, job=job), "size=-1"),
         (lambda job: Tasks.range(True, job=job), "records=True"),
         (lambda job: Tasks.of([], job=job), "at least one task"),
+        (lambda job: Tasks.of(["a", "b", "a"], job=job), 'names: "a" is given twice'),
+        (lambda job: Tasks.files(["a", "a"], per_task=2, job=job), 'paths: "a" is given twice'),
         (lambda job: Tasks.of(["a\nb"], job=job), "names: 'a\\\\nb' is not a text"),
         (lambda job: Tasks.of(["a\0"], job=job), "printable"),
         (lambda job: Tasks.of(["x" * 10_240], job=job), "1 to 1024 printable"),

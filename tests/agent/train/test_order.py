@@ -231,6 +231,8 @@ def test_shards_that_are_none() -> None:
         Order.over([("a", 0)])
     with pytest.raises(ValueError, match='"a" has -1 records'):
         Order.over([("a", -1)])
+    with pytest.raises(ValueError, match='shards: "a" is given twice'):
+        Order.over([("a", 2), ("b", 1), ("a", 2)])
     with pytest.raises(ValueError, match="window=0"):
         Order.over([("a", 1)], window=0)
 

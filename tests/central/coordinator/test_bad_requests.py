@@ -98,6 +98,7 @@ CASES: dict[str, tuple[str, object, int, str]] = {
     "a task with NUL": ("queue", named("a\x00"), 400, "tasks: 'a\\x00' is not a name"),
     "a task of 10 KiB": ("queue", named("x" * 10_240), 400, "tasks: 'xxx"),
     "a task without a name": ("queue", named(""), 400, "tasks: '' is not a name"),
+    "a task given twice": ("queue", named("a", "b", "a"), 409, "tasks: a is given twice"),
     "10^6 tasks": ("queue", named("a", total=10**6), 400, "total: 1000000 is not"),
     "10^5 names at once": ("queue", named(*"ab" * 50_000), 400, "tasks: not a list of at most 10000"),
     "10^9 tasks of a range": ("queue", {"queue": "n", "range": {"records": 10**9, "size": 1}}, 409, "range: 1000000000"),

@@ -180,6 +180,46 @@ def test_wrong_options_are_one_sentence(
     assert "Traceback" not in done.stderr
 
 
+def test_two_jobs_with_the_same_endpoint(tmp_path: Path) -> None:
+    """The second one cannot listen, and says so; its members, which reach the first one, are strangers there. What trains is not
+    disturbed."""
+    with CoordinatorProcess(tmp_path, most="1") as server:
+        member = MemberClient(server, 0)
+        live = all_live([member])
+        said = _refusal(tmp_path, "other/train/uid", f"--listen=127.0.0.1:{server.port}")
+        assert said.startswith(f"lockstep: coordinate: --listen 127.0.0.1:{server.port}: ")
+        assert "in use" in said
+        join = {"member": 0, "incarnation": 9, "address": "stranger"}
+        status, answer = server.client().post("/v1/join", join, token="that-of-the-other-job")
+        assert (status, answer["error"]) == (
+            401,
+            "header Authorization: the token is missing or wrong",
+        )
+        assert member.generation()["members"] == live["members"]
+
+
+def test_two_jobs_with_the_same_store(tmp_path: Path) -> None:
+    store = f"file:{tmp_path}/q.db"
+    with CoordinatorProcess(tmp_path, most="1", store=store) as server:
+        live = all_live([MemberClient(server, 0)])
+        said = _refusal(tmp_path, "other/train/uid", f"--store={store}")
+        assert "belongs to Job team/train/uid, not other/train/uid; give each Job a store" in said
+        assert MemberClient(server, 0).generation()["members"] == live["members"]
+
+
+def _refusal(folder: Path, job: str, option: str) -> str:
+    command = [sys.executable, "-m", "central", "coordinate", f"--job={job}", "--most=1", option]
+    command += [f"--token-file={folder / 'token'}"]
+    if not option.startswith("--listen"):
+        command.append("--listen=127.0.0.1:0")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2, done.stderr
+    sentences = [line for line in done.stderr.splitlines() if line.startswith("lockstep: ")]
+    assert len(sentences) == 1
+    assert "Traceback" not in done.stderr
+    return sentences[0]
+
+
 def test_it_fails_when_too_many_tasks_are_set_aside(tmp_path: Path) -> None:
     with CoordinatorProcess(tmp_path, most="1", linger="0", task_failed_most="0.1") as server:
         member = MemberClient(server, 0)

@@ -8,7 +8,7 @@ import pytest
 
 from central.cli.main import main
 from central.simulator import figure
-from central.simulator.simulation_result import Load, SimulationResult
+from central.simulator.simulation_result import Load, Resized, SimulationResult
 from tests.central.simulator.manifests import gang, node, pod
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -47,6 +47,19 @@ def test_names_are_escaped_and_shortened() -> None:
     result = SimulationResult(gpus=1, end_s=1.0, held=[(0.0, "ns/<b>" + "x" * 50, 1)])
     texts = [element.text or "" for element in drawn(result).iter(f"{SVG}text")]
     assert any(text.startswith("ns/<b>xxx") and text.endswith("…") for text in texts)
+
+
+def test_needs_are_ticks_where_elastic_gangs_shrank_for_others() -> None:
+    result = SimulationResult(gpus=4, end_s=100.0, held=[(0.0, "ns/a", 4)])
+    assert not [path for path in drawn(result).iter(f"{SVG}path") if path.get("class") == "needs"]
+    for at_s, why in ((25.0, "room for 3 pods"), (25.0, "room for ns/b"), (75.0, "room for x")):
+        result.resized.append(Resized(at_s, "ns", "a", 2, why))
+    result.resized.append(Resized(50.0, "ns", "a", 4, "there is room for more"))
+    (ticks,) = [path for path in drawn(result).iter(f"{SVG}path") if path.get("class") == "needs"]
+    width = figure.WIDTH - figure.LEFT - figure.RIGHT
+    places = [figure.LEFT + width * at_s / 100 for at_s in (25.0, 75.0)]
+    found = [float(part.split()[0]) for part in ticks.attrib["d"].split("M")[1:]]
+    assert found == pytest.approx(places, abs=0.1), "one for each moment"
 
 
 def test_no_number_is_left_out_of_the_queue() -> None:

@@ -213,6 +213,8 @@ def test_names_come_in_parts() -> None:
         made.lease(0.0, A, 0, 1)
     with pytest.raises(NotAllowed, match="other tasks"):
         made.source.add(1, ["x", "c"])
+    with pytest.raises(NotAllowed, match="tasks: a is given twice"):
+        made.source.add(2, ["a"])
     assert made.source.add(1, ["b", "c"])
     assert sorted(one["name"] for one in made.lease(0.0, A, 0, 3)["tasks"]) == ["a", "b", "c"]
 
