@@ -30,6 +30,9 @@ CORES_PER_GPU = 16  # GPU servers have 12 to 28 cores for each GPU
 MEMORY_PER_GPU = 128 << 30  # and 128 to 256 GiB
 _GPU = 1_000_000  # a GPU in the unit of work and capacity
 _MIG_PARTS = 7  # of a GPU: 1g.10gb is one of them
+# What a pod may count at most, so that sums of 64 bits hold 512 such pods: 268 GPUs, and the work of a year. A node sends
+# when its pods started, and a user what they request.
+SIZE_MOST, LOST_MOST_S = 2**28, 2**25
 # Bits of a count at one priority. Sums stay below: 2**32 gangs or pods, and a million GPUs for ten years.
 _COUNT_BITS, _WORK_BITS = 32, 72
 
@@ -73,7 +76,8 @@ class HarmScale:
             began = seen.started if seen.started is not None else pod.since
             ran = 0 if began is None else max(0, int(now - began))
             kept = pod.checkpoint
-            work += size * (ran if kept is None else min(ran, max(0, int(now - kept))))
+            lost = ran if kept is None else min(ran, max(0, int(now - kept)))
+            work += size * min(lost, LOST_MOST_S)
             held += size
             run_time += ran
             age += max(0, int(now - seen.created))
@@ -92,7 +96,7 @@ def _at_rank(rank: int, parts: Sequence[int]) -> Harm:
 
 @lru_cache(maxsize=1 << 14)
 def gpus(spec: PodSpec) -> int:
-    """What the pod's requests are worth, in millionths of a GPU."""
+    """What the pod's requests are worth, in millionths of a GPU; SIZE_MOST at most."""
     devices = cores = memory = 0
     for resource, amount in spec.requests:
         if resource == GPU:
@@ -105,7 +109,7 @@ def gpus(spec: PodSpec) -> int:
             cores = amount * _GPU // (1000 * CORES_PER_GPU)
         elif resource == "memory":
             memory = amount * _GPU // MEMORY_PER_GPU
-    return max(devices, cores, memory)
+    return min(max(devices, cores, memory), SIZE_MOST)
 
 
 def _parts(resource: str) -> int:

@@ -6,6 +6,7 @@ Design: docs/design/0019-preemption.md
 import numpy as np
 
 from central.model.arrays import Ints
+from central.scheduler.preemption.harm import LOST_MOST_S
 from central.scheduler.preemption.victim_columns import PodEntries
 
 # Columns, compared from the left: priority, gangs broken, work lost, pods, capacity that they hold, run time, age, and
@@ -22,7 +23,8 @@ def parts_of(entries: PodEntries, chosen: Ints, now: float) -> Ints:
     lost = np.where(checkpoint == UNKNOWN, ran, np.minimum(ran, since))
     size = entries.size[chosen]
     found = np.zeros((len(chosen), PARTS), dtype=np.int64)
-    found[:, 2], found[:, 3], found[:, 4], found[:, 5] = size * lost, 1, size, ran
+    work = size * np.minimum(lost, LOST_MOST_S)
+    found[:, 2], found[:, 3], found[:, 4], found[:, 5] = work, 1, size, ran
     found[:, 6] = np.maximum(now - entries.created[chosen], 0)
     found[:, 7] = -entries.rank[chosen]
     return found
