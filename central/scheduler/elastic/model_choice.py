@@ -148,7 +148,7 @@ class ModelChoices:
         ]
         least = candidate.task.least
         seats = pool.seats - least - sum(each.task.least for each in coming)
-        if seats < 0:
+        if seats < 0 or not pools.some_domain_has(context, pool, gang.required, least):
             return None
         own = goodput.curve(candidate.task)
         others = [goodput.curve(each.task) for each in (*pool.gangs, *coming)]

@@ -123,6 +123,27 @@ def count_seats(context: PreemptionContext, pool: Pool, share_free: float) -> No
     pool.seats = room - sum(gang.task.least for gang in pool.gangs)
 
 
+def some_domain_has(context: PreemptionContext, pool: Pool, required: str, count: int) -> bool:
+    """Whether one domain of the level has so many seats: free ones, and those that surplus of the pool's gangs could leave
+    there. Also true of a level that is not known, and of none."""
+    columns = context.state.snapshot.columns
+    if required in island_masks.ON_NODE:
+        of = np.arange(len(columns.nodes))
+    elif required in columns.domains.levels:
+        of = columns.domains.of[columns.domains.levels.index(required)]
+    else:
+        return True
+    rows = np.array(sorted(pool.rows or range(len(of))), dtype=np.int64)
+    rows = rows[of[rows] >= 0]
+    free = context.state.snapshot.view(pool.spec).refresh().by_row[rows]
+    seats = np.bincount(of[rows], weights=free, minlength=1)
+    for gang in pool.gangs:
+        inside = np.array([of[columns.row[pod.node]] for pod in gang.placed.values()])
+        held = np.bincount(inside[inside >= 0], minlength=len(seats))
+        seats[: len(held)] += np.minimum(held, gang.spare)[: len(seats)]
+    return bool(seats.max() >= count)
+
+
 def faster(context: PreemptionContext, pool: Pool, gang: ElasticGang, goal: int) -> int:
     """The largest size up to the goal with which the gang is faster than now, on the nodes where its members would be:
     its own first, then those with the most free seats. Its present size if there is none."""

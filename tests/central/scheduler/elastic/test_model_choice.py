@@ -97,12 +97,32 @@ def test_a_model_without_a_seat_is_none(whose: str) -> None:
     assert starts(run)["e"] == (10.0, "n1")
 
 
+@pytest.mark.parametrize("level", ["node", "lockstep.dev/rack"])
+@pytest.mark.parametrize("surplus", [0, 1])
+def test_scattered_seats_are_none_for_a_gang_that_requires_a_level(
+    level: str, surplus: int
+) -> None:
+    """Of the fast model six seats are free, or held by surplus that leaves, in two domains of three; the gang needs four in one.
+    With one more in a domain it starts there."""
+    close = {"lockstep.dev/topology-required": level}
+    for more in (0, 1):
+        sizes = {"least": 6 - more, "most": 6 + surplus}
+        others = [job(f"r{i}", GAINS, annotations=close, **sizes) for i in range(2)]
+        nodes = [on(FAST, 0, 9), on(FAST, 1, 9), on(SLOW, 2, 4)]
+        for node in nodes:
+            node["metadata"]["labels"]["lockstep.dev/rack"] = node["metadata"]["name"]
+        newcomer = job("e", GAINS, 10, least=4, annotations=close)
+        run = simulate([*nodes, *others, newcomer], 200, levels=("lockstep.dev/rack",))
+        at_s, where = starts(run)["e"]
+        assert (where == "n2", at_s < 20) == (not more, True), (more, at_s, where)
+
+
 def test_who_gets_no_seat_there_in_time_starts_on_any() -> None:
-    """The free seats of the fast model are on two nodes until the other gang ends, and the gang has to be on one."""
-    whole = {"lockstep.dev/topology-required": "node"}
-    others = [rigid(f"r{i}", 5, 0, annotations=whole) for i in range(2)]
-    apart = [on(FAST, 0), on(FAST, 1), *others]
-    documents = [*apart, on(SLOW, 2, 4), job("e", GAINS, 10, least=4, annotations=whole)]
+    """Surplus leaves for it, and takes longer than it waits."""
+    first = job("first", GAINS)
+    notes = first["spec"]["tasks"][0]["template"]["metadata"]["annotations"]
+    notes["lockstep.dev/grace"] = f"{3 * PATIENCE_S}s"
+    documents = [on(FAST, 0), first, on(SLOW, 2, 4), job("e", GAINS, 10, least=4)]
     waiting = simulate(documents, 10 + PATIENCE_S / 2)
     (pending,) = waiting.result.waiting
     assert f"for at most 60 s tried only on {FAST}, which suits its speeds best" in pending.reason
