@@ -19,11 +19,18 @@ from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang
 from protos.closest import closest
 
+OwnSpecs = Sequence[tuple[PodSpec, PodSpec]]
+
 
 def binds(
-    state: ClusterState, gang: Gang, pods: Sequence[Pod], assignments: Sequence[Assignment]
+    state: ClusterState,
+    gang: Gang,
+    pods: Sequence[Pod],
+    assignments: Sequence[Assignment],
+    own_specs: OwnSpecs = (),
 ) -> list[Bind]:
-    """Assumes the pods on their nodes and returns the Bind decisions. pods: in rank order."""
+    """Assumes the pods on their nodes and returns the Bind decisions. pods: in rank order. own_specs: as in
+    PlacementRequest."""
     nodes: list[str] = []
     gpus: list[int] = []
     domains: list[Annotations] = []
@@ -38,7 +45,7 @@ def binds(
             nodes += [names[row]] * count
             gpus += _gpus_by_pod(state.snapshot, assignment)
             domains += [annotations(row)] * count
-    ordered = _in_order_of(pods, assignments)
+    ordered = _in_order_of(pods, assignments, own_specs)
     handlers.assume(state, gang, ordered, nodes, gpus)
     reclassification.on_assigned(state, ordered)
     seen = [pod.seen for pod in ordered]
@@ -56,11 +63,13 @@ def binds(
     return list(map(_bind, zip(*columns, strict=True)))
 
 
-def reduce(draft: Draft, pods: Sequence[Pod], kept: Sequence[Pod]) -> list[Pod]:
+def reduce(
+    draft: Draft, pods: Sequence[Pod], kept: Sequence[Pod], own_specs: OwnSpecs = ()
+) -> list[Pod]:
     """Gives back what the draft took for other pods than these. Returns them in the order of what is left.
     pods: of all assignments, in rank order."""
     wanted = {id(pod) for pod in kept}
-    ordered = iter(_in_order_of(pods, draft.assignments))
+    ordered = iter(_in_order_of(pods, draft.assignments, own_specs))
     part, left = list[Pod](), list[Assignment]()
     for assignment in draft.assignments:
         one = assignment.pods == 1
@@ -74,7 +83,9 @@ def reduce(draft: Draft, pods: Sequence[Pod], kept: Sequence[Pod]) -> list[Pod]:
     return part
 
 
-def _in_order_of(pods: Sequence[Pod], assignments: Sequence[Assignment]) -> Sequence[Pod]:
+def _in_order_of(
+    pods: Sequence[Pod], assignments: Sequence[Assignment], own_specs: OwnSpecs
+) -> Sequence[Pod]:
     """The pods in the order of the assignments, whose specs they match."""
     if len(pods) == 1:
         return pods
@@ -84,6 +95,8 @@ def _in_order_of(pods: Sequence[Pod], assignments: Sequence[Assignment]) -> Sequ
     if len(by_spec) == 1:
         return pods
     ranks = {spec: iter(kind) for spec, kind in by_spec.items()}
+    for spec, own in own_specs:
+        ranks[spec] = ranks[own]
     return [
         pod for assignment in assignments for pod in islice(ranks[assignment.spec], assignment.pods)
     ]

@@ -181,9 +181,9 @@ def _place(
         gang.attempt.reason, gang.attempt.refused_at = "", -1
         pods = attempt
         if most is not None and len(most) < len(attempt):
-            pods = binding.reduce(draft, attempt, most)
+            pods = binding.reduce(draft, attempt, most, want.own_specs)
         try:
-            return binding.binds(state, gang, pods, draft.keep())
+            return binding.binds(state, gang, pods, draft.keep(), want.own_specs)
         except Exception:
             _take_back(pods)
             raise

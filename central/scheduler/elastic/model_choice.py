@@ -75,15 +75,17 @@ class ModelChoices:
         return gang.key in self._open
 
     def narrowed(self, context: PreemptionContext, gang: Gang, wants: Wants) -> Wants:
-        """The requests of a gang that it concerns, on the nodes of the chosen model alone; those of unlike pods stay as they are.
-        Nothing may be withheld in the snapshot."""
-        if not all(map(_is_of_equal_pods, wants)):
-            return wants
+        """The requests of a gang that it concerns, with its members on the nodes of the chosen model alone. Pods of its other
+        tasks go where they could; requests with subgroups or roles stay as they are. Nothing may be withheld in the
+        snapshot."""
         elastic = self._open[gang.key]
-        choice = self._chosen.get(gang.key) or self._choose(context, elastic, wants[-1])
+        spec = _spec_of_members(elastic)
+        if spec is None or not all(_is_plain(want, spec) for want in wants):
+            return wants
+        choice = self._chosen.get(gang.key) or self._choose(context, elastic, spec)
         if choice is None or context.state.now >= choice.until:
             return wants
-        return tuple(_on(want, choice.models) for want in wants)
+        return tuple(_on(want, spec, choice.models) for want in wants)
 
     def refused(self, context: PreemptionContext, gang: Gang) -> None:
         """The gang found no place on the nodes of the chosen model. It is tried on any when its time is over."""
@@ -102,10 +104,10 @@ class ModelChoices:
         return f"for at most {PATIENCE_S:.0f} s tried only on {models}, which suits its speeds best"
 
     def _choose(
-        self, context: PreemptionContext, elastic: ElasticGang, want: PlacementRequest
+        self, context: PreemptionContext, elastic: ElasticGang, spec: PodSpec
     ) -> _ChosenModel | None:
         """None: there is no choice, or no seat anywhere."""
-        spec, gang = want.groups[0][0], elastic.gang
+        gang = elastic.gang
         kind = (spec, elastic.task, gang.queue, gang.namespace, gang.priority)
         if self._full[0] != context.state.pending.epoch:
             self._full = (context.state.pending.epoch, set())
@@ -189,13 +191,27 @@ def _candidates(rows: Mapping[str, Sequence[int]], task: ElasticTask) -> list[_C
     return list(found.values())
 
 
-def _is_of_equal_pods(want: PlacementRequest) -> bool:
-    return len(want.groups) == 1 and not want.subgroups and want.roles is None
+def _spec_of_members(elastic: ElasticGang) -> PodSpec | None:
+    """Of the pods of the elastic task. None: they are unlike, or a pod of another task is equal to them."""
+    mine: set[PodSpec] = set()
+    others: set[PodSpec] = set()
+    for pod in elastic.gang.members.values():
+        (others if elastic.number(pod) is None else mine).add(pod.spec)
+    return next(iter(mine)) if len(mine) == 1 and mine.isdisjoint(others) else None
 
 
-def _on(want: PlacementRequest, models: tuple[str, ...]) -> PlacementRequest:
-    ((spec, count),) = want.groups
-    return replace(want, groups=((_narrowed(spec, models), count),))
+def _is_plain(want: PlacementRequest, spec: PodSpec) -> bool:
+    return (
+        not want.subgroups and want.roles is None and any(group == spec for group, _ in want.groups)
+    )
+
+
+def _on(want: PlacementRequest, spec: PodSpec, models: tuple[str, ...]) -> PlacementRequest:
+    narrowed = _narrowed(spec, models)
+    if any(group == narrowed for group, _ in want.groups):
+        return want  # other pods name this model themselves
+    groups = tuple((narrowed if group == spec else group, count) for group, count in want.groups)
+    return replace(want, groups=groups, own_specs=((narrowed, spec),))
 
 
 @lru_cache(maxsize=1024)

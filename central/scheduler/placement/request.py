@@ -6,6 +6,7 @@ gangs with equal requests share one refusal.
 
 from dataclasses import dataclass
 
+from central.model.facts import PodSpec
 from central.scheduler.inventory.pods import PodCounts
 from protos.names import PARTS_OF_NODE
 
@@ -74,7 +75,8 @@ class PlacementRequest:
     that is one row. preferred: a level of which as few domains as possible should be used. subgroups:
     empty, or the pods of groups divided. roles: None, or the pods of groups by role. spread: prefer the
     emptiest node to the fullest where one node takes all. balanced: equal parts in the fewest domains of each level.
-    unit: what messages call the pods together with those that run.
+    unit: what messages call the pods together with those that run. own_specs: of groups that stand for pods with another
+    spec, which may be on fewer nodes here: the group's, and that of the pods.
     """
 
     groups: PodCounts
@@ -87,6 +89,7 @@ class PlacementRequest:
     spread: bool = False
     balanced: bool = False
     unit: str = "gang"
+    own_specs: tuple[tuple[PodSpec, PodSpec], ...] = ()
 
     @property
     def by_islands(self) -> bool:

@@ -15,7 +15,7 @@ from central.simulator.documents import SourceLocation
 from central.simulator.simulation import Simulation
 from tests.central.scheduler.elastic.test_autoscaler import elastic, machine, rigid
 from tests.central.scheduler.elastic.test_goodput import _case, _least_harm
-from tests.experiments.elastic import Json, Run, simulate
+from tests.experiments.elastic import Json, Run, simulate, template
 
 FAST, SLOW = "NVIDIA-A100-SXM4-80GB", "Tesla-T4"
 GAINS = "1:1 8:8 A100=1:10 A100=8:80"  # ten times as fast on the fast model
@@ -47,6 +47,45 @@ def test_a_gang_that_is_alone_starts_where_it_is_fastest(fast: int) -> None:
     assert starts(simulate([*nodes, job("e", GAINS)], 50))["e"] == (0.0, f"n{fast}")
     slower = "1:1 8:8 A100=1:0.5 A100=8:4"
     assert starts(simulate([*nodes, job("e", slower)], 50))["e"] == (0.0, f"n{1 - fast}")
+
+
+@pytest.mark.parametrize("room", [4, 1])
+def test_pods_of_other_tasks_are_where_there_is_room(room: int) -> None:
+    """Two servers come with the trainers; beside those on the fast model there is room for both of them, or for none."""
+    gang = job("e", GAINS, least=4, most=4)
+    server = {"name": "ps", "replicas": 2, "template": template(2.0, "2Gi")}
+    gang["spec"]["tasks"].insert(0, server)
+    gang["spec"]["plugins"]["elastic"].append("--task=w")
+    nodes = [on(FAST, 0, 4 + room), on(SLOW, 1)]
+    run = simulate([*nodes, gang], 50)
+    found = {placed.pod: (placed.at_s, placed.node) for placed in run.result.placed}
+    assert {found[f"e-w-{index}"] for index in range(4)} == {(0.0, "n0")}
+    servers = [found[f"e-ps-{index}"] for index in range(2)]
+    assert [at_s for at_s, _ in servers] == [0.0, 0.0]
+    assert room > 1 or [node for _, node in servers] == ["n1", "n1"]
+
+
+def test_surplus_leaves_for_trainers_that_come_with_servers() -> None:
+    """The first has all of the fast model. The servers fit nowhere there."""
+    gang = job("e", GAINS, 100, least=4, most=4)
+    server = {"name": "ps", "replicas": 2, "template": template(5.0, "2Gi")}
+    gang["spec"]["tasks"].insert(0, server)
+    gang["spec"]["plugins"]["elastic"].append("--task=w")
+    documents = [on(FAST, 0), on(SLOW, 1), on(SLOW, 2), job("first", GAINS), gang]
+    run = simulate(documents, 100 + PATIENCE_S / 2)
+    found = {placed.pod: placed.node for placed in run.result.placed}
+    assert {found[f"e-w-{index}"] for index in range(4)} == {"n0"}
+    assert sorted(found[f"e-ps-{index}"] for index in range(2)) == ["n1", "n2"]
+
+
+def test_where_other_tasks_have_equal_pods_there_is_no_choice() -> None:
+    """They cannot be told apart where places are searched."""
+    gang = job("e", GAINS, least=2, most=2)
+    [workers] = gang["spec"]["tasks"]
+    gang["spec"]["tasks"].append({**workers, "name": "ps"})
+    gang["spec"]["plugins"]["elastic"].append("--task=w")
+    run = simulate([on(FAST, 0), on(SLOW, 1), gang], 50)
+    assert len(run.result.placed) == 4
 
 
 @pytest.mark.parametrize(("speed", "node"), [(GAINS, "n0"), (LESS, "n1")])
