@@ -117,16 +117,22 @@ class NodeTopology:
     def shape(self) -> "Shape":
         """The same object for all machines of equal shape."""
         count = len(self.gpus)
-        numa = tuple(gpu.numa for gpu in self.gpus)
+        numa = tuple([gpu.numa for gpu in self.gpus])
+        links = tuple([row[:count] for row in self.links[:count]])
+        reported = (links, self.islands, numa, self.pcie_switches)
+        if (known := _BY_REPORT.get(reported)) is not None:
+            return known
         shape = Shape(
-            links=tuple(row[:count] for row in self.links[:count]),
+            links=links,
             islands=tuple(mask_of(island) for island in self.islands),
             numa=numa if len(set(numa)) > 1 else (),
             switches=tuple(mask_of(switch) for switch in self.pcie_switches),
         )
-        if len(_KNOWN) >= _KNOWN_MOST:  # an agent's reports may be all different
+        if len(_BY_REPORT) >= _KNOWN_MOST:  # agents' reports may be all different
+            _BY_REPORT.clear()
             _KNOWN.clear()
-        return _KNOWN.setdefault(shape, shape)
+        shape = _BY_REPORT[reported] = _KNOWN.setdefault(shape, shape)
+        return shape
 
     def healthy_mask(self) -> int:
         """The GPUs that can be allocated, whole or in shares."""
@@ -202,6 +208,7 @@ class Shape:
 
 # Equal machines share one Shape, so that cache look-ups compare by identity.
 _KNOWN: dict[Shape, Shape] = {}
+_BY_REPORT: dict[tuple[object, ...], Shape] = {}  # by what they are made of
 _KNOWN_MOST = 1024
 
 

@@ -152,6 +152,7 @@ class Loop:
         """Until stop(). publish takes the planned devices by node. An exception is a bug. It stops the
         object that triggered it (central.scheduler.fence); one that no object is found for, and that
         building the state again does not end, ends the process: a restart lists everything again."""
+        collect_seldom()
         while not self._stopping:
             # Asked before the inbox is read: the inbox holds everything that was listed by then.
             listed = not self.synced and self._ready()
@@ -289,10 +290,15 @@ class Loop:
 def freeze_gc() -> None:
     """Takes the objects of the initial list out of garbage collection. There are about a million of
     them and they stay, so each full collection would add milliseconds to a cycle. Later objects
-    are freed by reference counting, apart from rare reference cycles. A collection of the youngest takes about 10 ms for
-    each 30,000 of them, wherever it begins, so it begins that often."""
+    are freed by reference counting, apart from rare reference cycles."""
     gc.collect()
     gc.freeze()
+    collect_seldom()
+
+
+def collect_seldom() -> None:
+    """A collection of the youngest objects takes about 10 ms for each 30,000 of them, wherever it begins, so it begins that
+    often. While the initial list is read nothing is garbage: as often as by default collections take a third of it."""
     gc.set_threshold(30_000, 20, 20)
 
 

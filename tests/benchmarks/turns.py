@@ -14,7 +14,7 @@ from central.scheduler.apply import apply
 from central.scheduler.cycle import decide, schedule_once
 from central.scheduler.invariants import check_invariants
 from central.scheduler.scheduler import Scheduler
-from central.server.loop import freeze_gc
+from central.server.loop import collect_seldom, freeze_gc
 from protos.names import BLOCK, RACK
 from tests.central import factories
 
@@ -159,6 +159,7 @@ def kinds_one_by_one(nodes: int, kinds: int, pods: int) -> float:
 
 def first_cycle_ms(nodes: int) -> float:
     """Milliseconds of the cycle that reads so many nodes with their agents' reports, and places one gang."""
+    collect_seldom()  # as the loop does from its start
     made = new_scheduler((BLOCK, RACK))
     facts = [*of_nodes(nodes), *gang("first", 8, 8)]
     began = time.thread_time()

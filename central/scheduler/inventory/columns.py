@@ -83,13 +83,17 @@ class Columns:
         return row
 
     def _put_allocatable(self, row: int, amounts: Mapping[str, int]) -> None:
-        self._add_columns(self.unknown(amounts))
-        fresh = np.zeros(self.width, dtype=np.int64)
+        if unknown := self.unknown(amounts):
+            self._add_columns(unknown)
+        fresh = [0] * self.width
         for resource, amount in amounts.items():
-            if resource in self.column:
-                fresh[self.column[resource]] = amount
-        self.free[row] += fresh - self.allocatable[row]
-        self.allocatable[row] = fresh
+            if (column := self.column.get(resource)) is not None:
+                fresh[column] = amount
+        had = self.allocatable[row].tolist()
+        for column, (amount, before) in enumerate(zip(fresh, had, strict=True)):
+            if amount != before:
+                self.free[row, column] += amount - before
+                self.allocatable[row, column] = amount
         self.reallocated += 1
 
     def drop_node(self, name: str) -> int:

@@ -23,6 +23,7 @@ class Domains:
         self.of: Ints = np.full((len(self.levels), 0), -1, dtype=np.int64)
         self.names: list[list[str]] = [[] for _ in self.levels]
         self._ids: list[dict[tuple[str, ...], int]] = [{} for _ in self.levels]
+        self._by_path: dict[tuple[str, ...], list[int]] = {}  # of all levels
         self._above: list[list[int]] = [[] for _ in self.levels]
         self._parents: list[Ints] = [np.zeros(0, dtype=np.int64) for _ in self.levels]
         self._ranks: list[Ints] = [np.zeros(0, dtype=np.int64) for _ in self.levels]
@@ -42,14 +43,18 @@ class Domains:
             return False
         self._labels[row] = labels
         self._annotations.pop(row, None)
-        before = self.of[:, row].copy()
-        path: tuple[str, ...] = ()
-        for level, key in enumerate(self.levels):
-            value = labels.get(key, "")
-            path += (value,)
-            self.of[level, row] = self._id(level, path) if value else -1
-        self._rows_moved()
-        return bool((before != self.of[:, row]).any())
+        path, moved = tuple([labels.get(key, "") for key in self.levels]), False
+        if (ids := self._by_path.get(path)) is None:
+            ids = self._by_path[path] = [
+                self._id(level, path[: level + 1]) if value else -1
+                for level, value in enumerate(path)
+            ]
+        for level, domain in enumerate(ids):
+            if self.of.item(level, row) != domain:
+                self.of[level, row], moved = domain, True
+        if moved:
+            self._rows_moved()
+        return moved
 
     def drop(self, row: int) -> None:
         self.of[:, row] = -1

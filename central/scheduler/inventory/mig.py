@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from central.model.facts import NodeReported
 from central.scheduler.inventory.pods import PodName
 from protos import slicing
+from protos.names import MIG
 from protos.topology import Gpu, Slice
 
 
@@ -31,11 +32,11 @@ class MigSlices:
 
     def limit(self, has: Mapping[str, int]) -> dict[str, int]:
         """Limits amounts of MIG resources to healthy slices, which the agent reports before the kubelet does."""
-        healthy = dict(self.healthy)
-        return {
-            name: min(count, healthy.get(name, 0)) if slicing.is_slice(name) else count
-            for name, count in has.items()
-        }
+        found, healthy = dict(has), dict(self.healthy)
+        for name, count in has.items():
+            if name.startswith(MIG):
+                found[name] = min(count, healthy.get(name, 0))
+        return found
 
 
 NONE = MigSlices()

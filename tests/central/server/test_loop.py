@@ -1,6 +1,7 @@
 """The loop applies every listed fact before it decides, publishes plans before it binds, and answers
 questions between cycles."""
 
+import gc
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -52,6 +53,20 @@ def running(loop: Loop, world: World) -> Iterator[None]:
         loop.stop()
         thread.join(5.0)
         assert not thread.is_alive()
+
+
+def test_garbage_is_collected_seldom_while_the_initial_list_is_read() -> None:
+    before = gc.get_threshold()
+    gc.set_threshold(700, 10, 10)
+    world, listed = World(), threading.Event()
+    loop = Loop(new_scheduler(factories.LEVELS), ready=listed.is_set)
+    try:
+        with running(loop, world):
+            loop.ask(check_invariants)
+            assert not loop.synced
+            assert gc.get_threshold() == (30_000, 20, 20)
+    finally:
+        gc.set_threshold(*before)
 
 
 def test_nothing_is_decided_before_the_initial_sync() -> None:

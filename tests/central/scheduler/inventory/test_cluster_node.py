@@ -1,12 +1,12 @@
 """A node's GPU accounting: what reports confirm, and what stays planned beside it."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from random import Random
 
 import pytest
 
 from central.controllers.composite import new_scheduler
-from central.model.facts import Fact, PodSeen
+from central.model.facts import Fact, PodSeen, Taint
 from central.scheduler.apply import apply
 from central.scheduler.cycle import schedule_once
 from central.scheduler.invariants import check_invariants
@@ -162,3 +162,29 @@ def test_to_reconcile_again_changes_nothing(seed: int) -> None:
     node.reconcile_devices(find)
     assert [(pod.gpus, pod.life) for pod in made.state.pods.values()] == before
     check_invariants(made)
+
+
+def test_devices_of_unknown_pods_are_free_once_no_report_lists_them() -> None:
+    made = scheduler_with()
+    grants = factories.grant("elsewhere", 0), factories.grant_part("beside", 1, 30)
+    node = report(made, 2, *grants)
+    assert (node.free(), node.free_shares()) == (0b1100, {1: 70})
+    node = report(made, 3)
+    assert (node.free(), node.free_shares()) == (0b1111, {})
+
+
+def test_a_report_changes_nothing_else_of_the_node() -> None:
+    seen = replace(
+        factories.node("a", taints=(Taint("t", "v", "NoSchedule"),), unschedulable=True),
+        ready=False,
+    )
+    node = ClusterNode("a")
+    node.seen = seen
+    node.apply_report(factories.report("a", TOPOLOGY))
+    merged = node.merged()
+    assert merged is not None
+    of_reports = {"rdma_most", "rdma_exclusive", "memory_level", "gpus", "told"}
+    kept = {field.name for field in fields(seen)} - of_reports
+    assert {name: getattr(merged, name) for name in kept} == {
+        name: getattr(seen, name) for name in kept
+    }

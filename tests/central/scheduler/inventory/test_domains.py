@@ -32,7 +32,10 @@ def test_kept_numbers_follow_every_move() -> None:
             domains.drop(row)
         else:
             names = {BLOCK: dice.choice(("", "a", "b")), RACK: dice.choice(("", "r", "s", "t"))}
-            domains.put(row, {key: name for key, name in names.items() if name})
+            labels = {key: name for key, name in names.items() if name}
+            before = domains.of[:, row].tolist()
+            assert domains.put(row, labels) == (domains.of[:, row].tolist() != before)
+            assert domains.path(row) == (names[BLOCK], names[RACK])
         for level in range(2):
             assert domains.occupied(level).tolist() == occupied(domains, level)
             joined, rows = domains.joined(level), range(domains.of.shape[1])
@@ -41,3 +44,6 @@ def test_kept_numbers_follow_every_move() -> None:
                 assert alike == [o for o in rows if same_domain(domains, level, one, o)]
             seen.add(repr(joined.tolist()))
     assert len(seen) > STEPS / 2, "nothing moved"
+    assert len(domains.names[1]) == len(
+        {*zip(domains.parents(1).tolist(), domains.names[1], strict=True)}
+    )
