@@ -304,12 +304,12 @@ def test_statuses_and_warnings() -> None:
 
 def test_bindings_go_before_statuses() -> None:
     """As long as some wait for a worker, for 5 s at most."""
-    for count, status_at in ((0, 1.0), (12, 4.0), (400, 6.0)):
+    for count, status_at in ((0, 1.0), (12, 2.0), (400, 5.0)):
         course = Course(takes_s={"/binding": 1.0})
         binds = [Bind(f"u{index}", "ns", f"p{index}", "n1") for index in range(count)]
         course.run(*binds, UPDATE, until_s=20.0)
         at = min(at for at, _, path in course.sent if path.endswith("/status"))
-        assert status_at - 1.1 <= at <= status_at + 0.1, count
+        assert at == pytest.approx(status_at, abs=0.06), count
 
 
 @pytest.mark.parametrize(
