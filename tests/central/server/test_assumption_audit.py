@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from central.server.assumption_audit import APART_S, OLD_S, READS_MOST, Assumpti
 from central.standalone.apiserver import StandaloneApi
 from tests.central import factories
 from tests.central.kube.api_fixtures import PODS, kubeconfig, pod
-from tests.central.kube.scripted_api import Scripted, failure
+from tests.central.kube.scripted_api import Answer, Call, Scripted, failure
 from tests.fakes.still_clock import StillClock
 
 
@@ -30,8 +31,13 @@ class Loop:
     def __init__(self) -> None:
         self.scheduler = new_scheduler(factories.LEVELS)
         self.facts: list[Fact] = []
+        self.asked = 0
+        self.before_correction: Callable[[], None] = lambda: None
 
     def ask(self, question: Callable[[Scheduler], Any], timeout_s: float = 10.0) -> Any:
+        self.asked += 1
+        if self.asked % 2 == 0:
+            self.before_correction()
         return question(self.scheduler)
 
     def put(self, fact: Fact) -> None:
@@ -69,6 +75,7 @@ class Box:
 
     def check(self, after_s: float) -> list[Fact]:
         self.clock.now += after_s
+        self.loop.asked = 0
         self.audit.check()
         found, self.loop.facts = self.loop.facts, []
         return found
@@ -159,3 +166,71 @@ def test_reads_are_bounded(tmp_path: Path) -> None:
         assert len(server.calls) == READS_MOST
         assert box.clock.now - began >= READS_MOST * APART_S
         client.close()
+
+
+def test_what_changes_while_it_is_read_is_left_alone(box: Box) -> None:
+    """A request that has begun, or a later decision, has an answer of its own."""
+    uid = make(box.client)
+    box.assume(uid)
+    box.check(0.0)
+
+    def begin() -> None:
+        box.tickets.open = {uid}
+
+    def end() -> None:
+        failed = BindFailed(uid, "n1", "no", final=False)
+        cycle.apply_facts(box.loop.scheduler, [failed], 1.0)
+
+    for meanwhile in (begin, end):
+        box.tickets.open = set()
+        box.loop.before_correction = meanwhile
+        assert box.check(OLD_S) == []
+    assert sum(box.audit.outcomes.values()) == 0
+    assert box.lists == 0
+
+
+def answered(answer: Answer, _: Call) -> Answer:
+    return answer
+
+
+def test_an_eviction_whose_pod_is_gone_or_leaves(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:  # fmt: skip
+    """It holds, and the watch is late."""
+    pod_gone = failure(404, "no", reason="NotFound", details={"kind": "pods", "name": "p"})
+    body = {"kind": "Pod", "metadata": {"name": "p", "uid": "u", "deletionTimestamp": "now"}}
+    for answer in (pod_gone, Answer(200, body)):
+        with Scripted(partial(answered, answer)) as server:
+            client = connect(kubeconfig(tmp_path, server.url))
+            box = Box(client)
+            seen = seen_pod("u", node="n1", phase="Running")
+            cycle.apply_facts(box.loop.scheduler, [factories.node("n1", gpus=8), seen], 0.0)
+            box.loop.scheduler.state.pods["u"].advance(EVICTED)
+            box.check(0.0)
+            assert box.check(OLD_S) == []
+            assert (box.audit.outcomes["holds"], box.lists) == (1, 1)
+            client.close()
+    said = "the eviction of pod default/p is 30 s old, and the watch does not show it: listing pods again"
+    assert caplog.messages == [said, said]
+
+
+def test_which_rounds_list_the_pods_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Those that have learnt something, not those in which nothing could be read."""
+    pending = {"kind": "Pod", "metadata": {"name": "p", "uid": "u"}, "spec": {}}
+    for answer, lists, said in (
+        (failure(500, "etcd is away"), 0, "could not read pod default/p: etcd is away"),
+        (failure(403, "forbidden"), 0, "could not read pod default/p: forbidden"),
+        (
+            Answer(200, pending),
+            1,
+            "the binding of pod default/p was assumed and is not so: nothing bound it within 30 s",
+        ),
+    ):
+        with Scripted(partial(answered, answer)) as server:
+            client = connect(kubeconfig(tmp_path, server.url))
+            box = Box(client)
+            box.assume("u")
+            box.check(0.0)
+            assert box.audit.old == 0
+            box.check(OLD_S)
+            assert box.lists == lists
+            assert said in caplog.messages
+            client.close()
