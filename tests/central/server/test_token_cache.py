@@ -7,6 +7,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from central.model.identity import AuthFailure, Identity, Role
+from central.server.grpc import token_cache
 from central.server.grpc.rates import Rate
 from central.server.grpc.token_cache import BUSY, CacheTimes, LaneLimits, TokenCache
 
@@ -204,5 +205,89 @@ def test_memory_is_bounded() -> None:
         reviewer.asked.clear()
         assert await tokens.identify("good", "agent", "p") == AGENT
         assert reviewer.asked == []
+
+    ran(story())
+
+
+def test_reviews_that_wait_are_bounded_and_leave_their_place() -> None:
+    reviewer = Reviewer()
+    tokens = cache(reviewer, lane=LaneLimits(1, 3, Rate(1e6, 10**6), Rate(1e6, 10**6)))
+
+    async def story() -> None:
+        for turn in range(5):
+            reviewer.gate.clear()
+            asked = [
+                asyncio.create_task(tokens.identify(f"bad{turn}-{n}", "agent", "p"))
+                for n in range(5)
+            ]
+            await asyncio.sleep(0.02)
+            reviewer.gate.set()
+            answers = await asyncio.gather(*asked)
+            assert answers == [REJECTED] * 3 + [BUSY] * 2
+            await asyncio.sleep(0.02)
+        assert await tokens.identify("good", "agent", "p") == AGENT
+
+    ran(story())
+
+
+def test_a_review_that_finds_no_answer_is_repeated_after_a_while() -> None:
+    """Not with each call: the API server has other troubles. And then for as long as it takes."""
+    reviewer = Reviewer()
+    tokens = cache(reviewer, CacheTimes(review_again=0.0, known=600.0, retry=0.2))
+
+    async def story() -> None:
+        await tokens.identify("good", "agent", "p")
+        reviewer.away = True
+        for reviews in (2, 3, 4):
+            for _ in range(5):
+                assert await tokens.identify("good", "agent", "p") == AGENT
+                await asyncio.sleep(0.01)
+            assert len(reviewer.asked) == reviews
+            await asyncio.sleep(0.21)
+
+    ran(story())
+
+
+def test_a_rejected_token_is_asked_about_again_after_a_while() -> None:
+    reviewer = Reviewer()
+    tokens = cache(reviewer, CacheTimes(rejected=0.1))
+
+    async def story() -> None:
+        for reviews in (1, 2, 3):
+            for _ in range(5):
+                assert await tokens.identify("bad", "agent", "p") == REJECTED
+            assert len(reviewer.asked) == reviews
+            await asyncio.sleep(0.11)
+
+    ran(story())
+
+
+def test_a_rejection_that_is_repeated_stays_among_the_newest(monkeypatch: Any) -> None:
+    monkeypatch.setattr(token_cache, "REJECTED_MOST", 2)
+    reviewer = Reviewer()
+    tokens = cache(reviewer, CacheTimes(rejected=0.3))
+
+    async def story() -> None:
+        await tokens.identify("bad1", "agent", "p")
+        await asyncio.sleep(0.31)
+        for token in ("bad2", "bad1", "bad3", "bad1"):
+            await tokens.identify(token, "agent", "p")
+        assert reviewer.asked == ["bad1", "bad2", "bad1", "bad3"]
+
+    ran(story())
+
+
+def test_what_is_known_of_a_role_is_bounded(monkeypatch: Any) -> None:
+    monkeypatch.setattr(token_cache, "KNOWN_MOST", 3)
+    reviewer = Reviewer()
+    tokens = cache(reviewer)
+
+    async def story() -> None:
+        for token in ("good1", "good2", "good3", "good4", "good2", "good4"):
+            await tokens.identify(token, "agent", "p")
+        await tokens.identify("good1", "agent", "p")
+        assert reviewer.asked == ["good1", "good2", "good3", "good4", "good1"]
+        await tokens.identify("good4", "user", "p")
+        assert len(reviewer.asked) == 6, "each role has tokens of its own"
 
     ran(story())
