@@ -193,6 +193,27 @@ def test_a_change_is_said_once_and_then_heartbeats_follow() -> None:
     assert link.pauses.taken == ["reset"] * 10
 
 
+def test_what_is_unchanged_is_named_by_the_generation_that_had_it() -> None:
+    link = Link(ACK)
+    link.answers += [link.grants(HELD), ACK, link.grants(MORE), ACK, link.grants(()), ACK]
+    link.report()
+    one = link.first
+    changes = [each for each in map(says, link.sent) if each[1] != "heartbeat"]
+    assert changes == [(one, "all"), *((one + more, f"as {one}") for more in (1, 2, 3))]
+
+
+def test_grants_that_do_not_fit_are_left_out_and_said(caplog: pytest.LogCaptureFixture) -> None:
+    long = Grant("ns", "p" * 300, "main", "nvidia.com/gpu", ("GPU-3",))
+    link = Link(ACK)
+    link.answers += [link.grants((*HELD, long)), ACK, link.grants(HELD), ACK]
+    caplog.set_level(logging.INFO)
+    link.report()
+    assert [wire.from_grants(each.grants) for each in link.sent if not each.heartbeat][1:] == [HELD, HELD]  # fmt: skip
+    said = [each for each in caplog.messages if "grants" in each]
+    left_out = "1 grants of the kubelet's list are not reported: too many, or too long"
+    assert said == ["all grants are reported", left_out, "all grants are reported"]
+
+
 def test_a_scheduler_that_wants_all_gets_all_at_once() -> None:
     link = Link(ACK, WANT, ACK)
     link.answers += [link.grants(HELD), WANT, ACK, link.topology(FEW), ACK, ACK]
@@ -269,7 +290,11 @@ def test_a_change_is_reported_at_once() -> None:
         link.answers.append(ACK)
         link.stop = _After(2, link)  # type: ignore[assignment]
         link.report()
-        assert len(link.sent) == 2
+        first, second = link.sent
+        if change == "grants":
+            assert says(second) == (link.first + 1, f"as {link.first}")
+        else:
+            assert (first.not_offered, second.not_offered) == (True, False)
         assert time.monotonic() - began < 15.0
 
 
@@ -414,13 +439,13 @@ def test_both_loops_have_one_log_line(caplog: pytest.LogCaptureFixture) -> None:
         ("reports", ""),
         ("plans", "x"),
         ("reports", "y"),  # plans come first
+        ("reports", "z"),
         ("plans", ""),
-        ("reports", "y"),
         ("reports", ""),
     ):
         reporter._log_state(loop, trouble)
     connected = f"connected to {WHERE}"
-    assert caplog.messages == [connected, "x; retrying", "y; retrying", connected]
+    assert caplog.messages == [connected, "x; retrying", "z; retrying", connected]
     reporter.stop()
     reporter._log_state("reports", "at the end")
     assert "at the end; retrying" not in caplog.messages
@@ -436,6 +461,8 @@ def test_the_other_loop_knows_why_the_channel_was_closed() -> None:
     link.reporter._drop(channel)
     assert not link.channels[1].closed, "only the channel that has failed is dropped"
     assert other is not None
+    link.reporter._stub()
+    assert len(link.channels) == 2, "and the other one is kept"
 
 
 # --- plans -------------------------------------------------------------------
@@ -495,3 +522,6 @@ def test_the_certificate_authority(tmp_path: Path) -> None:
         with pytest.raises(SchedulerUnavailable) as error:
             endpoint.channel()
         assert why in str(error.value)
+    file.write_text("-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n")
+    endpoint.channel().close()
+    replace(endpoint, ca_file=None).channel().close()
