@@ -49,11 +49,15 @@ def test_silent_connections_give_way_at_once() -> None:
 
 
 def test_peers_with_many_give_way_to_others() -> None:
-    made = table()
-    for number in range(6):
-        made.accept(number, "ab"[number // 3], 0.0)
-    assert made.accept(6, "c", 0.0) == [0]  # at once: a has more than its fair part
-    assert made.accept(7, "d", 0.0) == [3]
+    for speak in (False, True):
+        made = table()
+        for number in range(6):
+            made.accept(number, "ab"[number // 3], 100.0)
+            if speak:
+                made.spoke(number)
+        assert made.accept(6, "c", 100.0) == [0]  # at once: a has more than its fair part
+        made.spoke(6)
+        assert made.accept(7, "d", 100.0) == [3]
 
 
 def test_when_all_agents_come_at_once_the_first_may_finish() -> None:
@@ -70,6 +74,10 @@ def test_a_connection_must_show_a_token_in_time() -> None:
     made.accept(2, "a", 2.0)
     assert made.next_deadline() == 10.0
     assert made.expired(9.9) == []
+    made.accept(3, "b", 0.0)
+    made.forget(3)
+    assert made.expired(10.0) == [1]
+    made.accept(1, "a", 1.0)
     made.admit(2, AGENT)
     assert made.expired(100.0) == [1]
     assert made.next_deadline() is None
@@ -137,3 +145,16 @@ def test_the_counts_are_those_of_the_connections() -> None:
     for each in alive:
         made.forget(each)
     assert made == table()
+    assert not [*made._per_peer], "peers that are gone are forgotten"
+
+
+def test_coordinators_have_places_of_their_own() -> None:
+    limits = Limits(per_coordinator=2, coordinators=3, users=0, agents=0)
+    made = table(limits)
+    for number in range(8):
+        made.accept(number, str(number), 0.0)
+    first, second = Owner("c", pod_uid="u1"), Owner("c", pod_uid="u2")
+    assert [made.admit(number, first) for number in range(3)] == [[], [], [0]]
+    assert [made.admit(number, second) for number in (3, 4)] == [[], [4]], "three in all"
+    assert made.admit(5, Owner("u")) == [5]
+    assert made.counts() == {"unknown": 2, "agent": 0, "user": 0, "coordinator": 3}
