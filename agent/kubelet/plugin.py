@@ -172,7 +172,7 @@ class DevicePlugin(rpc.DevicePluginServicer):
     def PreStartContainer(
         self, request: pb.PreStartContainerRequest, context: grpc.ServicerContext
     ) -> pb.PreStartContainerResponse:
-        ids = tuple(request.devices_ids)
+        ids = tuple(sorted(request.devices_ids))  # the kubelet sends a set's order
         holder = self.grants.holder(self.resource.name, ids, HOLDER_S)
         held = self.resource.describe(ids, self._node.state)
         if holder is None:

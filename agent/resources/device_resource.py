@@ -115,6 +115,6 @@ class DeviceResource(ABC):
         """The devices in words for a log line: GPUs 0,1"""
 
     def pre_start(self, ids: Sequence[str], holder: ContainerKey | None) -> None:
-        """Runs before the container's first process. holder is None if pod-resources does not name
-        the container. Raises Refused."""
+        """Runs before the container's first process. ids: sorted. holder is None if pod-resources does
+        not name the container. Raises Refused."""
         return

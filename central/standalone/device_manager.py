@@ -291,9 +291,11 @@ class DeviceManager:
                 raise AdmissionError(f"the plugin of {resource} is gone")
             if not endpoint.options.pre_start_required:
                 continue
+            order = [*ids]
+            self._random.shuffle(order)  # as from a set of Go
             try:
                 endpoint.stub.PreStartContainer(
-                    pb.PreStartContainerRequest(devices_ids=ids), timeout=PRE_START_S
+                    pb.PreStartContainerRequest(devices_ids=order), timeout=PRE_START_S
                 )
             except (grpc.RpcError, ValueError) as error:
                 raise AdmissionError(f"PreStartContainer failed: {_describe(error)}") from None
