@@ -120,8 +120,8 @@ def preferred(request: DeviceRequest, topology: NodeTopology, plans: Sequence[Gr
         free.setdefault(device_of(each), []).append(each)
     missing = request.size - len(request.must)
     favoured = [*map(device_of, request.must[:1])]
-    if key is not None:
-        favoured += [*ours[key].device_ids, *_shared_by_pod(key, rows)]
+    if key is not None and not favoured:
+        favoured = [*ours[key].device_ids, *_shared_by_pod(key, rows)]
     least = dict(ours[key].limits).get(LEAST, 0) if key is not None else 0
     index = {gpu.uuid: gpu.index for gpu in topology.gpus if RANKS[gpu.enforcement] >= least}
     others = [plan for plan in plans if key_of(plan) != key and key_of(plan) not in served]
@@ -131,7 +131,7 @@ def preferred(request: DeviceRequest, topology: NodeTopology, plans: Sequence[Gr
             for uuid, ids in free.items()
             if uuid in index
         }
-        named = [uuid for uuid in favoured if left.get(index.get(uuid, -1), 0) >= missing]
+        named = [uuid for uuid in favoured if uuid in index and left[index[uuid]] >= missing]
         chosen = index[named[0]] if named else -1
         if chosen < 0 and not request.must:
             chosen = choose_gpu(topology.shape(), left, missing)
