@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
-from central.kube.transport.http_client import Reply
+from central.kube.transport.http_client import MERGE, Reply
 from central.server.leader_election import LeaderElection
 from protos.names import NAMESPACE
 from tests.simulation.nemesis.virtual_api import Link, VirtualApi, VirtualClient, Weather
@@ -109,6 +109,10 @@ class World:
     def labelled(self) -> list[str]:
         pods = self.get(PODS)["items"]
         return [each["metadata"]["name"] for each in pods if (each["metadata"].get("labels") or {}).get("lockstep.dev/leads") == "true"]  # fmt: skip
+
+    def label(self, pod: str) -> None:
+        patch = orjson.dumps({"metadata": {"labels": {"lockstep.dev/leads": "true"}}})
+        assert self.api.answer("PATCH", f"{PODS}/{pod}", patch, MERGE).ok
 
     def without_leader_s(self, since: float) -> float:
         """The longest time without a leader from then on."""
@@ -303,3 +307,64 @@ def test_without_an_election(world: World) -> None:
     assert labelled.acts
     assert world.labelled() == ["p"]
     assert not any("/leases" in each for each in labelled.requests)
+
+
+def test_a_replica_that_stands_by_has_no_label(world: World) -> None:
+    """Of an earlier process of its pod: nobody must reach it."""
+    first = world.replica("a")
+    world.label("a")
+    assert world.labelled() == ["a"]
+    first.link.unleased = True
+    first.start()
+    world.run(5.0)
+    assert (first.acts, world.labelled()) == (False, [])
+    alone = world.replica("b", elect=False)
+    world.label("b")
+    alone.start()
+    world.run(10.0)
+    assert world.labelled() == ["b"]
+    assert not [each for each in alone.requests if "PATCH" in each], "it has its label already"
+
+
+def test_a_leader_that_ends_has_no_label(world: World) -> None:
+    first = world.replica("a").start()
+    world.run(20.0)
+    first.release()
+    world.run(25.0)
+    assert (world.labelled(), world.get(LEASE)["spec"]["holderIdentity"]) == ([], "")
+    alone = world.replica("b", elect=False).start()
+    world.run(30.0)
+    alone.release()
+    world.run(35.0)
+    assert world.labelled() == ["b"], "without an election there is no other one"
+
+
+def test_a_lease_that_another_one_holds(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    first = world.replica("a").start()
+    world.run(20.0)
+    raw = world.get(LEASE)
+    raw["spec"]["holderIdentity"] = "thief_1"
+    assert world.api.answer("PUT", LEASE, orjson.dumps(raw), "application/json").ok
+    world.run(40.0)
+    [lost_at] = first.lost
+    assert lost_at < 20.0 + EVERY_S + 0.5, "at once"
+    assert "lost the lease: thief_1 holds it; exiting" in caplog.messages
+    asked = len(first.requests)
+    world.run(60.0)
+    assert len(first.requests) == asked
+
+
+def test_a_trouble_is_logged_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    first = world.replica("a").start()
+    world.run(20.0)
+    refused = world.api.answer
+
+    def forbid(method: str, url: str, *rest: Any) -> Any:
+        return Reply(403, b'{"message": "no right"}') if "/leases" in url else refused(method, url, *rest)  # fmt: skip
+
+    world.api.answer = forbid  # type: ignore[method-assign, assignment]
+    world.run(20.0 + HELD_S - EVERY_S - 0.5)
+    said = [each for each in caplog.messages if "could not take or renew the lease" in each]
+    assert said == ["could not take or renew the lease: no right"]
+    assert "bug" not in caplog.text
+    assert first.acts
