@@ -9,14 +9,18 @@ from typing import Any
 
 import pytest
 
+from agent.machine import capture
 from agent.machine.survey import survey
 from agent.node import AgentNode
 from agent.preflight.copy_process import CopyOutcome, CopyProcess
-from agent.preflight.preflight import AGAIN_S, PENDING, RETRY_S, Preflight, Verdict
+from agent.preflight.preflight import AGAIN_S, PENDING, RETRY_S, Preflight, Verdict, _changed
 from protos.names import GPU
 from protos.topology import Grant
+from tests.agent.nvml_fixture import CAPTURES
+from tests.agent.preflight.test_idle_checks import links_down
 from tests.fakes import machines
 
+H100 = capture.load(CAPTURES / "hgx-h100-8.json")
 FULL = survey(machines.machine(4))
 EVERY = [machines.uuid(index) for index in range(4)]
 ODD = f"{PENDING.removesuffix('not checked yet')}a copy brought other bytes"
@@ -152,10 +156,54 @@ def test_a_failure_stays_until_a_check_passes(caplog: pytest.LogCaptureFixture) 
     assert box.whys() == {}
 
 
-def test_without_copies() -> None:
+def test_without_copies(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     box = Box("links")
     box.check()
     assert (box.copies.asked, box.due(), box.pending()) == ([], [], [])
+    assert caplog.messages == []
+
+
+def test_gpus_whose_links_are_down_are_not_copied_between() -> None:
+    """Their failure counts although the copies of the others give way."""
+    for ill, others in (((2,), [0, 1, 3]), ((0, 1, 2, 3), [])):
+        box, machine = Box(), H100
+        for index in ill:
+            machine = links_down(machine, index, 3)
+        box.preflight._facts = lambda machine=machine: machine.nvml.gpus  # type: ignore[misc]
+        topology = survey(machine)
+        box.node.set_topology(topology)
+        uuids = [gpu.uuid for gpu in topology.gpus[:4]]
+        box.copies.outcome = CopyOutcome({}, cancelled=True)
+        box.check(*uuids)
+        failed = {uuid for uuid, each in box.preflight._verdicts.items() if each.why}
+        assert failed == {uuids[index] for index in ill}
+        assert box.preflight._verdicts.keys() == failed
+        assert box.copies.asked == ([[uuids[index] for index in others]] if others else [])
+
+
+def test_what_wakes_the_rounds() -> None:
+    """All that may make a GPU idle or known; not what the scheduler plans, for which nothing is checked."""
+    stop = threading.Event()
+    for change, wakes in (
+        (lambda node: None, False),
+        (lambda node: node.set_intents((Grant("ns", "p", "c", GPU, (EVERY[0],)),), 1), False),
+        (lambda node: node.set_grants((Grant("ns", "p", "c", GPU, (EVERY[0],)),)), True),
+        (lambda node: node.record_allocation(GPU, (EVERY[0],), 0.0), True),
+        (lambda node: node.set_topology(replace(FULL, gpus=FULL.gpus[:2])), True),
+    ):
+        node = AgentNode("n")
+        node.set_topology(FULL)
+        node.set_grants(())
+        changed = _changed(node.state, stop)
+        change(node)
+        assert changed(node.state) == wakes
+    unknown = AgentNode("n")
+    changed = _changed(unknown.state, stop)
+    unknown.set_grants(())
+    assert changed(unknown.state), "who has the GPUs is known now"
+    stop.set()
+    assert _changed(unknown.state, stop)(unknown.state)
 
 
 def test_a_check_that_gives_way_says_nothing_of_its_gpus() -> None:
