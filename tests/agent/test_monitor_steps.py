@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from tests.fakes import machines
 HOLD = HoldDown(hold_s=5.0, max_hold_s=5.0, xid_s=600.0, settled_s=7200.0)
 FULL = machines.machine()
 ALL = list(range(8))
+UIDS = ("11111111-2222-3333-4444-555555555555", "11111111-2222-3333-4444-666666666666")
 EVENT = XidEvent(machines.uuid(0), 31)
 
 
@@ -175,15 +177,16 @@ def test_nothing_can_be_metered_without_a_driver(box: Box) -> None:
 def test_xids_are_counted_and_said_with_their_gpu(box: Box, caplog: pytest.LogCaptureFixture) -> None:  # fmt: skip
     box.monitor.refresh(first=True)
     one, two = machines.uuid(1), machines.uuid(2)
-    for uuid, xid, gi in ((one, 31, -1), (one, 31, -1), (two, 79, -1), ("", 31, -1), (one, 94, 3), ("GPU-x", 31, -1)):  # fmt: skip
+    for uuid, xid, gi in ((one, 31, -1), (one, 31, -1), (two, 79, -1), ("", 31, -1), (one, 94, 0), ("GPU-x", 31, -1)):  # fmt: skip
         box.monitor.on_event(uuid, xid, gi)
     box.monitor.wake()
     events = box.monitor._wait()
     assert len(events) == 6
     box.monitor.refresh(events)
-    said = [each for each in caplog.messages if "XID" in each and each.startswith("GPU")]
+    said = [each for each in caplog.messages if each.startswith("GPU") and each.endswith("]")]
+    assert len(said) == 5
     assert [each for each in said if f"GPU 1 ({one})" in each and ", 2 times [" in each]
-    assert [each for each in said if f"GPU 1 ({one}, GPU instance 3)" in each]
+    assert [each for each in said if f"GPU 1 ({one}, GPU instance 0)" in each]
     assert [each for each in said if f"GPU 2 ({two})" in each and "times" not in each]
     assert [each for each in said if "GPU ? (-)" in each]
     assert [each for each in said if "GPU ? (GPU-x)" in each]
@@ -195,6 +198,40 @@ def test_xids_are_counted_and_said_with_their_gpu(box: Box, caplog: pytest.LogCa
     assert box.monitor.xids[one, 31] == 3
     box.monitor.refresh([replace(events[0], xid=0)])
     assert sum(box.monitor.xids.values()) == 7, "an event without an XID only asks for a survey"
+
+
+def test_which_pods_have_processes_on_which_gpus(box: Box, tmp_path: Path) -> None:
+    """Of healthy GPUs that are no slices: the driver shows nothing of others."""
+    first, second = UIDS
+    for pid, cgroup in ((7, f"kubepods/pod{first}/a"), (8, "system.slice"), (9, f"kubepods/pod{second}/b")):  # fmt: skip
+        (tmp_path / "proc" / str(pid)).mkdir()
+        (tmp_path / "proc" / str(pid) / "cgroup").write_text(f"0::/{cgroup}\n")
+    box.monitor.refresh(first=True)
+    asked: list[list[str]] = []
+
+    def processes(uuids: Any) -> Any:
+        asked.append(list(uuids))
+        return {uuids[0]: {7: 1, 8: 1}, uuids[1]: {9: 1}, uuids[2]: {}, uuids[3]: None}
+
+    box.monitor.processes = processes  # type: ignore[method-assign]
+    box.monitor._read_users(box.node.state.topology)
+    assert (asked, box.monitor.users) == ([], {}), "a capture has no processes"
+    box.without_driver()
+    seen = box.node.state.topology
+    gpus = (replace(seen.gpus[0], healthy=False), replace(seen.gpus[1], mig=True), *seen.gpus[2:])
+    box.monitor._read_users(replace(seen, gpus=gpus))
+    uuids = [machines.uuid(index) for index in range(2, 8)]
+    assert asked == [uuids]
+    assert box.monitor.users == {uuids[0]: {7: first}, uuids[1]: {9: second}}
+
+
+def test_events_are_asked_for_anew_when_other_gpus_are_there(box: Box) -> None:
+    renewed: list[int] = []
+    box.monitor.events = SimpleNamespace(renew=lambda: renewed.append(1))  # type: ignore[assignment]
+    for machine, count in ((FULL, 1), (FULL, 1), (without(2), 2), (without(2), 2), (FULL, 3)):
+        box.change(machine)
+        box.monitor.refresh()
+        assert len(renewed) == count
 
 
 def test_xids_that_are_counted_are_bounded(box: Box) -> None:

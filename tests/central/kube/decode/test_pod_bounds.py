@@ -73,7 +73,9 @@ BOUNDS = [
 
 
 @pytest.mark.parametrize(
-    ("path", "make", "accepted", "refused", "field"), BOUNDS, ids=lambda given: str(given)[:40]
+    ("path", "make", "accepted", "refused", "field"),
+    BOUNDS,
+    ids=[f"{number} {bound[-1]}" for number, bound in enumerate(BOUNDS)],
 )
 def test_a_bound(path: str, make: Any, accepted: Any, refused: Any, field: str) -> None:
     for value in accepted:
