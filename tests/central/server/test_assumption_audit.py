@@ -60,6 +60,7 @@ class Box:
     def __init__(self, client: Client) -> None:
         self.client = client
         self.loop, self.tickets, self.clock = Loop(), Tickets(), StillClock(RUNTIME)
+        self.clock.now = 1000.0
         self.lists = 0
         self.audit = AssumptionAudit(client, self.loop, self.tickets, self._again, self.clock)
 

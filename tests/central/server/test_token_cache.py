@@ -187,6 +187,11 @@ def test_an_agent_whose_token_rotates_waits_behind_no_flood() -> None:
             await tokens.identify(f"bad again {n}", "agent", "p", vouched=True) for n in range(10)
         ]
         assert answers.count(BUSY) == 7
+        others = [
+            await tokens.identify(f"good {n}", "agent", "another peer", vouched=True)
+            for n in range(4)
+        ]
+        assert others == [AGENT] * 4, "each peer has places of its own"
 
     ran(story())
 
