@@ -91,6 +91,7 @@ def played(story: Callable[[Box], Coroutine[Any, Any, None]], *answers: Exceptio
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(saving_module, "_RETRY_S", (0.01, 0.02, 0.03))
+    monkeypatch.setattr(saving_module, "_QUIET_S", 60.0)
 
 
 def test_who_waits_hears_of_the_write_with_its_change() -> None:
