@@ -26,15 +26,17 @@ GPUS = 8
 JOBS, MEMBERS = 500, 40
 
 
-def events(nodes: int = 5000, rounds: int = 30) -> turns.Decided:
-    """500 Jobs of 2 to 80 members share half of the GPUs, and pods that come and go have the rest. In each round
+def events(
+    nodes: int = 5000, rounds: int = 30, jobs: int = JOBS, members: int = MEMBERS
+) -> turns.Decided:
+    """Jobs of 2 to twice their members share the GPUs, and pods that come and go have the rest. In each round
     one of these ends, and another takes its place: sizes are computed again and stay."""
-    made = full(nodes)
+    made = full(nodes, jobs, members)
     times = []
     for number in range(rounds + WARM_UP):
         now = 10_000.0 + number
         apply(made, PodGone(f"uid-other-{number}"))
-        apply(made, _other(f"again-{number}", JOBS * MEMBERS + number))
+        apply(made, _other(f"again-{number}", jobs * members + number))
         began = time.thread_time()
         decisions = decide(made, now)
         spent = time.thread_time() - began
@@ -44,27 +46,29 @@ def events(nodes: int = 5000, rounds: int = 30) -> turns.Decided:
     return turns.Decided(statistics.median(times), max(times))
 
 
-def growth(nodes: int = 5000, rounds: int = 5) -> turns.Decided:
+def growth(
+    nodes: int = 5000, rounds: int = 5, jobs: int = JOBS, members: int = MEMBERS
+) -> turns.Decided:
     """A seat becomes free, and one of the Jobs gets it."""
     times = []
     for _ in range(rounds):
-        made = full(nodes)
+        made = full(nodes, jobs, members)
         apply(made, PodGone("uid-other-0"))
         began = time.thread_time()
         decide(made, 10_000.0)
         times.append((time.thread_time() - began) * 1e3)
-        assert sum(job.resize is not None for job in jobs_of(made).elastic.values()) == 1
+        assert sum(each.resize is not None for each in jobs_of(made).elastic.values()) == 1
     return turns.Decided(statistics.median(times), max(times))
 
 
-def full(nodes: int) -> Scheduler:
+def full(nodes: int, jobs: int = JOBS, members: int = MEMBERS) -> Scheduler:
     made = turns.scheduler(nodes)
     facts: list[Fact] = []
     seats = GPUS * nodes
-    for number in range(JOBS):
-        facts += _job(number, nodes)
+    for number in range(jobs):
+        facts += _job(number, members)
     facts += [
-        _other(f"other-{number}", seat) for number, seat in enumerate(range(JOBS * MEMBERS, seats))
+        _other(f"other-{number}", seat) for number, seat in enumerate(range(jobs * members, seats))
     ]
     schedule_once(made, facts, 1000.0)
     for at in range(3):  # what the first cycle wrote is answered
@@ -77,14 +81,14 @@ def _other(name: str, seat: int) -> PodSeen:
     return factories.pod(name, 1, node=f"node-{seat // GPUS:05}", phase="Running", started=0.0)
 
 
-def _job(number: int, nodes: int) -> list[Fact]:
+def _job(number: int, members: int) -> list[Fact]:
     name, uid = f"e{number}", f"uid-e{number}"
-    task = TaskSpec("w", 2 * MEMBERS, 2, {"spec": {"containers": []}})
-    elastic = ElasticTask("w", 2, 2 * MEMBERS)
+    task = TaskSpec("w", 2 * members, 2, {"spec": {"containers": []}})
+    elastic = ElasticTask("w", 2, 2 * members)
     spec = JobSpec("ns", name, uid, (task,), 2, "lockstep", elastic=elastic)
-    status = JobStatus(RUNNING, members=tuple(range(MEMBERS)), generation=1)
+    status = JobStatus(RUNNING, members=tuple(range(members)), generation=1)
     group = group_name(spec)
-    first = number * MEMBERS
+    first = number * members
     return [
         JobSeen(spec, status),
         factories.gang(group, 2),
@@ -98,6 +102,6 @@ def _job(number: int, nodes: int) -> list[Fact]:
                 started=0.0,
                 part=JobMember(name, uid, "w", index),
             )
-            for index in range(MEMBERS)
+            for index in range(members)
         ),
     ]
