@@ -43,6 +43,7 @@ from central.model.facts import (
     TemplateSeen,
 )
 from central.scheduler import fence as step_fence
+from central.scheduler.cycle_phases import Phase
 from central.scheduler.elastic.elastic_gang import ElasticGang, Resize
 from central.scheduler.quarantine import Quarantine
 from central.scheduler.queues.min_resources import MinResources
@@ -182,19 +183,21 @@ class BatchControllers:
         controller that fails as a whole stops none of the others."""
         jobs, decisions = self.jobs, list[Decision]()
         fence = partial(ObjectFence, quarantine, now=now)
-        decided = partial(step_fence.decided, quarantine)
+        contained = partial(step_fence.contained, quarantine)
         commands, crons, flows = self.commands, self.crons, self.flows
-        decisions += decided("Commands", commands.decide, jobs, queues, fence(commands.KIND), now)
-        decisions += decided("CronJobs", crons.decide, jobs, fence(crons.KIND), now)
+        of_commands, of_crons = fence(commands.KIND), fence(crons.KIND)
+        decisions += (
+            contained(Phase.COMMANDS, commands.decide, jobs, queues, of_commands, now) or ()
+        )
+        decisions += contained(Phase.CRON_JOBS, crons.decide, jobs, of_crons, now) or ()
         if flows.by_name:
             flows.jobs_changed(jobs.by_name[key] for key in jobs.changed)
-        decisions += decided("JobFlows", flows.decide, jobs, fence(flows.KIND), now)
+        decisions += contained(Phase.JOB_FLOWS, flows.decide, jobs, fence(flows.KIND), now) or ()
         context = reconcile.JobContext(jobs, state, queues, min_resources, fence(JOB))
-        decisions += decided("Jobs", reconcile.decide, context, now)
-        sizes = self.elastic
-        decisions += decided(
-            "elastic objects", sizes.decide, state, fence(elastic_objects.KIND), now
-        )
+        decisions += contained(Phase.JOBS, reconcile.decide, context, now) or ()
+        of_sizes = fence(elastic_objects.KIND)
+        decide = self.elastic.decide
+        decisions += contained(Phase.ELASTIC_OBJECTS, decide, state, of_sizes, now) or ()
         return decisions
 
     def due(self, now: float) -> list[float]:

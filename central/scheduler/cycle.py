@@ -4,7 +4,7 @@
           -> pods above device limits -> partial gangs -> controllers -> statuses
 
 The live loop, the simulator and replay all call schedule_once(). An exception stops only the object
-that triggered it (fence.py).
+that triggered it (fence.py, culprit.py): every call below is in a phase (cycle_phases.py).
 """
 
 from collections.abc import Iterable
@@ -12,9 +12,11 @@ from functools import partial
 
 from central.model.decisions import Decision
 from central.model.facts import Fact
-from central.scheduler import fence, partial_gangs, scheduling_round
+from central.scheduler import culprit, fence, partial_gangs, scheduling_round
+from central.scheduler.cycle_phases import Phase
+from central.scheduler.elastic.elastic_gang import ElasticGang
 from central.scheduler.elastic.needs import Need
-from central.scheduler.quarantine import ACCOUNT
+from central.scheduler.inventory.pods import EVICTION_ENDED
 from central.scheduler.queues import order
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.scheduling_round import Budget, Round
@@ -26,7 +28,7 @@ from central.scheduler.work_meter import MAX_FACTOR, Interrupt
 ACCOUNTED_MOST = 5_000  # gangs in one slice: a tenth of a second
 STATUSES_MOST = 10_000  # gangs, in one cycle
 REASONS_MOST = 500  # ... of which only the reason changed: bindings do not wait for thousands
-MOST_RESTARTS = 3  # of a cycle whose state was rebuilt; the next cycle does the rest
+MOST_RESTARTS = 8  # of a cycle whose state was rebuilt; the next cycle does the rest
 
 
 def schedule_once(
@@ -55,16 +57,37 @@ def decide(
     interrupt: Interrupt | None = None,
 ) -> list[Decision]:
     decisions: list[Decision] = []
+    quarantine, searched = scheduler.quarantine, 0
+    if quarantine.phases.begin(now):
+        scheduler.state.pending.capacity_freed("phase of the cycle back")
     for _ in range(MOST_RESTARTS):
         try:
             _decide(scheduler, now, budget, interrupt, decisions)
+            quarantine.phases.passed.add(Phase.CYCLE)
             break
         except fence.StateRebuilt:
             continue  # what was decided stays decided: the new state has it
-        except Exception as error:  # noqa: BLE001  a bug that no object was found for
-            fence.cycle_failed(scheduler, error)
+        except Exception as error:  # noqa: BLE001  any bug
+            fence.phase_failed(scheduler, error)
+            searched = culprit.advance(scheduler, _try_cycle, searched)
+    if quarantine.failed_phases or quarantine.search is not None:
+        culprit.advance(scheduler, _try_cycle, searched)
     decisions += fence.warnings(scheduler)
     return decisions
+
+
+def _try_cycle(copy: Scheduler) -> None:
+    """Of a part of the cluster, without effect."""
+    for _ in range(MOST_RESTARTS):
+        try:
+            _decide(copy, copy.state.now, None, None, [])
+            copy.quarantine.phases.passed.add(Phase.CYCLE)
+            return
+        except fence.StateRebuilt:
+            continue
+        except Exception as error:
+            copy.quarantine.phases.blamed(error)
+            raise
 
 
 def _decide(
@@ -76,43 +99,30 @@ def _decide(
 ) -> None:
     """Appends to the decisions as it makes them."""
     state, step, decided = scheduler.state, fence.step, fence.decided
-    quarantine = scheduler.quarantine
     state.pending.step()
     if not _update_accounting(scheduler, now, sliced=budget is not None):
         return
-    step(quarantine, "GPU models of elastic gangs", _look_at_elastic, scheduler)
+    step(scheduler, Phase.MODELS, _look_at_elastic, scheduler)
     scheduling_round.schedule_pending(scheduler, now, budget, interrupt, decisions)
     usage = scheduler.device_usage
-    decisions += decided(quarantine, "GPU memory", usage.gpu_memory.decide, state, now)
-    decisions += decided(quarantine, "RDMA usage", usage.rdma.decide, state, now)
-    if scheduler.state.pending.round is None:  # a gang may still be placed in this round
-
-        def undo(gang: Gang) -> list[Decision]:
-            state.pending.touch(gang)
-            return partial_gangs.undo_partial(gang, now)
-
-        fence.each_gang(scheduler, state.pending.partial.values(), undo, decisions)
-    if scheduler.state.pending.round is None:
-        step(quarantine, "elastic sizes", _resize_elastic, scheduler, now)
-    controllers, queues = scheduler.controllers, scheduler.queues
-    resources, owned = scheduler.min_resources, scheduler.controllers.owned_groups()
-    decisions += decided(
-        quarantine, "controllers", controllers.decide, state, queues, resources, quarantine, now
-    )
-    step(quarantine, "admission", scheduler.admission.decide, state, queues, resources, owned, now)
-    if queues.enabled:
-        decisions += decided(quarantine, "queue statuses", _queue_statuses, scheduler, now)
-    network, statuses = state.network, scheduler.hypernode_statuses
-    decisions += decided(
-        quarantine, "HyperNode statuses", statuses.decide, network.hypernodes, network.built, now
-    )
-    state.pending.all_decided()
-    for gang in state.pending.take_unpublished(STATUSES_MOST, REASONS_MOST):
-        decisions += _status(scheduler, gang)
+    decisions += decided(scheduler, Phase.GPU_MEMORY, usage.gpu_memory.decide, state, now)
+    decisions += decided(scheduler, Phase.RDMA_USAGE, usage.rdma.decide, state, now)
+    if state.pending.round is None:  # else a gang may still be placed in this round
+        _undo_partial(scheduler, now, decisions)
+        step(scheduler, Phase.ELASTIC_SIZES, _resize_elastic, scheduler, now)
+    decisions += decided(scheduler, Phase.CONTROLLERS, _controllers, scheduler, now)
+    step(scheduler, Phase.ADMISSION, _admit, scheduler, now)
+    if scheduler.queues.enabled:
+        found = step(scheduler, Phase.QUEUE_STATUSES, _queue_statuses, scheduler, now)
+        if found is None:
+            scheduler.queue_statuses.stale = True  # what changed was not counted
+        decisions += found or ()
+    decisions += decided(scheduler, Phase.HYPERNODE_STATUSES, _hypernodes, scheduler, now)
+    decisions += decided(scheduler, Phase.STATUSES, _statuses, scheduler)
     # A gang that must preempt later need not read all pods first.
     quiet = not decisions and state.pending.round is None
     table = scheduler.preemption.candidates.table
-    step(quarantine, "candidates", partial(table.read_portion, quiet=quiet))
+    step(scheduler, Phase.CANDIDATES, partial(table.read_portion, quiet=quiet))
 
 
 def due(scheduler: Scheduler, now: float) -> float | None:
@@ -134,6 +144,7 @@ def due(scheduler: Scheduler, now: float) -> float | None:
     times += scheduler.admission.due(pending)
     times += scheduler.controllers.due(now)
     times += scheduler.quarantine.retry_times()
+    times += scheduler.quarantine.phases.ends()
     times += scheduler.elastic.due()
     return min(times, default=None)
 
@@ -141,10 +152,10 @@ def due(scheduler: Scheduler, now: float) -> float | None:
 def _update_accounting(scheduler: Scheduler, now: float, *, sliced: bool) -> bool:
     """Of at most ACCOUNTED_MOST gangs if the cycle is sliced. Returns whether all are accounted: nothing may be
     decided before."""
-    state = scheduler.state
-    handlers.release_held_pods(state, now)
-    fence.step(scheduler.quarantine, "network tree", _rebuild_network, scheduler)
-    scheduler.queues.settle()
+    state, step = scheduler.state, fence.step
+    step(scheduler, Phase.HELD_PODS, handlers.release_held_pods, state, now)
+    step(scheduler, Phase.NETWORK, _rebuild_network, scheduler)
+    scheduler.quarantine.phases.run(Phase.QUEUE_TREE, scheduler.queues.settle, without=None)
     if state.pending.all_changed:
         state.pending.changed_gangs.update(state.gangs)
         state.pending.unaccounted.update(state.gangs)
@@ -155,29 +166,45 @@ def _update_accounting(scheduler: Scheduler, now: float, *, sliced: bool) -> boo
         gang.attempt.rank, gang.attempt.run_time_s = order.rank(gang), order.run_time_s(gang)
         scheduling_round.account(scheduler, gang)
 
-    if scheduler.quarantine.set_asides:
-        fence.mark_due(scheduler)
+    step(scheduler, Phase.BACKOFFS, fence.mark_due, scheduler)
     gangs = state.pending.take_unaccounted(ACCOUNTED_MOST if sliced else None)
-    fence.each_gang(scheduler, gangs, account, [], ACCOUNT)
+    fence.each_gang(scheduler, Phase.ACCOUNT, gangs, account, [])
     if state.pending.unaccounted:
         state.pending.round = state.pending.round or Round(now)  # the next cycle goes on at once
         return False
-    resumed = (
-        scheduler.state.pending.round is not None
-        and scheduler.state.pending.round.epoch == state.pending.epoch
-    )
+    resumed = state.pending.round is not None and state.pending.round.epoch == state.pending.epoch
     if scheduler.queues.enabled and not resumed:  # one measure for all slices of a round
-        scheduler.queues.measure_capacity(state.snapshot, state.node_sets.unschedulable)
+        unschedulable = state.node_sets.unschedulable
+        measure = scheduler.queues.measure_capacity
+        step(scheduler, Phase.QUEUE_CAPACITY, measure, state.snapshot, unschedulable)
     return True
+
+
+def _undo_partial(scheduler: Scheduler, now: float, decisions: list[Decision]) -> None:
+    pending = scheduler.state.pending
+
+    def undo(gang: Gang) -> list[Decision]:
+        pending.touch(gang)
+        return partial_gangs.undo_partial(gang, now)
+
+    fence.each_gang(scheduler, Phase.PARTIAL_GANGS, pending.partial.values(), undo, decisions)
 
 
 def _look_at_elastic(scheduler: Scheduler) -> None:
     if scheduler.state.pending.waiting:  # else nobody chooses
-        scheduler.elastic.models.look(scheduler.controllers.elastic_gangs(scheduler.state))
+        scheduler.elastic.models.look(_elastic_gangs(scheduler))
+
+
+def _elastic_gangs(scheduler: Scheduler) -> list[ElasticGang]:
+    """Without those that are set aside."""
+    gangs = scheduler.controllers.elastic_gangs(scheduler.state)
+    if scheduler.quarantine.set_asides:
+        gangs = [each for each in gangs if not fence.blocks(scheduler, each.gang)]
+    return gangs
 
 
 def _resize_elastic(scheduler: Scheduler, now: float) -> None:
-    gangs = scheduler.controllers.elastic_gangs(scheduler.state)
+    gangs = _elastic_gangs(scheduler)
     waiting, refused = scheduler.state.pending.waiting, scheduler.refused
     needs = [
         Need(waiting[key], refusal.request)
@@ -186,9 +213,41 @@ def _resize_elastic(scheduler: Scheduler, now: float) -> None:
     ]
     needs.sort(key=lambda need: need.gang.attempt.rank)
     scheduler.state.snapshot.meter.begin(MAX_FACTOR)  # needs beyond it preempt for themselves
-    for resize in scheduler.elastic.decide(scheduler.preemption, gangs, needs, now):
-        scheduler.controllers.resize(resize)
-    scheduler.state.snapshot.meter.end()
+    stays = [pod for gang in gangs for pod in gang.placed.values() if not pod.evicting]
+    try:
+        for resize in scheduler.elastic.decide(scheduler.preemption, gangs, needs, now):
+            scheduler.controllers.resize(resize)
+            leaving = {*resize.leaving}
+            stays = [pod for pod in stays if pod not in leaving]
+    except Exception:
+        for pod in stays:  # who was to leave and has not been told
+            pod.advance(EVICTION_ENDED)
+        raise
+    finally:
+        scheduler.state.snapshot.meter.end()
+
+
+def _controllers(scheduler: Scheduler, now: float) -> list[Decision]:
+    state, queues, quarantine = scheduler.state, scheduler.queues, scheduler.quarantine
+    resources = scheduler.min_resources
+    return scheduler.controllers.decide(state, queues, resources, quarantine, now)
+
+
+def _admit(scheduler: Scheduler, now: float) -> None:
+    state, queues, owned = scheduler.state, scheduler.queues, scheduler.controllers.owned_groups()
+    scheduler.admission.decide(state, queues, scheduler.min_resources, owned, now)
+
+
+def _hypernodes(scheduler: Scheduler, now: float) -> Iterable[Decision]:
+    network = scheduler.state.network
+    return scheduler.hypernode_statuses.decide(network.hypernodes, network.built, now)
+
+
+def _statuses(scheduler: Scheduler) -> list[Decision]:
+    pending = scheduler.state.pending
+    pending.all_decided()
+    gangs = pending.take_unpublished(STATUSES_MOST, REASONS_MOST)
+    return [decision for gang in gangs for decision in _status(scheduler, gang)]
 
 
 def _rebuild_network(scheduler: Scheduler) -> None:

@@ -6,6 +6,7 @@
                        undone
     anything else of   the gang is set aside, the state is built again, and the cycle begins again with
     a gang raises      the decisions that were made so far
+    a phase raises     it is left out for a while, and the object on which it fails is looked for (culprit.py)
 
 MemoryError and RecursionError may come in the middle of a change, so they always count as the last case.
 Without exceptions the fence costs nothing: Python enters a try block for free.
@@ -14,7 +15,7 @@ Design: docs/design/0049-containment.md
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar, cast, get_args
+from typing import NoReturn, TypeVar, cast, get_args
 
 from central.model.decisions import Decision, EmitWarning
 from central.model.event_reasons import SET_ASIDE
@@ -35,6 +36,7 @@ from central.model.facts import (
 from central.model.volumes import ClaimSeen, VolumeGone, VolumeSeen
 from central.scheduler import rebuild
 from central.scheduler.apply import apply
+from central.scheduler.cycle_phases import OF_ONE_GANG, Phase
 from central.scheduler.fact_keys import display_of, is_gone, key_of
 from central.scheduler.inventory.pods import (
     BIND_FAILED,
@@ -44,7 +46,6 @@ from central.scheduler.inventory.pods import (
     Pod,
 )
 from central.scheduler.quarantine import ACCOUNT, GANG, Quarantine, SetAsideKey
-from central.scheduler.queues import order
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.snapshot.draft import DoesNotFit
 from central.scheduler.snapshot.snapshot import Snapshot
@@ -53,7 +54,6 @@ from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang, GangKey
 from central.scheduler.work_meter import WorkLimitReached
 
-STEP = "step of the cycle"
 OF_CONTROLLERS = frozenset((JobSeen, JobGone, *get_args(BatchFact), *get_args(ElasticFact)))
 UNSAFE = (MemoryError, RecursionError)
 
@@ -148,7 +148,10 @@ def _fact_failed(scheduler: Scheduler, fact: Fact, error: Exception) -> None:
     else:
         scheduler.quarantine.note(key, display_of(fact), error)
     if type(fact) in OF_CONTROLLERS:
-        step(scheduler.quarantine, "controllers", scheduler.controllers.discard, fact)
+        try:
+            scheduler.controllers.discard(fact)
+        except Exception as second:  # noqa: BLE001  the controller keeps what it had
+            scheduler.quarantine.note(key, display_of(fact), second)
         return
     _note_outcome(scheduler, fact)
     rebuild.rebuild(scheduler, fact)
@@ -275,76 +278,105 @@ def set_gang_aside(scheduler: Scheduler, gang: Gang, error: BaseException, kind:
 
 
 def gang_failed(scheduler: Scheduler, gang: Gang, error: Exception, kind: str = GANG) -> None:
-    """Sets the gang aside. Raises StateRebuilt unless a search failed."""
-    state = scheduler.state
+    """Sets the gang aside. Raises StateRebuilt unless a search failed. A phase that fails on one gang after the other is
+    left out instead."""
+    state, quarantine = scheduler.state, scheduler.quarantine
+    phase = quarantine.phases.blamed(error)
     cause = error.__cause__ if isinstance(error, SearchFailed) and error.__cause__ else error
+    if len(quarantine.phases.failed_on(phase, gang.key)) == 0:
+        pass
+    elif phase not in OF_ONE_GANG:
+        quarantine.leave_out(phase, cause)
+        release_gangs(quarantine, phase)
+        _begin_again(scheduler, error)
+    else:
+        quarantine.look_for_cause(phase, cause)
     set_gang_aside(scheduler, gang, cause, kind)
     if not isinstance(error, SearchFailed):
-        rebuild.rebuild(scheduler)
-        raise StateRebuilt from error
+        _begin_again(scheduler, error)
     for spec in {pod.spec for pod in gang.members.values()}:
         state.snapshot.forget_view(spec)  # its counts may be incomplete
     state.pending.changed(gang)
 
 
+def release_gangs(quarantine: Quarantine, phase: Phase) -> None:
+    """Those that were set aside for what is not their fault."""
+    for key in quarantine.phases.take_gangs(phase):
+        for kind in (GANG, ACCOUNT):
+            quarantine.release(SetAsideKey(kind, key))
+
+
+def _begin_again(scheduler: Scheduler, error: BaseException | None = None) -> NoReturn:
+    """The cycle begins again, with a state that is built again."""
+    rebuild.rebuild(scheduler)
+    raise StateRebuilt from error
+
+
 def each_gang(
     scheduler: Scheduler,
+    phase: Phase,
     gangs: Iterable[Gang],
     call: Callable[[Gang], list[Decision] | None],
     decisions: list[Decision],
-    kind: str = GANG,
 ) -> None:
     """Calls for each gang that is not set aside, and appends what each decides: the state has it
     already. Raises StateRebuilt if one fails."""
     quarantine = scheduler.quarantine
+    kind = ACCOUNT if phase is Phase.ACCOUNT else GANG
+
+    def decide(gang: Gang) -> Sequence[Decision]:
+        return call(gang) or ()
+
     for gang in list(gangs):
-        if quarantine.set_asides and blocks(scheduler, gang, (kind,)):
-            continue
         try:
-            decisions += call(gang) or ()
+            if quarantine.set_asides and blocks(scheduler, gang, (kind,)):
+                continue
+            decisions += quarantine.phases.run(phase, decide, gang, without=())
         except Exception as error:  # noqa: BLE001  any bug
             gang_failed(scheduler, gang, error, kind)
         if kind != GANG and quarantine.set_asides:
             quarantine.release(key_of_gang(gang, kind))
 
 
-# --- steps -----------------------------------------------------------------------
+# --- phases ----------------------------------------------------------------------
 
 
-def step(
-    quarantine: Quarantine, name: str, call: Callable[..., Result], *args: object
+def contained(
+    quarantine: Quarantine, phase: Phase, call: Callable[..., Result], *args: object
 ) -> Result | None:
-    """Calls a part of the cycle that decides about no gang. None: it failed, and the cycle goes on
-    without it."""
+    """Calls a phase that others do not need. None: it failed or is left out, and the cycle goes on without it."""
     try:
-        return call(*args)
+        return quarantine.phases.run(phase, call, *args, without=None)
     except StateRebuilt:
         raise
     except Exception as error:  # noqa: BLE001  any bug
-        quarantine.note(SetAsideKey(STEP, name), ("", name), error)
+        quarantine.leave_out(quarantine.phases.blamed(error), error)
         return None
 
 
+def step(
+    scheduler: Scheduler, phase: Phase, call: Callable[..., Result], *args: object
+) -> Result | None:
+    """The same. Raises StateRebuilt if it failed in the middle of a change of the snapshot."""
+    result = contained(scheduler.quarantine, phase, call, *args)
+    if scheduler.state.snapshot.is_half_changed:
+        _begin_again(scheduler)
+    return result
+
+
 def decided(
-    quarantine: Quarantine, name: str, call: Callable[..., Iterable[Decision]], *args: object
+    scheduler: Scheduler, phase: Phase, call: Callable[..., Iterable[Decision]], *args: object
 ) -> Iterable[Decision]:
-    """What a part of the cycle decides, called as by step(); nothing if it failed."""
-    return step(quarantine, name, call, *args) or ()
+    """What a phase decides, called as by step(); nothing if it failed."""
+    return step(scheduler, phase, call, *args) or ()
 
 
-def cycle_failed(scheduler: Scheduler, error: Exception) -> None:
-    """Something raised outside of all attempts. Sets aside the gangs that can't even be ordered, and
-    builds the state again."""
-    scheduler.quarantine.note(SetAsideKey(STEP, "scheduling"), ("", "scheduling"), error)
+def phase_failed(scheduler: Scheduler, error: Exception) -> None:
+    """A phase raised on which others rely. The state is built again, for a cycle without it."""
+    quarantine = scheduler.quarantine
+    quarantine.leave_out(quarantine.phases.blamed(error), error)
     scheduler.state.pending.round = None
     rebuild.rebuild(scheduler)
-    for gang in list(scheduler.state.pending.waiting.values()):
-        try:
-            columns = scheduler.state.pending.columns
-            list(order.in_order(scheduler.queues, columns, columns.rows_of([gang]), []))
-        except Exception as why:  # noqa: BLE001  the one that it is about
-            set_gang_aside(scheduler, gang, why)
-            scheduler.state.pending.update(gang, waiting=False, partial=False)
 
 
 def warnings(scheduler: Scheduler) -> list[Decision]:

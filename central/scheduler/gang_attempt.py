@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from central.model import wording
 from central.model.decisions import Bind, Decision
 from central.scheduler import binding, fence, pass_claims
+from central.scheduler.cycle_phases import Phase
 from central.scheduler.inventory.pods import BIND_FAILED, Pod
 from central.scheduler.pass_claims import PREEMPTION_RETRY_S
 from central.scheduler.placement import (
@@ -20,7 +21,7 @@ from central.scheduler.placement import (
 )
 from central.scheduler.queues import quota
 from central.scheduler.queues.shortfall import Shortfall
-from central.scheduler.reserved_capacity import ReservedCapacity
+from central.scheduler.reserved_capacity import Reserved
 from central.scheduler.scheduler import GangRefusal, Scheduler
 from central.scheduler.shared_refusals import Refusals, RefusedRequest, Verdicts
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
@@ -38,7 +39,7 @@ LONG_S = 1.5  # ... per unit of its factor, so that long attempts take about a t
 def schedule(
     scheduler: Scheduler,
     gang: Gang,
-    reserved: ReservedCapacity,
+    reserved: Reserved,
     decisions: list[Decision],
     *,
     left: GangSet,
@@ -113,12 +114,16 @@ def schedule(
 
 
 def _on_chosen_model(
-    scheduler: Scheduler,
-    gang: Gang,
-    reserved: ReservedCapacity,
-    wants: tuple[PlacementRequest, ...],
+    scheduler: Scheduler, gang: Gang, reserved: Reserved, wants: tuple[PlacementRequest, ...]
 ) -> tuple[PlacementRequest, ...]:
     """The requests on the GPU model that is chosen for the gang, if it has a choice."""
+    narrow = scheduler, gang, reserved, wants
+    return scheduler.quarantine.phases.run(Phase.MODEL_CHOICE, _narrowed, *narrow, without=wants)
+
+
+def _narrowed(
+    scheduler: Scheduler, gang: Gang, reserved: Reserved, wants: tuple[PlacementRequest, ...]
+) -> tuple[PlacementRequest, ...]:
     models = scheduler.elastic.models
     if not models.concerns(gang):
         return wants
@@ -148,7 +153,7 @@ def _place(
     wants: tuple[PlacementRequest, ...],
     refused: Refusals,
     *,
-    reserved: ReservedCapacity,
+    reserved: Reserved,
     most: Sequence[Pod] | None,
 ) -> list[Bind]:
     """Binds the first attempt that fits. most: only these of its pods, where they would run beside the

@@ -12,6 +12,7 @@ import numpy as np
 
 from central.model.arrays import Ints
 from central.model.decisions import Decision, Evict
+from central.scheduler.cycle_phases import Phase
 from central.scheduler.fence import search
 from central.scheduler.inventory.pods import EVICTION_ENDED
 from central.scheduler.pass_reservations import NoVictims, PassReservations
@@ -69,6 +70,13 @@ class PassClaims:
     ) -> list[Evict] | None:
         """Evicts victims so that all of the request fits, with the quota that it lacks (one of the
         alternatives), and reserves what they free for the gang. None: there are no such victims."""
+        phases = self._scheduler.quarantine.phases
+        claim = partial(self._preempt, growth=growth)
+        return phases.run(Phase.CLAIMS, claim, gang, request, lacks, without=None)
+
+    def _preempt(
+        self, gang: Gang, request: PlacementRequest, lacks: Sequence[Shortfalls], *, growth: bool
+    ) -> list[Evict] | None:
         preempts = gang.priority > self._pending.lowest_priority or self._scheduler.queues.enabled
         if not self._may_claim(gang, preempts=preempts, growth=growth):
             return None

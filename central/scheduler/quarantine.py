@@ -10,11 +10,15 @@ Design: docs/design/0049-containment.md
 """
 
 from collections import Counter, deque
-from collections.abc import Hashable
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, replace
+from math import inf
 from typing import Any, NamedTuple
 
+from central.scheduler.cycle_phases import FIRST_S, LONGEST_S, RECENT_S, CyclePhases, Phase
+
 GANG, ACCOUNT = "gang", "account of a gang"  # kinds: its decisions, or what its queue counts
+STEP = "phase of the cycle"
 RETRY_S = (300.0, 3600.0)  # first and longest backoff of an object that does not change
 CHANGED_RETRY_S = (30.0, 600.0)  # the same of one that changes, from its second failure on
 SUSPECT_S = 600.0  # after a failure, objects of the same kind are tried apart first
@@ -53,7 +57,13 @@ class SchedulerFailure(NamedTuple):
 
 
 class Quarantine:
-    def __init__(self) -> None:
+    def __init__(self, phases: CyclePhases | None = None) -> None:
+        """phases: None: none has failed."""
+        self.phases = phases if phases is not None else CyclePhases()
+        # Phases that failed, whose cause is to be found (culprit.py), and how far the search for the first one is.
+        self.failed_phases: dict[Phase, BaseException] = {}
+        self.search: Iterator[int] | None = None
+        self._searched: dict[Phase, float] = {}  # when
         self.set_asides: dict[SetAsideKey, SetAside] = {}
         self.failures_to_log: deque[SchedulerFailure] = deque(
             maxlen=FAILURES_KEPT
@@ -64,7 +74,27 @@ class Quarantine:
 
     def __getstate__(self) -> dict[str, Any]:
         """Without exceptions: they hold on to half of the process."""
-        return {**self.__dict__, "failures_to_log": deque(maxlen=FAILURES_KEPT)}
+        kept = {**self.__dict__, "failures_to_log": deque(maxlen=FAILURES_KEPT)}
+        return {**kept, "failed_phases": {}, "search": None}
+
+    def for_trial(self) -> "Quarantine":
+        """One that knows what this one has set aside, and leaves no phase out."""
+        made = Quarantine(self.phases.for_trial())
+        made.set_asides = {key: replace(found) for key, found in self.set_asides.items()}
+        return made
+
+    def leave_out(self, phase: Phase, error: BaseException) -> None:
+        """The cycle goes on without the phase for a while."""
+        wait_s = self.phases.leave_out(phase, describe(error))
+        self.note(SetAsideKey(STEP, phase.label), ("", phase.label), error)
+        if wait_s in (FIRST_S, LONGEST_S):  # between them the search would find what it has found
+            self.look_for_cause(phase, error)
+
+    def look_for_cause(self, phase: Phase, error: BaseException) -> None:
+        """Unless the same search was made a moment ago."""
+        if self._searched.get(phase, -inf) <= self.phases.now - RECENT_S:
+            self._searched[phase] = self.phases.now
+            self.failed_phases[phase] = error
 
     def set_aside(
         self,

@@ -8,7 +8,7 @@ Design: docs/design/0049-containment.md
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from central.model.facts import Fact, NodeReported, PodSeen, PodSpec, Rule
@@ -16,7 +16,7 @@ from central.scheduler.apply import apply
 from central.scheduler.fact_keys import display_of, is_gone, key_of
 from central.scheduler.inventory.pods import EVICTION_ENDED, Pod
 from central.scheduler.quarantine import Quarantine, SetAsideKey
-from central.scheduler.scheduler import Scheduler
+from central.scheduler.scheduler import JobControllers, Scheduler
 from central.scheduler.state import handlers
 from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang
@@ -31,12 +31,12 @@ class CannotRebuild(Exception):
 class LeftOut:
     """Facts that the state is built without: those that fail, and all about objects that are gone."""
 
-    def __init__(self, guilty: Fact | None) -> None:
+    def __init__(self, guilty: Iterable[Fact]) -> None:
         self._facts: list[Fact] = []
         self._gone: set[SetAsideKey] = set()
         self.uncountable: set[str] = set()  # uids of pods of which not even the amounts can be used
-        if guilty is not None:
-            self.add(guilty)
+        for fact in guilty:
+            self.add(fact)
 
     def add(self, fact: Fact) -> None:
         self._facts.append(fact)
@@ -53,8 +53,8 @@ class LeftOut:
         return fact in self._facts or self.is_gone(fact)
 
 
-def rebuild(scheduler: Scheduler, guilty: Fact | None = None) -> None:
-    """Replaces the scheduler's state in place, without the fact. An older one about the same object
+def rebuild(scheduler: Scheduler, *guilty: Fact) -> None:
+    """Replaces the scheduler's state in place, without these facts. An older one about the same object
     stays in force if it is still recorded. A pod stays charged to its node in any case, and a node
     whose report is lost gets no more pods. Raises CannotRebuild."""
     left_out = LeftOut(guilty)
@@ -69,6 +69,32 @@ def rebuild(scheduler: Scheduler, guilty: Fact | None = None) -> None:
             scheduler.adopt(fresh)
             return
     raise CannotRebuild(f"the state could not be built in {MOST_BUILDS} attempts") from why
+
+
+def part_of(
+    scheduler: Scheduler, keeps: Callable[[Fact], bool], controllers: JobControllers
+) -> Scheduler:
+    """A scheduler with the objects of the facts that it keeps, which may decide: nothing of it is shared. Of what only
+    the scheduler knows it has the pods' nodes and devices, and what gangs have been through. Raises what a handler raises."""
+    old, made = scheduler.state, scheduler.emptied(scheduler.quarantine.for_trial(), controllers)
+    made.state.now = made.queues.now = old.now
+    for fact in recorded(scheduler):
+        if keeps(fact):
+            apply(made, fact)
+    made.queues.settle()
+    _carry_nodes(old, made.state)
+    made.state.keeps_plans = True
+    for uid, pod in old.pods.items():
+        if keeps(pod.seen):
+            _carry_pod(made.state, pod, old.owners.pods.get(uid, pod.seen))
+    made.state.keeps_plans = False
+    for gang in made.state.gangs.values():
+        if (before := old.gangs.get(gang.key)) is not None:
+            _carry_gang(gang, before)
+            gang.preemption, gang.published = replace(gang.preemption), replace(gang.published)
+    for node in list(made.state.nodes.values()):
+        handlers.reconcile_gpus(made.state, node)
+    return made
 
 
 def bare(fact: PodSeen) -> PodSeen:
@@ -96,7 +122,7 @@ def _build(old: Scheduler, fresh: Scheduler, left_out: LeftOut) -> bool:
     """Returns whether it is complete. If not, the fact on which it failed is left out next time."""
     fresh.state.now = old.state.now
     fresh.queues.adopt_history(old.queues)
-    for fact in _recorded(old):
+    for fact in recorded(old):
         if fact in left_out:
             continue
         try:
@@ -184,7 +210,7 @@ def _carry_pods(
     return True
 
 
-def _recorded(scheduler: Scheduler) -> Iterator[Fact]:
+def recorded(scheduler: Scheduler) -> Iterator[Fact]:
     """What was reported, apart from pods and from what the controllers keep."""
     state = scheduler.state
     yield from scheduler.queues.recorded(state.podclasses.namespaces)

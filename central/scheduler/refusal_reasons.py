@@ -115,6 +115,7 @@ def capacity_stamp(scheduler: Scheduler) -> tuple[object, ...]:
         scheduler.queues.version,  # fair shares
         tuple((name, each.allowed) for name, each in scheduler.budgets.seen.items()),
         scheduler.state.pending.budget_uses_changed if scheduler.budgets.seen else 0,
+        scheduler.quarantine.phases.remark(),
     )
 
 

@@ -52,6 +52,7 @@ def remarks(
         clauses.append(f"excluding volumes reserved for {_names(volumes)}")
     clauses.append(gang.preemption.blocked_by or _why_nobody(scheduler, gang, refused))
     clauses.append(_after_short_stays(scheduler, gang, now))
+    clauses.append(scheduler.quarantine.phases.remark())
     return "".join(f"; {clause}" for clause in clauses if clause)
 
 

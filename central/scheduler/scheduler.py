@@ -197,10 +197,18 @@ class Scheduler:
     def levels(self) -> tuple[str, ...]:
         return self._levels
 
-    def emptied(self) -> "Scheduler":
-        """A scheduler without state, with the same settings and quarantine. Its controllers see nothing."""
-        half_life_s = self.queues.half_life_s
-        return Scheduler(NoControllers(), self.levels, self.policy, half_life_s, self.quarantine)
+    def emptied(
+        self, quarantine: Quarantine | None = None, controllers: JobControllers | None = None
+    ) -> "Scheduler":
+        """A scheduler without state, with the same settings, and with the same quarantine if there is no other. Without
+        others its controllers see nothing."""
+        return Scheduler(
+            controllers or NoControllers(),
+            self.levels,
+            self.policy,
+            self.queues.half_life_s,
+            quarantine or self.quarantine,
+        )
 
     def adopt(self, fresh: "Scheduler") -> None:
         """Takes over the state of a scheduler that emptied() made. The controllers stay."""

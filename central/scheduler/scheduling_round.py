@@ -28,6 +28,7 @@ Design: docs/design/0052-slices.md, docs/design/0061-work-limit.md
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 
 import numpy as np
@@ -35,12 +36,13 @@ import numpy as np
 from central.model.arrays import Ints
 from central.model.decisions import Bind, Decision
 from central.scheduler import fence, gang_attempt, refusal_reasons, refused_alike
+from central.scheduler.cycle_phases import Phase
 from central.scheduler.pass_claims import PREEMPTION_RETRY_S
 from central.scheduler.pass_reservations import PassMemory
 from central.scheduler.preemption import withdrawal
 from central.scheduler.queues import order
 from central.scheduler.queues.order import FairShares
-from central.scheduler.reserved_capacity import ReservedCapacity
+from central.scheduler.reserved_capacity import NothingReserved, Reserved, ReservedCapacity
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.shared_refusals import Verdicts
 from central.scheduler.state.gang_set import GangSet
@@ -119,24 +121,28 @@ def schedule_pending(
     this = scheduler.state.pending.round or Round(now)
     scheduler.state.pending.round = None  # if the state is rebuilt on the way, a new round begins
     goes_on = False  # the long attempt, in the next cycle
+    run = scheduler.quarantine.phases.run
     if this.is_long_next:
-        goes_on = _try_long(scheduler, this, now, interrupt, decisions)
+        long = scheduler, this, now, interrupt, decisions
+        goes_on = run(Phase.LONG_SEARCHES, _try_long, *long, without=False)
         if this.epoch == -1:  # the memory is of the round before
             this.memory = PassMemory.empty()
     resumed = this.epoch == pending.epoch
     if not resumed:
         this.shares = {}
-    memory = this.memory
-    reserved = ReservedCapacity(  # may free some
-        scheduler, now, memory, decisions, resumed=resumed, began=this.began
-    )
-    if _join(scheduler, this, now) or not resumed or this.version != scheduler.queues.version:
+    # May free some.
+    reserved = _reserved(scheduler, this.memory, decisions, began=this.began, resumed=resumed)
+    joined = run(Phase.DUE, _join, scheduler, this, now, without=None)
+    if joined is None:  # what is due is not known
+        joined, this.left = True, GangSet(pending.columns, np.flatnonzero(pending.columns.waiting))
+    if joined or not resumed or this.version != scheduler.queues.version:
         this.order = None
     complete = _passes(scheduler, this, reserved, budget, decisions)
     if complete and this.long and not goes_on:
         this.is_long_next = True
         if budget is None:
-            _try_long(scheduler, this, now, interrupt, decisions)
+            long = scheduler, this, now, interrupt, decisions
+            run(Phase.LONG_SEARCHES, _try_long, *long, without=False)
         complete = budget is None  # else what was decided leaves before
     if not complete:
         this.binds += [each for each in decisions if isinstance(each, Bind)]
@@ -148,37 +154,57 @@ def schedule_pending(
         return
     if this.late:
         pending.try_all_again()
-    if scheduler.queues.enabled and scheduler.preemption.claim_watch.look(scheduler.queues, now):
-        pending.preemption_retry_at.add(now + PREEMPTION_RETRY_S)
-    refusal_reasons.refresh(scheduler, now)
+    fence.step(scheduler, Phase.CLAIM_WATCH, _watch_claims, scheduler, now)
+    fence.step(scheduler, Phase.REASONS, refusal_reasons.refresh, scheduler, now)
     if goes_on and budget is not None:
         pending.round = Round(now, memory=this.memory, long=this.long, is_long_next=True)
+
+
+def _watch_claims(scheduler: Scheduler, now: float) -> None:
+    if scheduler.queues.enabled and scheduler.preemption.claim_watch.look(scheduler.queues, now):
+        scheduler.state.pending.preemption_retry_at.add(now + PREEMPTION_RETRY_S)
+
+
+def _reserved(
+    scheduler: Scheduler,
+    memory: PassMemory,
+    decisions: list[Decision],
+    *,
+    began: float,
+    resumed: bool = False,
+) -> Reserved:
+    def begin() -> Reserved:
+        now = scheduler.state.now
+        return ReservedCapacity(scheduler, now, memory, decisions, resumed=resumed, began=began)
+
+    nothing: Reserved = NothingReserved(scheduler)
+    return scheduler.quarantine.phases.run(Phase.RESERVED_CAPACITY, begin, without=nothing)
 
 
 def _passes(
     scheduler: Scheduler,
     this: Round,
-    reserved: ReservedCapacity,
+    reserved: Reserved,
     budget: Budget | None,
     decisions: list[Decision],
 ) -> bool:
     """One pass, another one if a reservation or a binding was given up, and the claims that they gave rise to.
     Returns whether all gangs were tried."""
-    now, pending = scheduler.state.now, scheduler.state.pending
+    pending, run = scheduler.state.pending, scheduler.quarantine.phases.run
     complete = _one_pass(scheduler, this, reserved, budget, decisions)
     if (complete or this.withdrawn) and this.dropped and not this.last_pass:
         again = [pending.waiting[g.key] for g in this.withdrawn if g.key in pending.waiting]
         this.next_pass((pending.refused_before(), pending.columns.rows_of(again)))
-        reserved = ReservedCapacity(scheduler, now, this.memory, decisions, began=this.began)
+        reserved = _reserved(scheduler, this.memory, decisions, began=this.began)
         complete = _one_pass(scheduler, this, reserved, budget, decisions)
     if not complete or not scheduler.queues.enabled:
         return complete
     claimants: list[Gang] = []
     if this.claimed or this.postponed:
-        gangs = this.claimed, this.postponed
-        claimants = withdrawal.claimants(scheduler.preemption, *gangs, this.binds + decisions)
+        of = scheduler.preemption, this.claimed, this.postponed, this.binds + decisions
+        claimants = run(Phase.CLAIMANTS, withdrawal.claimants, *of, without=claimants)
     if claimants or this.withdrawn:
-        _try_claimants(scheduler, this, claimants, decisions)
+        run(Phase.CLAIMANTS, _try_claimants, scheduler, this, claimants, decisions, without=None)
     return True
 
 
@@ -189,15 +215,15 @@ def _try_claimants(
     binding by that, or has lost it, is tried once more, for a place that nobody claims."""
     memory = this.memory._replace(no_victims={})
     alone = Round(this.began, memory=memory)
-    reserved = ReservedCapacity(scheduler, scheduler.state.now, memory, decisions, began=this.began)
+    reserved = _reserved(scheduler, memory, decisions, began=this.began)
     reserved.withdrawn += this.withdrawn
     scheduler.state.pending.wakeups[withdrawal.CLAIMED] += len(claimants)
     for gang in claimants:
         gang.preemption.not_before = 0.0
-        _try(scheduler, alone, gang, reserved, decisions)
+        _contained(scheduler, gang, partial(_try, scheduler, alone, gang, reserved, decisions))
     for gang in reserved.withdrawn:
         account(scheduler, gang)
-        _try(scheduler, alone, gang, reserved, decisions)
+        _contained(scheduler, gang, partial(_try, scheduler, alone, gang, reserved, decisions))
     reserved.close()
     this.dropped |= reserved.dropped
 
@@ -222,9 +248,9 @@ def _try_long(
     progress = gang.attempt.progress = gang.attempt.progress or SearchProgress(this.began)
     # What it remembers of attempts with less work does not count.
     memory = this.memory._replace(no_victims={})
-    reserved = ReservedCapacity(scheduler, now, memory, decisions, began=progress.began)
+    reserved = _reserved(scheduler, memory, decisions, began=progress.began)
     alone = Round(this.began, memory=memory, interrupt=interrupt, progress=progress)
-    _try(scheduler, alone, gang, reserved, decisions)
+    _contained(scheduler, gang, partial(_try, scheduler, alone, gang, reserved, decisions))
     reserved.on_tried(gang)
     reserved.close()
     this.dropped |= reserved.dropped
@@ -285,7 +311,7 @@ def _join(scheduler: Scheduler, this: Round, now: float) -> bool:
 def _one_pass(
     scheduler: Scheduler,
     this: Round,
-    reserved: ReservedCapacity,
+    reserved: Reserved,
     budget: Budget | None,
     decisions: list[Decision],
 ) -> bool:
@@ -294,7 +320,7 @@ def _one_pass(
     gangs = this.order
     if gangs is None:
         this.again = []
-        gangs = _in_order(scheduler, this, this.again, sliced=budget is not None)
+        gangs = _ordered(scheduler, this, sliced=budget is not None)
     this.order = None
     for gang in gangs:
         if pending.waiting.get(gang.key) is not gang:
@@ -306,10 +332,8 @@ def _one_pass(
             asked = True
             this.left.discard(gang)
             this.tried.add(gang.key)
-            blocked = scheduler.quarantine.set_asides and fence.blocks(scheduler, gang)
-            if not blocked and gang.attempt.work_factor > MAX_FACTOR:
-                this.long += [gang] if gang not in this.long else []
-            elif not blocked and _try(scheduler, this, gang, reserved, decisions):
+            turn = partial(_turn, scheduler, this, gang, reserved, decisions)
+            if _contained(scheduler, gang, turn):
                 this.left.add(gang)
                 this.again.append(gang)
                 continue
@@ -325,6 +349,18 @@ def _one_pass(
     return complete
 
 
+def _ordered(scheduler: Scheduler, this: Round, *, sliced: bool) -> Iterator[Gang]:
+    phases = scheduler.quarantine.phases
+    if phases.is_left_out(Phase.ORDER):
+        gangs = sorted(this.left.gangs(), key=lambda gang: gang.attempt.rank)
+        return iter([gang for gang in gangs if not _is_blocked(scheduler, gang)])
+    return phases.each(Phase.ORDER, _in_order(scheduler, this, this.again, sliced=sliced))
+
+
+def _is_blocked(scheduler: Scheduler, gang: Gang) -> bool:
+    return bool(scheduler.quarantine.set_asides) and fence.blocks(scheduler, gang)
+
+
 def _in_order(
     scheduler: Scheduler, this: Round, again: list[Gang], *, sliced: bool
 ) -> Iterator[Gang]:
@@ -332,6 +368,9 @@ def _in_order(
     columns, waiting = pending.columns, pending.waiting
     this.left.discard_rows(columns.released)
     columns.recycle()
+    if scheduler.quarantine.set_asides:
+        aside = [gang for gang in this.left.gangs() if fence.blocks(scheduler, gang)]
+        this.left.discard_rows(columns.rows_of(aside))
     of_reservations = [gang for key in scheduler.reservations if (gang := waiting.get(key))]
     this.not_due = [gang for gang in of_reservations if gang not in this.left]
     rows, behind = this.left.rows, columns.mask()
@@ -370,47 +409,67 @@ def _skip(
     many."""
     if scheduler.quarantine.set_asides or not this.first_refused:
         return 0
-    count = refused_alike.refuse_next(
-        scheduler, rows, this.first_refused, left_out=this.not_due, barred=barred, goes_on=goes_on
+    refuse_next = partial(
+        refused_alike.refuse_next,
+        *(scheduler, rows, this.first_refused),
+        left_out=this.not_due,
+        barred=barred,
+        goes_on=goes_on,
     )
+    count = scheduler.quarantine.phases.run(Phase.EQUAL_REQUESTS, refuse_next, without=0)
     if count:
         this.skipped.append(rows[:count])
         this.left.discard_rows(rows[:count])
     return count
 
 
+def _contained(scheduler: Scheduler, gang: Gang, attempt: Callable[[], bool]) -> bool:
+    """The attempt; false if it fails, and the gang is set aside."""
+    try:
+        return scheduler.quarantine.phases.run(Phase.TURN, attempt, without=False)
+    except Exception as error:  # noqa: BLE001  any bug
+        fence.gang_failed(scheduler, gang, error)
+        return False
+
+
+def _turn(
+    scheduler: Scheduler, this: Round, gang: Gang, reserved: Reserved, decisions: list[Decision]
+) -> bool:
+    """Tries the gang unless it is set aside or due for a long attempt. Returns as _try()."""
+    if _is_blocked(scheduler, gang):
+        return False
+    if gang.attempt.work_factor > MAX_FACTOR:
+        this.long += [gang] if gang not in this.long else []
+        return False
+    return _try(scheduler, this, gang, reserved, decisions)
+
+
 def _try(
-    scheduler: Scheduler,
-    this: Round,
-    gang: Gang,
-    reserved: ReservedCapacity,
-    decisions: list[Decision],
+    scheduler: Scheduler, this: Round, gang: Gang, reserved: Reserved, decisions: list[Decision]
 ) -> bool:
     """Returns whether some of its pods were bound and others are left, for another turn in this pass."""
-    pending, reservations = scheduler.state.pending, scheduler.reservations
-    attempt = gang.attempt
+    phases, reservations = scheduler.quarantine.phases, scheduler.reservations
+    pending, attempt = scheduler.state.pending, gang.attempt
     same = this.first_refused.get(attempt.equivalence)
     if (
         same is not None
         and same.attempt.refused_at == pending.epoch
         and gang.key not in reservations
+        and not phases.is_left_out(Phase.EQUAL_REQUESTS)
     ):
-        refused_alike.refuse(scheduler, gang, same)
+        alike = refused_alike.refuse, scheduler, gang, same
+        phases.run(Phase.EQUAL_REQUESTS, *alike, without=None)
         return False
     this.by_namespace[gang.namespace] += 1
     meter = scheduler.state.snapshot.meter
     meter.begin(attempt.work_factor, this.interrupt, this.progress)
     attempt.progress = None
-    try:
-        gang_attempt.schedule(
-            scheduler, gang, reserved, decisions, left=this.left, verdicts=this.verdicts
-        )
-        account(scheduler, gang)
-        for other in reserved.withdrawn:
-            account(scheduler, other)
-    except Exception as error:  # noqa: BLE001  any bug; the gang is set aside
-        fence.gang_failed(scheduler, gang, error)
-        return False
+    gang_attempt.schedule(
+        scheduler, gang, reserved, decisions, left=this.left, verdicts=this.verdicts
+    )
+    account(scheduler, gang)
+    for other in reserved.withdrawn:
+        account(scheduler, other)
     if scheduler.quarantine.set_asides:
         scheduler.quarantine.release(fence.key_of_gang(gang))
     if gang.key in pending.waiting:

@@ -225,7 +225,7 @@ class Metrics(Collector):
         if not self._loop.synced:
             return
         try:
-            totals, wakeups, (set_aside, failures) = self._loop.ask(
+            totals, wakeups, (set_aside, failures, phases) = self._loop.ask(
                 lambda it: (totals_of(it), wakeups_of(it), quarantine_of(it)), ASK_S
             )
         except TimeoutError:
@@ -240,6 +240,14 @@ class Metrics(Collector):
         for kind, count in set_aside.items():
             objects.add_metric((kind,), count)
         yield objects
+        left_out = GaugeMetricFamily(
+            "lockstep_phases_left_out",
+            "Seconds until a phase of the cycle that failed is tried again, by phase; none while all are there",
+            labels=("phase",),
+        )
+        for phase, seconds in sorted(phases.items()):
+            left_out.add_metric((phase,), seconds)
+        yield left_out
         for name, about in TOTALS.items():
             yield GaugeMetricFamily(f"lockstep_{name}", about, totals[name])
         yield from self._queue_families()
@@ -312,10 +320,12 @@ def wakeups_of(scheduler: Scheduler) -> dict[str, int]:
     return {"node capacity freed": state.snapshot.freed, **state.pending.wakeups}
 
 
-def quarantine_of(scheduler: Scheduler) -> tuple[dict[str, int], dict[str, int]]:
-    """Objects that are set aside now, and failures so far; both by kind."""
-    quarantine = scheduler.quarantine
-    return quarantine.counts(), dict(quarantine.total)
+def quarantine_of(scheduler: Scheduler) -> tuple[dict[str, int], dict[str, int], dict[str, float]]:
+    """Objects that are set aside now, and failures so far, both by kind; and the phases of the cycle that are left out,
+    with the seconds until they are tried again."""
+    quarantine, now = scheduler.quarantine, scheduler.state.now
+    phases = {phase.label: each.until - now for phase, each in quarantine.phases.left_out().items()}
+    return quarantine.counts(), dict(quarantine.total), phases
 
 
 def totals_of(scheduler: Scheduler) -> dict[str, int]:

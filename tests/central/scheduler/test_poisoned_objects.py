@@ -1,0 +1,175 @@
+"""Whatever function of the scheduler fails on one object: everybody else is scheduled in the same cycle, and the object is
+set aside. The table is of all functions that a cycle calls with the object, so it has those that somebody adds."""
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from types import CodeType, FrameType
+from typing import Any
+
+import pytest
+
+from central.model.facts import GangSeen, NodeSeen, PodSeen, QueueSeen
+from central.scheduler.cycle_phases import CyclePhases, Phase, Result
+from central.scheduler.inventory.cluster_node import ClusterNode
+from central.scheduler.inventory.pods import Pod
+from central.scheduler.queues.queue_tree_node import Queue
+from central.scheduler.reservation.reservation import Reservation
+from central.scheduler.state.gangs import Gang
+from tests.central.scheduler.whole_cycle import WholeCycle
+
+# What contains a failure may not fail itself.
+CONTAINMENT = (
+    *("fence.py", "rebuild.py", "quarantine.py", "culprit.py", "fact_keys.py"),
+    *("cycle_phases.py", "invariants.py", "status/gang_status.py"),
+    # A node that a filter fails on is left out by design, which the invariants' recount does not do.
+    *("filters/node_filters.py", "filters/gpu_model.py"),
+)
+Function = tuple[str, str]  # file, name
+
+
+def is_of_gang(value: object, name: str) -> bool:
+    if isinstance(value, Pod | Reservation):
+        value = getattr(value, "seen", None) or getattr(value, "gang", None)
+    if isinstance(value, Gang):
+        return getattr(value, "key", None) == ("ns", name, True)
+    if isinstance(value, GangSeen):
+        return value.name == name
+    return isinstance(value, PodSeen) and value.gang == name
+
+
+def is_of_queue(value: object, name: str) -> bool:
+    seen = getattr(value, "seen", None) if isinstance(value, Queue) else value
+    return isinstance(seen, QueueSeen) and seen.name == name
+
+
+def is_of_node(value: object, name: str) -> bool:
+    return isinstance(value, ClusterNode | NodeSeen) and getattr(value, "name", "") == name
+
+
+class Watched:
+    """Sees all functions of the scheduler that get the object as an argument, and lets one of them raise."""
+
+    def __init__(self, concerns: Callable[[object], bool], broken: Function | None = None) -> None:
+        self._concerns, self._broken = concerns, broken
+        self._functions: dict[CodeType, Function | None] = {}
+        self.seen: dict[Function, None] = {}
+        self.raised = 0
+
+    def __call__(self, frame: FrameType, event: str, _: object) -> None:
+        code = frame.f_code
+        if code not in self._functions:
+            self._functions[code] = self._function(code)
+        function = self._functions[code]
+        if function is None or not self._gets_it(frame) or _is_contained(frame):
+            return
+        self.seen.setdefault(function)
+        if self._broken is not None:
+            self.raised += 1
+            raise ZeroDivisionError(f"a bug of {code.co_name}")
+
+    def _function(self, code: CodeType) -> Function | None:
+        """None: it is not watched."""
+        file = code.co_filename.rpartition("/central/scheduler/")[2]
+        inside = "/central/scheduler/" in code.co_filename and file not in CONTAINMENT
+        function = file, code.co_name
+        if not inside or code.co_name.startswith("<"):
+            return None
+        return function if self._broken in (None, function) else None
+
+    def _gets_it(self, frame: FrameType) -> bool:
+        code = frame.f_code
+        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        return any(self._concerns(frame.f_locals.get(name)) for name in names)
+
+
+class Armed(CyclePhases):
+    """Whoever raises is no longer called by the interpreter, so each phase arms it again."""
+
+    def __init__(self, watched: Watched) -> None:
+        super().__init__()
+        self._watched = watched
+
+    def run(self, phase: Phase, call: Callable[..., Result], *args: Any, without: Result) -> Result:
+        sys.settrace(self._watched)
+        return super().run(phase, call, *args, without=without)
+
+
+def _is_contained(frame: FrameType) -> bool:
+    """Whether the state is built again: another failure at that moment is not what the containment is for."""
+    up: FrameType | None = frame
+    while up is not None:
+        if up.f_code.co_filename.endswith(("rebuild.py", "invariants.py")):
+            return True
+        up = up.f_back
+    return False
+
+
+def live(watched: Watched, seconds: int) -> tuple[WholeCycle, list[bool]]:
+    """The cluster under watch from its beginning, then with a probe in each cycle. Whether each was bound at once."""
+    world = WholeCycle(Armed(watched))
+
+    def bound(name: str) -> bool:
+        return {f"{name}-0", f"{name}-1"} <= world.cycle(*world.probe(name))
+
+    sys.settrace(watched)
+    try:
+        world.begin()
+        return world, [bound(f"probe-{number}") for number in range(seconds)]
+    finally:
+        sys.settrace(None)
+
+
+def functions(concerns: Callable[[object], bool]) -> list[Function]:
+    watched = Watched(concerns)
+    live(watched, 2)
+    return sorted(watched.seen)
+
+
+OBJECTS = {
+    "pending gang": partial(is_of_gang, name="equal"),
+    "running gang": partial(is_of_gang, name="low"),
+    "elastic gang": partial(is_of_gang, name="elastic"),
+    "gang of another queue": partial(is_of_gang, name="more-2"),
+    "queue": partial(is_of_queue, name="other"),
+    "node": partial(is_of_node, name="b"),
+}
+
+
+@pytest.mark.parametrize(
+    ("every", "first"),
+    [pytest.param(16, 3), *(pytest.param(4, n, marks=pytest.mark.slow) for n in range(4))],
+)
+@pytest.mark.parametrize("kind", OBJECTS)
+def test_a_function_that_fails_on_one_object_stops_nobody_else(
+    kind: str, every: int, first: int
+) -> None:
+    found = functions(OBJECTS[kind])
+    assert len(found) >= every
+    failed = 0
+    for function in found[first::every]:
+        watched = Watched(OBJECTS[kind], function)
+        world, bound = live(watched, 2)
+        assert bound == [True, True], f"{function}: {world.scheduler.quarantine.total}"
+        failed += world.scheduler.quarantine.total.total()
+    assert failed, "none of them raised"
+
+
+def test_a_node_on_which_all_gangs_fail_is_set_aside_and_they_are_not() -> None:
+    watched = Watched(OBJECTS["node"], ("filters/filter_cache.py", "_filter"))
+    world, _ = live(watched, 2)
+    assert {key.kind for key in world.scheduler.quarantine.set_asides} == {"Node"}
+
+
+@pytest.mark.parametrize(
+    "function", [("reserved_capacity.py", "on_tried"), ("queues/order.py", "rank")]
+)
+def test_the_gang_on_which_a_shared_phase_fails_is_set_aside(function: Function) -> None:
+    """And the phase is there for everybody else."""
+    watched = Watched(OBJECTS["pending gang"], function)
+    world, _ = live(watched, 3)
+    assert watched.raised
+    assert {key.identity for key in world.scheduler.quarantine.set_asides} == {
+        ("ns", "equal", True)
+    }
+    assert not world.scheduler.quarantine.phases.left_out()
