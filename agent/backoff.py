@@ -4,6 +4,10 @@ attempt."""
 import logging
 import random
 
+from protos.printing import brief
+
+LONGEST = 900  # characters of a sentence
+
 
 class Backoff:
     def __init__(self, first_s: float = 0.25, most_s: float = 5.0) -> None:
@@ -21,7 +25,7 @@ class Backoff:
 
 
 class StateLogger:
-    """Logs a sentence only if it differs from the last one."""
+    """Logs a sentence only if it differs from the last one. What is read from files and programs may be in it."""
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
@@ -34,6 +38,7 @@ class StateLogger:
         self._write(logging.WARNING, sentence)
 
     def _write(self, level: int, sentence: str) -> None:
+        sentence = brief(sentence, LONGEST)
         if sentence != self._last:
             self._last = sentence
             self._log.log(level, "%s", sentence)

@@ -7,6 +7,8 @@ import os
 import re
 from pathlib import Path
 
+from agent import bounded_files
+from agent.bounded_files import exists, is_file, is_folder
 from agent.resources.device_resource import Refused
 
 CONTROLLER = "rdma"
@@ -17,6 +19,7 @@ UID = re.compile(r"[0-9A-Za-z-]{1,64}")
 KUBE = re.compile("kubepods|kubelet")
 # In cgroup v1 the kubelet creates pods' folders for these controllers, but not for rdma.
 KUBELET_CONTROLLERS = ("memory", "pids", "cpu,cpuacct", "cpu", "systemd")
+MOST_BYTES = 1 << 20  # of a file; one with process ids may be long
 DEPTH = 4  # levels to search if the kubelet has a --cgroup-root
 
 
@@ -25,7 +28,7 @@ class CgroupFiles:
     command."""
 
     def read(self, file: Path) -> str:
-        return file.read_text(encoding="ascii")
+        return bounded_files.read_text(file, MOST_BYTES)
 
     def write(self, file: Path, text: str) -> None:
         handle = os.open(file, os.O_WRONLY)
@@ -48,7 +51,7 @@ class Cgroups:
         """The cgroup version of the rdma controller; 0: the kernel has none."""
         if CONTROLLER in self._text(self.root / "cgroup.controllers").split():
             return 2
-        return 1 if (self.root / CONTROLLER).is_dir() else 0
+        return 1 if is_folder(self.root / CONTROLLER) else 0
 
     @property
     def base(self) -> Path:
@@ -69,7 +72,7 @@ class Cgroups:
             raise Refused(_message(error, self.root)) from None
         if found is None:
             raise Refused(f"no cgroup for pod {uid} below {self.root}")
-        if not (found / "rdma.max").exists():
+        if not exists(found / "rdma.max"):
             raise Refused(f"{found} has no rdma.max, although the kernel has the rdma controller")
         return found
 
@@ -91,13 +94,13 @@ class Cgroups:
     def _text(self, file: Path) -> str:
         try:
             return self.files.read(file)
-        except (OSError, UnicodeDecodeError):
+        except OSError:
             return ""
 
 
 def unified(root: Path, uid: str) -> Path | None:
     """The pod's folder in a cgroup v2 hierarchy."""
-    if not UID.fullmatch(uid) or not (root / "cgroup.controllers").is_file():
+    if not UID.fullmatch(uid) or not is_file(root / "cgroup.controllers"):
         return None
     return _search(root, uid)
 
@@ -119,33 +122,29 @@ def pod_runs(root: Path, uid: str) -> bool:
     if not UID.fullmatch(uid):
         return False
     bases = [root, *(root / name for name in KUBELET_CONTROLLERS)]
-    found = [_search(base, uid) for base in bases if base.is_dir()]
+    found = [_search(base, uid) for base in bases if is_folder(base)]
     return any(folder is not None and _populated(folder) for folder in found)
 
 
 def _populated(folder: Path) -> bool:
     """True also if the cgroup does not say."""
-    with contextlib.suppress(OSError, UnicodeDecodeError):
-        return "populated 0" not in (folder / "cgroup.events").read_text(encoding="ascii")
-    with contextlib.suppress(OSError, UnicodeDecodeError):  # cgroup v1 says it for each level alone
-        lists = [file.read_text(encoding="ascii") for file in folder.rglob("cgroup.procs")]
+    with contextlib.suppress(OSError):
+        return "populated 0" not in bounded_files.read_text(folder / "cgroup.events")
+    with contextlib.suppress(OSError):  # cgroup v1 says it for each level alone
+        lists = [bounded_files.read_text(file, MOST_BYTES) for file in folder.rglob("cgroup.procs")]
         return any(lists) or not lists
     return True
 
 
 def pod_of(proc_root: Path, pid: int) -> str:
     """UID of the process's pod; empty if it is in none, or gone."""
-    try:
-        text = (proc_root / str(pid) / "cgroup").read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return ""
-    found = POD.findall(text)
+    found = POD.findall(bounded_files.text_or_empty(proc_root / str(pid) / "cgroup"))
     return str(found[-1]).replace("_", "-") if found else ""
 
 
 def _search(base: Path, uid: str) -> Path | None:
     for path in _usual(uid):
-        if (base / path).is_dir():
+        if is_folder(base / path):
             return base / path
     names = (f"pod{uid}", f"-pod{uid.replace('-', '_')}.slice")
     for folder, children, _ in os.walk(base):

@@ -19,6 +19,7 @@ import grpc
 
 from agent import report_size
 from agent.backoff import Backoff, StateLogger
+from agent.bounded_files import read_text
 from agent.node import AgentNode
 from agent.node_state import NodeState
 from agent.sockets import MESSAGE_BYTES, details
@@ -29,6 +30,7 @@ from protos.topology import Grant
 
 log = logging.getLogger(__name__)
 
+FILE_BYTES = 1 << 20  # of the CA certificates and of the token
 REPORT_S = 10.0  # timeout of a report
 ANNOUNCE_S = 2.0  # ... of one that says no more than that the agent starts
 POLL_S = 20.0  # how long the scheduler may hold an Intents call
@@ -92,12 +94,12 @@ class SchedulerEndpoint:
 
 def _read(file: Path, what: str) -> str:
     try:
-        return file.read_text()
+        return read_text(file, FILE_BYTES)
     except FileNotFoundError:
         raise SchedulerUnavailable(f"{file} does not exist yet: {what}") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise SchedulerUnavailable(
-            f"cannot read {file}: {error}; it should contain {what}"
+            f"cannot read {file}: {error.strerror}; it should contain {what}"
         ) from None
 
 
@@ -288,7 +290,7 @@ class Reporter:
         kept, left_out = report_size.fitting(gpu_sharing.fold_shares(state.reported_grants()))
         if left_out:
             self._oversize.failed(
-                f"{left_out} grants of the kubelet's list are not reported: too many, or too long"
+                f"{len(left_out)} grants of the kubelet's list are not reported: {left_out[0]}"
             )
         else:
             self._oversize.ok("all grants are reported")

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
 
+from agent.backoff import Backoff
 from agent.cgroups import Cgroups
 from agent.device_monitor import DeviceMonitor
 from agent.kubelet.directory_watch import DirectoryWatch
@@ -36,6 +37,7 @@ from protos.topology import RdmaLimit
 log = logging.getLogger(__name__)
 
 STOP_S = 0.8
+FIRST_S, MOST_S = 0.5, 30.0  # pauses after a thread failed
 LEAVE_S = 2.0  # for the last report
 LAST_PODS_S = 0.3  # from a binding to the kubelet
 GRANTS_S = 2.0  # timeout of pod-resources at the start
@@ -203,8 +205,11 @@ class Agent:
         return f"not registered with the kubelet: {', '.join(waits)}" if waits else ""
 
     def _spawn(self, name: str, work: Callable[[], None]) -> None:
+        def again() -> None:
+            keep_going(name, work, self._stop)
+
         # Daemon threads: a driver that hangs must not keep the process from ending.
-        thread = threading.Thread(target=work, name=name, daemon=True)
+        thread = threading.Thread(target=again, name=name, daemon=True)
         self._threads.append(thread)
         thread.start()
 
@@ -309,3 +314,16 @@ class Agent:
     def _keep_limits(self) -> None:
         while not self._stop.wait(self._settings.report_every_s):
             self.node.set_rdma_use(self._limits.keep())
+
+
+def keep_going(name: str, work: Callable[[], None], stop: threading.Event) -> None:
+    """Runs the work, and again after it raised: a bug that an odd value triggers costs that pass alone.
+    Returns when the work returns, or at stop."""
+    backoff = Backoff(FIRST_S, MOST_S)
+    while True:
+        try:
+            return work()
+        except Exception:
+            log.exception("a bug in the thread %s, which begins again; please report it", name)
+        if stop.wait(backoff.pause_s()):
+            return None

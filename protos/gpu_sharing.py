@@ -1,6 +1,7 @@
 """Shares of GPUs. A share is a hundredth of one GPU, and all shares of a container are on the same
 GPU. Agent and scheduler must choose that GPU alike, so the choice is a total order. Pure."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from protos.closest import closest
@@ -43,10 +44,10 @@ def fold_shares(grants: Iterable[Grant]) -> tuple[Grant, ...]:
         if grant.resource != GPU_SHARE:
             found.append(grant)
             continue
-        ids = tuple(map(device_of, grant.device_ids))
+        shares = Counter(map(device_of, set(grant.device_ids)))
         found += [
-            Grant(*key_of(grant), GPU_SHARE, (gpu,), ((SHARE, ids.count(gpu)),))
-            for gpu in sorted(set(ids))
+            Grant(*key_of(grant), GPU_SHARE, (gpu,), ((SHARE, count),))
+            for gpu, count in sorted(shares.items())
         ]
     return tuple(found)
 

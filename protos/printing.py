@@ -9,3 +9,9 @@ def printable(text: str) -> str:
     return "".join(
         each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
     )
+
+
+def brief(text: str, most: int) -> str:
+    """The text, printable and no longer than so many characters; what is cut off ends with dots."""
+    short = printable(text if len(text) <= most else text[: most + 1])
+    return short if len(short) <= most else f"{short[: most - 3]}..."

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent.backoff import Backoff, StateLogger
+from agent.bounded_files import MOST_BYTES, read_json
 from agent.gpu_setup.mps_server import MpsServer
 from agent.gpu_setup.nvidia_tools import CONTROL, SMI, Tool, ToolError, find
 from agent.kubelet.directory_watch import DirectoryWatch
@@ -26,6 +27,7 @@ log = logging.getLogger(__name__)
 
 CHECK_S = 10.0  # between checks of the daemons, while there are any
 BEFORE = "before.json"
+MODES = 4  # of NVML's compute modes, from 0
 DRIVER_S = 5.0
 RETRY_S = 60.0  # longest pause after a failure
 
@@ -110,7 +112,7 @@ class GpuSetupManager:
                 self._serve(uuid, wanted, setup)
             elif setup.slice != wanted.slice:
                 self._remember(uuid, {"slice": 0})
-                self._slice(uuid, TIME_SLICES.index(wanted.slice))
+                self._slice(uuid, _number(wanted.slice))
                 setup.slice = wanted.slice
             setup.backoff, setup.retry_at, why = None, 0.0, ""
         except (ToolError, Unusable, TimedOut, OSError) as error:
@@ -182,7 +184,19 @@ class GpuSetupManager:
 
 
 def _read(file: Path) -> dict[str, int]:
-    with contextlib.suppress(OSError, ValueError):
-        found = json.loads(file.read_text(encoding="utf-8"))
-        return {str(key): int(value) for key, value in found.items()}
+    with contextlib.suppress(OSError):
+        found = read_json(file, MOST_BYTES)
+        if isinstance(found, dict):
+            return {
+                key: found[key]
+                for key, most in (("mode", MODES), ("slice", len(TIME_SLICES)))
+                if type(found.get(key)) is int and 0 <= found[key] < most
+            }
     return {}
+
+
+def _number(time_slice: str) -> int:
+    """Raises ToolError."""
+    if time_slice not in TIME_SLICES:
+        raise ToolError(f'the requested time slice "{time_slice:.20}" is none of {TIME_SLICES}')
+    return TIME_SLICES.index(time_slice)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from agent.bounded_files import end_or_empty
 from agent.gpu_setup.nvidia_tools import Tool, ToolError, ToolTimeout
 from protos.common.child_process import wait_or_kill
 
@@ -117,9 +118,6 @@ class MpsServer:
         }
 
     def _last_words(self) -> str:
-        try:
-            lines = (self._logs / "control.log").read_text(encoding="utf-8").split("\n")
-        except (OSError, UnicodeDecodeError):
-            lines = []
+        lines = end_or_empty(self._logs / "control.log").split("\n")
         written = [line for line in lines if line.strip()]
         return written[-1].strip()[:200] if written else "its log is empty"

@@ -24,6 +24,7 @@ from agent.resources.device_resource import (
     PodKey,
     Refused,
 )
+from protos.printing import brief
 from protos.stubs import deviceplugin_pb2 as pb
 from protos.stubs import deviceplugin_pb2_grpc as rpc
 
@@ -31,6 +32,7 @@ log = logging.getLogger(__name__)
 
 # timeout of pod-resources, long enough for busy nodes; the kubelet admits no other pod meanwhile
 LIST_S = 2.0
+SENTENCE = 700  # characters of a refusal, which becomes an event of the pod, and of a log line
 HOLDER_S = 3.0  # to find the container; the kubelet's timeout of PreStartContainer is 30 s
 
 
@@ -122,7 +124,7 @@ class DevicePlugin(rpc.DevicePluginServicer):
                 "prefer %d of %d: %s (%s)",
                 each.allocation_size,
                 len(each.available_deviceIDs),
-                self.resource.describe(choice.device_ids, state),
+                brief(self.resource.describe(choice.device_ids, state), SENTENCE),
                 choice.why,
             )
             answer.container_responses.add(deviceIDs=choice.device_ids)
@@ -137,13 +139,16 @@ class DevicePlugin(rpc.DevicePluginServicer):
             for container in request.container_requests:
                 answer.container_responses.append(self._response(container.devices_ids))
         except ValueError as error:
-            log.warning("refused Allocate: %s", error)
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            why = brief(str(error), SENTENCE)
+            log.warning("refused Allocate: %s", why)
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, why)
         self.grants.stale()
         self.took.add(time.monotonic() - began)
         return answer
 
     def _response(self, ids: Sequence[str]) -> pb.ContainerAllocateResponse:
+        if not ids:
+            raise ValueError(f"no device of {self.resource.name} is named")
         if not (self._node.state.taken(self.resource.name).keys() - self._reused).isdisjoint(ids):
             self.grants.list_now(LIST_S)  # the pod that had them may have ended
         self._node.record_allocation(self.resource.name, tuple(ids), time.monotonic(), self._reused)
@@ -154,7 +159,7 @@ class DevicePlugin(rpc.DevicePluginServicer):
             self._node.forget_allocation(self.resource.name, tuple(ids))
             raise
         self._reused |= set(ids)
-        log.info("allocate %s", self.resource.describe(ids, state))
+        log.info("allocate %s", brief(self.resource.describe(ids, state), SENTENCE))
         return pb.ContainerAllocateResponse(
             envs=given.envs,
             devices=[
@@ -173,8 +178,11 @@ class DevicePlugin(rpc.DevicePluginServicer):
         self, request: pb.PreStartContainerRequest, context: grpc.ServicerContext
     ) -> pb.PreStartContainerResponse:
         ids = tuple(sorted(request.devices_ids))  # the kubelet sends a set's order
+        if not ids:
+            why = f"no device of {self.resource.name} is named"
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, why)
         holder = self.grants.holder(self.resource.name, ids, HOLDER_S)
-        held = self.resource.describe(ids, self._node.state)
+        held = brief(self.resource.describe(ids, self._node.state), SENTENCE)
         if holder is None:
             log.warning("a container starts with %s; pod-resources does not list it yet", held)
         else:
@@ -182,8 +190,9 @@ class DevicePlugin(rpc.DevicePluginServicer):
         try:
             self.resource.pre_start(ids, holder)
         except Refused as refused:
-            log.warning("refused to start a container with %s: %s", held, refused)
-            context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(refused))
+            why = brief(str(refused), SENTENCE)
+            log.warning("refused to start a container with %s: %s", held, why)
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, why)
         return pb.PreStartContainerResponse()
 
 

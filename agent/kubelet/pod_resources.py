@@ -15,11 +15,12 @@ Design: docs/design/0050-kubelet-records.md
 import logging
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from agent.allocations import Allocation, Forgotten
 from agent.backoff import StateLogger
@@ -31,7 +32,6 @@ from agent.sockets import CHANNEL, details
 from protos.names import GPU, GPU_SHARE
 from protos.nearest import device_of
 from protos.stubs import podresources_pb2 as pb
-from protos.stubs import podresources_pb2_grpc as rpc
 from protos.topology import Grant
 
 log = logging.getLogger(__name__)
@@ -39,6 +39,7 @@ log = logging.getLogger(__name__)
 CALM = 6  # List calls without a change, after which the interval grows
 SELDOM = 6  # factor of the longer interval
 POLL_S = 0.01
+LIST = "/v1.PodResourcesLister/List"
 SETTLE_S = 0.5  # longest wait for the kubelet's record; nothing relies on it
 
 
@@ -55,10 +56,16 @@ class PodResourcesClient:
             if self._channel is None:
                 self._channel = grpc.insecure_channel(f"unix:{self.socket}", options=CHANNEL)
             channel = self._channel
+        # Read here: the stub logs a traceback for each answer that is no message.
+        call: Callable[..., bytes] = channel.unary_unary(
+            LIST, pb.ListPodResourcesRequest.SerializeToString
+        )
         try:
-            answer = rpc.PodResourcesListerStub(channel).List(
-                pb.ListPodResourcesRequest(), timeout=timeout_s
+            answer = pb.ListPodResourcesResponse.FromString(
+                call(pb.ListPodResourcesRequest(), timeout=timeout_s)
             )
+        except DecodeError as error:
+            raise OSError(f"{self.socket} answers with what is no message: {error}") from None
         except (grpc.RpcError, ValueError) as error:
             with self._lock:
                 if self._channel is channel:

@@ -16,6 +16,7 @@ from pathlib import Path
 from agent import cgroups
 from agent.allocations import Allocation, Forgotten, MigAddresses
 from agent.backoff import StateLogger
+from agent.bounded_files import text_or_empty
 from agent.kubelet import checkpoint
 from agent.kubelet.checkpoint import Entry
 from agent.mig import orphans
@@ -56,11 +57,13 @@ class UnlistedPods:
     def read(self, listed: Iterable[Grant] | None) -> None:
         """Reads the checkpoint. listed is None if pod-resources does not answer."""
         try:
-            entries = checkpoint.read(self._plugins)
+            found = checkpoint.read_all(self._plugins)
         except OSError as error:
             self._log.failed(str(error))
-            entries = ()
-        self._entries = tuple(each for each in entries if table.served(each.resource))
+            found = checkpoint.Checkpoint()
+        else:
+            self._note(found.left_out)
+        self._entries = tuple(each for each in found.entries if table.served(each.resource))
         kubelet = identity(self._plugins / "kubelet.sock")
         if kubelet is not None and kubelet != self._kubelet:
             self._before |= self._known
@@ -75,6 +78,13 @@ class UnlistedPods:
             for key, grant in self._before.items()
             if key[1:] not in known and cgroups.pod_runs(self._root, key[0])
         }
+
+    def _note(self, left_out: tuple[str, ...]) -> None:
+        more = f", and {len(left_out) - 1} more entries" if len(left_out) > 1 else ""
+        if left_out:
+            self._log.failed(f"left out: {left_out[0]}{more}")
+        else:
+            self._log.ok(f"the kubelet's checkpoint in {self._plugins} can be read")
 
     def recorded(self, allocation: Allocation) -> Entry | None:
         """The checkpoint's entry for the allocation, as of now."""
@@ -130,10 +140,7 @@ class UnlistedPods:
         )
 
     def _command(self, pid: int) -> str:
-        try:
-            return (self._proc / str(pid) / "comm").read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            return ""
+        return text_or_empty(self._proc / str(pid) / "comm")
 
     def addresses(self, slices: Iterable[str]) -> MigAddresses:
         """Addresses of slices that are gone, from the annotations of their containers."""

@@ -13,12 +13,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any, cast, get_args, get_origin, get_type_hints
 
+from agent.bounded_files import parsed, read_text
 from agent.machine import facts
 from agent.machine.facts import Machine, NvmlFacts, SysfsFacts, Unusable
 
 SCHEMA = "lockstep.dev/capture/v1"
 ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 WIDTH = 100
+MOST_BYTES = 16 << 20  # of a file; the largest machine has 300 KiB
 TYPES = {str: "a string", int: "an integer", bool: "true or false", float: "a number"}
 
 
@@ -52,17 +54,16 @@ class _Bad(Exception):
 def load(path: str | Path) -> Machine:
     """Raises CaptureError."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        problem = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise CaptureError(f"capture {path} can't be read: {problem}") from error
+        text = read_text(Path(path), MOST_BYTES)
+    except OSError as error:
+        raise CaptureError(f"capture {path} can't be read: {error.strerror}") from error
     return loads(text, str(path))
 
 
 def loads(text: str, name: str = "capture") -> Machine:
     """`name` stands for the file in messages. Raises CaptureError."""
     try:
-        data = json.loads(text)
+        data = parsed(text)
     except ValueError as error:
         raise CaptureError(f"{name}: not JSON: {error}") from error
     try:

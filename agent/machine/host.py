@@ -8,10 +8,11 @@ from pathlib import Path
 
 import psutil
 
+from agent.bounded_files import text_or_empty as _text
 from agent.machine.facts import HostFacts
 
 RUNTIMES = ("containerd", "crio", "dockerd")  # names in /proc/PID/comm
-LIMIT = re.compile(r"^Max locked memory\s+(\d+|unlimited)\s", re.MULTILINE)
+LIMIT = re.compile(r"^Max locked memory\s+([0-9]{1,20}|unlimited)\s", re.MULTILINE)
 UNLIMITED, UNKNOWN = -1, 0
 
 
@@ -50,10 +51,3 @@ def _runtime(proc: Path) -> str:
     except OSError:
         return ""
     return next((running[name] for name in RUNTIMES if name in running), "")
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="ascii", errors="replace").strip()
-    except OSError:
-        return ""

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from agent.bounded_files import is_file, is_folder, read_text
 from agent.machine import pcie_tree
 from agent.machine.facts import SysfsFacts, Unusable
 
@@ -19,11 +20,10 @@ def with_tree(
     if file is None:
         return facts
     try:
-        with file.open(encoding="utf-8") as opened:
-            text = opened.read(pcie_tree.MOST_BYTES + 1)
+        text = read_text(file, pcie_tree.MOST_BYTES)
         return pcie_tree.apply(facts, pcie_tree.parse(text, str(file)), str(file))
-    except (OSError, UnicodeDecodeError, Unusable) as error:
-        why = error if isinstance(error, Unusable) else f"{file} can't be read"
+    except (OSError, Unusable) as error:
+        why = error if isinstance(error, Unusable) else f"{file}: {error.strerror}"
         return pcie_tree.apply(facts, {}, f"/sys, because {why}")
 
 
@@ -31,8 +31,8 @@ def _file(given: str | Path | None, driver_root: str | Path | None, node: str) -
     found = [Path(driver_root or "/") / USUAL]
     if given:
         path = Path(given)
-        if not path.is_dir():
+        if not is_folder(path):
             return path
         names = (name for name in (node, DEFAULT) if name and "/" not in name)
         found = [*(path / name for name in names), *found]
-    return next((file for file in found if file.is_file()), None)
+    return next((file for file in found if is_file(file)), None)

@@ -18,6 +18,7 @@ from xml.etree import ElementTree
 from agent.machine.facts import SysfsFacts, Unusable
 
 ADDRESS = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])")
+NUMA = re.compile(r"[0-9]{1,5}")
 MOST_BYTES = 1 << 20
 MOST_DEVICES = 4096
 DEEPEST = 16
@@ -81,7 +82,7 @@ def _of_xml(text: str, name: str) -> Iterator[tuple[str, Place]]:
         raise Unusable(f"{name}: <{root.tag}> instead of <system>, as NCCL writes it")
     for cpu, each in enumerate(root.iter("cpu")):
         numa = each.get("numaid", "")
-        node = int(numa) if numa.isdigit() else -1
+        node = int(numa) if NUMA.fullmatch(numa) else -1
         for position, top in enumerate(each.findall("pci")):
             yield from _below(top, f"devices/{NCCL}:{cpu}.{position}", node, name, DEEPEST)
 

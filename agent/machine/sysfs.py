@@ -6,6 +6,8 @@ from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 
+from agent import bounded_files
+from agent.bounded_files import exists, is_folder
 from agent.machine.facts import (
     InfinibandDevice,
     NumaFacts,
@@ -24,14 +26,13 @@ SWITCH_MANAGEMENT = b"SW_MNG"  # in the product data (VPD) of NICs that manage N
 PODS = ("kubepods.slice", "kubepods")  # the cgroup of all pods: systemd and cgroupfs driver
 LIMIT = re.compile(r"(\w+)=(\S+)")
 NUMBER = re.compile(r"-?[0-9]{1,10}")
-MOST_BYTES = 65536  # of a file; the kernel's have 4096 at most, distances of 1,024 NUMA nodes too
 MOST_ENTRIES = 65536  # of a directory
 
 
 def read(root: str | Path = "/sys") -> SysfsFacts:
     """Raises Unusable if the root is not a directory."""
     sys = Path(root)
-    if not sys.is_dir():
+    if not is_folder(sys):
         raise Unusable(f"--sysfs-root {root} is not a directory")
     return SysfsFacts(
         pci=tuple(_pci(sys)),
@@ -43,13 +44,7 @@ def read(root: str | Path = "/sys") -> SysfsFacts:
     )
 
 
-def _text(path: Path) -> str:
-    """The content of a file; empty if it can't be read."""
-    try:
-        with path.open("rb") as file:
-            return file.read(MOST_BYTES).decode("utf-8", errors="replace").strip()
-    except OSError:
-        return ""
+_text = bounded_files.text_or_empty
 
 
 def _number(path: Path, otherwise: int = -1) -> int:
@@ -73,7 +68,7 @@ def _children(folder: Path) -> list[Path]:
 
 def _directories(folder: Path) -> list[Path]:
     try:
-        found = [path for path in islice(folder.iterdir(), MOST_ENTRIES) if path.is_dir()]
+        found = [path for path in islice(folder.iterdir(), MOST_ENTRIES) if is_folder(path)]
     except OSError:
         return []
     return [path for path in found if path.name.isprintable()]
@@ -109,7 +104,7 @@ def _pci(sys: Path) -> list[PciDevice]:
                 numa=_number(link / "numa_node"),
                 local_cpus=_text(link / "local_cpulist"),
                 driver=_driver(path) if kind.startswith(NETWORK) else "",
-                physfn=_resolved(physfn).name if physfn.exists() else "",
+                physfn=_resolved(physfn).name if exists(physfn) else "",
             )
         )
     return devices
@@ -117,7 +112,7 @@ def _pci(sys: Path) -> list[PciDevice]:
 
 def _driver(path: Path) -> str:
     link = path / "driver"
-    return _resolved(link).name if link.exists() else ""
+    return _resolved(link).name if exists(link) else ""
 
 
 def _numa(sys: Path) -> list[NumaFacts]:
@@ -138,7 +133,7 @@ def _infiniband(sys: Path) -> list[InfinibandDevice]:
     for path in _children(sys / "class/infiniband"):
         function = path / "device"
         address = _resolved(function).name
-        if not function.exists() or not (sys / "bus/pci/devices" / address).exists():
+        if not exists(function) or not exists(sys / "bus/pci/devices" / address):
             address = ""
         verbs = _children(function / "infiniband_verbs") if address else []
         devices.append(
@@ -174,22 +169,21 @@ def _port(path: Path) -> Port:
 def _manages_switches(function: Path) -> bool:
     """Cached, because the product data is slow to read and does not change."""
     try:
-        with (function / "vpd").open("rb") as file:
-            return SWITCH_MANAGEMENT in file.read(MOST_BYTES)
+        return SWITCH_MANAGEMENT in bounded_files.read_bytes(function / "vpd")
     except OSError:
         return False
 
 
 def _rdma_cgroup(sys: Path) -> RdmaCgroup | None:
     cgroup = sys / "fs/cgroup"
-    if (cgroup / "rdma").is_dir() and not (cgroup / "cgroup.controllers").exists():
+    if is_folder(cgroup / "rdma") and not exists(cgroup / "cgroup.controllers"):
         version, base = 1, cgroup / "rdma"
     elif "rdma" in _text(cgroup / "cgroup.controllers").split():
         version, base = 2, cgroup
     else:
         return None
     for pods in PODS:
-        if (base / pods / "rdma.max").exists():
+        if exists(base / pods / "rdma.max"):
             return RdmaCgroup(version, tuple(_limits(_text(base / pods / "rdma.max"))))
     return RdmaCgroup(version)
 

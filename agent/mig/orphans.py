@@ -10,7 +10,7 @@ from protos.names import DOMAIN
 from protos.topology import Gpu, Slice
 
 ANNOTATION = f"{DOMAIN}/slices"
-ONE = re.compile(r"(?P<uuid>[^=,]+)=(?P<gpu>[^,]+)/(?P<gi>\d+)/(?P<ci>\d+)")
+ONE = re.compile(r"(?P<uuid>[^=,]+)=(?P<gpu>[^,]+)/(?P<gi>[0-9]{1,9})/(?P<ci>[0-9]{1,9})")
 
 
 def annotation(parts: Iterable[tuple[Gpu, Slice]]) -> str:

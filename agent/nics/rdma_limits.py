@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from agent.backoff import StateLogger
+from agent.bounded_files import exists
 from agent.cgroups import CgroupFiles, Cgroups
 from agent.kubelet import checkpoint
 from agent.node import AgentNode
@@ -23,7 +24,7 @@ from protos.topology import RdmaLimit, RdmaUse
 log = logging.getLogger(__name__)
 
 MOST = 2**31 - 1  # from here on the kernel writes max
-NUMBER = re.compile(r"(\S+?)=(\d+|max)(?=\s|$)")
+NUMBER = re.compile(r"(\S{1,64}?)=([0-9]{1,10}|max)(?=\s|$)")
 NO_LIMIT = RdmaLimit()
 
 
@@ -200,7 +201,7 @@ class RdmaLimitWriter:
         limit = self._limit(self._requested(pod))
         if limit != NO_LIMIT:
             folder = cgroups.pod(uid)
-        elif not (folder / "rdma.max").exists():
+        elif not exists(folder / "rdma.max"):
             return []
         known = parse(cgroups.files.read(folder / "rdma.max"))
         present = sorted(set(nics) & known.keys())  # a removed NIC has no line
@@ -211,7 +212,7 @@ class RdmaLimitWriter:
                 known[nic] = limit
         current = parse(cgroups.files.read(folder / "rdma.current"))
         events = folder / "rdma.events"  # since Linux 7.2
-        failed = failures(cgroups.files.read(events)) if events.exists() else {}
+        failed = failures(cgroups.files.read(events)) if exists(events) else {}
         return [
             RdmaUse(*pod, nic, current.get(nic, NO_LIMIT), known[nic], failed.get(nic, -1))
             for nic in present

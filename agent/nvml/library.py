@@ -11,6 +11,7 @@ from typing import Any
 
 import pynvml
 
+from agent.bounded_files import exists
 from agent.machine.facts import Unusable
 
 LIBRARY = "libnvidia-ml.so.1"
@@ -123,7 +124,7 @@ def _candidates(root: Path | None) -> list[Path]:
     if root is None:
         return []
     found = [_within(root, root / folder / LIBRARY) for folder in FOLDERS]
-    return [path for path in found if path.exists()]
+    return [path for path in found if exists(path)]
 
 
 def _within(root: Path, path: Path) -> Path:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from agent.bounded_files import number
 from agent.preflight.idle_checks import Pair, blamed
 
 POLL_S = 0.05
@@ -100,7 +101,7 @@ def outcome(text: str, uuids: Sequence[str], broken_off: str) -> CopyOutcome:
 
 
 def _pair(words: Sequence[str], uuids: Sequence[str]) -> Pair | None:
-    numbers = [int(each) for each in words[:2] if each.isascii() and each.isdigit()]
+    numbers = [found for each in words[:2] if (found := number(each)) >= 0]
     if len(numbers) != 2 or max(numbers) >= len(uuids):
         return None
     return uuids[numbers[0]], uuids[numbers[1]]

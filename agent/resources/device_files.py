@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from agent.bounded_files import exists, number, text_or_empty
 from agent.node import AgentNode
 from protos import slicing
 from protos.topology import Gpu, Hca, Slice
@@ -17,6 +18,7 @@ NEEDED = SHARED[:2]
 IMEX = "nvidia-caps-imex-channels"
 CAPABILITIES = "driver/nvidia/capabilities"
 MINORS = "driver/nvidia-caps/mig-minors"  # lists all possible capability files: path, minor number
+MINORS_BYTES = 1 << 20  # of that file: a line for each possible instance of each GPU
 T = TypeVar("T")
 
 
@@ -49,7 +51,7 @@ class DeviceFiles:
     def imex(self) -> tuple[int, tuple[str, ...]]:
         """The IMEX channel (-1: none) and its file. Raises ValueError (policy always)."""
         name = f"{IMEX}/channel{self._channel}"
-        there = self._channel >= 0 and (self._dev / name).exists()
+        there = self._channel >= 0 and exists(self._dev / name)
         if self._channel >= 0 and not there and self._policy == "always":
             raise ValueError(f"{name} is missing below {self._dev} (--pass-device-nodes=always)")
         if not there:
@@ -89,8 +91,8 @@ def gpu_files(
     if policy == "never" or not uuids:
         return ()
     own = [f"nvidia{minors[uuid]}" for uuid in uuids if minors.get(uuid, -1) >= 0]
-    own = [name for name in own if (dev_root / name).exists()]
-    shared = [name for name in SHARED if (dev_root / name).exists()]
+    own = [name for name in own if exists(dev_root / name)]
+    shared = [name for name in SHARED if exists(dev_root / name)]
     complete = len(own) == len(uuids) and all(name in shared for name in NEEDED)
     if not complete and policy == "always":
         raise ValueError(
@@ -103,7 +105,7 @@ def gpu_files(
 def nic_files(uverbs: Iterable[str], policy: str, dev_root: Path) -> tuple[str, ...]:
     """The NICs' uverbs files, and rdma_cm for connection management."""
     names = [f"infiniband/{name}" for name in (*sorted(uverbs), "rdma_cm")]
-    missing = [name for name in names if not (dev_root / name).exists()]
+    missing = [name for name in names if not exists(dev_root / name)]
     if policy == "always" and missing:
         raise ValueError(
             f"{', '.join(missing)} missing below {dev_root} (--pass-device-nodes=always)"
@@ -123,11 +125,11 @@ def slice_files(
     """All files of a slice or none of them: a slice cannot be opened if one is missing."""
     if policy == "never":
         return ()
-    shared = [name for name in SHARED if (dev_root / name).exists()]
+    shared = [name for name in SHARED if exists(dev_root / name)]
     found: list[str] = []
     for gpu, part in parts:
         names = _own(gpu, part, minors, proc_root)
-        complete = bool(names) and all((dev_root / name).exists() for name in names)
+        complete = bool(names) and all(exists(dev_root / name) for name in names)
         if policy == "always" and not (complete and set(NEEDED) <= set(shared)):
             raise ValueError(
                 f"device files of {slicing.words(gpu, part)} are missing below {dev_root} "
@@ -154,16 +156,10 @@ def _own(gpu: Gpu, part: Slice, minors: Mapping[str, int], proc_root: Path) -> l
 
 def _capability_minor(proc_root: Path, minor: int, path: str) -> int:
     """The minor number of a capability file (4 for nvidia-cap4); -1 if unknown."""
-    try:
-        text = (proc_root / CAPABILITIES / f"gpu{minor}/mig/{path}").read_text(encoding="ascii")
-        fields = {
-            key: value.strip() for key, _, value in (x.partition(":") for x in text.split("\n"))
-        }
-        return int(fields["DeviceFileMinor"])
-    except (OSError, ValueError, KeyError):
-        pass
-    try:
-        lines = (proc_root / MINORS).read_text(encoding="ascii").splitlines()
-        return int(dict(line.split(" ", 1) for line in lines if " " in line)[f"gpu{minor}/{path}"])
-    except (OSError, ValueError, KeyError):
-        return -1
+    text = text_or_empty(proc_root / CAPABILITIES / f"gpu{minor}/mig/{path}")
+    fields = {key: value.strip() for key, _, value in (x.partition(":") for x in text.split("\n"))}
+    if (found := number(fields.get("DeviceFileMinor", ""))) >= 0:
+        return found
+    lines = text_or_empty(proc_root / MINORS, MINORS_BYTES).splitlines()
+    known = dict(line.split(" ", 1) for line in lines if " " in line)
+    return number(known.get(f"gpu{minor}/{path}", ""))

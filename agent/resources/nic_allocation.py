@@ -21,6 +21,8 @@ from protos.names import DOMAIN, GPU, RDMA
 from protos.nearest import BETWEEN, device_of, nearest
 from protos.topology import Grant, Hca, NodeTopology, mask_of
 
+NUMBER = re.compile(r"[0-9]{1,9}")
+
 
 def preferred(
     request: DeviceRequest,
@@ -94,7 +96,7 @@ def _shares(
 
 def _in_order(share: str) -> tuple[str, int, str]:
     number = share.partition(BETWEEN)[2]
-    return device_of(share), int(number) if number.isdigit() else 0, share
+    return device_of(share), int(number) if NUMBER.fullmatch(number) else 0, share
 
 
 def response(

@@ -2,12 +2,14 @@
 pod's first process and read back. The limit goes with the cgroup when the pod ends."""
 
 import logging
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 from agent import cgroups
 from agent.backoff import StateLogger
+from agent.bounded_files import is_file, is_folder, text_or_empty
 from agent.machine.facts import Unusable
 from agent.nvml import memorylimits
 from agent.nvml.memorylimits import MemoryLimit
@@ -20,6 +22,7 @@ SET_S = 5.0  # timeout of a driver call; the kubelet's for PreStartContainer is 
 PODS = ("kubepods.slice", "kubepods")
 DMEM = "dmem"  # the cgroup controller for device memory, in kernels that have it
 SYS_ADMIN = 1 << 21
+RIGHTS = re.compile(r"[0-9a-fA-F]{1,32}")  # of /proc/self/status
 T = TypeVar("T")
 
 
@@ -53,11 +56,11 @@ class KernelCaps:
         root = self._root
         if root is None:
             return "the agent cannot write cgroups (--cgroup-root is not set)"
-        if not (root / "cgroup.controllers").is_file():
+        if not is_file(root / "cgroup.controllers"):
             return f"cgroup v2 is not mounted on {root}"
         if not may(self._proc, SYS_ADMIN):
             return "the agent lacks the capability SYS_ADMIN"
-        pods = next((root / name for name in PODS if (root / name).is_dir()), root)
+        pods = next((root / name for name in PODS if is_folder(root / name)), root)
         try:
             self._ask(lambda: self._driver.read(uuid, pods))
         except (Unusable, TimedOut) as error:
@@ -107,14 +110,12 @@ class KernelCaps:
 
 def may(proc_root: Path, capability: int) -> bool:
     """Whether this process has the Linux capability."""
-    return bool(int(status(proc_root).get("CapEff", "0"), 16) & capability)
+    rights = status(proc_root).get("CapEff", "")
+    return bool(int(rights, 16) & capability) if RIGHTS.fullmatch(rights) else False
 
 
 def status(proc_root: Path) -> dict[str, str]:
     """The fields of /proc/self/status; empty if unreadable."""
-    try:
-        text = (proc_root / "self" / "status").read_text(encoding="utf-8")
-    except OSError:
-        return {}
+    text = text_or_empty(proc_root / "self" / "status")
     rows = (line.partition(":") for line in text.splitlines())
     return {key: value.strip() for key, _, value in rows}

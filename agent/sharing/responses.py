@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent.backoff import StateLogger
+from agent.bounded_files import number
 from agent.kubelet import checkpoint
 from agent.node_state import NodeState
 from protos.names import GPU_SHARE
@@ -70,9 +71,7 @@ class AllocateResponses:
 
 def _settings(envs: Mapping[str, str]) -> ShareSettings:
     cap = envs.get(CAP, "")
-    return ShareSettings(
-        envs.get(LEVEL, ""), int(cap) if cap.isdigit() else 0, envs.get(TIME_SLICE, "")
-    )
+    return ShareSettings(envs.get(LEVEL, ""), max(0, number(cap, 0)), envs.get(TIME_SLICE, ""))
 
 
 def allocated_shares(state: NodeState) -> set[Ids]:

@@ -12,13 +12,17 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_origin, get_type_hints
+
+from agent.bounded_files import MOST_BYTES, read_json, read_text
 
 STATES = "state"
+UUID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 T = TypeVar("T", "DesiredSetup", "SetupState", "SetupCapabilities")
 
 
@@ -115,7 +119,8 @@ class SetupRequests:
     def all_desired(self) -> dict[str, DesiredSetup]:
         with contextlib.suppress(OSError):
             names = [file.stem for file in sorted(self.desired_folder.glob("*.json"))]
-            return {name: wanted for name in names if (wanted := self.desired(name))}
+            known = (name for name in names if UUID.fullmatch(name))
+            return {name: wanted for name in known if (wanted := self.desired(name))}
         return {}
 
     # For gpu-setup
@@ -148,8 +153,8 @@ class SetupRequests:
 def _write(file: Path, value: dict[str, Any]) -> None:
     """Writes atomically, and only if the content changes."""
     text = json.dumps(value) + "\n"
-    with contextlib.suppress(OSError, UnicodeDecodeError):
-        if file.read_text(encoding="utf-8") == text:
+    with contextlib.suppress(OSError):
+        if read_text(file) == text:
             return
     fresh = file.with_name(f".{file.name}.new")
     fresh.write_text(text, encoding="utf-8")
@@ -157,9 +162,11 @@ def _write(file: Path, value: dict[str, Any]) -> None:
 
 
 def _read(file: Path, kind: type[T]) -> T | None:
-    """None if the file is missing or unreadable."""
+    """None if the file is missing or unreadable, or a field has a value of another type."""
+    types = {name: get_origin(hint) or hint for name, hint in get_type_hints(kind).items()}
     try:
-        raw = json.loads(file.read_text(encoding="utf-8"))
-        return kind(**{each.name: raw[each.name] for each in fields(kind) if each.name in raw})
-    except (OSError, ValueError, TypeError):
+        raw = read_json(file, MOST_BYTES)
+        given = {each.name: raw[each.name] for each in fields(kind) if each.name in raw}
+        return kind(**given) if all(type(given[key]) is types[key] for key in given) else None
+    except (OSError, TypeError):
         return None

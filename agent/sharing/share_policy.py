@@ -6,6 +6,7 @@ import logging
 from pathlib import Path
 
 from agent.backoff import StateLogger
+from agent.bounded_files import is_file, read_text
 from agent.sharing.sharing_mode import SharingModes, parse
 
 log = logging.getLogger(__name__)
@@ -36,8 +37,8 @@ class SharePolicy:
         for name in (self._node, "default") if self._folder else ():
             assert self._folder is not None
             file = self._folder / name
-            if file.is_file():
-                text = file.read_text(encoding="utf-8")
+            if is_file(file):
+                text = read_text(file)
                 try:
                     parse(text)
                 except ValueError as error:

@@ -169,7 +169,8 @@ def test_a_bad_file_is_named_and_sys_is_used(text: str, words: str, tmp_path: Pa
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    assert seen(tmp_path / "gone").pcie_source == f"/sys, because {tmp_path / 'gone'} can't be read"
+    why = f"/sys, because {tmp_path / 'gone'}: No such file or directory"
+    assert seen(tmp_path / "gone").pcie_source == why
 
 
 def test_a_capture_keeps_the_tree_and_its_source(tmp_path: Path) -> None:

@@ -225,7 +225,7 @@ def test_checkpoints_old_new_and_broken(tmp_path: Path) -> None:
     file = box.plugins / checkpoint.NAME
     file.write_text('{"Data": {"PodDeviceEntries": null, "RegisteredDevices": {}}}')
     assert checkpoint.read(box.plugins) == ()
-    for text in ("", "[]", '{"Data": {}}', '{"Data": {"PodDeviceEntries": [{"PodUID": 1}]}}'):
+    for text in ("", "[]", '{"Data": {}}', '{"Data": {"PodDeviceEntries": {"PodUID": 1}}}'):
         file.write_text(text)
         with pytest.raises(OSError, match="is not a device checkpoint"):
             checkpoint.read(box.plugins)

@@ -253,8 +253,9 @@ def test_the_caps_that_an_allocate_may_be_for(
         ("", None),
         ("[]", None),
         ('{"Data": null}', None),
-        ('{"Data": {"PodDeviceEntries": [7]}}', None),
-        ('{"Data": {"PodDeviceEntries": [{"PodUID": "u"}]}}', None),
+        ('{"Data": {"PodDeviceEntries": 7}}', None),
+        ('{"Data": {"PodDeviceEntries": [7, %s]}}', [("b", "a")]),
+        ('{"Data": {"PodDeviceEntries": [%s, {"PodUID": "u"}]}}', [("b", "a")]),
     ],
 )
 @pytest.mark.parametrize("old", [False, True])
