@@ -1,5 +1,6 @@
 """Checks the values of an agent's report before they become a fact: what the scheduler's arithmetic and memory
-can bear (central.model.limits), whatever a compromised node sends."""
+can bear (central.model.limits), whatever a compromised node sends. Its sentences reach reasons, Events, logs and
+terminals, so they are made printable; a name that is not printable is refused, since it stands for something."""
 
 import math
 import re
@@ -9,6 +10,7 @@ from google.protobuf.message import Message
 
 from central.model import limits
 from protos.gpu_sharing import SHARE, WHOLE
+from protos.printing import brief
 from protos.stubs import fleet_pb2 as pb
 
 NIC_SHARES = 1024
@@ -16,6 +18,15 @@ NUMA_NODES = 4096
 _SMALL = 2**16  # ports, slots, NUMA nodes, instance ids
 _PCI = re.compile(r"[0-9a-fA-F]{1,8}(:[0-9a-fA-F]{1,4}){0,2}(\.[0-9a-fA-F]{1,2})?", re.ASCII)
 _INT64 = 2**63 - 1
+_SENTENCES = {
+    "why",
+    "share_why",
+    "model",
+    "agent_version",
+    "driver_version",
+    "cuda_version",
+    "pcie_source",
+}
 
 
 class MalformedReport(ValueError):
@@ -23,7 +34,7 @@ class MalformedReport(ValueError):
 
 
 def check(report: pb.NodeReport) -> None:
-    """Raises MalformedReport."""
+    """Makes the sentences in the report printable. Raises MalformedReport."""
     _texts("", report, limits.NAME)
     _count("grants", report.grants, limits.GRANTS)
     for index, grant in enumerate(report.grants):
@@ -60,8 +71,8 @@ def _topology(topology: pb.Topology) -> None:
     devices = topology.rdma_cgroup.devices
     _count("topology.rdma_cgroup.devices", devices, 2 * limits.NICS)
     for name, limit in devices.items():
+        _text("topology.rdma_cgroup.devices", name, limits.NAME)
         field = f"topology.rdma_cgroup.devices[{name:.64}]"
-        _text(field, name, limits.NAME)
         _limit(field, limit, limits.NIC_AMOUNT)
     _limit("topology.rdma_cgroup.default", topology.rdma_cgroup.default, limits.NIC_AMOUNT)
 
@@ -70,6 +81,8 @@ def _gpu(field: str, gpu: pb.Gpu) -> None:
     _texts(field, gpu)
     _device(field, gpu.uuid, gpu.pci, gpu.numa)
     _number(f"{field}.gpu_numa", gpu.gpu_numa, -1, _SMALL)
+    _number(f"{field}.slot", gpu.slot, -1, _SMALL)
+    _number(f"{field}.tray", gpu.tray, -1, _SMALL)
     _number(f"{field}.memory_bytes", gpu.memory_bytes, 0, limits.GPU_MEMORY)
     _number(f"{field}.shares", gpu.shares, 0, WHOLE)
     _count(f"{field}.slices", gpu.slices, limits.SLICES)
@@ -103,6 +116,7 @@ def _lists(topology: pb.Topology) -> None:
     _count("topology.numa_nodes", topology.numa_nodes, NUMA_NODES)
     for index, numa in enumerate(topology.numa_nodes):
         _texts(f"topology.numa_nodes[{index}]", numa)
+        _number(f"topology.numa_nodes[{index}].id", numa.id, 0, _SMALL)
     _count("topology.bandwidth", topology.bandwidth, gpus)
     for index, row in enumerate(topology.bandwidth):
         _count(f"topology.bandwidth[{index}]", row.gb_per_s, gpus)
@@ -157,13 +171,20 @@ def _count(field: str, values: Iterable[object], most: int) -> None:
 def _texts(field: str, message: Message, most: int = limits.TEXT) -> None:
     """All texts of the message itself, not of those in it."""
     for descriptor, value in message.ListFields():
-        if isinstance(value, str):
-            _text(f"{field}.{descriptor.name}" if field else descriptor.name, value, most)
+        if not isinstance(value, str):
+            continue
+        name = descriptor.name
+        if name in _SENTENCES and len(value) <= most and not value.isprintable():
+            setattr(message, name, brief(value, most))
+        else:
+            _text(f"{field}.{name}" if field else name, value, most)
 
 
 def _text(field: str, value: str, most: int) -> None:
     if len(value) > most:
         raise MalformedReport(f"{field}: {len(value)} characters; at most {most} are accepted")
+    if not value.isprintable():
+        raise MalformedReport(f"{field}: {brief(value, 80)} is not printable")
 
 
 def _unique(field: str, names: Iterable[str]) -> None:
