@@ -20,7 +20,9 @@ from central.model.identity import NO_TOKEN, AuthFailure, Identity, Role, TokenR
 from central.server.grpc.connection_limits import Owner
 from central.server.grpc.token_cache import TokenCache
 from central.server.throttled_log import ThrottledLog
+from protos.printing import brief
 
+SENTENCE = 700  # characters
 log = logging.getLogger(__name__)
 
 MESSAGE_S = 10.0  # until the whole message has arrived
@@ -49,9 +51,10 @@ class GuardedCall:
 
 
 class CallRefused(Exception):
-    """Ends a call: with a code, and a sentence for the caller."""
+    """Ends a call: with a code, and a sentence for the caller, which may repeat what it sent."""
 
     def __init__(self, code: grpc.StatusCode, why: str) -> None:
+        why = brief(why, SENTENCE)
         super().__init__(why)
         self.code = code
         self.why = why
