@@ -13,6 +13,7 @@ from agent.machine.facts import Unusable
 from agent.migrate import migrate_command as migrate
 from agent.settings import Settings, settings
 from protos.common import logs
+from protos.printing import error_lines
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -28,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return gpu_setup.run(given)
         return run(settings(given))
     except Unusable as error:
-        print(f"lockstep-agent: {error}", file=sys.stderr)
+        print(error_lines(f"lockstep-agent: {error}"), file=sys.stderr)
         return 2
     except BrokenPipeError:  # ... | head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -2,6 +2,7 @@
 the pods that use it, become. It changes nothing."""
 
 import argparse
+import errno
 import json
 import sys
 from collections.abc import Iterator, Mapping
@@ -9,10 +10,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from agent.bounded_files import parsed, read_text
 from agent.machine.facts import Unusable
 from agent.migrate.translate import PluginConfig, PodChange, plugin_config, pod
 from protos.names import GPU_SHARE
+from protos.printing import printable
 
+MOST_BYTES = 64 << 20  # of a file
+MOST_VALUES = 1_000_000  # of a document
 Json = Mapping[str, Any]
 
 
@@ -60,7 +65,7 @@ def run(given: argparse.Namespace) -> int:
         plain = {name: asdict(each) for name, each in configs.items()}
         print(json.dumps({"configs": plain, "pods": rows}, indent=2))
     else:
-        sys.stdout.write("\n".join([*_text(configs, pods), ""]))
+        sys.stdout.write("\n".join([*map(printable, _text(configs, pods)), ""]))
     return 0
 
 
@@ -90,21 +95,35 @@ def _text(
 
 def _documents(name: str) -> Iterator[tuple[str, Json]]:
     try:
-        text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise Unusable(f"{name} can't be read: {error}") from None
+        text = _standard_input() if name == "-" else read_text(Path(name), MOST_BYTES)
+    except OSError as error:
+        raise Unusable(f"{name} can't be read: {error.strerror}") from None
     for found in _parsed(text, name):
         if isinstance(found, Mapping):
             items = found.get("items") if str(found.get("kind", "")).endswith("List") else None
-            yield from ((name, each) for each in (items if items is not None else [found]))
+            for each in items if isinstance(items, list) else [found]:
+                if not isinstance(each, Mapping):
+                    raise Unusable(f"{name}: items: an entry is not an object")
+                yield name, each
         elif found is not None:
             raise Unusable(f"{name}: a document is not an object")
+
+
+def _standard_input() -> str:
+    """Raises OSError."""
+    try:
+        text = sys.stdin.read(MOST_BYTES + 1)
+    except UnicodeDecodeError:
+        raise OSError(errno.EILSEQ, "not UTF-8 text") from None
+    if len(text) > MOST_BYTES:
+        raise OSError(errno.EFBIG, f"larger than {MOST_BYTES >> 20} MiB")
+    return text
 
 
 def _parsed(text: str, name: str) -> list[Any]:
     if text.lstrip().startswith("{"):
         try:
-            return [json.loads(text)]
+            return [parsed(text)]
         except ValueError as error:
             raise Unusable(f"{name}: not JSON: {error}") from None
     try:
@@ -113,13 +132,22 @@ def _parsed(text: str, name: str) -> list[Any]:
         raise Unusable(f"{name}: reading YAML needs PyYAML; give JSON, or install it") from None
     try:
         return list(yaml.safe_load_all(text))
-    except yaml.YAMLError as error:
+    except RecursionError:
+        raise Unusable(f"{name}: not YAML: nested too deeply") from None
+    except (
+        yaml.YAMLError,
+        ValueError,
+        TypeError,
+    ) as error:  # a date such as 2026-99-99, a key that is a list
         raise Unusable(f"{name}: not YAML: {error}") from None
 
 
 def _configs(document: Json, name: str) -> Iterator[tuple[str, PluginConfig]]:
     if document.get("kind") == "ConfigMap":
-        for key, text in (document.get("data") or {}).items():
+        data = document.get("data") or {}
+        if not isinstance(data, Mapping):
+            raise Unusable(f"{name}: data: not a mapping")
+        for key, text in data.items():
             title = f"{_title(document)}, {key}"
             for found in _parsed(str(text), title):
                 if isinstance(found, Mapping) and _is_config(found):
@@ -139,8 +167,12 @@ def _pods(document: Json, name: str) -> Iterator[tuple[str, Json]]:
         yield _title(document), document
         return
     found: list[Any] = [document.get("spec")]
+    looked = 0  # aliases make a document larger than it looks
     while found:
         each = found.pop()
+        looked += 1
+        if looked > MOST_VALUES:
+            raise Unusable(f"{name}: a document has more than {MOST_VALUES} values")
         if isinstance(each, list):
             found += each
         elif isinstance(each, Mapping):
@@ -152,6 +184,7 @@ def _pods(document: Json, name: str) -> Iterator[tuple[str, Json]]:
 
 
 def _title(document: Json) -> str:
-    meta = document.get("metadata") or {}
+    given = document.get("metadata")
+    meta = given if isinstance(given, Mapping) else {}
     space = f"{meta['namespace']}/" if meta.get("namespace") else ""
     return f"{document.get('kind', '?')} {space}{meta.get('name', '?')}"

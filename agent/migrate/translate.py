@@ -7,6 +7,7 @@ hundredths, rounded down so that N of them fit.
 
 HAMi's pods ask for a number of GPUs, and for memory (MiB) and cores (per cent) of each."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
@@ -16,6 +17,7 @@ from agent.machine.facts import Unusable
 from protos.gpu_sharing import WHOLE
 from protos.names import GPU, GPU_MEMORY, GPU_SHARE
 
+COUNT = re.compile(r"[0-9]{1,15}")
 Json = Mapping[str, Any]
 MOST_REPLICAS = WHOLE
 HAMI_MEMORY, HAMI_PERCENT = "nvidia.com/gpumem", "nvidia.com/gpumem-percentage"
@@ -136,7 +138,10 @@ def pod(manifest: Json, replica: PluginConfig | None, gpu_mib: int) -> Iterator[
     for name, instead in CHOICES.items():
         if name in _object(meta.get("annotations"), "metadata.annotations"):
             yield PodChange("metadata.annotations", name, instead)
-    for container in spec.get("containers") or ():
+    containers = spec.get("containers") or ()
+    if not isinstance(containers, list | tuple):
+        raise Unusable("spec.containers: must be a list")
+    for container in containers:
         where = f"containers[{_object(container, 'containers').get('name', '')}]"
         limits = _object(
             _object(container.get("resources"), where).get("limits"), f"{where}.resources.limits"
@@ -174,7 +179,7 @@ def _of_hami(limits: Json, where: str, gpu_mib: int) -> Iterator[PodChange]:
 def _number(limits: Json, name: str, where: str) -> int:
     """0 if it is absent."""
     value = limits.get(name, 0)
-    text = str(value)
-    if not text.isdecimal():
+    text = str(value) if isinstance(value, str | int) else ""
+    if not COUNT.fullmatch(text):
         raise Unusable(f'{where}.resources.limits: {name}: "{text[:40]}" is not a whole number')
     return int(text)

@@ -16,7 +16,7 @@ from central.kube.decode import plain_yaml
 from central.kube.decode.quantities import InvalidQuantity, parse_duration
 from central.model.json_types import Json
 from central.simulator import scenario_kinds
-from protos.printing import printable
+from protos.printing import error_lines
 
 _SUFFIXES = (".yaml", ".yml", ".json", ".jsonl")
 _MARKER = re.compile(r"^---(?=\s|$)[ \t]*(?:#.*)?", re.MULTILINE)
@@ -27,7 +27,7 @@ class BadInput(ValueError):
     lines; else nothing in it is what a terminal would obey."""
 
     def __init__(self, sentence: str) -> None:
-        super().__init__("\n".join(map(printable, sentence.split("\n"))))
+        super().__init__(error_lines(sentence))
 
 
 MakeError = Callable[[str], BadInput]  # from what is wrong with an object

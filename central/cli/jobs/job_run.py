@@ -17,6 +17,7 @@ from central.kube.decode.fields import MalformedObject
 from central.model.json_types import Json
 from protos.names import GPU, TOPOLOGY_REQUIRED
 
+MOST_BYTES = 64 << 20  # of a file; the API server takes 3 MiB of an object
 MANIFESTS = (".yaml", ".yml", ".json")
 
 
@@ -77,12 +78,13 @@ def show(namespace: str, args: argparse.Namespace) -> int:
 def objects_of(namespace: str, args: argparse.Namespace) -> list[Json]:
     """Raises CannotDo for an invalid Job."""
     objects: list[Json] = args.objects if args.filename else [_from_flags(namespace, args)]
+    where = f"{args.filename}: " if args.filename else ""
     for obj in objects:
-        _check(namespace, obj)
+        _check(namespace, obj, where)
     return objects
 
 
-def _check(namespace: str, obj: Json) -> None:
+def _check(namespace: str, obj: Json, file: str) -> None:
     """Refuses a Job that the scheduler would leave pending as invalid, with the same message."""
     if not _is_job(obj):
         return
@@ -94,7 +96,7 @@ def _check(namespace: str, obj: Json) -> None:
     except MalformedObject as error:
         wrong = str(error)
     if wrong:
-        raise CannotDo(f"job {name}: {wrong}")
+        raise CannotDo(f"{file}job {name:.253}: {wrong}")
 
 
 def _from_flags(namespace: str, args: argparse.Namespace) -> Json:
@@ -155,7 +157,11 @@ def _texts(name: str) -> Iterator[tuple[str, str]]:
     try:
         inside = sorted(p for p in path.iterdir() if p.suffix in MANIFESTS) if path.is_dir() else []
         for file in inside or [path]:
-            yield str(file), file.read_text(encoding="utf-8")
+            with file.open("rb") as opened:
+                content = opened.read(MOST_BYTES + 1)
+            if len(content) > MOST_BYTES:
+                raise CannotDo(f"{file}: larger than {MOST_BYTES >> 20} MiB")
+            yield str(file), content.decode()
     except UnicodeDecodeError as error:
         raise CannotDo(f"{name}: not a text file") from error
     except OSError as error:
@@ -168,7 +174,10 @@ def _objects(where: str, document: Any) -> Iterator[Json]:
     if not isinstance(document, dict):
         raise CannotDo(f"{where}: expected an object, not {type(document).__name__}")
     if document.get("kind") == "List":
-        for item in document.get("items") or ():
+        items = document.get("items") or ()
+        if not isinstance(items, list | tuple):
+            raise CannotDo(f"{where}: items: not a list")
+        for item in items:
             yield from _objects(where, item)
         return
     for field in ("apiVersion", "kind"):

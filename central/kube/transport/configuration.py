@@ -13,16 +13,23 @@ from urllib.request import proxy_bypass
 
 import yaml
 
+from central.kube.decode import plain_yaml
 from central.kube.transport import plain_kubeconfig
 from central.kube.transport.plain_kubeconfig import PlainConfiguration
+from protos.printing import brief
 
 OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
+SENTENCE = 700  # characters
+MOST_BYTES = 16 << 20  # of a file
 _INVALID = (yaml.YAMLError, OSError, ValueError, TypeError, KeyError, AttributeError)
 
 
 class KubeconfigError(Exception):
     """The configuration is missing or invalid. The message is for the user."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(brief(sentence, SENTENCE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +113,23 @@ def _existing(kubeconfig: str | None) -> str:
             f"kubeconfig {path}: no such file; name one with --kubeconfig or KUBECONFIG, "
             "or run in a pod"
         )
+    for part in path.split(os.pathsep):
+        _check_text(Path(part).expanduser())
     return path
+
+
+def _check_text(file: Path) -> None:
+    """Before the parsers below, which take any depth, and files of any size."""
+    try:
+        with file.open("rb") as opened:
+            content = opened.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            raise KubeconfigError(f"kubeconfig {file}: larger than {MOST_BYTES >> 20} MiB")
+        plain_yaml.check(content.decode())
+    except FileNotFoundError:  # one of several may be missing
+        return
+    except _INVALID as error:
+        raise KubeconfigError(f"kubeconfig {file}: {_what(error)}") from error
 
 
 def _read_config(where: str, path: str | None, context: str | None = None) -> ClientConfig:
