@@ -21,9 +21,9 @@ def topology_table(reply: pb.TopologyReply) -> str:
     text = _nodes(reply)
     if hidden := sum(node.hidden_holders for node in reply.nodes):
         text += f"\n{hidden} pod{'s' if hidden > 1 else ''} of other namespaces not shown\n"
-    text += "".join(f"\n{problem}\n" for problem in reply.troubles)
+    text += "".join(f"\n{terminal_table.printable(problem)}\n" for problem in reply.troubles)
     if skew := _skew(reply):
-        text += f"\n{skew}\n"
+        text += f"\n{terminal_table.printable(skew)}\n"
     if len(reply.nodes) == 1 and reply.nodes[0].cards:
         text += "\n" + _cards(reply.nodes[0].cards)
     if len(reply.nodes) == 1 and reply.nodes[0].HasField("topology"):
@@ -79,7 +79,8 @@ def topology_json(reply: pb.TopologyReply, one: bool) -> Any:
 
 
 def explanation_table(reply: pb.ExplainReply) -> str:
-    head = f"{reply.namespace}/{reply.name}: {terminal_table.state(reply.phase)}\n{_folded(reply.reason)}\n"
+    phase = terminal_table.state(terminal_table.printable(reply.phase))
+    head = f"{reply.namespace}/{reply.name}: {phase}\n{_folded(reply.reason)}\n"
     if reply.size:
         head += _folded(reply.size) + "\n"
     head += _standing(reply)
@@ -349,7 +350,8 @@ def _gpus(pod: pb.PodView) -> str:
 def _folded(sentence: str) -> str:
     """Folded between words at the terminal's edge."""
     most = terminal_table.width()
-    return textwrap.fill(sentence, most) if most else sentence
+    text = textwrap.fill(sentence, most) if most else sentence
+    return "\n".join(map(terminal_table.printable, text.split("\n")))
 
 
 def _rendered(columns: Sequence[Column], rows: Sequence[Row]) -> str:

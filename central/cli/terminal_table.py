@@ -112,13 +112,13 @@ class Feed:
 
 def _texts(columns: Sequence[Column], rows: Sequence[Row], *, short: bool) -> list[list[str]]:
     titles = [(column.short if short else "") or column.title for column in columns]
-    titles = [title.upper() for title in titles]
+    titles = [printable(title.upper()) for title in titles]
     return [titles, *([_text(cell, short=short) for cell in row] for row in rows)]
 
 
 def _text(cell: str | int | Cell, *, short: bool) -> str:
     if isinstance(cell, Cell):
-        return cell.short if short else cell.whole
+        return printable(cell.short if short else cell.whole)
     return printable(str(cell))
 
 
@@ -202,6 +202,7 @@ def wrapped(head: str, text: str, indent: int, most: int | None) -> str:
     """The head, then the text from column `indent` on, folded at the terminal's edge."""
     import textwrap
 
-    lines = textwrap.wrap(text, max((most or 10_000) - indent, 20)) or [""]
+    width = max((most or 10_000) - indent, 20)
+    lines = [*map(printable, textwrap.wrap(text, width))] or [""]
     pad = "\n" + " " * indent
     return head.ljust(indent) + pad.join(lines)

@@ -92,6 +92,12 @@ class Page:
     def line(self, head: str, text: str) -> None:
         self.text += wrapped(f"{head}:", text, INDENT, self.most) + "\n"
 
+    def phase(self, head: str, phase: str, more: str = "") -> None:
+        """A line that begins with a state, in its colour."""
+        bare = terminal_table.printable(phase)
+        text = wrapped(f"{head}:", bare + more, INDENT, self.most) + "\n"
+        self.text += text.replace(bare, terminal_table.state(bare), 1)
+
     def table(self, columns: tuple[Column, ...], rows: list[tuple[str | int | Cell, ...]]) -> None:
         self.text += "\n" + table(columns, rows, wide=False, most=self.most)
 
@@ -105,8 +111,7 @@ def job(api: Api, name: str, most: int | None, gang: SchedulerView = NOT_ASKED) 
     pods, unseen = _if_allowed(lambda: job_pods(api, found))
     page.line("Name", f"{meta['namespace']}/{meta['name']}")
     since = state.get("lastTransitionTime")
-    phase = terminal_table.state(state.get("phase") or "Pending")
-    page.line("Phase", phase + (f" for {age(since)}" if since else ""))
+    page.phase("Phase", state.get("phase") or "Pending", f" for {age(since)}" if since else "")
     if why := "; ".join(filter(None, (why_of(found, group), _starting(pods)))):
         page.line("Why", why)
     page.line("Type", (meta.get("labels") or {}).get(list_command.JOB_TYPE) or "Batch")
@@ -168,7 +173,7 @@ def group(api: Api, name: str, most: int | None) -> str:
     pods = [pod for pod in api.all(PODS) if _joins(pod, name)]
     page = Page(most)
     page.line("Name", f"{meta['namespace']}/{meta['name']}")
-    page.line("Phase", terminal_table.state(status.get("phase") or "Pending"))
+    page.phase("Phase", status.get("phase") or "Pending")
     if why := list_command.group_why(found):
         page.line("Why", why)
     page.line("Queue", spec.get("queue") or "default")

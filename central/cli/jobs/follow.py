@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from urllib.parse import urlencode
 
+from central.cli import terminal_table
 from central.cli.jobs.api import JOBS, PODS, Api, CannotDo
 from central.cli.jobs.describe import group_of, job_pods, task_of, why_of
 from central.kube.transport.http_client import StatusError, Unreachable
@@ -22,7 +23,9 @@ Source = tuple[str, str, int]  # the pod's uid, the container, its restart count
 
 
 def watch(api: Api, args: argparse.Namespace) -> int:
-    return watch_job(api, args.chosen, lambda line: print(line, flush=True))
+    return watch_job(
+        api, args.chosen, lambda line: print(terminal_table.printable(line), flush=True)
+    )
 
 
 def watch_job(api: Api, name: str, say: Callable[[str], None], *, until_never: bool = False) -> int:

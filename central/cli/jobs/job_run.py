@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from central.cli import terminal_table
 from central.cli.jobs import follow
 from central.cli.jobs.api import JOBS, Api, CannotDo
 from central.cli.jobs.job_warnings import warnings
@@ -32,7 +33,7 @@ def run(api: Api, args: argparse.Namespace) -> int:
     jobs = []
     for kind, obj, sentences in zip(kinds, objects, warned, strict=True):
         for warning in sentences:
-            print(f"lockstep: warning: {warning}", file=sys.stderr)
+            print(terminal_table.printable(f"lockstep: warning: {warning}"), file=sys.stderr)
         made = api.create(kind, obj)
         word = "run" if kind.api_version == JOBS.api_version else "create"
         print(f"{word} {kind.singular} {made['metadata']['name']} successfully", flush=True)
@@ -62,7 +63,7 @@ def _wait(api: Api, jobs: list[str]) -> int:
 
 
 def _say(head: str, line: str) -> None:
-    print(head + line, flush=True)
+    print(terminal_table.printable(head + line), flush=True)
 
 
 def _is_job(obj: Json) -> bool:
