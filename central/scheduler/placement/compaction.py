@@ -18,11 +18,12 @@ import numpy as np
 
 from central.model.arrays import Ints
 from central.scheduler.inventory.pods import PodCounts
-from central.scheduler.placement.assign import assign, assign_work
+from central.scheduler.placement.assign import assign, assign_work, level_below
 from central.scheduler.placement.packing import CLASSES, Packer
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 
 WEIGHED = 3_000  # sets of domains of one size
+WIDER_TRIED = 8  # sets of a level wider than the preferred one: each is compacted
 TRIED = 64  # sets of each level: each costs a tentative placement
 STEPS = 100  # of the packing search in one set
 FIRST, FEWER_STEPS = 8, 10  # after the first sets, each has fewer steps
@@ -39,23 +40,70 @@ def compact(
     domains should be few. Ends with what it has at the work limit, and leaves pods of very many classes as they are."""
     if len(groups) > CLASSES:
         return
+    _compact_below(draft, groups, level, rows, start)
+    for index in range(level_below(draft.snapshot, level), start):
+        _reduce_wider(draft, groups, level, rows, (index, start))
+    if balanced:
+        _balance(draft, groups, level, rows, start)
+
+
+def _compact_below(draft: Draft, groups: PodCounts, level: str, rows: Ints, start: int) -> None:
     of, whole = draft.snapshot.columns.domains.of, rows
     for index in range(start, len(of) + 1):
-        domain = of[index] if index < len(of) else np.arange(of.shape[1])
+        domain = _domain_of(draft, index)
         _reduce(draft, groups, level, (rows, domain), ())
         if index > start:  # other domains of the levels above, as few as now
             _reduce(draft, groups, level, (whole, domain), list(of[start:index]))
         used = _used(draft)
         rows = whole[np.isin(domain[whole], domain[used])]
-    if balanced:
-        _balance(draft, groups, level, whole, start)
+
+
+def _reduce_wider(
+    draft: Draft, groups: PodCounts, level: str, rows: Ints, levels: tuple[int, int]
+) -> None:
+    """Takes the first set of fewer domains of a level wider than the preferred one, if there is one in which no more
+    domains of that are used. levels: the indices of both."""
+    wider, preferred = (_domain_of(draft, index) for index in levels)
+    used = _used(draft)
+    many, most = _distinct(wider[used]), _distinct(preferred[used])
+    if many == 1:
+        return
+    before = list(draft.assignments)
+    draft.undo()
+    for tried, chosen in enumerate(_smaller_sets(draft, groups, rows, wider, (many, ()))):
+        inside = rows[np.isin(wider[rows], chosen)]
+        if tried == WIDER_TRIED or draft.snapshot.meter.count(assign_work(inside, len(groups))):
+            break
+        packer = Packer(groups, STEPS)
+        try:
+            with draft.all_or_nothing():
+                assign(draft, groups, level, inside)
+        except DoesNotFit:
+            if not packer.assign(draft, groups, inside):
+                continue
+        _compact_below(draft, groups, level, inside, levels[1])
+        if _distinct(preferred[_used(draft)]) <= most:
+            return
+        draft.undo()
+    draft.retake(before)
+
+
+def _domain_of(draft: Draft, index: int) -> Ints:
+    """By row, its domain of the level; nodes come after the last."""
+    of = draft.snapshot.columns.domains.of
+    return of[index] if index < len(of) else np.arange(of.shape[1])
 
 
 def _balance(draft: Draft, groups: PodCounts, level: str, rows: Ints, start: int) -> None:
     """Takes all again: the pods with the most GPUs together in equal parts, and the others in the same domains of the
-    start level. Not where they do not fit there, or where that takes more domains."""
+    start level, or of the widest below of which there are several now. Not where they do not fit there, or where that
+    takes more domains."""
     of, before = draft.snapshot.columns.domains.of, list(draft.assignments)
-    domain = of[start] if start < len(of) else np.arange(of.shape[1])
+    used = _used(draft)
+    while start < len(of) and _distinct(of[start][used]) == 1:
+        rows = rows[of[start][rows] == of[start][used[0]]]
+        start += 1
+    domain = _domain_of(draft, start)
     many = len({int(domain[taken.row]) for taken in before})
     main = max(groups, key=lambda group: (draft.snapshot.view(group[0]).gpus * group[1], group[1]))
     others = tuple(group for group in groups if group != main)

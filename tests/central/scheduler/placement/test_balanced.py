@@ -16,7 +16,7 @@ from central.scheduler.placement import Bundle, PlacementRequest, SubgroupReques
 from central.scheduler.placement.balanced import parts, unevenness
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
-from protos.names import BALANCE, BLOCK, NODE, RACK
+from protos.names import BALANCE, BLOCK, NODE, RACK, ZONE
 from tests.central import factories
 
 
@@ -205,3 +205,16 @@ def test_workers_are_divided_beside_a_launcher() -> None:
     found = homes(BALANCE, *workers, launcher)
     assert set(found) == {"r0", "r1"}
     assert sorted(found.values()) == [8, 9]
+
+
+def test_levels_that_no_node_knows_leave_unlike_pods_in_few_blocks() -> None:
+    """A leader beside seven workers: two of three blocks take all, and there are no zones. Parts are equal where the gang
+    takes several domains, not at the widest level that has a name."""
+    snapshot = Snapshot((ZONE, BLOCK, RACK))
+    for rack, block, nodes in (("r1", "b1", 3), ("r2", "b2", 3), ("r3", "b2", 2), ("r4", "b3", 4)):
+        for number in range(nodes):
+            snapshot.put_node(factories.node(f"{rack}-{number}", rack=rack, block=block))
+    groups = ((factories.spec(8, 1000), 7), (factories.spec(8, 2000), 1))
+    taken = fit(Draft(snapshot), PlacementRequest(groups, balanced=True))
+    blocks = snapshot.columns.domains.of[1]
+    assert len({int(blocks[each.row]) for each in taken}) == 2

@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import combinations
 
 from central.scheduler.placement import PlacementRequest, fit
@@ -42,14 +42,23 @@ def spans(nodes: Sequence[Node]) -> tuple[int, int, int, int]:
     return crossed, blocks, racks, len(nodes)
 
 
-def best(nodes: Sequence[Node], pods: Sequence[Amounts]) -> tuple[int, ...]:
+def racks_before_blocks(nodes: Sequence[Node]) -> tuple[int, int, int, int]:
+    crossed, blocks, racks, count = spans(nodes)
+    return crossed, racks, blocks, count
+
+
+def best(
+    nodes: Sequence[Node],
+    pods: Sequence[Amounts],
+    by: Callable[[Sequence[Node]], tuple[int, ...]] = spans,
+) -> tuple[int, ...]:
     """Of all sets of nodes that hold the pods; empty if there is none."""
     sets = [some for n in range(1, len(pods) + 1) for some in combinations(nodes, n)]
-    for some in sorted(sets, key=spans):
+    for some in sorted(sets, key=by):
         free = [amounts for _, _, amounts in some]
         enough = all(sum(f[i] for f in free) >= sum(p[i] for p in pods) for i in (0, 1))
         if enough and packs(pods, free):
-            return spans(some)
+            return by(some)
     return ()
 
 
@@ -99,12 +108,46 @@ def test_unlike_pods_take_the_fewest_domains() -> None:
     assert more["nodes"] == 0  # of 340 such cases two take a node more, in another rack
 
 
-def racks_of(nodes: Sequence[Node], pods: Sequence[tuple[int, int]]) -> set[str]:
-    """Where so many pods of so many GPUs each go."""
+def test_racks_that_are_preferred_are_in_the_fewest_blocks() -> None:
+    """The fewest racks, and of these sets one in the fewest blocks."""
+    more, shared = Counter[str](), 0
+    for seed in range(250):
+        dice = random.Random(seed)
+        nodes = [
+            (f"b{dice.randrange(3)}", f"r{rack}", (dice.randint(2, 8), dice.choice((4, 8))))
+            for rack in range(6)
+        ]
+        kinds = [(dice.randint(1, 4), dice.choice((1, 2, 4))) for _ in range(2)]
+        pods = sorted((dice.choice(kinds) for _ in range(dice.randint(4, 7))), reverse=True)
+        groups = tuple(Counter(factories.spec(gpus, cpu * 1000) for gpus, cpu in pods).items())
+        expected = best(nodes, pods, racks_before_blocks)
+        draft = Draft(cluster(nodes))
+        try:
+            taken = fit(draft, PlacementRequest(groups, preferred=RACK))
+        except DoesNotFit:
+            assert not expected
+            continue
+        used = {int(draft.snapshot.columns.names[each.row].partition("-")[2]) for each in taken}
+        found = racks_before_blocks([nodes[number] for number in sorted(used)])
+        more["racks"] += found[1] - expected[1]
+        more["blocks"] += max(0, found[2] - expected[2])
+        shared += expected[0] == 3 and expected[2] < expected[1]
+    assert shared > 20, "no racks that are taken share a block"
+    assert more["blocks"] == 0
+    assert more["racks"] <= 4  # in so many cases another block takes them in a rack less
+
+
+def cluster(nodes: Sequence[Node]) -> Snapshot:
     snapshot = Snapshot((BLOCK, RACK))
     for number, (block, rack, (gpus, cpu)) in enumerate(nodes):
         name = f"{rack}-{number:03}"
         snapshot.put_node(factories.node(name, block=block, rack=rack, gpus=gpus, cpu=cpu * 1000))
+    return snapshot
+
+
+def racks_of(nodes: Sequence[Node], pods: Sequence[tuple[int, int]]) -> set[str]:
+    """Where so many pods of so many GPUs each go."""
+    snapshot = cluster(nodes)
     groups = tuple((factories.spec(gpus), count) for gpus, count in pods)
     taken = fit(Draft(snapshot), PlacementRequest(groups))
     return {snapshot.columns.names[each.row].partition("-")[0] for each in taken}
