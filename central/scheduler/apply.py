@@ -50,6 +50,7 @@ Handler = Callable[[Scheduler, Any], None]
 
 
 def apply(scheduler: Scheduler, fact: Fact) -> None:
+    scheduler.queues.in_flight.outdated = True
     HANDLERS[type(fact)](scheduler, fact)
 
 

@@ -100,10 +100,12 @@ def _decide(
     """Appends to the decisions as it makes them."""
     state, step, decided = scheduler.state, fence.step, fence.decided
     state.pending.step()
+    scheduler.queues.in_flight.outdated = True
     if not _update_accounting(scheduler, now, sliced=budget is not None):
         return
     step(scheduler, Phase.MODELS, _look_at_elastic, scheduler)
     scheduling_round.schedule_pending(scheduler, now, budget, interrupt, decisions)
+    scheduler.queues.in_flight.outdated = True
     usage = scheduler.device_usage
     decisions += decided(scheduler, Phase.GPU_MEMORY, usage.gpu_memory.decide, state, now)
     decisions += decided(scheduler, Phase.RDMA_USAGE, usage.rdma.decide, state, now)

@@ -14,6 +14,8 @@ from central.scheduler.preemption.victim_table import VictimTable
 from central.scheduler.quarantine import ACCOUNT, SetAsideKey
 from central.scheduler.queues import order
 from central.scheduler.queues.min_resources import outstanding
+from central.scheduler.queues.queue_tree_node import Queue
+from central.scheduler.queues.usage_by_priority import UsageByPriority
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.scoring.preferences import PreferenceScore
 from central.scheduler.state.cluster_state import ClusterState
@@ -332,11 +334,23 @@ def _queues(scheduler: Scheduler) -> None:
             if gang.account and any(gang.account.used.values())
         }
         assert {gang.key for gang in queue.using()} == users, f"queue {queue.name}: other users"
+        _usage_by_priority(scheduler, queue)
         in_tree = queue.path[-1] is queues.root
         assert in_tree != bool(queue.error), (
             f"queue {queue.name} is both valid and outside the tree, or neither"
         )
         assert not in_tree or queue is queues.root or queue in queue.path[1].children
+
+
+def _usage_by_priority(scheduler: Scheduler, queue: Queue) -> None:
+    if scheduler.state.pending.changed_gangs:
+        return  # updated next cycle
+    recount = UsageByPriority()
+    for gang in queue.using():
+        assert gang.account is not None
+        recount.add(gang, gang.account.used)
+    kept = queue.usage_by_priority.content()
+    assert kept == recount.content(), f"queue {queue.name}: another use by priority"
 
 
 def _cached_capacities(state: ClusterState, classes: slice) -> None:

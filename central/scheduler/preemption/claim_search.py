@@ -11,7 +11,8 @@ Design: docs/design/0062-growth.md
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from central.model.resources import Sums, add, requested
+from central.model.defaults import ACROSS_NONE
+from central.model.resources import Sums, requested
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.preemption import preemption_plan, surplus_members
 from central.scheduler.preemption.disruption_budgets import disruptions_left
@@ -51,17 +52,16 @@ class ClaimSearch:
         assert self._gang.account is not None
         self._queue = self._queues.by_name[self._gang.account.queue]
         need = self._queues.currency.counted(requested(request.placement.groups))
-        less_urgent = self._own_less_urgent()
-        self._claim = Claim(self._queues, self._gang, need, less_urgent, growth=request.growth)
+        self._claim = Claim(
+            self._queues, self._gang, need, self._own_less_urgent(), growth=request.growth
+        )
         self._known_losses: tuple[Sequence[Pod], list[Loss]] = (), []  # of the latest victims
 
     def _own_less_urgent(self) -> Sums:
-        sums: Sums = {}
-        if self._gang.priority > self._context.state.pending.lowest_priority:
-            for other in self._queue.gangs.values():
-                if other.account is not None and self._outranks(other):
-                    add(sums, other.account.used, 1)
-        return sums
+        """What the gangs of its queue use that it may evict by priority."""
+        gang = self._gang
+        only_in = gang.namespace if self._context.across == ACROSS_NONE else None
+        return self._queue.usage_by_priority.below(gang.priority, only_in)
 
     def _outranks(self, other: Gang) -> bool:
         return outranks(self._context.across, self._gang, other)

@@ -28,7 +28,6 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from central.model.resources import Sums, add
-from central.scheduler.queues.claim_in_flight import pending_needs, present_victims
 from central.scheduler.queues.entitlement import fair_shares, own_amount
 from central.scheduler.queues.queue_tree import Queues, sums_of
 from central.scheduler.queues.queue_tree_node import Queue
@@ -80,9 +79,8 @@ class Claim:
         self.growth = growth
         self.keeps_shares = False  # a victim may not take its queue below its share
         self.kept_a_share = False  # a victim was refused for that
-        others = [claim for claim in queues.claims.values() if claim.gang is not claimant]
-        self._lost = self._lost_before = present_victims(others, queues.by_name)
-        self._gained = pending_needs(others, queues.by_name)
+        self._lost, self._gained = queues.in_flight.of_others(claimant, queues.by_name)
+        self._lost_before = self._lost
         self._givers: dict[Queue, int] | None = None
         # Nothing but _lost changes while a claim is judged, and thousands of victims ask for the rest.
         self._guarantees: dict[Queue, list[tuple[Queue, str, int]]] = {}

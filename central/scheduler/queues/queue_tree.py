@@ -32,7 +32,7 @@ from central.scheduler.inventory.columns import Columns
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.quarantine import Quarantine
 from central.scheduler.queues import access
-from central.scheduler.queues.claim_in_flight import ClaimInFlight
+from central.scheduler.queues.claim_in_flight import ClaimInFlight, ClaimsInFlight
 from central.scheduler.queues.fifo import FifoQueues, is_ready
 from central.scheduler.queues.gpu_currency import GpuCurrency
 from central.scheduler.queues.queue_terms import QueueTerms, terms_of
@@ -70,7 +70,7 @@ class Queues:
         self.root = Queue.without_object(ROOT)
         self.total: Sums = {}  # capacity to share
         self.cache: dict[tuple[str, str], Any] = {}  # derived values, until a sum changes
-        self.claims: dict[GangKey, ClaimInFlight] = {}  # by the claiming gang
+        self.in_flight = ClaimsInFlight()
         self.version = 0  # counts changes of sums, claims and capacity
         self.guarantees = False
         self.restricted = False  # whether a queue has rules or limits for namespaces
@@ -189,6 +189,8 @@ class Queues:
                 queue.add(gang, account.used)
                 self._charge(queue, gang, account, 1)
                 gang.account = account
+        elif account is not None:
+            self.by_name[account.queue].usage_by_priority.update(gang)
         name = account.queue if account is not None else ""
         fifo = name and account is not None and account.demand and self.by_name[name].seen.fifo
         return self.fifo.update(gang, name if fifo and is_ready(gang) else "")
@@ -203,6 +205,7 @@ class Queues:
         self._charge(queue, gang, account, -1)
         if not queue.gangs and queue.name not in self._seen and queue.name != DEFAULT:
             del self.by_name[queue.name]
+            self.in_flight.outdated = True
 
     def _account(self, gang: Gang) -> Account:
         placed = (pod for pod in gang.members.values() if pod.node and pod.alive)
@@ -261,11 +264,16 @@ class Queues:
 
     def add_claim(self, claim: ClaimInFlight) -> None:
         """Its victims are being evicted, and its gang will take its place."""
-        self.claims[claim.gang.key] = claim
+        self.in_flight.by_gang[claim.gang.key] = claim
         self._changed()
 
+    @property
+    def claims(self) -> Mapping[GangKey, ClaimInFlight]:
+        """By the claiming gang."""
+        return self.in_flight.by_gang
+
     def end_claim(self, key: GangKey) -> None:
-        if self.claims.pop(key, None) is not None:
+        if self.in_flight.by_gang.pop(key, None) is not None:
             self._changed()
 
     def _changed(self) -> None:
@@ -309,6 +317,7 @@ class Queues:
     def _build_tree(self) -> None:
         """Builds the tree and its sums from the Queue objects, and keeps the usage history."""
         self._changed()
+        self.in_flight.outdated = True
         self._names = sorted(self._seen)
         before = self.by_name
         root = self.root = self._described(ROOT)

@@ -7,6 +7,7 @@ from central.model.facts import QueueSeen
 from central.model.resources import Sums, add
 from central.scheduler.queues.gpu_currency import GpuCurrency
 from central.scheduler.queues.queue_terms import QueueTerms, terms_of
+from central.scheduler.queues.usage_by_priority import UsageByPriority
 from central.scheduler.queues.usage_history import DecayedUsage
 from central.scheduler.state.gangs import Gang, GangKey
 
@@ -23,6 +24,7 @@ class TenantUsage:
 
 class Queue:
     __slots__ = (
+        "_by_priority",
         "_terms",
         "_using",
         "capability",
@@ -50,6 +52,7 @@ class Queue:
         self.path: tuple[Queue, ...] = (self,)  # from itself up to the root
         self.gangs: dict[GangKey, Gang] = {}
         self._using: dict[GangKey, Gang] = {}  # of these, those that use anything
+        self._by_priority = UsageByPriority()  # what its own gangs use
         self.demand: Sums = {}  # requests of its own pending gangs
         self.usage_version = 0  # increased with every change of used
         self.used: Sums = {}  # by its gangs and those of its descendants
@@ -82,14 +85,22 @@ class Queue:
         self.gangs[gang.key] = gang
         if any(used.values()):
             self._using[gang.key] = gang
+            self._by_priority.add(gang, used)
 
     def remove(self, gang: Gang) -> None:
         del self.gangs[gang.key]
         self._using.pop(gang.key, None)
+        self._by_priority.remove(gang)
 
     def adopt_gangs(self, before: "Queue") -> None:
         """Those of the queue that this one replaces."""
         self.gangs, self._using = before.gangs, before._using
+        self._by_priority = before._by_priority
+
+    @property
+    def usage_by_priority(self) -> UsageByPriority:
+        """What its own gangs use."""
+        return self._by_priority
 
     def using(self) -> Collection[Gang]:
         """The gangs that use anything of the queue."""

@@ -412,18 +412,15 @@ _OF_AMOUNTS = (within_running_gangs, within_tenant_amounts, within_capability, l
 def _claimed(queues: Queues, gang: Gang, above: Queue, resource: str) -> int:
     """What claims in flight of other gangs will use of the queue beyond what their victims use now. A more urgent gang
     of the claimant's queue need not keep it: it would evict the claimant as soon as that has started."""
-    others = [
-        claim
-        for claim in queues.claims.values()
-        if claim.gang is not gang
-        and (claim.gang.queue != gang.queue or claim.gang.priority >= gang.priority)
-    ]
-    if not others:
+    if not queues.claims:
         return 0
-    key = ("claimed", "/".join(gang.key[:2]) if len(others) < len(queues.claims) else "")
-    known = queues.cache.get(key)
-    if known is None:
-        known = (pending_needs(others, queues.by_name), present_victims(others, queues.by_name))
+    known: tuple[dict[Queue, Sums], dict[Queue, Sums]] | None
+    others = queues.in_flight.binding(gang, queues.by_name)
+    if others is None:
+        victims_use, will_take = queues.in_flight.of_others(gang, queues.by_name)
+        known = will_take, victims_use
+    elif (known := queues.cache.get(key := ("claimed", "/".join(gang.key[:2])))) is None:
+        known = pending_needs(others, queues.by_name), present_victims(others, queues.by_name)
         queues.cache[key] = known
     needs, victims = (sums.get(above, {}).get(resource, 0) for sums in known)
     return max(0, needs - victims)

@@ -3,6 +3,8 @@
 from central.model.facts import QueueSeen
 from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS
 from central.scheduler.queues.claim_in_flight import pending_needs, present_victims
+from central.scheduler.state.gangs import Gang
+from protos.names import GPU
 from tests.central import factories
 from tests.central.scheduler.small_cluster import World, job
 
@@ -18,6 +20,37 @@ def counted(world: World) -> tuple[dict[str, float], dict[str, float]]:
         }
         found.append(gpus)
     return found[0], found[1]
+
+
+def check_sums(world: World) -> None:
+    """What is kept up to date, for each gang with a claim and for one without, is what a recount gives."""
+    queues = world.cluster.queues
+    gangs = [Gang(("ns", "other", False)), *(claim.gang for claim in queues.claims.values())]
+    for gang in gangs:
+        others = [claim for claim in queues.claims.values() if claim.gang is not gang]
+        recount = present_victims(others, queues.by_name), pending_needs(others, queues.by_name)
+        assert queues.in_flight.of_others(gang, queues.by_name) == recount
+
+
+def test_the_sums_that_are_kept_follow_claims_and_facts() -> None:
+    world = World(*(factories.node(f"n{number}", gpus=2) for number in range(8)))
+    halves = ((GPU, 8),)
+    world.step(0.0, QueueSeen("ours", deserved=halves), QueueSeen("theirs", deserved=halves))
+    for number in range(16):
+        world.step(1.0, *job(f"t{number}", 1, 1, queue="theirs", created=float(number)))
+    sizes = []
+    for number in range(16):
+        now = 10.0 + number
+        if number % 3 < 2 and number < 12:
+            world.step(now, *job(f"mine{number}", 1, 1, queue="ours", created=now))
+        else:
+            world.step(now)
+        for pod in world.evicted[: number // 2]:
+            world.leaving.setdefault(f"uid-{pod}", now + 1)
+        check_sums(world)
+        sizes.append(len(world.cluster.queues.claims))
+    assert max(sizes) > 2
+    assert sizes != sorted(sizes), "claims have ended in between"
 
 
 def test_victims_count_until_they_are_gone_and_needs_until_the_gang_starts() -> None:
