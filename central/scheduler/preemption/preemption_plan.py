@@ -14,6 +14,7 @@ from itertools import islice
 import numpy as np
 
 from central.model.arrays import Bools, Ints
+from central.scheduler.inventory.pods import Pod
 from central.scheduler.placement import PlacementRequest
 from central.scheduler.preemption import victim_bounds
 from central.scheduler.preemption.preemption_request import (
@@ -36,13 +37,23 @@ def find_victims(context: PreemptionContext, request: PreemptionRequest) -> Pree
     placement, snapshot = request.placement, context.state.snapshot
     if not fits_when_empty(snapshot, placement, request.excluded):
         return None
+    classes = [*(spec for spec, _ in placement.groups), *context.candidates.table.refresh().classes]
+    shared = any(podclass.share_containers for podclass in classes)
+    if request.forced and not shared and (plan := _forced_alone(context, request)) is not None:
+        return plan
     if request.forced or len(placement.groups) != 1 or placement.subgroups:
         return search_everywhere(context, request)
-    ((spec, _),) = placement.groups
-    classes = (spec, *context.candidates.table.refresh().classes)
-    if any(podclass.share_containers for podclass in classes):
+    if shared:
         return search_everywhere(context, request)  # what shares and whole GPUs free is no sum
     return _Narrowed(context, request).find()
+
+
+def _forced_alone(context: PreemptionContext, request: PreemptionRequest) -> PreemptionPlan | None:
+    """Where the victims that go in any case are enough, nobody else is looked at. Not for shares: whether they and whole
+    GPUs mix depends on all candidates."""
+    usable, nobody = _usable(context, request), np.zeros(0, dtype=np.int64)
+    leaving = _leaving(context, request, usable)
+    return VictimSearch(context, request, usable, nobody, leaving).try_without(())
 
 
 def whole_search(context: PreemptionContext, request: PreemptionRequest) -> VictimSearch:
@@ -50,8 +61,13 @@ def whole_search(context: PreemptionContext, request: PreemptionRequest) -> Vict
     table = context.candidates.table.refresh()
     allowed = _allowed(context, request)
     usable = _usable(context, request)
-    leaving = [*table.leaving(usable), *(pod for pod in request.forced if not pod.leaving)]
-    return VictimSearch(context, request, usable, table.slots_on(usable, allowed), leaving)
+    slots = table.slots_on(usable, allowed)
+    return VictimSearch(context, request, usable, slots, _leaving(context, request, usable))
+
+
+def _leaving(context: PreemptionContext, request: PreemptionRequest, usable: Bools) -> list[Pod]:
+    leaving = context.candidates.table.leaving(usable)
+    return [*leaving, *(pod for pod in request.forced if not pod.leaving)]
 
 
 def search_everywhere(

@@ -6,7 +6,7 @@ out. Members above a gang's minimum are units of their own; the rest of a gang g
 Design: docs/design/0015-queues.md
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -44,15 +44,15 @@ def cover(
 ) -> tuple[Pod, ...] | None:
     """The pods to evict; None: no such set. chosen: victims that go anyway; those that count are part of the
     answer."""
-    anyway = {pod.seen.uid for pod in chosen}
+    anyway = {pod.seen.uid: pod for pod in chosen}
+    if (enough := _chosen_alone(context, request, may_evict, shortfalls, anyway)) is not None:
+        return enough
     gangs = [gang for gang in _inside(shortfalls) if gang is not request.gang and may_evict(gang)]
     scale = HarmScale([gang.priority for gang in gangs], request.now)
     context.state.snapshot.meter.spend(len(gangs))
     units = [unit for gang in gangs for unit in _units(context, request, gang, shortfalls, scale)]
     context.state.snapshot.meter.spend(len(units))
-    given = [unit for unit in units if all(pod.seen.uid in anyway for pod in unit.pods)]
-    wholes = {unit.gang.key for unit in given if unit.whole}
-    given = [one for one in given if one.whole or one.gang.key not in wholes]
+    given = _given(units, anyway)
     included = set(given)
     required = _required(shortfalls)
     found = _least_harm([unit for unit in units if unit not in included], given, required)
@@ -61,7 +61,52 @@ def cover(
         found = _least_harm(free, [], required)
     if found is None:
         return None
-    return tuple({pod.seen.uid: pod for unit in found for pod in unit.pods}.values())
+    return _pods_of(found)
+
+
+def _pods_of(units: Iterable[_Unit]) -> tuple[Pod, ...]:
+    return tuple({pod.seen.uid: pod for unit in units for pod in unit.pods}.values())
+
+
+def _given(units: Iterable[_Unit], anyway: Collection[str]) -> list[_Unit]:
+    """Those whose pods all go anyway."""
+    given = [unit for unit in units if all(pod.seen.uid in anyway for pod in unit.pods)]
+    wholes = {unit.gang.key for unit in given if unit.whole}
+    return [one for one in given if one.whole or one.gang.key not in wholes]
+
+
+def _chosen_alone(
+    context: PreemptionContext,
+    request: PreemptionRequest,
+    may_evict: Callable[[Gang], bool],
+    shortfalls: Sequence[Shortfall],
+    chosen: Mapping[str, Pod],
+) -> tuple[Pod, ...] | None:
+    """Those of the chosen pods that count, if they cover everything: then nothing else is looked at, though the queues
+    may have thousands of gangs. None: they do not."""
+    theirs = {gang.key: gang for pod in chosen.values() if (gang := context.state.gang_of(pod))}
+    gangs = [
+        theirs[key]
+        for key in _in_order(shortfalls, theirs)
+        if theirs[key] is not request.gang and may_evict(theirs[key])
+    ]
+    if not gangs:
+        return None
+    context.state.snapshot.meter.spend(len(gangs))
+    scale = HarmScale([gang.priority for gang in gangs], request.now)
+    units = [unit for gang in gangs for unit in _units(context, request, gang, shortfalls, scale)]
+    given = _given(units, chosen)
+    if not _covers(given, _required(shortfalls)) or not _within_budgets(context, request, given):
+        return None
+    return _pods_of(given)
+
+
+def _in_order(shortfalls: Sequence[Shortfall], keys: Collection[GangKey]) -> Iterable[GangKey]:
+    """Those of the keys that _inside() has, in its order."""
+    queues = [queue for short in shortfalls for queue in short.queue]
+    if len(keys) == 1:
+        return [key for key in keys if any(key in queue.gangs for queue in queues)]
+    return dict.fromkeys(key for queue in queues for key in queue.gangs if key in keys)
 
 
 def _inside(shortfalls: Sequence[Shortfall]) -> list[Gang]:
