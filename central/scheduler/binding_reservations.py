@@ -21,27 +21,29 @@ class BindingReservations:
         """tried: the gangs that the pass has tried, to which the caller adds."""
         self._reservations, self._context = scheduler.reservations, scheduler.preemption
         self._tried = tried
-        # By queue and priority of a gang: whether claims whose victims leave bind it, which no attempt changes.
-        self._bound_by: dict[tuple[str, int], dict[Reservation, bool]] = {}
+        # By queue and priority of a gang: the claims whose victims leave, from the first reservation on, and which of
+        # them bind it. No attempt changes that.
+        self._bound_by: dict[tuple[str, int], tuple[list[Reservation], list[Reservation]]] = {}
 
     def of(self, gang: Gang) -> list[Reservation]:
         """The reservations whose capacity the gang must leave free. Where thousands claim at once, each comes after
         all claims before it: what is known of these for equal gangs is not asked again."""
         if not self._reservations:
             return []
-        own = self._reservations.get(gang.key)
-        if own is not None:
-            return [held for held in self._reservations.values() if self._binds(held, gang)]
-        known = self._bound_by.setdefault((gang.queue, gang.priority), {})
-        binding = []
-        for held in self._reservations.values():
-            if (binds := known.get(held)) is None:
-                binds = self._binds(held, gang)
-                if held.by_eviction:
-                    known[held] = binds
-            if binds:
+        every = list(self._reservations.values())
+        if gang.key in self._reservations:
+            return [held for held in every if self._binds(held, gang)]
+        claims, binding = self._bound_by.setdefault((gang.queue, gang.priority), ([], []))
+        if every[: len(claims)] != claims:  # one has ended
+            claims.clear()
+            binding.clear()
+        for held in every[len(claims) :]:
+            if not held.by_eviction:
+                break
+            claims.append(held)
+            if self._binds(held, gang):
                 binding.append(held)
-        return binding
+        return binding + [held for held in every[len(claims) :] if self._binds(held, gang)]
 
     def _binds(self, held: Reservation, gang: Gang) -> bool:
         """Whether the gang must leave the reserved capacity free. The first rule that applies

@@ -51,11 +51,15 @@ class PassClaims:
         self._scheduler, self._held = scheduler, held
         self._state, self._pending = scheduler.state, scheduler.state.pending
         self._context = scheduler.preemption
+        scheduler.queues.in_flight.outdated = True
         self._no_victims, self._decisions = no_victims, decisions
         self._now, self._began = now, began
         self._runtime_ends: list[float] | None = None  # evictable.next_end(), until a gang is bound
         none: Ints = np.zeros(0, dtype=np.int64)
-        self._claim_rows: tuple[list[Reservation], Ints] = [], none  # see _rows_of_claims()
+        self._claim_rows: tuple[list[Reservation], Ints] = (
+            [],
+            none,
+        )  # all reservations, and those of claims
 
     def on_bound(self) -> None:
         self._runtime_ends = None
@@ -182,14 +186,14 @@ class PassClaims:
     def _rows_of_claims(self, own: Reservation | None) -> Ints:
         """Where the victims of other claims leave. Where thousands claim, each comes after all before it, and only its
         rows are added."""
-        claims = [
-            held for held in self._held.by_key.values() if held.by_eviction and held is not own
-        ]
+        every = list(self._held.by_key.values())
+        if own is not None:
+            return _rows_of([held for held in every if held is not own])
         known, rows = self._claim_rows
-        if claims[: len(known)] != known:
+        if every[: len(known)] != known:
             known, rows = [], rows[:0]
-        rows = np.concatenate([rows, *(held.place.rows for held in claims[len(known) :])])
-        self._claim_rows = claims, rows
+        rows = np.concatenate([rows, _rows_of(every[len(known) :])])
+        self._claim_rows = every, rows
         return rows
 
     def _retry_when_others_may_go(self) -> None:
@@ -224,6 +228,12 @@ class PassClaims:
     def _blocked_by(self, preemption: PreemptionRequest, lacks: Sequence[Shortfalls]) -> str:
         snapshot = self._state.snapshot
         return search(snapshot, reclaim.blocking_budgets, self._context, preemption, lacks)
+
+
+def _rows_of(reservations: Sequence[Reservation]) -> Ints:
+    """Of those whose victims leave."""
+    rows = [held.place.rows for held in reservations if held.by_eviction]
+    return np.concatenate(rows) if rows else np.zeros(0, dtype=np.int64)
 
 
 def _is_anywhere(request: PlacementRequest) -> bool:

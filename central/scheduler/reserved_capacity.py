@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from math import inf
+from operator import attrgetter
 
 import numpy as np
 
@@ -39,6 +40,7 @@ from central.scheduler.work_meter import WorkLimitReached
 
 REPLAN_S = 10.0  # how often a better place for a reservation is looked for
 MAX_HEADS = 8  # queues whose first gang has a reservation
+_by_eviction = attrgetter("by_eviction")
 
 
 class ReservedCapacity:
@@ -99,6 +101,10 @@ class ReservedCapacity:
         self._withheld.set(binding)
         yield frozenset(binding)
         lasts_s = run_time_s(gang)
+        if lasts_s == inf or all(
+            map(_by_eviction, binding)
+        ):  # mostly, and binding may be thousands
+            return
         delayed = [
             held for held in binding if held.by_eviction or not held.lets_in(lasts_s, self._now)
         ]

@@ -245,9 +245,10 @@ class VictimSearch:
         near, number = near[may_go], number[may_go]
         if not len(near):
             return None
-        numbers, first, index = np.unique(number, return_index=True, return_inverse=True)
-        rows = self._releasable.rows[near]
-        if (rows != rows[first][index]).any():
+        begins = np.append(True, number[1:] != number[:-1])
+        first, rows = np.flatnonzero(begins), self._releasable.rows[near]
+        numbers = number[first]
+        if (rows[1:] != rows[:-1])[~begins[1:]].any():  # a gang on two rows
             return None
         units = SingleRowGangs(
             np.searchsorted(area.rows, rows[first]),

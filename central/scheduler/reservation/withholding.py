@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +12,8 @@ from central.scheduler.reservation.reservation import Reservation, Withheld
 from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state.gangs import GangKey
 
+_volumes = attrgetter("withheld_volumes")
+
 
 class WithheldCapacity:
     """What of the reservations is out of the snapshot now. Nothing may be at the end of a cycle."""
@@ -19,6 +22,7 @@ class WithheldCapacity:
         self._snapshot = snapshot
         self._volumes: frozenset[str] = frozenset()
         self._taken: dict[GangKey, tuple[Reservation, Withheld]] = {}
+        self._order: list[Reservation] = []  # of these
         self._names: list[str] | None = []  # see holders(); None: not known
         self.volumes_only: list[Reservation] = []  # of these only volumes are withheld
 
@@ -33,9 +37,8 @@ class WithheldCapacity:
         free = self._snapshot.pod_counts.volumes.free
         free.release_all(self._volumes)
         self.volumes_only = [held for held in volumes_only if held.withheld_volumes]
-        names = [held.withheld_volumes for held in binding if held.withheld_volumes]
-        names += [held.withheld_volumes for held in self.volumes_only]
-        self._volumes = free.reserve_available(frozenset().union(*names))
+        names = frozenset().union(*map(_volumes, binding), *map(_volumes, self.volumes_only))
+        self._volumes = free.reserve_available(names)
         before = self.reservations()
         if before == binding[: len(before)]:  # what the others take depends on none after them
             self._withhold(binding[len(before) :])
@@ -52,21 +55,21 @@ class WithheldCapacity:
         for held, taken in reversed(gone if together is None else ()):
             held.give_back(self._snapshot, taken)
         stays = {held: taken for held, taken in self._taken.values() if held in keep}
-        self._taken = {}
+        self._taken, self._order = {}, []
         self._withhold([held for held in binding if held not in keep])
         taken_now = dict(self._taken.values())
         self._taken = {
             held.gang.key: (held, stays[held] if held in keep else taken_now[held])
             for held in binding
         }
+        self._order = list(binding)
 
     def _withhold(self, added: list[Reservation]) -> None:
         snapshot, together = self._snapshot, _together(added)
         if together is None:
             for held in added:
                 taken = held.withhold(snapshot)
-                self._taken[held.gang.key] = held, taken
-                self._name(taken)
+                self._add(held, taken)
             return
         gpus, rows = snapshot.columns.gpus, together.rows
         before = gpus.count[rows]
@@ -78,12 +81,13 @@ class WithheldCapacity:
             name, own = held.gang.qualified_name, held.place.rows
             snapshot.reserved_gpus[held.gang.key] = name, own, gone[at:end]
             taken = Withheld([0] * len(own), [], so_far[end] > so_far[at], name)
-            self._taken[held.gang.key] = held, taken
-            self._name(taken)
+            self._add(held, taken)
             at = end
 
-    def _name(self, taken: Withheld) -> None:
+    def _add(self, held: Reservation, taken: Withheld) -> None:
         """Where one claim after the other is withheld, the names stay in order."""
+        self._taken[held.gang.key] = held, taken
+        self._order.append(held)
         if self._names is not None and taken.any_capacity:
             at = bisect_left(self._names, taken.name)
             if self._names[at : at + 1] != [taken.name]:
@@ -94,7 +98,7 @@ class WithheldCapacity:
         self.set([other for other in self.reservations() if other is not held])
 
     def reservations(self) -> list[Reservation]:
-        return [held for held, _ in self._taken.values()]
+        return list(self._order)
 
     def with_capacity(self) -> Iterator[Reservation]:
         """The reservations that take any capacity beside volumes away now."""
@@ -110,8 +114,9 @@ class WithheldCapacity:
 
     def with_volumes(self) -> list[Reservation]:
         """The reservations that take volumes away now."""
-        held = [held for held, _ in self._taken.values() if held.withheld_volumes]
-        return held + self.volumes_only
+        if not any(map(_volumes, self._order)):  # in one call, where thousands are withheld
+            return list(self.volumes_only)
+        return [held for held in self._order if held.withheld_volumes] + self.volumes_only
 
     def __contains__(self, key: GangKey) -> bool:
         return key in self._taken
