@@ -122,7 +122,7 @@ class VictimGangs:
         """Of evicting all members of these gangs."""
         parts, total = self.whole_parts[numbers], harm.NO_HARM
         for priority in np.unique(parts[:, 0]).tolist():
-            sums = parts[parts[:, 0] == priority].sum(axis=0).tolist()
+            sums = parts[parts[:, 0] == priority].astype(object).sum(axis=0).tolist()  # any size
             total = harm.plus(total, self.scale.of_parts(priority, sums[1:7]))
         return total
 
