@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from central.model.decisions import Bind, Evict
 from central.model.facts import Fact, GangSeen, QueueSeen
@@ -100,11 +101,10 @@ def services(nodes: int, pods: int) -> Claimed:
     )
 
 
-def reclaim(nodes: int, victims: int) -> Claimed:
-    """One gang takes back what its queue deserves from a queue that uses everything."""
+def _full_queue(nodes: int, *queues: QueueSeen) -> Scheduler:
+    """Every GPU is held by a pod of its own, of queue a."""
     made = turns.scheduler(nodes)
-    owned = ((GPU, 4 * nodes),)
-    facts: list[Fact] = [QueueSeen("a", deserved=owned), QueueSeen("b", deserved=owned)]
+    facts: list[Fact] = [*queues]
     facts += [
         factories.pod(
             f"s-{number}",
@@ -117,9 +117,40 @@ def reclaim(nodes: int, victims: int) -> Claimed:
         for number in range(8 * nodes)
     ]
     schedule_once(made, facts, 1000.0)
+    return made
+
+
+def _halves(nodes: int) -> tuple[QueueSeen, QueueSeen]:
+    owned = ((GPU, 4 * nodes),)
+    return QueueSeen("a", deserved=owned), QueueSeen("b", deserved=owned)
+
+
+def reclaim(nodes: int, victims: int) -> Claimed:
+    """One gang takes back what its queue deserves from a queue that uses everything."""
+    made = _full_queue(nodes, *_halves(nodes))
     group, *members = turns.gang("claim", victims, 1)
     assert isinstance(group, GangSeen)
     return claimed(made, [replace(group, queue="b"), *members])
+
+
+def reclaiming_pods(nodes: int, pods: int) -> Claimed:
+    """The same by so many pods of one GPU, each its own gang."""
+    made = _full_queue(nodes, *_halves(nodes))
+    return claimed(made, _pods(pods, queue="b"))
+
+
+def urgent_in_queue(nodes: int, pods: int, *, limited: bool = False) -> Claimed:
+    """So many urgent pods of one GPU in the queue that uses everything. limited: it may use no more."""
+    most = ((GPU, 8 * nodes),) if limited else ()
+    made = _full_queue(nodes, QueueSeen("a", capability=most), QueueSeen("b"))
+    return claimed(made, _pods(pods, queue="a", priority=10))
+
+
+def _pods(count: int, **settings: Any) -> list[Fact]:
+    return [
+        factories.pod(f"u-{number}", 1, created=float(number), **settings)
+        for number in range(count)
+    ]
 
 
 Case = tuple[Callable[[], Claimed], str]  # and the aim for all of it
@@ -133,6 +164,9 @@ CASES: dict[str, Case] = {
     "300 service pods above surplus, 399 nodes": (lambda: services(399, 300), ""),
     "reclaim of 2000 victims, 500 nodes": (lambda: reclaim(500, 2000), "<= 100 ms"),
     "reclaim of 8000 victims, 2000 nodes": (lambda: reclaim(2000, 8000), "<= 400 ms"),
+    "800 pods reclaim, 1000 nodes": (lambda: reclaiming_pods(1000, 800), ""),
+    "300 urgent pods in a queue, 2000 full nodes": (lambda: urgent_in_queue(2000, 300), ""),
+    "... that is at its capability": (lambda: urgent_in_queue(2000, 300, limited=True), ""),
 }
 
 
