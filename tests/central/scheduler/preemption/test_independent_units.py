@@ -1,8 +1,10 @@
 """Where victims are chosen by sorting, no other set of them does less harm."""
 
 import random
+from dataclasses import replace
 from itertools import combinations
 
+import numpy as np
 import pytest
 
 from central.scheduler.preemption import exact_search, independent_units, least_harm
@@ -108,6 +110,30 @@ def test_of_one_missing_pod_it_is_the_choice_that_the_search_would_make(seed: in
         searched = least_harm.choose_victims(made)
         searched, _ = exact_search.improve(made, searched, 4_000)
         assert found == searched, (made.free, made.request, units)
+    assert answered > 200
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_of_one_missing_pod_arrays_say_what_units_say(seed: int) -> None:
+    """Of gangs of one row each, many of equal harm."""
+    answered = 0
+    for number in range(1000):
+        dice = random.Random(seed * 1000 + number)
+        made = problem(dice)
+        units = [replace(unit, rank=0) for unit in made.units if len(unit.frees) == 1]
+        one = replace(made, units=units, missing=1).without_useless()
+        if (found := independent_units.best(one)) is None:
+            continue
+        answered += 1
+        gangs = independent_units.SingleRowGangs(
+            np.array([row for unit in one.units for row in unit.frees]),
+            np.array([amounts for unit in one.units for amounts in unit.frees.values()]),
+            np.array([unit.harm for unit in one.units]),
+        )
+        free = np.array([one.free[row] for row in range(3)])
+        chosen = independent_units.best_gangs(free, np.array(one.request), 1, gangs)
+        assert chosen is not None
+        assert [one.units[index] for index in chosen] == found, (one.free, one.request)
     assert answered > 200
 
 

@@ -1,12 +1,16 @@
 """What gangs of a queue use by priority is what a recount of them gives."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
+from central.model.facts import QueueSeen
 from central.model.resources import Sums, add
 from central.scheduler.queues.usage_by_priority import UsageByPriority
 from central.scheduler.state.gangs import Gang
+from tests.central import factories
+from tests.central.scheduler.small_cluster import World
 
 
 def gang(name: str, namespace: str) -> Gang:
@@ -50,3 +54,15 @@ def test_a_gang_that_is_not_counted_may_be_removed_and_updated() -> None:
     usage.remove(one)
     usage.update(one)
     assert usage.below(10) == {}
+
+
+def test_a_running_gang_counts_at_its_new_priority() -> None:
+    world = World(factories.node("a"), QueueSeen("q"))
+    group = factories.gang("g", 1, queue="q", priority=5)
+    world.step(0.0, group, factories.pod("g-0", 1, "g"))
+    usage = world.cluster.queues.by_name["q"].usage_by_priority
+    assert not usage.below(5)
+    assert usage.below(6)
+    world.step(1.0, replace(group, priority=2))
+    assert usage.below(5) == usage.below(3)
+    assert usage.below(3)
