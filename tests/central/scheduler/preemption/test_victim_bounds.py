@@ -1,7 +1,7 @@
 """Bounds of rows against plain loops: what fits, what would fit without those that may go, and that no choice of
 victims on a row does less harm than its bound says."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations, product
 from random import Random
@@ -31,11 +31,15 @@ Option = tuple[
 ]  # GPUs freed on the row, who goes, whether the gang breaks
 
 
-def bounds_of(made: Scheduler, kept: RowBounds, below: int) -> RowBounds:
+def bounds_of(
+    made: Scheduler, kept: RowBounds, below: int, closed: Sequence[int] = ()
+) -> RowBounds:
+    """closed: rows that may not be used."""
     table = made.preemption.candidates.table
     table.refresh()
     allowed = table.may_evict(lambda gang: gang.priority < below, by_group=False)
     usable = np.ones(len(made.state.snapshot.columns.names), dtype=np.bool_)
+    usable[list(closed)] = False
     return kept.update(made.state.snapshot, table, allowed, usable, NOW)
 
 
@@ -152,6 +156,25 @@ def test_bounds_that_follow_changes_are_those_that_are_counted_anew(pods: int) -
         assert np.allclose(kept.bound[kept.possible], fresh.bound[fresh.possible], rtol=1e-12)
         if pods:
             assert [row for _, row in kept.cheapest()] == [row for _, row in fresh.cheapest()]
+
+
+@pytest.mark.parametrize("pods", [1, 2])
+def test_rows_are_counted_once_they_may_be_used(pods: int) -> None:
+    """Claims come and go at one time; what changed on a closed row is seen when it is open again."""
+    answers = 0
+    for seed in range(30):
+        dice, made = Random(seed), cluster(Random(seed))
+        spec = factories.pod("w", 1).spec
+        kept, rows = RowBounds(spec, pods), range(len(made.state.snapshot.columns.names))
+        for _ in range(6):
+            closed = dice.sample(rows, dice.randrange(len(rows)))
+            running = [pod for pod in made.state.pods.values() if pod.node and pod.alive]
+            if running:
+                schedule_once(made, [PodGone(dice.choice(running).seen.uid)], NOW)
+            found = [*bounds_of(made, kept, ALL, closed).cheapest()]
+            assert found == [*bounds_of(made, RowBounds(spec, pods), ALL, closed).cheapest()]
+            answers += len(found)
+    assert answers > 100
 
 
 @pytest.mark.parametrize("pods", [0, 1])
