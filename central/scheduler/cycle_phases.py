@@ -73,6 +73,18 @@ class Phase(Enum):
 
 # A failure in one of these says nothing but that one gang is at fault: without it there are no decisions at all.
 OF_ONE_GANG = frozenset({Phase.ACCOUNT, Phase.TURN, Phase.PARTIAL_GANGS})
+# They change the state, or the snapshot for a while. Where one fails, the state is built again.
+CHANGING_STATE = frozenset(
+    {
+        Phase.HELD_PODS,
+        Phase.NETWORK,
+        Phase.BACKOFFS,
+        Phase.QUEUE_CAPACITY,
+        Phase.CLAIM_WATCH,
+        Phase.REASONS,
+        Phase.ELASTIC_SIZES,
+    }
+)
 
 
 @dataclass(slots=True)

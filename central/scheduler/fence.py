@@ -36,7 +36,7 @@ from central.model.facts import (
 from central.model.volumes import ClaimSeen, VolumeGone, VolumeSeen
 from central.scheduler import rebuild
 from central.scheduler.apply import apply
-from central.scheduler.cycle_phases import OF_ONE_GANG, Phase
+from central.scheduler.cycle_phases import CHANGING_STATE, OF_ONE_GANG, Phase
 from central.scheduler.fact_keys import display_of, is_gone, key_of
 from central.scheduler.inventory.pods import (
     BIND_FAILED,
@@ -45,7 +45,7 @@ from central.scheduler.inventory.pods import (
     EVICTION_ENDED,
     Pod,
 )
-from central.scheduler.quarantine import ACCOUNT, GANG, Quarantine, SetAsideKey
+from central.scheduler.quarantine import ACCOUNT, GANG, STEP, Quarantine, SetAsideKey
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.snapshot.draft import DoesNotFit
 from central.scheduler.snapshot.snapshot import Snapshot
@@ -357,9 +357,11 @@ def contained(
 def step(
     scheduler: Scheduler, phase: Phase, call: Callable[..., Result], *args: object
 ) -> Result | None:
-    """The same. Raises StateRebuilt if it failed in the middle of a change of the snapshot."""
+    """The same. Raises StateRebuilt if it failed in the middle of a change of the snapshot, or may have left one behind."""
+    before = scheduler.quarantine.total[STEP]
     result = contained(scheduler.quarantine, phase, call, *args)
-    if scheduler.state.snapshot.is_half_changed:
+    failed = scheduler.quarantine.total[STEP] > before
+    if scheduler.state.snapshot.is_half_changed or (failed and phase in CHANGING_STATE):
         _begin_again(scheduler)
     return result
 

@@ -11,6 +11,7 @@ from central.scheduler.cycle_phases import (
     RECENT_S,
     CyclePhases,
     Phase,
+    in_phase,
 )
 
 
@@ -93,3 +94,65 @@ def test_a_copy_for_a_trial_knows_no_failure() -> None:
         phases.remark()
         == "nobody gives way for 1 s after a failure of the scheduler (a bug): KeyError"
     )
+
+
+def test_only_the_phase_that_failed_is_left_out() -> None:
+    phases = CyclePhases()
+    phases.leave_out(Phase.CLAIMS, "KeyError")
+    assert phases.run(Phase.ORDER, str, 1, without="") == "1"
+    assert phases.run(Phase.CLAIMS, str, 1, without="") == ""
+    assert phases.passed == {Phase.ORDER}
+
+
+def test_each_failure_is_blamed_on_its_own_phase() -> None:
+    """Also where nobody asked about the one before, and where an exception comes from another one by chance."""
+    phases = CyclePhases()
+    for phase in (Phase.CLAIMS, Phase.ORDER):
+        with pytest.raises(KeyError) as caught:
+            phases.run(phase, fail, without=None)
+    assert phases.failed == {Phase.CLAIMS, Phase.ORDER}
+    assert phases.blamed(ValueError()) is Phase.CYCLE
+    with pytest.raises(KeyError) as caught:
+        phases.run(Phase.ORDER, fail, without=None)
+    assert phases.blamed(caught.value) is Phase.ORDER
+
+
+def test_gangs_that_failed_within_a_minute_of_each_other() -> None:
+    phases = CyclePhases()
+    phases.failed_on(Phase.CLAIMS, "a")
+    phases.begin(RECENT_S - 1)
+    assert phases.failed_on(Phase.CLAIMS, "b") == ["a", "b"]
+
+
+def test_a_phase_that_was_left_out_for_long_is_at_fault_for_as_long() -> None:
+    phases, now = CyclePhases(), 0.0
+    for _ in range(8):  # 1, 2, ... 128 s
+        phases.begin(now)
+        now += phases.leave_out(Phase.CLAIMS, "KeyError")
+    phases.begin(now + 100.0)
+    assert phases.failed_on(Phase.CLAIMS, "a") == ["a"]
+    phases.begin(now + 130.0)
+    assert phases.failed_on(Phase.CLAIMS, "b") == ["a", "b"]
+    phases.begin(now + 200.0)
+    assert phases.failed_on(Phase.CLAIMS, "c") == []
+
+
+class Owner:
+    """Of methods that belong to a phase."""
+
+    def __init__(self) -> None:
+        self.phases = CyclePhases()
+
+    @in_phase(Phase.RESERVED_CAPACITY)
+    def divided(self, number: int, *, by: int) -> int:
+        """number / by"""
+        return number // by
+
+
+def test_a_method_of_a_phase() -> None:
+    owner = Owner()
+    assert owner.divided(6, by=2) == 3
+    assert owner.divided.__name__ == "divided"
+    with pytest.raises(ZeroDivisionError):
+        owner.divided(6, by=0)
+    assert owner.phases.failed == {Phase.RESERVED_CAPACITY}

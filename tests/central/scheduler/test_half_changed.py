@@ -10,6 +10,7 @@ from central.controllers.composite import new_scheduler
 from central.model.facts import Fact
 from central.scheduler import fence
 from central.scheduler.cycle import schedule_once
+from central.scheduler.cycle_phases import Phase
 from central.scheduler.invariants import check_invariants
 from central.scheduler.inventory.columns import Columns
 from central.scheduler.inventory.pods import Pod
@@ -135,3 +136,20 @@ def test_the_state_is_built_again_when_a_reason_fails_in_a_change(
     check_invariants(scheduler)
     assert scheduler.state.pending.wakeups["state rebuilt"]
     assert not scheduler.state.snapshot.is_half_changed
+
+
+@pytest.mark.parametrize("phase", [Phase.REASONS, Phase.ELASTIC_SIZES])
+def test_what_a_phase_took_out_of_the_snapshot_is_back_after_it_failed(
+    phase: Phase, scheduler: Scheduler
+) -> None:
+    """Reasons are computed while reserved capacity is withheld, and a failure is no half change of the snapshot."""
+
+    def fails() -> None:
+        take(scheduler)
+        raise KeyError("a bug")
+
+    with pytest.raises(fence.StateRebuilt):
+        fence.step(scheduler, phase, fails)
+    check_invariants(scheduler)
+    assert fence.step(scheduler, phase, fails) is None, "it is left out"
+    check_invariants(scheduler)
