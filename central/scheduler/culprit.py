@@ -20,7 +20,7 @@ from typing import cast
 
 from central.model.facts import Fact, GangSeen, NodeReported, PodSeen
 from central.scheduler import fence, rebuild
-from central.scheduler.cycle_phases import OF_ONE_GANG, CyclePhases, Phase
+from central.scheduler.cycle_phases import CyclePhases, Phase
 from central.scheduler.elastic.elastic_gang import ElasticGang
 from central.scheduler.fact_keys import display_of, key_of
 from central.scheduler.quarantine import GANG, SetAsideKey
@@ -62,12 +62,12 @@ def _search(
     scheduler: Scheduler, phase: Phase, error: BaseException, try_cycle: TryCycle
 ) -> Search:
     def fails(keys: Sequence[SetAsideKey]) -> bool:
-        phases = _try(scheduler, phase, keys, try_cycle)
+        phases = _try(scheduler, keys, try_cycle)
         return phases is not None and phase in phases.failed
 
     def passes(keys: Sequence[SetAsideKey]) -> bool:
         """Others come through the phase, so it is not at fault itself."""
-        phases = _try(scheduler, phase, keys, try_cycle)
+        phases = _try(scheduler, keys, try_cycle)
         return phases is not None and phase in phases.passed - phases.failed
 
     keys = _objects(scheduler)
@@ -80,8 +80,10 @@ def _search(
     found: list[SetAsideKey] = []
     while len(found) < CULPRITS_MOST:
         candidate: SetAsideKey | None = None
-        for order in _orders(scheduler, phase, keys):
+        for order in _orders(scheduler, keys):
             culprit = yield from _last_needed(order, fails)
+            if found and culprit.kind != GANG:
+                continue  # without it others may just not come to where they fail
             candidate = candidate or (culprit if culprit.kind == GANG else None)
             rest = [key for key in keys if key != culprit]
             yield len(rest)
@@ -134,7 +136,7 @@ def _last_needed(
 
 
 def _try(
-    scheduler: Scheduler, phase: Phase, keys: Sequence[SetAsideKey], try_cycle: TryCycle
+    scheduler: Scheduler, keys: Sequence[SetAsideKey], try_cycle: TryCycle
 ) -> CyclePhases | None:
     """The phases of some cycles of a copy with these objects; None: it cannot be made."""
     kept, sizes = frozenset(keys), _Sizes(scheduler)
@@ -142,8 +144,6 @@ def _try(
         copy = rebuild.part_of(scheduler, lambda fact: _object_of(fact) in kept, sizes)
     except Exception:  # noqa: BLE001  any bug
         return None
-    if phase in OF_ONE_GANG:  # else the gangs that show the failure would not be tried
-        copy.quarantine.set_asides = {}
     for _ in range(CYCLES):
         with suppress(Exception):
             try_cycle(copy)
@@ -156,11 +156,8 @@ def _objects(scheduler: Scheduler) -> list[SetAsideKey]:
     return list(dict.fromkeys(map(_object_of, facts)))
 
 
-def _orders(
-    scheduler: Scheduler, phase: Phase, keys: Sequence[SetAsideKey]
-) -> Iterator[list[SetAsideKey]]:
-    """Each sort of objects last in turn, as far as there are any. Gangs that failed in their own turn are set aside
-    already."""
+def _orders(scheduler: Scheduler, keys: Sequence[SetAsideKey]) -> Iterator[list[SetAsideKey]]:
+    """Each sort of objects last in turn, as far as there are any."""
     waiting = scheduler.state.pending.waiting
 
     def sort_of(key: SetAsideKey) -> int:
@@ -169,7 +166,7 @@ def _orders(
         return {"Pod": 1, "Node": 2}.get(key.kind, 3)
 
     sorts = {key: sort_of(key) for key in keys}
-    for last in sorted({*sorts.values()} - ({0} if phase in OF_ONE_GANG else set())):
+    for last in sorted({*sorts.values()}):
         yield sorted(keys, key=lambda key: sorts[key] == last)
 
 

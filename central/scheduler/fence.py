@@ -283,14 +283,10 @@ def gang_failed(scheduler: Scheduler, gang: Gang, error: Exception, kind: str = 
     state, quarantine = scheduler.state, scheduler.quarantine
     phase = quarantine.phases.blamed(error)
     cause = error.__cause__ if isinstance(error, SearchFailed) and error.__cause__ else error
-    if len(quarantine.phases.failed_on(phase, gang.key)) == 0:
-        pass
-    elif phase not in OF_ONE_GANG:
+    if quarantine.phases.failed_on(phase, gang.key) and phase not in OF_ONE_GANG:
         quarantine.leave_out(phase, cause)
         release_gangs(quarantine, phase)
         _begin_again(scheduler, error)
-    else:
-        quarantine.look_for_cause(phase, cause)
     set_gang_aside(scheduler, gang, cause, kind)
     if not isinstance(error, SearchFailed):
         _begin_again(scheduler, error)
