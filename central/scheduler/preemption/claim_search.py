@@ -1,8 +1,8 @@
 """The victims of a gang among queues: by its priority in its own queue, by entitlement from others, with quota and
 capacity freed together.
 
-Which queue gives is decided before harm: of those above their shares the one that is furthest above (queue_claims.py). A
-queue whose victims are not enough is joined by the next ones.
+Which queue gives is decided before harm: of those above their shares the one that is furthest above (queue_claims.py), and
+all that are equally far. A queue whose victims are not enough is joined by the next ones.
 
 Design: docs/design/0015-queues.md
 Design: docs/design/0062-growth.md
@@ -16,6 +16,7 @@ from central.model.resources import Sums, requested
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.preemption import preemption_plan, surplus_members
 from central.scheduler.preemption.disruption_budgets import disruptions_left
+from central.scheduler.preemption.harm import NO_HARM, Harm, HarmScale, plus
 from central.scheduler.preemption.preemption_request import (
     PreemptionContext,
     PreemptionPlan,
@@ -122,7 +123,7 @@ class ClaimSearch:
         all_reclaimed = not any(loss.by_priority for loss in losses)
         count = 1
         while order:
-            first = set(order[:count])
+            first = {queue for equals in order[:count] for queue in equals}
             if all_reclaimed and giving <= first and (count == 1 or count >= len(order)):
                 return found
             fewer = self._search(
@@ -142,11 +143,24 @@ class ClaimSearch:
     # --- one choice of victims -----------------------------------------------------------------
 
     def _search(self, may_give: MayGive) -> PreemptionPlan | None:
-        """Victims that free capacity and quota, and that their queues may give. Of a queue that gives too much the
-        larger ones are left out; if nothing is found then, those that it could give instead."""
+        """Victims that free capacity and quota, and that their queues may give: those for the capacity with what quota
+        needs beyond them, or those for the quota with what capacity needs beyond them, whichever does less harm."""
         choice = _VictimsLeft(may_give, self._shortfalls)
-        if self._shortfalls:
-            choice.chosen = self._victims_inside(self._shortfalls[0], choice.allows)
+        if not self._shortfalls:
+            return self._from(choice)
+        choice.chosen = chosen = self._victims_inside(self._shortfalls[0], choice.allows)
+        found = self._from(choice)
+        if found is None or not chosen or _among(found.victims, chosen):
+            return found
+        try:
+            other = self._from(_VictimsLeft(may_give, self._shortfalls))
+        except WorkLimitReached:
+            return found
+        return found if other is None else self._less_harmful(found, other)
+
+    def _from(self, choice: "_VictimsLeft") -> PreemptionPlan | None:
+        """Of a queue that gives too much the larger ones are left out; if nothing is found then, those that it could
+        give instead."""
         others: list[_VictimsLeft] = []  # for a dead end
         for attempt in range(TRIED):
             found, forced = self._victims(choice)
@@ -234,11 +248,14 @@ class ClaimSearch:
         return self._known_losses[1]
 
     def _count_losses(self, pods: Sequence[Pod]) -> list[Loss]:
+        return [self._loss(gang, mine) for gang, mine in self._by_gang(pods)]
+
+    def _by_gang(self, pods: Sequence[Pod]) -> Collection[tuple[Gang, list[Pod]]]:
         by_gang: dict[GangKey, tuple[Gang, list[Pod]]] = {}
         for pod in pods:
             if (gang := self._context.state.gang_of(pod)) is not None:
                 by_gang.setdefault(gang.key, (gang, []))[1].append(pod)
-        return [self._loss(gang, mine) for gang, mine in by_gang.values()]
+        return by_gang.values()
 
     def _loss(self, gang: Gang, pods: Collection[Pod]) -> Loss:
         assert gang.account is not None
@@ -246,8 +263,16 @@ class ClaimSearch:
         if len(pods) < len(gang.members):
             amounts = self._queues.currency.counted(sums_of(pods))
         queue = self._queues.by_name[gang.account.queue]
-        keeps_minimum = len(pods) <= surplus_members.surplus_count(gang, gang.counts.placed)
+        keeps_minimum = _keeps_minimum(gang, pods)
         return Loss(gang, queue, amounts, self._outranks(gang), len(pods), keeps_minimum)
+
+    def _less_harmful(self, one: PreemptionPlan, other: PreemptionPlan) -> PreemptionPlan:
+        """The first one if they are equal."""
+        both = [(plan, self._by_gang(plan.victims)) for plan in (one, other)]
+        scale = HarmScale(
+            {gang.priority for _, by_gang in both for gang, _ in by_gang}, self._request.now
+        )
+        return min(both, key=lambda each: _total_harm(scale, each[1]))[0]
 
     def _within_budgets(self, found: PreemptionPlan, forced: Iterable[Pod]) -> bool:
         """Whether all victims together overspend no disruption budget. Without forced ones the search has seen to
@@ -300,3 +325,19 @@ def _went_whole(gang: Gang, losses: Sequence[Loss]) -> bool:
 
 def _has_surplus(gang: Gang) -> bool:
     return surplus_members.surplus_count(gang, gang.counts.placed) > 0
+
+
+def _keeps_minimum(gang: Gang, going: Collection[Pod]) -> bool:
+    return len(going) <= surplus_members.surplus_count(gang, gang.counts.placed)
+
+
+def _total_harm(scale: HarmScale, going: Iterable[tuple[Gang, Sequence[Pod]]]) -> Harm:
+    total = NO_HARM
+    for gang, pods in going:
+        breaks = not _keeps_minimum(gang, pods)
+        total = plus(total, scale.of(gang.priority, pods, breaks=breaks))
+    return total
+
+
+def _among(pods: Iterable[Pod], others: Iterable[Pod]) -> bool:
+    return {pod.seen.uid for pod in pods} <= {pod.seen.uid for pod in others}

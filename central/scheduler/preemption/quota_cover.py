@@ -147,21 +147,25 @@ def _units(
     if not request.spares_minimum(gang) and not evictable.why_whole(context, gang, request.now):
         yield unit(members, whole=True)
     for pod in _surplus(gang, members):
-        if evictable.may_leave(gang, pod):
-            yield unit([pod], whole=False)
+        yield unit([pod], whole=False)
 
 
 def _surplus(gang: Gang, members: Sequence[Pod]) -> Iterator[Pod]:
-    """Members that may go by themselves, all of them together: the last ranks."""
+    """Members that may go by themselves, all of them together: the least urgent pods, of these the last ranks."""
     left = surplus_members.surplus_count(gang, members)
     by_task = dict(surplus_members.surplus_by_task(gang, members))
-    for pod in sorted(members, key=lambda pod: pod.seen.order, reverse=True) if left else ():
+    may_go = [pod for pod in members if evictable.may_leave(gang, pod)] if left else []
+    for pod in sorted(may_go, key=_least_urgent_last_rank, reverse=True):
         task = surplus_members.task_key(gang.key, pod.seen.task)
         if left and by_task.get(task, 1):
             left -= 1
             if task in by_task:
                 by_task[task] -= 1
             yield pod
+
+
+def _least_urgent_last_rank(pod: Pod) -> tuple[object, ...]:
+    return -pod.seen.priority, pod.seen.order
 
 
 def _frees(

@@ -4,6 +4,7 @@ Design: docs/design/0015-queues.md
 """
 
 from collections.abc import Callable
+from itertools import chain
 from math import inf
 
 from central.model import wording
@@ -105,7 +106,7 @@ def _lowest_priority(queues: Queues, queue: Queue) -> float:
 
 def _by_entitlement(queues: Queues, claim: Claim) -> tuple[str, frozenset[str]]:
     """The sentence, and the queues that could give and whose gangs do not free enough."""
-    if givers := claim.furthest_above():
+    if givers := [*chain.from_iterable(claim.furthest_above())]:
         named = [f"queue {giver.name} {_standing(queues, claim, giver)}" for giver in givers]
         more = ", ..." if len(named) > SHOWN else ""
         who = "members above a minimum" if claim.growth else "gangs"

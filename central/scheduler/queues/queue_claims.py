@@ -24,7 +24,8 @@ Design: docs/design/0015-queues.md
 
 from collections.abc import Sequence
 from fractions import Fraction
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import itemgetter
 from typing import NamedTuple
 
 from central.model.resources import Sums, add
@@ -182,10 +183,16 @@ class Claim:
             for above, resource, least in guarantees
         )
 
-    def furthest_above(self) -> list[Queue]:
+    def furthest_above(self) -> list[list[Queue]]:
         """The givers, in the order in which they give: lower queue priority first, then the one whose use is the
-        largest part of its share, level by level from the queue in common."""
-        return sorted(self.givers(), key=lambda queue: (self._standing(queue), queue.name))
+        largest part of its share, level by level from the queue in common. Those that are equal in this stand together,
+        by name."""
+        ordered = sorted((self._standing(queue), queue.name) for queue in self.givers())
+        by_name = self._queues.by_name
+        return [
+            [by_name[name] for _, name in equals]
+            for _, equals in groupby(ordered, key=itemgetter(0))
+        ]
 
     def _standing(self, queue: Queue) -> tuple[tuple[int, Fraction], ...]:
         down = queue.path[: queue.path.index(self.queue.path[self.givers()[queue]])]

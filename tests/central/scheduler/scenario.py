@@ -4,7 +4,8 @@ rack r1: a8 b8-4          nodes with 8 GPUs, b has 4 in use; "rack r1 of block x
 islands 4+4               the nodes' GPUs, from here on, are islands of these sizes
 switches 2+2+4            and below PCIe switches of these sizes; "switches" alone: unknown again
 queue a: [weight 2] [capability 8 GPUs] [guarantee 4 GPUs] [deserved 4 GPUs] [min runtime 60 s] [below org] [closed]
-gang train: 2 pods x 4 GPUs [+ 1 pod] [min 2] [in one rack|under one switch] [priority 5] [queue a] [for 90 s] [not preemptable] [movable]
+gang train: PODS [+ PODS] [min 2] [in one rack|under one switch] [priority 5] [queue a] [for 90 s] [not preemptable] [movable]
+    PODS: 2 pods x 4 GPUs [of priority 1] [not preemptable]
 restarting: a b           the agents or kubelets of these nodes restart; none of the others does
 after 60 s                the next lines come this much later; bound pods run, evicted pods are gone
 gangs small 20: 1 pod x 1 GPU [queue a]      small-1, small-2 and so on
@@ -38,7 +39,7 @@ QUEUE = re.compile(
     r"(?: guarantee (?P<guarantee>\d+) GPUs?)?(?: deserved (?P<deserved>\d+) GPUs?)?"
     r"(?: min runtime (?P<runtime>\d+) s)?(?: below (?P<parent>\S+))?(?P<closed> closed)?$"
 )
-KIND = re.compile(r"(\d+) pods?(?: x (\d+) GPUs?)?$")
+KIND = re.compile(r"(\d+) pods?(?: x (\d+) GPUs?)?(?: of priority (\d+))?( not preemptable)?$")
 LEVELS = {"rack": RACK, "block": factories.LEVELS[0], "switch": PCIE_SWITCH}
 LEVELS |= {level: level for level in (NODE, NUMA, ISLAND)}
 
@@ -177,7 +178,9 @@ def _gang(line: str, created: int) -> list[Fact]:
             name = f"{found['name']}-{len(pods)}"
             pod = factories.pod(name, int(amount[2] or 0), found["name"], created=float(created))
             lasts = float(found["lasts"]) if found["lasts"] else None
-            pods.append(replace(pod, runs_for_s=lasts, movable=bool(found["movable"])))
+            own, movable = int(amount[3] or 0), bool(found["movable"])
+            pod = replace(pod, runs_for_s=lasts, movable=movable, priority=own)
+            pods.append(replace(pod, preemptable=False if amount[4] else pod.preemptable))
     group = factories.gang(
         found["name"],
         int(found["min"] or len(pods)),
