@@ -9,7 +9,9 @@ from agent.node_state import NodeState
 from agent.resources.cdi import Injection
 from agent.resources.device_resource import ContainerResponse, DeviceResource
 
-RECENT_S = 1.0  # the kubelet allocates a pod's resources in quick succession
+# The kubelet allocates a pod's resources one after the other, in milliseconds if the node is not busy. What it lists as held
+# tells whose they are, so more time lets no other pod be taken for this one.
+RECENT_S = 10.0
 
 FindFiles = Callable[
     [Sequence[str]], tuple[str, ...]
