@@ -8,6 +8,8 @@ from central.model.jobspec import EVEN, GOODPUT
 from tests.experiments.pollux import generator, workload
 from tests.experiments.pollux.workload import speeds
 
+pytestmark = pytest.mark.timeout(900)  # a load of the largest takes a minute on an idle machine
+
 
 @pytest.mark.parametrize("objective", [EVEN, GOODPUT])
 def test_sizes_by_what_there_is_are_faster_than_tuned_sizes(objective: str) -> None:
