@@ -105,6 +105,6 @@ def test_a_gang_that_cannot_be_completed_is_undone() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_same_seed_same_story() -> None:
     assert broken(3).trace == broken(3).trace

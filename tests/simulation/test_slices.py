@@ -66,7 +66,7 @@ def claims_at_the_end(day: Day) -> int:
     return wakeups[WITHDRAWN] + wakeups[CLAIMED]
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "seed", [pytest.param(seed, marks=pytest.mark.slow if seed else ()) for seed in range(DAYS)]
 )
