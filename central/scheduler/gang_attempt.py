@@ -5,6 +5,7 @@ Design: docs/design/0061-work-limit.md
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from central.model import wording
 from central.model.decisions import Bind, Decision
@@ -48,69 +49,124 @@ def schedule(
     """Binds as many of the gang's pods as fit, but while others are left in the round its minimum first, and
     of a scarce surplus one unit; else makes or keeps capacity for its minimum. Appends each decision right after
     the state has it: what fails later must not lose it. verdicts: what the round remembers of refusals."""
-    state, queues, min_resources = scheduler.state, scheduler.queues, scheduler.min_resources
     missing = gang.missing()
     gang.attempt.reason = readiness.not_ready_reason(gang, missing, scheduler.quarantine)
     scheduler.refused.pop(gang.key)
     if gang.attempt.reason:
         reserved.release(gang)
         return
-    placement_policy = scheduler.policy.placement
-    attempts, wants = placement_attempts.attempts(state, gang, missing, placement_policy)
-    refusals = [
-        quota.refusal(queues, min_resources, gang, want.groups)
-        or min_resources.refusal(state, gang, want.groups)
-        for want in wants
-    ]
-    admitted = [index for index, refusal in enumerate(refusals) if not refusal]
-    if not admitted:  # not even the smallest attempt
+    _GangTurn(scheduler, gang, reserved, decisions, left, verdicts, missing).take()
+
+
+class _GangTurn(NamedTuple):
+    """Of a gang that is ready. missing: members below its minimum."""
+
+    scheduler: Scheduler
+    gang: Gang
+    reserved: Reserved
+    decisions: list[Decision]
+    left: GangSet
+    verdicts: Verdicts
+    missing: int
+
+    def take(self) -> None:
+        scheduler, gang = self.scheduler, self.gang
+        attempts, wants = placement_attempts.attempts(
+            scheduler.state, gang, self.missing, scheduler.policy.placement
+        )
+        refusals = [self._over_quota(want) for want in wants]
+        admitted = [index for index, refusal in enumerate(refusals) if not refusal]
+        if not admitted:  # not even the smallest attempt
+            self._refuse_by_quota(wants, refusals[-1])
+            return
+        attempts = [attempts[index] for index in admitted]
+        allowed = tuple(wants[index] for index in admitted)
+        wants = _on_chosen_model(scheduler, gang, self.reserved, allowed)
+        first, most = self._share(attempts) if not refusals[0] else (0, None)
+        refused = self._bind(attempts[first:], wants[first:], most)
+        if refused is None or is_undecided(gang):
+            return
+        if wants != allowed:
+            models = scheduler.elastic.models
+            if wording.NEVER in gang.attempt.reason:
+                models.give_up(gang)
+                self.take()
+                return
+            models.refused(scheduler.preemption, gang)
+        if offered_nodes.waits(gang.attempt.reason):
+            self._wait_for_offers()
+        else:
+            self._refuse(wants, refused[scheduler.state.pending.epoch, wants[first:]])
+
+    def _over_quota(self, want: PlacementRequest) -> str:
+        """Why quota does not admit the attempt; empty if it does."""
+        scheduler, gang, groups = self.scheduler, self.gang, want.groups
+        return quota.refusal(
+            scheduler.queues, scheduler.min_resources, gang, groups
+        ) or scheduler.min_resources.refusal(scheduler.state, gang, groups)
+
+    def _share(self, attempts: Sequence[list[Pod]]) -> tuple[int, Sequence[Pod] | None]:
+        """The attempt to begin with and, of its pods, those that may be bound; None: all. While others are left in the
+        round, the minimum goes first, and of a scarce surplus one unit."""
+        if len(attempts) == 1 or not self.left:
+            return 0, None
+        if self.missing:
+            return 0, attempts[1]
+        others = [self.gang, *self.left.gangs()]
+        return int(placement_attempts.scarce(self.scheduler.state, others)), None
+
+    def _bind(
+        self,
+        attempts: Sequence[list[Pod]],
+        wants: tuple[PlacementRequest, ...],
+        most: Sequence[Pod] | None,
+    ) -> Refusals | None:
+        """What was refused with the least withheld; None if pods were bound."""
+        refused: Refusals = {}
+        for bound_by in self.reserved.views_for(self.gang):
+            refused = self.verdicts.of(bound_by, wants, self.scheduler.state.pending.epoch)
+            binds = _place(
+                self.scheduler,
+                self.gang,
+                attempts,
+                wants,
+                refused,
+                reserved=self.reserved,
+                most=most,
+            )
+            if binds:
+                self.decisions.extend(binds)
+                self.reserved.on_bound(self.gang)
+                return None
+        return refused
+
+    def _refuse_by_quota(self, wants: tuple[PlacementRequest, ...], why: str) -> None:
+        scheduler, gang, smallest = self.scheduler, self.gang, wants[-1]
         gang.attempt.equivalence = _equivalence(scheduler, gang, wants)
-        state.pending.refuse(gang, refusals[-1])
-        refusal = GangRefusal(gang, wants[-1], refusals[-1], missing=missing, over_quota=True)
+        scheduler.state.pending.refuse(gang, why)
+        refusal = GangRefusal(gang, smallest, why, missing=self.missing, over_quota=True)
         scheduler.refused.give(gang, refusal)
-        lacks = _claimable(scheduler, gang, wants[-1])
-        decisions += reserved.on_over_quota(gang, wants[-1], lacks, growth=not missing)
-        reserved.annotate(gang)
-        return
-    attempts = [attempts[i] for i in admitted]
-    allowed = tuple(wants[i] for i in admitted)
-    wants = _on_chosen_model(scheduler, gang, reserved, allowed)
-    first, most = 0, None
-    if len(wants) > 1 and not refusals[0] and left:
-        if missing:
-            most = attempts[1]
-        elif placement_attempts.scarce(state, [gang, *left.gangs()]):
-            first = 1
-    for bound_by in reserved.views_for(gang):
-        refused = verdicts.of(bound_by, wants[first:], state.pending.epoch)
-        attempted = attempts[first:], wants[first:]
-        binds = _place(scheduler, gang, *attempted, refused, reserved=reserved, most=most)
-        if binds:
-            decisions += binds
-            reserved.on_bound(gang)
-            return
-    if is_undecided(gang):
-        return
-    if wants != allowed:
-        if wording.NEVER in gang.attempt.reason:
-            scheduler.elastic.models.give_up(gang)
-            schedule(scheduler, gang, reserved, decisions, left=left, verdicts=verdicts)
-            return
-        scheduler.elastic.models.refused(scheduler.preemption, gang)
-    if offered_nodes.waits(gang.attempt.reason):
-        # For seconds: nobody gives way, and what is reserved stays.
-        gang.attempt.equivalence = 0
+        lacks = _claimable(scheduler, gang, smallest)
+        growth = not self.missing
+        self.decisions.extend(self.reserved.on_over_quota(gang, smallest, lacks, growth=growth))
+        self.reserved.annotate(gang)
+
+    def _wait_for_offers(self) -> None:
+        """For seconds: nobody gives way, and what is reserved stays."""
+        self.gang.attempt.equivalence = 0
+        state = self.scheduler.state
         state.pending.preemption_retry_at.add(state.now + PREEMPTION_RETRY_S)
-        return
-    gang.attempt.equivalence = _equivalence(scheduler, gang, wants)
-    refusal = GangRefusal(
-        gang, wants[-1], gang.attempt.reason, *reserved.withheld(), missing=missing
-    )
-    refusal.counted = refused[state.pending.epoch, wants[first:]].counted
-    scheduler.refused.give(gang, refusal)
-    on_refused = reserved.on_refused if missing else reserved.on_growth_refused
-    decisions += on_refused(gang, wants[-1])
-    reserved.annotate(gang)
+
+    def _refuse(self, wants: tuple[PlacementRequest, ...], refused: RefusedRequest) -> None:
+        scheduler, gang, reserved = self.scheduler, self.gang, self.reserved
+        gang.attempt.equivalence = _equivalence(scheduler, gang, wants)
+        why, withheld = gang.attempt.reason, reserved.withheld()
+        refusal = GangRefusal(gang, wants[-1], why, *withheld, missing=self.missing)
+        refusal.counted = refused.counted
+        scheduler.refused.give(gang, refusal)
+        on_refused = reserved.on_refused if self.missing else reserved.on_growth_refused
+        self.decisions.extend(on_refused(gang, wants[-1]))
+        reserved.annotate(gang)
 
 
 def _on_chosen_model(
