@@ -83,7 +83,7 @@ class PodDecoder:
         if not uid:
             raise KeyError("uid")
         errors = FirstError()
-        if len(labels) > limits.LABELS or not all(type(each) is str for each in labels.values()):
+        if not _are_labels(labels):
             errors.read({}, labels_field, meta, "labels", "metadata", limits.LABELS)
             labels = {}
         gang, least, owner, owner_name = (
@@ -92,13 +92,8 @@ class PodDecoder:
         fields = self._annotations.fields(annotations, ours, errors)
         if ours and (names.PREEMPTABLE in annotations or names.PREEMPTABLE in labels):
             fields["preemptable"] = pod_annotations.preemptable(labels, annotations, errors)
-        decoded, yielded_to = self._spec(spec, status, ours, namespace, labels), False
-        if self._yields and not ours:
-            pending = other_pods.pending_spec(meta, spec, status)
-            if pending is not None:
-                whole_spec = self._spec(pending, status, True, namespace, labels)
-                if not whole_spec.unsupported:
-                    decoded, yielded_to = whole_spec, True
+        decoded = self._spec(spec, status, ours, namespace, labels)
+        awaited = None if ours else self._awaited(meta, spec, status, namespace, labels)
         task = _text(annotations, names.TASK, errors) or _text(labels, names.TASK, errors)
         if gang and not task:
             task = _role(self._rules, gang, labels, owner_name)
@@ -109,7 +104,7 @@ class PodDecoder:
             uid=uid,
             namespace=namespace,
             name=name,
-            spec=self._annotated(decoded, annotations, ours, errors),
+            spec=self._annotated(awaited or decoded, annotations, ours, errors),
             node=text_field(spec, "nodeName", limits.NAME),
             phase=text_field(status, "phase") or "Pending",
             ours=ours,
@@ -132,9 +127,19 @@ class PodDecoder:
             user=text_field(annotations, names.USER, limits.TEXT) if ours and annotations else "",
             owner=owner,
             owner_name=owner_name,
-            yielded_to=yielded_to,
+            yielded_to=awaited is not None,
             **fields,
         )
+
+    def _awaited(
+        self, meta: Json, spec: Json, status: Json, namespace: str, labels: Json
+    ) -> PodSpec | None:
+        """The whole spec of another scheduler's pending pod for which elastic gangs give way; None of any other pod."""
+        pending = other_pods.pending_spec(meta, spec, status) if self._yields else None
+        if pending is None:
+            return None
+        found = self._spec(pending, status, True, namespace, labels)
+        return None if found.unsupported else found
 
     def _annotated(
         self, spec: PodSpec, annotations: Json, ours: bool, errors: FirstError
@@ -235,6 +240,10 @@ def _role(rules: Sequence[GangRule], gang: str, labels: Json, owner: str) -> str
         if rule.role and rule.gang_of(labels, owner) == gang:
             return str(next(filter(None, map(labels.get, rule.role)), ""))[: limits.NAME]
     return ""
+
+
+def _are_labels(labels: Json) -> bool:
+    return len(labels) <= limits.LABELS and all(type(each) is str for each in labels.values())
 
 
 def _text(part: Json, key: str, errors: FirstError) -> str:
