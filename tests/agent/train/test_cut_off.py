@@ -11,7 +11,7 @@ import pytest
 
 from agent.train.client import CoordinatorClient
 from agent.train.environment import PodPlace
-from agent.train.generation_lease import CUT_OFF, CutOff, GenerationLease
+from agent.train.generation_lease import CUT_OFF, CutOff
 from agent.train.membership import Membership
 from tests.agent.train.coordinators import RunningCoordinator, coordinator
 from tests.agent.train.cut_link import CutLink, cut_link
@@ -205,59 +205,3 @@ def test_no_clock_is_compared(tmp_path: Path) -> None:
         late.start("m0", running.environment(0))
         assert late.ended("m0") == 0, late.errors("m0")
         assert late.said("m0") == [before + 1]
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def leased() -> tuple[Clock, CoordinatorClient, GenerationLease]:
-    clock = Clock()
-    client = CoordinatorClient("http://127.0.0.1:1")
-    client.answered_at = 0.0
-    return clock, client, GenerationLease(client, clock)
-
-
-def test_either_sign_of_life_is_enough() -> None:
-    clock, client, lease = leased()
-    lease.begin()
-    clock.now = 29.9
-    assert not lease.expired()
-    clock.now = 30.0
-    assert lease.expired()
-    client.answered_at = 1.0
-    assert not lease.expired()
-    client.answered_at = 0.0
-    lease.worked()
-    clock.now = 59.9
-    assert not lease.expired()
-    clock.now = 60.0
-    assert lease.expired()
-
-
-def test_steps_may_take_three_times_as_long_as_before() -> None:
-    clock, _, lease = leased()
-    lease.begin()
-    for clock.now in (100.0, 120.0, 140.0):  # the first one, which compiles, is no measure
-        lease.worked()
-    clock.now = 140.0 + 59.0
-    assert not lease.expired()
-    clock.now = 140.0 + 60.0
-    assert lease.expired()
-    clock.now = 140.0 + 30.0
-    assert lease.expired(waiting=True), "it takes no step by itself"
-
-
-def test_a_checkpoint_takes_its_time() -> None:
-    clock, _, lease = leased()
-    lease.begin()
-    with lease.busy():
-        clock.now = 500.0
-        assert not lease.expired()
-    assert not lease.expired()
-    clock.now = 530.0
-    assert lease.expired()

@@ -71,6 +71,12 @@ def test_paddle_has_an_endpoint_of_its_own_for_each_process() -> None:
         (["--nproc=0", "--", "true"], '"0" is not a number from 1 to 1024'),
         (["--stop-wait=nan", "--", "true"], '"nan" is not a number of seconds'),
         (["--for=mpi", "--", "true"], "invalid choice"),
+        (["--nproc=1025", "--", "true"], '"1025" is not a number from 1 to 1024'),
+        (["--nproc=two", "--", "true"], '"two" is not a number from 1 to 1024'),
+        (["--stop-wait=-1", "--", "true"], '"-1" is not a number of seconds'),
+        (["--stop-wait=86401", "--", "true"], '"86401" is not a number of seconds'),
+        (["--stop-wiat=3", "--", "true"], "did you mean --stop-wait? (see"),
+        (["--xyz", "--", "true"], "unrecognized arguments: --xyz (see lockstep-launch --help)"),
     ],
 )
 def test_bad_flags(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -147,6 +147,32 @@ def test_a_lease_is_renewed_until_it_is_lost() -> None:
     assert queue.renewed == [5, 5, 5]
 
 
+class LongLeases(LocalTasks):
+    def renew(self, lease: TaskLease, upto: int) -> float | None:
+        return 600.0
+
+
+@pytest.mark.parametrize(("timeout_s", "lost"), [(None, False), (600.0, False), (0.0, True)])
+def test_a_task_that_takes_too_long_is_given_up(timeout_s: float | None, *, lost: bool) -> None:
+    queue = LongLeases(TaskList(names=("a",)), QueueSettings())
+    renewal = LeaseRenewal(queue, TaskLease(0, "a", 0, 1, 0, 0.0), timeout_s)
+    wait_for(lambda: renewal.lost or not renewal._thread.is_alive() or not lost, "its end")
+    renewal.close()
+    renewal._thread.join(20)
+    assert renewal.lost is lost
+
+
+def test_what_an_earlier_owner_finished_stays_finished() -> None:
+    queue = LongLeases(TaskList(names=("a",)), QueueSettings())
+    renewal = LeaseRenewal(queue, TaskLease(0, "a", 0, 1, 7, 600.0), None)
+    seen = [renewal.upto]
+    for count in (5, 9, 8):
+        renewal.note(count)
+        seen.append(renewal.upto)
+    renewal.close()
+    assert seen == [7, 7, 9, 9]
+
+
 @pytest.mark.parametrize(
     ("make", "says"),
     [

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.train import Order
+from agent.train.order import BatchSampler
 from agent.train.sources import NoChange
 from agent.train.world import World
 from tests.agent.train.worlds import Rank, taken
@@ -188,6 +189,23 @@ def test_a_loader_gets_the_sampler_and_its_data_reach_through() -> None:
         assert inputs == batch.ids == [-target for target in targets]
         assert batch[0] is batch.data[0]
         assert len(batch) == 2
+
+
+@pytest.mark.parametrize("micro", [None, 1, 2, 7])
+@pytest.mark.parametrize("size", [1, 3, 9])
+def test_a_sampler_knows_how_many_batches_come(size: int, micro: int | None) -> None:
+    """The last step has fewer records than ranks; who has none takes a batch of weight 0."""
+    for rank in range(size):
+        order = Order(41, 6, epochs=2, micro=micro)
+        sampler = BatchSampler(order, Rank(rank, size))
+        batches = list(sampler)
+        assert len(sampler) == len(batches) == len(list(order.steps(Rank(rank, size))))
+
+
+def test_without_shuffle_the_records_come_in_their_own_order() -> None:
+    order = Order(7, 3, shuffle=False, epochs=2)
+    taken = [batch.ids for _, batch in order.steps(Rank(0, 1))]
+    assert taken == 2 * [[0, 1, 2], [3, 4, 5], [6]]
 
 
 def test_a_loader_that_drops_batches_is_an_error() -> None:
