@@ -49,7 +49,7 @@ def width() -> int | None:
     if sys.stdout.isatty():
         return shutil.get_terminal_size().columns
     columns = os.environ.get("COLUMNS", "")
-    return int(columns) if columns.isdigit() and int(columns) else None
+    return int(columns) if columns.isdecimal() and int(columns) else None
 
 
 def coloured() -> bool:

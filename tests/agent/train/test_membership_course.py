@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agent.train.client import RequestRefused, Stale, Unreachable
+from agent.train.client import Answer, RequestRefused, Stale, Unreachable
 from agent.train.environment import PodPlace
 from agent.train.generation import Generation
 from agent.train.generation_lease import SPAN_S, CutOff, GenerationLease
@@ -98,7 +98,8 @@ def end(member: Membership, coordinator: ScriptedCoordinator) -> None:
 )
 def test_a_member_joins_above_all_incarnations_before_it(above: int, joined_with: int) -> None:
     coordinator = ScriptedCoordinator()
-    answers = iter([stale(incarnation=above), {"silent_s": 12}])
+    said: list[Answer | Exception] = [stale(incarnation=above), {"silent_s": 12}]
+    answers = iter(said)
     coordinator.on_post = lambda *_: next(answers)
     member = Membership(coordinator, place()).start()
     first, second = (body for _, body in coordinator.posted)

@@ -1,8 +1,12 @@
 """Answers as tables and as JSON."""
 
 import json
+import re
+from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from central.cli import render
 from protos import wire
@@ -196,6 +200,125 @@ def test_the_place_in_the_queue_and_the_expected_start() -> None:
     text = render.explanation_table(reply)
     assert "queue q; place 3 of 12; priority 5; expected to start 2026-1" in text
     assert render.explanation_json(reply)["place"] == 3
+
+
+def test_every_field_of_an_explanation() -> None:
+    card = RdmaUse("ns", "j-0", "mlx5_0", RdmaLimit(3, -1), RdmaLimit(-1, 40), -1)
+    pods = [
+        pb.PodView(name="j-0", phase="Running", node="a", gpus=[1, 3], share=25, confirmed=True),
+        pb.PodView(name="j-1", phase="Pending"),
+    ]
+    reply = pb.ExplainReply(
+        found=True, namespace="ns", name="j", phase="Pending", reason="why", min_member=2, queue="q",
+        closest="rack r1", owner="job/j", pending=4, start=1793491200.0, pods=pods,
+        cards=wire.to_rdma_use([card]),
+    )  # fmt: skip
+    assert render.explanation_json(reply) == {
+        "namespace": "ns",
+        "name": "j",
+        "phase": "Pending",
+        "reason": "why",
+        "min_member": 2,
+        "queue": "q",
+        "closest": "rack r1",
+        "owner": "job/j",
+        "place": None,
+        "pending": 4,
+        "start": 1793491200.0,
+        "priority": 0,
+        "cards": [
+            {
+                "namespace": "ns",
+                "pod": "j-0",
+                "card": "mlx5_0",
+                "current": {"hca_handle": 3, "hca_object": None},
+                "limit": {"hca_handle": "max", "hca_object": 40},
+                "failures": None,
+            }
+        ],
+        "pods": [
+            {
+                "name": "j-0",
+                "phase": "Running",
+                "node": "a",
+                "gpus": [1, 3],
+                "confirmed": True,
+                "share": 25,
+            },
+            {"name": "j-1", "phase": "Pending", "node": "", "gpus": [], "confirmed": False},
+        ],
+    }
+    lines = render.explanation_table(reply).splitlines()
+    assert lines[2].startswith("queue q; expected to start ")
+    rows = [line.split() for line in lines[4:]]
+    assert rows == [
+        ["POD", "PHASE", "NODE", "GPUS"],
+        ["j-0", "Running", "a", "1,3", "(25/100)"],
+        ["j-1", "Pending", "-", "-"],
+        [],
+        ["POD", "NIC", "HANDLES", "OBJECTS", "REFUSED"],
+        ["ns/j-0", "mlx5_0", "3", "-", "-"],
+    ]
+
+
+def test_what_is_not_known_is_not_said() -> None:
+    reply = pb.ExplainReply(found=True, namespace="ns", name="j", phase="Running", reason="why")
+    assert render.explanation_table(reply) == "ns/j: Running\nwhy\n"
+    shown = render.explanation_json(reply)
+    assert (shown["place"], shown["start"], shown["cards"], shown["pods"]) == (None, None, [], [])
+
+
+def test_shares_of_gpus_and_hidden_pods() -> None:
+    reply = topology("a", "b")
+    shared = reply.nodes[0]
+    shared.gpus_shared, shared.shares_used, shared.hidden_holders = 2, 75, 1
+    shared.topology.gpus[1].enforcement = "mps"
+    shared.holders.append(pb.Holder(namespace="ns", pod="part", gpus=[1], share=75))
+    shared.holders.append(pb.Holder(namespace="ns", pod="other", gpus=[0], share=5))
+    shared.holders.append(pb.Holder(namespace="ns", pod="no GPU"))
+    text = render.topology_table(reply)
+    rows = [line.split("  ") for line in text.splitlines()]
+    assert "2 (75/200)" in [each.strip() for each in rows[1]]
+    assert "-" in [each.strip() for each in rows[2]]
+    assert "ns/one 0, ns/part 1, ns/other 0, ns/no GPU, 1 hidden" in text
+    assert "\n1 pod of other namespaces not shown\n" in text
+    reply.nodes[1].hidden_holders = 2
+    assert "\n3 pods of other namespaces not shown\n" in render.topology_table(reply)
+    holders = render.topology_json(reply, one=False)[0]["holders"]
+    assert [each.get("enforcement") for each in holders] == ["whole", "mps", "none", None]
+    assert [each.get("share") for each in holders] == [None, 75, 5, None]
+
+
+@given(gpus=st.sets(st.integers(0, 15), min_size=1))
+def test_gpus_of_a_holder_are_ranges(gpus: set[int]) -> None:
+    reply = topology("a")
+    reply.nodes[0].holders[0].gpus[:] = gpus
+    (cell,) = re.findall(r"ns/one (\S+)", render.topology_table(reply).splitlines()[1])
+    ranges = [tuple(map(int, each.split("-"))) for each in cell.split(",")]
+    assert [gpu for each in ranges for gpu in range(each[0], each[-1] + 1)] == sorted(gpus)
+    assert all(one[-1] + 1 < following[0] for one, following in pairwise(ranges))
+
+
+def test_models_and_nodes_without_holders(monkeypatch: pytest.MonkeyPatch) -> None:
+    reply = topology("a", "b")
+    models = "NVIDIA H100-SXM", "NVIDIA A100-40GB"
+    for gpu, model in zip(reply.nodes[0].topology.gpus, models, strict=True):
+        gpu.model = model
+    del reply.nodes[0].holders[:]
+    reply.nodes[1].ClearField("topology")
+    reply.nodes[1].slices_used = 1
+    lines = render.topology_table(reply).splitlines()
+    cells = [re.split(r"  +", line) for line in lines[:3]]
+    assert cells[1] == ["a", "r1", "2", "1", "NVIDIA A100-40GB, NVIDIA H100-SXM", "-", "-"]
+    assert cells[2][-3:] == ["-", "ns/one 0", "-"]
+    monkeypatch.setenv("COLUMNS", "50")
+    assert "A100, H100" in render.topology_table(reply).splitlines()[1]
+
+
+def test_problems_of_the_network_are_said_and_no_terminal_obeys_them() -> None:
+    reply = topology("a", "b")
+    reply.troubles.append("HyperNode h: a\x1b[2Jb")
+    assert "\nHyperNode h: a?[2Jb\n" in render.topology_table(reply)
 
 
 def test_an_elastic_job_shows_its_size() -> None:

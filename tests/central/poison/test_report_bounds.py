@@ -240,6 +240,11 @@ def test_a_slice_without_a_name(field: str) -> None:
     assert refusal(f"{SLICE}.{field}", "") == f"{SLICE}: a slice needs a uuid and a profile"
 
 
+@pytest.mark.parametrize("field", [f"{GPU}.uuid", f"{HCA}.name"])
+def test_a_device_without_a_name(field: str) -> None:
+    assert refusal(field, "").endswith(": '' is not the name of a device")
+
+
 def test_names_of_nics_differ() -> None:
     assert refusal("topology.hcas[1].name", "mlx5_0") == "topology.hcas: two are called mlx5_0"
 
