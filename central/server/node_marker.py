@@ -92,10 +92,10 @@ class NodeMarker:
             for name in memory.keys() - names:
                 del memory[name]
         done = 0
-        for change in self._changes(nodes):
+        for name, change in self._changes(nodes):
             if done >= WRITES_MOST or self._rounds.ending or not self._may_act():
                 break
-            done += 1
+            done, self._last = done + 1, name
             try:
                 change()
             except Retry as error:
@@ -133,17 +133,17 @@ class NodeMarker:
             )
         return found
 
-    def _changes(self, nodes: Iterable[SeenNode]) -> Iterator[Callable[[], None]]:
+    def _changes(self, nodes: Iterable[SeenNode]) -> Iterator[tuple[str, Callable[[], None]]]:
+        """Each with the node's name."""
         taint = self._options.taint
         for node in nodes:
-            self._last = node.name
             if self._options.labels and node.label_changes:
-                yield partial(self._writer.set_labels, node.name, node.label_changes)
+                yield node.name, partial(self._writer.set_labels, node.name, node.label_changes)
             if self._options.condition and self._is_due(node):
-                yield partial(self._set_condition, node)
+                yield node.name, partial(self._set_condition, node)
             problem = node.marks.problem
             if taint is not None and problem is not None and problem != node.tainted:
-                yield partial(self._writer.set_taint, node.name, taint, present=problem)
+                yield node.name, partial(self._writer.set_taint, node.name, taint, present=problem)
 
     def _is_due(self, node: SeenNode) -> bool:
         at, written = self._written.get(node.name, (0.0, ("", "", "")))

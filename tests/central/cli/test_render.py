@@ -15,6 +15,11 @@ from protos.topology import RdmaLimit, RdmaUse
 from tests.central import factories
 
 
+@pytest.fixture(autouse=True)
+def no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 def topology(*names: str) -> pb.TopologyReply:
     nodes = [
         pb.NodeView(

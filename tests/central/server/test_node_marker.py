@@ -17,6 +17,7 @@ from central.scheduler.scheduler import Scheduler
 from central.server import node_marker
 from central.server.node_marker import AGAIN_S, MarkerOptions, NodeMarker
 from central.standalone.apiserver import StandaloneApi
+from tests.agent.train.workers import wait_for
 from tests.central import factories
 from tests.central.kube.api_fixtures import kubeconfig, node
 from tests.fakes.still_clock import StillClock
@@ -170,6 +171,60 @@ def test_nodes_that_fail_leave_the_others_their_turn(
     for name in names[4:]:
         assert cluster.status(name) == "False"
         assert cluster.read(name)["metadata"]["labels"]["nvidia.com/gpu.count"] == "8"
+
+
+def test_rounds_go_on_where_the_last_one_ended(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By name, whatever the order in which the nodes came."""
+    monkeypatch.setattr(node_marker, "WRITES_MOST", 2)
+    cluster = Cluster(client, MarkerOptions(condition=("GpuUnhealthy", "True")))
+    names = [f"n{number}" for number in (3, 0, 4, 1, 2)]
+    cluster.add(*names)
+    written: list[str] = []
+    for sick in ((), (), (1,), (1,), (1,), (1,)):
+        for name in names:
+            cluster.report(name, *sick)
+        before = {name: cluster.status(name) for name in names}
+        assert cluster.round() <= 2
+        written += [name for name in sorted(names) if cluster.status(name) != before[name]]
+    # n4 has its first status in the third round, beside the second one of n0
+    assert [sorted(written[at : at + 2]) for at in range(0, len(written), 2)] == [
+        ["n0", "n1"],
+        ["n2", "n3"],
+        ["n0", "n4"],
+        ["n1", "n2"],
+        ["n3"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        (MarkerOptions(), False),
+        (MarkerOptions(labels=True), True),
+        (MarkerOptions(condition=("a", "True")), True),
+        (MarkerOptions(taint=TAINT), True),
+    ],
+)
+def test_without_anything_to_mark_there_are_no_rounds(
+    options: MarkerOptions, *, wanted: bool
+) -> None:
+    assert options.wanted is wanted
+
+
+def test_the_thread_marks_until_it_is_stopped(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_marker, "EVERY_S", 0.01)
+    cluster = Cluster(client, ALL)
+    cluster.add("n1")
+    cluster.report("n1")
+    cluster.marker.start()
+    wait_for(lambda: cluster.status("n1") == "False", "a round")
+    cluster.marker.stop()
+    cluster.marker._rounds._thread.join(20)
+    assert not cluster.marker._rounds._thread.is_alive()
 
 
 def test_a_node_that_is_gone_is_forgotten(cluster: Cluster) -> None:

@@ -15,10 +15,12 @@ from central.model.facts import (
     QueueSeen,
 )
 from central.scheduler.cycle import schedule_once
+from central.scheduler.quarantine import SetAsideKey
 from central.scheduler.scheduler import Scheduler
 from central.server.grpc.query_service import HeldSlice
 from central.server.queries import ClusterQueries, _every_node, explain, node_views, queue_tenants
 from protos.names import GPU
+from protos.topology import RdmaLimit, RdmaUse
 from tests.central import factories
 from tests.central.controllers.job.job_api import Api
 from tests.central.controllers.job.test_elastic import elastic
@@ -247,3 +249,53 @@ def test_tenants_of_a_queue_and_their_limits() -> None:
         ("other", "", 1, {"cpu": 0.1}),
     ]
     assert queue_tenants(made, "nothing") is None
+    only_users = QueueSeen("q", **{**limits, "namespace_amounts": ()})  # type: ignore[arg-type]
+    schedule_once(made, [only_users], 1.0)
+    found = queue_tenants(made, "q")
+    assert found is not None
+    assert {each.namespace for each in found.tenants if not each.user} == set()
+
+
+def test_nics_of_a_pod_with_their_usage_where_it_is_known() -> None:
+    made = new_scheduler(factories.LEVELS)
+    schedule_once(
+        made,
+        [
+            factories.node("a"),
+            factories.report("a", factories.carded(factories.topology(8), 100)),
+            factories.wishing(factories.pod("p", 1), 10),
+        ],
+        0.0,
+    )
+
+    def cards() -> list[RdmaUse]:
+        found, (view,) = explain(made, "ns", "p"), node_views(made)
+        assert found is not None
+        assert list(found.cards) == list(view.cards)
+        return list(view.cards)
+
+    (unknown,) = cards()
+    assert unknown == RdmaUse("ns", "p", unknown.card, RdmaLimit(), RdmaLimit())
+    use = RdmaUse("ns", "p", unknown.card, RdmaLimit(3, 4), RdmaLimit(10, -1), 2)
+    made.state.nodes["a"].rdma_use = (replace(use, pod="another"), use)
+    assert cards() == [use]
+
+
+def test_what_a_bug_keeps_out_is_named() -> None:
+    made = scheduler()
+    why = TypeError("a bug")
+    made.quarantine.set_aside(SetAsideKey("Pod", "u"), ("team", "lost"), why, None, 0.0)
+    found = explain(made, "team", "lost")
+    assert found is not None
+    assert (found.namespace, found.name, found.pods) == ("team", "lost", ())
+    assert "a bug" in found.reason
+    assert explain(made, "lost", "team") is None
+
+
+def test_a_node_that_cannot_be_shown_does_not_hide_the_others() -> None:
+    made = scheduler()
+    made.state.nodes["b"].pods = None  # type: ignore[assignment]  # what a bug leaves
+    a, b, c = node_views(made)
+    assert (a.gpus_allocatable, c.gpus_allocatable) == (8, 4)
+    assert (b.name, b.gpus_allocatable, b.gpus_used) == ("b", 0, 0)
+    assert b.trouble.startswith("can't be shown (a bug of the scheduler): ")
