@@ -1,0 +1,111 @@
+"""What a reason says beside what lacks: for whom capacity is kept and how to use it, and when nobody has to give way."""
+
+from dataclasses import replace
+
+import pytest
+
+from central.model import wording
+from central.model.facts import Fact, QueueSeen
+from central.scheduler import refusal_reasons
+from central.scheduler.apply import apply
+from protos.names import GPU
+from tests.central import factories
+from tests.central.scheduler.small_cluster import World, job
+from tests.simulation.reason_checker import assert_reasons_true
+
+HINT = "with lockstep.dev/runs-for it may use that until then"
+
+
+@pytest.mark.parametrize(
+    ("patience_s", "known", "runs_for_s", "hint"),
+    [
+        (600.0, True, None, True),
+        (600.0, True, 1000.0, False),  # it has said so, and it is too long
+        (0.0, True, None, False),  # nobody is let in any more
+        (600.0, False, None, False),  # until when is not known
+    ],
+)
+def test_who_names_no_run_time_reads_what_it_is_good_for(
+    patience_s: float, *, known: bool, runs_for_s: float | None, hint: bool
+) -> None:
+    """Half of the node is free, and kept for a gang that waits for the other half."""
+    world = World(factories.node("n"), patience_s=patience_s)
+    world.step(1.0, *job("rock", 1, 4, 500.0 if known else None))
+    world.step(2.0, *job("head", 1, 8, created=2.0))
+    assert world.step(3.0, *job("new", 1, 4, runs_for_s, created=3.0)) == []
+    assert "reserved for ns/head" in world.told["new"]
+    assert (HINT in world.told["new"]) == hint
+    assert_reasons_true(world.cluster)
+
+
+@pytest.mark.parametrize("queues", [(), (QueueSeen("q"), QueueSeen("p"))])
+def test_who_waits_for_victims_does_not_read_that_nobody_gives_way(
+    queues: tuple[QueueSeen, ...],
+) -> None:
+    """What else is there may not be evicted."""
+    queue = queues[0].name if queues else ""
+    world = World(factories.node("n"), *queues)
+    world.step(1.0, *job("kept", 1, 4, queue=queue, preemptable=False))
+    world.step(1.5, *job("low", 1, 4, queue=queue, created=1.5))
+    world.step(2.0, *job("urgent", 1, 4, queue=queue, priority=5, created=2.0))
+    assert world.evicted == ["low-0"]
+    for now in (3.0, 4.0):
+        world.step(now)
+        assert "waiting for evicted pods to terminate" in world.told["urgent"]
+        assert "nobody gives way" not in world.told["urgent"]
+        assert_reasons_true(world.cluster)
+    assert world.step(7.0) == ["urgent-0"]
+
+
+def test_who_asks_reads_what_is_free_now_though_others_with_the_same_refusal_were_asked_for() -> (
+    None
+):
+    """The refusal of equal gangs is brought up to date once, and each of them has it as its reason."""
+    world = World(factories.node("n"), *(factories.node(f"other{i}", gpus=1) for i in range(2)))
+    names = [f"g{number}" for number in range(2 * refusal_reasons.EXAMINED_MOST)]
+    facts: list[Fact] = [fact for name in names for fact in job(name, 2, 8, created=1.0)]
+    world.step(1.0, *facts)
+    gone = factories.pod("gone", 8, node="n", phase="Running")
+    world.step(1.2, gone)
+    world.step(1.5, replace(gone, phase="Succeeded"))
+    world.step(2.0, *job("small", 1, 4, created=2.0))
+    gangs = list(world.cluster.state.pending.waiting.values())
+    stale = [gang for gang in gangs if "10 of 10 GPUs free" in gang.attempt.reason]
+    assert 0 < len(stale) < len(gangs)
+    for gang in stale:
+        refusal_reasons.refresh_one(world.cluster, gang)
+    assert not [gang.name for gang in gangs if "(6 of 10 GPUs free" not in gang.attempt.reason]
+    assert_reasons_true(world.cluster)
+
+
+def test_a_question_gives_back_what_is_kept_for_others() -> None:
+    """It counts without the capacity that is kept for the head. Before it, a pod of another scheduler has come."""
+    world = World(factories.node("n"))
+    world.step(1.0, *job("rock", 1, 4, 500.0))
+    world.step(2.0, *job("head", 1, 8, created=2.0))
+    world.step(3.0, *job("new", 1, 4, created=3.0))
+    apply(world.cluster, factories.pod("theirs", 1, node="n", phase="Running", ours=False))
+    snapshot = world.cluster.state.snapshot
+    free = snapshot.columns.free.copy()
+    (gang,) = (each for each in world.cluster.state.gangs.values() if each.name == "new")
+    refusal_reasons.refresh_one(world.cluster, gang)
+    assert "3 of 8 GPUs free" in gang.attempt.reason
+    assert (snapshot.columns.free == free).all()
+
+
+@pytest.mark.parametrize("first", ["large", "small"])
+def test_what_never_fits_is_said_of_it_alone_where_a_queue_is_full(first: str) -> None:
+    """No node has nine GPUs; four fit as soon as the queue may have more."""
+    queue = QueueSeen("q", capability=((GPU, 16),))
+    world = World(*(factories.node(f"n{i}") for i in range(3)), queue)
+    world.step(1.0, *job("old", 2, 8, queue="q"))
+    created = {"large": 2.0, "small": 2.0} | {first: 1.5}
+    facts = [
+        fact
+        for name, gpus in (("large", 9), ("small", 4))
+        for fact in job(name, 1, gpus, queue="q", created=created[name])
+    ]
+    world.step(2.0, *facts)
+    assert wording.NEVER in world.told["large"]
+    assert wording.NEVER not in world.told["small"]
+    assert_reasons_true(world.cluster)
