@@ -49,11 +49,18 @@ def width_of(lines: list[list[str]], gap: int) -> int:
     return sum(widths) + gap * (len(widths) - 1)
 
 
-@given(rows=rows_of_three, wide=st.booleans(), most=st.none() | st.integers(8, 40))
+@given(
+    rows=rows_of_three,
+    wide=st.booleans(),
+    form=st.sampled_from([None, (False, 2), (True, 2), (True, 1)]),
+    less=st.integers(0, 1),
+)
 def test_the_widest_form_that_fits_is_shown(
-    rows: list[Row], *, wide: bool, most: int | None
+    rows: list[Row], *, wide: bool, form: tuple[bool, int] | None, less: int
 ) -> None:
+    """At the width of each form, and one column below."""
     whole, short = (shown(rows, wide=wide, short=each) for each in (False, True))
+    most = None if form is None else width_of(short if form[0] else whole, form[1]) - less
     text = table(COLUMNS, rows, wide=wide, most=most)
     if most is None or wide or width_of(whole, 2) <= most:
         assert text == laid_out(whole, 2)
@@ -103,6 +110,7 @@ def test_the_width_without_a_terminal(
         (180 * 60, "3h"),
         (48 * 3600 - 1, "47h"),
         (48 * 3600, "2d"),
+        (3 * 86400 - 1, "2d"),
         (400 * 86400, "400d"),
     ],
 )

@@ -180,7 +180,8 @@ def test_rounds_go_on_where_the_last_one_ended(
     monkeypatch.setattr(node_marker, "WRITES_MOST", 2)
     cluster = Cluster(client, MarkerOptions(condition=("GpuUnhealthy", "True")))
     names = [f"n{number}" for number in (3, 0, 4, 1, 2)]
-    cluster.add(*names)
+    for name in names:
+        cluster.add(name)
     written: list[str] = []
     for sick in ((), (), (1,), (1,), (1,), (1,)):
         for name in names:

@@ -36,6 +36,9 @@ CASES = {
     changed() + changed(): "document 2: Pod default/p: metadata.name: already defined in",
     changed(spec={}): "Pod default/p: spec.containers: missing",
     changed(spec=[]): "Pod default/p: spec: not an object",
+    changed(spec={"containers": []}): "spec.containers: not a list with a container",
+    changed(spec={"containers": {"name": "c"}}): "spec.containers: not a list with a container",
+    f"{changed()}\n---\n{json.dumps(pod('p', 1, at='5s'))}": "document 2: Pod default/p: metadata.name: already defined in",
     changed(
         spec={
             "schedulerName": "lockstep",
@@ -67,6 +70,13 @@ def test_bad_input(simulate: Simulate, text: str) -> None:
     assert "Traceback" not in simulate.errors
     if text:
         assert "scenario.yaml" in simulate.errors
+
+
+def test_what_is_no_pod_may_come_again_with_changes(simulate: Simulate) -> None:
+    later = node("a")
+    later["metadata"]["annotations"] = {"lockstep.dev/arrives-at": "5s"}
+    simulate.text("\n---\n".join(map(json.dumps, (node("a"), later, POD))))
+    assert "already defined" not in simulate.errors
 
 
 def test_files_that_are_not_there(simulate: Simulate) -> None:
