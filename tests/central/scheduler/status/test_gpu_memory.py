@@ -118,3 +118,20 @@ def test_news_of_a_pod_that_is_gone_or_elsewhere_is_none() -> None:
     assert not [
         e for e in say(made, over("p", final=True), PodGone("uid-p")) if isinstance(e, Evict)
     ]
+
+
+def test_the_eviction_and_the_warning_name_the_pod_and_say_what_follows() -> None:
+    """Of a pod that may leave by itself the warning says so; of one that is evicted nothing follows any more."""
+    made = new_scheduler(factories.LEVELS)
+    node(made, "a", "watch")
+    say(made, capped("p"))
+    says = "uses 5Gi of memory on GPU 1 of node a, limit 4Gi"
+    (warned,) = (
+        each for each in say(made, over("p", final=False)) if isinstance(each, EmitWarning)
+    )
+    assert warned.why == f"{says}; it is evicted unless it frees some"
+    (evict,) = (
+        each for each in say(made, over("p", final=True), now=1.0) if isinstance(each, Evict)
+    )
+    assert (evict.pod, evict.namespace, evict.name) == ("uid-p", "ns", "p")
+    assert (evict.node, evict.why) == ("a", says)

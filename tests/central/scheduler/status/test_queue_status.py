@@ -5,10 +5,12 @@ from dataclasses import replace
 from central.controllers.composite import new_scheduler
 from central.model.decisions import Decision, SetStatus
 from central.model.facts import Answered, Fact, GangGone, PodGone, QueueGone, QueueSeen
+from central.model.resources import GPU_EQUIVALENTS
 from central.scheduler import cycle
 from central.scheduler.apply import apply
 from central.scheduler.cycle import schedule_once
 from central.scheduler.invariants import check_invariants
+from central.scheduler.status.queue_status import quantities
 from tests.central import factories
 
 
@@ -205,3 +207,29 @@ def test_nothing_is_kept_of_queues_that_are_gone() -> None:
     assert len(statuses._counts) == before
     assert list(statuses._writer._written) == ["other"]
     assert list(statuses._writer._not_before) == ["other"]
+
+
+def test_allocated_amounts_are_quantities_of_what_is_used() -> None:
+    """CPU in thousandths, bytes in Mi where they are whole ones, and other resources as numbers; read with plain units."""
+    units = {"m": 1, "Mi": 2**20, "": 1}
+    sums = {
+        "cpu": 2500,
+        "memory": 3 * 2**30,
+        "ephemeral-storage": 2**20,
+        "hugepages-2Mi": 4 * 2**20,
+        "nvidia.com/gpu": 2**20,
+        "pods": 7,
+        GPU_EQUIVALENTS: 5,
+    }
+    for memory in (sums["memory"], 2**20 + 1, 0):
+        found = quantities(sums | {"memory": memory})
+        assert found.keys() == sums.keys() - {GPU_EQUIVALENTS}
+        for resource, text in found.items():
+            digits = text.rstrip("Mim")
+            amount = memory if resource == "memory" else sums[resource]
+            assert int(digits) * units[text.removeprefix(digits)] == amount
+            assert text.endswith("m") == (resource == "cpu")
+    assert quantities({"memory": 3 * 2**30, "pods": 2**20}) == {
+        "memory": "3072Mi",
+        "pods": "1048576",
+    }
