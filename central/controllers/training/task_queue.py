@@ -322,16 +322,19 @@ class TaskQueue:
         by this queue."""
         if not self.settings.commit:
             return
-        if token["epoch"] == self.epoch - 1:
+        left = self.epoch
+        if token["epoch"] == left - 1:
             self.previous, self.results = {}, self.previous
-        elif token["epoch"] != self.epoch:
+        elif token["epoch"] != left:
             self.previous, self.results = {}, {}
         self.epoch = token["epoch"]
         self.done = BitMap.from_text(token["done"], self.source.total)
         self.results = {task: one for task, one in self.results.items() if task in self.done}
         self._result_characters = sum(len(text) for _, text in self.results.values())
         parts = range(-(-self.source.total // RESULTS_PART))
-        self._changed_results = {self.epoch: set(parts), self.epoch + 1: set(parts)}  # overwritten
+        self._changed_results[self.epoch] = set(parts)
+        if self.epoch != left:  # what is stored of the epochs that it has left
+            self._changed_results = {self.epoch: set(parts), self.epoch + 1: set(parts)}
         self.set_aside = {}
         self._forget_leases()
         self._recent = {}

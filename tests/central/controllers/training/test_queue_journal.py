@@ -52,14 +52,13 @@ class Stored:
 
 
 def seen(queue: TaskQueue, now: float) -> Any:
-    """All that is known of the queue, but for the numbers of attempts that are to come and the order of memories. A
-    rewound queue does not name results of the epoch before, which the store still has."""
+    """All that is known of the queue, but for the numbers of attempts that are to come and the order of memories."""
     found = json.loads(json.dumps(queue.snapshot(now)))
     for name in ("next_attempt", "recent", "recent_owners", "at"):
         del found[name]
     found["leases"] = sorted([*one[:4], *(round(t, 2) for t in one[4:])] for one in found["leases"])
-    epochs = {queue.epoch} if queue.settings.commit else {queue.epoch, queue.epoch - 1}
-    results = [queue.results_of(epoch, 0, 1000) for epoch in sorted(epochs) if epoch >= 0]
+    epochs = (queue.epoch - 1, queue.epoch)
+    results = [queue.results_of(epoch, 0, 1000) for epoch in epochs if epoch >= 0]
     return found, queue.summary(), results
 
 
