@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 # timeout of pod-resources, long enough for busy nodes; the kubelet admits no other pod meanwhile
 LIST_S = 2.0
 SENTENCE = 700  # characters of a refusal, which becomes an event of the pod, and of a log line
+CONTAINERS_MOST = 256  # of one call; a kubelet asks for one
 HOLDER_S = 3.0  # to find the container; the kubelet's timeout of PreStartContainer is 30 s
 
 
@@ -98,6 +99,7 @@ class DevicePlugin(rpc.DevicePluginServicer):
         self, request: pb.PreferredAllocationRequest, context: grpc.ServicerContext
     ) -> pb.PreferredAllocationResponse:
         asked = request.container_requests
+        _check_count(asked, context)
         must = {each for one in asked for each in one.must_include_deviceIDs}
         offered = {each for one in asked for each in one.available_deviceIDs} - must
         listed = self.grants.list_now(LIST_S, offered)
@@ -134,6 +136,7 @@ class DevicePlugin(rpc.DevicePluginServicer):
         self, request: pb.AllocateRequest, context: grpc.ServicerContext
     ) -> pb.AllocateResponse:
         began = time.monotonic()
+        _check_count(request.container_requests, context)
         answer = pb.AllocateResponse()
         try:
             for container in request.container_requests:
@@ -223,3 +226,10 @@ def listing(devices: Sequence[Device]) -> pb.ListAndWatchResponse:
             for device in devices
         ]
     )
+
+
+def _check_count(containers: Sequence[object], context: grpc.ServicerContext) -> None:
+    """What is allocated is compared with what is held, container by container."""
+    if len(containers) > CONTAINERS_MOST:
+        why = f"{len(containers)} containers; a call may have {CONTAINERS_MOST}"
+        context.abort(grpc.StatusCode.INVALID_ARGUMENT, why)

@@ -186,9 +186,9 @@ def test_odd_devices(box: NodeBox) -> None:
             request = pb.ContainerAllocateRequest(devices_ids=ids)
             return stub.Allocate(pb.AllocateRequest(container_requests=[request]), timeout=5)
 
-        nothing = allocate().container_responses[0]
-        assert nothing.envs["NVIDIA_VISIBLE_DEVICES"] == ""
-        assert not nothing.devices
+        with pytest.raises(grpc.RpcError, match=r"no device of nvidia.com/gpu is named") as nothing:
+            allocate()
+        assert nothing.value.code() == grpc.StatusCode.INVALID_ARGUMENT
         twice = allocate(machines.uuid(3), machines.uuid(3)).container_responses[0]
         assert twice.envs["LOCKSTEP_GPUS"] == "3"
         for odd in ("GPU-unknown", "", "../../etc/passwd", "GPU\n", "x" * 5000):

@@ -210,7 +210,10 @@ def test_grants_that_do_not_fit_are_left_out_and_said(caplog: pytest.LogCaptureF
     link.report()
     assert [wire.from_grants(each.grants) for each in link.sent if not each.heartbeat][1:] == [HELD, HELD]  # fmt: skip
     said = [each for each in caplog.messages if "grants" in each]
-    left_out = "1 grants of the kubelet's list are not reported: too many, or too long"
+    left_out = (
+        f"1 grants of the kubelet's list are not reported: pod ns/{'p' * 64}: its pod has a name of 300 characters; "
+        "at most 253"
+    )
     assert said == ["all grants are reported", left_out, "all grants are reported"]
 
 

@@ -29,7 +29,7 @@ NEEDED = {
     "nvmlInitWithFlags", "nvmlDeviceGetCount_v2", "nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetUUID",
     "nvmlDeviceGetPciInfo_v3",
 }  # fmt: skip
-READ_S = 3.0  # of processor time
+READ_S = 12.0  # of processor time
 ODD = 3  # the GPU that is lied about
 TEXT_KEYS = ("uuid", "name", "serial", "pci")
 ROWS = {  # keys of the profile, and how many numbers each has

@@ -21,7 +21,7 @@ from tests.agent.hostile.reported import accepted, report
 from tests.central.poison.by_field.message_walk import changed, kinds_below, messages
 from tests.fakes import machines
 
-LIST_S = 5.0  # of processor time
+LIST_S = 20.0  # of processor time
 METHOD = "v1.PodResourcesLister"
 
 

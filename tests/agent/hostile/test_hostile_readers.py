@@ -31,7 +31,7 @@ from tests.agent.hostile.hostile_files import states
 from tests.agent.hostile.reported import accepted
 from tests.fakes import machines
 
-READ_S = 2.0  # of processor time, least of three
+READ_S = 8.0  # of processor time, least of three
 UID = "11111111-2222-3333-4444-000000000001"
 OTHER = "GPU-other"
 

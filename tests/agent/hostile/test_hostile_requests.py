@@ -20,7 +20,7 @@ from tests.fakes import machines
 from tests.fakes.eventually import eventually
 from tests.fakes.nodebox import NodeBox, gpus, node_box, pod
 
-CALL_S = 5.0  # of processor time
+CALL_S = 20.0  # of processor time
 PATIENCE_S = 120.0
 ENDPOINTS = {
     GPU: ("lockstep-gpu.sock", machines.uuid(3)),
@@ -111,6 +111,16 @@ def test_every_field_of_a_call(box: NodeBox, resource: str, method: str) -> None
             _forget(box)
     assert refused > 2 or method != "Allocate"
     accepted(box.agent.node, method)
+
+
+@pytest.mark.parametrize("method", ["Allocate", "GetPreferredAllocation"])
+def test_a_call_for_more_containers_than_a_pod_has(box: NodeBox, method: str) -> None:
+    socket, device = ENDPOINTS[RDMA]
+    one = METHODS[method](device)
+    with caller(box, socket, method) as call:
+        assert call((one.SerializeToString()) * 257) == "257 containers; a call may have 256"
+        assert "257" not in call(one.SerializeToString() * 256)
+        _forget(box)
 
 
 def _forget(box: NodeBox) -> None:

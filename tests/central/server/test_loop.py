@@ -79,7 +79,7 @@ def test_nothing_is_decided_before_the_initial_sync() -> None:
         assert not world.log
         listed.set()
         loop.put(factories.pod("two", 1))
-        assert world.bound.wait(5.0)
+        assert world.bound.wait(60.0)
         loop.ask(check_invariants)
     assert world.log[-2:] == ["bind one to a", "bind two to a"]
 
@@ -100,7 +100,7 @@ def test_everything_listed_is_applied_before_the_first_decision(
         )
     loop.put(factories.node("last"))
     with running(loop, world):
-        assert world.bound.wait(5.0)
+        assert world.bound.wait(60.0)
     assert [line for line in world.log if line.startswith("bind")] == ["bind new to last"]
 
 
@@ -110,7 +110,7 @@ def test_plans_are_published_before_the_pods_are_bound() -> None:
     with running(loop, world):
         for fact in (factories.node("a"), factories.report("a"), factories.pod("one", 2)):
             loop.put(fact)
-        assert world.bound.wait(5.0)
+        assert world.bound.wait(60.0)
     assert world.log.index("plans of a: 1") < world.log.index("bind one to a")
     assert world.grants["a"] == (factories.grant("one", 0, 1),)
 
@@ -125,7 +125,7 @@ def test_its_journal_replays(tmp_path: Path) -> None:
         assert loop.ask(lambda scheduler: list(scheduler.state.pods)) == ["uid-one"]
         listed.set()
         loop.put(factories.pod("two", 9))
-        assert world.bound.wait(5.0)
+        assert world.bound.wait(60.0)
     kept.close()
     done = replay(str(tmp_path / "live.journal"), check=True)
     assert (done.facts, done.decisions) == (4, 3)  # a bind and two status updates

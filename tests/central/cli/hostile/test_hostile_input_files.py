@@ -15,7 +15,7 @@ from tests.agent.hostile.hostile_files import CONTENTS
 from tests.central.poison.by_field.field_check import as_sent
 from tests.central.poison.by_field.field_walk import apply, changes
 
-COMMAND_S = 10.0  # of processor time, least of two
+COMMAND_S = 40.0  # of processor time, least of two
 JOB = {
     "apiVersion": "batch.volcano.sh/v1alpha1",
     "kind": "Job",

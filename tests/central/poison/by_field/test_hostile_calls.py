@@ -18,7 +18,7 @@ from tests.central.poison.by_field.message_walk import changed
 from tests.central.poison.by_field.test_hostile_messages import rich
 from tests.central.scheduler_process import SchedulerServer, TokenTable, auth
 
-CALL_S = 5.0  # of processor time
+CALL_S = 20.0  # of processor time
 CODES = {
     grpc.StatusCode.INVALID_ARGUMENT,
     grpc.StatusCode.NOT_FOUND,
