@@ -23,10 +23,11 @@ from central.scheduler.placement.packing import CLASSES, Packer
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 
 WEIGHED = 3_000  # sets of domains of one size
-WIDER_TRIED = 8  # sets of a level wider than the preferred one: each is compacted
-TRIED = 64  # sets of each level: each costs a tentative placement
 STEPS = 100  # of the packing search in one set
-FIRST, FEWER_STEPS = 8, 10  # after the first sets, each has fewer steps
+FEWER_STEPS = 10  # after the first sets
+# By set that is tried: each costs a tentative placement. Those of a level wider than the preferred one are compacted, too.
+SET_STEPS = (*[STEPS] * 8, *[FEWER_STEPS] * 56)
+WIDER_STEPS = (STEPS,) * 8
 DOMAINS = 24  # of a level, those with the most capacity
 
 
@@ -70,21 +71,10 @@ def _reduce_wider(
         return
     before = list(draft.assignments)
     draft.undo()
-    for tried, chosen in enumerate(_smaller_sets(draft, groups, rows, wider, (many, ()))):
-        inside = rows[np.isin(wider[rows], chosen)]
-        if tried == WIDER_TRIED or draft.snapshot.meter.count(assign_work(inside, len(groups))):
-            break
-        packer = Packer(groups, STEPS)
-        try:
-            with draft.all_or_nothing():
-                assign(draft, groups, level, inside)
-        except DoesNotFit:
-            if not packer.assign(draft, groups, inside):
-                continue
+    for inside in _fitting(draft, groups, level, (rows, wider), (many, ()), steps=WIDER_STEPS):
         _compact_below(draft, groups, level, inside, levels[1])
         if _distinct(preferred[_used(draft)]) <= most:
             return
-        draft.undo()
     draft.retake(before)
 
 
@@ -134,26 +124,43 @@ def _reduce(
 ) -> None:
     """Takes the first set of fewer domains that holds all pods, if there is one. at: the rows that may be used, and
     the domain of every row. above: by wider level the same; no more of these are used than now."""
-    (rows, domain), used = at, _used(draft)
+    domain, used = at[1], _used(draft)
     many = _distinct(domain[used])
     if many == 1:
         return
     most = [(of, _distinct(of[used])) for of in above]
     before = list(draft.assignments)
     draft.undo()
-    for tried, chosen in enumerate(_smaller_sets(draft, groups, rows, domain, (many, most))):
+    for _ in _fitting(draft, groups, level, at, (many, most), steps=SET_STEPS):
+        return
+    draft.retake(before)
+
+
+def _fitting(
+    draft: Draft,
+    groups: PodCounts,
+    level: str,
+    at: tuple[Ints, Ints],
+    limits: tuple[int, Sequence[tuple[Ints, int]]],
+    *,
+    steps: Sequence[int],
+) -> Iterator[Ints]:
+    """The rows of each smaller set of domains that holds all pods, which the draft has until the next one is asked for. at,
+    limits: as of _reduce() and _smaller_sets(). steps: of the packing search in each set that is tried."""
+    rows, domain = at
+    for tried, chosen in enumerate(_smaller_sets(draft, groups, rows, domain, limits)):
         inside = rows[np.isin(domain[rows], chosen)]
-        if tried == TRIED or draft.snapshot.meter.count(assign_work(inside, len(groups))):
-            break
-        packer = Packer(groups, STEPS if tried < FIRST else FEWER_STEPS)
+        if tried == len(steps) or draft.snapshot.meter.count(assign_work(inside, len(groups))):
+            return
+        packer = Packer(groups, steps[tried])
         try:
             with draft.all_or_nothing():
                 assign(draft, groups, level, inside)
         except DoesNotFit:
             if not packer.assign(draft, groups, inside):
                 continue
-        return
-    draft.retake(before)
+        yield inside
+        draft.undo()
 
 
 def _distinct(domains: Ints) -> int:

@@ -48,9 +48,7 @@ def cover(
     if (enough := _chosen_alone(context, request, may_evict, shortfalls, anyway)) is not None:
         return enough
     gangs = [gang for gang in _inside(shortfalls) if gang is not request.gang and may_evict(gang)]
-    scale = HarmScale([gang.priority for gang in gangs], request.now)
-    context.state.snapshot.meter.spend(len(gangs))
-    units = [unit for gang in gangs for unit in _units(context, request, gang, shortfalls, scale)]
+    units = _all_units(context, request, gangs, shortfalls)
     context.state.snapshot.meter.spend(len(units))
     given = _given(units, anyway)
     included = set(given)
@@ -92,10 +90,7 @@ def _chosen_alone(
     ]
     if not gangs:
         return None
-    context.state.snapshot.meter.spend(len(gangs))
-    scale = HarmScale([gang.priority for gang in gangs], request.now)
-    units = [unit for gang in gangs for unit in _units(context, request, gang, shortfalls, scale)]
-    given = _given(units, chosen)
+    given = _given(_all_units(context, request, gangs, shortfalls), chosen)
     if not _covers(given, _required(shortfalls)) or not _within_budgets(context, request, given):
         return None
     return _pods_of(given)
@@ -119,6 +114,17 @@ def _inside(shortfalls: Sequence[Shortfall]) -> list[Gang]:
 
 def _required(shortfalls: Sequence[Shortfall]) -> tuple[int, ...]:
     return tuple(amount for short in shortfalls for amount in short.amounts.values())
+
+
+def _all_units(
+    context: PreemptionContext,
+    request: PreemptionRequest,
+    gangs: Sequence[Gang],
+    shortfalls: Sequence[Shortfall],
+) -> list[_Unit]:
+    scale = HarmScale([gang.priority for gang in gangs], request.now)
+    context.state.snapshot.meter.spend(len(gangs))
+    return [unit for gang in gangs for unit in _units(context, request, gang, shortfalls, scale)]
 
 
 def _units(

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from central.scheduler.preemption import (
     least_harm,
     surplus_members,
 )
+from central.scheduler.preemption.domain_victims import DomainVictims, chosen
 from central.scheduler.preemption.independent_units import SingleRowGangs
 from central.scheduler.preemption.least_harm import EvictionUnit, LeastHarmProblem
 from central.scheduler.preemption.preemption_request import (
@@ -58,19 +59,8 @@ class _Area:
     request: Ints
 
 
-@dataclass(slots=True)
-class _DomainVictims:
-    """Victims in one domain: whole gangs by number, or units. least: the harm of the gangs; without any it is as large as can
-    be. problem: what the units solve, if there may be a better answer."""
-
-    least: harm.Harm = harm.MAX_HARM
-    gangs: Ints | None = None
-    units: list[EvictionUnit] | None = None
-    problem: LeastHarmProblem | None = None
-
-
 class VictimSearch:
-    """candidates: pods that may be evicted for the request, on usable rows. gangs: theirs."""
+    """The candidates are the pods on usable rows that may be evicted for the request."""
 
     def __init__(
         self,
@@ -160,45 +150,45 @@ class VictimSearch:
 
     def _plan_by_counts(self, domains: Sequence[Ints]) -> Planned | None:
         """Chooses victims by counts, then proves them by a trial placement."""
-        found: list[_DomainVictims] = []
+        found: list[DomainVictims] = []
         try:
             for rows in domains:
                 found += self._chosen_on(rows)
         except WorkLimitReached:
             if not found:
                 raise
-        found.sort(key=_harm_of)
+        found.sort(key=attrgetter("harm"))
         steps = MAX_STEPS
         for choice in found:
             problem = choice.problem
             if problem is not None and len(problem.units) <= MAX_EXACT_UNITS and steps > 0:
                 choice.units, steps = exact_search.improve(problem, choice.units, steps)
-        found.sort(key=_harm_of)
+        found.sort(key=attrgetter("harm"))
         for choice in found[:MAX_DOMAINS]:
             if (pods := self._pods_chosen(choice)) and (plan := self.try_without(pods)) is not None:
-                return _harm_of(choice), plan
+                return choice.harm, plan
         return None
 
-    def _pods_chosen(self, choice: "_DomainVictims") -> list[Pod]:
+    def _pods_chosen(self, choice: DomainVictims) -> list[Pod]:
         if choice.gangs is not None:
             return self._gangs.members_of(choice.gangs)
         return self._pods_of(choice.units or ())
 
-    def _chosen_on(self, rows: Ints) -> Iterator["_DomainVictims"]:
+    def _chosen_on(self, rows: Ints) -> Iterator[DomainVictims]:
         ((spec, count),) = self._request.groups
         near = self._near(rows)
         self._snapshot.meter.spend(1 + MEMBER_UNITS * len(near))
         if self._request.required in island_masks.PARTS and 0 in self._snapshot.view(spec).columns:
             for problem in self._islands(near, count):
-                yield from _chosen(problem)
+                yield from chosen(problem)
             return
         area, missing = self._area(near), count - int(self._fits_now[spec][rows].sum())
         if missing <= 0:
             return  # terminating pods free enough
         if (gangs := self._sorted_gangs(area, missing)) is not None:
-            yield _DomainVictims(self._gangs.harm_of_all(gangs), gangs)
+            yield DomainVictims(self._gangs.harm_of_all(gangs), gangs)
         else:
-            yield from _chosen(self._problem(area, missing))
+            yield from chosen(self._problem(area, missing))
 
     def _near(self, rows: Ints) -> Ints:
         """The candidates on these rows, in order."""
@@ -488,21 +478,3 @@ class VictimSearch:
             return None
         exact = self._request.by_islands or self._mixed
         return PreemptionPlan((*self._forced, *victims), taken if exact else taken.on_any_gpus())
-
-
-def _chosen(problem: LeastHarmProblem) -> Iterator["_DomainVictims"]:
-    if problem.missing <= 0:
-        return  # terminating pods free enough
-    chosen = independent_units.best(problem)
-    if chosen is not None:
-        yield _DomainVictims(units=chosen)
-        return
-    chosen = least_harm.choose_victims(problem)
-    if chosen is not None or problem.allowed:
-        yield _DomainVictims(units=chosen, problem=problem)
-
-
-def _harm_of(choice: "_DomainVictims") -> harm.Harm:
-    if choice.units is not None:
-        return least_harm.total_harm(choice.units)
-    return choice.least
