@@ -1,10 +1,8 @@
 """Many objects of a kind that arrive at once cost work in proportion to their number. Calls of functions are counted,
 not seconds."""
 
-import sys
 from collections.abc import Callable
 from dataclasses import replace
-from types import FrameType
 
 import pytest
 
@@ -27,25 +25,10 @@ from central.scheduler import cycle
 from central.scheduler.invariants import check_invariants
 from central.scheduler.scheduler import Scheduler
 from tests.central import factories
+from tests.counted_calls import calls
 
 FEW = 150
 HOST = "kubernetes.io/hostname"
-
-
-def calls(function: Callable[[], object]) -> int:
-    """How many Python functions it calls."""
-    count = 0
-
-    def on_event(frame: FrameType, event: str, _: object) -> None:
-        nonlocal count
-        count += event == "call"
-
-    sys.setprofile(on_event)
-    try:
-        function()
-    finally:
-        sys.setprofile(None)
-    return count
 
 
 def rules(index: int, operator: str = "In", *, wide: bool = False) -> Rules:

@@ -1,9 +1,7 @@
 """A reason stays true while its gang is not tried again."""
 
-import sys
 from collections.abc import Callable
 from functools import partial
-from types import FrameType
 
 import pytest
 
@@ -20,6 +18,7 @@ from protos.names import RACK
 from tests.central import factories
 from tests.central.scheduler.state_copy import fingerprint
 from tests.central.scheduler.test_cycle import told
+from tests.counted_calls import calls
 
 
 def members(name: str, size: int, gpus: int) -> list[PodSeen]:
@@ -54,18 +53,7 @@ def test_a_reason_that_nothing_changes_is_written_once() -> None:
 
 def sentences(function: Callable[[], object]) -> int:
     """How often it makes the sentence of a refusal, which counts all nodes."""
-    count = 0
-
-    def on_event(frame: FrameType, event: str, _: object) -> None:
-        nonlocal count
-        count += event == "call" and frame.f_code is explain.reason.__code__
-
-    sys.setprofile(on_event)
-    try:
-        function()
-    finally:
-        sys.setprofile(None)
-    return count
+    return calls(function, explain.reason.__code__)
 
 
 def test_a_refusal_is_put_into_words_once_if_nothing_is_bound_after_it() -> None:
