@@ -119,7 +119,7 @@ def test_a_call_for_more_containers_than_a_pod_has(box: NodeBox, method: str) ->
     one = METHODS[method](device)
     with caller(box, socket, method) as call:
         assert call((one.SerializeToString()) * 257) == "257 containers; a call may have 256"
-        assert "257" not in call(one.SerializeToString() * 256)
+        assert "containers; a call" not in call(one.SerializeToString() * 256)
         _forget(box)
 
 
