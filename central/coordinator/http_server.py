@@ -171,7 +171,10 @@ class _HttpConnection(asyncio.Protocol):
 
     def _begin(self) -> None:
         self._url, self._token, self._body = b"", "", b""
-        self._head, self._in_body, self._reading = 0, False, False
+        self._head = (
+            0  # bytes of the request that are not its body: headers, trailers, sizes of chunks
+        )
+        self._reading = False
         self._done = False
 
     # -- asyncio
@@ -237,8 +240,7 @@ class _HttpConnection(asyncio.Protocol):
             return
         if not self._reading:
             self._reading, self._since = True, self._loop.time()
-        if not self._in_body:
-            self._head += len(data)
+        self._head += len(data)
         self._server.spoke(self._number)
         self._messages = 0
         try:
@@ -248,7 +250,7 @@ class _HttpConnection(asyncio.Protocol):
         except httptools.HttpParserError as error:
             if not self._transport.is_closing():
                 self._refuse(400, f"not HTTP/1.1: {error}")
-        if self._head > MOST_HEAD and not (self._in_body or self._done):
+        if self._head > MOST_HEAD and not self._done:
             self._refuse(431, f"the headers have more than {MOST_HEAD} bytes")
 
     # -- httptools
@@ -268,11 +270,10 @@ class _HttpConnection(asyncio.Protocol):
             self._token = (value or b"").decode("latin-1")
         elif name.lower() == b"content-length":
             digits = (value or b"").strip().lstrip(b"0")
-            if len(digits) > 12 or (digits.isdigit() and int(digits) > MOST_BODY):
+            if digits.isdigit() and int(digits) > MOST_BODY:
                 self._refuse(413, f"the body has more than {MOST_BODY} bytes")
 
     def on_headers_complete(self) -> None:
-        self._in_body = True
         if self._is_closing():
             return
         path = self._url.split(b"?", 1)[0].decode("latin-1")
@@ -288,7 +289,10 @@ class _HttpConnection(asyncio.Protocol):
     def on_body(self, body: bytes) -> None:
         if self._is_closing():
             return
-        if len(self._body) + len(body) > MOST_BODY:
+        self._head -= len(body)
+        if not self._authorized:
+            self._refuse(413, "a request without the token has no body")
+        elif len(self._body) + len(body) > MOST_BODY:
             self._refuse(413, f"the body has more than {MOST_BODY} bytes")
         else:
             self._body += body
