@@ -33,10 +33,10 @@ _OTHER_FILES = 256
 _ACCEPTS = 64  # at once, so that those which must go are closed before others are accepted
 _BACKLOG = 1024  # that wait in the kernel
 # asyncio reads into a buffer of this size for each TLS connection, and keeps it: 256 KiB unless set.
-sslproto.SSLProtocol.max_size = 4 << 10
+sslproto.SSLProtocol.max_size = 2 << 10
 # Answers are written in pieces: what is encrypted at once lies in a buffer that keeps its greatest size, for each
 # connection, and the list of 512 members has 60 KiB.
-_PIECE = 4 << 10
+_PIECE = 2 << 10
 _TEXTS = {
     200: "OK",
     204: "No Content",
