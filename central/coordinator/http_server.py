@@ -80,6 +80,7 @@ class HttpServer:
     authorize: Authorize
     error: Error
     tls: ssl.SSLContext | None = None
+    most: int = MOST_CONNECTIONS
     refused: int = 0  # connections and requests that were not served
     _connections: "dict[int, _HttpConnection]" = field(default_factory=dict)
     _strangers: ConnectionTable = field(default_factory=lambda: ConnectionTable(STRANGERS))
@@ -90,7 +91,7 @@ class HttpServer:
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None) -> int:
         """Returns the port. Raises OSError."""
-        open_files.allow(MOST_CONNECTIONS + STRANGERS.unknown + _OTHER_FILES)
+        open_files.allow(self.most + STRANGERS.unknown + _OTHER_FILES)
         self.tls = tls
         self._server = await asyncio.get_running_loop().create_server(
             lambda: _HttpConnection(self), host, port, backlog=_ACCEPTS
@@ -140,7 +141,7 @@ class HttpServer:
         """It has shown the token. False: there are too many."""
         if number in self._members:
             return True
-        if len(self._members) >= MOST_CONNECTIONS:
+        if len(self._members) >= self.most:
             return False
         self._strangers.forget(number)
         self._members.add(number)
@@ -262,8 +263,6 @@ class _HttpConnection(asyncio.Protocol):
 
     def on_url(self, url: bytes) -> None:
         self._url += url
-        if len(self._url) > MOST_HEAD:
-            self._refuse(431, f"the headers have more than {MOST_HEAD} bytes")
 
     def on_header(self, name: bytes, value: bytes | None) -> None:
         if name.lower() == b"authorization":
@@ -284,7 +283,7 @@ class _HttpConnection(asyncio.Protocol):
         elif path.startswith("/v1/"):
             self._authorized = self._server.admit(self._number)
             if not self._authorized:
-                self._refuse(429, f"more than {MOST_CONNECTIONS} connections")
+                self._refuse(429, f"more than {self._server.most} connections")
 
     def on_body(self, body: bytes) -> None:
         if self._is_closing():

@@ -2,20 +2,25 @@
 answer or is closed, nothing is kept beyond the bounds, and a member is served meanwhile."""
 
 import asyncio
+import json
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
 import pytest
 
 from central.coordinator.http_server import (
+    IDLE_S,
     MOST_BODY,
     MOST_HEAD,
+    REQUEST_S,
     HttpAnswer,
     HttpRequest,
     HttpServer,
 )
 
+MEMBERS = 3  # connections that they may have
 BEARER = "Bearer secret"
 KNOWN = b"Authorization: Bearer secret\r\n"
 CHUNKED = b"Transfer-Encoding: chunked\r\n"
@@ -72,14 +77,23 @@ CASES: dict[str, tuple[bytes, bytes]] = {  # what is sent, and the status; b"": 
 
 class Served:
     def __init__(self) -> None:
-        self.server = HttpServer(self.handle, self.authorize, self.error)
+        self.server = HttpServer(self.handle, self.authorize, self.error, most=MEMBERS)
         self.failures: list[dict[str, Any]] = []
         self.port = 0
+        self.asked, self.gate = asyncio.Event(), asyncio.Event()  # of answers that come later
 
-    @staticmethod
-    def handle(request: HttpRequest) -> HttpAnswer:
+    def handle(self, request: HttpRequest) -> HttpAnswer | Awaitable[HttpAnswer]:
         assert len(request.body) <= MOST_BODY
+        if request.path == "/v1/empty":
+            return HttpAnswer(204, retry_after_s=7)
+        if request.path == "/v1/late":
+            return self.late(HttpAnswer(200, json.dumps(request.query).encode()))
         return HttpAnswer(200, str(len(request.body)).encode())
+
+    async def late(self, answer: HttpAnswer) -> HttpAnswer:
+        self.asked.set()
+        await self.gate.wait()
+        return answer
 
     @staticmethod
     def authorize(path: str, given: str) -> bool:
@@ -160,6 +174,112 @@ def test_where_a_request_is_cut_makes_no_difference(what: str) -> None:
             assert status(await served.answer(raw[:at], raw[at:])) == expected, at
 
     serve(story)
+
+
+def test_a_member_keeps_its_connection_and_a_stranger_does_not() -> None:
+    async def story(served: Served) -> None:
+        async with connected(served) as (reader, writer):
+            for _ in range(3):
+                writer.write(GOOD)
+                assert await read_answer(reader) == (
+                    "200 OK",
+                    {"content-type": "application/json"},
+                    b"13",
+                )
+            writer.write(b"GET /v1/empty HTTP/1.1\r\n" + KNOWN + b"\r\n")
+            assert await read_answer(reader) == ("204 No Content", {"retry-after": "7"}, b"")
+            served.gate.set()
+            writer.write(b"GET /v1/late?a=1&b= HTTP/1.1\r\n" + KNOWN + b"\r\n")
+            assert (await read_answer(reader))[2] == b'{"a": "1", "b": ""}'
+            writer.write(b"GET /healthz HTTP/1.1\r\n\r\n")
+            assert (await read_answer(reader))[1].get("connection") is None, "it is a member's"
+            writer.write(JOIN + b"Connection: close\r\nContent-Length: 0\r\n\r\n")
+            assert (await read_answer(reader))[1]["connection"] == "close"
+            assert await reader.read() == b""
+        async with connected(served) as (reader, writer):
+            writer.write(PROBE + b"\r\n")
+            assert (await read_answer(reader))[1]["connection"] == "close"
+            assert await reader.read() == b""
+
+    serve(story)
+
+
+def test_who_sends_the_next_request_before_the_answer_is_disconnected() -> None:
+    async def story(served: Served) -> None:
+        late = b"GET /v1/late HTTP/1.1\r\n" + KNOWN + b"\r\n"
+        async with connected(served) as (reader, writer):
+            writer.write(late)
+            await served.asked.wait()
+            writer.write(late)
+            with suppress(ConnectionError):
+                assert await reader.read() == b""
+
+    serve(story)
+
+
+def test_members_have_places_and_leave_them() -> None:
+    async def story(served: Served) -> None:
+        async with AsyncExitStack() as held:
+            for _ in range(MEMBERS):
+                reader, writer = await held.enter_async_context(connected(served))
+                for _ in range(2):
+                    writer.write(GOOD)
+                    assert (await read_answer(reader))[0] == "200 OK"
+            refused = served.server.refused
+            answer = await served.answer(GOOD)
+            assert answer.endswith(b"more than 3 connections")
+            assert status(answer) == b"429"
+            assert served.server.refused == refused + 1
+            assert status(await served.answer(PROBE + b"\r\n")) == b"200 0", "probes are answered"
+            writer.write(GOOD)
+            assert (await read_answer(reader))[0] == "200 OK"
+        while served.server._connections:
+            await asyncio.sleep(0)
+
+    serve(story)
+
+
+def test_how_long_a_connection_may_be_silent() -> None:
+    async def story(served: Served) -> None:
+        async with connected(served) as (reader, writer):
+            writer.write(GOOD)
+            await read_answer(reader)
+            [one] = served.server._connections.values()
+            now = asyncio.get_running_loop().time()
+            assert (one.is_late(now + IDLE_S - 1), one.is_late(now + IDLE_S + 1)) == (False, True)
+            writer.write(GOOD[:-1])
+            while not one._reading:
+                await asyncio.sleep(0)
+            now = asyncio.get_running_loop().time()
+            assert not one.is_late(now + REQUEST_S - 1), "from its first byte on"
+            assert one.is_late(now + REQUEST_S + 1)
+            writer.write(GOOD[-1:])
+            await read_answer(reader)
+            assert not one.is_late(now + REQUEST_S + 1), "it is answered"
+            writer.write(b"GET /v1/late HTTP/1.1\r\n" + KNOWN + b"\r\n")
+            await served.asked.wait()
+            assert not one.is_late(now + 10 * IDLE_S), "an answer takes as long as it takes"
+
+    serve(story)
+
+
+@asynccontextmanager
+async def connected(
+    served: Served,
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
+
+
+async def read_answer(reader: asyncio.StreamReader) -> tuple[str, dict[str, str], bytes]:
+    """Its status, its other headers by lower-case name, and its body."""
+    head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+    headers = dict(line.lower().split(": ", 1) for line in head[1:-2])
+    body = await reader.readexactly(int(headers.pop("content-length", "0")))
+    return head[0].removeprefix("HTTP/1.1 "), headers, body
 
 
 def test_changed_requests_are_answered_or_closed() -> None:
