@@ -67,8 +67,8 @@ class WholeCycle:
         queues: list[Fact] = [QueueSeen("default"), QueueSeen("other", weight=3)]
         self.cycle(*nodes, *queues, *job("low", 3, least=1, runs_for_s=500.0))
         self.cycle(*job("half", 2, gpus=0))
-        self.cycle(*_elastic("grows"))
-        self.cycle(*_elastic("elastic"), *job("high", 1, priority=5), *job("wide", 9, created=5.0))
+        self.cycle(*elastic("grows"))
+        self.cycle(*elastic("elastic"), *job("high", 1, priority=5), *job("wide", 9, created=5.0))
         self.cycle(*job("equal", 2, created=6.0), *job("equally", 2, created=7.0))
         self.search_long("wide")
         for number in range(4):
@@ -117,7 +117,7 @@ def _of_model(name: str, model: str) -> NodeSeen:
     return factories.node(name, labels={"nvidia.com/gpu.product": model})
 
 
-def _elastic(name: str) -> list[Fact]:
+def elastic(name: str) -> list[Fact]:
     gang, *pods = job(name, 1)
     members = [
         replace(pod, part=JobMember(name, "uid", "w", index))
