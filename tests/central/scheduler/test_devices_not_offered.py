@@ -6,7 +6,10 @@ from dataclasses import replace
 import pytest
 
 from central.model.facts import Fact, NodeGone, NodeOffers, NodeSilent
-from protos.names import GPU, RDMA
+from central.scheduler.placement import PlacementRequest, offered_nodes
+from central.scheduler.snapshot.draft import DoesNotFit, Draft
+from central.scheduler.work_meter import SearchProgress
+from protos.names import GPU, NODE, RDMA
 from tests.central import factories
 from tests.central.scheduler.small_cluster import World, job
 
@@ -114,3 +117,43 @@ def test_a_node_that_is_gone_is_forgotten() -> None:
     world.step(1.0, NodeGone("b"))
     assert not world.cluster.state.node_sets.not_offered
     assert world.step(2.0, *nodes("b"), *job("two", 2)) == ["two-0", "two-1"]
+
+
+@pytest.mark.parametrize(
+    ("count", "which"),
+    [(2, "2 nodes: b, c"), (3, "3 nodes: b, c, d"), (5, "5 nodes: b, c, d and 2 more")],
+)
+def test_at_most_three_nodes_are_named(count: int, which: str) -> None:
+    world = World(
+        *nodes(*"bcdef"[:count]), *(NodeOffers(name, offered=False) for name in "bcdef"[:count])
+    )
+    assert world.step(1.0, *job("train", count)) == []
+    assert world.told["train"] == f"needs {count} pods x 8 GPUs; fits with {which}, {WAITS}"
+
+
+def test_pods_without_devices_need_not_wait_in_a_long_attempt() -> None:
+    """Which does not look for another place, since it goes on from where it was."""
+    world = World(*nodes("a", "b"), AWAY)
+    snapshot = world.cluster.state.snapshot
+    free, masks = snapshot.columns.free.copy(), list(snapshot.columns.gpus.free_mask)
+    nothing = replace(factories.spec(0), requests=(*factories.spec(0).requests, (GPU, 0)))
+    for spec, bound in ((factories.spec(0), True), (nothing, True), (factories.spec(8), False)):
+        request, draft = (
+            PlacementRequest(((spec, 2),), required=NODE if bound else ""),
+            Draft(snapshot),
+        )
+        progress = SearchProgress(0.0)
+        snapshot.meter.begin(progress=progress)
+        progress.grew = True
+        if bound:
+            snapshot.take(snapshot.columns.row["a"], factories.spec(0, cpu=64_000))
+            offered_nodes.fit(draft, request, ["b", "gone"])
+            assert [snapshot.columns.names[each.row] for each in draft.assignments] == ["b"]
+            snapshot.give(snapshot.columns.row["a"], factories.spec(0, cpu=64_000))
+        else:
+            with pytest.raises(DoesNotFit, match=f"{WAITS}$"):
+                offered_nodes.fit(draft, request, ["b", "gone"])
+        draft.undo()
+        snapshot.meter.end()
+        assert (snapshot.columns.free == free).all()
+        assert snapshot.columns.gpus.free_mask == masks
