@@ -48,7 +48,7 @@ def cover(
     if (enough := _chosen_alone(context, request, may_evict, shortfalls, anyway)) is not None:
         return enough
     gangs = [gang for gang in _inside(shortfalls) if gang is not request.gang and may_evict(gang)]
-    units = _all_units(context, request, gangs, shortfalls)
+    units = _all_units(context, request, gangs, shortfalls, anyway)
     context.state.snapshot.meter.spend(len(units))
     given = _given(units, anyway)
     included = set(given)
@@ -90,7 +90,7 @@ def _chosen_alone(
     ]
     if not gangs:
         return None
-    given = _given(_all_units(context, request, gangs, shortfalls), chosen)
+    given = _given(_all_units(context, request, gangs, shortfalls, chosen), chosen)
     if not _covers(given, _required(shortfalls)) or not _within_budgets(context, request, given):
         return None
     return _pods_of(given)
@@ -121,10 +121,15 @@ def _all_units(
     request: PreemptionRequest,
     gangs: Sequence[Gang],
     shortfalls: Sequence[Shortfall],
+    anyway: Collection[str],
 ) -> list[_Unit]:
     scale = HarmScale([gang.priority for gang in gangs], request.now)
     context.state.snapshot.meter.spend(len(gangs))
-    return [unit for gang in gangs for unit in _units(context, request, gang, shortfalls, scale)]
+    return [
+        unit
+        for gang in gangs
+        for unit in _units(context, request, gang, shortfalls, scale, anyway=anyway)
+    ]
 
 
 def _units(
@@ -133,6 +138,8 @@ def _units(
     gang: Gang,
     shortfalls: Sequence[Shortfall],
     scale: HarmScale,
+    *,
+    anyway: Collection[str],
 ) -> Iterator[_Unit]:
     members = [
         pod for pod in gang.counts.placed if pod.charged_spec is not None and not pod.leaving
@@ -152,26 +159,27 @@ def _units(
 
     if not request.spares_minimum(gang) and not evictable.why_whole(context, gang, request.now):
         yield unit(members, whole=True)
-    for pod in _surplus(gang, members):
+    for pod in _surplus(gang, members, anyway):
         yield unit([pod], whole=False)
 
 
-def _surplus(gang: Gang, members: Sequence[Pod]) -> Iterator[Pod]:
-    """Members that may go by themselves, all of them together: the least urgent pods, of these the last ranks."""
+def _surplus(gang: Gang, members: Sequence[Pod], anyway: Collection[str]) -> Iterator[Pod]:
+    """Members that may go by themselves, all of them together: those that go anyway, the least urgent pods, of these the
+    last ranks."""
+
+    def order(pod: Pod) -> tuple[object, ...]:
+        return pod.seen.uid in anyway, -pod.seen.priority, pod.seen.order
+
     left = surplus_members.surplus_count(gang, members)
     by_task = dict(surplus_members.surplus_by_task(gang, members))
     may_go = [pod for pod in members if evictable.may_leave(gang, pod)] if left else []
-    for pod in sorted(may_go, key=_least_urgent_last_rank, reverse=True):
+    for pod in sorted(may_go, key=order, reverse=True):
         task = surplus_members.task_key(gang.key, pod.seen.task)
         if left and by_task.get(task, 1):
             left -= 1
             if task in by_task:
                 by_task[task] -= 1
             yield pod
-
-
-def _least_urgent_last_rank(pod: Pod) -> tuple[object, ...]:
-    return -pod.seen.priority, pod.seen.order
 
 
 def _frees(
