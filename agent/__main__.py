@@ -12,11 +12,15 @@ from agent.gpu_setup import command as gpu_setup
 from agent.machine.facts import Unusable
 from agent.migrate import migrate_command as migrate
 from agent.settings import Settings, settings
-from protos.common import logs
+from protos.common import command_output, logs
 from protos.printing import error_lines
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    return command_output.run("lockstep-agent", lambda: _run(arguments))
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     given = parser().parse_args(arguments)
     try:
         if given.command == "topology":
@@ -31,9 +35,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Unusable as error:
         print(error_lines(f"lockstep-agent: {error}"), file=sys.stderr)
         return 2
-    except BrokenPipeError:  # ... | head
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
 
 
 def run(chosen: Settings) -> int:

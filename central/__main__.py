@@ -2,8 +2,14 @@
 
 import sys
 
+from protos.common import command_output
+
 
 def main() -> int:
+    return command_output.run("lockstep", _run)
+
+
+def _run() -> int:
     if sys.argv[1:] == [
         "--version"
     ]:  # without the parser, whose import takes longer than all the rest
@@ -13,12 +19,12 @@ def main() -> int:
         return 0
     try:
         from central.cli.main import main as command
-    except ModuleNotFoundError as error:  # pip install lockstep alone is for training images
+    except ModuleNotFoundError as error:  # without extras it is for training images
         package = error.name
     else:
         return command()
     print(
-        f"lockstep: the package {package} is missing; pip install 'lockstep[central]'",
+        f"lockstep: the package {package} is missing; in a checkout, pip install '.[central]'",
         file=sys.stderr,
     )
     return 2

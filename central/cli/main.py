@@ -40,9 +40,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(args.run(args))
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output has ended
-        return 1
 
 
 class _Version(argparse.Action):

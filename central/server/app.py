@@ -389,7 +389,7 @@ def _trace(
         from central.server.tracing.trace_exporter import TraceExporter
     except ImportError as error:
         raise CannotStart(
-            f"traces need a package that is not installed ({error.name}): pip install 'lockstep[otel]'"
+            f"traces need a package that is not installed ({error.name}): pip install '.[central,otel]' in a checkout"
         ) from error
     exporter = TraceExporter(collector)
     stages = GangStages(scheduler, exporter.put)

@@ -164,7 +164,7 @@ def whole(text: str) -> int:
 
 def number(text: str) -> int:
     if not (text.isascii() and text.isdigit()) or int(text) >= 2**63:
-        raise ArgumentTypeError(f"{text} is not a whole number")
+        raise ArgumentTypeError(f"{text} is not a whole number of 0 or more")
     return int(text)
 
 

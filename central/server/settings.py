@@ -333,7 +333,7 @@ class Settings:
         "--otlp-endpoint URL",
         "",
         "send a trace for each gang to this OpenTelemetry collector by OTLP over HTTP, such as http://collector:4318; "
-        "needs lockstep[otel], which the image has",
+        "needs the extra otel, which the image has",
         env="OTEL_EXPORTER_OTLP_ENDPOINT",
         type=argtypes.collector,
         shown="no traces",

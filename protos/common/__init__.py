@@ -1,2 +1,2 @@
-"""What both programs share besides the wire: their logging set-up, and /metrics and probes over
+"""What both programs share besides the wire: logging, output that nobody takes, and /metrics and probes over
 HTTP."""

@@ -23,6 +23,10 @@ class SentenceParser(argparse.ArgumentParser):
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return found, unknown
 
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """argparse would pass over an error, such as of a full disk."""
+        (file or sys.stderr).write(message or "")
+
     def error(self, message: str) -> NoReturn:
         if message.startswith(_LACKS) and message.removeprefix(_LACKS) in self._verbs():
             self.print_help(sys.stderr)

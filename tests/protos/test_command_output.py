@@ -1,0 +1,27 @@
+"""Where a command's output cannot go, both programs end with exit code 1, and without a traceback."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("module", "flag", "program"),
+    [("central", "--version", "lockstep"), ("agent", "--help", "lockstep-agent")],
+)
+@pytest.mark.parametrize("to", ["| true", ">/dev/full", ">&-"])
+def test_output_that_nobody_takes(module: str, flag: str, program: str, to: str) -> None:
+    command = f"set -o pipefail; {sys.executable} -m {module} {flag} {to}; echo $? >&2"
+    ended = subprocess.run(
+        ["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    *said, code = ended.stderr.splitlines()
+    if to == ">/dev/full":
+        assert (said, code) == ([f"{program}: standard output: No space left on device"], "1")
+    else:  # a pipe takes so much before its reader ends
+        assert said == []
+        assert code in (("0", "1") if to == "| true" else ("0",))
