@@ -16,7 +16,7 @@ from central.scheduler import culprit, fence, partial_gangs, scheduling_round
 from central.scheduler.cycle_phases import Phase
 from central.scheduler.elastic.elastic_gang import ElasticGang
 from central.scheduler.elastic.needs import Need
-from central.scheduler.inventory.pods import EVICTION_ENDED
+from central.scheduler.inventory.pods import EVICTION_ENDED, Pod
 from central.scheduler.queues import order
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.scheduling_round import Budget, Round
@@ -215,15 +215,15 @@ def _resize_elastic(scheduler: Scheduler, now: float) -> None:
     ]
     needs.sort(key=lambda need: need.gang.attempt.rank)
     scheduler.state.snapshot.meter.begin(MAX_FACTOR)  # needs beyond it preempt for themselves
-    stays = [pod for gang in gangs for pod in gang.placed.values() if not pod.evicting]
+    told: set[Pod] = set()
     try:
         for resize in scheduler.elastic.decide(scheduler.preemption, gangs, needs, now):
             scheduler.controllers.resize(resize)
-            leaving = {*resize.leaving}
-            stays = [pod for pod in stays if pod not in leaving]
+            told.update(resize.leaving)
     except Exception:
-        for pod in stays:  # who was to leave and has not been told
-            pod.advance(EVICTION_ENDED)
+        for pod in scheduler.elastic.leaving:
+            if pod not in told:
+                pod.advance(EVICTION_ENDED)
         raise
     finally:
         scheduler.state.snapshot.meter.end()

@@ -10,8 +10,8 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass
 from enum import Enum
-from functools import partial, update_wrapper
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
+from functools import update_wrapper
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 FIRST_S, LONGEST_S = 1.0, 300.0  # for which a phase is left out
 RECENT_S = 60.0  # a failure so soon after the last one is the same bug
@@ -27,6 +27,8 @@ class Phase(Enum):
 
     def __init__(self, label: str, without: str = "") -> None:
         self.label, self.without = label, without
+
+    __hash__ = object.__hash__  # hashed for each pod: that of Enum is written in Python
 
     HELD_PODS = (
         "pods that wait for their controllers",
@@ -129,18 +131,24 @@ class CyclePhases:
         try:
             result = call(*args)
         except Exception as error:
-            self._blame(error, phase)
+            self.blame(error, phase)
             raise
         self.passed.add(phase)
         return result
 
     def each(self, phase: Phase, items: Iterable[Item]) -> Iterator[Item]:
         """The items, which the phase finds one by one."""
-        found, end = iter(items), object()
-        while (item := self.run(phase, _next, found, end, without=end)) is not end:
-            yield item  # type: ignore[misc]  # the end is none of them
+        if self._left_out and self.is_left_out(phase):
+            return
+        try:
+            yield from items
+        except Exception as error:
+            self.blame(error, phase)
+            raise
+        self.passed.add(phase)
 
-    def _blame(self, error: BaseException, phase: Phase) -> None:
+    def blame(self, error: BaseException, phase: Phase) -> None:
+        """It came out of the phase, which is at fault unless one inside it is."""
         if self._blamed is None or self._blamed[0] not in (error, error.__cause__):
             self._blamed = error, phase
             self.failed.add(phase)
@@ -222,20 +230,19 @@ def in_phase(
     [Callable[Concatenate[Owner, Arguments], Result]],
     Callable[Concatenate[Owner, Arguments], Result],
 ]:
-    """A method of the phase, whose object is not used while it is left out."""
+    """A method of the phase. While that is left out, nobody has such an object."""
 
     def wrap(
         method: Callable[Concatenate[Owner, Arguments], Result],
     ) -> Callable[Concatenate[Owner, Arguments], Result]:
         def run(self: Owner, /, *args: Arguments.args, **more: Arguments.kwargs) -> Result:
-            call = partial(method, self, *args, **more)
-            return cast("Result", self.phases.run(phase, call, without=None))
+            try:
+                return method(self, *args, **more)
+            except Exception as error:
+                self.phases.blame(error, phase)
+                raise
 
         update_wrapper(run, method)
         return run
 
     return wrap
-
-
-def _next(items: Iterator[Any], end: object) -> Any:
-    return next(items, end)

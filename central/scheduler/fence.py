@@ -319,15 +319,12 @@ def each_gang(
     already. Raises StateRebuilt if one fails."""
     quarantine = scheduler.quarantine
     kind = ACCOUNT if phase is Phase.ACCOUNT else GANG
-
-    def decide(gang: Gang) -> Sequence[Decision]:
-        return call(gang) or ()
-
     for gang in list(gangs):
         try:
             if quarantine.set_asides and blocks(scheduler, gang, (kind,)):
                 continue
-            decisions += quarantine.phases.run(phase, decide, gang, without=())
+            found = quarantine.phases.run(phase, call, gang, without=None)
+            decisions += found or ()
         except Exception as error:  # noqa: BLE001  any bug
             gang_failed(scheduler, gang, error, kind)
         if kind != GANG and quarantine.set_asides:
@@ -354,9 +351,9 @@ def step(
     scheduler: Scheduler, phase: Phase, call: Callable[..., Result], *args: object
 ) -> Result | None:
     """The same. Raises StateRebuilt if it failed in the middle of a change of the snapshot, or may have left one behind."""
-    before = scheduler.quarantine.total[STEP]
+    before = scheduler.quarantine.total.get(STEP, 0)
     result = contained(scheduler.quarantine, phase, call, *args)
-    failed = scheduler.quarantine.total[STEP] > before
+    failed = scheduler.quarantine.total.get(STEP, 0) > before
     if scheduler.state.snapshot.is_half_changed or (failed and phase in CHANGING_STATE):
         _begin_again(scheduler)
     return result

@@ -30,6 +30,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
+from typing import Any
 
 import numpy as np
 
@@ -109,6 +110,9 @@ class Round:
         self.first_refused, self.order = {}, None
 
 
+Attempt = Callable[[Scheduler, Round, Gang, Reserved, list[Decision]], bool]
+
+
 def schedule_pending(
     scheduler: Scheduler,
     now: float,
@@ -145,7 +149,12 @@ def schedule_pending(
             run(Phase.LONG_SEARCHES, _try_long, *long, without=False)
         complete = budget is None  # else what was decided leaves before
     if not complete:
-        _keep(scheduler, this, decisions)
+        this.binds += [each for each in decisions if isinstance(each, Bind)]
+        for rows in this.skipped:
+            this.tried.update(gang.key for gang in pending.columns.of(rows))
+        this.skipped = []
+        this.epoch, this.version = pending.epoch, scheduler.queues.version
+        scheduler.state.pending.round = this
         return
     if this.late:
         pending.try_all_again()
@@ -153,17 +162,6 @@ def schedule_pending(
     fence.step(scheduler, Phase.REASONS, refusal_reasons.refresh, scheduler, now)
     if goes_on and budget is not None:
         pending.round = Round(now, memory=this.memory, long=this.long, is_long_next=True)
-
-
-def _keep(scheduler: Scheduler, this: Round, decisions: Sequence[Decision]) -> None:
-    """For the next cycle, which continues it."""
-    pending = scheduler.state.pending
-    this.binds += [each for each in decisions if isinstance(each, Bind)]
-    for rows in this.skipped:
-        this.tried.update(gang.key for gang in pending.columns.of(rows))
-    this.skipped = []
-    this.epoch, this.version = pending.epoch, scheduler.queues.version
-    pending.round = this
 
 
 def _watch_claims(scheduler: Scheduler, now: float) -> None:
@@ -226,10 +224,10 @@ def _try_claimants(
     scheduler.state.pending.wakeups[withdrawal.CLAIMED] += len(claimants)
     for gang in claimants:
         gang.preemption.not_before = 0.0
-        _contained(scheduler, gang, partial(_try, scheduler, alone, gang, reserved, decisions))
+        _contained(_try, scheduler, alone, gang, reserved, decisions)
     for gang in reserved.withdrawn:
         account(scheduler, gang)
-        _contained(scheduler, gang, partial(_try, scheduler, alone, gang, reserved, decisions))
+        _contained(_try, scheduler, alone, gang, reserved, decisions)
     reserved.close()
     this.dropped |= reserved.dropped
 
@@ -256,7 +254,7 @@ def _try_long(
     memory = this.memory._replace(no_victims={})
     reserved = _reserved(scheduler, memory, decisions, began=progress.began)
     alone = Round(this.began, memory=memory, interrupt=interrupt, progress=progress)
-    _contained(scheduler, gang, partial(_try, scheduler, alone, gang, reserved, decisions))
+    _contained(_try, scheduler, alone, gang, reserved, decisions)
     reserved.on_tried(gang)
     reserved.close()
     this.dropped |= reserved.dropped
@@ -338,8 +336,7 @@ def _one_pass(
             asked = True
             this.left.discard(gang)
             this.tried.add(gang.key)
-            turn = partial(_turn, scheduler, this, gang, reserved, decisions)
-            if _contained(scheduler, gang, turn):
+            if _contained(_turn, scheduler, this, gang, reserved, decisions):
                 this.left.add(gang)
                 this.again.append(gang)
                 continue
@@ -429,10 +426,11 @@ def _skip(
     return count
 
 
-def _contained(scheduler: Scheduler, gang: Gang, attempt: Callable[[], bool]) -> bool:
-    """The attempt; false if it fails, and the gang is set aside."""
+def _contained(attempt: Attempt, scheduler: Scheduler, this: Round, gang: Gang, *of: Any) -> bool:
+    """_turn() or _try() of these; false if it fails, and the gang is set aside."""
+    run = scheduler.quarantine.phases.run
     try:
-        return scheduler.quarantine.phases.run(Phase.TURN, attempt, without=False)
+        return run(Phase.TURN, attempt, scheduler, this, gang, *of, without=False)
     except Exception as error:  # noqa: BLE001  any bug
         fence.gang_failed(scheduler, gang, error)
         return False

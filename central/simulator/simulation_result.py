@@ -58,7 +58,7 @@ class Resized:
     at_s: float
     namespace: str
     name: str
-    members: int
+    size: int
     reason: str
 
 

@@ -55,6 +55,7 @@ class Autoscaler:
         """headroom: share of each pool's capacity that surplus leaves free."""
         self.headroom = headroom
         self.latest: Sequence[tuple[str, str, str]] = ()
+        self.leaving: list[Pod] = []  # what the decision of this cycle lets go
         self.histories: dict[GangKey, ResizeHistory] = {}
         self.models = ModelChoices(headroom)
         self.unready = UnreadyMembers()
@@ -92,6 +93,7 @@ class Autoscaler:
         now: float,
     ) -> list[Resize]:
         """gangs: all elastic ones. wanting: pending gangs that were left to this plan."""
+        self.leaving = []
         self._forget(gangs, now)
         gangs = [self.unready.bounded(gang) for gang in gangs]
         context.stays.cost_s = {gang.key: gang.cost_s for gang in gangs}
@@ -138,6 +140,7 @@ class Autoscaler:
     def _carry_out(self, context: PreemptionContext, found: Iterable[Resize], now: float) -> None:
         """Members that leave count as leaving from now on, and what they free is kept for the needs."""
         latest = []
+        self.leaving = [pod for resize in found for pod in resize.leaving]
         for resize in found:
             start_leaving(resize.leaving)
             gang = context.state.gangs[resize.key]
@@ -154,7 +157,7 @@ class Autoscaler:
             held.refresh(context.state, now)
             context.reservations[need.gang.key] = held
         self._reserving = []
-        leaving = frozenset(pod.seen.uid for resize in found for pod in resize.leaving)
+        leaving = frozenset(pod.seen.uid for pod in self.leaving)
         for pods, taken in self._kept_for_others:
             self.others.keep(context, pods, taken, leaving, now)
         self._kept_for_others = []

@@ -1,6 +1,6 @@
 """A small cluster whose cycles come through all phases, for failures in each of them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +10,7 @@ from central.model.decisions import Bind, Decision, Evict
 from central.model.facts import BindFailed, EvictDone, Fact, NodeSeen, PodGone, PodSeen, QueueSeen
 from central.model.jobspec import ElasticTask, JobMember
 from central.scheduler.cycle import schedule_once
-from central.scheduler.cycle_phases import CyclePhases, Phase, Result
+from central.scheduler.cycle_phases import CyclePhases, Item, Phase, Result
 from central.scheduler.elastic.elastic_gang import ElasticGang
 from central.scheduler.invariants import check_invariants
 from central.scheduler.quarantine import Quarantine
@@ -48,6 +48,16 @@ class Observed(CyclePhases):
         self.entered[phase] += 1
         broken = self.fails(phase, args)
         return super().run(phase, fail if broken else call, *args, without=without)
+
+    def each(self, phase: Phase, items: Iterable[Item]) -> Iterator[Item]:
+        def fail() -> Iterator[Item]:
+            self.failures += 1
+            if self.failures:
+                raise KeyError(f"a bug of {phase.label}")
+            yield from items
+
+        self.entered[phase] += 1
+        return super().each(phase, fail() if self.fails(phase, (items,)) else items)
 
 
 class WholeCycle:
