@@ -30,9 +30,13 @@ def cluster() -> Scheduler:
     return made
 
 
-def reserved(made: Scheduler, name: str, rows: list[int], gpus: int, mask: int = 0) -> Reservation:
+def reserved(
+    made: Scheduler, name: str, rows: list[int], gpus: int, mask: int = 0, *, width: int = 0
+) -> Reservation:
+    """width: columns that were there when it was made; 0: all."""
     columns = made.state.snapshot.columns
-    need = np.tile(np.array([gpus] + [0] * (columns.width - 1), dtype=np.int64), (len(rows), 1))
+    width = width or columns.width
+    need = np.tile(np.array([gpus] + [0] * (width - 1), dtype=np.int64), (len(rows), 1))
     taken = TakenCapacity(np.array(rows, dtype=np.int64), need, [mask] * len(rows), frozenset())
     place = ReservedPlace.on(made.state.snapshot, taken)
     gang = Gang(("ns", name, True))
@@ -54,8 +58,9 @@ def test_at_once_or_one_by_one_the_same_is_taken_and_comes_back(seed: int) -> No
             made,
             f"g{number}",
             rows[2 * number : 2 * number + 2] if apart else sorted(dice.sample(rows, 2)),
-            dice.randint(1, 8),
+            dice.randint(0, 8),
             dice.choice((0, 0, 0, 0b1111)),
+            width=columns.width - dice.choice((0, 0, 0, 1)),
         )
         for number in range(6)
     ]
@@ -64,12 +69,17 @@ def test_at_once_or_one_by_one_the_same_is_taken_and_comes_back(seed: int) -> No
     for _ in range(12):
         chosen = [one for one in held if dice.random() < 0.6]
         withheld.set(chosen)
-        holders = sorted(one.gang.qualified_name for one in withheld.with_capacity())
-        assert withheld.holders() == holders
+        holders = [one for one in chosen if one.withheld.any()]
+        assert [*withheld.with_capacity()] == holders
+        assert withheld.holders() == sorted(one.gang.qualified_name for one in holders)
+        assert [one.gang.key in withheld for one in held] == [one in chosen for one in held]
         found = columns.free.copy(), columns.gpus.count.copy(), list(columns.gpus.free_mask)
         names = {
             key: gone.tolist() for key, (*_, gone) in made.state.snapshot.reserved_gpus.items()
         }
+        if chosen and dice.random() < 0.3:
+            withheld.without(chosen[0])
+            assert withheld.reservations() == chosen[1:]
         withheld.set([])
         taken = [(one, one.withhold(made.state.snapshot)) for one in chosen]
         assert (columns.free == found[0]).all()
@@ -108,7 +118,7 @@ def test_volumes_come_back_though_nothing_else_is_withheld() -> None:
     held = reserved(made, "g", [0], 1)
     held.withheld_volumes = frozenset({"v"})
     withheld = WithheldCapacity(made.state.snapshot)
-    withheld.set([], [held])
+    withheld.set([], [reserved(made, "none", [1], 1), held])
     assert (withheld.volumes_only, free.available(frozenset({"v"}))) == ([held], frozenset())
     withheld.set([])
     assert (withheld.volumes_only, free.available(frozenset({"v"}))) == ([], frozenset({"v"}))
