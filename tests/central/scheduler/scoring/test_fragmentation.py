@@ -23,6 +23,7 @@ from protos.gpu_sharing import WHOLE
 from protos.names import GPU, GPU_SHARE
 from protos.topology import indices_of, mask_of
 from tests.central import factories
+from tests.effort import examples
 
 HALVES = ((0, 1, 2, 3), (4, 5, 6, 7))
 
@@ -101,11 +102,10 @@ def harm(snapshot: Snapshot, row: int, spec: PodSpec, kinds: Counter[PodSpec]) -
     return (after - before) / WHOLE + Fraction(fragmentation.IDLE_WEIGHT) * unused
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("shares", [False, True])
 def test_the_node_with_the_least_harm_by_the_definition(shares: bool) -> None:
     chosen = Counter[bool]()
-    for seed in range(300):
+    for seed in range(examples(160)):
         dice = random.Random(seed)
         snapshot = scheduler(dice, [f"n{i}" for i in range(5)], shares=shares)
         kinds: Counter[PodSpec] = snapshot.mix._seen
@@ -129,13 +129,12 @@ def test_the_node_with_the_least_harm_by_the_definition(shares: bool) -> None:
             harms, key=lambda row: (snapshot.columns.gpus.count[row], snapshot.columns.names[row])
         )
         chosen[seat.row == fullest] += 1
-    assert min(chosen.values()) > 50  # it is not what filling up alone would have chosen
+    assert min(chosen.values()) > 5  # it is not what filling up alone would have chosen
 
 
-@pytest.mark.slow
 def test_names_decide_nothing() -> None:
     """The same nodes under other names: the node that is chosen is in the same state."""
-    for seed in range(100):
+    for seed in range(examples(60)):
         states = set()
         for shuffled in range(4):
             dice = random.Random(seed)
@@ -154,9 +153,8 @@ def test_names_decide_nothing() -> None:
         assert len(states) <= 1, f"seed {seed}"
 
 
-@pytest.mark.slow
 def test_what_is_kept_is_what_is_worked_out_anew() -> None:
-    for seed in range(40):
+    for seed in range(examples(20)):
         dice = random.Random(seed)
         snapshot = scheduler(dice, [f"n{i}" for i in range(8)], shares=seed % 2 > 0)
         loads: list[PodCounts] = [((factories.spec(gpus), 1),) for gpus in (0, 1, 2)]
