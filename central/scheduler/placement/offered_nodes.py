@@ -69,7 +69,7 @@ def _without_devices(snapshot: Snapshot, nodes: Iterable[int]) -> Iterator[None]
     taken = np.zeros((len(rows), columns.width), dtype=np.int64)
     for resource, column in columns.column.items():
         if is_device(resource):
-            taken[:, column] = np.maximum(columns.free[rows, column], 0)
+            taken[:, column] = columns.free[rows, column]
     masks = [columns.gpus.free_mask[row] for row in rows.tolist()]
     with snapshot.changing():
         columns.shift(rows, taken, masks, free=False)
