@@ -5,8 +5,7 @@ import pytest
 
 from central.model.arrays import Ints
 from central.scheduler.inventory.pods import PodCounts
-from central.scheduler.placement.assign import assign, assign_work, level_below
-from central.scheduler.placement.domain_choice import ANYWHERE
+from central.scheduler.placement.assign import assign_work
 from central.scheduler.placement.domain_steps import (
     CLASS_UNITS,
     REPEAT_UNITS,
@@ -17,10 +16,10 @@ from central.scheduler.placement.domain_steps import (
     steps_of,
 )
 from central.scheduler.placement.request import PlacementRequest
-from central.scheduler.snapshot.draft import DoesNotFit, Draft
+from central.scheduler.snapshot.draft import DoesNotFit
 from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.work_meter import SearchProgress, WorkLimitReached, WorkMeter
-from protos.names import BLOCK, ISLAND, NODE, RACK
+from protos.names import BLOCK, RACK
 from tests.central import factories
 
 UNLIKE: PodCounts = ((factories.spec(1), 2), (factories.spec(1, cpu=200), 1))
@@ -168,25 +167,3 @@ def test_to_order_domains_costs_by_class_and_node() -> None:
             before = made.meter.used
             spend_order(made, classes)
             assert made.meter.used - before == classes * units
-
-
-def test_classes_that_fit_a_node_one_by_one_need_not_fit_together() -> None:
-    """And who asks for more GPUs goes first, though the assignments come in the order of the request."""
-    made = snapshot(1)
-    row = np.array([0])
-    for few, many, fits in ((2, 6, True), (3, 6, False), (8, 8, False)):
-        draft = Draft(made)
-        groups = ((factories.spec(few), 1), (factories.spec(many, cpu=200), 1))
-        if fits:
-            assign(draft, groups, NODE, row)
-            assert [each.spec for each in draft.assignments] == [spec for spec, _ in groups]
-        else:
-            with pytest.raises(DoesNotFit):
-                assign(draft, groups, NODE, row)
-        draft.undo()
-
-
-def test_the_level_below_is_the_next_narrower_one() -> None:
-    made = snapshot(1)
-    levels = [ANYWHERE, BLOCK, RACK, NODE, ISLAND]
-    assert [level_below(made, level) for level in levels] == [0, 1, 2, 2, 2]

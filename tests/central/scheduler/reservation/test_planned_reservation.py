@@ -67,8 +67,8 @@ def drawn(dice: random.Random) -> Case:
         pods.append(factories.pod(f"p{number}", gpus, phase="Running", runs_for_s=lasts, **own))
     count, gpus = dice.choice(((1, 4), (1, 3), (2, 2), (2, 4), (3, 2), (5, 4)))
     groups: PodCounts = ((factories.spec(gpus), count),)
-    if count == 2 and dice.random() < 0.4:
-        groups = (*groups, (factories.spec(1, cpu=200), 2))
+    if count < 4 and dice.random() < 0.5:
+        groups = (*groups, (factories.spec(dice.choice((1, 2, 3)), cpu=200), 2))
     request = PlacementRequest(groups, required=dice.choice(("", "", RACK, NODE)))
     return Case(pods, request, dice.sample(range(NODES), dice.choice((0, 0, 0, 1))))
 
