@@ -75,7 +75,8 @@ def test_at_once_or_one_by_one_the_same_is_taken_and_comes_back(seed: int) -> No
         assert [one.gang.key in withheld for one in held] == [one in chosen for one in held]
         found = columns.free.copy(), columns.gpus.count.copy(), list(columns.gpus.free_mask)
         names = {
-            key: gone.tolist() for key, (*_, gone) in made.state.snapshot.reserved_gpus.items()
+            key: (name, rows.tolist(), gone.tolist())
+            for key, (name, rows, gone) in made.state.snapshot.reserved_gpus.items()
         }
         if chosen and dice.random() < 0.3:
             withheld.without(chosen[0])
@@ -86,7 +87,8 @@ def test_at_once_or_one_by_one_the_same_is_taken_and_comes_back(seed: int) -> No
         assert (columns.gpus.count == found[1]).all()
         assert list(columns.gpus.free_mask) == found[2]
         alone = {
-            key: gone.tolist() for key, (*_, gone) in made.state.snapshot.reserved_gpus.items()
+            key: (name, rows.tolist(), gone.tolist())
+            for key, (name, rows, gone) in made.state.snapshot.reserved_gpus.items()
         }
         assert names == alone
         for one, what in reversed(taken):

@@ -12,7 +12,7 @@ from central.model.pod_rules import Requirement
 from central.scheduler.inventory.gpu_shares import NOTHING, offered
 from central.scheduler.inventory.pods import PodCounts
 from central.scheduler.scoring import fragmentation, node_states
-from central.scheduler.scoring.node_states import NodeStates
+from central.scheduler.scoring.node_states import NodeGpus, NodeStates
 from central.scheduler.snapshot.snapshot import Snapshot
 from protos.names import GPU
 from tests.central import factories
@@ -222,3 +222,68 @@ def test_a_node_without_a_resource_is_of_use_to_pods_that_do_not_request_it() ->
     snapshot.take(snapshot.columns.row["odd"], factories.spec(1), 1, 1)
     even, odd, _ = snapshot.mix.cost(ONE, rows(snapshot)).tolist()
     assert even - odd > fragmentation.UNIT / 4
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_rows_have_one_number_where_all_that_counts_is_equal(seed: int) -> None:
+    """While pods and GPUs come and go, and other classes become typical; against comparing them row by row."""
+    dice, names = random.Random(seed), [f"n{number}" for number in range(6)]
+    snapshot = equal_nodes(*names, shares=True)
+    columns, gpus = snapshot.columns, snapshot.columns.gpus
+    shape = factories.topology(8, HALVES, shares=True).shape()
+    states = [NodeStates(columns, least) for least in (0, 1)]
+    allowed = [np.zeros(len(columns.names), dtype=np.int64) for _ in states]
+    for each, mask in zip(states, allowed, strict=True):
+        each.put_allowed(mask)
+    taken: list[int] = []
+
+    def plain(row: int, least: int) -> NodeGpus:
+        fit, left = (
+            gpus.offered[row][least],
+            sorted((part, gpu) for gpu, part in gpus.free_shares[row].items()),
+        )
+        sure = tuple(part for part, gpu in left if fit >> gpu & 1)
+        rest = tuple(part for part, gpu in left if not fit >> gpu & 1 and part)
+        return NodeGpus(
+            int(gpus.count[row]),
+            gpus.shape[row],
+            gpus.free_mask[row],
+            gpus.offered[row],
+            sure,
+            rest,
+        )
+
+    for _ in range(25):
+        row = columns.row[dice.choice(names)]
+        match dice.randrange(4):
+            case 0:
+                snapshot.take(row, factories.spec(0, 1000))
+                taken.append(row)
+            case 1 if taken:
+                snapshot.give(taken.pop(), factories.spec(0, 1000))
+            case 2:
+                left = {gpu: dice.choice((0, 40, 60)) for gpu in (0, 1) if dice.random() < 0.6}
+                offered = dice.choice(((0b11, 0b1), (0b11, 0b10), (0b01, 0)))
+                free = 0b1111_1100 | sum(1 << gpu for gpu in (0, 1) if gpu not in left)
+                snapshot.put_gpus(row, shape, free, (*offered, *NOTHING[2:]), left)
+            case _:
+                which = dice.randrange(2)
+                allowed[which] = np.array(
+                    [dice.choice((1, 1, 2)) for _ in columns.names], dtype=np.int64
+                )
+                states[which].put_allowed(allowed[which])
+        if dice.random() < 0.3:
+            continue  # several changes at once
+        for each, mask, least in zip(states, allowed, (0, 1), strict=True):
+            each.refresh()
+            keys = [
+                (columns.free[r].tobytes(), plain(r, least), int(mask[r])) for r in rows(snapshot)
+            ]
+            numbered = [int(each.of[r]) for r in rows(snapshot)]
+            assert [a == b for a in keys for b in keys] == [
+                a == b for a in numbered for b in numbered
+            ]
+            assert max(numbered) < each.count
+            assert [each.node_gpus[each.gpus[r]] for r in rows(snapshot)] == [
+                key[1] for key in keys
+            ]
