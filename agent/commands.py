@@ -1,37 +1,16 @@
-"""The commands `topology` and `capture`, and observe(), which reads the machine for them and for
-the device monitor."""
+"""The commands `topology` and `capture`."""
 
 import argparse
 import json
 import os
 import sys
-from pathlib import Path
 
 from agent import nvml
 from agent.machine import capture as captures
-from agent.machine import host, pcie_source, plausible, sysfs
+from agent.machine import kernel, plausible
 from agent.machine.facts import Machine
 from agent.machine.survey import survey
 from protos import matrix, topology_json
-
-
-def observe(
-    capture: str | Path | None = None,
-    driver_root: str | Path | None = None,
-    sysfs_root: str | Path = "/sys",
-    proc_root: str | Path = "/proc",
-    *,
-    pcie_tree: str | Path | None = None,
-    node: str = "",
-) -> Machine:
-    """Reads the machine from the capture if one is given, else this machine. Raises Unusable."""
-    if capture:
-        return captures.load(capture)
-    return Machine(
-        nvml=nvml.read(driver_root),
-        sysfs=pcie_source.with_tree(sysfs.read(sysfs_root), pcie_tree, driver_root, node),
-        host=host.read(proc_root),
-    )
 
 
 def add_machine_arguments(parser: argparse.ArgumentParser) -> None:
@@ -108,11 +87,16 @@ def capture(arguments: argparse.Namespace) -> int:
 
 
 def _observed(arguments: argparse.Namespace) -> Machine:
-    return observe(
-        arguments.capture,
-        arguments.driver_root,
-        arguments.sysfs_root,
-        arguments.proc_root,
-        pcie_tree=arguments.pcie_tree,
-        node=getattr(arguments, "node", "") or os.environ.get("NODE_NAME", ""),
+    """Of the capture if one is given, else of this machine. Raises Unusable."""
+    if arguments.capture:
+        return captures.load(arguments.capture)
+    return Machine(
+        nvml.read(arguments.driver_root),
+        *kernel.read(
+            arguments.sysfs_root,
+            arguments.proc_root,
+            arguments.driver_root,
+            arguments.pcie_tree,
+            getattr(arguments, "node", "") or os.environ.get("NODE_NAME", ""),
+        ),
     )

@@ -1,5 +1,6 @@
 """Keeps the node's topology up to date: surveys the hardware periodically and on driver events, and
-applies health, sharing and NIC selection to the result. Every driver call has a timeout."""
+applies health, sharing and NIC selection to the result. Every call of the driver, and reading the kernel's files,
+has a timeout."""
 
 import logging
 import threading
@@ -8,13 +9,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from queue import Empty, SimpleQueue
 
-from agent import cgroups, commands, nvml
+from agent import cgroups, nvml
 from agent.backoff import StateLogger
 from agent.health import gpu_health, nic_health
 from agent.health.gpu_health import DeviceHealth, XidEvent
-from agent.machine import host, plausible, sysfs, xid_rules
+from agent.machine import capture, kernel, plausible, xid_rules
 from agent.machine.capture import CaptureError
-from agent.machine.facts import GpuFacts, Machine, NvmlFacts, Unusable
+from agent.machine.facts import GpuFacts, HostFacts, Machine, NvmlFacts, SysfsFacts, Unusable
 from agent.machine.survey import survey
 from agent.mig import slice_health
 from agent.nics import nic_shares, rails, selector
@@ -46,6 +47,9 @@ class DeviceMonitor:
         self._warned: set[str] = set()
         self._left_out: tuple[str, ...] = ()  # devices that cannot be as the driver or /sys says
         self._driver = WithTimeout("the NVIDIA driver")
+        self._kernel = WithTimeout(f"a file below {settings.sysfs_root}")
+        self._kernel_log = StateLogger(log)
+        self._of_kernel: kernel.Facts = (SysfsFacts(), HostFacts())
         self._news: SimpleQueue[XidEvent | None] = SimpleQueue()
         self.minors: dict[str, int] = {}  # minor numbers of the GPUs' device files, by UUID
         self._meter = WithTimeout("the NVIDIA driver")
@@ -214,17 +218,7 @@ class DeviceMonitor:
         """The topology, with the reason why each GPU is unhealthy at this moment."""
         s = self._settings
         try:
-            machine = self._driver.call(
-                lambda: commands.observe(
-                    s.capture,
-                    s.driver_root,
-                    s.sysfs_root,
-                    s.proc_root,
-                    pcie_tree=s.pcie_tree,
-                    node=s.node,
-                ),
-                s.driver_wait_s,
-            )
+            machine = self._machine()
         except CaptureError:
             raise
         except (Unusable, TimedOut) as error:
@@ -234,7 +228,7 @@ class DeviceMonitor:
                 if not isinstance(error, TimedOut):
                     self.facts = ()  # the driver's counters start again when it is back
                 return gpu_health.all_unhealthy(known, str(error))
-            machine = Machine(NvmlFacts(), sysfs.read(s.sysfs_root), host.read(s.proc_root))
+            machine = Machine(NvmlFacts(), *self._kernel_facts())
             return self._surveyed(plausible.checked(machine)[0])
         self._note_driver(False)
         self._driver_worked = True
@@ -245,6 +239,27 @@ class DeviceMonitor:
         kept = gpu_health.keep_layout(known, self.preflight.with_failures(seen))
         self._keep_minors(kept)
         return kept
+
+    def _machine(self) -> Machine:
+        """Raises Unusable or TimedOut."""
+        s = self._settings
+        if s.capture:
+            return capture.load(s.capture)
+        nvml_facts = self._driver.call(lambda: nvml.read(s.driver_root), s.driver_wait_s)
+        return Machine(nvml_facts, *self._kernel_facts())
+
+    def _kernel_facts(self) -> kernel.Facts:
+        """While a read hangs, what was read last: nothing before the first. Raises Unusable."""
+        s = self._settings
+        try:
+            self._of_kernel = self._kernel.call(
+                lambda: kernel.read(s.sysfs_root, s.proc_root, s.driver_root, s.pcie_tree, s.node),
+                s.driver_wait_s,
+            )
+            self._kernel_log.ok(f"{s.sysfs_root} can be read")
+        except TimedOut as error:
+            self._kernel_log.failed(f"{error}; NICs and NUMA nodes are as they were read before")
+        return self._of_kernel
 
     def _keep_minors(self, topology: NodeTopology) -> None:
         """Of the GPUs that exist and of those that are lost. Others hold the dictionary itself."""

@@ -62,6 +62,31 @@ def parser() -> SentenceParser:
 
 def _add_run_arguments(run: argparse.ArgumentParser) -> None:
     flag = partial(_add, run)
+    _add_scheduler_arguments(run)
+    _add_container_arguments(run)
+    _add_sharing_arguments(run)
+    _add_cdi_arguments(run)
+    _add_rdma_arguments(run)
+    flag(
+        "--report-every SECONDS",
+        "heartbeat interval in seconds (default: %(default)g)",
+        _seconds,
+        5.0,
+    )
+    _add_survey_arguments(run)
+    _add_health_arguments(run)
+    flag(
+        "--metrics-listen HOST:PORT",
+        "address for /metrics, /healthz and /readyz (default: none; the shipped manifests set "
+        "0.0.0.0:9400)",
+        _server,
+        "",
+    )
+    logs.add_arguments(run)
+
+
+def _add_scheduler_arguments(run: argparse.ArgumentParser) -> None:
+    flag = partial(_add, run)
     node = os.environ.get("NODE_NAME") or socket.gethostname().lower()  # as the kubelet does
     flag(
         "--node NAME",
@@ -83,26 +108,6 @@ def _add_run_arguments(run: argparse.ArgumentParser) -> None:
         str,
         "",
     )
-    _add_container_arguments(run)
-    _add_sharing_arguments(run)
-    _add_cdi_arguments(run)
-    _add_rdma_arguments(run)
-    flag(
-        "--report-every SECONDS",
-        "heartbeat interval in seconds (default: %(default)g)",
-        _seconds,
-        5.0,
-    )
-    _add_survey_arguments(run)
-    _add_health_arguments(run)
-    flag(
-        "--metrics-listen HOST:PORT",
-        "address for /metrics, /healthz and /readyz (default: none; the shipped manifests set "
-        "0.0.0.0:9400)",
-        _server,
-        "",
-    )
-    logs.add_arguments(run)
 
 
 def _add_container_arguments(run: argparse.ArgumentParser) -> None:
@@ -192,6 +197,11 @@ def _add_health_arguments(run: argparse.ArgumentParser) -> None:
         _seconds,
         held.settled_s,
     )
+    _add_preflight_arguments(run)
+
+
+def _add_preflight_arguments(run: argparse.ArgumentParser) -> None:
+    flag = partial(_add, run)
     flag(
         "--preflight",
         "check GPUs while no pod has them, at the agent's start, after each use and every hour; "
@@ -331,6 +341,17 @@ def _add_rdma_arguments(run: argparse.ArgumentParser) -> None:
         _rails,
         ("none",),
     )
+    _add_nic_folders(run)
+    for name, what in (
+        ("handles", "RDMA contexts"),
+        ("objects", "RDMA objects (queue pairs, memory regions, ...)"),
+    ):
+        about = f"default limit of {what} for a pod on each of its RDMA NICs (default: max)"
+        flag(f"--rdma-hca-{name} N", about, _limit, -1)
+
+
+def _add_nic_folders(run: argparse.ArgumentParser) -> None:
+    flag = partial(_add, run)
     flag(
         "--device-info-dir DIR",
         "the host's /var/run/k8s.cni.cncf.io/devinfo/dp, where device-info files of NICs are "
@@ -341,12 +362,6 @@ def _add_rdma_arguments(run: argparse.ArgumentParser) -> None:
         "the host's /sys/fs/cgroup, writable; pods' RDMA and GPU memory limits are written "
         "there (default: none are written)",
     )
-    for name, what in (
-        ("handles", "RDMA contexts"),
-        ("objects", "RDMA objects (queue pairs, memory regions, ...)"),
-    ):
-        about = f"default limit of {what} for a pod on each of its RDMA NICs (default: max)"
-        flag(f"--rdma-hca-{name} N", about, _limit, -1)
 
 
 def _shared_gpus(text: str) -> str:

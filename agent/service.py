@@ -193,7 +193,7 @@ class Agent:
             return f"threads ended: {', '.join(dead)}"
         s = self._settings
         late_s = time.monotonic() - self._monitor.refreshed_at
-        if late_s > 3 * s.survey_every_s + 2 * s.driver_wait_s + 30:
+        if late_s > 3 * s.survey_every_s + 3 * s.driver_wait_s + 30:
             return f"last hardware survey {late_s:.0f} s ago"
         gone_at = self._monitor.driver_gone_at
         if gone_at is not None and time.monotonic() - gone_at > s.driver_lost_s:

@@ -64,11 +64,7 @@ def submit(
     made: dict[str, Any] = {"generateName": _plain(short) + "-"} if name is None else {"name": name}
     if within is not None:
         made["annotations"] = {"lockstep.dev/topology-required": within}
-    container: dict[str, Any] = {"name": "main", "image": image, "command": command}
-    container["env"] = [{"name": key, "value": value} for key, value in (env or {}).items()]
-    if gpus:
-        container["resources"] = {"limits": {"nvidia.com/gpu": gpus}}
-    pod = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    pod = _pod(image, command, env or {}, gpus)
     job = {
         "apiVersion": "batch.volcano.sh/v1alpha1",
         "kind": "Job",
@@ -85,6 +81,14 @@ def submit(
     space = namespace or api.namespace
     found = api.request("POST", JOBS.format(quote(space)), job)
     return SubmittedJob(api, space, found["metadata"]["name"])
+
+
+def _pod(image: str, command: list[str], env: dict[str, str], gpus: int) -> dict[str, Any]:
+    container: dict[str, Any] = {"name": "main", "image": image, "command": command}
+    container["env"] = [{"name": key, "value": value} for key, value in env.items()]
+    if gpus:
+        container["resources"] = {"limits": {"nvidia.com/gpu": gpus}}
+    return {"spec": {"restartPolicy": "Never", "containers": [container]}}
 
 
 class SubmittedJob:

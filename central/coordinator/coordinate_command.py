@@ -14,7 +14,7 @@ from typing import Any
 
 from central.controllers.training.membership import MembershipRules
 from central.controllers.training.stored_state import StoredState, UnreadableState
-from central.coordinator import allocator
+from central.coordinator import allocator, program_pages
 from central.coordinator.api_store import ApiStore
 from central.coordinator.coordinator_app import CoordinatorApp, problem
 from central.coordinator.http_server import Authorize, HttpServer
@@ -30,6 +30,7 @@ _LOAD_TRIES = 30
 _PLAN_S = 0.25  # between two looks at the plan's file
 _PROBES = ("/healthz", "/readyz", "/metrics")
 _SHORTEST_TOKEN = 16
+_STARTED_S = 2.0  # after which hardly anything happens for the first time
 
 
 class CannotServe(Exception):
@@ -131,6 +132,7 @@ async def _until_stopped(
     stopping = asyncio.create_task(stop.wait())
     ending = asyncio.create_task(_job_is_over(app, args.linger))
     reading = [asyncio.create_task(one) for one in _plans(args, app, scheduler)]
+    loop.call_later(_STARTED_S, program_pages.give_back)
     await asyncio.wait((writer, stopping, ending), return_when=asyncio.FIRST_COMPLETED)
     for each in reading:
         each.cancel()

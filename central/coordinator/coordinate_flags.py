@@ -10,6 +10,16 @@ from central.server.argtypes import add_flag as flag
 
 SCHEDULER_TOKEN = "/var/run/secrets/lockstep/scheduler/token"
 
+_PATIENCE = {  # with the default in seconds
+    "--join-wait": ("wait for members at the start, and for newcomers to acknowledge", 30.0),
+    "--gather": ("wait for further newcomers before a growth is proposed", 30.0),
+    "--silent": ("a process that is silent for this long is lost", 30.0),
+    "--ended": ("the same, if the scheduler says that its pod ended", 10.0),
+    "--below": ("with fewer than the least size for this long the Job is over", 600.0),
+    "--linger": ("serve for this long after the Job is over, so that members learn of it", 10.0),
+    "--stuck": ("a member that does not acknowledge for this long is given up; 0: never", 0.0),
+}
+
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     about = "the Job, as NAMESPACE/NAME/UID; a store is used by this Job only"
@@ -37,28 +47,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         ("--leader-port N", "first port of the leaders", 1, 28701),
     ):
         flag(parser, typed, about, type=_number(least, limits.REPLICAS), default=default)
-    for typed, about, default_s in (
-        (
-            "--join-wait SECONDS",
-            "wait for members at the start, and for newcomers to acknowledge",
-            30,
-        ),
-        ("--gather SECONDS", "wait for further newcomers before a growth is proposed", 30),
-        ("--silent SECONDS", "a process that is silent for this long is lost", 30),
-        ("--ended SECONDS", "the same, if the scheduler says that its pod ended", 10),
-        ("--below SECONDS", "with fewer than the least size for this long the Job is over", 600),
-        (
-            "--linger SECONDS",
-            "serve for this long after the Job is over, so that members learn of it",
-            10,
-        ),
-        (
-            "--stuck SECONDS",
-            "a member that does not acknowledge for this long is given up; 0: never",
-            0,
-        ),
-    ):
-        flag(parser, typed, about, type=argtypes.seconds, default=float(default_s))
+    for name, (about, default_s) in _PATIENCE.items():
+        flag(parser, f"{name} SECONDS", about, type=argtypes.seconds, default=default_s)
 
 
 def _number(least: int, most: int) -> Callable[[str], int]:

@@ -33,10 +33,10 @@ _OTHER_FILES = 256
 _ACCEPTS = 64  # at once, so that those which must go are closed before others are accepted
 _BACKLOG = 1024  # that wait in the kernel
 # asyncio reads into a buffer of this size for each TLS connection, and keeps it: 256 KiB unless set.
-sslproto.SSLProtocol.max_size = 4 << 10
+sslproto.SSLProtocol.max_size = 2 << 10
 # Answers are written in pieces: what is encrypted at once lies in a buffer that keeps its greatest size, for each
 # connection, and the list of 512 members has 60 KiB.
-_PIECE = 4 << 10
+_PIECE = 2 << 10
 _TEXTS = {
     200: "OK",
     204: "No Content",
@@ -80,6 +80,7 @@ class HttpServer:
     authorize: Authorize
     error: Error
     tls: ssl.SSLContext | None = None
+    most: int = MOST_CONNECTIONS
     refused: int = 0  # connections and requests that were not served
     _connections: "dict[int, _HttpConnection]" = field(default_factory=dict)
     _strangers: ConnectionTable = field(default_factory=lambda: ConnectionTable(STRANGERS))
@@ -90,7 +91,7 @@ class HttpServer:
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None) -> int:
         """Returns the port. Raises OSError."""
-        open_files.allow(MOST_CONNECTIONS + STRANGERS.unknown + _OTHER_FILES)
+        open_files.allow(self.most + STRANGERS.unknown + _OTHER_FILES)
         self.tls = tls
         self._server = await asyncio.get_running_loop().create_server(
             lambda: _HttpConnection(self), host, port, backlog=_ACCEPTS
@@ -140,7 +141,7 @@ class HttpServer:
         """It has shown the token. False: there are too many."""
         if number in self._members:
             return True
-        if len(self._members) >= MOST_CONNECTIONS:
+        if len(self._members) >= self.most:
             return False
         self._strangers.forget(number)
         self._members.add(number)
@@ -171,7 +172,10 @@ class _HttpConnection(asyncio.Protocol):
 
     def _begin(self) -> None:
         self._url, self._token, self._body = b"", "", b""
-        self._head, self._in_body, self._reading = 0, False, False
+        self._head = (
+            0  # bytes of the request that are not its body: headers, trailers, sizes of chunks
+        )
+        self._reading = False
         self._done = False
 
     # -- asyncio
@@ -237,8 +241,7 @@ class _HttpConnection(asyncio.Protocol):
             return
         if not self._reading:
             self._reading, self._since = True, self._loop.time()
-        if not self._in_body:
-            self._head += len(data)
+        self._head += len(data)
         self._server.spoke(self._number)
         self._messages = 0
         try:
@@ -248,7 +251,7 @@ class _HttpConnection(asyncio.Protocol):
         except httptools.HttpParserError as error:
             if not self._transport.is_closing():
                 self._refuse(400, f"not HTTP/1.1: {error}")
-        if self._head > MOST_HEAD and not (self._in_body or self._done):
+        if self._head > MOST_HEAD and not self._done:
             self._refuse(431, f"the headers have more than {MOST_HEAD} bytes")
 
     # -- httptools
@@ -260,19 +263,16 @@ class _HttpConnection(asyncio.Protocol):
 
     def on_url(self, url: bytes) -> None:
         self._url += url
-        if len(self._url) > MOST_HEAD:
-            self._refuse(431, f"the headers have more than {MOST_HEAD} bytes")
 
     def on_header(self, name: bytes, value: bytes | None) -> None:
         if name.lower() == b"authorization":
             self._token = (value or b"").decode("latin-1")
         elif name.lower() == b"content-length":
             digits = (value or b"").strip().lstrip(b"0")
-            if len(digits) > 12 or (digits.isdigit() and int(digits) > MOST_BODY):
+            if digits.isdigit() and int(digits) > MOST_BODY:
                 self._refuse(413, f"the body has more than {MOST_BODY} bytes")
 
     def on_headers_complete(self) -> None:
-        self._in_body = True
         if self._is_closing():
             return
         path = self._url.split(b"?", 1)[0].decode("latin-1")
@@ -283,12 +283,15 @@ class _HttpConnection(asyncio.Protocol):
         elif path.startswith("/v1/"):
             self._authorized = self._server.admit(self._number)
             if not self._authorized:
-                self._refuse(429, f"more than {MOST_CONNECTIONS} connections")
+                self._refuse(429, f"more than {self._server.most} connections")
 
     def on_body(self, body: bytes) -> None:
         if self._is_closing():
             return
-        if len(self._body) + len(body) > MOST_BODY:
+        self._head -= len(body)
+        if not self._authorized:
+            self._refuse(413, "a request without the token has no body")
+        elif len(self._body) + len(body) > MOST_BODY:
             self._refuse(413, f"the body has more than {MOST_BODY} bytes")
         else:
             self._body += body

@@ -18,6 +18,7 @@ from central.model.json_types import ReadOnlyJson
 
 MOST_SECTION = 64 << 20  # bytes of one section, uncompressed
 _TIMEOUT_S = 5.0
+_CACHE_KIB = 256  # of pages, of which nearly all are written once and not read again
 _NOT_OURS = "stop the other coordinator, or give this Job a file of its own"
 
 
@@ -116,6 +117,7 @@ class FileStore:
             )
             made.execute("PRAGMA journal_mode=WAL")
             made.execute("PRAGMA synchronous=FULL")
+            made.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
             made.execute("CREATE TABLE IF NOT EXISTS section (name TEXT PRIMARY KEY, body BLOB)")
             made.execute("CREATE TABLE IF NOT EXISTS owner (one INTEGER PRIMARY KEY, run INTEGER)")
             self._connection = made

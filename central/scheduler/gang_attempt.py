@@ -219,26 +219,10 @@ def _place(
     if request in refused:
         pending.refuse(gang, refused[request].reason)
         return []
-    draft, meter = Draft(state.snapshot), state.snapshot.meter
+    draft = Draft(state.snapshot)
     for want, attempt in dict(zip(wants, attempts, strict=True)).items():
-        if meter.was_short and want != wants[-1]:
+        if not _fits(scheduler, gang, draft, want, is_last=want == wants[-1]):
             continue
-        if meter.is_spent:  # by larger attempts
-            meter.extend()
-        try:
-            fence.search(
-                state.snapshot, offered_nodes.fit, draft, want, state.node_sets.not_offered
-            )
-        except DoesNotFit as no:
-            if want == wants[-1]:
-                gang.attempt.reason = no.why
-            continue
-        except WorkLimitReached:
-            draft.undo()
-            continue
-        except fence.SearchFailed:
-            draft.undo()
-            raise
         gang.attempt.reason, gang.attempt.refused_at = "", -1
         pods = attempt
         if most is not None and len(most) < len(attempt):
@@ -249,11 +233,35 @@ def _place(
             _take_back(pods)
             raise
     _raise_filter_failure(state.snapshot, wants[-1])
-    if meter.was_short:  # no answer, so nothing is certain
+    if state.snapshot.meter.was_short:  # no answer, so nothing is certain
         gang.attempt.reason = f"{pod_kinds.describe(wants[-1].groups)}; {explain.WORK_LIMIT}"
     pending.refuse(gang, gang.attempt.reason)
     refused[request] = RefusedRequest(gang.attempt.reason, reserved.counted())
     return []
+
+
+def _fits(
+    scheduler: Scheduler, gang: Gang, draft: Draft, want: PlacementRequest, *, is_last: bool
+) -> bool:
+    """Fills the draft if the request fits. The last one is searched even with no work left, and says why it does not."""
+    state, meter = scheduler.state, scheduler.state.snapshot.meter
+    if meter.was_short and not is_last:
+        return False
+    if meter.is_spent:  # by larger attempts
+        meter.extend()
+    try:
+        fence.search(state.snapshot, offered_nodes.fit, draft, want, state.node_sets.not_offered)
+    except DoesNotFit as no:
+        if is_last:
+            gang.attempt.reason = no.why
+        return False
+    except WorkLimitReached:
+        draft.undo()
+        return False
+    except fence.SearchFailed:
+        draft.undo()
+        raise
+    return True
 
 
 def _raise_filter_failure(snapshot: Snapshot, want: PlacementRequest) -> None:

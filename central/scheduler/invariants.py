@@ -2,6 +2,7 @@
 `lockstep replay --check` check them. The live scheduler does not: a check costs more than a cycle."""
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import cast
 
 import numpy as np
@@ -14,12 +15,13 @@ from central.scheduler.preemption.victim_table import VictimTable
 from central.scheduler.quarantine import ACCOUNT, SetAsideKey
 from central.scheduler.queues import order
 from central.scheduler.queues.min_resources import outstanding
+from central.scheduler.queues.queue_tree import Queues
 from central.scheduler.queues.queue_tree_node import Queue
 from central.scheduler.queues.usage_by_priority import UsageByPriority
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.scoring.preferences import PreferenceScore
 from central.scheduler.state.cluster_state import ClusterState
-from central.scheduler.state.gangs import GangKey
+from central.scheduler.state.gangs import Gang, GangKey
 from central.scheduler.status.gang_status import phase
 from protos.gpu_sharing import RANKS, WHOLE
 from protos.names import DOMAINS, GPU
@@ -294,21 +296,7 @@ def _queues(scheduler: Scheduler) -> None:
             continue
         current = gang.key not in scheduler.state.pending.changed_gangs  # else updated next cycle
         if current:
-            taken: dict[str, int] = {}
-            for pod in gang.members.values():
-                for resource, amount in pod.seen.spec.requests if pod.node and pod.alive else ():
-                    taken[resource] = taken.get(resource, 0) + amount
-            charged = queues.enabled and not gang.foreign
-            assert (gang.account is not None) == charged, f"{gang.name} has no account"
-            if gang.account is not None:
-                assert gang.account.used == queues.currency.counted(taken), (
-                    f"{gang.name}: another use in its account"
-                )
-                name = queues.name_of(gang)
-                moved = bool(taken) and queues.refusing_queue(gang, name) is not None
-                assert gang.account.queue == name or moved, (
-                    f"{gang.name}: another queue in its account"
-                )
+            _account(queues, gang)
         if gang.account is not None:
             queue = queues.by_name[gang.account.queue]
             assert queue.gangs.get(gang.key) is gang, f"queue {queue.name} lacks {gang.name}"
@@ -319,27 +307,47 @@ def _queues(scheduler: Scheduler) -> None:
                 used[above.name].update(gang.account.used)
         if queues.enabled and current and gang.account is not None:
             phases.setdefault(gang.account.queue, Counter())[phase(gang).lower()] += 1
+    counted = queues.enabled and not scheduler.queue_statuses.stale
     for queue in queues.by_name.values():
-        counted = not scheduler.queue_statuses.stale and queues.enabled
         if counted and not scheduler.state.pending.changed_gangs:
             counts = scheduler.queue_statuses.counts(queue.name)
             assert counts == phases.get(queue.name, Counter()), f"queue {queue.name}: {counts}"
-        assert queue.used == used[queue.name], (
-            f"queue {queue.name}: {queue.used} is not what its gangs use"
-        )
-        assert all(scheduler.state.gangs.get(key) is gang for key, gang in queue.gangs.items())
-        users = {
-            key
-            for key, gang in queue.gangs.items()
-            if gang.account and any(gang.account.used.values())
-        }
-        assert {gang.key for gang in queue.using()} == users, f"queue {queue.name}: other users"
-        _usage_by_priority(scheduler, queue)
-        in_tree = queue.path[-1] is queues.root
-        assert in_tree != bool(queue.error), (
-            f"queue {queue.name} is both valid and outside the tree, or neither"
-        )
-        assert not in_tree or queue is queues.root or queue in queue.path[1].children
+        _queue(scheduler, queue, used[queue.name])
+
+
+def _account(queues: Queues, gang: Gang) -> None:
+    """The gang's account has what its pods use, in the queue that it is in."""
+    taken: dict[str, int] = {}
+    for pod in gang.members.values():
+        for resource, amount in pod.seen.spec.requests if pod.node and pod.alive else ():
+            taken[resource] = taken.get(resource, 0) + amount
+    charged = queues.enabled and not gang.foreign
+    assert (gang.account is not None) == charged, f"{gang.name} has no account"
+    if gang.account is None:
+        return
+    assert gang.account.used == queues.currency.counted(taken), (
+        f"{gang.name}: another use in its account"
+    )
+    name = queues.name_of(gang)
+    moved = bool(taken) and queues.refusing_queue(gang, name) is not None
+    assert gang.account.queue == name or moved, f"{gang.name}: another queue in its account"
+
+
+def _queue(scheduler: Scheduler, queue: Queue, used: Mapping[str, int]) -> None:
+    """The queue's sums are those of its gangs, and its place in the tree is that of its object."""
+    assert queue.used == used, f"queue {queue.name}: {queue.used} is not what its gangs use"
+    assert all(scheduler.state.gangs.get(key) is gang for key, gang in queue.gangs.items())
+    users = {
+        key for key, gang in queue.gangs.items() if gang.account and any(gang.account.used.values())
+    }
+    assert {gang.key for gang in queue.using()} == users, f"queue {queue.name}: other users"
+    _usage_by_priority(scheduler, queue)
+    root = scheduler.queues.root
+    in_tree = queue.path[-1] is root
+    assert in_tree != bool(queue.error), (
+        f"queue {queue.name} is both valid and outside the tree, or neither"
+    )
+    assert not in_tree or queue is root or queue in queue.path[1].children
 
 
 def _usage_by_priority(scheduler: Scheduler, queue: Queue) -> None:

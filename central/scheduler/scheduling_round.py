@@ -149,12 +149,7 @@ def schedule_pending(
             run(Phase.LONG_SEARCHES, _try_long, *long, without=False)
         complete = budget is None  # else what was decided leaves before
     if not complete:
-        this.binds += [each for each in decisions if isinstance(each, Bind)]
-        for rows in this.skipped:
-            this.tried.update(gang.key for gang in pending.columns.of(rows))
-        this.skipped = []
-        this.epoch, this.version = pending.epoch, scheduler.queues.version
-        scheduler.state.pending.round = this
+        _keep(scheduler, this, decisions)
         return
     if this.late:
         pending.try_all_again()
@@ -162,6 +157,17 @@ def schedule_pending(
     fence.step(scheduler, Phase.REASONS, refusal_reasons.refresh, scheduler, now)
     if goes_on and budget is not None:
         pending.round = Round(now, memory=this.memory, long=this.long, is_long_next=True)
+
+
+def _keep(scheduler: Scheduler, this: Round, decisions: Sequence[Decision]) -> None:
+    """For the next cycle, which continues it."""
+    pending = scheduler.state.pending
+    this.binds += [each for each in decisions if isinstance(each, Bind)]
+    for rows in this.skipped:
+        this.tried.update(gang.key for gang in pending.columns.of(rows))
+    this.skipped = []
+    this.epoch, this.version = pending.epoch, scheduler.queues.version
+    pending.round = this
 
 
 def _watch_claims(scheduler: Scheduler, now: float) -> None:

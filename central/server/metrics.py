@@ -4,6 +4,7 @@ come from a question to the loop, and are left out while the loop is too busy to
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry, Histogram, ProcessCollector
@@ -199,17 +200,14 @@ class Metrics(Collector):
                 yield _alias(family, DEPRECATED[family.name])
 
     def _families(self) -> Iterator[Metric]:
+        """Of the process; then of the replica, once it has a loop; then of the cluster, once that is known."""
         yield from self._cycles.collect()
-        yield _by("kind", "facts", "Facts applied, by kind", self._facts)
-        yield _by("kind", "decisions", "Decisions made, by kind", self._decisions)
-        calls = CounterMetricFamily(
-            "lockstep_api_requests",
-            "Requests to the Kubernetes API server, by verb and outcome",
-            labels=("verb", "outcome"),
+        yield _counters("scheduler_facts", "Facts applied, by kind", ("kind",), self._facts)
+        yield _counters(
+            "scheduler_decisions", "Decisions made, by kind", ("kind",), self._decisions
         )
-        for labels, count in sorted(self._api_calls().items()):
-            calls.add_metric(labels, count)
-        yield calls
+        about = "Requests to the Kubernetes API server, by verb and outcome"
+        yield _counters("api_requests", about, ("verb", "outcome"), self._api_calls())
         yield from self._connection_families()
         yield from self._trace_families()
         yield from self._resizes()
@@ -222,32 +220,31 @@ class Metrics(Collector):
         yield _gauge("inbox_length", "Facts and questions in the inbox", self._loop.inbox_length)
         yield _gauge("synced", "1 after the initial sync", self._loop.synced)
         yield from self._api_families()
-        if not self._loop.synced:
-            return
-        try:
-            totals, wakeups, (set_aside, failures, phases) = self._loop.ask(
-                lambda it: (totals_of(it), wakeups_of(it), quarantine_of(it)), ASK_S
-            )
-        except TimeoutError:
-            return
-        yield _by("reason", "wakeups", "Changes that let refused gangs be tried again", wakeups)
-        yield _by("kind", "failures", "Bugs that stopped one object or step, by kind", failures)
-        objects = GaugeMetricFamily(
-            "lockstep_quarantined_objects",
-            "Objects that are set aside after a bug, by kind",
-            labels=("kind",),
+        if self._loop.synced:
+            with suppress(TimeoutError):
+                yield from self._cluster_families(self._loop)
+
+    def _cluster_families(self, loop: ObservedLoop) -> Iterator[Metric]:
+        """What the scheduler has in its state. Raises TimeoutError."""
+        totals, wakeups, (set_aside, failures, phases) = loop.ask(
+            lambda it: (totals_of(it), wakeups_of(it), quarantine_of(it)), ASK_S
         )
-        for kind, count in set_aside.items():
-            objects.add_metric((kind,), count)
-        yield objects
-        left_out = GaugeMetricFamily(
-            "lockstep_phases_left_out",
-            "Seconds until a phase of the cycle that failed is tried again, by phase; none while all are there",
-            labels=("phase",),
+        yield _counters(
+            "scheduler_wakeups",
+            "Changes that let refused gangs be tried again",
+            ("reason",),
+            wakeups,
         )
-        for phase, seconds in sorted(phases.items()):
-            left_out.add_metric((phase,), seconds)
-        yield left_out
+        yield _counters(
+            "scheduler_failures",
+            "Bugs that stopped one object or step, by kind",
+            ("kind",),
+            failures,
+        )
+        about = "Objects that are set aside after a bug, by kind"
+        yield _gauges("quarantined_objects", about, "kind", set_aside)
+        about = "Seconds until a phase of the cycle that failed is tried again, by phase; none while all are there"
+        yield _gauges("phases_left_out", about, "phase", phases)
         for name, about in TOTALS.items():
             yield GaugeMetricFamily(f"lockstep_{name}", about, totals[name])
         yield from self._queue_families()
@@ -266,15 +263,9 @@ class Metrics(Collector):
         if self._connections is None:
             return
         about = "Connections to the gRPC port: unknown until one has shown a valid token"
-        open_now = GaugeMetricFamily("lockstep_grpc_connections", about, labels=("state",))
-        for state, count in sorted(self._connections.counts().items()):
-            open_now.add_metric((state,), count)
-        yield open_now
+        yield _gauges("grpc_connections", about, "state", self._connections.counts())
         about = "Connections to the gRPC port that were closed for a limit, by cause"
-        closed = CounterMetricFamily("lockstep_grpc_connections_closed", about, labels=("cause",))
-        for cause, count in sorted(self._connections.closed().items()):
-            closed.add_metric((cause,), count)
-        yield closed
+        yield _counters("grpc_connections_closed", about, ("cause",), self._connections.closed())
 
     def _trace_families(self) -> Iterator[Metric]:
         if self._traces is None:
@@ -283,10 +274,7 @@ class Metrics(Collector):
         about = "Spans of gangs that the collector took"
         yield CounterMetricFamily("lockstep_trace_spans_sent", about, exporter.sent)
         about = "Spans of gangs that were dropped, by cause: a full queue, no answer, refused or rejected by the collector"
-        dropped = CounterMetricFamily("lockstep_trace_spans_dropped", about, labels=("cause",))
-        for cause, count in sorted(exporter.dropped().items()):
-            dropped.add_metric((cause,), count)
-        yield dropped
+        yield _counters("trace_spans_dropped", about, ("cause",), exporter.dropped())
         about = "Spans of gangs that wait to be sent"
         yield GaugeMetricFamily("lockstep_trace_spans_queued", about, exporter.queued)
         about = "Starts of gangs without a trace, because too many gangs were starting"
@@ -296,14 +284,9 @@ class Metrics(Collector):
         if self._api is None:
             return
         watches, tickets, audit = self._api
-        late = GaugeMetricFamily(
-            "lockstep_scheduler_out_of_sync_seconds",
-            "Seconds for which a kind has had no watch that works, by kind; none while all have",
-            labels=("kind",),
-        )
-        for kind, (seconds, _) in sorted(watches.out_of_sync().items()):
-            late.add_metric((kind,), seconds)
-        yield late
+        about = "Seconds for which a kind has had no watch that works, by kind; none while all have"
+        late = {kind: seconds for kind, (seconds, _) in watches.out_of_sync().items()}
+        yield _gauges("scheduler_out_of_sync_seconds", about, "kind", late)
         about = "Decisions that the API server has not answered yet"
         yield _gauge("decisions_open", about, tickets.open_count())
         about = "Age in seconds of the oldest decision without an answer"
@@ -311,7 +294,7 @@ class Metrics(Collector):
         about = "Bindings and evictions that the watch does not show after 30 s"
         yield _gauge("assumptions_old", about, audit.old)
         about = "Old bindings and evictions compared with the API server, by outcome"
-        yield _by("outcome", "assumptions_audited", about, audit.outcomes)
+        yield _counters("scheduler_assumptions_audited", about, ("outcome",), audit.outcomes)
 
 
 def wakeups_of(scheduler: Scheduler) -> dict[str, int]:
@@ -356,10 +339,18 @@ def _gauge(name: str, about: str, value: float) -> Metric:
     return GaugeMetricFamily(f"lockstep_scheduler_{name}", about, value)
 
 
-def _by(label: str, name: str, about: str, counts: Mapping[str, int]) -> Metric:
-    family = CounterMetricFamily(f"lockstep_scheduler_{name}", about, labels=(label,))
-    for value, count in sorted(dict(counts).items()):
-        family.add_metric((value,), count)
+def _counters(name: str, about: str, labels: tuple[str, ...], counts: Mapping[Any, int]) -> Metric:
+    """counts: by the label's value, or by those of all labels."""
+    family = CounterMetricFamily(f"lockstep_{name}", about, labels=labels)
+    for values, count in sorted(dict(counts).items()):
+        family.add_metric(values if len(labels) > 1 else (values,), count)
+    return family
+
+
+def _gauges(name: str, about: str, label: str, values: Mapping[str, float]) -> Metric:
+    family = GaugeMetricFamily(f"lockstep_{name}", about, labels=(label,))
+    for key, value in sorted(dict(values).items()):
+        family.add_metric((key,), value)
     return family
 
 

@@ -18,6 +18,7 @@ from central.model.json_types import Json
 from central.simulator import scenario_kinds
 from protos.printing import error_lines
 
+MOST_TEXT = 1 << 29  # characters of all files together; their objects take ten times as much
 _SUFFIXES = (".yaml", ".yml", ".json", ".jsonl")
 _MARKER = re.compile(r"^---(?=\s|$)[ \t]*(?:#.*)?", re.MULTILINE)
 
@@ -47,31 +48,45 @@ class SourceLocation:
         return BadInput(f"{self}: {what}")
 
 
-def read(paths: Iterable[str]) -> Iterator[tuple[SourceLocation, Json]]:
-    """Every object, in the order of the files; the items of Lists one by one. "-" is standard input. Raises
-    BadInput."""
+def read(paths: Iterable[str], most: int = MOST_TEXT) -> Iterator[tuple[SourceLocation, Json]]:
+    """Every object, in the order of the files; the items of Lists one by one. "-" is standard input. At most so many
+    characters of all files together are read. Raises BadInput."""
+    left = most
     for path in paths:
         for file in _files(path):
-            for place, document in _documents(*file):
+            name = "standard input" if file is None else str(file)
+            text = _text(name, file, left)
+            if len(text) > left:
+                raise BadInput(f"{name}: the input is larger than {most >> 20} MiB in all")
+            left -= len(text)
+            for place, document in _documents(name, text):
                 yield from _unfold(place, document)
 
 
-def _files(path: str) -> Iterator[tuple[str, str]]:
+def _files(path: str) -> list[Path | None]:
+    """None: standard input."""
     if path == "-":
-        yield "standard input", sys.stdin.read()
-        return
-    found = [Path(path)]
-    if found[0].is_dir():
-        found = sorted(file for file in found[0].rglob("*") if file.suffix in _SUFFIXES)
-        if not found:
-            raise BadInput(f"{path}: contains no file that ends in {', '.join(_SUFFIXES)}")
-    for file in found:
-        try:
-            yield str(file), file.read_text(encoding="utf-8")
-        except OSError as error:
-            raise BadInput(f"{file}: {error.strerror}") from error
-        except UnicodeDecodeError as error:
-            raise BadInput(f"{file}: not UTF-8 text") from error
+        return [None]
+    file = Path(path)
+    if not file.is_dir():
+        return [file]
+    found = sorted(each for each in file.rglob("*") if each.suffix in _SUFFIXES)
+    if not found:
+        raise BadInput(f"{path}: contains no file that ends in {', '.join(_SUFFIXES)}")
+    return list(found)
+
+
+def _text(name: str, file: Path | None, left: int) -> str:
+    """The content, or a part of it that is longer than `left`. A pipe or a device may have no end."""
+    try:
+        if file is None:
+            return sys.stdin.read(left + 1)
+        with file.open(encoding="utf-8") as opened:
+            return opened.read(left + 1)
+    except OSError as error:
+        raise BadInput(f"{name}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{name}: not UTF-8 text") from error
 
 
 def _documents(name: str, text: str) -> Iterator[tuple[SourceLocation, Any]]:

@@ -21,6 +21,7 @@ MAX_UNIFORM = 64  # above this, GPUs of a node are not told apart
 
 RAW = "lockstep.dev/capture/v1"  # the schema of what `lockstep-agent capture` prints
 TIMEOUT_S = 60
+MOST_BYTES = 16 << 20  # of a file; those of real machines have 0.1 MiB
 
 
 class Unknown(ValueError):
@@ -51,7 +52,11 @@ def is_file(name: str) -> bool:
 def from_file(path: Path) -> tuple[NodeTopology, Mapping[str, int]]:
     """As named(). Raises Unknown."""
     try:
-        raw = printed = orjson.loads(path.read_bytes())
+        with path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            raise Unknown(f"{path}: larger than {MOST_BYTES >> 20} MiB")
+        raw = printed = orjson.loads(content)
         if isinstance(raw, dict) and raw.get("schema") == RAW:
             printed = _surveyed(path)
         return _topology(printed), _host(raw)

@@ -16,52 +16,21 @@ LONGEST_TABLE = 40
 
 def to_json(result: SimulationResult) -> dict[str, Any]:
     return {
-        "placements": [
-            {
-                "namespace": placed.namespace,
-                "pod": placed.pod,
-                "node": placed.node,
-                "gpus": list(placed.gpus),
-                "at_s": _time(placed.at_s),
-            }
-            for placed in result.placed
-        ],
-        "evictions": [
-            {
-                "namespace": evicted.namespace,
-                "pod": evicted.pod,
-                "node": evicted.node,
-                "reason": evicted.reason,
-                "at_s": _time(evicted.at_s),
-            }
-            for evicted in result.evicted
-        ],
-        "sizes": [
-            {
-                "namespace": resized.namespace,
-                "name": resized.name,
-                "members": resized.size,
-                "reason": resized.reason,
-                "at_s": _time(resized.at_s),
-            }
-            for resized in result.resized
-        ],
-        "waiting": [
-            {"namespace": w.namespace, "name": w.name, "reason": w.reason, "pods": w.pods}
-            for w in result.waiting
-        ],
-        "ended": [
-            {
-                "namespace": ended.namespace,
-                "name": ended.name,
-                "at_s": _time(ended.at_s),
-                "phase": ended.phase,
-                "kind": ended.kind,
-            }
-            for ended in result.ended
-        ],
+        "placements": _rows(result.placed, "namespace", "pod", "node", "gpus", "at_s"),
+        "evictions": _rows(result.evicted, "namespace", "pod", "node", "reason", "at_s"),
+        "sizes": _rows(result.resized, "namespace", "name", "members", "reason", "at_s"),
+        "waiting": _rows(result.waiting, "namespace", "name", "reason", "pods"),
+        "ended": _rows(result.ended, "namespace", "name", "at_s", "phase", "kind"),
         "metrics": metrics(result),
     }
+
+
+def _rows(events: Sequence[Any], *fields: str) -> list[dict[str, Any]]:
+    rows = [{field: getattr(event, field) for field in fields} for event in events]
+    for row in rows:
+        if "at_s" in row:
+            row["at_s"] = _time(row["at_s"])
+    return rows
 
 
 def metrics(result: SimulationResult) -> dict[str, Any]:
@@ -134,11 +103,13 @@ def table(result: SimulationResult, console: Console) -> None:
             f"{evicted.node}: {evicted.reason}",
             highlight=False,
         )
+    if len(result.evicted) > LONGEST_TABLE:
+        console.print(f"... {len(result.evicted)} evictions in total", style="dim")
     changes = _changes(result.resized)
     for resized in changes[:LONGEST_TABLE]:
         console.print(
             f"at {format_duration(resized.at_s)}: {resized.namespace}/{resized.name} resized to "
-            f"{wording.counted(resized.size, 'member')}: {resized.reason}",
+            f"{wording.counted(resized.members, 'member')}: {resized.reason}",
             highlight=False,
         )
     if len(changes) > LONGEST_TABLE:

@@ -19,6 +19,7 @@ from central.server.journal import Journal
 from central.server.settings import Settings
 from central.simulator import documents, figure, scenario, sim_report
 from central.simulator.simulation import Simulation
+from central.simulator.simulation_result import SimulationResult
 
 
 def run(args: argparse.Namespace) -> int:
@@ -58,13 +59,17 @@ def run(args: argparse.Namespace) -> int:
         except OSError as error:
             print(f"lockstep: --figure {args.figure}: {error.strerror}", file=sys.stderr)
             return 2
-    if args.output == "json":
+    _print(result, args.output)
+    return 0
+
+
+def _print(result: SimulationResult, output: str) -> None:
+    if output == "json":
         print(orjson.dumps(sim_report.to_json(result), option=orjson.OPT_INDENT_2).decode())
-    elif args.output == "yaml":
+    elif output == "yaml":
         print(yaml.safe_dump(sim_report.to_json(result), sort_keys=False), end="")
     else:
         sim_report.table(result, Console(width=None if sys.stdout.isatty() else 120))
-    return 0
 
 
 def scheduler_of(args: argparse.Namespace | Settings) -> Scheduler:

@@ -58,7 +58,7 @@ class Resized:
     at_s: float
     namespace: str
     name: str
-    size: int
+    members: int
     reason: str
 
 

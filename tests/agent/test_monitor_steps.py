@@ -1,6 +1,7 @@
 """The device monitor survey by survey, on captures that change and on a driver that cannot be opened."""
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from agent.node import AgentNode
 from agent.settings import Settings
 from tests.agent.health.test_gpu_health import without
 from tests.fakes import machines
+from tests.fakes import sysfs as fake
 
 HOLD = HoldDown(hold_s=5.0, max_hold_s=5.0, xid_s=600.0, settled_s=7200.0)
 FULL = machines.machine()
@@ -31,14 +33,11 @@ class Box:
     def __init__(self, folder: Path, made: Machine = FULL, **settings: Any) -> None:
         self.folder = folder
         (folder / "proc").mkdir()
-        given: dict[str, Any] = {"hold_down": HOLD, "survey_every_s": 30.0, "proc_root": folder / "proc"}  # fmt: skip
+        given: dict[str, Any] = {"capture": folder / "machine.json", "hold_down": HOLD, "survey_every_s": 30.0, "proc_root": folder / "proc"}  # fmt: skip
         self.node = AgentNode("n")
         self.change(made)
         self.monitor = DeviceMonitor(
-            Settings(
-                "n", capture=folder / "machine.json", kubelet_dir=folder, **(given | settings)
-            ),
-            self.node,
+            Settings("n", kubelet_dir=folder, **(given | settings)), self.node
         )
 
     def change(self, made: Machine) -> None:
@@ -155,6 +154,52 @@ def test_a_driver_that_goes_and_comes_back(box: Box, caplog: pytest.LogCaptureFi
     box.with_driver()
     box.monitor.refresh()
     assert gone_since(box) is None
+
+
+def nics(box: Box) -> list[str]:
+    return [each.name for each in box.node.state.topology.hcas]
+
+
+class HangingFolder(os.PathLike[str]):
+    """What a file of the kernel is like whose device does not answer: whoever reads it waits until it is released."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.answers, self.asked = folder, threading.Event(), 0
+
+    def __fspath__(self) -> str:
+        self.asked += 1
+        assert self.answers.wait(60)
+        return str(self.folder)
+
+    def __str__(self) -> str:
+        return str(self.folder)
+
+
+def test_a_file_of_the_kernel_that_hangs_holds_nobody_up(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without a driver, and from the first survey on: nothing is known, and everything else goes on."""
+    made = machines.machine(cards=2)
+    fake.render(made, tmp_path / "sys")
+    sys: Any = HangingFolder(tmp_path / "sys")
+    box = Box(tmp_path, driver_wait_s=0.05, sysfs_root=sys, capture=None, driver_root=tmp_path)
+    box.monitor.refresh(first=True)
+    assert box.monitor.refreshed_at > 0, "what waits for the first survey goes on"
+    assert not nics(box)
+    says = f"a file below {tmp_path}/sys has not answered for 0.05 s"
+    assert [each for each in caplog.messages if each.startswith(says)]
+    said = len(caplog.messages)
+    box.monitor.refresh()
+    assert (len(caplog.messages), sys.asked) == (said, 1), "one call hangs, not one for each survey"
+    sys.answers.set()
+    box.monitor._settings = replace(box.monitor._settings, driver_wait_s=60.0)
+    box.monitor.refresh()
+    assert nics(box) == ["mlx5_0", "mlx5_1", "mlx5_2"]
+    sys.answers.clear()
+    box.monitor._settings = replace(box.monitor._settings, driver_wait_s=0.05)
+    box.monitor.refresh()
+    assert nics(box) == ["mlx5_0", "mlx5_1", "mlx5_2"], "as they were read before"
+    sys.answers.set()
 
 
 def test_nothing_can_be_metered_without_a_driver(box: Box) -> None:

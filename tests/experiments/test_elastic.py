@@ -74,7 +74,7 @@ def test_no_node_could_hold_more_trainers_than_the_bound() -> None:
 
 def test_99_of_100_nodes_are_enough_to_start() -> None:
     run = elastic.ninety_nine(elastic=True)
-    sizes = [(resized.at_s, resized.size) for resized in run.result.resized]
+    sizes = [(resized.at_s, resized.members) for resized in run.result.resized]
     assert sizes[1] == (0.0, 99)
     assert len(sizes) == 3, "one change of size in two hours"
     assert (sizes[2][1], run.pods("default/job-00", 3630)) == (100, 100)

@@ -234,7 +234,7 @@ def assert_sizes_kept(seed: int, *, models: bool = False) -> None:
     result = day.live()
     for name, given in day.ranges.items():
         assert_budget_is_kept(result, name, given)
-        sizes = [resized.size for resized in result.resized if resized.name == name]
+        sizes = [resized.members for resized in result.resized if resized.name == name]
         assert all(given.least <= size <= given.most for size in sizes), (name, sizes)
 
 

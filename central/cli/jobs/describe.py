@@ -98,6 +98,10 @@ class Page:
         text = wrapped(f"{head}:", bare + more, INDENT, self.most) + "\n"
         self.text += text.replace(bare, terminal_table.state(bare), 1)
 
+    def created(self, meta: Json) -> None:
+        at = meta.get("creationTimestamp")
+        self.line("Created", f"{clock(at)} ({age(at)})")
+
     def table(self, columns: tuple[Column, ...], rows: list[tuple[str | int | Cell, ...]]) -> None:
         self.text += "\n" + table(columns, rows, wide=False, most=self.most)
 
@@ -130,23 +134,26 @@ def job(api: Api, name: str, most: int | None, gang: SchedulerView = NOT_ASKED) 
         page.line("Plugins", ", ".join(" ".join([key, *args]) for key, args in plugins.items()))
     if policies := _policies(spec):
         page.line("Policies", policies)
-    page.line(
-        "Created", f"{clock(meta.get('creationTimestamp'))} ({age(meta.get('creationTimestamp'))})"
-    )
+    page.created(meta)
     page.table(_TASKS, [_task_row(task, status) for task in spec.get("tasks") or ()])
-    if pods and gang.gpus:
-        by_name = [(pod, gang.gpus.get(pod["metadata"]["name"], "-")) for pod in pods]
-        page.table((*_PODS, GPUS), [(*pod_row(pod), gpus) for pod, gpus in by_name])
-    elif pods:
-        page.table(_PODS, [pod_row(pod) for pod in pods])
-    elif unseen:
-        page.line("Pods", unseen)
+    _pods(page, pods, gang.gpus, unseen)
     if gang.training is not None:
         _training(page, gang.training)
     if gang.trouble:
         page.line("GPUs", f"not shown: {gang.trouble}")
     _events(api, page, [found, *([group] if group else []), *pods], {"PodGroup": "gang"})
     return page.text
+
+
+def _pods(page: Page, pods: list[Json], gpus: Mapping[str, str], unseen: str = "") -> None:
+    """gpus: by the pod's name, if the scheduler says them. unseen: why the pods may not be shown."""
+    if unseen:
+        page.line("Pods", unseen)
+    elif pods and gpus:
+        by_name = [(pod, gpus.get(pod["metadata"]["name"], "-")) for pod in pods]
+        page.table((*_PODS, GPUS), [(*pod_row(pod), indices) for pod, indices in by_name])
+    elif pods:
+        page.table(_PODS, [pod_row(pod) for pod in pods])
 
 
 def _training(page: Page, view: "pb.TrainingView") -> None:
@@ -182,11 +189,8 @@ def group(api: Api, name: str, most: int | None) -> str:
         page.line("By task", ", ".join(f"{task} {least}" for task, least in sorted(tasks.items())))
     if owners := meta.get("ownerReferences"):
         page.line("Owner", ", ".join(f"{one['kind']} {one['name']}" for one in owners))
-    page.line(
-        "Created", f"{clock(meta.get('creationTimestamp'))} ({age(meta.get('creationTimestamp'))})"
-    )
-    if pods:
-        page.table(_PODS, [pod_row(pod) for pod in sorted(pods, key=_by_index)])
+    page.created(meta)
+    _pods(page, sorted(pods, key=_by_index), {})
     _events(api, page, [found, *pods])
     return page.text
 
@@ -204,20 +208,7 @@ def queue(api: Api, args: argparse.Namespace, most: int | None) -> str:
     page.line(
         "State", list_command.queue_state(found) + (", without an object" if not spec else "")
     )
-    page.line("Weight", str(spec.get("weight", 1)))
-    if spec.get("priority"):
-        page.line("Priority", str(spec["priority"]))
-    page.line("Parent", spec.get("parent") or "root")
-    if spec.get("reclaimable") is False:
-        page.line("Reclaimable", "no")
-    for head, found_amounts in (
-        ("Guarantee", (spec.get("guarantee") or {}).get("resource")),
-        ("Deserved", spec.get("deserved")),
-        ("Capability", spec.get("capability")),
-        ("Allocated", status.get("allocated")),
-    ):
-        if found_amounts:
-            page.line(head, list_command.amounts(found_amounts).replace(",", ", "))
+    _limits(page, spec, status)
     if counts is not None:
         mine: Mapping[str, int] = counts.get(name, {})
         page.line("Groups", ", ".join(f"{n} {phase}" for phase, n in mine.items()) or "none")
@@ -232,6 +223,24 @@ def queue(api: Api, args: argparse.Namespace, most: int | None) -> str:
         _tenants(page, args, found)
         _events(api, page, [found])
     return page.text
+
+
+def _limits(page: Page, spec: Json, status: Json) -> None:
+    """What the queue may use and what it uses."""
+    page.line("Weight", str(spec.get("weight", 1)))
+    if spec.get("priority"):
+        page.line("Priority", str(spec["priority"]))
+    page.line("Parent", spec.get("parent") or "root")
+    if spec.get("reclaimable") is False:
+        page.line("Reclaimable", "no")
+    for head, found_amounts in (
+        ("Guarantee", (spec.get("guarantee") or {}).get("resource")),
+        ("Deserved", spec.get("deserved")),
+        ("Capability", spec.get("capability")),
+        ("Allocated", status.get("allocated")),
+    ):
+        if found_amounts:
+            page.line(head, list_command.amounts(found_amounts).replace(",", ", "))
 
 
 def _tenants(page: Page, args: argparse.Namespace, found: Json) -> None:

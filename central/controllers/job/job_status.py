@@ -1,5 +1,6 @@
 """A Job's status in the API's form, and when to write it."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from central.controllers.job.job import Job
@@ -7,7 +8,7 @@ from central.controllers.job.pod_tally import PodTally
 from central.controllers.job.rate_limit import StatusRateLimiter
 from central.model import member_numbers
 from central.model.event_reasons import SET_ASIDE
-from central.model.jobspec import FINISHED, PENDING, JobSpec, JobStatus
+from central.model.jobspec import FINISHED, PENDING, ElasticTask, JobSpec, JobStatus
 from central.model.json_types import ReadOnlyJson
 from central.model.timestamps import duration, stamp
 
@@ -47,19 +48,8 @@ def build_status(job: Job, status: JobStatus, counts: PodTally) -> dict[str, Any
     tasks = {name: task.phases for name, task in counts.tasks.items() if task.phases}
     if tasks:
         found["taskStatusCount"] = {name: {"phase": phases} for name, phases in tasks.items()}
-    if (elastic := spec.elastic) is not None and status.members is not None:
-        found["elastic"] = {
-            elastic.task: {
-                "size": len(status.members),
-                "least": elastic.least,
-                "most": elastic.most,
-                "generation": status.generation,
-                "members": member_numbers.to_text(status.members),
-                "reason": status.resized,
-            }
-        }
-        if status.leave_by is not None:
-            found["elastic"][elastic.task]["leaveBy"] = stamp(status.leave_by)
+    if spec.elastic is not None and status.members is not None:
+        found["elastic"] = {spec.elastic.task: _size(spec.elastic, status, status.members)}
     if status.restarts:
         found["podRestarts"] = dict(status.restarts)
     if status.command:
@@ -68,6 +58,20 @@ def build_status(job: Job, status: JobStatus, counts: PodTally) -> dict[str, Any
         found["controlledResources"] = resources
     if status.phase in FINISHED:
         found["runningDuration"] = duration(status.since - job.seen.created)
+    return found
+
+
+def _size(elastic: ElasticTask, status: JobStatus, members: Sequence[int]) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "size": len(members),
+        "least": elastic.least,
+        "most": elastic.most,
+        "generation": status.generation,
+        "members": member_numbers.to_text(members),
+        "reason": status.resized,
+    }
+    if status.leave_by is not None:
+        found["leaveBy"] = stamp(status.leave_by)
     return found
 
 

@@ -59,8 +59,8 @@ class QueueJournal:
         self._snapshots += 1
         found = queue.snapshot(now)
         found["mark"] = self._mark
-        size = len(found["progress"]) + len(found["set_aside"])
-        size += queue.source.total // _TASKS_PER_ROW
+        size = sum(len(tasks) for _, _, tasks, *_ in found["held"]) + len(found["progress"])
+        size += len(found["set_aside"]) + queue.source.total // _TASKS_PER_ROW
         self._entries, self._rows = 0, 0
         self._most_rows = max(self._limits.rows, ROWS_PER_SNAPSHOT * size)
         return {f"queue/{self._name}": found, **self._results(queue)}

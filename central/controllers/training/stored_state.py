@@ -5,7 +5,6 @@ are.
 """
 
 from collections.abc import Callable
-from functools import partial
 
 from central.controllers.training.checkpoints import Checkpoints
 from central.controllers.training.membership import Membership, MembershipRules
@@ -14,8 +13,7 @@ from central.controllers.training.tasks import Tasks
 from central.model.defaults import TASKS_FAILED_MOST
 from central.model.json_types import Json, ReadOnlyJson
 
-SCHEMA = 2
-_SCHEMA_WITHOUT_JOURNALS = 1  # which earlier versions read
+SCHEMA = 3
 _META, _MEMBERS, _CHECKPOINTS = "meta", "membership", "checkpoints"
 
 
@@ -60,7 +58,7 @@ class StoredState:
         """The sections that changed since the last call. whole: each queue as one section, for a store that writes all that
         it has each time."""
         found: dict[str, Json] = {}
-        self._note(found, _META, (self.run, whole), partial(self._meta, whole))
+        self._note(found, _META, self.run, self._meta)
         self._note(found, _MEMBERS, self.membership.version, self.membership.snapshot)
         self._note(found, _CHECKPOINTS, self.checkpoints.version, self.checkpoints.snapshot)
         for name, queue in self.tasks.queues.items():
@@ -76,9 +74,8 @@ class StoredState:
             self._journals[name] = QueueJournal(name, self.run, self._limits)
         return self._journals[name]
 
-    def _meta(self, whole: bool) -> Json:
-        schema = _SCHEMA_WITHOUT_JOURNALS if whole else SCHEMA
-        return {"schema": schema, "job": self.job, "run": self.run}
+    def _meta(self) -> Json:
+        return {"schema": SCHEMA, "job": self.job, "run": self.run}
 
     def _note(
         self, found: dict[str, Json], name: str, mark: object, make: Callable[[], Json]

@@ -26,7 +26,10 @@ MOST_RESULTS = 8 << 20  # characters of all results of one epoch
 RESULTS_PART = 1024  # tasks whose results are stored together
 MOST_HELD = 256  # tasks that one member may hold
 _RECENT = 4096  # done tasks whose attempt is remembered, so that the same answer may be sent again
-_UNTRIED, _FIRST = (0, 0, 0), (1, 0, 0)  # most leased tasks share the second one
+_UNTRIED, _FIRST = (
+    (0, 0, 0),
+    (1, 0, 0),
+)  # a leased task without an entry in `_progress` has the second one
 _MOST_WAIT_S, _LEAST_WAIT_S = 5.0, 0.25
 
 
@@ -153,11 +156,12 @@ class TaskQueue:
         return task not in self.done and task not in self.set_aside and task not in self._leases
 
     def _of(self, task: int) -> tuple[int, int, int]:
-        return self._progress.get(task, _UNTRIED)
+        return self._progress.get(task) or (_FIRST if task in self._leases else _UNTRIED)
 
     def _give(self, now: float, task: int, owner: Owner, lease_s: float) -> Json:
         attempts, failures, resume = self._of(task)
-        self._progress[task] = (attempts + 1, failures, resume) if attempts else _FIRST
+        if attempts:
+            self._progress[task] = (attempts + 1, failures, resume)
         attempt, self._next_attempt = self._next_attempt, self._next_attempt + 1
         self._leases.add(TaskLease(task, owner, attempt, now, now + lease_s))
         self._has_changed(task)
@@ -172,14 +176,10 @@ class TaskQueue:
 
     def _straggler(self, now: float, owner: Owner) -> TaskLease | None:
         """The oldest lease that is slow and has no second owner yet."""
-        limit = self.times.straggling_s
-        slow = [
-            one
-            for one in self._leases
-            if limit is not None and one.owner != owner and now - one.since > limit
-            if len(self._leases.of(one.task)) == 1
-        ]
-        return min(slow, key=lambda one: one.since, default=None)
+        limit, slow = self.times.straggling_s, self._leases.oldest_of_others(owner)
+        if limit is None or slow is None or now - slow.since <= limit:
+            return None
+        return slow
 
     def _wait_s(self, now: float) -> float:
         first = self._leases.first()
@@ -257,8 +257,8 @@ class TaskQueue:
 
     def _end_lease(self, lease: TaskLease, failed: str = "") -> None:
         """The task is todo again, unless another attempt goes on or it failed too often."""
-        self._leases.end(lease)
         attempts, failures, resume = self._of(lease.task)
+        self._leases.end(lease)
         failures += bool(failed)
         self._progress[lease.task] = (attempts, failures, resume)
         if failed and failures > self.settings.failures:
@@ -358,17 +358,22 @@ class TaskQueue:
         """Without the source and the results."""
         recent = list(self._recent.items())[-64:]
         spans = _Spans(now)
-        leases = [
-            (one.task, *one.owner, one.attempt, -spans[one.since], spans[one.until])
-            for one in self._leases
-        ]
         return {
             "settings": self.settings.json(),
             "epoch": self.epoch,
             "done": self.done.to_text(),
             "set_aside": sorted([task, why] for task, why in self.set_aside.items()),
             "progress": sorted((task, *one) for task, one in self._progress.items()),
-            "leases": leases,
+            "held": [
+                (
+                    *held.owner,
+                    held.tasks.tolist(),
+                    held.attempts.tolist(),
+                    [-spans[since] for since in held.since],
+                    [spans[until] for until in held.until],
+                )
+                for held in self._leases.held()
+            ],
             "recent": [(task, attempt) for task, (attempt, _) in recent],
             "recent_owners": [owner for _, (_, owner) in recent],
             "next_attempt": self._next_attempt,
@@ -388,8 +393,8 @@ class TaskQueue:
                     results.append((task, *self.results[task]))
             elif task in self.set_aside:
                 set_aside.append((task, self.set_aside[task]))
-            elif task in self._progress:
-                progress.append((task, *self._progress[task]))
+            elif task in self._progress or task in self._leases:
+                progress.append((task, *self._of(task)))
                 for one in self._leases.of(task):
                     row = (task, *one.owner, one.attempt, -spans[one.since], spans[one.until])
                     leases.append(row)
@@ -422,6 +427,7 @@ class TaskQueue:
         began = data.get("at", 0.0)  # absent: stored by a version without journals
         shift = now - (entries[-1]["at"] if entries else began)
         made._read_open(data, began + shift)
+        made._read_held(data.get("held", ()), began + shift)
         for entry in entries:
             made._read_rows(entry, entry["at"] + shift)
         made._again = sorted((made._of(t)[0], t) for t in made._progress if t not in made._leases)
@@ -429,12 +435,21 @@ class TaskQueue:
 
     def _read_open(self, data: ReadOnlyJson, now: float) -> None:
         """now: when it was stored, by the present clock."""
-        for task, attempts, failures, resume in data["progress"]:
+        for task, *_ in data["progress"]:
             self._leases.end_all_of(task)
-            self._progress[task] = (attempts, failures, resume)
-        for task, member, incarnation, attempt, age, left in data["leases"]:
+        for task, member, incarnation, attempt, age, left in data.get("leases", ()):
             lease = TaskLease(task, (member, incarnation), attempt, now - age, now + left)
             self._leases.add(lease)
+        for task, attempts, failures, resume in data["progress"]:
+            one = (attempts, failures, resume)
+            if one != _FIRST or task not in self._leases:
+                self._progress[task] = one
+
+    def _read_held(self, rows: Iterable[Any], now: float) -> None:
+        for member, incarnation, *columns in rows:
+            owner = (member, incarnation)
+            for task, attempt, age, left in zip(*columns, strict=True):
+                self._leases.add(TaskLease(task, owner, attempt, now - age, now + left))
 
     def _read_rows(self, entry: ReadOnlyJson, now: float) -> None:
         for task, *last in entry["done"]:

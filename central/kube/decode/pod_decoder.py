@@ -51,7 +51,6 @@ _INDEX_KEYS = (
     "apps.kubernetes.io/pod-index",
 )
 _CACHED_MOST = 50_000
-_NO_GANG = ("", None, "", "")
 
 
 class PodDecoder:
@@ -76,28 +75,19 @@ class PodDecoder:
     def decode(self, raw: Json) -> PodSeen:
         """Raises DECODE_ERRORS."""
         meta, spec, status = raw["metadata"], raw["spec"], raw.get("status") or {}
-        labels = meta.get("labels") or {}
         annotations = meta.get("annotations") or {}
         ours = spec.get("schedulerName") in self._ours
         namespace, name, uid = identity(meta)
         if not uid:
             raise KeyError("uid")
         errors = FirstError()
-        if not _are_labels(labels):
-            errors.read({}, labels_field, meta, "labels", "metadata", limits.LABELS)
-            labels = {}
-        gang, least, owner, owner_name = (
-            gang_annotations.gang_of(labels, raw, self._rules, errors) if ours else _NO_GANG
-        )
+        labels = _labels(meta, errors)
         fields = self._annotations.fields(annotations, ours, errors)
-        if ours and (names.PREEMPTABLE in annotations or names.PREEMPTABLE in labels):
-            fields["preemptable"] = pod_annotations.preemptable(labels, annotations, errors)
+        fields["task"] = _text(annotations, names.TASK, errors) or _text(labels, names.TASK, errors)
+        if ours:
+            fields |= self._own_fields(raw, labels, annotations, errors, fields["task"])
         decoded = self._spec(spec, status, ours, namespace, labels)
         awaited = None if ours else self._awaited(meta, spec, status, namespace, labels)
-        task = _text(annotations, names.TASK, errors) or _text(labels, names.TASK, errors)
-        if gang and not task:
-            task = _role(self._rules, gang, labels, owner_name)
-        queue = _text(annotations, names.QUEUE_NAME, errors) if ours and annotations else ""
         volumes = spec.get("volumes")
         claims = errors.read((), storage_decoder.claim_names, name, spec) if volumes else ()
         return PodSeen(
@@ -108,28 +98,35 @@ class PodDecoder:
             node=text_field(spec, "nodeName", limits.NAME),
             phase=text_field(status, "phase") or "Pending",
             ours=ours,
-            gang=gang,
-            gang_min=least,
             gated=bool(spec.get("schedulingGates")),
             deleting="deletionTimestamp" in meta,
             priority=whole(spec.get("priority")),
             created=parse_time(meta.get("creationTimestamp")),
             order=(_index(name, labels, annotations), name),
-            task=task,
             started=parse_time(status.get("startTime")) or None,
             checkpoint=lenient_time(annotations.get(names.CHECKPOINT)),
             preempts=spec.get("preemptionPolicy") != "Never",
             labels=self.labels(labels),
-            queue=queue,
             claims=claims,
             part=job_decoder.decode_job_member(meta, status),
-            service_account=text_field(spec, "serviceAccountName", limits.NAME) if ours else "",
-            user=text_field(annotations, names.USER, limits.TEXT) if ours and annotations else "",
-            owner=owner,
-            owner_name=owner_name,
             yielded_to=awaited is not None,
             **fields,
         )
+
+    def _own_fields(
+        self, raw: Json, labels: Json, annotations: Json, errors: FirstError, task: str
+    ) -> Json:
+        """The fields of PodSeen that only this scheduler's pods have. task: as the pod itself says."""
+        gang, least, owner, owner_name = gang_annotations.gang_of(labels, raw, self._rules, errors)
+        found: Json = {"gang": gang, "gang_min": least, "owner": owner, "owner_name": owner_name}
+        if names.PREEMPTABLE in annotations or names.PREEMPTABLE in labels:
+            found["preemptable"] = pod_annotations.preemptable(labels, annotations, errors)
+        if gang and not task:
+            found["task"] = _role(self._rules, gang, labels, owner_name)
+        found["queue"] = _text(annotations, names.QUEUE_NAME, errors)
+        found["service_account"] = text_field(raw["spec"], "serviceAccountName", limits.NAME)
+        found["user"] = text_field(annotations, names.USER, limits.TEXT)
+        return found
 
     def _awaited(
         self, meta: Json, spec: Json, status: Json, namespace: str, labels: Json
@@ -242,8 +239,13 @@ def _role(rules: Sequence[GangRule], gang: str, labels: Json, owner: str) -> str
     return ""
 
 
-def _are_labels(labels: Json) -> bool:
-    return len(labels) <= limits.LABELS and all(type(each) is str for each in labels.values())
+def _labels(meta: Json, errors: FirstError) -> Json:
+    """None, with an error, if they cannot be read."""
+    labels: Json = meta.get("labels") or {}
+    if len(labels) <= limits.LABELS and all(type(each) is str for each in labels.values()):
+        return labels
+    errors.read({}, labels_field, meta, "labels", "metadata", limits.LABELS)
+    return {}
 
 
 def _text(part: Json, key: str, errors: FirstError) -> str:

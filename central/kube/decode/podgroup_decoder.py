@@ -55,19 +55,12 @@ def _gang(raw: Json, seen: GangSeen, topology: TopologyConstraints) -> GangSeen:
     errors = FirstError()
     least = errors.read(1, _count, "spec.minMember", spec.get("minMember", 1))
     tasks = errors.read((), _task_minimums, spec)
-    constraint = spec.get("networkTopology") or {}
-    level, tier = errors.read(
-        ("", None), topology.from_network_topology, constraint, "spec.networkTopology"
-    )
-    soft_level, soft_tier = "", None
-    if constraint.get("mode") == "soft":
-        soft_level, soft_tier, level, tier = level, tier, "", None
+    closeness = _closeness(spec, annotations, topology, errors)
     subgroups = errors.read((), _subgroups, spec, topology)
     if names.SUBGROUP_TOPOLOGY in annotations and not errors.message:
         subgroups = errors.read((), with_layers, subgroups, annotations, topology.levels)
     roles = errors.read(None, _roles, annotations)
     placement = errors.read("", placement_policy, annotations)
-    required, preferred = errors.read(("", ""), topology.from_annotations, annotations)
     queue = errors.read("", text_field, spec, "queue", limits.NAME)
     priority = errors.read("", text_field, spec, "priorityClassName", limits.NAME)
     resources = errors.read((), _min_resources, spec)
@@ -77,10 +70,6 @@ def _gang(raw: Json, seen: GangSeen, topology: TopologyConstraints) -> GangSeen:
         min_member=max(1, least),
         task_min=tasks,
         queue=queue or "default",
-        topology_required=required or level,
-        topology_preferred=preferred or soft_level,
-        required_tier=tier,
-        preferred_tier=soft_tier,
         created=parse_time(meta.get("creationTimestamp")),
         error=errors.message,
         phase=text_field(status, "phase"),
@@ -92,7 +81,31 @@ def _gang(raw: Json, seen: GangSeen, topology: TopologyConstraints) -> GangSeen:
         placement=placement,
         owner=gang_annotations.controller_of(meta)[1],
         preemptable=preemptable,
+        **closeness,
     )
+
+
+def _closeness(
+    spec: Json, annotations: Json, topology: TopologyConstraints, errors: FirstError
+) -> Json:
+    """The fields of GangSeen that say how close the gang's pods must, or should, be. An annotation's level comes
+    before that of the spec."""
+    constraint = spec.get("networkTopology") or {}
+    level, tier = errors.read(
+        ("", None), topology.from_network_topology, constraint, "spec.networkTopology"
+    )
+    required, preferred = errors.read(("", ""), topology.from_annotations, annotations)
+    if constraint.get("mode") == "soft":
+        return {
+            "topology_required": required,
+            "topology_preferred": preferred or level,
+            "preferred_tier": tier,
+        }
+    return {
+        "topology_required": required or level,
+        "topology_preferred": preferred,
+        "required_tier": tier,
+    }
 
 
 def _count(field: str, value: Any) -> int:

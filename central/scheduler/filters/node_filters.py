@@ -100,10 +100,19 @@ REFUSALS = tuple(each.refusal for each in NODE_FILTERS)
 READS = sorted({field for each in NODE_FILTERS for field in each.reads})
 
 
+class NodeFilterFailed(Exception):
+    """A filter raised the cause, a bug; the message names the filter and the node."""
+
+
 def refusal(spec: PodSpec, node: NodeSeen) -> str:
-    """The first refusal of NODE_FILTERS; empty if the node can run such a pod."""
+    """The first refusal of NODE_FILTERS; empty if the node can run such a pod. Raises NodeFilterFailed."""
     for refuses in REFUSALS:
-        if why := refuses(spec, node):
+        try:
+            why = refuses(spec, node)
+        except Exception as error:
+            where = f"{refuses.__name__} on node {node.name}"
+            raise NodeFilterFailed(f"{where}: {type(error).__name__}: {error}") from error
+        if why:
             return why
     return ""
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from central.model.arrays import Ints
+from central.model.arrays import Bools, Ints
 from central.model.facts import PodSpec
 from central.scheduler.inventory import gpu_shares
 from central.scheduler.inventory.pods import PodCounts
@@ -151,20 +151,12 @@ def _candidates(
     views = {spec: snapshot.view(spec).refresh() for spec in counts}
     usable = np.any([view.by_row > 0 for view in views.values()], axis=0)
     gpus = sum(view.gpus * counts[spec] for spec, view in views.items())
-    sharing = any(view.share for view in views.values())
     if level in island_masks.ON_NODE:
         fits = np.all([views[spec].by_row >= count for spec, count in counts.items()], axis=0)
-        fits &= snapshot.columns.gpus.count >= gpus
-        if level == ISLAND:
-            fits &= (snapshot.columns.gpus.island >= gpus) & (gpus > 0 or sharing)
         if existing_rows:
             fits &= np.isin(np.arange(len(fits)), existing_rows) & (len(set(existing_rows)) == 1)
-        rows = np.flatnonzero(fits)
-        if level in island_masks.OPT_IN:
-            least = gpus if sharing else max(gpus, 1)
-            rows = rows[island_masks.most(snapshot, level, rows) >= least]
-        order = np.lexsort((snapshot.columns.name_rank()[rows], snapshot.columns.gpus.count[rows]))
-        yield from (rows[[index]] for index in order[:TRIED])
+        sharing = any(view.share for view in views.values())
+        yield from _single_rows(snapshot, level, fits, gpus, sharing=sharing)
         return
     if level not in snapshot.columns.domains.levels:
         if all(views[spec].by_row.sum() >= count for spec, count in counts.items()):
@@ -183,6 +175,23 @@ def _candidates(
     found = sorted(np.flatnonzero(enough), key=lambda d: (int(sums[0][d]), names[d], int(d)))
     for domain in found[:TRIED]:
         yield np.flatnonzero(usable & (of == domain))
+
+
+def _single_rows(
+    snapshot: Snapshot, level: str, fits: Bools, gpus: int, *, sharing: bool
+) -> Iterator[Ints]:
+    """Each of these rows whose GPUs, or one of its parts if the level is one, suffice. gpus: of all pods."""
+    columns = snapshot.columns
+    fits = fits & (columns.gpus.count >= gpus)
+    if level == ISLAND:
+        fits &= (columns.gpus.island >= gpus) & (gpus > 0 or sharing)
+    rows = np.flatnonzero(fits)
+    if level in island_masks.OPT_IN:
+        least = gpus if sharing else max(gpus, 1)
+        rows = rows[island_masks.most(snapshot, level, rows) >= least]
+    order = np.lexsort((columns.name_rank()[rows], columns.gpus.count[rows]))
+    for index in order[:TRIED]:
+        yield rows[[index]]
 
 
 def gpu_masks(

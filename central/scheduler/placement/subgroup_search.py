@@ -409,6 +409,17 @@ def _reason(snapshot: Snapshot, request: PlacementRequest, *, gave_up: bool) -> 
             existing_gpus=request.existing_gpus,
             unit=request.unit,
         )
+    if alone := _reason_of_part(snapshot, request):
+        return alone
+    groups = sum(subgroup.copies for subgroup in request.subgroups)
+    text = f"{pod_kinds.describe(request.groups)} in {counted(groups, 'subgroup')}{explain.in_one(request.required)}"
+    if gave_up:
+        return f"{text}; {explain.SEARCH_LIMIT}"
+    return f"{text}; each subgroup fits on its own, but not all together"
+
+
+def _reason_of_part(snapshot: Snapshot, request: PlacementRequest) -> str:
+    """Of the first subgroup, or bundle of them, that does not fit on its own; empty if each does."""
     for subgroup in request.subgroups:
         if not _fits_alone(snapshot, subgroup):
             alone = explain.reason(
@@ -428,11 +439,7 @@ def _reason(snapshot: Snapshot, request: PlacementRequest, *, gave_up: bool) -> 
             inner = refusal.why.startswith(ONE_GROUP)
             return refusal.why if inner else ONE_GROUP + refusal.why
         draft.undo()
-    groups = sum(subgroup.copies for subgroup in request.subgroups)
-    text = f"{pod_kinds.describe(request.groups)} in {counted(groups, 'subgroup')}{explain.in_one(request.required)}"
-    if gave_up:
-        return f"{text}; {explain.SEARCH_LIMIT}"
-    return f"{text}; each subgroup fits on its own, but not all together"
+    return ""
 
 
 def _fits_alone(snapshot: Snapshot, subgroup: SubgroupRequest) -> bool:

@@ -376,13 +376,15 @@ class Queues:
         if seen.error:
             return f"queue {seen.name} is invalid: {seen.error}"
         where = f"queue {seen.name} is invalid: spec.parent"
-        if (cycle := self._cycle(seen.name)) is not None:
-            if len(cycle) == 1:
+        path = [seen.name, *self.ancestors(seen.name)]
+        last = self._seen.get(path[-1])
+        if last is not None and last.parent == seen.name:
+            if last is seen:
                 return f"{where}: the queue is its own parent"
-            return f"{where}: {', '.join(cycle)} form a cycle"
+            return f"{where}: {', '.join(sorted(path))} form a cycle"
         if seen.parent and seen.parent not in self.by_name:
             return f"{where}: {self._absent(seen.parent)}"
-        if self._is_too_deep(seen):
+        if last is not None and len(path) > QUEUE_DEPTH:
             return f"{where}: it is more than {QUEUE_DEPTH} levels below {ROOT}"
         return ""
 
@@ -395,26 +397,6 @@ class Queues:
                 break
             found.append(seen.parent)
         return found[1:]
-
-    def _cycle(self, name: str) -> list[str] | None:
-        """The queues of the cycle of parents that the queue is in; None: it is in none."""
-        path = [name]
-        while (seen := self._seen.get(path[-1])) is not None and seen.parent not in ("", ROOT):
-            if len(path) > QUEUE_DEPTH:
-                return None  # reported as too deep
-            if seen.parent == name:
-                return sorted(path)
-            if seen.parent in path:
-                return None  # an ancestor's cycle, reported there
-            path.append(seen.parent)
-        return None
-
-    def _is_too_deep(self, seen: QueueSeen) -> bool:
-        for _ in range(QUEUE_DEPTH):
-            if seen.parent in ("", ROOT) or (above := self._seen.get(seen.parent)) is None:
-                return False
-            seen = above
-        return True
 
     def _disable_below(self, queue: Queue) -> None:
         """Takes the descendants of an invalid queue out of the tree, with the same reason."""

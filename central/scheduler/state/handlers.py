@@ -82,17 +82,8 @@ def update_pod(state: ClusterState, fact: PodSeen) -> None:
     elif pod.seen == fact:
         return  # its status changed in fields that the scheduler does not read
     else:
-        rejoin = fact.gang_key != pod.seen.gang_key
-        if rejoin:
-            gang_members.leave(state, pod)
-        before, pod.seen = pod.seen, fact
-        stale = before
-        if (before.phase, before.deleting) != (fact.phase, fact.deleting):
-            state.pending.budget_uses_changed += 1
-        reclassification.classify(state, pod, before)
-        reclassification.on_claims_changed(state, fact, before)
-        if rejoin:
-            gang_members.join(state, pod, first_sight=False)
+        stale = pod.seen
+        _replace_fact(state, pod, fact)
     if fact.phase == "Running" and pod.since is None:
         pod.work = pod.work._replace(since=state.now)
     if fact.node and pod.life.stage != BOUND:
@@ -110,6 +101,21 @@ def update_pod(state: ClusterState, fact: PodSeen) -> None:
         reconcile_gpus(state, state.nodes[pod.node])
     if stale is not None and stale.spec != fact.spec:
         reclassification.drop_rules(state, stale)
+
+
+def _replace_fact(state: ClusterState, pod: Pod, fact: PodSeen) -> None:
+    """The pod is in the gang, and of the class, that it says now."""
+    before = pod.seen
+    rejoin = fact.gang_key != before.gang_key
+    if rejoin:
+        gang_members.leave(state, pod)
+    pod.seen = fact
+    if (before.phase, before.deleting) != (fact.phase, fact.deleting):
+        state.pending.budget_uses_changed += 1
+    reclassification.classify(state, pod, before)
+    reclassification.on_claims_changed(state, fact, before)
+    if rejoin:
+        gang_members.join(state, pod, first_sight=False)
 
 
 def _note_other(state: ClusterState, pod: Pod) -> None:

@@ -6,6 +6,7 @@ same are of one pod class and are counted together."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 
 from central.model.facts import PodSeen
 from central.model.pod_rules import NodeTerms, Requirement
@@ -28,6 +29,45 @@ from central.scheduler.volumes.planned import ClaimKey, PlannedVolumes
 from central.scheduler.volumes.provisioners import NO_PROVISIONER, Provisioners
 
 CLAIM = "PersistentVolumeClaim"
+
+
+@dataclass(slots=True)
+class _Requirements:
+    """What the claims of one pod add up to: the fields of Volumes."""
+
+    places: list[NodeTerms] = field(default_factory=list)
+    attach: Counter[str] = field(default_factory=Counter)
+    wants: Counter[VolumeRequest] = field(default_factory=Counter)
+    exclusive: list[str] = field(default_factory=list)
+    common: list[tuple[str, str]] = field(default_factory=list)
+    shared: list[tuple[str, VolumeRequest]] = field(default_factory=list)
+    why: str = ""
+
+    def refuse(self, why: str) -> None:
+        """The first reason is kept."""
+        self.why = self.why or why
+
+    def bound_unlike(self) -> None:
+        """More unlike requests of one storage class than the matching of volumes takes are a reason to wait."""
+        unlike = {*self.wants, *(want for _, want in self.shared)}
+        classes = Counter(want.storage_class for want in unlike)
+        if classes and max(classes.values()) > MAX_UNLIKE:
+            self.refuse(
+                f"its claims make more than {MAX_UNLIKE} different requests of one storage class"
+            )
+            self.wants.clear()
+            self.shared.clear()
+
+    def volumes(self) -> Volumes:
+        return Volumes(
+            tuple(dict.fromkeys(self.places)),
+            tuple(sorted(self.attach.items())),
+            tuple(sorted(self.common)),
+            tuple(self.exclusive),
+            self.why,
+            tuple(sorted(self.wants.items(), key=repr)),
+            tuple(self.shared),
+        )
 
 
 class VolumeClaims:
@@ -141,52 +181,37 @@ class VolumeClaims:
     def requirements(self, seen: PodSeen) -> Volumes:
         """What the pod's claims require, with the reason if they keep it from every node. Attached volumes
         are counted for pods that are bound, even if a claim is invalid."""
-        places: list[NodeTerms] = []
-        attach: Counter[str] = Counter()
-        wants: Counter[VolumeRequest] = Counter()
-        exclusive: list[str] = []
-        common: list[tuple[str, str]] = []
-        shared: list[tuple[str, VolumeRequest]] = []
-        why = ""
+        found = _Requirements()
         for name in _claims_of(seen):
             claim = self._claims.get(name)
             if claim is None:
-                why = why or f"claim {name[1]} {self._quarantine.absence(CLAIM, name[1], name[0])}"
-                continue
-            if error := self._error(name, claim):
-                why = why or f"claim {name[1]} {error}"
-            want = self._want(name, claim)
-            if want is None:
-                places += self._places(name, claim)
-            elif seen.node:
-                pass  # it is bound; the scheduler that bound it takes care of its volumes
-            elif self._users.get(name, set()) - {seen.uid}:
-                shared.append(("/".join(name), want))
+                absence = self._quarantine.absence(CLAIM, name[1], name[0])
+                found.refuse(f"claim {name[1]} {absence}")
             else:
-                wants[want] += 1
-            if (driver := self._driver(name, claim)) and self._users.get(name, set()) - {seen.uid}:
-                common.append((driver, "/".join(name)))
-            elif driver:
-                attach[driver] += 1
-            if claim.one_pod:
-                exclusive.append("/".join(name))
-        classes = Counter(want.storage_class for want in {*wants, *(want for _, want in shared)})
-        if classes and max(classes.values()) > MAX_UNLIKE:
-            why = (
-                why
-                or f"its claims make more than {MAX_UNLIKE} different requests of one storage class"
-            )
-            wants.clear()
-            shared.clear()
-        return Volumes(
-            tuple(dict.fromkeys(places)),
-            tuple(sorted(attach.items())),
-            tuple(sorted(common)),
-            tuple(exclusive),
-            why,
-            tuple(sorted(wants.items(), key=repr)),
-            tuple(shared),
-        )
+                self._add(found, name, claim, seen)
+        found.bound_unlike()
+        return found.volumes()
+
+    def _add(self, found: _Requirements, name: ClaimKey, claim: ClaimSeen, seen: PodSeen) -> None:
+        called, others = "/".join(name), self._users.get(name, set()) - {seen.uid}
+        if error := self._error(name, claim):
+            found.refuse(f"claim {name[1]} {error}")
+        want = self._want(name, claim)
+        if want is None:
+            found.places += self._places(name, claim)
+        elif seen.node:
+            pass  # it is bound; the scheduler that bound it takes care of its volumes
+        elif others:
+            found.shared.append((called, want))
+        else:
+            found.wants[want] += 1
+        if driver := self._driver(name, claim):
+            if others:
+                found.common.append((driver, called))
+            else:
+                found.attach[driver] += 1
+        if claim.one_pod:
+            found.exclusive.append(called)
 
     def _error(self, name: ClaimKey, claim: ClaimSeen) -> str:
         if claim.deleting:

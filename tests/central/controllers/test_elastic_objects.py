@@ -55,7 +55,7 @@ def sizes(run: Run, *names: str, at_s: float = 1e9) -> list[int]:
 
 
 def resizes(run: Run, name: str) -> list[tuple[float, int]]:
-    return [(each.at_s, each.size) for each in run.result.resized if each.name == name]
+    return [(each.at_s, each.members) for each in run.result.resized if each.name == name]
 
 
 @pytest.mark.parametrize("make", ALL, ids=WORDS)
@@ -72,7 +72,7 @@ def test_it_gives_way_to_a_gang_and_stays_at_its_least(make: Any) -> None:
     assert sizes(run, "e", "r", at_s=99) == [8, 0]
     assert sizes(run, "e", "r", at_s=110) == [3, 5]
     assert not run.result.evicted
-    assert [each.size for each in run.result.resized if each.name == "e"] == [3]
+    assert [each.members for each in run.result.resized if each.name == "e"] == [3]
 
 
 @pytest.mark.parametrize("make", ALL, ids=WORDS)

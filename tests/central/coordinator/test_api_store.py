@@ -13,7 +13,7 @@ import grpc
 import pytest
 
 from central.controllers.training.membership import MembershipRules
-from central.controllers.training.stored_state import StoredState
+from central.controllers.training.stored_state import SCHEMA, StoredState
 from central.controllers.training.task_queue import LeaseKey
 from central.controllers.training.task_source import QueueSettings, TaskSource
 from central.coordinator.api_store import ApiStore
@@ -84,7 +84,7 @@ def test_what_is_saved_is_read_by_versions_without_journals_too(
     state.tasks["q"].finish(time.monotonic(), key, "a result")
     store.save(1, state.changes(1.0, whole=True))
     found = store.load()
-    assert found["meta"] == {"schema": 1, "job": "team/train/uid", "run": 1}
+    assert found["meta"] == {"schema": SCHEMA, "job": "team/train/uid", "run": 1}
     assert not [name for name in found if name.startswith("journal/")]
     again = StoredState("team/train/uid", MembershipRules())
     again.read(found, 0.0)

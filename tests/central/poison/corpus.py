@@ -13,6 +13,8 @@ JOBS, GROUPS, FLOWS = (
     "jobflows.flow.volcano.sh",
 )
 QUEUES, HYPERNODES = "queues.scheduling.volcano.sh", "hypernodes.topology.volcano.sh"
+CLAIMS, CLASSES = "persistentvolumeclaims", "storageclasses.storage.k8s.io"
+CAPACITIES = "csistoragecapacities.storage.k8s.io"
 CRONS, TEMPLATES = "cronjobs.batch.volcano.sh", "jobtemplates.flow.volcano.sh"
 DIGITS, STARS = "9" * 200_000, "*" * 30 + "x"
 OURS = {"schedulerName": "lockstep"}
@@ -57,6 +59,10 @@ def group(annotations: Json | None = None, **spec: object) -> Json:
     raw = objects("PodGroup", **spec)
     raw["metadata"]["annotations"] = annotations or {}
     return raw
+
+
+def marked(raw: Json, annotations: Json) -> Json:
+    return {**raw, "metadata": {**raw["metadata"], "annotations": annotations}}
 
 
 def job(*tasks: Json, **spec: object) -> Json:
@@ -207,6 +213,24 @@ CLUSTER = [
     Poison("a volume of 9E", "persistentvolumes", {"metadata": {"name": "v"}, "spec": {"capacity": {"storage": "9E"}}}),
     Poison("a volume of digits", "persistentvolumes", {"metadata": {"name": "v"}, "spec": {"capacity": {"storage": DIGITS}}}, "PersistentVolume v"),
     Poison("a volume for 5,000 node terms", "persistentvolumes", {"metadata": {"name": "v"}, "spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": [{}] * 5000}}}}, "PersistentVolume v: spec.nodeAffinity"),
+    Poison("a claim of digits", CLAIMS, objects("Claim", resources={"requests": {"storage": DIGITS}}), "PersistentVolumeClaim evil/bad: spec.resources.requests.storage"),
+    Poison("a claim of 9E", CLAIMS, objects("Claim", resources={"requests": {"storage": "9E"}})),
+    Poison("a claim with 5,000 expressions", CLAIMS, objects("Claim", selector={"matchExpressions": [{"key": "a", "operator": "Exists"}] * 5000}), "spec.selector"),
+    Poison("a claim with 5,000 labels to match", CLAIMS, objects("Claim", selector={"matchLabels": {f"k{i}": "v" for i in range(5000)}}), "spec.selector"),
+    Poison("a claim with 5,000 access modes", CLAIMS, objects("Claim", accessModes=["ReadWriteOnce"] * 5000), "spec.accessModes: 5000 entries"),
+    Poison("a claim of a volume of 200,000 characters", CLAIMS, objects("Claim", volumeName="v" * 200_000), "volumeName: 200000 characters"),
+    Poison("a claim of a class of 200,000 characters", CLAIMS, objects("Claim", storageClassName="c" * 200_000), "storageClassName: 200000 characters"),
+    Poison("a claim whose node is a list", CLAIMS, marked(objects("Claim"), {"volume.kubernetes.io/selected-node": ["n0"]}), "selected-node"),
+    Poison("a claim that pods of everybody name", CLAIMS, {"metadata": {"name": "bad", "namespace": "ns", "uid": "u-bad", "deletionTimestamp": "x"}, "spec": {"volumeName": "v"}, "status": {"phase": "Lost"}}),
+    Poison("a class of 5,000 topologies", CLASSES, {"metadata": {"name": "c"}, "provisioner": "p", "allowedTopologies": [{"matchLabelExpressions": []}] * 5000}, "StorageClass c: allowedTopologies"),
+    Poison("a class of a provisioner that is a map", CLASSES, {"metadata": {"name": "c"}, "provisioner": nested(900)}, "StorageClass c: provisioner"),
+    Poison("capacity of digits", CAPACITIES, {"metadata": {"name": "c", "namespace": "evil"}, "storageClassName": "c", "capacity": DIGITS}, "CSIStorageCapacity evil/c: capacity"),
+    Poison("a HyperNode of 5,000 labels to match", HYPERNODES, objects("HyperNode", tier=1, members=[{"type": "Node", "selector": {"labelMatch": {"matchLabels": {f"k{i}": "v" for i in range(5000)}}}}]), "matchLabels"),
+    Poison("a HyperNode of 5,000 expressions", HYPERNODES, objects("HyperNode", tier=1, members=[{"type": "Node", "selector": {"labelMatch": {"matchExpressions": [{"key": "a", "operator": "Exists"}] * 5000}}}]), "spec.members[0].selector.labelMatch"),
+    Poison("a HyperNode of itself", HYPERNODES, objects("HyperNode", tier=2, members=[{"type": "HyperNode", "selector": {"exactMatch": {"name": "bad"}}}])),
+    Poison("a HyperNode of what is not there", HYPERNODES, objects("HyperNode", tier=2, members=[{"type": "HyperNode", "selector": {"exactMatch": {"name": f"h{i}"}}} for i in range(5000)])),
+    Poison("a HyperNode with members that are texts", HYPERNODES, objects("HyperNode", tier=1, members=["n0", "n1"]), "spec.members"),
+    Poison("a HyperNode of a kind of digits", HYPERNODES, objects("HyperNode", tier=1, members=[{"type": DIGITS, "selector": {"exactMatch": {"name": "n0"}}}]), "type"),
     Poison("2^63 volumes on a node", "csinodes.storage.k8s.io", {"metadata": {"name": "n0"}, "spec": {"drivers": [{"name": "d", "allocatable": {"count": 2**63}}]}}, "CSINode n0"),
 ]  # fmt: skip
 
@@ -234,10 +258,6 @@ def replicated(**job: object) -> Json:
     return objects(
         "JobSet", replicatedJobs=[{"name": "w", "template": {"spec": {"parallelism": 2}}, **job}]
     )
-
-
-def marked(raw: Json, annotations: Json) -> Json:
-    return {**raw, "metadata": {**raw["metadata"], "annotations": annotations}}
 
 
 JOBSETS, TFJOBS = "jobsets.jobset.x-k8s.io", "tfjobs.kubeflow.org"

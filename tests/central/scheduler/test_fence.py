@@ -8,7 +8,7 @@ import pytest
 
 from central.controllers.composite import new_scheduler
 from central.model.arrays import Ints
-from central.model.decisions import Bind, Decision, EmitWarning, UpdateGangStatus
+from central.model.decisions import Bind, Decision, EmitWarning, Evict, UpdateGangStatus
 from central.model.event_reasons import SET_ASIDE
 from central.model.facts import BindFailed, Fact, NodeSeen, PodGone, PodSeen, PodSpec, QueueSeen
 from central.model.pod_rules import Requirement, Rules
@@ -50,6 +50,10 @@ def bad_filter(spec: PodSpec, node: NodeSeen) -> str:
     if spec.node_selector:
         raise TypeError("the filter can't read it")
     return ""
+
+
+def raising_filter(spec: PodSpec, node: NodeSeen) -> str:
+    raise TypeError("the filter can't read it")
 
 
 def bad_policy(request: quota.StartRequest) -> str:
@@ -95,6 +99,30 @@ def test_a_row_of_a_table_that_raises_stops_one_gang(
         assert not scheduler.quarantine.failures_to_log, "it did not change, so it is not tried"
     assert not bound(schedule_once(scheduler, [], 200.0))
     schedule_once(scheduler, [], 301.0)
+    assert scheduler.quarantine.counts() == {"gang": 0}
+
+
+def test_a_filter_that_always_raises_starts_nobody_and_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A filter says where pods must not run, so it is never left out. What runs stays, and once the filter is mended
+    everybody is placed."""
+    scheduler = new_scheduler(factories.LEVELS)
+    assert bound(schedule_once(scheduler, [*NODES, *job("before", 2)], 0.0))
+    with monkeypatch.context() as patch:
+        patch.setattr(node_filters, "REFUSALS", (*node_filters.REFUSALS, raising_filter))
+        changed = [replace(each, labels={"x": "y"}) for each in NODES]
+        for number in range(3):
+            facts = [*changed, *job(f"g{number}", 1)]
+            decisions = schedule_once(scheduler, facts, 1.0 + number)
+            check_invariants(scheduler)
+            assert not any(isinstance(each, Bind | Evict) for each in decisions)
+            assert reason(decisions, f"g{number}") == (
+                "set aside after a failure of the scheduler (a bug): NodeFilterFailed: raising_filter on node a: "
+                "TypeError: the filter can't read it; tried again when it changes"
+            )
+        assert scheduler.quarantine.counts() == {"gang": 3}
+    schedule_once(scheduler, NODES, 310.0)
     assert scheduler.quarantine.counts() == {"gang": 0}
 
 

@@ -1,10 +1,13 @@
 """Bad input is one sentence on stderr that names file, document and field, and exit code 2."""
 
+import io
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from central.simulator import documents
 from tests.central.scheduler.elastic.test_autoscaler import elastic
 from tests.central.simulator.manifests import Simulate, group, node, pod
 
@@ -84,6 +87,29 @@ def test_files_that_are_not_there(simulate: Simulate) -> None:
     assert "/no/such/file.yaml: No such file" in simulate.errors
     assert simulate.paths(str(simulate.folder), code=2) == {}
     assert "contains no file that ends in" in simulate.errors
+
+
+@pytest.mark.parametrize("last", ["a file", "a pipe without end"])
+def test_all_files_together_are_bounded(tmp_path: Path, last: str) -> None:
+    first, second = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    first.write_text("# " + "x" * ((1 << 20) - 12))
+    second.write_text("#" * 10)
+    files = [str(first), str(second)]
+    assert list(documents.read(files, most=1 << 20)) == []
+    if last == "a pipe without end":
+        files[1] = "/dev/zero"
+    else:
+        second.write_text("#" * 11)
+    with pytest.raises(documents.BadInput, match=f"{files[1]}: the input is larger than 1 MiB"):
+        list(documents.read(files, most=1 << 20))
+
+
+def test_standard_input_that_is_no_text(
+    simulate: Simulate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\xff\xfe"), encoding="utf-8"))
+    assert simulate.paths("-", code=2) == {}
+    assert simulate.errors == "lockstep: standard input: not UTF-8 text\n"
 
 
 def test_a_span_that_is_none(simulate: Simulate) -> None:

@@ -128,6 +128,7 @@ def test_a_capture_may_be_a_file_beside_the_manifest(simulate: Simulate) -> None
         ('{"gpus": [{}]}', "not what `lockstep-agent capture` or"),
         ("GPU0 GPU1", "not what `lockstep-agent capture` or"),
         ('{"schema": "lockstep.dev/capture/v1"}', "mine.json: "),
+        (" " * ((16 << 20) + 1), "mine.json: larger than 16 MiB"),
     ],
 )
 def test_a_file_that_is_no_capture(simulate: Simulate, text: str | None, why: str) -> None:

@@ -32,7 +32,7 @@ def test_surplus_leaves_for_them_with_the_flag(*, yields: bool) -> None:
     pods = [other("web-0", 5, 100), other("web-1", 5, 100), other("low", 0, 100)]
     run = play([machine(0), elastic("e", most=16), *pods], 300, yields=yields)
     found = [
-        (one.at_s, one.size) for one in run.result.resized if "another scheduler" in one.reason
+        (one.at_s, one.members) for one in run.result.resized if "another scheduler" in one.reason
     ]
     assert found == ([(100.0, 6)] if yields else []), "once, for both of them"
     assert run.pods("default/e", 125) == (6 if yields else 8), "the room is kept"

@@ -88,7 +88,7 @@ def test_who_starts_gets_its_share_of_those_who_shrink_for_it() -> None:
     ]
     run = simulate(story, 120)
     assert sizes(run, "e", "f") == [4, 4]
-    assert [each.size for each in run.result.resized if each.name == "e"] == [1, 8, 4]
+    assert [each.members for each in run.result.resized if each.name == "e"] == [1, 8, 4]
 
 
 def test_work_that_is_no_time_is_bad_input() -> None:

@@ -14,13 +14,21 @@ def test_any_story_of_leases() -> None:
             what = dice.random()
             if what < 0.5 or not plain:
                 made = TaskLease(
-                    dice.randrange(6), (dice.randrange(3), 1), attempt, 0.0, dice.randrange(50)
+                    dice.randrange(6),
+                    (dice.randrange(3), 1),
+                    attempt,
+                    attempt % 7,
+                    dice.randrange(50),
                 )
-                leases.add(made)
-                plain.append(made)
+                owners = [one.owner for one in plain if one.task == made.task]
+                if len(owners) < 2 and made.owner not in owners:
+                    leases.add(made)
+                    plain.append(made)
             elif what < 0.7:
-                one = dice.choice(plain)
-                leases.renew(one, dice.randrange(60))  # later or earlier
+                index = dice.randrange(len(plain))
+                later = dice.randrange(60)  # or earlier
+                leases.renew(plain[index], later)
+                plain[index] = plain[index]._replace(until=later)
             elif what < 0.85:
                 one = dice.choice(plain)
                 leases.end(one)
@@ -46,6 +54,14 @@ def _same(leases: TaskLeases, plain: list[TaskLease]) -> None:
         held = sorted((one for one in plain if one.owner == owner), key=lambda one: one.attempt)
         assert (leases.held_by(owner), leases.of_owner(owner)) == (len(held), held)
         assert (owner in leases.owners()) == bool(held)
+        others = [
+            one
+            for one in plain
+            if one.owner != owner and sum(each.task == one.task for each in plain) == 1
+        ]
+        oldest = leases.oldest_of_others(owner)
+        assert oldest is None or oldest in others
+        assert (oldest and oldest.since) == min((one.since for one in others), default=None)
     for task in range(6):
         assert (task in leases) == any(one.task == task for one in plain)
         assert list(leases.of(task)) == [one for one in plain if one.task == task]
@@ -70,7 +86,7 @@ def test_renewals_are_bounded() -> None:
     for number in range(10_000):
         leases.renew(one, 1e6 - number)  # always earlier
     assert len(leases._ends) < 100
-    assert leases.first() is one
+    assert leases.first() == one._replace(until=1e6 - 9999)
 
 
 def test_tables_are_the_network() -> None:

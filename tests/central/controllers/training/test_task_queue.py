@@ -169,6 +169,16 @@ def test_what_came_back_is_given_after_what_was_never_tried() -> None:
     assert [key.task for key in take(made, 0.0, A, 3)][-1] == first.task
 
 
+def test_of_those_that_came_back_the_least_attempted_is_given_first() -> None:
+    made = queue(2)
+    low, high = sorted(take(made, 0.0, A, 2), key=lambda key: key.task)
+    made.give_back(low)
+    (low,) = take(made, 0.0, A)
+    made.give_back(low)
+    made.give_back(high)
+    assert [key.task for key in take(made, 0.0, A, 2)] == [1, 0]
+
+
 def test_a_member_holds_a_bounded_number() -> None:
     made = queue(1000)
     for _ in range(10):

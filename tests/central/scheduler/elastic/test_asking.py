@@ -46,7 +46,7 @@ def test_pods_that_wait_for_nodes_start_when_one_comes(make: Any) -> None:
     assert sizes(asking, "e", at_s=100) == [4]
     assert sizes(asking, "e", at_s=201) == [8], "they are there already"
     assert not asking.result.evicted
-    written = [each.size for each in asking.result.resized]
+    written = [each.members for each in asking.result.resized]
     assert written[-1:] in ([], [10]), "their size is that of pods that exist"
 
 
@@ -94,7 +94,7 @@ def test_what_others_of_the_queue_ask_for_counts() -> None:
     limit = queue("default", capability={"cpu": "8"})
     run = simulate([limit, machine(0, 4), *made], 600)
     assert sizes(run, "a", "b") == [2, 2]
-    last = {each.name: each.size for each in run.result.resized}
+    last = {each.name: each.members for each in run.result.resized}
     assert sum(last.values()) == 8
 
 

@@ -37,7 +37,7 @@ def test_it_comes_onto_one_node_when_seats_are_free_there() -> None:
     run = simulate([*NODES, ends, rigid("b", 3, 1.0), fast(10.0)], 4000)
     assert sizes(run, "x", at_s=99) == [2]
     first, *_, last = [one for one in run.result.resized if one.name == "x" and one.at_s >= 100]
-    assert (first.size, first.reason, last.size) == (2, "faster on one node", 4)
+    assert (first.members, first.reason, last.members) == (2, "faster on one node", 4)
     assert done_at(run) < 200 + WORK_S / 4
 
 
