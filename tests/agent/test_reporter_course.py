@@ -1,169 +1,29 @@
-"""What the reporter says to the scheduler and when, call by call, with a channel whose answers are set."""
+"""What the reporter says to the scheduler and when, call by call."""
 
 import logging
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
 
-from agent.backoff import Backoff
-from agent.machine.survey import survey
 from agent.node import AgentNode
-from agent.reporter import Reporter, SchedulerEndpoint, SchedulerUnavailable
+from agent.reporter import SchedulerUnavailable
 from protos import wire
 from protos.stubs import fleet_pb2 as pb
-from protos.topology import Grant, NodeTopology
-from tests.fakes import machines
-
-CODE = grpc.StatusCode
-FULL, FEW = survey(machines.machine()), survey(machines.machine(2))
-HELD = (Grant("ns", "p", "main", "nvidia.com/gpu", ("GPU-1",)),)
-MORE = (*HELD, Grant("ns", "q", "main", "nvidia.com/gpu", ("GPU-2",)))
-WHERE = "the scheduler at central:1"
-
-
-class Failed(grpc.RpcError, grpc.Call):
-    def __init__(self, code: grpc.StatusCode, text: str = "no") -> None:
-        self._code, self._text = code, text
-
-    def code(self) -> grpc.StatusCode:
-        return self._code
-
-    def details(self) -> str:
-        return self._text
-
-    def _none(self, *_: Any) -> Any:
-        raise NotImplementedError
-
-    initial_metadata = trailing_metadata = is_active = time_remaining = cancel = _none
-    add_callback: Any = _none
-
-
-Answer = Any  # a message, an exception, or what happens before the plain answer
-
-
-class Channel:
-    def __init__(self, link: "Link") -> None:
-        self.link, self.closed = link, False
-
-    def unary_unary(self, path: str, *_: object, **__: object) -> Callable[..., Any]:
-        method = path.rpartition("/")[2]
-
-        def call(request: Any, timeout: float, metadata: Any) -> Any:
-            if self.closed:
-                raise ValueError("Cannot invoke RPC on closed channel!")
-            return self.link.call(method, request, timeout, metadata)
-
-        return call
-
-    def close(self) -> None:
-        self.closed = True
-
-
-class Pauses(Backoff):
-    """Without the time that they take."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.taken: list[str] = []
-
-    def pause_s(self) -> float:
-        self.taken.append("pause")
-        return 0.0
-
-    def reset(self) -> None:
-        self.taken.append("reset")
-
-
-class Link:
-    """The endpoint, and the answers to the reporter's calls; with the last one, it is stopped."""
-
-    server = "central:1"
-
-    def __init__(self, *answers: Answer, starting: Callable[[], bool] = lambda: False) -> None:
-        self.node = AgentNode("n1")
-        self.node.set_topology(FULL)
-        self.node.set_grants(())
-        self.first = self.node.state.generation
-        self.answers = list(answers)
-        self.stop = threading.Event()
-        self.sent: list[Any] = []
-        self.timeouts: list[float] = []
-        self.metadata_of_calls: list[Any] = []
-        self.channels: list[Channel] = []
-        self.pauses = Pauses()
-        self.plans: list[tuple[int, tuple[Grant, ...]]] = []
-        self.reporter = Reporter(
-            self.node, self, 0.001, "v1", backoff=lambda: self.pauses, on_plans=self._plans, starting=starting  # type: ignore[arg-type]
-        )  # fmt: skip
-
-    def channel(self) -> Channel:
-        self.channels.append(Channel(self))
-        return self.channels[-1]
-
-    def metadata(self) -> tuple[tuple[str, str], ...]:
-        return (("authorization", f"Bearer {len(self.sent)}"),)
-
-    def _plans(self, plans: tuple[Grant, ...]) -> None:
-        assert self.node.state.intents == plans, "they are set before they are acted on"
-        self.plans.append((len(self.sent), plans))
-
-    def call(self, method: str, request: Any, timeout: float, metadata: Any) -> Any:
-        self.sent.append(request)
-        self.timeouts.append(timeout)
-        self.metadata_of_calls.append(metadata)
-        plain = pb.ReportAck() if method == "Report" else pb.IntentList()
-        answer = self.answers.pop(0) if self.answers else plain
-        if not self.answers:
-            self.stop.set()
-        if isinstance(answer, Exception):
-            raise answer
-        if callable(answer):
-            answer()
-            return plain
-        return answer
-
-    def report(self) -> "Link":
-        self.reporter.run(self.stop)
-        return self
-
-    def ask(self) -> "Link":
-        self.reporter.run_intents(self.stop)
-        return self
-
-    def grants(self, grants: tuple[Grant, ...]) -> Callable[[], None]:
-        return lambda: self.node.set_grants(grants)
-
-    def topology(self, topology: NodeTopology) -> Callable[[], None]:
-        return lambda: self.node.set_topology(topology)
-
-
-ACK, WANT = pb.ReportAck(), pb.ReportAck(want_full=True)
-
-
-def says(report: pb.NodeReport) -> tuple[int, str]:
-    """The generation, and how much it says."""
-    assert (report.node, bool(report.boot_id)) == ("n1", True)
-    if report.heartbeat:
-        assert not report.grants
-        assert not report.agent_version
-        assert not report.HasField("topology")
-        assert not report.topology_of
-        return report.generation, "heartbeat"
-    assert report.agent_version == "v1"
-    if report.topology_of:
-        assert not report.HasField("topology")
-        return report.generation, f"as {report.topology_of}"
-    assert report.HasField("topology")
-    return report.generation, "all"
-
-
-# --- reports -----------------------------------------------------------------
+from protos.topology import Grant
+from tests.agent.scripted_scheduler import (
+    ACK,
+    CODE,
+    FEW,
+    FULL,
+    HELD,
+    MORE,
+    WANT,
+    Failed,
+    Link,
+    says,
+)
 
 
 def test_a_change_is_said_once_and_then_heartbeats_follow() -> None:
@@ -402,129 +262,3 @@ def test_stop_closes_the_channel() -> None:
     with pytest.raises(SchedulerUnavailable, match="stopping"):
         link.reporter._stub()
     assert len(link.channels) == 1
-
-
-# --- what is wrong -----------------------------------------------------------
-
-SAID = [
-    (Failed(CODE.UNAVAILABLE, "refused; RPC Error 1"), True, f"{WHERE} is unreachable (refused); retrying"),
-    (Failed(CODE.DEADLINE_EXCEEDED, "late; last error: x"), True, f"{WHERE} is unreachable (late); retrying"),
-    (Failed(CODE.CANCELLED, "closed"), True, f"{WHERE} is unreachable (closed); retrying"),
-    (ValueError("closed channel"), None, f"{WHERE} is unreachable (closed channel); retrying"),
-    (grpc.RpcError("odd"), True, f"{WHERE} is unreachable (odd); retrying"),
-    (Failed(CODE.UNAUTHENTICATED, "expired"), False, f"{WHERE} rejects this agent: expired; retrying"),
-    (Failed(CODE.PERMISSION_DENIED, "no agent"), False, f"{WHERE} rejects this agent: no agent; retrying"),
-    (Failed(CODE.INTERNAL, "bug"), False, f"{WHERE} answered INTERNAL: bug; retrying"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("error", "drops", "sentence"), SAID, ids=lambda given: str(given)[:30])
-def test_why_a_call_fails(error: Exception, drops: bool | None, sentence: str, caplog: pytest.LogCaptureFixture) -> None:  # fmt: skip
-    """A channel that has lost its server is made anew. Each state is logged once."""
-    caplog.set_level(logging.INFO)
-    # A second ValueError says that the other loop has closed the channel.
-    closed = {True: [True, True, False], False: [False], None: [True, False]}[drops]
-    report_all = "all grants are reported"
-    link = Link(ACK, error, error, ACK, ACK).report()
-    assert [each.closed for each in link.channels] == closed
-    connected = f"connected to {WHERE}"
-    assert caplog.messages == [report_all, connected, sentence, connected]
-    caplog.clear()
-    link = Link(pb.IntentList(), error, error, pb.IntentList()).ask()
-    assert [each.closed for each in link.channels] == closed
-    assert caplog.messages == [connected, sentence, connected]
-
-
-def test_both_loops_have_one_log_line(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-    reporter = Link().reporter
-    for loop, trouble in (
-        ("reports", ""),
-        ("plans", "x"),
-        ("reports", "y"),  # plans come first
-        ("reports", "z"),
-        ("plans", ""),
-        ("reports", ""),
-    ):
-        reporter._log_state(loop, trouble)
-    connected = f"connected to {WHERE}"
-    assert caplog.messages == [connected, "x; retrying", "z; retrying", connected]
-    reporter.stop()
-    reporter._log_state("reports", "at the end")
-    assert "at the end; retrying" not in caplog.messages
-
-
-def test_the_other_loop_knows_why_the_channel_was_closed() -> None:
-    link = Link()
-    channel, _ = link.reporter._stub()
-    lost = link.reporter._unavailable(Failed(CODE.UNAVAILABLE, "away"), channel)
-    again = link.reporter._unavailable(ValueError("closed"), channel)
-    assert str(lost) == str(again) == f"{WHERE} is unreachable (away)"
-    _, other = link.reporter._stub()
-    link.reporter._drop(channel)
-    assert not link.channels[1].closed, "only the channel that has failed is dropped"
-    assert other is not None
-    link.reporter._stub()
-    assert len(link.channels) == 2, "and the other one is kept"
-
-
-# --- plans -------------------------------------------------------------------
-
-
-def planned(version: int, *grants: Grant) -> pb.IntentList:
-    return pb.IntentList(version=version, intents=wire.to_grants(grants))
-
-
-def test_plans() -> None:
-    link = Link(planned(0), planned(3, *HELD), planned(3, *HELD), planned(4), Failed(CODE.INTERNAL), planned(4), planned(5, *MORE), planned(5))  # fmt: skip
-    link.ask()
-    assert [each.version for each in link.sent] == [0, 0, 3, 3, 4, 0, 4, 5]
-    assert {(each.node, each.boot_id, each.wait_s) for each in link.sent} == {("n1", link.node.boot_id, 20.0)}  # fmt: skip
-    assert link.plans == [(2, HELD), (4, ()), (6, ()), (7, MORE)]
-    assert (link.node.state.intents, link.node.state.intents_version) == (MORE, 5)
-    assert set(link.timeouts) == {30.0}
-    assert link.pauses.taken == [*["reset"] * 4, "pause", *["reset"] * 3]
-    assert len(link.metadata_of_calls[0]) == 1
-
-
-# --- the endpoint ------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("content", "why"),
-    [
-        (b"abc\n", ""),
-        (None, "does not exist yet: the ServiceAccount token (--token-file)"),
-        (b"", "contains no token"),
-        (b" \n", "contains no token"),
-        ("t\u00f6ken".encode(), "contains no token"),
-        (b"a\nb", "contains no token"),
-        (b"\xff", "it should contain the ServiceAccount token (--token-file)"),
-    ],
-)
-def test_the_token(tmp_path: Path, content: bytes | None, why: str) -> None:
-    file = tmp_path / "token"
-    if content is not None:
-        file.write_bytes(content)
-    endpoint = SchedulerEndpoint("central:1", token_file=file)
-    if why:
-        with pytest.raises(SchedulerUnavailable) as error:
-            endpoint.metadata()
-        assert why in str(error.value)
-    else:
-        assert endpoint.metadata() == (("authorization", "Bearer abc"),)
-    assert replace(endpoint, token_file=None).metadata() == ()
-
-
-def test_the_certificate_authority(tmp_path: Path) -> None:
-    file = tmp_path / "ca.crt"
-    endpoint = SchedulerEndpoint("central:1", ca_file=file)
-    for content, why in ((None, "the scheduler's CA certificate (--ca-file)"), ("x", "contains no PEM certificate")):  # fmt: skip
-        if content is not None:
-            file.write_text(content)
-        with pytest.raises(SchedulerUnavailable) as error:
-            endpoint.channel()
-        assert why in str(error.value)
-    file.write_text("-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n")
-    endpoint.channel().close()
-    replace(endpoint, ca_file=None).channel().close()

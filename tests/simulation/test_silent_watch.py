@@ -39,15 +39,11 @@ def test_a_watch_that_stalls_is_noticed_within_90_seconds() -> None:
         body = {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
         return lambda: _assert_ok(api.answer("POST", PODS, orjson.dumps(body), "application/json"))
 
-    process.runtime.thread(main, "main").start()
     stalls_at = 3 * BOOKMARK_S + 30.0
     kernel.at(stalls_at - 1.0, create("before"))
     kernel.at(stalls_at, lambda: setattr(link, "stalled", True))
     kernel.at(stalls_at + 1.0, create("meanwhile"))
-    try:
-        kernel.run(stalls_at + 400.0)
-    finally:
-        kernel.end()
+    process.play(main, stalls_at + 400.0)
     assert seen["before"] < stalls_at
     assert stalls_at < seen["meanwhile"] < stalls_at + NOTICED_S + LATE_S
 

@@ -193,6 +193,15 @@ class Process:
         self.tasks: list[_Task] = []
         self.runtime = VirtualRuntime(self)
 
+    def play(self, main: Callable[[], None], until_s: float) -> list[str]:
+        """Runs main as its first thread, alone on the kernel, which then ends. Returns the threads that still live."""
+        self.runtime.thread(main, "main").start()
+        try:
+            self.kernel.run(until_s)
+            return [task.name for task in self.tasks if not task.over.is_set()]
+        finally:
+            self.kernel.end()
+
     def pause(self, seconds: float) -> None:
         self.paused = True
         self.kernel.at(self.kernel.now + seconds, self._resume)

@@ -34,12 +34,7 @@ class Pool:
         def main() -> None:
             use(WorkerPool("work", self.workers, self.process.runtime))
 
-        self.process.runtime.thread(main, "main").start()
-        try:
-            self.kernel.run(until_s)
-            self.alive = [task.name for task in self.process.tasks if not task.over.is_set()]
-        finally:
-            self.kernel.end()
+        self.alive = self.process.play(main, until_s)
         return self.began
 
 

@@ -120,12 +120,7 @@ class Course:
             )
             self.executor.submit(decisions)
 
-        self.process.runtime.thread(main, "main").start()
-        try:
-            self.kernel.run(until_s)
-            self.alive = [task.name for task in self.process.tasks if not task.over.is_set()]
-        finally:
-            self.kernel.end()
+        self.alive = self.process.play(main, until_s)
         return self
 
     def times(self, *methods: str) -> list[float]:
