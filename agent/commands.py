@@ -62,10 +62,6 @@ def add_topology_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_capture_arguments(parser: argparse.ArgumentParser) -> None:
-    add_machine_arguments(parser)
-
-
 def topology(arguments: argparse.Namespace) -> int:
     """Prints the topology matrix."""
     machine, left_out = plausible.checked(_observed(arguments))

@@ -49,7 +49,7 @@ def parser() -> SentenceParser:
     # The former name of gpu-setup, without help: hidden, for one version.
     add_setup_arguments(kinds.add_parser("keeper"))
     capture = kinds.add_parser("capture", help="print the machine as a JSON capture")
-    commands.add_capture_arguments(capture)
+    commands.add_machine_arguments(capture)
     add_migrate_arguments(
         kinds.add_parser(
             "migrate",

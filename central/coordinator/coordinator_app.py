@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from central.controllers.training.checkpoints import NoSuchCheckpoint
+from central.controllers.training.checkpoints import MOST_PARTS, NoSuchCheckpoint
 from central.controllers.training.generation import NotAllowed, NotJoined, Outdone, Process, Stale
 from central.controllers.training.pauses import PauseMeter
 from central.controllers.training.stored_state import StoredState
@@ -247,7 +247,7 @@ class CoordinatorApp:
         self.state.checkpoints.part(
             fields.text(data, "name"),
             fields.number(data, "rank"),
-            fields.number(data, "parts", least=1, most=4096),
+            fields.number(data, "parts", least=1, most=MOST_PARTS),
             fields.text(data, "digest", default=""),
             fields.number(data, "bytes", most=MOST_BYTES, default=0),
         )

@@ -78,8 +78,8 @@ def counted(number: int, what: str) -> str:
     return f"{number} {plural(number, what)}"
 
 
-def some(names: Iterable[str], most: int = 3) -> str:
+def some(names: Iterable[str]) -> str:
     """The first names in order, and how many more there are."""
     ordered = sorted(names)
-    more = len(ordered) - most
-    return ", ".join(ordered[:most]) + (f" and {more} more" if more > 0 else "")
+    more = len(ordered) - 3
+    return ", ".join(ordered[:3]) + (f" and {more} more" if more > 0 else "")

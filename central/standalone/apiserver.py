@@ -28,6 +28,7 @@ from central.standalone.api_verbs import Service
 from central.standalone.faults import Faults, no_faults
 from central.standalone.served_kinds import ResourceKey
 
+HOST = "127.0.0.1"
 HEALTH = ("/healthz", "/readyz", "/livez")
 
 
@@ -38,14 +39,12 @@ class StandaloneApi:
     def __init__(
         self,
         *,
-        host: str = "127.0.0.1",
         port: int = 0,
         history: int = 10_000,
         bookmark_s: float = 10.0,
         faults: Faults = no_faults,
     ) -> None:
         self._faults = faults
-        self._host = host
         self._port = port
         self._bookmark_s = bookmark_s
         self._notifier = watch_stream.Notifier()
@@ -58,7 +57,7 @@ class StandaloneApi:
 
     @property
     def url(self) -> str:
-        return f"http://{self._host}:{self._port}"
+        return f"http://{HOST}:{self._port}"
 
     def __enter__(self) -> Self:
         self.start()
@@ -84,21 +83,21 @@ class StandaloneApi:
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._forget, (group, plural))
 
-    def kubeconfig(self, token: str = "") -> str:
+    def kubeconfig(self) -> str:
         """Text of a kubeconfig for this server (JSON, which is YAML)."""
         name = "lockstep-standalone"
         config = {
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{"name": name, "cluster": {"server": self.url}}],
-            "users": [{"name": name, "user": {"token": token} if token else {}}],
+            "users": [{"name": name, "user": {}}],
             "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
             "current-context": name,
         }
         return json.dumps(config, indent=1) + "\n"
 
-    def write_kubeconfig(self, path: Path, token: str = "") -> Path:
-        path.write_text(self.kubeconfig(token))
+    def write_kubeconfig(self, path: Path) -> Path:
+        path.write_text(self.kubeconfig())
         path.chmod(0o600)
         return path
 
@@ -130,7 +129,7 @@ class StandaloneApi:
         runner = web.ServerRunner(server, shutdown_timeout=1.0)
         await runner.setup()
         try:
-            site = web.TCPSite(runner, self._host, self._port, backlog=1024)
+            site = web.TCPSite(runner, HOST, self._port, backlog=1024)
             await site.start()
             self._port = runner.addresses[0][1]
             self._ready.set()

@@ -37,7 +37,6 @@ class HollowNodes:
         nodes: Sequence[HollowNode],
         directory: Path,
         *,
-        namespace: str = NAMESPACE,
         run_bare: bool = True,
         bare_workers: int = 4,
         run_s: Callable[[Json], float | None] = runs_for_s,
@@ -48,7 +47,6 @@ class HollowNodes:
         self.agents: dict[str, AgentProcess] = {}
         self._client = client
         self._directory = directory
-        self._namespace = namespace
         self._workers: dict[str, Worker] = {}
         bare = [node.name for node in nodes if node.capture is None] if run_bare else []
         shared = [Worker(number, client, NoKubelet(), run_s) for number in range(bare_workers)]
@@ -82,22 +80,22 @@ class HollowNodes:
 
     def start_agents(self, server: str = "", ca_file: Path | None = None) -> None:
         """Starts a real agent on each node with a capture; without a server they serve only their kubelets."""
-        self._ensure("/api/v1/namespaces", {"metadata": {"name": self._namespace}})
-        account = {"metadata": {"name": AGENT_ACCOUNT, "namespace": self._namespace}}
-        self._ensure(f"/api/v1/namespaces/{self._namespace}/serviceaccounts", account)
+        self._ensure("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+        account = {"metadata": {"name": AGENT_ACCOUNT, "namespace": NAMESPACE}}
+        self._ensure(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", account)
         for name, node in self.nodes.items():
             if node.capture is None:
                 continue
             directory = self._directory / name
-            pods = f"/api/v1/namespaces/{self._namespace}/pods"
-            pod = self._ensure(pods, agent_pod(self._namespace, name))
+            pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
+            pod = self._ensure(pods, agent_pod(NAMESPACE, name))
             agent = AgentProcess(
                 name,
                 directory,
                 own_capture(node.capture, name, directory / "machine.json"),
                 server=server,
                 ca_file=ca_file,
-                token_text=token(self._client, self._namespace, AGENT_ACCOUNT, pod),
+                token_text=token(self._client, NAMESPACE, AGENT_ACCOUNT, pod),
             )
             self.agents[name] = agent
             agent.start()

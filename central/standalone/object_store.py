@@ -260,18 +260,20 @@ def _is_removable(obj: Json) -> bool:
     return not metadata.get("finalizers") and metadata.get("deletionGracePeriodSeconds", 0) == 0
 
 
+_PAGED_LISTS = 64  # whose remaining items are kept
+
+
 class Pages:
     """The remaining items of paged lists, by token, so that all pages show the same version."""
 
-    def __init__(self, token: Callable[[], str], *, most: int = 64) -> None:
+    def __init__(self, token: Callable[[], str]) -> None:
         self._token = token
-        self._most = most
         self._kept: OrderedDict[str, tuple[list[Item], int]] = OrderedDict()
 
     def keep(self, items: list[Item], version: int) -> str:
         token = self._token()
         self._kept[token] = (items, version)
-        while len(self._kept) > self._most:
+        while len(self._kept) > _PAGED_LISTS:
             self._kept.popitem(last=False)
         return token
 

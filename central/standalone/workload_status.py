@@ -8,8 +8,6 @@ import orjson
 from central.controllers.builtin_controllers import BuiltinController, replica_set
 from central.model.json_types import Json
 
-REVISION = "deployment.kubernetes.io/revision"
-
 
 def of_controller(one: BuiltinController, running: int, failed: int, now: str) -> Json:
     """running, failed: of its pods."""

@@ -183,15 +183,10 @@ class _Assigning:
         self._subgroups.append(self._draft.assignments[mark:])
 
 
-def _units_by_row(
-    snapshot: Snapshot, nest: _Nest, places: tuple[str, ...], depth: int, empty: Ints | None = None
-) -> Ints:
+def _units_by_row(snapshot: Snapshot, nest: _Nest, places: tuple[str, ...], depth: int) -> Ints:
     """How many bundles of this depth fit, or subgroups, by row. What a rack or a wider domain takes counts at its
-    first row. empty: how many pods would fit by row, instead of what fits now."""
-    if empty is not None:
-        units = _bundles_by_row(snapshot, empty, nest.size, places[-1])
-    else:
-        units = _subgroups_by_row(snapshot, nest.spec, nest.size, places[-1])
+    first row."""
+    units = _subgroups_by_row(snapshot, nest.spec, nest.size, places[-1])
     for at in range(len(nest.bundles) - 1, depth - 1, -1):
         snapshot.meter.spend_rows(len(units))
         units = _bundles_by_row(snapshot, units, nest.bundles[at][1], places[at])

@@ -1,7 +1,6 @@
 """The history in pages, for a replica that copies it."""
 
 import time
-from collections.abc import Callable
 from dataclasses import fields
 from operator import attrgetter
 
@@ -18,14 +17,14 @@ _values = attrgetter(*(each.name for each in fields(Allocation)))
 class HistoryPages:
     """From any thread. Raises OSError while the file can't be read."""
 
-    def __init__(self, store: HistoryStore, now: Callable[[], float] = time.time) -> None:
-        self._store, self._now = store, now
+    def __init__(self, store: HistoryStore) -> None:
+        self._store = store
 
     def allocations(self, after_row: int, ended_since: int) -> pb.AllocationPage:
         """Those that go on or ended since then (Unix time in ms), in the order of their rows."""
         sql = f"""SELECT rowid, {COLUMNS} FROM allocations
             WHERE rowid > ? AND (ended IS NULL OR ended >= ?) ORDER BY rowid LIMIT ?"""
-        page = pb.AllocationPage(at=round(self._now() * 1000))
+        page = pb.AllocationPage(at=round(time.time() * 1000))
         with self._store.readable() as db:
             for row, *values in db.execute(sql, (after_row, ended_since, ROWS_AT_ONCE)):
                 page.rows.append(to_message(Allocation(*values)))

@@ -25,17 +25,11 @@ FLUSH_S = 2.0
 
 class HistoryRecorder:
     def __init__(
-        self,
-        store: HistoryStore,
-        allocations: AllocationLog,
-        loop: Loop,
-        surveyor: SurveySource,
-        now: Callable[[], float] = time.time,
+        self, store: HistoryStore, allocations: AllocationLog, loop: Loop, surveyor: SurveySource
     ) -> None:
         self._store, self._allocations, self._loop, self._surveyor = (
             store, allocations, loop, surveyor
         )  # fmt: skip
-        self._now = now
         self._unsaved: list[Allocation] = []
         self._file = -1  # number of the store's file that has all open allocations
         self._last_picture = 0
@@ -64,7 +58,7 @@ class HistoryRecorder:
         if self._file != self._store.files:
             self._begin()
         self._save()
-        minute = int(self._now() // FINE_S) * FINE_S
+        minute = int(time.time() // FINE_S) * FINE_S
         if minute != self._last_picture:
             survey = self._surveyor.survey(FLUSH_S)
             self._store.add_picture(minute, pictures.sample(survey), pictures.picture(survey))
@@ -87,7 +81,7 @@ class HistoryRecorder:
 
     def _save(self) -> None:
         self._unsaved = [*self._unsaved, *self._allocations.take()][-ENTRIES_MOST:]
-        self._store.record(self._unsaved, self._now())
+        self._store.record(self._unsaved, time.time())
         self._unsaved = []
 
     def _contained(self, act: Callable[[], None]) -> None:

@@ -32,8 +32,6 @@ class QuestionLoop(Protocol):
 
 
 class SlicedQuestion:
-    """longest_s: the longest slice so far, in seconds."""
-
     def __init__(
         self,
         steps: Steps,
@@ -44,7 +42,6 @@ class SlicedQuestion:
         self._make, self._slice_s, self._clock = steps, slice_s, clock
         self._steps: Generator[None, None, Any] | None = None
         self.answer: Any = None
-        self.longest_s = 0.0
 
     def __call__(self, scheduler: Scheduler) -> bool:
         """Runs for one slice. Returns whether the answer is complete."""
@@ -58,6 +55,4 @@ class SlicedQuestion:
         except StopIteration as end:
             self.answer = end.value
             return True
-        finally:
-            self.longest_s = max(self.longest_s, self._clock() - began)
         return False

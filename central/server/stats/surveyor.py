@@ -57,7 +57,6 @@ class Survey:
     largest: tuple[LargestGang, ...] = ()
     elastic: tuple[ElasticRow, ...] = ()
     usable_gpus: float = 0.0  # GPU equivalents that queues share
-    longest_slice_s: float = 0.0  # for which the survey delayed the scheduling loop
 
 
 class SurveySource(Protocol):
@@ -109,7 +108,6 @@ class Surveyor:
             largest_gangs(nodes.values(), self._table.levels, _held_by_node(reservations)),
             tuple(elastic),
             usable,
-            question.longest_s,
         )
 
     def _steps(self, scheduler: Scheduler) -> Generator[None, None, _Read]:

@@ -28,7 +28,6 @@ from tests.fakes import machines
 GIB = 2**30
 ONE, TWO = machines.uuid(0), machines.uuid(1)
 TOPOLOGY = survey(machines.machine(2))
-WEAK = "the GPU enforces memory caps by watch, which is weaker than the pod requires"
 
 
 class Setup:

@@ -32,11 +32,9 @@ class Replica:
     led_at: float = -1.0
     lost: list[float] = field(default_factory=list)
     stopped: bool = False
-    began_at: float = 0.0
     election: Any = None
 
     def start(self) -> "Replica":
-        self.began_at = self.world.kernel.now
         self.process.runtime.thread(self._main, "main").start()
         return self
 
