@@ -36,10 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args.flags = given[1:]  # for processes that take the same
     if words:
         args.words = words
-    try:
-        return int(args.run(args))
-    except KeyboardInterrupt:
-        return 130
+    return int(args.run(args))
 
 
 class _Version(argparse.Action):

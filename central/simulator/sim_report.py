@@ -94,7 +94,8 @@ class _Row:
 
 def table(result: SimulationResult, console: Console) -> None:
     shown = _placements(result.placed)
-    console.print(shown)
+    if result.placed:
+        console.print(shown)
     if len(shown.rows) < len({(p.namespace, p.gang or p.pod) for p in result.placed}):
         console.print(f"... only the first {LONGEST_TABLE}; -o json prints all", style="dim")
     for evicted in result.evicted[:LONGEST_TABLE]:

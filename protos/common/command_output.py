@@ -1,5 +1,6 @@
-"""The standard output of a command that nobody reads or nothing can hold: `| head` that has ended, a full disk, a
-descriptor that was closed before the command began. None of them is a traceback."""
+"""What ends a command early without being a bug: Ctrl-C, and a standard output that nobody reads or nothing can hold
+(`| head` that has ended, a full disk, a descriptor that was closed before the command began). None of them is a
+traceback."""
 
 import errno
 import os
@@ -10,13 +11,15 @@ CANNOT_HOLD = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def run(program: str, command: Callable[[], int]) -> int:
-    """The command's exit code, or 1 if its output was not taken; a full disk is named on stderr."""
+    """The command's exit code; 130 after Ctrl-C; 1 if its output was not taken, and a full disk is named on stderr."""
     _open_closed()
     try:
         try:
             return command()
         finally:
             sys.stdout.flush()
+    except KeyboardInterrupt:
+        return 130
     except BrokenPipeError:
         _discard()
         return 1

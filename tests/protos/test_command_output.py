@@ -1,10 +1,12 @@
-"""Where a command's output cannot go, both programs end with exit code 1, and without a traceback."""
+"""Where a command's output cannot go, both programs end with exit code 1, and without a traceback. So they do after Ctrl-C."""
 
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from protos.common import command_output
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,3 +27,10 @@ def test_output_that_nobody_takes(module: str, flag: str, program: str, to: str)
     else:  # a pipe takes so much before its reader ends
         assert said == []
         assert code in (("0", "1") if to == "| true" else ("0",))
+
+
+def test_ctrl_c() -> None:
+    def command() -> int:
+        raise KeyboardInterrupt
+
+    assert command_output.run("lockstep", command) == 130
