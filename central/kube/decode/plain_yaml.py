@@ -40,8 +40,6 @@ def _may_be_deep(text: str) -> bool:
     """Cheap, and true for every text that is. A level of blocks needs a character at the start of a line for itself, or
     is a list at its parent's indentation."""
     flow = text.count("[") + text.count("{")
-    if flow > DEPTH:
-        return True
     return flow + 2 * max(len(start) for start in _BLOCK_START.findall(text)) > DEPTH
 
 

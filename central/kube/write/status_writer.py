@@ -4,7 +4,7 @@ Only the newest state of a gang counts, so an update that is not written yet is 
 When the first and the following writes of a gang happen, with the times of StatusTiming:
 
     pending gang   update --settle 0.3 s--> write --same phase: after 5 s at the earliest--> write
-    running gang   update --started 1 s---> write --counts: after 1 s, or up to 10 s if many wait--> write
+    running gang   update --started 1 s---> write --counts: after 1 s, or up to 5 s if many wait--> write
     of a Job       update --1 s after the first pod runs, or 5 s--> write --counts: after 5 s--> write
     other phase    written as soon as a worker is free
     failed write   repeated after 5 s, 10 s, ... 5 min
@@ -55,7 +55,6 @@ class StatusTiming:
     started_s: float = 1.0  # by then most pods run, and one write says both
     same_phase_s: float = 5.0
     counts_s: float = 1.0
-    counts_most_s: float = 10.0
     failed_s: float = 5.0
     bindings_first_s: float = 5.0
     pending_per_s: float = 50.0  # requests per second for all pending gangs
@@ -214,7 +213,7 @@ class StatusWriter:
         apart_s = timing.same_phase_s
         if _is_placed(update) and not update.of_job:
             crowded_s = timing.counts_s * max(1.0, self._unwritten / MANY_UPDATES)
-            apart_s = min(crowded_s, timing.counts_most_s, apart_s)
+            apart_s = min(crowded_s, apart_s)
         return gang.written_at + apart_s - self._runtime.monotonic()
 
     def _let_bindings_pass(self, key: StatusKey) -> None:

@@ -19,8 +19,8 @@ def lists(levels: int) -> str:
 
 
 def mixed(levels: int) -> str:
-    """Half blocks, half brackets."""
-    flow = levels // 2
+    """A quarter blocks, the rest brackets."""
+    flow = levels * 3 // 4
     deep = "".join(f"{' ' * level}a:\n" for level in range(levels - flow - 1))
     return deep + f"{' ' * (levels - flow)}b: {'[' * flow}1{']' * flow}\n"
 
