@@ -32,7 +32,8 @@ def health(at: int) -> tuple[int, str]:
         with urllib.request.urlopen(f"http://127.0.0.1:{at}/healthz", timeout=5) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
+        with error:
+            return error.code, error.read().decode()
 
 
 def test_nvml_that_cannot_be_opened_any_more_asks_for_a_new_container(box: NvmlBox) -> None:

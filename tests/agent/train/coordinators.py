@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 from central.server import tls
@@ -77,7 +77,8 @@ class RunningCoordinator:
 
     def get(self, path: str) -> Any:
         """What a question is answered with."""
-        return json.loads(self._opened(path).read())
+        with self._opened(path) as answer:
+            return json.loads(answer.read())
 
     def log(self) -> str:
         return (self.folder / "coordinator.log").read_text()
@@ -96,7 +97,10 @@ class RunningCoordinator:
             try:
                 with self._opened("/readyz"):
                     return
-            except (URLError, OSError):
+            except HTTPError as error:
+                error.close()
+                time.sleep(0.05)
+            except OSError:
                 time.sleep(0.05)
         raise AssertionError(f"not ready: {self.log()}")
 

@@ -8,7 +8,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -89,7 +89,8 @@ class PsJob:
     def _results(self, epoch: int) -> dict[tuple[int, int], int]:
         try:
             found = self.coordinator.get(f"/v1/results?queue=tasks&epoch={epoch}")["results"]
-        except HTTPError:
+        except HTTPError as error:
+            error.close()
             return {}  # a restore went back to an epoch before it
         return {(epoch, int(one["task"])): int(one["attempt"]) for one in found}
 
@@ -114,11 +115,11 @@ class PsJob:
         return "\n".join([f"{self.counted()} counted", *tails, self.coordinator.log()[-1500:]])
 
     def state(self, number: int) -> dict[str, Any]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.ports[number], timeout=10)
-        connection.request("POST", "/pull", b"{}")
-        found: dict[str, Any] = json.loads(connection.getresponse().read())
-        connection.close()
-        return found
+        made = http.client.HTTPConnection("127.0.0.1", self.ports[number], timeout=10)
+        with closing(made) as connection:
+            connection.request("POST", "/pull", b"{}")
+            found: dict[str, Any] = json.loads(connection.getresponse().read())
+            return found
 
     def weights(self) -> list[float]:
         return [float(w) for number in range(2) for w in self.state(number)["weights"]]

@@ -5,6 +5,7 @@ import gc
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from central.scheduler import gang_attempt
 from central.scheduler.invariants import check_invariants
 from central.server import loop as loop_module
 from central.server.journal import Journal
-from central.server.loop import Loop
+from central.server.loop import LONG_ASKED_S, LONG_S, SLICE_S, LongAttempt, Loop, SliceBudget
 from central.server.queries import ClusterQueries
 from central.server.replay import replay
 from protos.topology import Grant
@@ -67,6 +68,47 @@ def test_garbage_is_collected_seldom_while_the_initial_list_is_read() -> None:
             assert gc.get_threshold() == (30_000, 20, 20)
     finally:
         gc.set_threshold(*before)
+
+
+def test_a_slice_leaves_half_of_its_time_to_the_attempts() -> None:
+    """However long the facts took before the first of them; each that begins is counted."""
+    for first_s in (0.0, 0.5 * SLICE_S, 0.9 * SLICE_S, 3 * SLICE_S):
+        times = iter([0.0, first_s, *(first_s + SLICE_S * tenth / 10 for tenth in range(1, 20))])
+        budget = SliceBudget(lambda times=times: next(times))  # type: ignore[misc]
+        end = max(SLICE_S, first_s + SLICE_S / 2)
+        begun = 0
+        while not budget():
+            begun += 1
+            assert budget.more == begun
+        expected = [first_s + SLICE_S * tenth / 10 for tenth in range(20)]
+        assert begun == sum(at < end - 1e-9 for at in expected)
+        assert budget.more == begun
+
+
+def test_a_long_attempt_ends_as_soon_as_those_that_wait_by_then_ask() -> None:
+    now, allowed_s = 100.0, 5.0
+    long = LongAttempt(lambda: now, lambda: allowed_s)
+    for at, waits_s, ends in ((100.0, 5.0, False), (104.9, 5.0, False), (101.0, 1.0, True)):
+        now, allowed_s = at, waits_s
+        assert long(7) == ends
+        assert long.interrupted_at == (7 if ends else None)
+
+
+def test_what_comes_shortens_a_long_attempt() -> None:
+    loop = Loop(new_scheduler(factories.LEVELS), ready=lambda: False)
+    assert loop._allowed_s == inf
+    loop.put(factories.node("a"))
+    loop.put(factories.pod("a", 1, node="a"))
+    assert loop._allowed_s == inf, "nothing that waits"
+    loop.put(factories.pod("b", 1))
+    assert loop._allowed_s == LONG_S
+    loop._drain_inbox(0.0)
+    assert loop._allowed_s == inf
+    with pytest.raises(TimeoutError):
+        loop.ask(lambda _: None, timeout_s=0.0)
+    assert loop._allowed_s == LONG_ASKED_S
+    loop.stop()
+    assert loop._allowed_s == 0.0
 
 
 def test_nothing_is_decided_before_the_initial_sync() -> None:
