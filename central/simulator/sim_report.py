@@ -1,7 +1,7 @@
 """A simulation's result as JSON for programs and as a table for people."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rich.console import Console
@@ -87,7 +87,7 @@ def _time(seconds: float) -> float:
 class _Row:
     pods: int = 0
     gpus: float = 0.0
-    nodes: dict[str, None] | None = None
+    nodes: dict[str, None] = field(default_factory=dict)
     first_s: float = 0.0
     waited_s: float = 0.0
 
@@ -130,17 +130,16 @@ def _placements(placed: Sequence[Placed]) -> Table:
     rows: dict[str, _Row] = {}
     for each in placed:
         name = f"{each.namespace}/{each.gang or each.pod}"
-        row = rows.setdefault(name, _Row(nodes={}, first_s=each.at_s))
+        row = rows.setdefault(name, _Row(first_s=each.at_s))
         row.pods += 1
         row.gpus += each.amount
         row.waited_s = max(row.waited_s, each.waited_s)
-        if row.nodes is not None:
-            row.nodes[each.node] = None
+        row.nodes[each.node] = None
     shown = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("PLACED", "PODS", "GPUS", "AT", "WAITED", "NODES"):
         shown.add_column(column, justify="left" if column in {"PLACED", "NODES"} else "right")
     for name, row in list(rows.items())[:LONGEST_TABLE]:
-        nodes = list(row.nodes or ())
+        nodes = list(row.nodes)
         more = f" and {len(nodes) - 4} more" if len(nodes) > 4 else ""
         shown.add_row(
             name,

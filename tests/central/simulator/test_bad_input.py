@@ -18,6 +18,11 @@ def changed(**parts: Any) -> str:
     return json.dumps({**POD, **parts})
 
 
+def priority_class(**parts: Any) -> str:
+    kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
+    return json.dumps({**kind, "metadata": {"name": "c"}, **parts})
+
+
 CASES = {
     "kind: Pod": "document 1: apiVersion: missing",
     "apiVersion: v1": "document 1: kind: missing",
@@ -26,6 +31,13 @@ CASES = {
     "apiVersion: v1\nkind: Node\nmetadata: {}": "document 1: metadata.name: missing",
     "apiVersion: v1\nkind: Node\nmetadata: {name: 7}": "document 1: metadata.name: 7 is not a string",
     "apiVersion: v1\nkind: Node\nmetadata: {name: a, labels: {rack: 1}}": "metadata.labels.rack: 1 is not a string; put it in quotes",
+    '{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a"}, "status": {"allocatable": [1]}}': "Node a: status.allocatable: not a mapping",
+    priority_class(value=True): "PriorityClass c: value: True is not a whole number",
+    priority_class(value="7"): "PriorityClass c: value: '7' is not a whole number",
+    priority_class(
+        value=7, preemptionPolicy="Always"
+    ): "preemptionPolicy: 'Always' is neither PreemptLowerPriority nor Never",
+    json.dumps(node("a", capture="dgx/none")): "dgx/none: No such file",
     "a: b: c": "document 1: line 1: not YAML",
     "{}\n---\n- 1": "document 1: apiVersion",
     f"{changed()}\n---\n- 1": "document 2: not an object",
