@@ -29,7 +29,8 @@ class PlanFile:
             if mark == self._seen:
                 return None
             self._seen = mark
-            return self._read(now, self._path.read_bytes()[: fields.MOST_PLAN])
+            with self._path.open("rb") as file:
+                return self._read(now, file.read(fields.MOST_PLAN))
         except FileNotFoundError:
             return None
         except (OSError, FieldRefused) as error:

@@ -112,15 +112,14 @@ class FileStore:
     def _open(self) -> sqlite3.Connection:
         if self._connection is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            made = sqlite3.connect(
+            made = self._connection = sqlite3.connect(
                 self._path, timeout=_TIMEOUT_S, isolation_level=None, check_same_thread=False
-            )
+            )  # closed by load() and save() if the following fails
             made.execute("PRAGMA journal_mode=WAL")
             made.execute("PRAGMA synchronous=FULL")
             made.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
             made.execute("CREATE TABLE IF NOT EXISTS section (name TEXT PRIMARY KEY, body BLOB)")
             made.execute("CREATE TABLE IF NOT EXISTS owner (one INTEGER PRIMARY KEY, run INTEGER)")
-            self._connection = made
         return self._connection
 
     def close(self) -> None:
