@@ -20,17 +20,14 @@ class PodEntries:
         self.times: Floats = np.zeros((3, 1024), dtype=np.float64)
         self.pods: list[Pod | None] = []  # None: it has gone
 
-    def append(
-        self, pods: Sequence[Pod], ints: list[tuple[int, ...]], times: list[tuple[float, ...]]
-    ) -> None:
-        end = self.used + len(ints)
+    def append(self, pods: Sequence[Pod], ints: list[Ints], times: list[Floats]) -> None:
+        """ints, times: the columns below, in their order."""
+        end = self.used + len(pods)
         while end > self.ints.shape[1]:
             self.ints = np.concatenate([self.ints, np.zeros_like(self.ints)], axis=1)
             self.times = np.concatenate([self.times, np.zeros_like(self.times)], axis=1)
-        if ints:
-            self.ints[:, self.used : end] = np.array(ints, dtype=np.int64).T
-            self.times[:, self.used : end] = np.array(times, dtype=np.float64).T
-            self.pods += pods
+        self.ints[:, self.used : end], self.times[:, self.used : end] = ints, times
+        self.pods += pods
         self.used = end
 
     def pods_of(self, entries: Ints) -> list[Pod]:
