@@ -35,12 +35,16 @@ def rules(dice: random.Random) -> tuple[Rules, Any]:
         if dice.random() < 0.6
     )
     near = tuple(
-        Nearer(factories.mates(app), dice.choice((RACK, factories.HOST)), dice.choice((-10, 3, 7)))
+        Nearer(
+            factories.mates(app),
+            dice.choice((RACK, factories.HOST, "zone")),
+            dice.choice((-10, 3, 7)),
+        )
         for app in "ab"
         if dice.random() < 0.6
     )
     even = tuple(
-        Spread(factories.mates(app, leaving=False), dice.choice((RACK, factories.HOST)), 1)
+        Spread(factories.mates(app, leaving=False), dice.choice((RACK, factories.HOST, "zone")), 1)
         for app in "ab"
         if dice.random() < 0.4
     )

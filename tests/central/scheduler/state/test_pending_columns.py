@@ -30,6 +30,7 @@ def change(pending: PendingGangs, gang: Gang, dice: random.Random) -> None:
     attempt = gang.attempt
     attempt.rank = (dice.randint(-2, 0), dice.randint(0, 2), float(dice.randint(0, 9)), gang.key)
     attempt.need = {"cpu": dice.randint(1, 4)}
+    gang.object = factories.gang(gang.name, 1, owner=dice.choice(("", "job/sweep")))
     attempt.run_time_s = dice.choice((60.0, float("inf")))
     attempt.bind_failures += dice.randint(0, 1)
     attempt.failures_handled = attempt.bind_failures - dice.randint(0, 1)
@@ -47,6 +48,8 @@ def test_columns_follow_their_gangs(pending: PendingGangs, seed: int) -> None:
         if dice.random() < 0.5:
             columns.recycle()
         columns.check(pending.waiting.values())
+        for gang in pending.waiting.values():
+            assert columns.owned[gang.attempt.row] == bool(gang.owner)
         some = [gang for gang in pending.waiting.values() if dice.random() < 0.7]
         if dice.random() < 0.5:
             ordered = columns.of(columns.in_rank_order(columns.mask(columns.rows_of(some))))
