@@ -5,6 +5,7 @@ Design: docs/design/0061-work-limit.md
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 from central.model import wording
@@ -20,7 +21,7 @@ from central.scheduler.placement import (
     placement_attempts,
     pod_kinds,
 )
-from central.scheduler.queues import quota
+from central.scheduler.queues import claimable_quota, quota
 from central.scheduler.queues.shortfall import Shortfall
 from central.scheduler.reserved_capacity import Reserved
 from central.scheduler.scheduler import GangRefusal, Scheduler
@@ -146,9 +147,8 @@ class _GangTurn(NamedTuple):
         scheduler.state.pending.refuse(gang, why)
         refusal = GangRefusal(gang, smallest, why, missing=self.missing, over_quota=True)
         scheduler.refused.give(gang, refusal)
-        lacks = _claimable(scheduler, gang, smallest)
-        growth = not self.missing
-        self.decisions.extend(self.reserved.on_over_quota(gang, smallest, lacks, growth=growth))
+        claimable, growth = partial(_claimable, scheduler, gang, smallest), not self.missing
+        self.decisions.extend(self.reserved.on_over_quota(gang, smallest, claimable, growth=growth))
         self.reserved.annotate(gang)
 
     def _wait_for_offers(self) -> None:
@@ -189,12 +189,12 @@ def _narrowed(
 
 def _claimable(
     scheduler: Scheduler, gang: Gang, want: PlacementRequest
-) -> list[tuple[Shortfall, ...]]:
-    """The quota whose lack is all that refuses the gang: alternatives."""
+) -> list[tuple[Shortfall, ...]] | None:
+    """As claimable_quota.shortfalls(), if quota is all that refuses the gang; else None."""
     min_resources = scheduler.min_resources
     if min_resources.refusal(scheduler.state, gang, want.groups):
-        return []
-    return quota.shortfalls(scheduler.queues, min_resources, gang, want.groups)
+        return None
+    return claimable_quota.shortfalls(scheduler.queues, min_resources, gang, want.groups)
 
 
 def _equivalence(scheduler: Scheduler, gang: Gang, wants: tuple[PlacementRequest, ...]) -> int:

@@ -17,7 +17,7 @@ from central.scheduler.fence import search
 from central.scheduler.inventory.pods import EVICTION_ENDED
 from central.scheduler.pass_reservations import NoVictims, PassReservations
 from central.scheduler.placement import PlacementRequest
-from central.scheduler.preemption import defragment, evictable, reclaim, withdrawal
+from central.scheduler.preemption import defragment, evictable, preemption_plan, reclaim, withdrawal
 from central.scheduler.preemption.preemption_request import (
     PreemptionPlan,
     PreemptionRequest,
@@ -71,15 +71,23 @@ class PassClaims:
         lacks: Sequence[Shortfalls] = (),
         *,
         growth: bool = False,
+        awaits: bool = False,
     ) -> list[Evict] | None:
         """Evicts victims so that all of the request fits, with the quota that it lacks (one of the
-        alternatives), and reserves what they free for the gang. None: there are no such victims."""
+        alternatives), and reserves what they free for the gang. None: there are no such victims. awaits: quota becomes
+        free in any case, and its place is reserved until then, also if there are no victims."""
         phases = self._scheduler.quarantine.phases
-        claim = partial(self._preempt, growth=growth)
+        claim = partial(self._preempt, growth=growth, awaits=awaits)
         return phases.run(Phase.CLAIMS, claim, gang, request, lacks, without=None)
 
     def _preempt(
-        self, gang: Gang, request: PlacementRequest, lacks: Sequence[Shortfalls], *, growth: bool
+        self,
+        gang: Gang,
+        request: PlacementRequest,
+        lacks: Sequence[Shortfalls],
+        *,
+        growth: bool,
+        awaits: bool,
     ) -> list[Evict] | None:
         preempts = gang.priority > self._pending.lowest_priority or self._scheduler.queues.enabled
         if not self._may_claim(gang, preempts=preempts, growth=growth):
@@ -100,7 +108,8 @@ class PassClaims:
         if own is not None:
             self._held.cancel(own)
             self._held.withheld.without(own)
-        plan, blocked_by = self._find(gang, request, lacks, preempts=preempts, growth=growth)
+        kinds = {"preempts": preempts, "growth": growth, "awaits": awaits}
+        plan, blocked_by = self._find(gang, request, lacks, **kinds)
         gang.preemption.blocked_by = blocked_by
         if plan is None:
             self._no_victims[searched] = blocked_by
@@ -142,6 +151,7 @@ class PassClaims:
         *,
         preempts: bool,
         growth: bool,
+        awaits: bool,
     ) -> tuple[PreemptionPlan | None, str]:
         """The victims, or None and which disruption budgets alone block them."""
         excluded = self._rows_of_claims(self._held.by_key.get(gang.key))
@@ -150,10 +160,15 @@ class PassClaims:
             gang, request, self._began, excluded, by_priority, by_group=True, growth=growth
         )
         try:
-            plan = self._plan(preemption, lacks, preempts=preempts)
+            plan = self._without_victims(preemption) if awaits else None
+            plan = plan or self._plan(preemption, lacks, preempts=preempts)
             return plan, "" if plan is not None else self._blocked_by(preemption, lacks)
         except WorkLimitReached:
             return None, UNDECIDED
+
+    def _without_victims(self, preemption: PreemptionRequest) -> PreemptionPlan | None:
+        find = preemption_plan.find_without_victims
+        return search(self._state.snapshot, find, self._context, preemption)
 
     def _postpone(self, gang: Gang) -> None:
         """Searches again in a while: for now there are no victims."""

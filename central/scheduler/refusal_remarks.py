@@ -13,7 +13,7 @@ from central.model import wording
 from central.model.resources import requested
 from central.scheduler.placement import explain
 from central.scheduler.preemption import protected_work
-from central.scheduler.queues import claim_reasons, min_resources, quota
+from central.scheduler.queues import claim_reasons, claimable_quota, min_resources, quota
 from central.scheduler.queues.order import run_time_s
 from central.scheduler.reservation.reservation import Reservation, rough_duration
 from central.scheduler.reservation.withholding import WithheldCapacity
@@ -64,7 +64,9 @@ def _why_nobody(scheduler: Scheduler, gang: Gang, refused: GangRefusal) -> str:
     queues, groups = scheduler.queues, refused.request.groups
     if not queues.enabled:
         return without_queues(scheduler, gang, refused)
-    if refused.over_quota and not quota.shortfalls(queues, scheduler.min_resources, gang, groups):
+    if refused.over_quota and not claimable_quota.shortfalls(
+        queues, scheduler.min_resources, gang, groups
+    ):
         return ""  # no victims change that
     need = queues.currency.counted(requested(groups))
     why = claim_reasons.clause(

@@ -8,7 +8,7 @@ Design: docs/design/0018-reservations.md
 Design: docs/design/0062-growth.md
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from math import inf
@@ -24,7 +24,6 @@ from central.scheduler.fence import search
 from central.scheduler.pass_claims import PassClaims
 from central.scheduler.pass_reservations import PassMemory, PassReservations
 from central.scheduler.placement import PlacementRequest
-from central.scheduler.queues.claim_in_flight import present_victims
 from central.scheduler.queues.order import run_time_s
 from central.scheduler.queues.shortfall import Shortfalls
 from central.scheduler.refusal_remarks import remarks
@@ -41,6 +40,9 @@ from central.scheduler.work_meter import WorkLimitReached
 REPLAN_S = 10.0  # how often a better place for a reservation is looked for
 MAX_HEADS = 8  # queues whose first gang has a reservation
 _by_eviction = attrgetter("by_eviction")
+
+# The quota that victims must free, as alternatives; none: what terminates in any case suffices. None: no victims help.
+Claimable = Callable[[], Sequence[Shortfalls] | None]
 
 
 class ReservedCapacity:
@@ -177,31 +179,38 @@ class ReservedCapacity:
         return evictions or []
 
     def _awaits_victims(self, own: Reservation, request: PlacementRequest) -> bool:
-        return own.by_eviction and own.gang.key not in self._broken and own.request == request
+        unchanged = own.gang.key not in self._broken and own.request.is_for_same_pods(request)
+        return own.by_eviction and unchanged
 
     @in_phase(Phase.RESERVED_CAPACITY)
     def on_over_quota(
-        self, gang: Gang, request: PlacementRequest, lacks: Sequence[Shortfalls], *, growth: bool
+        self, gang: Gang, request: PlacementRequest, claimable: Claimable, *, growth: bool
     ) -> list[Evict]:
         """Preempts for a gang that its queue may not start now, so that quota and capacity become free together.
-        lacks: the quota, as alternatives; none: no victims help. growth: of a gang that has its minimum."""
-        own = self._reservations.get(gang.key)
+        claimable: counts the quota that victims must free. growth: of a gang that has its minimum."""
+        own, lacks = self._reservations.get(gang.key), claimable()
+        if own is not None and self._goes_on(own, request, lacks):
+            return []
+        if own is not None and own.victims:  # they stay, and so they free nothing
+            self._held.cancel(own)
+            lacks = claimable()
         evictions: list[Evict] | None = None
-        if lacks and own is not None and own.by_eviction and self._are_leaving(gang, own, request):
-            evictions = []
-        elif lacks:
+        if lacks is not None:
             next(iter(self.views_for(gang)))
-            evictions = self._claims.preempt(gang, request, lacks, growth=growth)
+            evictions = self._claims.preempt(gang, request, lacks, growth=growth, awaits=not lacks)
         self._withheld.set([])
         if evictions is None:
             self._held.release(gang)
         return evictions or []
 
-    def _are_leaving(self, gang: Gang, own: Reservation, request: PlacementRequest) -> bool:
-        queues = self._scheduler.queues
-        claims = [queues.claims[gang.key]] if gang.key in queues.claims else []
-        unchanged = gang.key not in self._broken and own.request == request
-        return unchanged and bool(present_victims(claims, queues.by_name))
+    def _goes_on(
+        self, own: Reservation, request: PlacementRequest, lacks: Sequence[Shortfalls] | None
+    ) -> bool:
+        """Whether the claim stays as it is, until its victims and what else terminates have gone."""
+        if lacks is None or not self._awaits_victims(own, request):
+            return False
+        claim = self._scheduler.queues.claims.get(own.gang.key)
+        return claim is not None and (not lacks or claim.has_present_victims())
 
     @in_phase(Phase.RESERVED_CAPACITY)
     def withheld(self) -> tuple[tuple[Reservation, ...], tuple[Reservation, ...]]:
@@ -325,7 +334,7 @@ class NothingReserved:
         return []
 
     def on_over_quota(
-        self, gang: Gang, request: PlacementRequest, lacks: Sequence[Shortfalls], *, growth: bool
+        self, gang: Gang, request: PlacementRequest, claimable: Claimable, *, growth: bool
     ) -> list[Evict]:
         return []
 

@@ -172,7 +172,9 @@ class Scheduler:
         self.policy = policy
         self._levels = levels
         self.state = ClusterState(levels, self, self.quarantine, names_all=policy.names_all)
-        self.queues = Queues(half_life_s, dict(policy.mig_fractions), self.quarantine)
+        self.queues = Queues(
+            half_life_s, dict(policy.mig_fractions), self.quarantine, self.state.node_sets.not_ready
+        )
         self.min_resources = MinResources()
         self.admission = GroupAdmission()
         self.budgets = DisruptionBudgets()

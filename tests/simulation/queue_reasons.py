@@ -66,6 +66,7 @@ class QueueReasons:
         assert (int(found["running"]), int(found["most"])) == (len(running), most), f"{running} run"
         assert bool(found["never"]) == (not most)
         assert not self._runs(gang)
+        self._somebody_claims(found)
         return found.string[found.end() :]
 
     def tenant_amounts(self, gang: Gang, found: Found, reason: str) -> str:
@@ -85,8 +86,12 @@ class QueueReasons:
         assert bool(found["never"]) == (need > most) == (found["used"] is None)
         if not found["never"]:
             assert recount.said(name, used) == found["used"], f"{used} are used"
-            assert used + need > most
+            assert used + need > most or found["claimed"]
+        self._somebody_claims(found)
         return found.string[found.end() :]
+
+    def _somebody_claims(self, found: Found) -> None:
+        assert not found["claimed"] or self.scheduler.queues.claims, "nobody claims"
 
     def _requested(self, gang: Gang, name: str) -> int | Fraction:
         """By the pods that were refused."""
@@ -140,7 +145,8 @@ class QueueReasons:
         assert recount.said(name, used) == found["used"], f"they use {used}"
         assert recount.said(name, need) == found["need"], f"{need} are needed"
         assert bool(found["never"]) == (need > most), "never"
-        assert used + need > most
+        assert used + need > most or found["claimed"]
+        self._somebody_claims(found)
         return found.string[found.end() :]
 
     def guaranteed(self, gang: Gang, found: Found, reason: str) -> str:
@@ -154,7 +160,7 @@ class QueueReasons:
             kept += self.counts.unused_guarantee(queues.by_name[other], name)
         if not self.scheduler.queues.claims:
             assert recount.said(name, min(kept, free)) == found["kept"], f"{kept} are guaranteed"
-        assert not found["claimed"] or self.scheduler.queues.claims, "nobody claims"
+        self._somebody_claims(found)
         return self._usable_part(gang, found.string[found.end() :])
 
     def _usable_part(self, gang: Gang, rest: str) -> str:

@@ -104,18 +104,19 @@ CHECKS: tuple[tuple[str, str], ...] = (
         "capability",
     ),
     (
-        rf"(?P<never>can never start: )?(?:(?P<whose>[^;]+?) in )?{_QUEUE} runs (?P<running>\d+) gangs?, and may run"
+        rf"(?P<never>can never start: )?(?:(?P<whose>[^;]+?) in )?{_QUEUE} runs (?P<running>\d+) gangs?"
+        r"(?P<claimed>, and keeps \d+ for gangs whose victims terminate)?, and may run"
         r" (?P<most>\d+) at a time(?:$|; )",
         "running_gangs",
     ),
     (
         rf"(?P<never>can never start: )?(?P<whose>[^;]+?) in {_QUEUE} (?:uses (?P<used>\S+) of its|may use)"
-        r" (?P<most>\S+) (?P<resource>\S+); (?P<need>\S+) (?:more )?(?:is|are) needed(?:$|; )",
+        r" (?P<most>\S+) (?P<resource>[^\s,;]+)(?P<claimed>, \S+ (?:is|are) kept for gangs whose victims terminate)?; (?P<need>\S+) (?:more )?(?:is|are) needed(?:$|; )",
         "tenant_amounts",
     ),
     (
         rf"(?P<never>can never start: )?gangs that are not preemptable may use the deserved (?P<most>\S+) (?P<resource>\S+?)"
-        rf" of {_QUEUE}, and use (?P<used>\S+); (?P<need>\S+) more (?:is|are) needed(?:$|; )",
+        rf" of {_QUEUE}, and use (?P<used>[^\s,;]+)(?P<claimed>, \S+ (?:is|are) kept for gangs whose victims terminate)?; (?P<need>\S+) more (?:is|are) needed(?:$|; )",
         "deserved_by_the_unpreemptable",
     ),
     (

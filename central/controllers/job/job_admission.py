@@ -12,7 +12,7 @@ from central.controllers.job.job import Job
 from central.model import wording
 from central.model.facts import PodSpec
 from central.model.resources import Sums, add, requested
-from central.scheduler.queues import quota
+from central.scheduler.queues import claimable_quota, quota
 from central.scheduler.queues.min_resources import MinResources
 from central.scheduler.queues.queue_tree import Queues
 from central.scheduler.queues.queue_tree_node import Queue
@@ -111,7 +111,7 @@ def _refusal(
     if gang.object is not None and gang.object.error:
         return gang.object.error
     if why := quota.refusal(queues, min_resources, gang, groups):
-        return "" if quota.may_claim(queues, min_resources, gang, groups) else why
+        return "" if claimable_quota.may_claim(queues, min_resources, gang, groups) else why
     wanted = queues.currency.counted(requested(groups))
     for line in bounds:
         line.pass_to(gang)

@@ -156,6 +156,8 @@ class Autoscaler:
             held = Reservation.by_evictions(need.gang, need.request, place, now)
             held.refresh(context.state, now)
             context.reservations[need.gang.key] = held
+            if context.queues.enabled:
+                context.queues.add_claim(need.gang, need.request.groups)
         self._reserving = []
         leaving = frozenset(pod.seen.uid for pod in self.leaving)
         for pods, taken in self._kept_for_others:

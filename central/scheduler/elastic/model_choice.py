@@ -142,15 +142,22 @@ class ModelChoices:
         None: there is no seat."""
         rows = frozenset(candidate.rows)
         pool = Pool(spec, list(self._there(context, gang, spec, rows)), rows)
-        pools.count_seats(context, pool, self._headroom)
         coming = [
             self._open[key]
             for key, choice in self._chosen.items()
             if key != gang.key and choice.rows & rows and context.state.now < choice.until
         ]
+        newcomers = [gang.key, *(each.key for each in coming)]
+        pools.count_seats(context, pool, self._headroom, newcomers)
         least = candidate.task.least
         seats = pool.seats - least - sum(each.task.least for each in coming)
-        if seats < 0 or not pools.some_domain_has(context, pool, gang.required, least):
+        held = context.reservations.get(gang.key)
+        is_freed = (
+            held is not None and held.by_eviction and rows.issuperset(held.place.rows.tolist())
+        )
+        if seats < 0 or not (
+            is_freed or pools.some_domain_has(context, pool, gang.required, least)
+        ):
             return None
         own = goodput.curve(candidate.task)
         others = [goodput.curve(each.task) for each in (*pool.gangs, *coming)]

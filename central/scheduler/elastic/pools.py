@@ -1,6 +1,6 @@
 """Target sizes of the gangs that share a pool: gangs of one kind of pod, which may use the same nodes."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
 from itertools import groupby
@@ -16,8 +16,10 @@ from central.scheduler.inventory.pods import Pod
 from central.scheduler.preemption.preemption_request import PreemptionContext
 from central.scheduler.queues import quota
 from central.scheduler.reservation.release_forecast import ReleasablePods
+from central.scheduler.reservation.reservation import Reservation
 from central.scheduler.reservation.withholding import WithheldCapacity
 from central.scheduler.snapshot import island_masks
+from central.scheduler.state.gangs import GangKey
 
 Divide = Callable[[Sequence[SizeRange], int], list[int]]
 
@@ -90,25 +92,30 @@ def _rows(context: PreemptionContext, gang: ElasticGang) -> frozenset[int] | Non
     return None
 
 
-def count_seats(context: PreemptionContext, pool: Pool, share_free: float) -> None:
+def count_seats(
+    context: PreemptionContext, pool: Pool, share_free: float, newcomers: Iterable[GangKey] = ()
+) -> None:
     """With all members of the gangs released: what fits then, without what is reserved for others and the headroom.
 
     share_free: of the pool's capacity, that surplus leaves free. If less is free, pool.free is below 0.
+    newcomers: gangs that are about to start there. What is reserved for them are seats, with what terminates for them.
     """
     snapshot = context.state.snapshot
     withheld = WithheldCapacity(snapshot)
-    held = [
-        reservation
-        for key, reservation in context.reservations.items()
-        if not any(gang.key == key for gang in pool.gangs)
-    ]
-    withheld.set(held)
+    coming = [held for key in newcomers if (held := context.reservations.get(key)) is not None]
+    withheld.set(
+        [
+            reservation
+            for key, reservation in context.reservations.items()
+            if reservation not in coming and not any(gang.key == key for gang in pool.gangs)
+        ]
+    )
+    members = list(dict.fromkeys((*_members(pool), *_leaving_for(context, coming))))
     freed = snapshot.freed
     try:
         pool.free = _fitting(context, pool)
-        room = seat_counts.fitting(context, pool.spec, _members(pool), pool.rows)
+        room = seat_counts.fitting(context, pool.spec, members, pool.rows)
         if room is None:
-            members = list(_members(pool))
             releasable = ReleasablePods(context.state, members)
             with releasable.without(np.arange(len(members))):
                 room = _fitting(context, pool)
@@ -121,6 +128,17 @@ def count_seats(context: PreemptionContext, pool: Pool, share_free: float) -> No
         pool.free = min(pool.free, spare)
         room = min(room, spare + sum(len(gang.placed) for gang in pool.gangs))
     pool.seats = room - sum(gang.task.least for gang in pool.gangs)
+
+
+def _leaving_for(context: PreemptionContext, coming: Sequence[Reservation]) -> Iterator[Pod]:
+    """The pods that terminate where something is reserved for these."""
+    columns, nodes = context.state.snapshot.columns, context.state.nodes
+    rows = {row for held in coming if held.by_eviction for row in held.place.rows.tolist()}
+    for row in sorted(rows):
+        if (node := nodes.get(columns.names[row])) is not None:
+            yield from (
+                pod for pod in node.pods.values() if pod.leaving and pod.charged_spec is not None
+            )
 
 
 def some_domain_has(context: PreemptionContext, pool: Pool, required: str, count: int) -> bool:

@@ -4,7 +4,7 @@ Pods are counted and not listed, because equal pods are interchangeable for plac
 gangs with equal requests share one refusal.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from central.model.facts import PodSpec
 from central.scheduler.inventory.pods import PodCounts
@@ -99,3 +99,12 @@ class PlacementRequest:
             return False
         levels = {self.required, *(subgroup.required for subgroup in self.subgroups)}
         return not levels.isdisjoint(PARTS_OF_NODE)
+
+    def is_for_same_pods(self, other: "PlacementRequest") -> bool:
+        """Whether the two differ at most in own_specs."""
+        return self == other or self._of_own_specs() == other._of_own_specs()
+
+    def _of_own_specs(self) -> "PlacementRequest":
+        own = dict(self.own_specs)
+        groups = tuple((own.get(spec, spec), count) for spec, count in self.groups)
+        return replace(self, groups=groups, own_specs=()) if own else self

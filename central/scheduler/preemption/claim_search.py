@@ -96,7 +96,7 @@ class ClaimSearch:
         queue = self._queues.by_name[victim.account.queue]
         if queue is self._queue or _has_surplus(victim):
             return True
-        return self._claim.keeps_guarantee(queue, victim.account.used)
+        return self._claim.keeps_guarantee(queue, self._queues.staying(victim))
 
     def _by_entitlement(self, victim: Gang) -> bool:
         return self._claim.may_give(victim, only_whole=not _has_surplus(victim))
@@ -259,7 +259,7 @@ class ClaimSearch:
 
     def _loss(self, gang: Gang, pods: Collection[Pod]) -> Loss:
         assert gang.account is not None
-        amounts = gang.account.used
+        amounts = self._queues.staying(gang)
         if len(pods) < len(gang.members):
             amounts = self._queues.currency.counted(sums_of(pods))
         queue = self._queues.by_name[gang.account.queue]

@@ -39,7 +39,7 @@ def find_victims(context: PreemptionContext, request: PreemptionRequest) -> Pree
         return None
     classes = [*(spec for spec, _ in placement.groups), *context.candidates.table.refresh().classes]
     shared = any(podclass.share_containers for podclass in classes)
-    if request.forced and not shared and (plan := _forced_alone(context, request)) is not None:
+    if request.forced and not shared and (plan := find_without_victims(context, request)):
         return plan
     if request.forced or len(placement.groups) != 1 or placement.subgroups:
         return search_everywhere(context, request)
@@ -48,9 +48,12 @@ def find_victims(context: PreemptionContext, request: PreemptionRequest) -> Pree
     return _Narrowed(context, request).find()
 
 
-def _forced_alone(context: PreemptionContext, request: PreemptionRequest) -> PreemptionPlan | None:
-    """Where the victims that go in any case are enough, nobody else is looked at. Not for shares: whether they and whole
-    GPUs mix depends on all candidates."""
+def find_without_victims(
+    context: PreemptionContext, request: PreemptionRequest
+) -> PreemptionPlan | None:
+    """Where the forced victims, and what terminates in any case, are enough, nobody else is looked at. Not for forced
+    victims with shares: whether these and whole GPUs mix depends on all candidates."""
+    context.candidates.table.refresh()
     usable, nobody = _usable(context, request), np.zeros(0, dtype=np.int64)
     leaving = _leaving(context, request, usable)
     return VictimSearch(context, request, usable, nobody, leaving).try_without(())

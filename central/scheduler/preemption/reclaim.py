@@ -6,12 +6,11 @@ No pod is evicted until all dry runs have succeeded.
 Design: docs/design/0019-preemption.md
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from central.model import wording
 from central.model.decisions import DEFRAGMENTATION, PREEMPTION, RECLAIM, Evict
-from central.model.resources import Sums, requested
 from central.scheduler.inventory.pods import EVICTED, EVICTION_ENDED, Pod
 from central.scheduler.placement import PlacementRequest
 from central.scheduler.preemption import preemption_plan
@@ -23,7 +22,6 @@ from central.scheduler.preemption.preemption_request import (
     PreemptionRequest,
     outranks,
 )
-from central.scheduler.queues.claim_in_flight import ClaimInFlight
 from central.scheduler.queues.shortfall import Shortfalls
 from central.scheduler.reservation.reservation import Reservation
 from central.scheduler.reservation.reserved_place import ReservedPlace
@@ -92,30 +90,15 @@ def start_evictions(
     place = ReservedPlace.on(context.state.snapshot, found.taken)
     held = Reservation.by_evictions(gang, placement, place, now)
     held.victims, held.victims_fit_elsewhere = found.victims, found.victims_fit_elsewhere
+    held.evicts = bool(found.victims)
     held.refresh(context.state, now)
     context.stays.took(gang, victims, now)
     if context.queues.enabled:
-        going = () if found.victims_fit_elsewhere else owned
-        context.queues.add_claim(_in_flight(context, gang, placement, going))
+        come_back = found.victims_fit_elsewhere
+        going = () if come_back else ((own, pod) for pod, own in owned if own is not None)
+        moved = found.victims if come_back else ()
+        context.queues.add_claim(gang, placement.groups, going, moved)
     return held
-
-
-def _in_flight(
-    context: PreemptionContext,
-    gang: Gang,
-    placement: PlacementRequest,
-    going: Iterable[tuple[Pod, Gang | None]],
-) -> ClaimInFlight:
-    """going: the victims that do not come back, with their gangs."""
-    counted = context.queues.currency.counted
-    amounts: dict[int, Sums] = {}  # by id of the spec: a pod class is one object
-    victims = []
-    for pod, victim in going:
-        if victim is not None:
-            if (requests := amounts.get(id(pod.spec))) is None:
-                requests = amounts[id(pod.spec)] = counted(dict(pod.spec.requests))
-            victims.append((victim, pod, requests))
-    return ClaimInFlight(gang, counted(requested(placement.groups)), tuple(victims))
 
 
 def continue_evictions(context: PreemptionContext, held: Reservation) -> list[Evict]:

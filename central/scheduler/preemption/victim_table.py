@@ -312,10 +312,8 @@ class VictimTable:
 
 def _holding(gang: Gang) -> list[Pod]:
     """The members that hold capacity."""
-    placed = gang.counts.placed
-    if len(placed) < len(gang.members):
-        placed = placed + [pod for pod in gang.members.values() if pod.seen.deleting]
-    return [pod for pod in placed if pod.charged_spec is not None]
+    counts = gang.counts
+    return [pod for pod in (*counts.placed, *counts.deleting) if pod.charged_spec is not None]
 
 
 def _gang_ints(gang: Gang, holding: list[Pod]) -> tuple[int, int, int]:
@@ -339,7 +337,8 @@ def victim_group(gang: Gang) -> tuple[object, ...]:
     used = tuple(sorted(account.used.items())) if account is not None else None
     user = account.user if account is not None else ""
     surplus = surplus_members.surplus_count(gang, gang.counts.placed) > 0
-    return gang.namespace, user, gang.queue, gang.priority, used, surplus
+    differs = gang.key if any(pod.leaving for pod in gang.members.values()) else None
+    return gang.namespace, user, gang.queue, gang.priority, used, surplus, differs
 
 
 def _known(times: list[float | None]) -> Floats:

@@ -9,7 +9,7 @@ Design: docs/design/0015-queues.md
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from central.scheduler.queues.claim_in_flight import pending_needs, present_victims
+from central.scheduler.queues.claim_in_flight import pending_needs
 from central.scheduler.queues.entitlement import fair_shares, own_amount
 from central.scheduler.queues.queue_tree import Queues
 
@@ -65,8 +65,8 @@ def _grew(before: _Known, after: _Known, part: int) -> bool:
 
 
 def _standings(queues: Queues) -> Iterator[tuple[tuple[str, str], Standing]]:
-    claims = list(queues.claims.values())
-    lost, gained = present_victims(claims, queues.by_name), pending_needs(claims, queues.by_name)
+    lost = queues.in_flight.leaving(queues.by_name)
+    gained = pending_needs(queues.claims.values(), queues.by_name)
     resources = sorted({name for queue in queues.root for name in queue.demand})
     for resource in filter(queues.is_shared, resources):
         shares = fair_shares(queues, resource)

@@ -12,7 +12,7 @@ from collections.abc import Collection
 from central.model import wording
 from central.model.phases import INQUEUE, PENDING
 from central.model.resources import Sums, add
-from central.scheduler.queues import min_resources, quota
+from central.scheduler.queues import claimable_quota, min_resources, quota
 from central.scheduler.queues.min_resources import MinResources
 from central.scheduler.queues.queue_tree import Queues
 from central.scheduler.state.cluster_state import ClusterState
@@ -92,7 +92,7 @@ class GroupAdmission:
     ) -> None:
         assert gang.object is not None
         why = quota.refusal(queues, min_resources_held, gang, ())
-        if why and quota.may_claim(queues, min_resources_held, gang, ()):
+        if why and claimable_quota.may_claim(queues, min_resources_held, gang, ()):
             why = ""
         why = gang.object.error or why
         why = why or min_resources_held.refusal(state, gang, ())

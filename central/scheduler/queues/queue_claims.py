@@ -80,7 +80,13 @@ class Claim:
         self.growth = growth
         self.keeps_shares = False  # a victim may not take its queue below its share
         self.kept_a_share = False  # a victim was refused for that
-        self._lost, self._gained = queues.in_flight.of_others(claimant, queues.by_name)
+        in_flight, by_name = queues.in_flight, queues.by_name
+        self._lost = {
+            counted: amounts
+            for counted, amounts in in_flight.leaving(by_name).items()
+            if isinstance(counted, Queue)
+        }
+        self._gained = in_flight.needs_of_others(claimant, by_name)
         self._lost_before = self._lost
         self._givers: dict[Queue, int] | None = None
         # Nothing but _lost changes while a claim is judged, and thousands of victims ask for the rest.
@@ -156,7 +162,7 @@ class Claim:
         has none."""
         if victim.account is None:
             return False
-        queue, amounts = self._queues.by_name[victim.account.queue], victim.account.used
+        queue, amounts = self._queues.by_name[victim.account.queue], self._queues.staying(victim)
         index = self.givers().get(queue)
         if index is None or not only_whole:
             return index is not None
@@ -417,5 +423,5 @@ def may_take_whole(queues: Queues, claimant: Gang, victim: Gang, *, by_priority:
         claim = queues.cache[key] = Claim(
             queues, claimant, queues.currency.counted(sums_of(pods)), {}
         )
-    loss = Loss(victim, theirs, victim.account.used, by_priority)
+    loss = Loss(victim, theirs, queues.staying(victim), by_priority)
     return not any(claim.judge([loss]))

@@ -9,6 +9,7 @@ Design: docs/design/0015-queues.md
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from difflib import get_close_matches
 from fractions import Fraction
 from typing import Any, TypeVar
@@ -32,7 +33,7 @@ from central.scheduler.inventory.columns import Columns
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.quarantine import Quarantine
 from central.scheduler.queues import access
-from central.scheduler.queues.claim_in_flight import ClaimInFlight, ClaimsInFlight
+from central.scheduler.queues.claim_in_flight import ClaimInFlight, ClaimsInFlight, LeavingPod
 from central.scheduler.queues.fifo import FifoQueues, is_ready
 from central.scheduler.queues.gpu_currency import GpuCurrency
 from central.scheduler.queues.queue_terms import QueueTerms, terms_of
@@ -58,8 +59,9 @@ class Queues:
         half_life_s: float = 0.0,
         slice_fractions: Mapping[str, Fraction] | None = None,
         quarantine: Quarantine | None = None,
+        not_ready: AbstractSet[str] = frozenset(),
     ) -> None:
-        """slice_fractions: see GpuCurrency"""
+        """slice_fractions: see GpuCurrency. not_ready: nodes, of ClusterState"""
         self._quarantine = quarantine if quarantine is not None else Quarantine()
         self.half_life_s = half_life_s  # of past usage; 0: it does not count
         self.currency = GpuCurrency(slice_fractions)
@@ -70,7 +72,7 @@ class Queues:
         self.root = Queue.without_object(ROOT)
         self.total: Sums = {}  # capacity to share
         self.cache: dict[tuple[str, str], Any] = {}  # derived values, until a sum changes
-        self.in_flight = ClaimsInFlight()
+        self.in_flight = ClaimsInFlight(not_ready)
         self.version = 0  # counts changes of sums, claims and capacity
         self.guarantees = False
         self.restricted = False  # whether a queue has rules or limits for namespaces
@@ -191,9 +193,16 @@ class Queues:
                 gang.account = account
         elif account is not None:
             self.by_name[account.queue].usage_by_priority.update(gang)
+        if account is not None and gang.counts.deleting:
+            self._note_leaving(gang)
         name = account.queue if account is not None else ""
         fifo = name and account is not None and account.demand and self.by_name[name].seen.fifo
         return self.fifo.update(gang, name if fifo and is_ready(gang) else "")
+
+    def _note_leaving(self, gang: Gang) -> None:
+        held = [pod for pod in gang.counts.deleting if pod.node and pod.alive]
+        if self.in_flight.note(self._leaving((gang, pod) for pod in held)):
+            self._changed()
 
     def forget(self, gang: Gang) -> None:
         account = gang.account
@@ -262,10 +271,26 @@ class Queues:
         )
         return why + (f"; did you mean {near[0]}?" if near else "")
 
-    def add_claim(self, claim: ClaimInFlight) -> None:
-        """Its victims are being evicted, and its gang will take its place."""
-        self.in_flight.by_gang[claim.gang.key] = claim
+    def add_claim(
+        self,
+        gang: Gang,
+        groups: Iterable[tuple[PodSpec, int]],
+        victims: Iterable[tuple[Gang, Pod]] = (),
+        moved: Iterable[Pod] = (),
+    ) -> None:
+        """Pods terminate, and the gang will take their place with these pods (by class, with counts). moved: victims that
+        come back."""
+        need = self.currency.counted(requested(groups))
+        uids = frozenset(pod.seen.uid for pod in moved)
+        self.in_flight.add(ClaimInFlight(gang, need, tuple(self._leaving(victims)), uids))
         self._changed()
+
+    def _leaving(self, pods: Iterable[tuple[Gang, Pod]]) -> Iterator[LeavingPod]:
+        amounts: dict[int, Sums] = {}  # by id of the spec: a pod class is one object
+        for gang, pod in pods:
+            if (requests := amounts.get(id(pod.spec))) is None:
+                requests = amounts[id(pod.spec)] = self.currency.counted(dict(pod.spec.requests))
+            yield LeavingPod(gang, pod, requests)
 
     @property
     def claims(self) -> Mapping[GangKey, ClaimInFlight]:
@@ -273,8 +298,12 @@ class Queues:
         return self.in_flight.by_gang
 
     def end_claim(self, key: GangKey) -> None:
-        if self.in_flight.by_gang.pop(key, None) is not None:
+        if self.in_flight.end(key):
             self._changed()
+
+    def staying(self, gang: Gang) -> Sums:
+        """What the gang, which has an account, uses without its pods that terminate."""
+        return self.in_flight.staying(gang, self.by_name)
 
     def _changed(self) -> None:
         self.cache.clear()

@@ -7,26 +7,24 @@ capacity back from another, and for `lockstep explain`.
 Design: docs/design/0015-queues.md
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, islice, pairwise, product
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from central.model import wording
 from central.model.facts import PodSpec
 from central.model.resources import ROOT, Sums, add
 from central.scheduler.queues import access, tenant_limits
-from central.scheduler.queues.claim_in_flight import pending_needs, present_victims
-from central.scheduler.queues.entitlement import fair_shares
+from central.scheduler.queues.claim_in_flight import NEVER_EVICTED, Counted, InFlight, pending_needs
 from central.scheduler.queues.min_resources import MinResources, required
 from central.scheduler.queues.queue_tree import Queues
 from central.scheduler.queues.queue_tree_node import Queue
-from central.scheduler.queues.shortfall import GANGS, Shortfall
+from central.scheduler.queues.shortfall import GANGS
 from central.scheduler.state.gangs import Gang
 
 UsageLevel = tuple[bool, int, float, str]
 
 GUARANTEED = "guaranteed to queue"  # in the refusal by leaves_guarantees()
-MAX_ALTERNATIVES = 8  # sets of shortfalls that are tried for one gang
 
 
 def usage_level(queue: Queue, total: Sums, need: Sums | None = None) -> UsageLevel:
@@ -87,135 +85,6 @@ def refusal(
     return ""
 
 
-def shortfalls(
-    queues: Queues, min_resources: MinResources, gang: Gang, groups: Sequence[tuple[PodSpec, int]]
-) -> list[tuple[Shortfall, ...]]:
-    """What victims must free so that the queue may start these pods: alternatives, each with the nearest queue first.
-    None at all: it may start them, or no victims can change that."""
-    if gang.account is None or (queue := queues.by_name[gang.account.queue]).error:
-        return []
-    need = queues.currency.counted(required(gang, groups))
-    request = StartRequest(queues, min_resources, gang, queue, need)
-    if any(policy(request) for policy in QUEUE_POLICIES if policy not in _OF_AMOUNTS):
-        return []
-    found: list[Shortfall] = []
-    for above in queue.path:
-        if _never_within(request, above):
-            return []
-        found += _shortfalls_of(request, above)
-    by_guarantees = islice(product(*_shortfalls_of_guarantees(request)), MAX_ALTERNATIVES)
-    return [lacks for each in by_guarantees if (lacks := (*found, *chain.from_iterable(each)))]
-
-
-def may_claim(
-    queues: Queues, min_resources: MinResources, gang: Gang, groups: Sequence[tuple[PodSpec, int]]
-) -> bool:
-    """Whether less urgent gangs of its queue, or queues above their shares, use as much as the gang lacks of a
-    quota. Its pods must exist before victims are chosen."""
-    return any(
-        all(_may_be_covered(queues, gang, short) for short in lacks)
-        for lacks in shortfalls(queues, min_resources, gang, groups)
-    )
-
-
-def _may_be_covered(queues: Queues, gang: Gang, short: Shortfall) -> bool:
-    found: Sums = {}
-    for queue in short.queue:
-        own = queue.name == gang.queue
-        above = not own and _is_above_share(queues, queue, short.amounts)
-        for other in queue.gangs.values() if own or above else ():
-            if other.account is None or not other.account.used:
-                continue
-            counts = short.namespace in ("", other.namespace)
-            if counts and (above or other.priority < gang.priority):
-                add(found, {**other.account.used, GANGS: 1}, 1)
-    return all(found.get(resource, 0) >= amount for resource, amount in short.amounts.items())
-
-
-def _is_above_share(queues: Queues, queue: Queue, resources: Iterable[str]) -> bool:
-    shared = [
-        resource for resource in resources if resource != GANGS and queues.is_shared(resource)
-    ]
-    return any(
-        queue.used.get(resource, 0) > fair_shares(queues, resource)[queue.name]
-        for resource in shared
-    )
-
-
-def _shortfalls_of_guarantees(request: StartRequest) -> list[list[tuple[Shortfall, ...]]]:
-    """By resource, what must become free beside what is withheld for others: alternatives, the smallest first."""
-    found = []
-    for resource, amount in request.need.items() if request.queues.guarantees else ():
-        free, withheld, _ = _free_beside_guarantees(request, resource, amount)
-        if withheld and amount > free.left - withheld:
-            ways = [*_ways_into_guarantees(request, resource, amount)]
-            found.append(sorted(ways, key=lambda way: max(_largest(short) for short in way)))
-    return found
-
-
-def _largest(short: Shortfall) -> int:
-    return max(short.amounts.values())
-
-
-def _ways_into_guarantees(
-    request: StartRequest, resource: str, amount: int
-) -> Iterator[tuple[Shortfall, ...]]:
-    """A queue that would stay within its own guarantee leaves free only what is guaranteed to queues below the same
-    parents. So for each queue of the path that could: so much of it goes that it does. Else enough goes for all."""
-    withheld = 0
-    free = _free(request, resource).left
-    path, root = request.queue.path, request.queues.root
-    for inner, outer in pairwise(path):
-        own = inner.guarantee.get(resource, 0)
-        over = inner.used.get(resource, 0) + amount - own
-        beside = amount - (free - withheld)
-        inside = (Shortfall(inner, {resource: over}),) if over > 0 else ()
-        if own >= amount:
-            rest = (Shortfall(root, {resource: beside}),) if beside > over else ()
-            yield (*inside, *rest)
-        if over <= 0:
-            return
-        withheld += sum(
-            _withheld_for(request, other, resource)
-            for other in outer.children
-            if other is not inner
-        )
-    yield (Shortfall(root, {resource: amount - (free - withheld)}),)
-
-
-def _never_within(request: StartRequest, above: Queue) -> bool:
-    need = request.need
-    return (
-        any(need.get(resource, 0) > most for resource, most in above.capability.items())
-        or above.seen.running_gangs == 0
-        or any(tenant.never_starts(need) for tenant in _tenants(request, above))
-    )
-
-
-def _shortfalls_of(request: StartRequest, above: Queue) -> list[Shortfall]:
-    gang, need = request.gang, request.need
-    lacks = {
-        resource: over
-        for resource, most in above.capability.items()
-        if need.get(resource) and (over := _over(request, above, resource, most)) > 0
-    }
-    starts = gang.account is not None and not gang.account.used
-    most = above.seen.running_gangs
-    if starts and most is not None and above.running() >= most:
-        lacks[GANGS] = above.running() + 1 - most
-    its_own = (tenant.shortfall(need, starts=starts) for tenant in _tenants(request, above))
-    found = [Shortfall(above, lacks)] if lacks else []
-    return [*found, *(short for short in its_own if short is not None)]
-
-
-def _over(request: StartRequest, above: Queue, resource: str, most: int) -> int:
-    """How much more than its capability the queue would use."""
-    queues, gang = request.queues, request.gang
-    reserved = _outstanding(queues, request.min_resources, gang, above, resource)
-    claimed = _claimed(queues, gang, above, resource)
-    return above.used.get(resource, 0) + reserved + claimed + request.need[resource] - most
-
-
 def allowed_to_use(request: StartRequest) -> str:
     """The rules of the queue that the gang names, and of those above it, admit the gang."""
     queues, gang = request.queues, request.gang
@@ -260,7 +129,7 @@ def within_capability(request: StartRequest) -> str:
     for above in request.queue.path:
         for resource, most in above.capability.items():
             if amount := request.need.get(resource, 0):
-                reserved = _outstanding(
+                reserved = outstanding(
                     request.queues, request.min_resources, request.gang, above, resource
                 )
                 claimed = _claimed(request.queues, request.gang, above, resource)
@@ -335,25 +204,32 @@ def within_running_gangs(request: StartRequest) -> str:
     for above in request.queue.path:
         most = above.seen.running_gangs
         running = above.running() if most is not None else 0
+        claimed = _claimed(request.queues, request.gang, above, GANGS)
         whose = _named(request.queue, above)
-        if most is not None and running >= most:
+        if most is not None and running + claimed >= most:
             never = f"{wording.NEVER}: " if not most else ""
-            return f"{never}{whose} runs {wording.counted(running, 'gang')}, and may run {most} at a time"
-        for each in _tenants(request, above):
-            if why := each.gangs_refusal(whose):
+            gangs = tenant_limits.running_gangs(running, claimed)
+            return f"{never}{whose} runs {gangs}, and may run {most} at a time"
+        for each in tenants_of(request, above):
+            if why := each.gangs_refusal(whose, _claimed_by_tenant(request, each)):
                 return why
     return ""
 
 
-def _tenants(request: StartRequest, above: Queue) -> Iterator[tenant_limits.Tenant]:
+def tenants_of(request: StartRequest, above: Queue) -> Iterator[tenant_limits.Tenant]:
     return tenant_limits.tenants(request.queues.currency, request.gang, above)
+
+
+def _claimed_by_tenant(request: StartRequest, tenant: tenant_limits.Tenant) -> Callable[[str], int]:
+    return partial(_claimed, request.queues, request.gang, tenant.key)
 
 
 def within_tenant_amounts(request: StartRequest) -> str:
     """The gangs of one namespace, or of one user, use no more of a queue than its limit for each of them."""
     for above in request.queue.path:
-        for each in _tenants(request, above):
-            if why := each.amounts_refusal(request.need, _named(request.queue, above)):
+        for each in tenants_of(request, above):
+            claimed = _claimed_by_tenant(request, each)
+            if why := each.amounts_refusal(request.need, _named(request.queue, above), claimed):
                 return why
     return ""
 
@@ -367,12 +243,15 @@ def never_evicted_within_deserved(request: StartRequest) -> str:
         used = _used_by_never_evicted(request.queues, above)
         for resource, most in above.deserved.items():
             amount, have = request.need.get(resource, 0), used.get(resource, 0)
-            if amount and have + amount > most:
+            counted = above, NEVER_EVICTED, ""
+            claimed = _claimed(request.queues, request.gang, counted, resource) if amount else 0
+            if amount and have + claimed + amount > most:
                 limit = wording.quantity(resource, most)
                 never = f"{wording.NEVER}: " if amount > most else ""
                 return (
                     f"{never}gangs that are not preemptable may use the deserved {limit} of "
-                    f"{_named(request.queue, above)}, and use {wording.amount(resource, have)}; "
+                    f"{_named(request.queue, above)}, and use {wording.amount(resource, have)}"
+                    f"{tenant_limits.kept(resource, claimed)}; "
                     f"{wording.are(resource, amount, 'more')} needed"
                 )
     return ""
@@ -406,27 +285,33 @@ QUEUE_POLICIES: tuple[Callable[[StartRequest], str], ...] = (
 )
 
 
-_OF_AMOUNTS = (within_running_gangs, within_tenant_amounts, within_capability, leaves_guarantees)
+OF_AMOUNTS = (within_running_gangs, within_tenant_amounts, within_capability, leaves_guarantees)
 
 
-def _claimed(queues: Queues, gang: Gang, above: Queue, resource: str) -> int:
-    """What claims in flight of other gangs will use of the queue beyond what their victims use now. A more urgent gang
-    of the claimant's queue need not keep it: it would evict the claimant as soon as that has started."""
-    if not queues.claims:
+def _claimed(queues: Queues, gang: Gang, counted: Counted, resource: str) -> int:
+    """What claims in flight of other gangs will use of the queue, or its tenant, beyond what pods that terminate use
+    now."""
+    return max(0, in_flight(queues, gang, counted, resource))
+
+
+def in_flight(queues: Queues, gang: Gang, counted: Counted, resource: str) -> int:
+    """What claims in flight of other gangs will use, less what pods that terminate use now. A more urgent gang of the
+    claimant's queue need not keep the former: it would evict the claimant as soon as that has started."""
+    in_flight, by_name = queues.in_flight, queues.by_name
+    if in_flight.none:
         return 0
-    known: tuple[dict[Queue, Sums], dict[Queue, Sums]] | None
-    others = queues.in_flight.binding(gang, queues.by_name)
-    if others is None:
-        victims_use, will_take = queues.in_flight.of_others(gang, queues.by_name)
-        known = will_take, victims_use
-    elif (known := queues.cache.get(key := ("claimed", "/".join(gang.key[:2])))) is None:
-        known = pending_needs(others, queues.by_name), present_victims(others, queues.by_name)
-        queues.cache[key] = known
-    needs, victims = (sums.get(above, {}).get(resource, 0) for sums in known)
-    return max(0, needs - victims)
+    binding = in_flight.binding(gang, by_name)
+    needs: InFlight | None
+    if binding is None:
+        needs = in_flight.needs_of_others(gang, by_name)
+    elif (needs := queues.cache.get(key := ("claimed", "/".join(gang.key[:2])))) is None:
+        needs = queues.cache[key] = pending_needs(binding, by_name)
+    leaving = in_flight.leaving(by_name)
+    more, less = (sums.get(counted, {}).get(resource, 0) for sums in (needs, leaving))
+    return more - less
 
 
-def _outstanding(
+def outstanding(
     queues: Queues, min_resources: MinResources, gang: Gang, queue: Queue, resource: str
 ) -> int:
     """What other gangs of the queue and its descendants have not taken of their minResources."""
@@ -455,8 +340,7 @@ def _over_capability(
     used = wording.amount(resource, above.used.get(resource, 0))
     needed = f"{wording.are(resource, amount, 'more')} needed"
     also = f", {wording.are(resource, reserved)} reserved (minResources)" if reserved else ""
-    if claimed:
-        also += f", {wording.are(resource, claimed)} kept for gangs whose victims terminate"
+    also += tenant_limits.kept(resource, claimed)
     return f"{_named(queue, above)} uses {used} of its {capability}{also}; {needed}"
 
 

@@ -7,7 +7,7 @@ may use in their namespace: pods without a name gain nothing.
 Design: docs/design/0112-users.md
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from central.model import wording
@@ -38,20 +38,28 @@ class Tenant(NamedTuple):
             need.get(name, 0) > self.most[name] for name in self.most
         )
 
-    def gangs_refusal(self, where: str) -> str:
-        """Why it may not run one gang more; empty: it may. where: the queue, for users."""
-        if self.most_gangs is None or self.usage.running < self.most_gangs:
+    @property
+    def key(self) -> tuple[Queue, str, str]:
+        return self.queue, NAMESPACE if self.namespace else USER, self.namespace or self.user
+
+    def gangs_refusal(self, where: str, claimed: Callable[[str], int]) -> str:
+        """Why it may not run one gang more; empty: it may. where: the queue, for users. claimed: what claims in flight
+        of other gangs will use of it, by resource."""
+        if self.most_gangs is None:
+            return ""
+        running, kept_gangs = self.usage.running, claimed(GANGS)
+        if running + kept_gangs < self.most_gangs:
             return ""
         never = f"{wording.NEVER}: " if not self.most_gangs else ""
-        running = f"{self.whose} in {where} runs {wording.counted(self.usage.running, 'gang')}"
-        return f"{never}{running}, and may run {self.most_gangs} at a time"
+        runs = f"{self.whose} in {where} runs {running_gangs(running, kept_gangs)}"
+        return f"{never}{runs}, and may run {self.most_gangs} at a time"
 
-    def amounts_refusal(self, need: Sums, where: str) -> str:
+    def amounts_refusal(self, need: Sums, where: str, claimed: Callable[[str], int]) -> str:
         """As gangs_refusal(), of what it may use."""
         used = self.usage.used
         for resource, most in self.most.items():
             amount, have = need.get(resource, 0), used.get(resource, 0)
-            if not amount or have + amount <= most:
+            if not amount or have + (keeps := claimed(resource)) + amount <= most:
                 continue
             limit, whose = wording.quantity(resource, most), f"{self.whose} in {where}"
             if amount > most:
@@ -59,20 +67,39 @@ class Tenant(NamedTuple):
                 return f"{wording.NEVER}: {whose} may use {limit}; {needed}"
             taken = wording.amount(resource, have)
             needed = f"{wording.are(resource, amount, 'more')} needed"
-            return f"{whose} uses {taken} of its {limit}; {needed}"
+            return f"{whose} uses {taken} of its {limit}{kept(resource, keeps)}; {needed}"
         return ""
 
-    def shortfall(self, need: Sums, *, starts: bool) -> Shortfall | None:
-        """What its own victims must free. starts: the gang is not counted as running yet. None: nothing."""
+    def shortfall(
+        self, need: Sums, in_flight: Callable[[str], int], *, starts: bool
+    ) -> Shortfall | None:
+        """What its own victims must free. in_flight: what claims of other gangs will take, less what pods that terminate
+        use. starts: the gang is not counted as running yet. None: nothing."""
+        used = self.usage.used
         lacks = {
             resource: over
             for resource, most in self.most.items()
             if need.get(resource)
-            and (over := self.usage.used.get(resource, 0) + need[resource] - most) > 0
+            and (over := used.get(resource, 0) + in_flight(resource) + need[resource] - most) > 0
         }
-        if starts and self.most_gangs is not None and self.usage.running >= self.most_gangs:
-            lacks[GANGS] = self.usage.running + 1 - self.most_gangs
+        if starts and self.most_gangs is not None:
+            over = self.usage.running + in_flight(GANGS) + 1 - self.most_gangs
+            if over > 0:
+                lacks[GANGS] = over
         return Shortfall(self.queue, lacks, self.namespace, self.user) if lacks else None
+
+
+def running_gangs(running: int, claimed: int) -> str:
+    """In words. claimed: gangs that will start when the victims of their claims have gone."""
+    also = f", and keeps {claimed} for gangs whose victims terminate" if claimed else ""
+    return wording.counted(running, "gang") + also
+
+
+def kept(resource: str, claimed: int) -> str:
+    """What claims in flight will use beside what is used, as the end of a clause; empty: nothing."""
+    if not claimed:
+        return ""
+    return f", {wording.are(resource, claimed)} kept for gangs whose victims terminate"
 
 
 def tenants(currency: GpuCurrency, gang: Gang, queue: Queue) -> Iterator[Tenant]:

@@ -71,7 +71,8 @@ class Reservation:
     place: ReservedPlace
     start: float  # expected; inf: unknown
     after: str  # the gang or pod whose end the start depends on
-    by_eviction: bool = False  # victims make the capacity free
+    by_eviction: bool = False  # pods that terminate make the capacity free
+    evicts: bool = True  # ... of which some were evicted for it
     strict: bool = False  # closed to gangs of equal or lower priority that may end after the start
     planned_at: float = 0.0
     head_since: float = 0.0  # when the gang became the head of its queue
@@ -202,7 +203,8 @@ class Reservation:
         if self.by_eviction:
             if self.victims:
                 return f"reserved: {self.place.name}; waiting for a dry run of the evictions"
-            return f"reserved: {self.place.name}; waiting for evicted pods to terminate"
+            pods = "evicted pods" if self.evicts else "pods"
+            return f"reserved: {self.place.name}; waiting for {pods} to terminate"
         if self.start == inf:
             return f"reserved: {self.place.name}; start time unknown ({self.after} has no runs-for)"
         start = rough_duration(self.start - now)

@@ -44,6 +44,7 @@ class NodeSets:
     """Names of the nodes that something keeps pods or devices away from."""
 
     unschedulable: set[str] = field(default_factory=set)  # not ready, or cordoned
+    not_ready: set[str] = field(default_factory=set)
     unhealthy: set[str] = field(default_factory=set)  # with an unhealthy GPU or RDMA NIC
     not_offered: set[str] = field(default_factory=set)  # whose kubelet lacks their devices now
 

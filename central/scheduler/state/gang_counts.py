@@ -15,7 +15,8 @@ class GangCounts:
     """Counted in one pass, and cached until a member changes."""
 
     waiting: list[Pod] = field(default_factory=list)  # may be bound now, in rank order
-    placed: list[Pod] = field(default_factory=list)
+    placed: list[Pod] = field(default_factory=list)  # and not being deleted
+    deleting: list[Pod] = field(default_factory=list)
     assumed: int = 0  # of the placed pods, those without a confirmed binding
     unplaced: int = 0  # pods without a node that have not ended
     gated: int = 0
@@ -55,7 +56,7 @@ class GangCounts:
             settings.add(_settings(seen))
             phase = seen.phase
             if seen.deleting:
-                pass
+                counts.deleting.append(pod)
             elif pod.node:
                 placed.append(pod)
                 counts.assumed += pod.life.stage == ASSUMED

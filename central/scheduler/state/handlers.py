@@ -209,6 +209,7 @@ def update_node(state: ClusterState, fact: NodeSeen) -> None:
         state.node_sets.unschedulable.discard(fact.name)
     else:
         state.node_sets.unschedulable.add(fact.name)
+    (set.discard if fact.ready else set.add)(state.node_sets.not_ready, fact.name)
     _put_row(state, node)
     if before is None:
         for pod in node.pods.values():
@@ -231,6 +232,7 @@ def delete_node(state: ClusterState, name: str) -> None:
     node.drop_report()
     set_offered(state, node, True)
     state.node_sets.unschedulable.discard(name)
+    state.node_sets.not_ready.discard(name)
     state.snapshot.drop_node(name)
     state.network.node_changed()
     _update_health(state, node)

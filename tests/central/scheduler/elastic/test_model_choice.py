@@ -13,7 +13,7 @@ from central.scheduler.elastic.model_choice import CHOICES_MOST, PATIENCE_S, Mod
 from central.simulator import scenario
 from central.simulator.documents import SourceLocation
 from central.simulator.simulation import Simulation
-from tests.central.scheduler.elastic.test_autoscaler import elastic, machine, rigid
+from tests.central.scheduler.elastic.test_autoscaler import elastic, machine, priority, rigid
 from tests.central.scheduler.elastic.test_goodput import _case, _least_harm
 from tests.experiments.elastic import Json, Run, simulate, template
 
@@ -166,6 +166,25 @@ def test_who_gets_no_seat_there_in_time_starts_on_any() -> None:
     (pending,) = waiting.result.waiting
     assert f"for at most 60 s tried only on {FAST}, which suits its speeds best" in pending.reason
     assert starts(simulate(documents, 200))["e"] == (10.0 + PATIENCE_S, "n2")
+
+
+@pytest.mark.parametrize(("grace_s", "start"), [(50, (60.0, "n1")), (90, (22.0 + 60.0, "n0"))])
+def test_what_terminates_for_a_gang_is_a_seat_for_it(
+    grace_s: int, start: tuple[float, str]
+) -> None:
+    """It evicts what runs on the fast model, while the slow one is full. When a seat is free there, it is not in vain: the gang
+    waits for its own, but no longer than for any other seat."""
+    low, high = rigid("low", 8, 0), rigid("high", 8, 0, priorityClassName="high")
+    for gang, note in ((low, {"grace": f"{grace_s}s"}), (high, {"runs-for": "20s"})):
+        own = gang["spec"]["tasks"][0]["template"]["metadata"]["annotations"]
+        own |= {f"lockstep.dev/{name}": value for name, value in note.items()}
+    urgent = job("e", GAINS, 10, least=4, priorityClassName="high")
+    documents = [on(SLOW, 0), on(FAST, 1), low, high, urgent, priority("high", 9)]
+    waits = {each.name: each.reason for each in simulate(documents, 40).result.waiting}
+    assert "reserved: node n1; waiting for evicted pods to terminate" in waits["e"]
+    run = simulate(documents, 200)
+    assert starts(run)["e"] == start
+    assert [each.pod for each in run.result.evicted] == [f"low-w-{index}" for index in range(8)]
 
 
 def test_who_can_never_start_there_starts_on_any_at_once() -> None:

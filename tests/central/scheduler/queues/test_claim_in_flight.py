@@ -2,7 +2,8 @@
 
 from central.model.facts import QueueSeen
 from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS
-from central.scheduler.queues.claim_in_flight import pending_needs, present_victims
+from central.scheduler.queues.claim_in_flight import ClaimsInFlight, InFlight
+from central.scheduler.queues.queue_tree_node import Queue
 from central.scheduler.state.gangs import Gang
 from protos.names import GPU
 from tests.central import factories
@@ -12,24 +13,35 @@ from tests.central.scheduler.small_cluster import World, job
 def counted(world: World) -> tuple[dict[str, float], dict[str, float]]:
     """What victims still use and what claims will take, in GPUs by queue."""
     queues = world.cluster.queues
-    claims = list(queues.claims.values())
-    found = []
-    for sums in (present_victims(claims, queues.by_name), pending_needs(claims, queues.by_name)):
-        gpus = {
-            queue.name: each.get(GPU_EQUIVALENTS, 0) / GPU_UNITS for queue, each in sums.items()
+
+    def gpus(sums: InFlight) -> dict[str, float]:
+        return {
+            queue.name: each[GPU_EQUIVALENTS] / GPU_UNITS
+            for queue, each in sums.items()
+            if isinstance(queue, Queue)
         }
-        found.append(gpus)
-    return found[0], found[1]
+
+    leaving = queues.in_flight.leaving(queues.by_name)
+    needs = queues.in_flight.needs_of_others(Gang(("ns", "other", False)), queues.by_name)
+    return gpus(leaving), gpus(needs)
 
 
 def check_sums(world: World) -> None:
     """What is kept up to date, for each gang with a claim and for one without, is what a recount gives."""
-    queues = world.cluster.queues
+    queues, kept = world.cluster.queues, world.cluster.queues.in_flight
     gangs = [Gang(("ns", "other", False)), *(claim.gang for claim in queues.claims.values())]
     for gang in gangs:
-        others = [claim for claim in queues.claims.values() if claim.gang is not gang]
-        recount = present_victims(others, queues.by_name), pending_needs(others, queues.by_name)
-        assert queues.in_flight.of_others(gang, queues.by_name) == recount
+        recount = ClaimsInFlight()
+        for claim in queues.claims.values():
+            if claim.gang is not gang:
+                recount.add(claim)
+        assert kept.needs_of_others(gang, queues.by_name) == recount.needs_of_others(
+            gang, queues.by_name
+        )
+    every = ClaimsInFlight()
+    for claim in queues.claims.values():
+        every.add(claim)
+    assert kept.leaving(queues.by_name) == every.leaving(queues.by_name)
 
 
 def test_the_sums_that_are_kept_follow_claims_and_facts() -> None:

@@ -1,17 +1,19 @@
 """Queues: what may start, what may be taken back, and what stops."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
-from central.model.facts import Fact, GangGone, PodGone, QueueSeen
+from central.model.facts import Fact, GangGone, PodGone, PodSeen, QueueSeen
 from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS
 from central.scheduler.cycle import schedule_once
 from central.scheduler.invariants import check_invariants
+from central.scheduler.queues.claimable_quota import shortfalls
 from central.scheduler.queues.entitlement import fair_shares
 from central.scheduler.queues.queue_claims import Claim, Loss
 from central.scheduler.queues.queue_tree import sums_of
-from central.scheduler.queues.quota import shortfalls, usage_level
+from central.scheduler.queues.quota import usage_level
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import Gang
 from tests.central import factories
@@ -60,7 +62,7 @@ def lacking(*facts: Fact, of: int) -> list[tuple[tuple[str, int], ...]]:
     schedule_once(scheduler, gang("g", "a", gpus=of, created=9.0), 1.0)
     claimant = scheduler.state.gangs["ns", "g", True]
     groups = [(next(iter(claimant.members.values())).spec, 1)]
-    found = shortfalls(scheduler.queues, scheduler.min_resources, claimant, groups)
+    found = shortfalls(scheduler.queues, scheduler.min_resources, claimant, groups) or []
     return [
         tuple((each.queue.name, each.amounts[GPU_EQUIVALENTS] // GPU_UNITS) for each in lacks)
         for lacks in found
@@ -255,11 +257,16 @@ def may_reclaim(
     return all(map(claim.may_give, (*taken, victim))) and not any(claim.judge(losses))
 
 
+def asking(facts: Sequence[Fact]) -> list[Fact]:
+    """The same pods, which preempt nobody by themselves: nothing is in flight."""
+    return [replace(each, preempts=False) if isinstance(each, PodSeen) else each for each in facts]
+
+
 def full(*facts: Fact, a: int = 8) -> Scheduler:
     """Queue a has taken what there is; then b asks."""
     scheduler, _ = played(*nodes(8), *facts, *gangs(a, "a"))
     assert used(scheduler, "a") == a
-    schedule_once(scheduler, gangs(8, "b"), 1.0)
+    schedule_once(scheduler, asking(gangs(8, "b")), 1.0)
     return scheduler
 
 
@@ -291,7 +298,8 @@ def test_nobody_takes_what_the_other_is_due_or_was_guaranteed() -> None:
 
 def test_nobody_takes_more_than_it_is_due() -> None:
     scheduler, _ = played(*nodes(8), queue("a"), queue("b"), *gangs(8, "a"))
-    schedule_once(scheduler, [*gang("five", "b", gpus=5), *gang("four", "b", gpus=4)], 1.0)
+    asked = asking([*gang("five", "b", gpus=5), *gang("four", "b", gpus=4)])
+    schedule_once(scheduler, asked, 1.0)
     victim = scheduler.state.gangs["ns", "a000", True]
     assert not may_reclaim(scheduler, scheduler.state.gangs["ns", "five", True], victim)
     assert may_reclaim(scheduler, scheduler.state.gangs["ns", "four", True], victim)

@@ -1,0 +1,216 @@
+"""Claims beside the quota of a queue while other pods terminate: victims of the claim before, and pods that users delete.
+Against every set of victims."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import combinations
+from random import Random
+
+import pytest
+
+from central.model.facts import Fact, QueueSeen
+from protos.names import GPU
+from tests.central import factories
+from tests.central.scheduler.small_cluster import World, job
+from tests.effort import examples
+
+URGENT = 5
+
+
+def limited(gpus: int, **more: object) -> QueueSeen:
+    return QueueSeen("q", capability=((GPU, gpus),), **more)  # type: ignore[arg-type]  # a test's shorthand
+
+
+def running(*gpus: int, queue: QueueSeen) -> World:
+    """Gangs r0, r1, ... of one pod each in queue q, all from the same second, with capacity for as many again."""
+    world = World(*(factories.node(f"n{number}") for number in range(2 * len(gpus))), queue)
+    world.step(1.0, *(f for i, n in enumerate(gpus) for f in job(f"r{i}", 1, n, queue="q")))
+    return world
+
+
+def urgent(pods: int, gpus: int, name: str = "urgent") -> list[Fact]:
+    return job(name, pods, gpus, queue="q", priority=URGENT, created=10.0)
+
+
+def deleted(world: World, name: str, now: float) -> list[str]:
+    """A user deletes the pod. What was bound."""
+    seen = world.running[f"uid-{name}"] = replace(world.running[f"uid-{name}"], deleting=True)
+    world.leaving[seen.uid] = now + world.grace_s
+    return world.step(now, seen)
+
+
+def test_a_request_that_grows_beside_a_quota_counts_on_what_already_terminates() -> None:
+    """Of 8 GPUs 2 leave for the first member, and 2 more for the second one: not 4."""
+    world = running(4, 2, 2, queue=limited(8))
+    world.step(10.0, *urgent(1, 2))
+    assert len(world.evicted) == 1
+    world.step(11.0, *urgent(2, 2))
+    assert sorted(world.evicted) == ["r1-0", "r2-0"]
+    assert [world.step(now) for now in (15.0, 16.0)] == [[], ["urgent-0", "urgent-1"]]
+
+
+def test_a_request_that_grows_to_all_that_terminates_keeps_it() -> None:
+    """One victim had more than was needed. Nobody else is evicted, and its place and quota stay reserved."""
+    world = running(4, queue=limited(4))
+    world.step(10.0, *urgent(1, 2))
+    world.step(11.0, *urgent(2, 2))
+    assert world.evicted == ["r0-0"]
+    assert "nobody gives way" not in world.told["urgent"]
+    assert "waiting for pods to terminate" in world.told["urgent"]
+    assert world.step(12.0, *job("late", 1, 2, queue="q", created=12.0)) == []
+    assert world.step(15.0) == ["urgent-0", "urgent-1"]
+
+
+def test_nobody_is_evicted_for_quota_that_a_deleted_pod_leaves() -> None:
+    world = running(2, 2, queue=limited(4))
+    deleted(world, "r0-0", 9.0)
+    assert world.step(10.0, *urgent(1, 2)) == []
+    assert world.step(14.0) == ["urgent-0"]
+    assert world.evicted == []
+
+
+def test_a_pod_that_terminates_on_a_lost_node_is_not_waited_for() -> None:
+    world = running(2, 2, queue=limited(4))
+    deleted(world, "r0-0", 9.0)
+    world.leaving["uid-r0-0"] = 1e6
+    world.step(
+        9.5, factories.node("n9"), factories.node(world.running["uid-r0-0"].node, ready=False)
+    )
+    world.step(10.0, *urgent(1, 2))
+    assert world.evicted == ["r1-0"]
+
+
+def test_the_number_of_gangs_counts_those_that_leave_and_those_that_come() -> None:
+    """Two may run. One of them leaves for the first claimant, which grows, and the other one for the second."""
+    world = running(1, 1, queue=limited(8, running_gangs=2))
+    world.step(10.0, *urgent(1, 1))
+    world.step(11.0, *urgent(2, 1))
+    assert len(world.evicted) == 1
+    world.step(12.0, *urgent(1, 1, "second"))
+    assert len(world.evicted) == 2
+    world.step(13.0, *urgent(1, 1, "third"))
+    assert len(world.evicted) == 2
+
+
+def test_a_free_place_among_the_running_gangs_is_kept_for_who_claimed_it() -> None:
+    """The victim in its queue is gone before the one of another queue."""
+    owed = limited(8, running_gangs=1, deserved=((GPU, 4),))
+    world = World(factories.node("n", gpus=4), owed, QueueSeen("p"))
+    world.step(1.0, *job("a", 1, 1, queue="q"), *job("b", 1, 3, queue="p"))
+    world.step(10.0, *urgent(1, 4))
+    assert sorted(world.evicted) == ["a-0", "b-0"]
+    world.leaving["uid-b-0"] = 60.0
+    assert world.step(15.0, *job("small", 1, 0, queue="q", created=11.0)) == []
+    assert "runs 0 gangs, and keeps 1 for gangs whose victims terminate" in world.told["small"]
+    assert world.step(60.0) == ["urgent-0"]
+
+
+@pytest.mark.parametrize("kind", ["namespace", "user"])
+def test_limits_of_tenants_count_what_leaves(kind: str) -> None:
+    most = {f"{kind}_amounts": ((GPU, 4),), f"{kind}_gangs": 2}
+    world = running(2, 2, queue=limited(8, **most))
+    world.step(10.0, *urgent(1, 1))
+    world.step(11.0, *urgent(2, 1))
+    assert len(world.evicted) == 1
+    assert world.step(15.0) == ["urgent-0", "urgent-1"]
+
+
+# --- against every set of victims --------------------------------------------------
+
+
+@dataclass
+class _Claimant:
+    name: str
+    pods: int
+    gpus: int
+
+
+class _Story:
+    """Urgent gangs that come and grow, and pods that users delete, in a queue that is full."""
+
+    def __init__(self, seed: int) -> None:
+        self.dice = dice = Random(seed)
+        sizes = [dice.choice((1, 1, 2, 3, 4)) for _ in range(dice.randint(2, 6))]
+        self.priorities = [dice.choice((0, 0, 0, 3, 9)) for _ in sizes]
+        self.gpus = {f"r{i}-0": size for i, size in enumerate(sizes)}
+        self.most = sum(sizes) + dice.choice((0, 0, 0, 1))
+        self.most_gangs = len(sizes) if dice.random() < 0.3 else None
+        queue = limited(self.most, running_gangs=self.most_gangs)
+        self.world = World(*(factories.node(f"n{number}") for number in range(16)), queue)
+        facts = [
+            fact
+            for i, (gpus, priority) in enumerate(zip(sizes, self.priorities, strict=True))
+            for fact in job(f"r{i}", 1, gpus, queue="q", priority=priority)
+        ]
+        self.world.step(1.0, *facts)
+        self.world.grace_s = 100.0
+        self.claimants: list[_Claimant] = []
+        self.claims: set[str] = set()  # gangs with victims, or that need none
+
+    def staying(self) -> list[str]:
+        return [name for name in self.gpus if f"uid-{name}" not in self.world.leaving]
+
+    def fits(self, gone: tuple[str, ...], claimant: _Claimant) -> bool:
+        """Once all that terminates is gone and all claims have ended."""
+        stay = [name for name in self.staying() if name not in gone]
+        coming = [one for one in self.claimants if one.name in self.claims or one is claimant]
+        used = sum(self.gpus[name] for name in stay) + sum(one.pods * one.gpus for one in coming)
+        gangs = len(stay) + len(coming)
+        return used <= self.most and (self.most_gangs is None or gangs <= self.most_gangs)
+
+    def priority(self, name: str) -> int:
+        return self.priorities[int(name[1:-2])]
+
+    def harm(self, gone: tuple[str, ...]) -> tuple[object, ...]:
+        levels = sorted({*self.priorities}, reverse=True)
+        own = [[self.gpus[name] for name in gone if self.priority(name) == p] for p in levels]
+        highest = max(map(self.priority, gone), default=-1)
+        return highest, [len(part) for part in own], [sum(part) for part in own]
+
+    def sets(self, claimant: _Claimant) -> Iterator[tuple[str, ...]]:
+        may_go = [name for name in self.staying() if self.priority(name) < URGENT]
+        for size in range(len(may_go) + 1):
+            for gone in combinations(may_go, size):
+                if self.fits(gone, claimant):
+                    yield gone
+
+    def event(self, now: float) -> bool:
+        """Returns whether the story goes on: what a claim gives up that has become too large, others may take at once."""
+        dice = self.dice
+        if dice.random() < 0.3 and (stay := self.staying()):
+            before = len(self.world.evicted)
+            deleted(self.world, dice.choice(stay), now)
+            assert len(self.world.evicted) == before
+            return True
+        grows = [one for one in self.claimants if one.pods < 4]
+        if grows and dice.random() < 0.6:
+            claimant = dice.choice(grows)
+            claimant.pods += 1
+        else:
+            claimant = _Claimant(f"u{len(self.claimants)}", 1, dice.choice((1, 2, 3)))
+            self.claimants.append(claimant)
+        had = claimant.name in self.claims
+        self.claims.discard(claimant.name)
+        possible = [*self.sets(claimant)]
+        before = len(self.world.evicted)
+        self.world.step(now, *urgent(claimant.pods, claimant.gpus, claimant.name))
+        evicted = tuple(sorted(self.world.evicted[before:]))
+        if not possible:
+            assert had or not evicted, "in vain"
+            return not had
+        assert evicted in possible, (evicted, possible)
+        least = min(possible, key=self.harm)
+        assert self.harm(evicted) == self.harm(least), (evicted, least)
+        self.claims.add(claimant.name)
+        return True
+
+
+def test_who_claims_beside_a_quota_evicts_the_least_that_is_enough() -> None:
+    for seed in range(examples(60)):
+        story = _Story(seed)
+        try:
+            for number in range(4):
+                if not story.event(10.0 + number):
+                    break
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
