@@ -9,6 +9,7 @@ Design: docs/design/0019-preemption.md
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import islice
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy as np
 from central.model.arrays import Bools, Ints
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.placement import PlacementRequest
-from central.scheduler.preemption import victim_bounds
+from central.scheduler.preemption import less_urgent_members, victim_bounds
 from central.scheduler.preemption.preemption_request import (
     PreemptionContext,
     PreemptionPlan,
@@ -34,6 +35,23 @@ FEW = 1000  # candidates; this many are always searched together
 
 
 def find_victims(context: PreemptionContext, request: PreemptionRequest) -> PreemptionPlan | None:
+    plan = _find_victims(context, request)
+    if plan is None or len(plan.victims) == len(request.forced):
+        return plan
+    prove = partial(_prove, context, request)
+    return less_urgent_members.exchanged(context, request, plan, prove)
+
+
+def _prove(
+    context: PreemptionContext, request: PreemptionRequest, victims: Sequence[Pod]
+) -> PreemptionPlan | None:
+    """Where the gang fits without these victims and the forced ones, if it does."""
+    usable, nobody = _usable(context, request), np.zeros(0, dtype=np.int64)
+    leaving = _leaving(context, request, usable)
+    return VictimSearch(context, request, usable, nobody, leaving).try_without(victims)
+
+
+def _find_victims(context: PreemptionContext, request: PreemptionRequest) -> PreemptionPlan | None:
     placement, snapshot = request.placement, context.state.snapshot
     if not fits_when_empty(snapshot, placement, request.excluded):
         return None
@@ -54,9 +72,7 @@ def find_without_victims(
     """Where the forced victims, and what terminates in any case, are enough, nobody else is looked at. Not for forced
     victims with shares: whether these and whole GPUs mix depends on all candidates."""
     context.candidates.table.refresh()
-    usable, nobody = _usable(context, request), np.zeros(0, dtype=np.int64)
-    leaving = _leaving(context, request, usable)
-    return VictimSearch(context, request, usable, nobody, leaving).try_without(())
+    return _prove(context, request, ())
 
 
 def whole_search(context: PreemptionContext, request: PreemptionRequest) -> VictimSearch:

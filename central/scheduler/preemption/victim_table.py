@@ -337,8 +337,9 @@ def victim_group(gang: Gang) -> tuple[object, ...]:
     used = tuple(sorted(account.used.items())) if account is not None else None
     user = account.user if account is not None else ""
     surplus = surplus_members.surplus_count(gang, gang.counts.placed) > 0
-    differs = gang.key if any(pod.leaving for pod in gang.members.values()) else None
-    return gang.namespace, user, gang.queue, gang.priority, used, surplus, differs
+    leaving = {pod.leaving for pod in gang.members.values()}
+    partly = gang.key if len(leaving) > 1 else None  # what stays of it is its own
+    return gang.namespace, user, gang.queue, gang.priority, used, surplus, partly
 
 
 def _known(times: list[float | None]) -> Floats:

@@ -23,6 +23,7 @@ class GangCounts:
     blocked: str = ""  # the error of a binding that cannot succeed; the pod is not tried again
     label_min: int = 0
     priority: int = 0
+    least_priority: int = 0
     created: float = 0.0
     required: str = ""
     preferred: str = ""
@@ -88,6 +89,7 @@ class GangCounts:
             cooldowns,
         ) = zip(*settings, strict=True)
         self.priority, self.created = max(priorities), min(created)
+        self.least_priority = min(priorities)
         self.label_min = max(minimum or 0 for minimum in minima)
         self.required, self.preferred, self.placement = (
             max(required),
