@@ -90,7 +90,8 @@ def start_evictions(
     place = ReservedPlace.on(context.state.snapshot, found.taken)
     held = Reservation.by_evictions(gang, placement, place, now)
     held.victims, held.victims_fit_elsewhere = found.victims, found.victims_fit_elsewhere
-    held.evicts = bool(found.victims)
+    if not found.victims:
+        held.after = "pods"
     held.refresh(context.state, now)
     context.stays.took(gang, victims, now)
     if context.queues.enabled:

@@ -18,9 +18,8 @@ from central.scheduler.queues.queue_tree_node import NAMESPACE, USER, Queue
 from central.scheduler.queues.shortfall import GANGS
 from central.scheduler.state.gangs import Gang, GangKey
 
-NEVER_EVICTED = (
-    "never evicted"  # a kind of tenants, beside NAMESPACE and USER: gangs that are not preemptable
-)
+# A kind of tenants, beside NAMESPACE and USER: gangs that are not preemptable.
+NEVER_EVICTED = "never_evicted"
 
 # A queue, or its tenants of one kind and name.
 Counted = Queue | tuple[Queue, str, str]

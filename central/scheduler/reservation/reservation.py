@@ -70,9 +70,8 @@ class Reservation:
     request: PlacementRequest
     place: ReservedPlace
     start: float  # expected; inf: unknown
-    after: str  # the gang or pod whose end the start depends on
+    after: str  # whose end the start depends on: a gang or pod, or in general what terminates
     by_eviction: bool = False  # pods that terminate make the capacity free
-    evicts: bool = True  # ... of which some were evicted for it
     strict: bool = False  # closed to gangs of equal or lower priority that may end after the start
     planned_at: float = 0.0
     head_since: float = 0.0  # when the gang became the head of its queue
@@ -98,7 +97,7 @@ class Reservation:
             request,
             place,
             start=now,
-            after="",
+            after="evicted pods",
             by_eviction=True,
             strict=True,
             planned_at=now,
@@ -203,8 +202,7 @@ class Reservation:
         if self.by_eviction:
             if self.victims:
                 return f"reserved: {self.place.name}; waiting for a dry run of the evictions"
-            pods = "evicted pods" if self.evicts else "pods"
-            return f"reserved: {self.place.name}; waiting for {pods} to terminate"
+            return f"reserved: {self.place.name}; waiting for {self.after} to terminate"
         if self.start == inf:
             return f"reserved: {self.place.name}; start time unknown ({self.after} has no runs-for)"
         start = rough_duration(self.start - now)

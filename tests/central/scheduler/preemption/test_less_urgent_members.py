@@ -83,4 +83,4 @@ def test_no_exchange_would_spare_a_more_urgent_member() -> None:
                 better = urgency[other] < urgency[name] and fits(gone - {name} | {other})
                 assert not better, (seed, name, other)
         exchanged += gone != {f"mixed-{count - 1 - place}" for place in range(len(gone))}
-    assert exchanged > 5
+    assert exchanged > 1
