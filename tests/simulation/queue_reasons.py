@@ -208,14 +208,29 @@ class QueueReasons:
             clause,
         ):
             resource = recount.resource(words)
-            need = self._requested(gang, resource)
-            used = recount.said(resource, self.counts.used(queues.by_name[name], resource) + need)
+            queue, need = queues.by_name[name], self._requested(gang, resource)
+            stays = self.counts.used(queue, resource) - self._terminating(queue, resource)
+            used = recount.said(resource, stays + need)
             assert used == amount or queues.claims, f"queue {name} would use {used}"
             assert share in self._shares(name, resource), "its share"
         for priority in re.findall(r"less urgent than priority (-?\d+)", clause):
             assert int(priority) == gang.priority, "the priority"
 
         self._protected(gang, clause)
+
+    def _terminating(self, queue: Queue, name: str) -> int | Fraction:
+        """What the queue's pods use that leave, on nodes that are ready."""
+        ready = {
+            node.name for node in self.counts.nodes if node.seen is not None and node.seen.ready
+        }
+        inside = {each.name for each in queue}
+        return sum(
+            self.counts.request(pod.spec, name)
+            for gang in self.scheduler.state.gangs.values()
+            if gang.account is not None and gang.account.queue in inside
+            for pod in gang.members.values()
+            if pod.node in ready and pod.alive and pod.leaving
+        )
 
     def _protected(self, gang: Gang, clause: str) -> None:
         """How many pods rules protect in the queues that could give, and in the gang's own."""
