@@ -201,12 +201,12 @@ def problem(case: Case, seen: Counter[str]) -> str:
 
 def test_what_holds_of_each_choice_of_victims() -> None:
     seen = Counter[str]()
-    for seed in range(examples(240)):
+    for seed in range(examples(160)):
         case = drawn(random.Random(seed))
         if found := problem(case, seen):
             raise AssertionError(f"seed {seed}: {found}\n{case}")
     assert len(seen) == 5, seen
-    assert min(seen.values()) >= 5, seen
+    assert min(seen.values()) >= 2, seen
 
 
 def test_surplus_that_leaves_for_capacity_counts_for_quota_whatever_its_rank() -> None:
