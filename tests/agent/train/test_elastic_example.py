@@ -1,7 +1,9 @@
-"""The training script of daemonset/examples/elastic-pytorch.yaml, as a process of its own on a laptop."""
+"""The training scripts of daemonset/examples/elastic-pytorch.yaml and of the first page, as processes of their own on a laptop."""
 
 import os
+import re
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ pytestmark = [
 ]
 
 
-def script(epochs: int) -> str:
+def example(epochs: int) -> str:
     """With a small data set: eight steps an epoch."""
     job = yaml.safe_load((ROOT / "daemonset/examples/elastic-pytorch.yaml").read_text())
     task = next(one for one in job["spec"]["tasks"] if one["name"] == "worker")
@@ -27,7 +29,31 @@ def script(epochs: int) -> str:
     return text.replace('"/checkpoints"', '"checkpoints"') + "\nprint(order.step)\n"
 
 
-def test_the_script_trains_and_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+DATA = """
+torch.manual_seed(1)
+dataset = torch.utils.data.TensorDataset(torch.randn(2_048, 8), torch.randint(0, 3, (2_048,)))
+model = torch.nn.Linear(8, 3)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+"""
+
+
+def first_page(epochs: int) -> str:
+    """With data, a model and an optimizer; without processes for the loader."""
+    page = (ROOT / "docs/getting-started/elastic-training.md").read_text()
+    found = re.search(r"```python\n(.*?)```", page, re.DOTALL)
+    assert found is not None
+    text, count = re.subn("(?m)^dataset, model, optimizer = .*$", DATA, found[1])
+    assert count == 1
+    for given, small in (("epochs=10", f"epochs={epochs}"), (", num_workers=4", "")):
+        assert text.count(given) == 1
+        text = text.replace(given, small)
+    return text + "\nprint(order.step)\n"
+
+
+@pytest.mark.parametrize("script", [example, first_page])
+def test_the_script_trains_and_goes_on_from_its_checkpoint(
+    tmp_path: Path, script: Callable[[int], str]
+) -> None:
     (tmp_path / "lockstep_train").symlink_to(ROOT / "agent/train")
     environment = {name: value for name, value in os.environ.items() if "LOCKSTEP" not in name}
     environment |= {"PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1"}
@@ -44,7 +70,10 @@ def test_the_script_trains_and_goes_on_from_its_checkpoint(tmp_path: Path) -> No
         return made.stdout
 
     assert run(14) == "112\n"
-    assert [each.name for each in (tmp_path / "checkpoints").iterdir()] == ["ckpt-100-1"]
-    assert run(13) == "104\n"
-    (tmp_path / "checkpoints/ckpt-100-1/part-0").write_bytes(b"torn")
-    assert run(2) == "16\n", "the step of a torn checkpoint is not offered"
+    folder = tmp_path / "checkpoints"
+    assert {each.name for each in folder.iterdir()} == {"ckpt-100-1", "ckpt-112-1"}
+    (folder / "ckpt-112-1/part-0").write_bytes(b"torn")
+    assert run(13) == "104\n", "the step of a torn checkpoint is not offered"
+    for each in folder.glob("ckpt-*/part-0"):
+        each.write_bytes(b"torn")
+    assert run(2) == "16\n"
