@@ -23,7 +23,10 @@ NODES, NODE_CPU, SYSTEM_CPU = 133, 17.65, 0.38
 TOTAL_CPU = NODES * NODE_CPU
 MASTER_CPU, SERVER_CPU, TRAINER_CPU, NGINX_CPU = 1.0, 4.0, 5.0, 3.0
 BESIDE = 11  # pods of a job that are not trainers
+LEAST = 2  # trainers
 JOB_CPU = MASTER_CPU + 10 * SERVER_CPU
+
+LAST_NODE_S = 3600  # when the hundredth node comes
 
 SERVICE_STEPS = ((115, 300), (205, 200), (295, 100), (385, 200), (475, 300), (565, 400))
 
@@ -59,7 +62,7 @@ def fluid_job(number: int, at_s: float, *, elastic: bool = True) -> Json:
             {
                 "name": "trainer",
                 "replicas": 60,
-                "minAvailable": 2 if elastic else 60,
+                "minAvailable": LEAST if elastic else 60,
                 "template": template(TRAINER_CPU, "8Gi", 5.0),
             },
         ],
@@ -192,7 +195,7 @@ def pending_s(run: Run, first_s: float, every_s: float, count: int) -> list[floa
         started = run.ends_s
         for at, name, change in run.result.ran:
             have += change if name == job else 0
-            if name == job and have >= BESIDE + 2:
+            if name == job and have >= BESIDE + LEAST:
                 started = at
                 break
         waits.append(started - arrived)
@@ -223,7 +226,9 @@ def ninety_nine(*, elastic: bool) -> Run:
             "kind": "Node",
             "metadata": {
                 "name": f"n{index}",
-                "annotations": {"lockstep.dev/arrives-at": "0s" if index < 99 else "3600s"},
+                "annotations": {
+                    "lockstep.dev/arrives-at": "0s" if index < 99 else f"{LAST_NODE_S}s"
+                },
             },
             "status": {"allocatable": {"cpu": "8", "memory": "64Gi", "pods": "110"}},
         }
@@ -240,4 +245,10 @@ def ninety_nine(*, elastic: bool) -> Run:
     ]
     del job["metadata"]["annotations"]["lockstep.dev/resize-cost"]
     job["spec"]["plugins"] = {"elastic": []} if elastic else {}
-    return simulate([*machines, job], 7200)
+    return simulate([*machines, job], 2.0 * LAST_NODE_S)
+
+
+def used_of_ninety_nine(run: Run) -> float:
+    """The part of the node-hours that were there which its members used, each of a node."""
+    used = sum(n * (run.ends_s - at) for at, _, n in run.result.ran)
+    return float(used / (99 * run.ends_s + run.ends_s - LAST_NODE_S))

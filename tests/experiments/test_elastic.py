@@ -78,8 +78,7 @@ def test_99_of_100_nodes_are_enough_to_start() -> None:
     assert sizes[1] == (0.0, 99)
     assert len(sizes) == 3, "one change of size in two hours"
     assert (sizes[2][1], run.pods("default/job-00", 3630)) == (100, 100)
-    used = sum(n * (7200 - at) for at, _, n in run.result.ran)
-    assert used / (99 * 7200 + 3600) >= 0.97
+    assert elastic.used_of_ninety_nine(run) >= 0.97
 
 
 def test_a_rigid_job_waits_for_the_last_node() -> None:
