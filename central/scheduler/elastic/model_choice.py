@@ -19,7 +19,9 @@ from central.model.jobspec import ElasticTask
 from central.scheduler.elastic import goodput, needs, pools
 from central.scheduler.elastic.elastic_gang import ElasticGang, model_of
 from central.scheduler.elastic.pools import Pool
+from central.scheduler.inventory.pods import PodCounts
 from central.scheduler.placement import PlacementRequest
+from central.scheduler.placement.request import RolePreferences
 from central.scheduler.preemption.preemption_request import PreemptionContext
 from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang, GangKey
@@ -76,11 +78,10 @@ class ModelChoices:
 
     def narrowed(self, context: PreemptionContext, gang: Gang, wants: Wants) -> Wants:
         """The requests of a gang that it concerns, with its members on the nodes of the chosen model alone. Pods of its other
-        tasks go where they could; requests with subgroups or roles stay as they are. Nothing may be withheld in the
-        snapshot."""
+        tasks go where they could. Nothing may be withheld in the snapshot."""
         elastic = self._open[gang.key]
         spec = _spec_of_members(elastic)
-        if spec is None or not all(_is_plain(want, spec) for want in wants):
+        if spec is None or not all(_has(want.groups, spec) for want in wants):
             return wants
         choice = self._chosen.get(gang.key) or self._choose(context, elastic, spec)
         if choice is None or context.state.now >= choice.until:
@@ -207,18 +208,31 @@ def _spec_of_members(elastic: ElasticGang) -> PodSpec | None:
     return next(iter(mine)) if len(mine) == 1 and mine.isdisjoint(others) else None
 
 
-def _is_plain(want: PlacementRequest, spec: PodSpec) -> bool:
-    return (
-        not want.subgroups and want.roles is None and any(group == spec for group, _ in want.groups)
-    )
+def _has(groups: PodCounts, spec: PodSpec) -> bool:
+    return any(group == spec for group, _ in groups)
 
 
 def _on(want: PlacementRequest, spec: PodSpec, models: tuple[str, ...]) -> PlacementRequest:
     narrowed = _narrowed(spec, models)
-    if any(group == narrowed for group, _ in want.groups):
+    if _has(want.groups, narrowed):
         return want  # other pods name this model themselves
-    groups = tuple((narrowed if group == spec else group, count) for group, count in want.groups)
-    return replace(want, groups=groups, own_specs=((narrowed, spec),))
+
+    def on(groups: PodCounts) -> PodCounts:
+        return tuple((narrowed if group == spec else group, count) for group, count in groups)
+
+    def roles_on(roles: RolePreferences | None) -> RolePreferences | None:
+        return None if roles is None else replace(roles, pods=on(roles.pods))
+
+    subgroups = tuple(
+        replace(each, groups=on(each.groups), roles=roles_on(each.roles)) for each in want.subgroups
+    )
+    return replace(
+        want,
+        groups=on(want.groups),
+        subgroups=subgroups,
+        roles=roles_on(want.roles),
+        own_specs=((narrowed, spec),),
+    )
 
 
 @lru_cache(maxsize=1024)

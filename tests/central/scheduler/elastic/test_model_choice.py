@@ -1,6 +1,7 @@
 """The GPU model that an elastic gang starts on."""
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from tests.central.scheduler.elastic.test_autoscaler import elastic, machine, pr
 from tests.central.scheduler.elastic.test_goodput import _case, _least_harm
 from tests.experiments.elastic import Json, Run, simulate, template
 
+NODE = {"mode": "hard", "highestTierName": "node"}
 FAST, SLOW = "NVIDIA-A100-SXM4-80GB", "Tesla-T4"
 GAINS = "1:1 8:8 A100=1:10 A100=8:80"  # ten times as fast on the fast model
 LESS = "1:1 8:8 A100=1:1.5 A100=8:12"
@@ -76,6 +78,44 @@ def test_surplus_leaves_for_trainers_that_come_with_servers() -> None:
     found = {placed.pod: placed.node for placed in run.result.placed}
     assert {found[f"e-w-{index}"] for index in range(4)} == {"n0"}
     assert sorted(found[f"e-ps-{index}"] for index in range(2)) == ["n1", "n2"]
+
+
+@pytest.mark.parametrize("fast", [0, 1])
+def test_members_beside_a_task_in_partitions_start_where_they_are_fastest(fast: int) -> None:
+    gang = job("e", GAINS, least=4, most=4)
+    policy = {"totalPartitions": 2, "partitionSize": 2, "networkTopology": NODE}
+    server = {"name": "ps", "replicas": 4, "template": template(2.0, "2Gi")}
+    gang["spec"]["tasks"].insert(0, {**server, "partitionPolicy": policy})
+    gang["spec"]["plugins"]["elastic"].append("--task=w")
+    nodes = [on(FAST, fast, 4), on(SLOW, 1 - fast, 4), on(SLOW, 2)]
+    found = {each.pod: each for each in simulate([*nodes, gang], 50).result.placed}
+    assert {(found[f"e-w-{n}"].at_s, found[f"e-w-{n}"].node) for n in range(4)} == {
+        (0.0, f"n{fast}")
+    }
+    assert len({found[f"e-ps-{n}"].node for n in (0, 1)}) == 1
+
+
+@pytest.mark.parametrize("fast", [0, 2])
+def test_members_with_task_topology_start_where_they_are_fastest(fast: int) -> None:
+    """On two nodes of the model, each of which has a server."""
+    gang = job("e", GAINS, least=4, most=4)
+    server = {"name": "ps", "replicas": 2, "template": template(2.0, "2Gi")}
+    gang["spec"]["tasks"].insert(0, server)
+    gang["spec"]["plugins"]["elastic"].append("--task=w")
+    notes = {"affinity": "ps,w", "anti-affinity": "ps"}
+    gang["metadata"]["annotations"] |= {
+        f"volcano.sh/task-topology-{kind}": names for kind, names in notes.items()
+    }
+    slow = 2 - fast
+    nodes = [on(FAST, fast, 6), on(FAST, fast + 1, 6), on(SLOW, slow, 6), on(SLOW, slow + 1, 6)]
+    found = Counter(
+        (each.pod[2], each.at_s, each.node) for each in simulate([*nodes, gang], 50).result.placed
+    )
+    there = (f"n{fast}", f"n{fast + 1}")
+    assert found == {
+        **{("p", 0.0, node): 1 for node in there},
+        **{("w", 0.0, node): 2 for node in there},
+    }
 
 
 def test_where_other_tasks_have_equal_pods_there_is_no_choice() -> None:
