@@ -228,6 +228,11 @@ def test_a_hold_begins_when_the_change_happens() -> None:
     assert_sizes_kept(1883)
 
 
+def test_a_change_that_is_decided_in_the_start_and_happens_later_is_paid_for() -> None:
+    """Others leave in the first ten seconds of a gang, so that it comes onto one node: after that it needs its budget."""
+    assert_sizes_kept(30183)
+
+
 def assert_sizes_kept(seed: int, *, models: bool = False) -> None:
     """Lives a day of elastic Jobs: sizes stay in range, and changes within the budget."""
     day = Day(seed, models=models)

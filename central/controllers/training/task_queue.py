@@ -192,7 +192,8 @@ class TaskQueue:
         """Raises NoLonger, NotAllowed."""
         task, attempt = key.task, key.attempt
         known, owner = self._recent.get(task, (None, None))
-        if attempt == known and owner in (None, key.owner):
+        finished = key.epoch < self.epoch or (key.epoch == self.epoch and task in self.done)
+        if finished and attempt == known and owner in (None, key.owner):
             return  # said before; the answer was lost, and others may have begun the next epoch since
         lease = self._held(key)
         if result:

@@ -385,6 +385,9 @@ class Autoscaler:
         known = gathering.candidates(context, pool)
         if not known or not self._settled(context, pool, now):
             return []  # members that leave a node have not left yet
+        for gang in known:
+            if gang.key == self._gathering and not self.histories[gang.key].may_arrive(now):
+                self._gathering = None
         follows = [gang for gang in known if gang.key == self._gathering]
 
         def may_give(gang: ElasticGang) -> bool:

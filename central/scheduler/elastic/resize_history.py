@@ -42,6 +42,11 @@ class ResizeHistory:
             self.last = now
             self.cost_s += gang.cost_s
 
+    def may_arrive(self, now: float) -> bool:
+        """Whether a recorded change, for which others had to leave first, may still happen: one that counted as part of the
+        start is not paid for."""
+        return self.starting(now) or self.last > -inf
+
     def record_arrival(self, now: float) -> None:
         """A recorded change for which others had to leave first happens now: the hold begins again."""
         if not self.starting(now):

@@ -90,6 +90,16 @@ def test_an_answer_may_be_said_again_when_others_have_begun_the_next_epoch() -> 
         made.finish(3.0, key, "result")
 
 
+def test_an_attempt_of_the_epoch_before_finishes_nothing_in_this_one() -> None:
+    made = queue(1)
+    (first,) = take(made, 0.0, A)
+    made.finish(1.0, first)
+    made.lease(1.0, A, 1, 1)
+    with pytest.raises(NoLonger):
+        made.finish(2.0, first._replace(epoch=1))
+    made.finish(2.0, first)
+
+
 def test_late_answers_are_refused() -> None:
     made = queue(1)
     (old,) = take(made, 0.0, A)
