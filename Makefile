@@ -28,7 +28,7 @@ demo: $(VENV)/.user  ## three workloads on a local cluster; needs no GPU and no 
 	lockstep demo
 
 test: lint types layers unit e2e  ## everything: lint, types, contracts, tests, and e2e on a real Kubernetes
-check: lint types layers fast     ## before each commit: all but slow tests and e2e; two minutes
+check: lint types layers fast     ## before each commit: all but slow tests and e2e
 fix: install         ## format, and mend what ruff can
 	ruff check -q --fix . ; ruff format -q .
 lint: install
@@ -37,7 +37,7 @@ types: install
 	mypy
 layers: install
 	lint-imports --no-cache | tail -8
-quick: install       ## the pure parts alone: names and layers, model, scheduler, controllers; half a minute
+quick: install       ## the pure parts alone: names and layers, model, scheduler, controllers; two minutes on two cores
 	LOCKSTEP_FAST=1 pytest -q -m "not slow" -n auto --dist worksteal tests/architecture tests/protos \
 	    tests/central/model tests/central/scheduler tests/central/controllers
 fast: install        # unit and scenario tests, one simulated day

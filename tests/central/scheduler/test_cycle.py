@@ -250,7 +250,7 @@ def test_surplus_members_evict_what_is_less_urgent(priority: int, evicted: list[
 
 def test_many_gangs_that_changed_are_accounted_in_slices_before_anything_is_decided() -> None:
     """A restart, or a change of queues: no cycle counts more than so many gangs, and none decides before."""
-    gangs = 3 * cycle.ACCOUNTED_MOST
+    gangs = 2 * cycle.ACCOUNTED_MOST + 1
     facts: list[Fact] = [QueueSeen("q"), factories.node("n", gpus=1)]
     facts += [
         factories.pod(f"p{number}", 1, queue="q", created=float(-number)) for number in range(gangs)

@@ -6,9 +6,10 @@ from collections import Counter
 import pytest
 
 from tests.central.controllers.job.plan_stories import PlanStory
+from tests.effort import examples
 
-_STORIES = int(os.environ.get("LOCKSTEP_PLAN_STORIES", "40"))
-_SHARDS = max(8, _STORIES // 50)
+_STORIES = int(os.environ.get("LOCKSTEP_PLAN_STORIES", examples(40)))
+_SHARDS = max(min(8, _STORIES // 5), _STORIES // 50)
 _STEPS = 80
 
 

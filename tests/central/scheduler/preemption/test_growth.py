@@ -143,6 +143,6 @@ def test_a_claimant_does_not_look_at_every_running_pod(queues: Queues) -> None:
             pods(10, priority=10, queue="a" if queues(nodes) else ""),
             10,
         )
-        for nodes in (50, 50 * TIMES)
+        for nodes in (25, 25 * TIMES)
     )
     assert many <= few * 1.5

@@ -21,6 +21,7 @@ from central.scheduler.state.gangs import Gang
 from protos.names import GPU
 from tests.central import factories
 from tests.central.scheduler.preemption.test_narrowed_search import NOW, cluster
+from tests.effort import examples
 
 SOME, ALL = 1, 3  # who is less urgent than this may go
 # Highest priority; of that priority: gangs broken, work lost, pods, capacity that they hold, run time, age.
@@ -162,7 +163,7 @@ def test_bounds_that_follow_changes_are_those_that_are_counted_anew(pods: int) -
 def test_rows_are_counted_once_they_may_be_used(pods: int) -> None:
     """Claims come and go at one time; what changed on a closed row is seen when it is open again."""
     answers = 0
-    for seed in range(30):
+    for seed in range(examples(30)):
         dice, made = Random(seed), cluster(Random(seed))
         spec = factories.pod("w", 1).spec
         kept, rows = RowBounds(spec, pods), range(len(made.state.snapshot.columns.names))
