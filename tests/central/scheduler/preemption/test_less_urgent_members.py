@@ -4,7 +4,9 @@ from collections import Counter
 from dataclasses import replace
 from random import Random
 
-from central.model.facts import Fact, PodSeen
+import pytest
+
+from central.model.facts import Fact, GangSeen, PodSeen
 from tests.central import factories
 from tests.central.scheduler.small_cluster import World, job
 from tests.effort import examples
@@ -49,6 +51,44 @@ def test_who_is_not_preemptable_or_of_another_size_stays() -> None:
     assert isinstance(second, PodSeen)
     small = replace(second, spec=factories.pod("x", 2).spec)
     assert evicted_by(4, [group, first, small]) == ["mixed-1"], "it holds less"
+
+
+@pytest.mark.parametrize("allowed", [0, 1])
+def test_a_budget_keeps_the_less_urgent_member(allowed: int) -> None:
+    """Where it allows one disruption, the dry run of the eviction comes first; no pod is evicted in the same cycle."""
+    group, first, second = unlike(1, 3, least=1)
+    assert isinstance(first, PodSeen)
+    labelled = replace(first, labels=(("app", "kept"),))
+    members = [factories.budget("kept", allowed), group, labelled, second]
+    world = World(factories.node("n"))
+    world.step(1.0, *members)
+    world.step(100.0, *job("urgent", 1, 4, priority=9, created=100.0))
+    world.step(101.0)
+    assert world.evicted == (["mixed-0"] if allowed else ["mixed-1"])
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+def test_the_minimum_of_a_task_keeps_its_member(servers: int) -> None:
+    """Rank 0 is the least urgent and the only server, or one of two."""
+    group, *pods = unlike(1, 3, 2, 3, least=2, gpus=2)
+    tasks = ["server"] * servers + ["worker"] * (4 - servers)
+    split = [
+        replace(pod, task=task)
+        for pod, task in zip(pods, tasks, strict=True)
+        if isinstance(pod, PodSeen)
+    ]
+    assert isinstance(group, GangSeen)
+    minima = replace(group, task_min=(("server", 1), ("worker", 1)))
+    assert evicted_by(2, [minima, *split]) == (["mixed-2"] if servers == 1 else ["mixed-0"])
+
+
+@pytest.mark.parametrize("gpus", [4, 8])
+def test_a_gang_without_enough_surplus_is_not_exchanged(gpus: int) -> None:
+    """All of three members go for a whole node, and one, the least urgent, for half."""
+    every = ["mixed-0", "mixed-1", "mixed-2"]
+    assert evicted_by(gpus, unlike(3, 1, 2, least=2, gpus=2)) == (
+        ["mixed-1"] if gpus == 4 else every
+    )
 
 
 def test_no_exchange_would_spare_a_more_urgent_member() -> None:
