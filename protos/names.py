@@ -46,6 +46,7 @@ MEMBER_LEAVING = f"{DOMAIN}/leaving"
 MEMBER_LEAVE_BY = f"{DOMAIN}/leave-by"
 YIELDS = f"{DOMAIN}/yields"  # "false": an elastic Job's surplus is not taken for others
 MOVABLE = f"{DOMAIN}/movable"  # "true": defragmentation may move the pod
+SUSPENDABLE = f"{DOMAIN}/suspendable"  # what a suspension costs the pod: 30s; "true": 30 s
 TOPOLOGY_REQUIRED = f"{DOMAIN}/topology-required"
 TOPOLOGY_PREFERRED = f"{DOMAIN}/topology-preferred"
 ROLE_TOPOLOGY = f"{DOMAIN}/role-topology"  # on a controller: workers/each=node

@@ -24,8 +24,8 @@ class Bind(NamedTuple):  # a tuple, because a cycle creates thousands
 
 # Causes of evictions
 PREEMPTION, RECLAIM, DEFRAGMENTATION = "preemption", "reclaim", "defragmentation"
-INCOMPLETE, GPU_MEMORY = "incomplete", "gpu-memory"
-EVICTION_CAUSES = (PREEMPTION, RECLAIM, DEFRAGMENTATION, INCOMPLETE, GPU_MEMORY)
+SUSPENSION, INCOMPLETE, GPU_MEMORY = "suspension", "incomplete", "gpu-memory"
+EVICTION_CAUSES = (PREEMPTION, RECLAIM, DEFRAGMENTATION, SUSPENSION, INCOMPLETE, GPU_MEMORY)
 
 
 @dataclass(frozen=True, slots=True)

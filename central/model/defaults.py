@@ -3,6 +3,7 @@ command line can name them without importing the scheduler or the coordinator.""
 
 RESERVE_AFTER_S = 7200.0  # seconds at the head before GPUs are held idle without a known start
 RESERVE_IDLE = 0.5  # of all GPUs, the most that are held idle so
+SUSPENSION_S = 30.0  # what a suspension costs a pod that does not say how much
 PATIENCE_S = 600.0  # seconds at the head of a queue after which a gang's reservation is strict
 TASKS_FAILED_MOST = 0.01  # of a queue of tasks, the most that may be set aside in an epoch
 

@@ -141,6 +141,7 @@ def due(scheduler: Scheduler, now: float) -> float | None:
     times += pending.retry_times(now)
     if scheduler.queues.enabled:
         times += [*scheduler.queue_statuses.due(now), *scheduler.preemption.claim_watch.due()]
+        times += scheduler.preemption.time_sharing.due()
     times += scheduler.state.owners.held.values()
     times += scheduler.hypernode_statuses.due(now)
     times += scheduler.admission.due(pending)
@@ -165,7 +166,8 @@ def _update_accounting(scheduler: Scheduler, now: float, *, sliced: bool) -> boo
 
     def account(gang: Gang) -> None:
         gang.attempt.equivalence = 0
-        gang.attempt.rank, gang.attempt.run_time_s = order.rank(gang), order.run_time_s(gang)
+        gang.attempt.rank = order.rank(gang)
+        gang.attempt.run_time_s = order.backfill_time_s(gang)
         scheduling_round.account(scheduler, gang)
 
     step(scheduler, Phase.BACKOFFS, fence.mark_due, scheduler)
@@ -179,7 +181,13 @@ def _update_accounting(scheduler: Scheduler, now: float, *, sliced: bool) -> boo
         unschedulable = state.node_sets.unschedulable
         measure = scheduler.queues.measure_capacity
         step(scheduler, Phase.QUEUE_CAPACITY, measure, state.snapshot, unschedulable)
+        step(scheduler, Phase.TIME_SHARING, _share_time, scheduler, now)
     return True
+
+
+def _share_time(scheduler: Scheduler, now: float) -> None:
+    if scheduler.preemption.time_sharing.look(scheduler.queues, now):
+        scheduler.state.pending.capacity_freed("turn of a gang that shares time")
 
 
 def _undo_partial(scheduler: Scheduler, now: float, decisions: list[Decision]) -> None:

@@ -38,6 +38,7 @@ class Phase(Enum):
     QUEUE_TREE = "tree of queues", "changes of queues are not seen"
     BACKOFFS = "ends of backoffs"
     QUEUE_CAPACITY = "capacity of the queues", "shares of queues are not brought up to date"
+    TIME_SHARING = "time sharing", "the order of gangs that share time is not brought up to date"
     ACCOUNT = "accounts of gangs"
     MODELS = "GPU models of elastic gangs", "no GPU model is chosen"
     DUE = "gangs that are due"

@@ -48,6 +48,7 @@ def check_invariants(scheduler: Scheduler, classes: slice = ALL) -> None:
     _owners(state)
     _reservations(scheduler)
     _candidates(scheduler)
+    _time_sharing(scheduler)
     _pod_classes(state)
     _volumes(state)
     _queues(scheduler)
@@ -56,6 +57,14 @@ def check_invariants(scheduler: Scheduler, classes: slice = ALL) -> None:
     scheduler.controllers.check(state)
     state.pending.columns.check(state.pending.waiting.values())
     scheduler.refused.check()
+
+
+def _time_sharing(scheduler: Scheduler) -> None:
+    state = scheduler.state
+    aside = {key.identity for key in scheduler.quarantine.set_asides if key.kind == ACCOUNT}
+    unread = {key: gang for key, gang in state.gangs.items() if key in aside}
+    known = scheduler.preemption.time_sharing
+    known.check(scheduler.queues, state.gangs, {**state.pending.changed_gangs, **unread})
 
 
 def _min_resources(scheduler: Scheduler) -> None:

@@ -135,6 +135,8 @@ class PassReservations:
         self.running = RunningPods(self._state, self._now)
 
     def reserves(self, gang: Gang) -> bool:
-        """Whether its queue lets its first gang reserve capacity."""
+        """Whether its queue lets its first gang reserve capacity. Who shares time gets its place otherwise."""
+        if self._context.time_sharing.shares(gang):
+            return False
         queue = self._queues.by_name.get(gang.queue)
         return queue is None or queue.seen.reserves

@@ -317,6 +317,7 @@ def _carry_counters(old: Scheduler, fresh: Scheduler) -> None:
     fresh.device_usage = old.device_usage
     fresh.elastic.histories = old.elastic.histories
     fresh.preemption.stays.adopt(old.preemption.stays)
+    fresh.preemption.time_sharing.adopt(old.preemption.time_sharing, state.gangs)
     fresh.queue_statuses.recount()
     for gang in before.gangs.values():
         if gang.key not in state.gangs:

@@ -33,7 +33,8 @@ def remarks(
     base, reservations = refused.base, scheduler.reservations
     numbers, never, _ = base.partition(wording.NEVER)
     clauses = [_usable_part(scheduler, refused), scheduler.elastic.models.remark(gang, now)]
-    if not never and (own := reservations.get(gang.key)):
+    own = reservations.get(gang.key)
+    if not never and own:
         clauses.append(own.describe(now))
     if holders := withheld.holders():
         names = wording.some(holders)
@@ -52,6 +53,8 @@ def remarks(
         clauses.append(f"excluding volumes reserved for {_names(volumes)}")
     clauses.append(gang.preemption.blocked_by or _why_nobody(scheduler, gang, refused))
     clauses.append(_after_short_stays(scheduler, gang, now))
+    if not (own and own.by_eviction):
+        clauses.append(scheduler.preemption.time_sharing.remark(scheduler.queues, gang, now))
     clauses.append(scheduler.quarantine.phases.remark())
     return "".join(f"; {clause}" for clause in clauses if clause)
 

@@ -229,6 +229,7 @@ class Scheduler:
 
     def gang_forgotten(self, gang: Gang) -> None:
         self.queues.forget(gang)
+        self.preemption.time_sharing.forgotten(gang, self.state.now)
         self.queue_statuses.forget(gang.key)
         self.admission.forget(gang.key)
         if self.min_resources.forget(gang.key):

@@ -287,6 +287,7 @@ def account(scheduler: Scheduler, gang: Gang) -> None:
     )
     if has_min_resources and min_resources.update(gang):
         pending.capacity_freed("minResources released")
+    scheduler.preemption.time_sharing.update(scheduler.queues, gang, scheduler.state.now)
     partial = False
     if placed:
         pending.lowest_priority = min(pending.lowest_priority, gang.priority)

@@ -37,6 +37,7 @@ from central.simulator.sim_budgets import BudgetStatuses
 from central.simulator.sim_kubelets import SimKubelets
 from central.simulator.sim_pod import PodPlan, SimPod, first_uid, gpus_of, group_of, job_of, waits
 from central.simulator.simulation_result import Ended, Evicted, Placed, Resized, SimulationResult
+from central.simulator.suspended_work import SuspendedWork
 from central.simulator.training_progress import TrainingJob, TrainingProgress
 from central.simulator.volume_controller import VolumeController
 from protos.names import GRACE, RUNS_FOR, START_TAKES
@@ -65,6 +66,7 @@ class World:
         self._budget_statuses = BudgetStatuses(scenario.budgets)
         self._volume_controller = VolumeController()
         self._training = TrainingProgress(scenario.training)
+        self._suspended_work = SuspendedWork()
         self._pods_created = 0
         self.gpus_used = 0.0
         self.pods_waiting = 0
@@ -118,7 +120,8 @@ class World:
         if isinstance(gone, NodeGone):
             self._kubelets.remove(gone.name)
             for sim_pod in self._kubelets.on(gone.name):
-                self._evicted(sim_pod, f"node {gone.name} is gone", now)
+                lost_s = now - sim_pod.started
+                self._evicted(sim_pod, f"node {gone.name} is gone", now, lost_s)
                 yield from self._remove_pod(sim_pod, now, again=True)
 
     def end(self, uid: str, now: float) -> Iterator[Fact]:
@@ -127,6 +130,7 @@ class World:
         if sim_pod is None or sim_pod.seen.phase != "Running" or sim_pod.seen.deleting:
             return
         self._stop(sim_pod, now)
+        self._suspended_work.ended(sim_pod)
         sim_pod.seen = replace(sim_pod.seen, phase="Succeeded")
         seen = sim_pod.seen
         self._result.ended.append(Ended(now, seen.namespace, seen.name, "Pod", "Succeeded"))
@@ -225,7 +229,8 @@ class World:
         if evict.trial or sim_pod.seen.deleting:
             yield EvictDone(evict.pod, "", trial=evict.trial)
             return
-        self._evicted(sim_pod, evict.why, now)
+        lost_s = self._suspended_work.suspended(sim_pod, now)
+        self._evicted(sim_pod, evict.why, now, lost_s)
         yield EvictDone(evict.pod)
         yield from self._remove_pod(sim_pod, now, again=True)
 
@@ -310,8 +315,9 @@ class World:
         if seen.phase == "Pending" and sim_pod.plan.start_s:
             running_at += sim_pod.plan.start_s
             self.events.append((running_at, partial(self._started, seen.uid)))
-        if sim_pod.plan.runs_s is not None:
-            self.events.append((running_at + sim_pod.plan.runs_s, partial(self.end, seen.uid)))
+        runs_s = self._suspended_work.run_time_s(sim_pod)
+        if runs_s is not None:
+            self.events.append((running_at + runs_s, partial(self.end, seen.uid)))
 
     def _stop(self, sim_pod: SimPod, now: float) -> None:
         seen = sim_pod.seen
@@ -325,10 +331,9 @@ class World:
         self.gpus_used -= wanted
         self._result.note(now, job_of(seen), -wanted, -1)
 
-    def _evicted(self, sim_pod: SimPod, why: str, now: float) -> None:
+    def _evicted(self, sim_pod: SimPod, why: str, now: float, lost_s: float) -> None:
         seen = sim_pod.seen
-        lost = now - sim_pod.started
-        self._result.gpu_seconds_lost += lost * gpus_of(seen)
+        self._result.gpu_seconds_lost += lost_s * gpus_of(seen)
         self._result.evicted.append(Evicted(now, seen.namespace, seen.name, seen.node, why))
 
     def _remove_pod(self, sim_pod: SimPod, now: float, *, again: bool) -> Iterator[Fact]:

@@ -1,6 +1,6 @@
 """The numbers of docs/results/experiments.md: python -m tests.experiments [elastic [FOLDER]]
 
-FOLDER: the simulator of Pollux's or Sia's artifact, with its workloads and traces.
+FOLDER: the simulator of Pollux's or Sia's artifact, with its workloads and traces, or Shockwave's artifact.
 """
 
 import random

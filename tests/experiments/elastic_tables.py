@@ -1,7 +1,8 @@
 """The tables of elastic training, with what was asked for; a figure that is worse than its line fails the command. One
 that is known to be short of what was asked has a line of its own, and says why."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from math import inf
 from pathlib import Path
 from statistics import mean
 
@@ -13,6 +14,9 @@ from tests.experiments import elastic, elastic_core_tables, place
 from tests.experiments.figures import Figures, interval, new_table
 from tests.experiments.pollux import artifact, generator, workload
 from tests.experiments.pollux.workload import Outcome
+from tests.experiments.shockwave import artifact as shockwave_artifact
+from tests.experiments.shockwave import generator as shockwave_generator
+from tests.experiments.shockwave import workload as shockwave
 
 SEEDS = range(10)
 COLUMNS = ("", "published, EDL off", "published, EDL on", "asked", "ours")
@@ -37,10 +41,12 @@ SIA_CLUSTERS = (
 SPAN_H = 22.5  # asked of the makespan
 TUNED = 0.9  # of the time with tuned fixed sizes: asked for generated workloads
 OFF_PEAK = 87.5  # % of the CPUs
+SHOCKWAVE_S, SHOCKWAVE_RHO, SHOCKWAVE_UNFAIR = 27_000, 2.5, 12.0  # makespan, worst rho, % of jobs
+SHOCKWAVE_SEEDS = range(5)
 
 
 def show(console: Console, folder: Path | None) -> list[str]:
-    """folder: Pollux's or Sia's artifact; None: generated workloads. Returns the figures that are worse than asked."""
+    """folder: Pollux's, Sia's or Shockwave's artifact; None: generated workloads. Returns the figures that are worse than asked."""
     figures = Figures(console)
     core = (elastic_core_tables.days_and_stories, elastic_core_tables.costs)
     tables = (_fluid_one, _fluid_two, _ninety_nine, _place, _racks, *core)
@@ -48,6 +54,9 @@ def show(console: Console, folder: Path | None) -> list[str]:
         console.print(table)
     if folder is None:
         console.print(_generated(figures))
+        console.print(_time_sharing(figures, None))
+    elif shockwave_artifact.is_here(folder):
+        console.print(_time_sharing(figures, folder))
     elif (folder / "workloads" / "philly").is_dir():
         console.print(_sia(figures, folder))
     else:
@@ -235,6 +244,40 @@ def _generated(figures: Figures) -> Table:
         figures.row(
             table, cells, f"≤ {most:.0f} s", _completion([found]), holds=found.mean_s <= most
         )
+    return table
+
+
+def _time_sharing(figures: Figures, folder: Path | None) -> Table:
+    """Rigid jobs. folder: Shockwave's artifact; None: generated workloads, of which the mean counts, and the worst rho."""
+    columns = ("", "Themis", "Gavel", "Shockwave", "nobody suspended", "asked", "shared time")
+    table = new_table("Shockwave's canonical trace: 120 rigid jobs on 32 GPUs", *columns)
+    if folder is None:
+        loads = [shockwave_generator.workload(seed) for seed in SHOCKWAVE_SEEDS]
+    else:
+        loads = [shockwave_artifact.workload(folder)]
+    off = [shockwave.run(jobs, quantum_s=0.0) for jobs in loads]
+    on = [shockwave.run(jobs) for jobs in loads]
+
+    def row(
+        published: Sequence[str],
+        asked: str,
+        of: Callable[[shockwave.Outcome], float],
+        most: float = inf,
+        over: Callable[[Sequence[float]], float] = mean,
+    ) -> None:
+        found = over([of(outcome) for outcome in on])
+        cells = (*published, f"{over([of(outcome) for outcome in off]):.5g}")
+        figures.row(table, cells, asked, f"{found:.5g}", holds=found <= most)
+
+    published = ("makespan, s", "31929", "33208", "24197")
+    row(published, f"≤ {SHOCKWAVE_S}", lambda each: each.result.makespan_s, SHOCKWAVE_S)
+    published = ("worst rho", "3.44", "2.95", "1.78")
+    row(published, f"≤ {SHOCKWAVE_RHO}", lambda each: max(each.rho), SHOCKWAVE_RHO, max)
+    published = ("unfair jobs, %", "22.5", "25", "5")
+    row(published, f"≤ {SHOCKWAVE_UNFAIR:g}", lambda each: each.unfair, SHOCKWAVE_UNFAIR)
+    row(("mean completion, s", "11302", "11274", "9958"), "", lambda each: each.mean_s)
+    mine = ("suspensions of a job", "", "", "")
+    row(mine, "", lambda each: each.suspensions.total() / len(each.jobs))
     return table
 
 

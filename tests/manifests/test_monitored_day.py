@@ -59,9 +59,17 @@ def largest(single: float, whole: float, at_node: float) -> list[tuple[dict[str,
 
 
 NOTHING: list[tuple[dict[str, str], Want]] = []
-QUIET = by("cause", preemption=0, reclaim=0, defragmentation=0, incomplete=0, gpu_memory=0)
+QUIET = by(
+    "cause", preemption=0, reclaim=0, defragmentation=0, suspension=0, incomplete=0, gpu_memory=0
+)
 PREEMPTED = by(
-    "cause", preemption=about(1), reclaim=0, defragmentation=0, incomplete=0, gpu_memory=0
+    "cause",
+    preemption=about(1),
+    reclaim=0,
+    defragmentation=0,
+    suspension=0,
+    incomplete=0,
+    gpu_memory=0,
 )
 Table = dict[str, list[list[tuple[dict[str, str], Want]]]]  # of each panel, by its queries
 

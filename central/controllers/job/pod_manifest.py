@@ -16,7 +16,7 @@ from central.model.jobspec import (
     without_user,
 )
 from central.model.json_types import ReadOnlyJson
-from protos.names import GRACE, GROUP_NAMES, RUNS_FOR, START_TAKES, TASK, USER
+from protos.names import GRACE, GROUP_NAMES, RUNS_FOR, START_TAKES, SUSPENDABLE, TASK, USER
 
 JOB = "volcano.sh/job-name"
 INDEX = "volcano.sh/task-index"
@@ -38,6 +38,7 @@ INHERITED = (
     "lockstep.dev/topology-required",
     "lockstep.dev/topology-preferred",
     RUNS_FOR,
+    SUSPENDABLE,
     GRACE,
     START_TAKES,
 )

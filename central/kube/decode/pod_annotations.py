@@ -14,6 +14,7 @@ from central.kube.decode.topology_constraints import (
     highest_tier,
     placement_policy,
 )
+from central.model.defaults import SUSPENSION_S
 from central.model.facts import PodSpec
 from central.model.gpu_models import folded_model
 from central.model.json_types import Json
@@ -50,6 +51,7 @@ class PodAnnotations:
             (frozenset((names.PLACEMENT,)), placement_policy, "placement"),
             *self._any_pod,
             (frozenset((names.MOVABLE,)), _movable, "movable"),
+            (frozenset((names.SUSPENDABLE,)), _suspension, "suspension_s"),
             (frozenset((names.COOLDOWN,)), _cooldown, "cooldown_s"),
         )
 
@@ -109,6 +111,19 @@ def _movable(annotations: Json) -> bool:
     if value not in ("true", "false"):
         raise FieldError(f'annotation {names.MOVABLE}: "{value}" is neither true nor false')
     return bool(value == "true")
+
+
+def _suspension(annotations: Json) -> float | None:
+    """What a suspension costs, in seconds; None: the pod may not be suspended."""
+    value = annotations[names.SUSPENDABLE]
+    if value in ("true", "false"):
+        return SUSPENSION_S if value == "true" else None
+    try:
+        return parse_duration(value)
+    except InvalidQuantity:
+        raise FieldError(
+            f'annotation {names.SUSPENDABLE}: "{value!s:.32}" is neither true, nor false, nor a duration such as 30s'
+        ) from None
 
 
 def _rdma_limits(annotations: Json, spec: PodSpec) -> PodSpec:

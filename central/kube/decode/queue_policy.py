@@ -12,6 +12,7 @@ clusters with Volcano's own CRD, which drops unknown fields, as JSON in the anno
     perNamespace: {maxRunningGangs: 4, resources: {nvidia.com/gpu: 16}}
     perUser: {maxRunningGangs: 2, resources: {nvidia.com/gpu: 8}}
     minRuntime: 10m
+    quantum: 10m
     reservations: false
 """
 
@@ -39,7 +40,7 @@ from protos import names
 
 FIELDS = (
     *("access", "borrowingLimit", "lendingLimit", "maxRunningGangs", "perNamespace"),
-    *("perUser", "minRuntime", "reservations"),
+    *("perUser", "minRuntime", "quantum", "reservations"),
 )
 _ACCESS = ("namespaces", "namespaceSelector", "users", "groups")
 _PER_TENANT = ("maxRunningGangs", "resources")
@@ -69,7 +70,8 @@ def decode(spec: Json, meta: Json, seen: QueueSeen) -> QueueSeen:
         ),
         user_gangs=_count(per_user, f"{where}.perUser"),
         user_amounts=amounts_field(per_user.get("resources"), f"{where}.perUser.resources"),
-        min_runtime_s=_min_runtime(fields, where),
+        min_runtime_s=_duration(fields, "minRuntime", where),
+        quantum_s=_duration(fields, "quantum", where),
     )
 
 
@@ -126,13 +128,13 @@ def _count(part: Json, where: str) -> int | None:
     return int_field(part, "maxRunningGangs", where, 0)
 
 
-def _min_runtime(part: Json, where: str) -> float | None:
-    if (value := part.get("minRuntime")) is None:
+def _duration(part: Json, name: str, where: str) -> float | None:
+    if (value := part.get(name)) is None:
         return None
     try:
         return parse_duration(value)
     except InvalidQuantity as error:
-        raise FieldError(f"{where}.minRuntime: {error}") from None
+        raise FieldError(f"{where}.{name}: {error}") from None
 
 
 def _parsed(text: str, where: str) -> Any:

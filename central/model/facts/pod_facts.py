@@ -127,6 +127,7 @@ class PodSeen:
     movable: bool = False  # may be evicted to make others fit if it fits elsewhere
     preemptable: bool | None = None  # false: never evicted; None: as its PodGroup says
     cooldown_s: float = 0.0  # run time before its gang may be evicted
+    suspension_s: float | None = None  # what a suspension costs it; None: it can't be suspended
     yielded_to: bool = (
         False  # another scheduler's, which finds no node for it; surplus leaves for it
     )

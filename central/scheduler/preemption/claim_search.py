@@ -56,6 +56,7 @@ class ClaimSearch:
         self._claim = Claim(
             self._queues, self._gang, need, self._own_less_urgent(), growth=request.growth
         )
+        self._suspended: set[GangKey] = set()  # that go because they share time with the gang
         self._known_losses: tuple[Sequence[Pod], list[Loss]] = (), []  # of the latest victims
 
     def _own_less_urgent(self) -> Sums:
@@ -68,6 +69,41 @@ class ClaimSearch:
         return outranks(self._context.across, self._gang, other)
 
     def plan(self) -> PreemptionPlan | None:
+        found = self._by_rank_or_share()
+        if found is None and not self._request.growth:
+            found = self._in_its_turn()
+        return found
+
+    def _in_its_turn(self) -> PreemptionPlan | None:
+        """With the fewest gangs suspended that share time with it. Notes when there will be enough if there are too
+        few now."""
+        sharing, now = self._context.time_sharing, self._request.now
+        candidates = sharing.may_be_suspended(self._queues, self._gang, now)
+        self._gang.preemption.turn_by = None
+        if self._context.across == ACROSS_NONE:
+            candidates = [c for c in candidates if c[0].namespace == self._gang.namespace]
+        may_go = [gang for gang, at in candidates if at <= now]
+        count, found = 1, None
+        while may_go and found is None:
+            found = self._suspending(may_go[:count])
+            if count >= len(may_go):
+                break
+            count *= 2
+        if found is None and (later := self._suspending([gang for gang, _ in candidates])):
+            going = {gang.key for gang, _ in self._by_gang(later.victims)}
+            ends = [at for gang, at in candidates if gang.key in going]
+            self._gang.preemption.turn_by = max(ends, default=now)
+        return found
+
+    def _suspending(self, gangs: Iterable[Gang]) -> PreemptionPlan | None:
+        self._suspended = {gang.key for gang in gangs}
+        if not self._suspended:
+            return None
+        return self._search(
+            lambda victim: self._by_priority(victim) or victim.key in self._suspended
+        )
+
+    def _by_rank_or_share(self) -> PreemptionPlan | None:
         urgent = self._gang.priority > self._context.state.pending.lowest_priority
         givers = self._claim.givers()
         if not urgent and not givers:
@@ -198,7 +234,7 @@ class ClaimSearch:
         narrowed = replace(
             request,
             may_evict=lambda _, victim: choice.allows(victim),
-            by_group=not choice.skipped and not choice.fixed,
+            by_group=not (choice.skipped or choice.fixed or self._suspended),
             forced=forced,
         )
         return preemption_plan.find_victims(context, narrowed), forced
@@ -238,7 +274,7 @@ class ClaimSearch:
             return queue is not None and short.counts(victim, queue) and allowed(victim)
 
         found = preemption_plan.find_victims(
-            self._context, replace(self._request, may_evict=near, by_group=True)
+            self._context, replace(self._request, may_evict=near, by_group=not self._suspended)
         )
         return found.victims if found is not None else ()
 
@@ -264,7 +300,8 @@ class ClaimSearch:
             amounts = self._queues.currency.counted(sums_of(pods))
         queue = self._queues.by_name[gang.account.queue]
         keeps_minimum = _keeps_minimum(gang, pods)
-        return Loss(gang, queue, amounts, self._outranks(gang), len(pods), keeps_minimum)
+        by_rank = self._outranks(gang) or gang.key in self._suspended
+        return Loss(gang, queue, amounts, by_rank, len(pods), keeps_minimum)
 
     def _less_harmful(self, one: PreemptionPlan, other: PreemptionPlan) -> PreemptionPlan:
         """The first one if they are equal."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from central.model import wording
-from central.model.decisions import DEFRAGMENTATION, PREEMPTION, RECLAIM, Evict
+from central.model.decisions import DEFRAGMENTATION, PREEMPTION, RECLAIM, SUSPENSION, Evict
 from central.scheduler.inventory.pods import EVICTED, EVICTION_ENDED, Pod
 from central.scheduler.placement import PlacementRequest
 from central.scheduler.preemption import preemption_plan
@@ -184,4 +184,6 @@ def _eviction_reason(
     if victim is not None and victim.queue != claimant.queue and not ranked:
         return RECLAIM, f"reclaimed for {name}; queue {claimant.queue} is below its fair share"
     own = victim.priority if victim is not None else priority
+    if own == claimant.priority:
+        return SUSPENSION, f"suspended after its quantum: it is the turn of {name}"
     return PREEMPTION, f"preempted by {name} (priority {claimant.priority} > {own})"

@@ -44,8 +44,8 @@ def shortfalls(
 def may_claim(
     queues: Queues, min_resources: MinResources, gang: Gang, groups: Sequence[tuple[PodSpec, int]]
 ) -> bool:
-    """Whether less urgent gangs of its queue, or queues above their shares, use as much as the gang lacks of a
-    quota. Its pods must exist before victims are chosen."""
+    """Whether gangs of its queue that are less urgent or share time, or queues above their shares, use as much as the
+    gang lacks of a quota. Its pods must exist before victims are chosen."""
     return any(
         all(_may_be_covered(queues, gang, short) for short in lacks)
         for lacks in shortfalls(queues, min_resources, gang, groups) or ()
@@ -61,9 +61,15 @@ def _may_be_covered(queues: Queues, gang: Gang, short: Shortfall) -> bool:
             if other.account is None or not other.account.used:
                 continue
             counts = short.namespace in ("", other.namespace)
-            if counts and (above or other.priority < gang.priority):
+            if counts and (above or _may_give_way(other, gang)):
                 add(found, {**queues.staying(other), GANGS: 1}, 1)
     return all(found.get(resource, 0) >= amount for resource, amount in short.amounts.items())
+
+
+def _may_give_way(other: Gang, gang: Gang) -> bool:
+    """By priority, or because equals share time."""
+    shares_time = other.preemption.turn is not None
+    return other.priority < gang.priority or (shares_time and other.priority == gang.priority)
 
 
 def _is_above_share(queues: Queues, queue: Queue, resources: Iterable[str]) -> bool:

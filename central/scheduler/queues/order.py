@@ -88,7 +88,13 @@ def rank(gang: Gang) -> tuple[int, int, float, GangKey]:
     surplus = placed - gang.minimum + 1 if placed and not gang.missing() else 0
     if gang.object is not None and gang.object.min_resources:
         surplus = 0  # its members create the others as they run: these are no less needed
-    return (-gang.priority, surplus, gang.created, gang.key)
+    turn = gang.preemption.turn
+    return (-gang.priority, surplus, gang.created if turn is None else turn, gang.key)
+
+
+def backfill_time_s(gang: Gang) -> float:
+    """By which it is ordered behind the first refused gang; inf: by its rank."""
+    return run_time_s(gang) if gang.preemption.turn is None else inf
 
 
 def run_time_s(gang: Gang) -> float:

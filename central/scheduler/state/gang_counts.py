@@ -32,6 +32,7 @@ class GangCounts:
     queue: str = ""
     never_evicted: bool = False  # a member says that it is not preemptable
     cooldown_s: float = 0.0  # the longest of all members
+    suspension_s: float | None = None  # ... and the highest; None: one can't be suspended
     running: int = 0
     succeeded: int = 0
     failed: int = 0
@@ -87,6 +88,7 @@ class GangCounts:
             queues,
             can,
             cooldowns,
+            suspensions,
         ) = zip(*settings, strict=True)
         self.priority, self.created = max(priorities), min(created)
         self.least_priority = min(priorities)
@@ -99,6 +101,8 @@ class GangCounts:
         self.tier = min((tier for tier in tiers if tier is not None), default=None)
         self.queue, self.never_evicted = max(queues), False in can
         self.cooldown_s = max(cooldowns)
+        known = [cost_s for cost_s in suspensions if cost_s is not None]
+        self.suspension_s = max(known) if len(known) == len(suspensions) else None
 
     def _count_unplaced(self, pod: Pod) -> None:
         """Counts a pod without a node that has ended, is gated, or could not be bound."""
@@ -123,8 +127,10 @@ class GangCounts:
         self.unplaced -= len(pods)
 
 
-# Priority, creation, minimum, required and preferred level, placement, tier, queue, preemptable, cooldown.
-_Settings = tuple[float, float, int | None, str, str, str, int | None, str, bool | None, float]
+# Priority, creation, minimum, required and preferred level, placement, tier, queue, preemptable, cooldown, suspension.
+_Settings = tuple[
+    float, float, int | None, str, str, str, int | None, str, bool | None, float, float | None
+]
 _settings: Callable[[PodSeen], _Settings] = attrgetter(
     "priority",
     "created",
@@ -136,5 +142,6 @@ _settings: Callable[[PodSeen], _Settings] = attrgetter(
     "queue",
     "preemptable",
     "cooldown_s",
+    "suspension_s",
 )
 _rank = attrgetter("seen.order")

@@ -16,7 +16,10 @@ from central.scheduler.preemption.preemption_request import outranks
 from tests.central import factories
 
 BY_PRIORITY = partial(outranks, ACROSS_NAMESPACES)
-OF_PODS = ("preempts", "checkpoint", "labels", "preemptable", "cooldown_s", "movable")
+OF_PODS = (
+    *("preempts", "checkpoint", "labels", "preemptable", "cooldown_s", "movable"),
+    "suspension_s",
+)
 
 
 class World:

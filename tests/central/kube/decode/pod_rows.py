@@ -250,6 +250,7 @@ ANNOTATIONS: list[Row] = [
     ("metadata/annotations/lockstep.dev~checkpointed-at", MINUTE, {"checkpoint": 60.0}),
     ("metadata/annotations/lockstep.dev~runs-for", "90s", {"runs_for_s": 90.0}),
     ("metadata/annotations/lockstep.dev~movable", "true", {"movable": True}),
+    ("metadata/annotations/lockstep.dev~suspendable", "1m30s", {"suspension_s": 90.0}),
     ("metadata/annotations/volcano.sh~cooldown-time", "90s", {"cooldown_s": 90.0}),
     ("metadata/annotations/volcano.sh~preemptable", "false", {"preemptable": False}),
     (

@@ -159,6 +159,16 @@ def test_movable_is_true_or_false() -> None:
     assert (movable("yes").movable, movable("yes").spec.unsupported) == (False, wrong)
 
 
+def test_suspendable_is_true_or_false_or_what_a_suspension_costs() -> None:
+    def suspendable(value: str) -> PodSeen:
+        return reader().pod(pod(metadata={"annotations": {names.SUSPENDABLE: value}}))
+
+    found = [suspendable(value).suspension_s for value in ("true", "20s", "0s", "false", "soon")]
+    assert found == [30.0, 20.0, 0.0, None, None]
+    wrong = 'annotation lockstep.dev/suspendable: "soon" is neither true, nor false, nor a duration such as 30s'
+    assert suspendable("soon").spec.unsupported == wrong
+
+
 def test_a_pod_as_the_api_server_sends_it() -> None:
     raw = pod(
         "train-3",

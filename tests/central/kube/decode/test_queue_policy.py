@@ -23,6 +23,7 @@ FIELDS: dict[str, Any] = {
     "perNamespace": {"maxRunningGangs": 3, "resources": {"cpu": "500m"}},
     "perUser": {"maxRunningGangs": 2, "resources": {GPU: 8}},
     "minRuntime": "10m",
+    "quantum": "5m",
 }
 
 
@@ -50,13 +51,13 @@ def test_fields_of_the_spec_or_of_the_annotation(*, annotated: bool) -> None:
     assert (seen.running_gangs, seen.namespace_gangs) == (0, 3)
     assert seen.namespace_amounts == (("cpu", 500),)
     assert (seen.user_gangs, seen.user_amounts) == (2, ((GPU, 8),))
-    assert seen.min_runtime_s == 600.0
+    assert (seen.min_runtime_s, seen.quantum_s) == (600.0, 300.0)
 
 
 def test_without_them_the_queue_is_open_and_unlimited() -> None:
     seen = decode_queue(queue({"weight": 1}))
     assert (seen.access, seen.running_gangs, seen.namespace_gangs) == (None, None, None)
-    assert seen.min_runtime_s is None
+    assert (seen.min_runtime_s, seen.quantum_s) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -64,6 +65,7 @@ def test_without_them_the_queue_is_open_and_unlimited() -> None:
     [
         ({"access": {"namespace": ["x"]}}, "", "unknown field namespace"),
         ({"minRuntime": "long"}, "", "spec.minRuntime: 'long' is not a duration"),
+        ({"quantum": "short"}, "", "spec.quantum: 'short' is not a duration"),
         ({"access": []}, "", "spec.access: not an object"),
         ({"access": {"namespaces": "x"}}, "", "spec.access.namespaces"),
         ({"access": {"namespaceSelector": {"matchLabel": {}}}}, "", "unknown field matchLabel"),

@@ -1,0 +1,215 @@
+"""Gangs of a queue with a quantum share time: who is behind its fair share takes the place of who is ahead of its own."""
+
+from dataclasses import replace
+
+from central.model.decisions import SUSPENSION, Evict
+from central.model.facts import Fact, PodGone, PodSeen, QueueSeen
+from central.scheduler import cycle
+from central.scheduler.preemption.time_sharing import TimeSharing
+from tests.central import factories
+from tests.central.scheduler.small_cluster import World, job
+
+QUANTUM_S = 600.0
+
+
+def world(*, nodes: int = 1, quantum_s: float | None = QUANTUM_S, **queue: object) -> World:
+    machines = [factories.node(f"n{index}") for index in range(nodes)]
+    return World(*machines, QueueSeen("default", quantum_s=quantum_s, **queue))  # type: ignore[arg-type]
+
+
+def trains(name: str, gpus: int, hours: float, at_s: float = 0.0, **other: object) -> list[Fact]:
+    other = {"suspension_s": 10.0, "created": at_s, **other}
+    return job(name, 1, gpus, 3600 * hours, **other)
+
+
+def plays(there: World, until_s: float, from_s: float = 0.0, step_s: float = 60.0) -> None:
+    now = from_s
+    while now <= until_s:
+        there.step(now)
+        now += step_s
+
+
+def sharing(there: World) -> TimeSharing:
+    return there.cluster.preemption.time_sharing
+
+
+def test_a_gang_that_becomes_late_takes_the_place_of_one_that_has_had_its_quantum() -> None:
+    """Two ask for all GPUs, so each should end within 1.7 times its run time: the short one is late after 0.7 h."""
+    there = world()
+    there.step(0.0, *trains("long", 8, 10))
+    there.step(60.0, *trains("short", 8, 1, 60.0))
+    assert (
+        "not behind its fair share; others may be suspended for it in about 45 min"
+        in there.told["short"]
+    )
+    assert "reserved" not in there.told["short"], "its turn comes"
+    plays(there, 2520.0, 120.0)
+    assert not there.evicted
+    plays(there, 2700.0, 2580.0)
+    assert there.evicted == ["long-0"]
+    assert there.whys == ["suspended after its quantum: it is the turn of ns/short"]
+    (evict,) = [each for each in there.decisions if isinstance(each, Evict)]
+    assert evict.cause == SUSPENSION
+    assert there.running["uid-short-0"].node
+
+
+def test_nobody_is_suspended_before_its_quantum() -> None:
+    there = world()
+    there.step(0.0, *trains("late", 8, 0.1))
+    there.step(10.0, *trains("other", 8, 0.1, 10.0))
+    plays(there, 340.0, 10.0, 10.0)
+    assert not there.evicted  # it is late after 252 s, and the first one ends after 360 s
+
+
+def test_a_suspension_costs_no_more_than_a_twentieth_of_the_run_time() -> None:
+    there = world()
+    there.step(0.0, *trains("long", 8, 10, suspension_s=120.0))
+    gang = there.cluster.state.gangs["ns", "long", True]
+    assert sharing(there).quantum_s(there.cluster.queues, gang) == 2400.0
+
+
+def test_without_a_quantum_or_consent_nobody_is_suspended() -> None:
+    for quantum_s, cost_s in ((None, 10.0), (0.0, 10.0), (QUANTUM_S, None)):
+        there = world(quantum_s=quantum_s)
+        there.step(0.0, *trains("long", 8, 10, suspension_s=cost_s))
+        there.step(60.0, *trains("short", 8, 1, 60.0, suspension_s=cost_s))
+        plays(there, 6000.0, 120.0, 600.0)
+        assert not there.evicted
+        assert "behind its fair share" not in there.told["short"]
+
+
+def test_consent_of_every_pod_and_equal_priority_are_asked_for() -> None:
+    there = world()
+    members = trains("long", 4, 10) + trains("more", 4, 10, suspension_s=None)
+    there.step(0.0, *members)
+    there.step(60.0, *trains("short", 8, 1, 60.0))
+    plays(there, 6000.0, 120.0, 600.0)
+    assert not there.evicted, "half of the place is not enough"
+    assert "no gang that may be suspended for it frees enough" in there.told["short"]
+
+
+def test_the_least_run_time_of_a_queue_protects_from_suspension() -> None:
+    there = world(min_runtime_s=7200.0)
+    there.step(0.0, *trains("long", 8, 10))
+    there.step(60.0, *trains("short", 8, 1, 60.0))
+    plays(there, 7140.0, 120.0)
+    assert not there.evicted
+    plays(there, 7320.0, 7200.0)
+    assert there.evicted == ["long-0"]
+
+
+def test_all_of_a_gang_starts_in_the_place_of_all_who_go_or_nobody_goes() -> None:
+    there = world(nodes=2)
+    there.step(0.0, *trains("a", 8, 10), *trains("b", 8, 10))
+    there.step(60.0, *job("wide", 2, 8, 3600.0, suspension_s=10.0, created=60.0))
+    plays(there, 4000.0, 120.0)
+    assert sorted(there.evicted) == ["a-0", "b-0"]
+    gang = there.cluster.state.gangs["ns", "wide", True]
+    assert len(gang.counts.placed) == 2
+
+
+def test_the_gang_that_was_suspended_does_not_take_the_place_back() -> None:
+    there = world()
+    there.step(0.0, *trains("long", 8, 10))
+    there.step(60.0, *trains("short", 8, 1, 60.0))
+    plays(there, 2700.0, 120.0)
+    assert there.evicted == ["long-0"]
+    there.step(2760.0, *trains("long", 8, 10))
+    plays(there, 2640.0 + 3600.0, 2820.0)
+    assert there.evicted == ["long-0"]
+    gang = there.cluster.state.gangs["ns", "long", True]
+    plays(there, 6600.0, 6360.0)
+    assert len(gang.counts.placed) == 1, "it goes on when the short one has ended"
+
+
+def test_what_ran_before_counts_though_its_pods_are_new() -> None:
+    there = world()
+    there.step(0.0, *trains("long", 8, 10))
+    there.step(60.0, *trains("short", 8, 1, 60.0))
+    plays(there, 2700.0, 120.0)
+    there.step(2760.0, *trains("long", 8, 10, 2760.0))
+    standing = sharing(there)._standings["ns", "long", True]
+    assert 2500 < standing.attained_s < 2700
+    assert standing.created == 0.0
+
+
+def _alone(name: str, at_s: float) -> Fact:
+    """A gang by labels."""
+    _, pod = trains(name, 8, 10, at_s)
+    assert isinstance(pod, PodSeen)
+    return replace(pod, gang_min=1)
+
+
+def test_a_pod_without_an_object_is_known_again_after_a_suspension_and_only_then() -> None:
+    for suspended in (True, False):
+        there = world()
+        there.step(0.0, _alone("long", 0.0))
+        if suspended:
+            there.step(60.0, *trains("short", 8, 1, 60.0))
+        plays(there, 2700.0, 120.0)
+        assert bool(there.evicted) == suspended
+        if not suspended:
+            there.step(2710.0, PodGone("uid-long-0"))
+        there.step(2760.0, _alone("long", 2760.0))
+        standing = sharing(there)._standings["ns", "long", True]
+        assert (standing.attained_s > 2500) == suspended
+        assert (standing.created == 0.0) == suspended
+
+
+def test_the_first_in_turn_learns_when_its_turn_comes_at_the_latest() -> None:
+    there = world()
+    there.step(0.0, *trains("first", 8, 0.2), *trains("next", 8, 0.2, 1.0))
+    there.step(2.0, *trains("last", 8, 9, 2.0))
+    plays(there, 1500.0, 60.0)
+    assert "next-0" in {each.name for each in there.running.values()}
+    said = {reason for reason in there.told.values() if "its turn comes in" in reason}
+    assert not said
+    there = world()
+    there.step(0.0, *trains("long", 8, 20))
+    there.step(60.0, *trains("small", 8, 0.02, 60.0))
+    there.step(300.0)
+    assert (
+        "its turn comes in about 5 min at the latest, unless gangs come before it"
+        in there.told["small"]
+    )
+
+
+def test_a_gang_that_does_not_say_its_run_time_shares_time_by_what_it_has_run() -> None:
+    there = world()
+    there.step(0.0, *job("old", 1, 8, None, suspension_s=10.0))
+    there.step(3600.0, *job("new", 1, 8, None, suspension_s=10.0, created=3600.0))
+    plays(there, 7200.0, 3660.0)
+    assert there.evicted == ["old-0"]
+
+
+def test_equals_at_the_capability_of_their_queue_share_time_too() -> None:
+    there = world(nodes=2, capability=(("nvidia.com/gpu", 8),))
+    there.step(0.0, *trains("long", 8, 10))
+    there.step(60.0, *trains("short", 8, 1, 60.0))
+    plays(there, 4000.0, 120.0)
+    assert there.evicted == ["long-0"]
+
+
+def test_two_gangs_without_victims_do_not_have_each_other_searched_for_ever() -> None:
+    """Each searched at another moment, and one that searches again has the other one tried."""
+    there = world(quantum_s=None)
+    there.step(0.0, *job("all", 1, 7), *job("short", 1, 1, 1.2))
+    there.step(0.3, *job("wide", 1, 8, created=0.3))
+    there.step(0.9, *job("half", 1, 4, created=0.9))
+    now, wakes = 1.2, 0
+    while now < 60:
+        there.step(now)
+        due = cycle.due(there.cluster, now)
+        if due is None:
+            break
+        now, wakes = max(due, now), wakes + 1
+    assert wakes < 10
+
+
+def test_of_those_that_may_go_the_one_that_ends_first_goes() -> None:
+    there = world()
+    there.step(0.0, *trains("ends-first", 4, 5))
+    there.step(1.0, *trains("young", 4, 20, 1.0))
+    there.step(60.0, *trains("short", 4, 1, 60.0))
+    plays(there, 3600.0, 120.0)
+    assert there.evicted == ["ends-first-0"]

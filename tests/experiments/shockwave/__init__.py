@@ -1,0 +1,1 @@
+"""Shockwave's canonical trace: rigid jobs that share time on 32 V100."""
