@@ -46,15 +46,16 @@ class Launcher:
 
     def run(self) -> int:
         """The exit code of the member."""
-        number = 0
-        while True:
-            found = self._next(number)
-            if found is None:
-                return self._end_without_generation()
-            number = found.number
-            code = self._run_generation(found)
-            if code is not None:
-                return code
+        with self._folder:
+            number = 0
+            while True:
+                found = self._next(number)
+                if found is None:
+                    return self._end_without_generation()
+                number = found.number
+                code = self._run_generation(found)
+                if code is not None:
+                    return code
 
     def _next(self, number: int) -> Generation | None:
         """The next live generation. SIGTERM ends the wait for it."""
