@@ -79,6 +79,7 @@ def _queue_with_policy() -> Json:
         "perNamespace": {"maxRunningGangs": 2, "resources": amounts},
         "perUser": {"maxRunningGangs": 2, "resources": amounts},
         "minRuntime": "5m",
+        "quantum": "10m",
         "reservations": False,
         "state": "Open",
         "affinity": {},
