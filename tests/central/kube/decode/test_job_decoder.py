@@ -1,12 +1,22 @@
 """Jobs as users write them; an invalid Job names the field."""
 
+import re
+from itertools import product
 from typing import Any
 
 import pytest
 import yaml
 
 from central.kube.decode import elastic_decoder, job_decoder
-from central.model.jobspec import NO_LIMIT, JobMember, LifecyclePolicy, Partition
+from central.model import limits
+from central.model.jobspec import (
+    NO_LIMIT,
+    JobMember,
+    JobStatus,
+    LifecyclePolicy,
+    Partition,
+    VolumeSpec,
+)
 from central.model.json_types import Json
 
 MPI = """
@@ -155,6 +165,13 @@ CIRCLE = [
             'spec.volumes[0].mountPath: "a:b" is not a mount path',
         ),
         (
+            {"volumes": [{"mountPath": "", "volumeClaimName": "c"}]},
+            'spec.volumes[0].mountPath: "" is not a mount path',
+        ),
+        ({"maxRetry": -1}, "spec.maxRetry: -1 is not a whole number from 0"),
+        ({"minAvailable": -1}, "spec.minAvailable: -1 is not a whole number from 0"),
+        ({"tasks": [], "replicas": 3}, "spec.tasks: a Job needs at least one task"),
+        (
             {"networkTopology": {"highestTierAllowed": 1, "highestTierName": "rack"}},
             "spec.networkTopology: highestTierAllowed and highestTierName exclude each other",
         ),
@@ -271,3 +288,287 @@ def test_when_members_leave_is_read_from_the_status(leave_by: Any, found: float 
     elastic = {"members": "0-2", "generation": 4, "reason": "r", "leaveBy": leave_by}
     status = elastic_decoder.members({"elastic": {"worker": elastic}})
     assert status == ((0, 1, 2), 4, "r", found)
+
+
+# --- the whole Job -------------------------------------------------------------
+
+
+def test_each_field_of_a_job_is_kept() -> None:
+    raw = mpi()
+    owners = [{"uid": "o1"}, {"uid": "o2", "controller": True}, {"uid": "o3", "controller": True}]
+    raw["metadata"] |= {
+        "annotations": {"b": "2", "a": "1"},
+        "creationTimestamp": "1970-01-01T00:00:07Z",
+        "deletionTimestamp": "1970-01-01T00:00:08Z",
+        "ownerReferences": owners,
+    }
+    raw["spec"] |= {
+        "queue": "q",
+        "maxRetry": 5,
+        "ttlSecondsAfterFinished": 0,
+        "minSuccess": 4,
+        "priorityClassName": "high",
+        "networkTopology": {"mode": "hard", "highestTierAllowed": 1},
+        "runningEstimate": "1h",
+        "volumes": [
+            {"mountPath": "/a", "volumeClaimName": "c"},
+            {"mountPath": "/b", "volumeClaim": {"storageClassName": "s"}},
+        ],
+    }
+    seen = job_decoder.decode_job(raw)
+    spec = seen.spec
+    assert not seen.error
+    assert (seen.created, seen.deleting, seen.owner) == (7.0, True, "o2")
+    assert spec.labels == (("volcano.sh/job-type", "MPI"),)
+    assert spec.annotations == (("a", "1"), ("b", "2"))
+    assert (spec.queue, spec.max_retry, spec.ttl_s, spec.min_success) == ("q", 5, 0, 4)
+    assert (spec.priority_class, spec.scheduler_name) == ("high", "volcano")
+    assert (spec.topology, spec.estimate_s) == ({"mode": "hard", "highestTierAllowed": 1}, 3600.0)
+    by_class = VolumeSpec("/b", "", {"storageClassName": "s"})
+    assert spec.volumes == (VolumeSpec("/a", "c", None), by_class)
+    assert job_decoder.decode_job(mpi()).owner == ""
+    assert not job_decoder.decode_job(mpi()).deleting
+    del raw["spec"]["schedulerName"]
+    assert job_decoder.decode_job(raw, "mine").spec.scheduler_name == "mine"
+
+
+@pytest.mark.parametrize("part", [None, {}])
+def test_a_job_without_a_spec_needs_a_task(part: Any) -> None:
+    raw = {**mpi(), "spec": part, "status": part}
+    seen = job_decoder.decode_job(raw)
+    assert seen.error == "spec.tasks: a Job needs at least one task"
+    assert seen.status == JobStatus()
+
+
+def test_a_job_has_as_many_pods_as_a_task_may_have() -> None:
+    half = limits.REPLICAS // 2
+    raw = mpi()
+    tasks = [{**TASK, "name": "a", "replicas": half}, {**TASK, "name": "b", "replicas": half}]
+    raw["spec"] = {"tasks": tasks}
+    seen = job_decoder.decode_job(raw)
+    assert (seen.error, seen.spec.min_available) == ("", 2 * half)
+    tasks[1]["replicas"] = half + 1
+    error = job_decoder.decode_job(raw).error
+    assert error == "spec.tasks: 100001 pods; at most 100000 are accepted"
+
+
+@pytest.mark.parametrize("wanted", [-1, 0, 1, 4, 5])
+def test_successes_are_pods_of_the_job(wanted: int) -> None:
+    raw = mpi()
+    raw["spec"]["minSuccess"] = wanted
+    seen = job_decoder.decode_job(raw)
+    assert (seen.error == "") == (1 <= wanted <= 4)
+    assert seen.spec.min_success == (None if seen.error else wanted)
+
+
+@pytest.mark.parametrize(
+    ("claim", "why"),
+    [
+        ({"storageClassName": "s"}, ""),
+        ({}, "needs one of volumeClaimName and volumeClaim"),
+        ("s", "volumeClaim: not an object"),
+        (["s"], "volumeClaim: not an object"),
+        (True, "volumeClaim: not an object"),
+        (None, "needs one of volumeClaimName and volumeClaim"),
+    ],
+)
+def test_a_volume_has_a_claim_or_the_name_of_one(claim: Any, why: str) -> None:
+    raw = mpi()
+    raw["spec"]["volumes"] = [{"mountPath": "/a", "volumeClaim": claim}]
+    error = job_decoder.decode_job(raw).error
+    assert error in (f"spec.volumes[0].{why}", f"spec.volumes[0]: {why}") if why else not error
+    both = {"mountPath": "/b", "volumeClaim": claim, "volumeClaimName": "c"}
+    raw["spec"]["volumes"] = [{"mountPath": "/a", "volumeClaimName": "c"}, both]
+    error = job_decoder.decode_job(raw).error
+    assert bool(error) == (claim is not None and claim != {})
+    raw["spec"]["volumes"] = [{"mountPath": "/a", "volumeClaimName": "c"}] * 2
+    error = job_decoder.decode_job(raw).error
+    assert error == "spec.volumes[1].mountPath: /a is used twice"
+
+
+@pytest.mark.parametrize(
+    "metadata", [{"labels": ["x"]}, {"labels": 7}, {"annotations": "x"}, ["x"], 7]
+)
+def test_what_is_wrong_with_a_template_is_said_with_its_task(metadata: Any) -> None:
+    raw = mpi()
+    raw["spec"]["tasks"][1]["template"]["metadata"] = metadata
+    error = job_decoder.decode_job(raw).error
+    field = "metadata"
+    if isinstance(metadata, dict):
+        field += f".{next(iter(metadata))}"
+    assert error == f"spec.tasks[1].template.{field}: its value has the wrong type"
+
+
+# --- the status -----------------------------------------------------------------
+
+
+def test_each_field_of_a_status_is_kept() -> None:
+    raw = mpi()
+    raw["status"] = {
+        "state": {"phase": "Aborted"},
+        "terminating": 2,
+        "controlledResources": {"b": "2", "a": "1"},
+        "lastCommand": "c",
+        "podRestarts": {"p-2": 1, "p-1": 2},
+        "taskStatusCount": {"b": {"phase": {"Running": 1}}, "a": {"phase": {"S": 3, "F": 2}}},
+        "elastic": {
+            "w": {
+                "members": "0-2,5",
+                "generation": 4,
+                "reason": "grew",
+                "leaveBy": "1970-01-01T00:01:00Z",
+            }
+        },
+    }
+    seen = job_decoder.decode_job(raw)
+    assert not seen.error
+    assert seen.status == JobStatus(
+        phase="Aborted",
+        terminating=2,
+        resources=(("a", "1"), ("b", "2")),
+        command="c",
+        restarts=(("p-1", 2), ("p-2", 1)),
+        counts=(("a", (("F", 2), ("S", 3))), ("b", (("Running", 1),))),
+        members=(0, 1, 2, 5),
+        generation=4,
+        resized="grew",
+        leave_by=60.0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "field"),
+    [
+        ({"version": "2"}, "status.version"),
+        ({"state": {"phase": 7}}, "phase"),
+        ({"conditions": [{"lastTransitionTime": 7}]}, "status.conditions[0].lastTransitionTime"),
+        ({"podRestarts": {"p": []}}, ""),
+        ({"podRestarts": {"p": [1]}}, "status.podRestarts"),
+        ({"taskStatusCount": []}, ""),
+        ({"taskStatusCount": [1]}, "status.taskStatusCount"),
+    ],
+)
+def test_a_wrong_status_is_named_and_the_job_is_kept(status: Any, field: str) -> None:
+    raw = {**mpi(), "status": status}
+    seen = job_decoder.decode_job(raw)
+    assert seen.error.startswith(field)
+    assert bool(seen.error) == bool(field)
+    assert (seen.spec.name, seen.spec.uid) == ("lm-mpi-job", "u1")
+
+
+# --- its pods -------------------------------------------------------------------
+
+OWNER = {
+    "apiVersion": "batch.volcano.sh/v1alpha1",
+    "kind": "Job",
+    "name": "j",
+    "uid": "u",
+    "controller": True,
+}
+
+
+def member(status: Json | None = None, name: str = "j-w-1", **annotations: Any) -> JobMember:
+    notes = {f"volcano.sh/{key.replace('_', '-')}": value for key, value in annotations.items()}
+    meta = {"name": name, "annotations": notes, "ownerReferences": [{"kind": "Pod"}, OWNER]}
+    found = job_decoder.decode_job_member(meta, status or {})
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("owner", "ours"),
+    [
+        ({}, True),
+        ({"apiVersion": "batch.volcano.sh/v2"}, True),
+        ({"apiVersion": "batch.volcano.sh"}, False),
+        ({"apiVersion": "batch/v1"}, False),
+        ({"apiVersion": None}, False),
+        ({"kind": "CronJob"}, False),
+        ({"controller": False}, False),
+    ],
+)
+def test_a_member_is_controlled_by_a_job_of_volcanos_api(owner: Json, ours: bool) -> None:
+    meta = {"name": "j-w-1", "ownerReferences": [{**OWNER, **owner}]}
+    assert (job_decoder.decode_job_member(meta, {}) is not None) == ours
+    assert job_decoder.decode_job_member({"name": "x", "ownerReferences": None}, {}) is None
+
+
+@pytest.mark.parametrize("index", [None, "", "3", "0", "007", "w-12", "x", "9" * 9, "9" * 10, "٣"])
+@pytest.mark.parametrize("name", ["j-w-1", "j-w-20", "plain", "j-" + "8" * 12])
+def test_the_index_is_the_number_at_the_end_of_nine_characters(
+    index: str | None, name: str
+) -> None:
+    digits = re.search("[0-9]*$", (index or name)[-9:])
+    assert digits is not None
+    assert member(name=name, task_index=index).index == int(digits[0] or "0")
+
+
+COUNTS = {"2": 2, "02": 2, "9" * 9: 999_999_999, "1" + "0" * 12: 100_000_000}
+NO_COUNTS = ("", "-1", "x", "²", 2, None)
+
+
+@pytest.mark.parametrize(("text", "count"), [*COUNTS.items(), *((no, 0) for no in NO_COUNTS)])
+def test_versions_and_turns_are_counts(text: Any, count: int) -> None:
+    assert member(job_version=text).version == count
+    meta = {"name": "p", "ownerReferences": [OWNER]}
+    found = job_decoder.decode_job_member(
+        {**meta, "annotations": {"lockstep.dev/pod-restarts": text}}, {}
+    )
+    assert found is not None
+    assert (found.turn, found.version) == (count, 0)
+
+
+@pytest.mark.parametrize(
+    ("task", "found"), [("w", "w"), (7, ""), (None, ""), ("x" * 253, "x" * 253), ("x" * 254, "")]
+)
+def test_names_of_a_member_are_no_longer_than_names(task: Any, found: str) -> None:
+    assert member(task_spec=task).task == found
+
+
+def ended(code: int, at_s: int = 0) -> Json:
+    stamp = f"1970-01-01T00:00:{at_s:02}Z" if at_s else None
+    return {"state": {"terminated": {"exitCode": code, "finishedAt": stamp}}}
+
+
+def test_all_containers_of_a_member_count() -> None:
+    first, second = {**ended(2, 30), "restartCount": 1}, {**ended(1, 20), "restartCount": 2}
+    status = {
+        "initContainerStatuses": [first, ended(0, 40)],
+        "containerStatuses": [second, ended(2, 10), {"state": None, "restartCount": 4}],
+    }
+    found = member(status)
+    assert (found.restarts, found.exit_codes, found.ended) == (7, (1, 2), 40.0)
+    assert member({"containerStatuses": [ended(0)]}).ended is None
+    assert member().exit_codes == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "status"), [*product(("Ready", "PodScheduled"), ("True", "False", True, None))]
+)
+def test_a_member_is_ready_by_its_condition(kind: str, status: Any) -> None:
+    conditions = [{"type": "Initialized", "status": "True"}, {"type": kind, "status": status}]
+    assert member({"conditions": conditions}).ready == ((kind, status) == ("Ready", "True"))
+
+
+@pytest.mark.parametrize(
+    ("reason", "stuck"),
+    [
+        ("ErrImagePull", "ImagePullBackOff"),
+        ("ImagePullBackOff", "ImagePullBackOff"),
+        ("CreateContainerConfigError", "CreateContainerConfigError"),
+        ("ContainerCreating", ""),
+        ("PodInitializing", ""),
+        ("CrashLoopBackOff", ""),
+        ("", ""),
+        (None, ""),
+        (7, ""),
+        (["ErrImagePull"], ""),
+        ({"ErrImagePull": 1}, ""),
+    ],
+)
+def test_a_member_is_stuck_if_the_kubelet_cannot_start_a_container(reason: Any, stuck: str) -> None:
+    waits = {"state": {"waiting": {"reason": reason}}}
+    running: Json = {"state": {"running": {}}}
+    for kind in ("initContainerStatuses", "containerStatuses"):
+        assert member({kind: [running, waits]}).stuck == stuck
+    assert member({"containerStatuses": [running]}).stuck == ""
