@@ -54,7 +54,7 @@ def remarks(
     clauses.append(gang.preemption.blocked_by or _why_nobody(scheduler, gang, refused))
     clauses.append(_after_short_stays(scheduler, gang, now))
     if not (own and own.by_eviction):
-        clauses.append(scheduler.preemption.time_sharing.remark(scheduler.queues, gang, now))
+        clauses.append(scheduler.preemption.time_sharing.remark(gang, now))
     clauses.append(scheduler.quarantine.phases.remark())
     return "".join(f"; {clause}" for clause in clauses if clause)
 

@@ -8,8 +8,9 @@ Design: docs/design/0015-queues.md
 Design: docs/design/0062-growth.md
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 
 from central.model.defaults import ACROSS_NONE
 from central.model.resources import Sums, requested
@@ -56,7 +57,7 @@ class ClaimSearch:
         self._claim = Claim(
             self._queues, self._gang, need, self._own_less_urgent(), growth=request.growth
         )
-        self._suspended: set[GangKey] = set()  # that go because they share time with the gang
+        self._suspended: dict[GangKey, Gang] = {}  # that go because they share time with the gang
         self._known_losses: tuple[Sequence[Pod], list[Loss]] = (), []  # of the latest victims
 
     def _own_less_urgent(self) -> Sums:
@@ -77,31 +78,30 @@ class ClaimSearch:
     def _in_its_turn(self) -> PreemptionPlan | None:
         """With the fewest gangs suspended that share time with it. Notes when there will be enough if there are too
         few now."""
-        sharing, now = self._context.time_sharing, self._request.now
-        candidates = sharing.may_be_suspended(self._queues, self._gang, now)
+        now = self._request.now
+        candidates = self._context.time_sharing.may_be_suspended(self._gang, now)
         self._gang.preemption.turn_by = None
         if self._context.across == ACROSS_NONE:
             candidates = [c for c in candidates if c[0].namespace == self._gang.namespace]
         may_go = [gang for gang, at in candidates if at <= now]
-        count, found = 1, None
-        while may_go and found is None:
-            found = self._suspending(may_go[:count])
-            if count >= len(may_go):
-                break
-            count *= 2
-        if found is None and (later := self._suspending([gang for gang, _ in candidates])):
+        added, tried = map(_has_pod_that_stays, may_go), 0
+        for count in _twice_as_many(len(may_go)):
+            more = any([*islice(added, count - tried)])
+            if (more or not tried) and (found := self._suspending(may_go[:count])):
+                return found
+            tried = count
+        others = (gang for gang, at in candidates if at > now)
+        if may_go and not any(map(_has_pod_that_stays, others)):
+            return None
+        if later := self._suspending([gang for gang, _ in candidates]):
             going = {gang.key for gang, _ in self._by_gang(later.victims)}
             ends = [at for gang, at in candidates if gang.key in going]
             self._gang.preemption.turn_by = max(ends, default=now)
-        return found
+        return None
 
-    def _suspending(self, gangs: Iterable[Gang]) -> PreemptionPlan | None:
-        self._suspended = {gang.key for gang in gangs}
-        if not self._suspended:
-            return None
-        return self._search(
-            lambda victim: self._by_priority(victim) or victim.key in self._suspended
-        )
+    def _suspending(self, gangs: Collection[Gang]) -> PreemptionPlan | None:
+        self._suspended = {gang.key: gang for gang in gangs}
+        return self._search(self._by_priority) if gangs else None
 
     def _by_rank_or_share(self) -> PreemptionPlan | None:
         urgent = self._gang.priority > self._context.state.pending.lowest_priority
@@ -181,7 +181,7 @@ class ClaimSearch:
     def _search(self, may_give: MayGive) -> PreemptionPlan | None:
         """Victims that free capacity and quota, and that their queues may give: those for the capacity with what quota
         needs beyond them, or those for the quota with what capacity needs beyond them, whichever does less harm."""
-        choice = _VictimsLeft(may_give, self._shortfalls)
+        choice = _VictimsLeft(may_give, self._shortfalls, self._suspended)
         if not self._shortfalls:
             return self._from(choice)
         choice.chosen = chosen = self._victims_inside(self._shortfalls[0], choice.allows)
@@ -189,7 +189,7 @@ class ClaimSearch:
         if found is None or not chosen or _among(found.victims, chosen):
             return found
         try:
-            other = self._from(_VictimsLeft(may_give, self._shortfalls))
+            other = self._from(_VictimsLeft(may_give, self._shortfalls, self._suspended))
         except WorkLimitReached:
             return found
         return found if other is None else self._less_harmful(found, other)
@@ -231,10 +231,13 @@ class ClaimSearch:
             forced = cover(context, request, choice.allows, choice.shortfalls, choice.chosen)
         if forced is None:
             return None, ()
+        alike = not (choice.skipped or choice.fixed)
+        allows = choice.may_give if alike else choice.allows
         narrowed = replace(
             request,
-            may_evict=lambda _, victim: choice.allows(victim),
-            by_group=not (choice.skipped or choice.fixed or self._suspended),
+            may_evict=lambda _, victim: allows(victim),
+            by_group=alike,
+            suspended=tuple(self._suspended.values()) if alike else (),
             forced=forced,
         )
         return preemption_plan.find_victims(context, narrowed), forced
@@ -325,8 +328,11 @@ class ClaimSearch:
 class _VictimsLeft:
     """Which victims are left to choose from."""
 
-    def __init__(self, may_give: MayGive, shortfalls: list[Shortfall]) -> None:
-        self._may_give = may_give
+    def __init__(
+        self, may_give: MayGive, shortfalls: list[Shortfall], suspended: Mapping[GangKey, Gang]
+    ) -> None:
+        """may_give: answers alike for gangs of one victim_table.victim_group(). suspended: that may give as well."""
+        self.may_give, self._suspended = may_give, suspended
         self.shortfalls = shortfalls
         self.chosen: tuple[Pod, ...] = ()  # victims that are to go, as far as quota needs them
         self.skipped: set[GangKey] = set()
@@ -334,12 +340,14 @@ class _VictimsLeft:
         self.fixed: dict[str, set[GangKey]] = {}  # by queue: the only victims of it that are left
 
     def allows(self, victim: Gang) -> bool:
-        if victim.key in self.skipped or not self._may_give(victim):
+        if victim.key in self.skipped:
+            return False
+        if victim.key not in self._suspended and not self.may_give(victim):
             return False
         return victim.queue not in self.fixed or victim.key in self.fixed[victim.queue]
 
     def without(self, gangs: set[GangKey]) -> "_VictimsLeft":
-        other = _VictimsLeft(self._may_give, self.shortfalls)
+        other = _VictimsLeft(self.may_give, self.shortfalls, self._suspended)
         other.skipped, other.spared = self.skipped | gangs, set(self.spared)
         return other
 
@@ -358,6 +366,20 @@ def _went_whole(gang: Gang, losses: Sequence[Loss]) -> bool:
     """Whether more of it was chosen than the surplus that it has."""
     surplus = surplus_members.surplus_count(gang, gang.counts.placed)
     return any(loss.gang is gang and 0 < surplus < loss.pods for loss in losses)
+
+
+def _twice_as_many(most: int) -> Iterator[int]:
+    """1, 2, 4 and so on, and all."""
+    count = 1
+    while count < most:
+        yield count
+        count *= 2
+    if most:
+        yield most
+
+
+def _has_pod_that_stays(gang: Gang) -> bool:
+    return any(not pod.leaving for pod in gang.counts.placed)
 
 
 def _has_surplus(gang: Gang) -> bool:

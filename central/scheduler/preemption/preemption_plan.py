@@ -114,6 +114,7 @@ def _allowed(context: PreemptionContext, request: PreemptionRequest) -> Bools:
     """By slot of the table, which gangs may be evicted."""
     table, claimant, may_evict = context.candidates.table, request.gang, request.may_evict
     allowed = table.may_evict(lambda other: may_evict(claimant, other), by_group=request.by_group)
+    allowed[[slot for gang in request.suspended if (slot := table.slot_of(gang)) >= 0]] = True
     if (own := table.slot_of(claimant)) >= 0:
         allowed[own] = False
     if context.stays.bars(claimant, request.now):

@@ -70,6 +70,7 @@ class PreemptionRequest:
     excluded: Ints
     may_evict: MayEvict
     by_group: bool = False  # may_evict answers alike for gangs of one victim_table.victim_group()
+    suspended: tuple[Gang, ...] = ()  # gangs that may be evicted whatever may_evict says
     growth: bool = False  # above the minimum
     ignore_budgets: bool = False  # only to find out whether disruption budgets block
     forced: tuple[Pod, ...] = ()  # victims that go in any case, because of a quota

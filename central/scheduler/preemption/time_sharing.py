@@ -17,93 +17,123 @@ A quantum is at least so long that suspensions cost a gang CHURN of its run time
 Design: docs/design/0300-time-sharing.md
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from bisect import bisect_left, insort
+from collections.abc import Mapping, Sequence
 from math import inf
+
+import numpy as np
 
 from central.model import wording
 from central.scheduler.preemption import surplus_members
+from central.scheduler.preemption.run_histories import RunHistories, RunHistory, SharedTerms
 from central.scheduler.preemption.short_stays import CHURN
 from central.scheduler.queues import order
 from central.scheduler.queues.entitlement import fair_shares
 from central.scheduler.queues.queue_tree import Queues
 from central.scheduler.queues.queue_tree_node import Queue
 from central.scheduler.reservation.reservation import rough_duration
+from central.scheduler.state.attempt_columns import Rank
 from central.scheduler.state.gangs import Gang, GangKey
 
-DELAY = 0.7  # the part of the delay by even division at which a gang is late
 NOT_LATE = 1e12  # added to the order of gangs that are not late: behind every time
-REMEMBERED_S = (
-    600.0  # a gang without an object whose pods have gone: its controller makes them again
-)
+# A gang without an object whose pods have gone: its controller makes them again.
+REMEMBERED_S = 600.0
 
-
-@dataclass(slots=True)
-class _RunHistory:
-    """attained_s: run time before the present run. since: when that began; None: it does not run."""
-
-    gang: Gang
-    created: float
-    attained_s: float = 0.0
-    since: float | None = None
-    contention: float = 1.0  # the highest of its queue while it existed
-    gone_at: float | None = None  # forgotten
-
-    def ran_s(self, now: float) -> float:
-        return self.attained_s + (0.0 if self.since is None else max(0.0, now - self.since))
-
-
-@dataclass(slots=True)
-class _Lateness:
-    """Of one gang at one time, in seconds."""
-
-    left_s: float
-    latest_start: float
-
-    def key(self, now: float) -> float:
-        """The order of gangs that take turns; the lowest goes first."""
-        return self.latest_start if self.latest_start <= now else NOT_LATE - self.left_s
+Suspendable = Sequence[tuple[Gang, float]]  # and when each has had its quantum
 
 
 class TimeSharing:
     def __init__(self) -> None:
-        self._standings: dict[GangKey, _RunHistory] = {}
-        self._next = (
-            inf  # when a gang becomes late, or the next quantum ends that a late one waits for
-        )
+        self._histories = RunHistories()
+        # When a gang becomes late, or the next quantum ends that a late one waits for.
+        self._next = inf
+        # Answers of one cycle, until a gang of the queue changes:
+        self._ahead: dict[str, dict[float, dict[int, Suspendable]]] = {}  # by time and priority
+        self._lines: dict[str, list[Rank]] = {}  # of the gangs of a queue that wait
 
     # --- what is known of gangs ----------------------------------------------------------------
 
     def update(self, queues: Queues, gang: Gang, now: float) -> None:
         """After a change of the gang or its members."""
-        standing = self._standings.get(gang.key)
-        if self.quantum_s(queues, gang) is None:
-            if standing is not None and gang.members:
-                del self._standings[gang.key]
+        history = self._histories.by_key.get(gang.key)
+        quantum_s = self.quantum_s(queues, gang)
+        if quantum_s is None:
+            if history is not None and gang.members:
+                self._drop(history)
                 gang.preemption.turn = None
-            elif standing is not None:
-                _stop(standing, now)
+            elif history is not None:
+                history.stop(now)
+                self._write(history, None)
             return
-        if standing is None:
-            standing = self._standings[gang.key] = _RunHistory(gang, gang.created)
-        standing.gang, standing.gone_at = gang, None
-        standing.created = min(standing.created, gang.created)
+        if history is None:
+            history = self._histories.add(gang)
+        history.gang = gang
+        self._histories.gone_at.pop(gang.key, None)
+        history.created = min(history.created, gang.created)
         began = _began(gang, now)
         if began is None:
-            _stop(standing, now)
-        elif standing.since is None:
-            standing.since = began
+            history.stop(now)
+        elif history.since is None:
+            history.since = began
         if gang.preemption.turn is None:
             gang.preemption.turn = gang.created
+        self._histories.turn[history.row] = gang.preemption.turn
+        self._write(history, quantum_s)
+
+    def _write(self, history: RunHistory, quantum_s: float | None) -> None:
+        before = history.terms
+        terms = self._terms(history, quantum_s)
+        if terms != before:
+            self._histories.write(history, terms)
+            if terms.since is not None:
+                self._ahead.pop(terms.queue, None)
+            if before is not None and before.since is not None:
+                self._ahead.pop(before.queue, None)
+        rank = history.gang.attempt.rank if terms.waits and terms.since is None else None
+        moved = before is not None and before.queue != terms.queue
+        if rank != history.rank or moved:
+            self._leave_line(history, before)
+            if rank is not None and terms.queue in self._lines:
+                insort(self._lines[terms.queue], rank)
+            history.rank = rank
+
+    def _terms(self, history: RunHistory, quantum_s: float | None) -> SharedTerms:
+        gang, gone = history.gang, history.gang.key in self._histories.gone_at
+        counts = gang.account is not None and not gone
+        return SharedTerms(
+            history.created,
+            history.attained_s,
+            history.since,
+            quantum_s,
+            _run_time_s(gang),
+            counts and bool(gang.counts.waiting),
+            gang.queue if counts else "",
+            gang.priority,
+        )
+
+    def _leave_line(self, history: RunHistory, terms: SharedTerms | None) -> None:
+        """terms: of the time when it joined the others that wait."""
+        if history.rank is not None and terms is not None and terms.queue in self._lines:
+            line = self._lines[terms.queue]
+            del line[bisect_left(line, history.rank)]
+
+    def _drop(self, history: RunHistory) -> None:
+        terms = history.terms
+        self._leave_line(history, terms)
+        if terms is not None:
+            self._ahead.pop(terms.queue, None)
+        self._histories.remove(history)
 
     def forgotten(self, gang: Gang, now: float) -> None:
         """Its last pod has gone, and its object if it had one. If it was evicted its controller makes it again."""
-        standing = self._standings.get(gang.key)
-        if standing is not None and gang.preemption.preempted_for:
-            _stop(standing, now)
-            standing.gone_at = now
-        elif standing is not None:
-            del self._standings[gang.key]
+        history = self._histories.by_key.get(gang.key)
+        if history is not None and gang.preemption.preempted_for:
+            history.stop(now)
+            self._histories.gone_at.pop(gang.key, None)
+            self._histories.gone_at[gang.key] = now
+            self._write(history, None)
+        elif history is not None:
+            self._drop(history)
 
     def quantum_s(self, queues: Queues, gang: Gang) -> float | None:
         """How long the gang runs at least before it is suspended; None: it shares no time."""
@@ -120,111 +150,92 @@ class TimeSharing:
 
     def look(self, queues: Queues, now: float) -> bool:
         """Puts the pending gangs in their order. Returns whether one of them may claim more than at the last look."""
-        if not self._standings:
+        histories = self._histories
+        due, self._next, self._ahead = self._next <= now, inf, {}
+        if not histories.by_key:
             return False
-        for key, standing in [*self._standings.items()]:
-            if standing.gone_at is not None and now - standing.gone_at > REMEMBERED_S:
-                del self._standings[key]
-        due, self._next = self._next <= now, inf
-        contention: dict[str, float] = {}
-        for standing in self._present():
-            gang = standing.gang
-            if (found := contention.get(gang.queue)) is None:
-                queue = queues.by_name.get(gang.queue)
-                found = contention[gang.queue] = _contention(queues, queue)
-            standing.contention = max(standing.contention, found)
-        awaited: set[str] = set()  # queues with a late gang that waits
-        for standing in self._present():
-            if standing.since is None and standing.gang.counts.waiting:
-                at = self._put_in_order(queues, standing, now)
-                if at is None:
-                    awaited.add(standing.gang.queue)
-                else:
-                    self._next = min(self._next, at)
-        ends = (at for name in awaited for _, at in self._ahead(queues, name, now) if at > now)
-        self._next = min(self._next, min(ends, default=inf))
+        self._forget_those_gone(now)
+        histories.raise_contention(
+            {name: _contention(queues, queues.by_name.get(name)) for name in histories.queues()}
+        )
+        rows, (left_s, latest_start) = histories.waiting(), histories.lateness(now)
+        late = latest_start[rows] <= now
+        turns = np.where(late, latest_start[rows], NOT_LATE - left_s[rows])
+        changed = turns != histories.turn[rows]
+        histories.turn[rows] = turns
+        for history, turn in zip(histories.at(rows[changed]), turns[changed].tolist(), strict=True):
+            self._set_turn(history, turn)
+        self._next = float(np.min(latest_start[rows[~late]], initial=inf))
+        for name in histories.queues_of(rows[late]):
+            ends = (at for equals in self._who_is_ahead(name, now).values() for _, at in equals)
+            self._next = min(self._next, min((at for at in ends if at > now), default=inf))
         return due
 
     def due(self) -> list[float]:
         return [self._next] if self._next < inf else []
 
-    def _present(self) -> Iterator[_RunHistory]:
-        for standing in self._standings.values():
-            if standing.gone_at is None and standing.gang.account is not None:
-                yield standing
+    def _forget_those_gone(self, now: float) -> None:
+        gone_at = self._histories.gone_at
+        while gone_at and now - gone_at[key := next(iter(gone_at))] > REMEMBERED_S:
+            self._histories.remove(self._histories.by_key[key])
 
-    def _put_in_order(self, queues: Queues, standing: _RunHistory, now: float) -> float | None:
-        """When the waiting gang becomes late; None: it is."""
-        gang, lateness = standing.gang, self._lateness(queues, standing, now)
-        if (key := lateness.key(now)) != gang.preemption.turn:
-            gang.preemption.turn = key
-            gang.attempt.rank = order.rank(gang)
-        return lateness.latest_start if lateness.latest_start > now else None
-
-    def _lateness(self, queues: Queues, standing: _RunHistory, now: float) -> _Lateness:
-        gang = standing.gang
-        quantum_s, ran_s = self.quantum_s(queues, gang) or 0.0, standing.ran_s(now)
-        run_time_s = _run_time_s(gang)
-        if run_time_s is None:  # as likely to go on for as long again as to end before
-            run_time_s = 2 * ran_s + quantum_s
-        run_time_s = max(run_time_s, ran_s + (quantum_s if run_time_s < ran_s else 0.0))
-        left_s = run_time_s - ran_s
-        slower = 1 + DELAY * (standing.contention - 1)
-        return _Lateness(left_s, standing.created + run_time_s * slower - left_s)
+    def _set_turn(self, history: RunHistory, turn: float) -> None:
+        gang = history.gang
+        gang.preemption.turn = turn
+        rank = gang.attempt.rank = order.rank(gang)
+        if rank != history.rank:
+            history.rank = rank
+            self._lines.pop(gang.queue, None)  # of many gangs at once: it is sorted again
 
     # --- who is suspended ----------------------------------------------------------------------
 
-    def is_late(self, queues: Queues, gang: Gang, now: float) -> bool:
-        standing = self._standings.get(gang.key)
-        return standing is not None and self._lateness(queues, standing, now).latest_start <= now
+    def latest_start(self, gang: Gang, now: float) -> float:
+        """When the gang becomes late or did; inf: it shares no time."""
+        history = self._histories.by_key.get(gang.key)
+        if history is None:
+            return inf
+        return self._histories.lateness(now).latest_start.item(history.row)
 
-    def may_be_suspended(
-        self, queues: Queues, claimant: Gang, now: float
-    ) -> Sequence[tuple[Gang, float]]:
-        """The gangs that may be suspended for this one, and when each has had its quantum; who goes first comes first."""
-        if not self.shares(claimant) or not self.is_late(queues, claimant, now):
+    def may_be_suspended(self, claimant: Gang, now: float) -> Suspendable:
+        """The gangs that may be suspended for this one; who goes first comes first."""
+        if not self.shares(claimant) or self.latest_start(claimant, now) > now:
             return ()
-        return [
-            (gang, at)
-            for gang, at in self._ahead(queues, claimant.queue, now)
-            if gang.priority == claimant.priority and gang is not claimant
-        ]
+        equals = self._who_is_ahead(claimant.queue, now).get(claimant.priority, ())
+        if claimant.counts.placed:
+            return [each for each in equals if each[0] is not claimant]
+        return equals
 
-    def _ahead(self, queues: Queues, name: str, now: float) -> list[tuple[Gang, float]]:
-        """The running gangs of the queue that are not late, the one that ends first first; and when each has had its
-        quantum."""
-        found: list[tuple[float, GangKey, Gang, float]] = []
-        for standing in self._present():
-            gang = standing.gang
-            if standing.since is None or gang.queue != name:
-                continue
-            quantum_s, lateness = (
-                self.quantum_s(queues, gang),
-                self._lateness(queues, standing, now),
-            )
-            if quantum_s is not None and lateness.latest_start > now:
-                found.append((lateness.left_s, gang.key, gang, standing.since + quantum_s))
-        return [(gang, at) for _, _, gang, at in sorted(found, key=lambda each: each[:2])]
+    def _who_is_ahead(self, queue: str, now: float) -> Mapping[int, Suspendable]:
+        """The running gangs of the queue that are not late, by priority, the one that ends first first."""
+        by_time = self._ahead.setdefault(queue, {})
+        if (known := by_time.get(now)) is not None:
+            return known
+        left_s, latest_start = self._histories.lateness(now)
+        rows = self._histories.running(queue)
+        rows = rows[latest_start[rows] > now]
+        found: dict[int, list[tuple[float, GangKey, Gang, float]]] = {}
+        for history, left in zip(self._histories.at(rows), left_s[rows].tolist(), strict=True):
+            gang, terms = history.gang, history.terms
+            assert terms is not None
+            at = (terms.since or 0.0) + (terms.quantum_s or 0.0)
+            found.setdefault(terms.priority, []).append((left, gang.key, gang, at))
+        ahead: dict[int, Suspendable] = {
+            priority: [(gang, at) for _, _, gang, at in sorted(equals, key=lambda each: each[:2])]
+            for priority, equals in found.items()
+        }
+        by_time[now] = ahead
+        return ahead
 
     # --- what is said --------------------------------------------------------------------------
 
-    def remark(self, queues: Queues, gang: Gang, now: float) -> str:
+    def remark(self, gang: Gang, now: float) -> str:
         """When the pending gang has its turn; empty: it shares no time."""
-        standing = self._standings.get(gang.key)
-        if standing is None or not self.shares(gang):
+        if not self.shares(gang) or gang.key not in self._histories.by_key:
             return ""
-        lateness = self._lateness(queues, standing, now)
-        if lateness.latest_start > now:
-            rest = rough_duration(lateness.latest_start - now)
+        if (latest_start := self.latest_start(gang, now)) > now:
+            rest = rough_duration(latest_start - now)
             return f"it shares time and is not behind its fair share; others may be suspended for it in {rest}"
-        before = sum(
-            each.since is None
-            and each.gang.queue == gang.queue
-            and bool(each.gang.counts.waiting)
-            and each.gang.attempt.rank < gang.attempt.rank
-            for each in self._present()
-        )
-        if before:
+        if before := bisect_left(self._line(gang.queue), gang.attempt.rank):
             return f"it is behind its fair share, and {wording.counted(before, 'gang')} of its queue have their turn before it"
         if (by := gang.preemption.turn_by) is None:
             return (
@@ -233,36 +244,44 @@ class TimeSharing:
         rest = rough_duration(max(0.0, by - now))
         return f"its turn comes in {rest} at the latest, unless gangs come before it"
 
+    def _line(self, queue: str) -> list[Rank]:
+        """The ranks of its gangs that wait, in order."""
+        if (line := self._lines.get(queue)) is None:
+            waiting = self._histories.at(self._histories.waiting(queue))
+            ranks = (history.rank for history in waiting)
+            line = self._lines[queue] = sorted(rank for rank in ranks if rank is not None)
+        return line
+
     def adopt(self, before: "TimeSharing", gangs: Mapping[GangKey, Gang]) -> None:
         """What another one knew of these gangs, and of those that may come again."""
-        self._standings = {
-            key: standing
-            for key, standing in before._standings.items()
-            if key in gangs or standing.gone_at is not None
-        }
-        for key, standing in self._standings.items():
-            standing.gang = gangs.get(key, standing.gang)
+        self._histories, self._ahead, self._lines = before._histories, {}, {}
+        for key, history in [*self._histories.by_key.items()]:
+            if key not in gangs and key not in self._histories.gone_at:
+                self._histories.remove(history)
+            history.gang = gangs.get(key, history.gang)
 
     def check(
         self, queues: Queues, gangs: Mapping[GangKey, Gang], changed: Mapping[GangKey, Gang]
     ) -> None:
         """Raises AssertionError where what is known of gangs is not so."""
-        for key, standing in self._standings.items():
-            if key in changed or standing.gone_at is not None:
+        for key, history in self._histories.by_key.items():
+            if key in changed or key in self._histories.gone_at:
                 continue
             gang = gangs.get(key)
-            assert gang is standing.gang, f"{key}: time sharing knows another gang"
+            assert gang is history.gang, f"{key}: time sharing knows another gang"
             runs = _began(gang, 0.0) is not None
-            assert runs == (standing.since is not None), f"{key}: runs or does not"
-            assert standing.attained_s >= 0, f"{key}: {standing}"
-            assert standing.contention >= 1, f"{key}: {standing}"
+            assert runs == (history.since is not None), f"{key}: runs or does not"
+            assert history.attained_s >= 0, f"{key}: {history}"
+            assert history.terms == self._terms(history, self.quantum_s(queues, gang)), history
+            self._histories.check(history)
+        for name, line in self._lines.items():
+            waiting = self._histories.at(self._histories.waiting(name))
+            ranks = [each.gang.attempt.rank for each in waiting if each.gang.key not in changed]
+            assert {*ranks} <= {*line}, f"queue {name}: {line}"
+            assert line == sorted(line), f"queue {name}: {line}"
         for key, gang in gangs.items():
             if key not in changed and gang.members and self.quantum_s(queues, gang) is not None:
-                assert key in self._standings, f"{key} shares time and is not known"
-
-
-def _stop(standing: _RunHistory, now: float) -> None:
-    standing.attained_s, standing.since = standing.ran_s(now), None
+                assert key in self._histories.by_key, f"{key} shares time and is not known"
 
 
 def _began(gang: Gang, now: float) -> float | None:

@@ -128,9 +128,9 @@ def test_what_ran_before_counts_though_its_pods_are_new() -> None:
     there.step(60.0, *trains("short", 8, 1, 60.0))
     plays(there, 2700.0, 120.0)
     there.step(2760.0, *trains("long", 8, 10, 2760.0))
-    standing = sharing(there)._standings["ns", "long", True]
-    assert 2500 < standing.attained_s < 2700
-    assert standing.created == 0.0
+    history = sharing(there)._histories.by_key["ns", "long", True]
+    assert 2500 < history.attained_s < 2700
+    assert history.created == 0.0
 
 
 def _alone(name: str, at_s: float) -> Fact:
@@ -151,9 +151,9 @@ def test_a_pod_without_an_object_is_known_again_after_a_suspension_and_only_then
         if not suspended:
             there.step(2710.0, PodGone("uid-long-0"))
         there.step(2760.0, _alone("long", 2760.0))
-        standing = sharing(there)._standings["ns", "long", True]
-        assert (standing.attained_s > 2500) == suspended
-        assert (standing.created == 0.0) == suspended
+        history = sharing(there)._histories.by_key["ns", "long", True]
+        assert (history.attained_s > 2500) == suspended
+        assert (history.created == 0.0) == suspended
 
 
 def test_the_first_in_turn_learns_when_its_turn_comes_at_the_latest() -> None:
@@ -213,3 +213,13 @@ def test_of_those_that_may_go_the_one_that_ends_first_goes() -> None:
     there.step(60.0, *trains("short", 4, 1, 60.0))
     plays(there, 3600.0, 120.0)
     assert there.evicted == ["ends-first-0"]
+
+
+def test_nobody_wakes_for_the_turn_of_gangs_that_share_time_no_longer() -> None:
+    """A wake-up in the past would be due again and again."""
+    there = world()
+    there.step(0.0, *trains("long", 8, 10))
+    there.step(60.0, *trains("short", 8, 1, 60.0))
+    assert sharing(there).due()
+    there.step(120.0, QueueSeen("default"))
+    assert not sharing(there).due()
