@@ -45,10 +45,19 @@ def _text(quantity: Any) -> str:
     if type(quantity) is not str:
         if isinstance(quantity, bool) or not isinstance(quantity, int | float):
             raise InvalidQuantity(f"{repr(quantity)[:80]} is not a quantity")
-        quantity = str(quantity)  # in a manifest that no API server has normalized
+        quantity = _written(quantity)  # in a manifest that no API server has normalized
     if len(quantity) > limits.AMOUNT_TEXT:
         raise InvalidQuantity(_too_long(quantity, "quantity"))
     return str(quantity)
+
+
+def _written(value: Any) -> str:
+    try:
+        return str(value)
+    except ValueError:  # Python's limit, of an integer in hexadecimal digits in YAML
+        raise InvalidQuantity(
+            "an integer of thousands of digits is neither a quantity nor a duration"
+        ) from None
 
 
 @lru_cache(maxsize=65536)
@@ -78,7 +87,7 @@ def _exact(quantity: str) -> Fraction:
 
 def parse_duration(text: Any) -> float:
     """Seconds in 1h30m, 10s or 250ms. Raises InvalidQuantity."""
-    text = str(text)
+    text = _written(text)
     if len(text) > limits.AMOUNT_TEXT:
         raise InvalidQuantity(_too_long(text, "duration"))
     if _DURATION.fullmatch(text) is None:

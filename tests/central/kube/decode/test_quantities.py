@@ -1,10 +1,11 @@
 from decimal import Decimal
+from math import nan
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from central.kube.decode.quantities import InvalidQuantity, parse_quantity
+from central.kube.decode.quantities import InvalidQuantity, parse_duration, parse_quantity
 
 
 @pytest.mark.parametrize(
@@ -44,6 +45,23 @@ def test_amounts(resource: str, quantity: object, amount: int) -> None:
 def test_not_a_quantity(quantity: object) -> None:
     with pytest.raises(InvalidQuantity):
         parse_quantity("memory", quantity)
+
+
+def test_not_a_duration() -> None:
+    texts = ("", "0", "-5m", "1e300", "1e9h", "nan", "\u0661s", "1\uff10s", "1s\n", "999999999h")
+    wrong: tuple[object, ...] = (*texts, "9" * 10**6 + "s", 0, -1, 1e300, nan, True, [])
+    for duration in wrong:
+        with pytest.raises(InvalidQuantity):
+            parse_duration(duration)
+
+
+def test_integers_too_long_to_be_written() -> None:
+    """YAML reads hexadecimal digits without a limit; Python writes no more than 4,300 decimal ones."""
+    huge = int("f" * 20_000, 16)
+    with pytest.raises(InvalidQuantity, match="thousands of digits"):
+        parse_quantity("memory", huge)
+    with pytest.raises(InvalidQuantity, match="thousands of digits"):
+        parse_duration(huge)
 
 
 @given(st.decimals(min_value=0, max_value=10**9, places=4), st.sampled_from(["", "m", "k", "Mi"]))
