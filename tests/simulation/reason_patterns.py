@@ -15,6 +15,7 @@ PLAIN = (  # no numbers
     r"reserved: .*",
     r"expected in .*",
     r"preempted by [^;]*",
+    r"suspended for [^;]* after its quantum.*",
     r"it shares time and is not behind its fair share; others may be suspended for it in .*",
     r"it is behind its fair share, .*",
     r"its turn comes in .* at the latest, unless gangs come before it",

@@ -86,6 +86,7 @@ def start_evictions(
         if (name := names.get(victim.namespace)) is None:
             name = names[victim.namespace] = gang.name_for(victim.namespace)
         victim.preemption.preempted_for = name
+        victim.preemption.suspended = not found.victims_fit_elsewhere and _gives_turn(victim, gang)
         context.state.pending.changed(victim)
     place = ReservedPlace.on(context.state.snapshot, found.taken)
     held = Reservation.by_evictions(gang, placement, place, now)
@@ -183,7 +184,12 @@ def _eviction_reason(
     ranked = victim is not None and outranks(context.across, claimant, victim)
     if victim is not None and victim.queue != claimant.queue and not ranked:
         return RECLAIM, f"reclaimed for {name}; queue {claimant.queue} is below its fair share"
-    own = victim.priority if victim is not None else priority
-    if own == claimant.priority:
+    if victim is not None and _gives_turn(victim, claimant):
         return SUSPENSION, f"suspended after its quantum: it is the turn of {name}"
+    own = victim.priority if victim is not None else priority
     return PREEMPTION, f"preempted by {name} (priority {claimant.priority} > {own})"
+
+
+def _gives_turn(victim: Gang, claimant: Gang) -> bool:
+    """Whether it goes because equals of a queue share time."""
+    return victim.queue == claimant.queue and victim.priority == claimant.priority

@@ -36,6 +36,7 @@ class PreemptionStanding:
     claims_over: int = 0  # PendingGangs.claims_over at the last of these searches
     blocked_by: str = ""  # the disruption budgets that protect its victims, as a clause
     preempted_for: str = ""  # name of the gang that some of its pods are evicted for
+    suspended: bool = False  # ... because it is that gang's turn
     # Where it stands among the gangs of its queue that take turns, instead of its creation; None: it takes none.
     turn: float | None = None
     turn_by: float | None = None  # when those that may be suspended for it have had their quanta

@@ -36,10 +36,20 @@ def not_ready_reason(gang: Gang, missing: int, quarantine: Quarantine) -> str:
     return counts.blocked if not counts.waiting else ""
 
 
+def eviction(gang: Gang) -> str:
+    """For whom some of its pods are or were evicted; empty: for nobody."""
+    standing = gang.preemption
+    if not standing.preempted_for:
+        return ""
+    if standing.suspended:
+        return f"suspended for {standing.preempted_for} after its quantum"
+    return f"preempted by {standing.preempted_for}"
+
+
 def _preempted(gang: Gang) -> str:
     """Empty: evictions leave it its minimum. It is preempted until none goes on, because each uses disruption budgets."""
     if _is_breaking(gang):
-        return f"preempted by {gang.preemption.preempted_for}: its pods are being evicted"
+        return f"{eviction(gang)}: its pods are being evicted"
     if not any(pod.evicting for pod in gang.counts.placed):
         gang.preemption.preempted_for = ""
     return ""

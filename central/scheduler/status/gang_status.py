@@ -2,6 +2,7 @@
 
 from central.model.decisions import Decision, UpdateGangStatus
 from central.model.phases import COMPLETED, PENDING, RUNNING, UNKNOWN
+from central.scheduler.state import readiness
 from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang
 from central.scheduler.status import unhealthy
@@ -37,7 +38,7 @@ def _describe_phase(state: ClusterState, gang: Gang, now: str) -> str:
         placed = len(gang.counts.placed)
         lacks = (
             gang.attempt.reason
-            or _preempted(gang)
+            or readiness.eviction(gang)
             or f"needs {gang.minimum} pods to start, {len(gang.members)} exist"
         )
         return f"{placed} of {gang.minimum} pods are bound; {lacks}" if placed else lacks
@@ -47,10 +48,6 @@ def _describe_phase(state: ClusterState, gang: Gang, now: str) -> str:
         if gang.counts.unplaced and gang.attempt.reason
         else text
     )
-
-
-def _preempted(gang: Gang) -> str:
-    return f"preempted by {gang.preemption.preempted_for}" if gang.preemption.preempted_for else ""
 
 
 def closeness(state: ClusterState, gang: Gang) -> str:

@@ -45,11 +45,14 @@ def test_a_gang_that_becomes_late_takes_the_place_of_one_that_has_had_its_quantu
     assert "reserved" not in there.told["short"], "its turn comes"
     plays(there, 2520.0, 120.0)
     assert not there.evicted
+    there.grace_s = 100.0
     plays(there, 2700.0, 2580.0)
     assert there.evicted == ["long-0"]
     assert there.whys == ["suspended after its quantum: it is the turn of ns/short"]
     (evict,) = [each for each in there.decisions if isinstance(each, Evict)]
     assert evict.cause == SUSPENSION
+    assert there.told["long"] == "suspended for short after its quantum"
+    plays(there, 2820.0, 2760.0)
     assert there.running["uid-short-0"].node
 
 
