@@ -4,6 +4,7 @@ import base64
 import dataclasses
 import json
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -329,6 +330,147 @@ def test_a_checkpoint_loads_only_classes_of_the_scheduler(what: str) -> None:
         codec.UnreadableRecord, match=f"{module}.{name} is not a class of the scheduler"
     ):
         journal.unpack(base64.b64encode(zlib.compress(calls)).decode())
+
+
+def packed(pickled: bytes) -> str:
+    return base64.b64encode(zlib.compress(pickled)).decode()
+
+
+def named(module: bytes, name: bytes, then: bytes = b".") -> str:
+    return packed(b"\x80\x04\x8c%c%b\x8c%c%b\x93%b" % (len(module), module, len(name), name, then))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "AAAA",
+        "A",
+        "\u00e9",
+        packed(b""),
+        packed(b"\x80\x04"),
+        packed(b"\x80\x04K"),
+        packed(b"\x80\x04NNNs."),
+        packed(b"\x80\x04h\x05."),
+        packed(pickle.dumps(7)),
+        packed(pickle.dumps(PodGone("u"))),
+        packed(pickle.dumps(new_scheduler()))[:400],
+        packed(pickle.dumps(new_scheduler())[:400]),
+        named(b"central.scheduler.nothing", b"X"),
+        named(b"central.scheduler.cycle", b"Nothing"),
+        named(b"fractions", b"Fraction", b"K\x01K\x00\x86R."),
+        named(b"central.scheduler.scheduler", b"Scheduler"),
+    ],
+)
+def test_a_checkpoint_that_cannot_be_read_is_refused_with_its_line(
+    tmp_path: Path, text: str
+) -> None:
+    with pytest.raises(codec.UnreadableRecord, match=r"^checkpoint: "):
+        journal.unpack(text)
+    file = tmp_path / "x.journal"
+    file.write_text(HEAD + json.dumps({"checkpoint": text}) + "\n")
+    with pytest.raises(replay.BadJournal, match="line 2: checkpoint: "):
+        replay.replay(str(file))
+
+
+def test_a_checkpoint_holds_the_whole_state() -> None:
+    scheduler = new_scheduler(factories.LEVELS)
+    setup: list[Fact] = [factories.node("a", rack="r1"), factories.report("a")]
+    cycle.schedule_once(scheduler, [*setup, factories.pod("p", 3)], 1.0)
+    copy = journal.unpack(journal.pack(scheduler))
+    assert journal.settings(copy) == journal.settings(scheduler)
+    facts: list[Fact] = [factories.pod(name, gpus) for name, gpus in (("q", 5), ("r", 1))]
+    found = [cycle.schedule_once(each, facts, 2.0) for each in (scheduler, copy)]
+    assert found[0]
+    assert found[0] == found[1]
+
+
+# --- what is written --------------------------------------------------------------
+
+
+def lines(file: Path) -> list[Any]:
+    return [json.loads(line) for line in file.read_bytes().splitlines()]
+
+
+def test_each_entry_is_a_line(tmp_path: Path) -> None:
+    file, scheduler = tmp_path / "x.journal", new_scheduler(("rack",))
+    facts: list[Fact] = [PodGone("u")]
+    gone = [["PodGone", {"uid": "u"}]]
+    warning = EmitWarning(*["x"] * len(EmitWarning.__match_args__))
+    kept = Journal(file, scheduler)
+    kept.learn(1.5, [])
+    kept.learn(1.5, facts)
+    kept.turn(2.0, [])
+    kept.decided([])
+    kept.turn(3.0, facts)
+    kept.cut(4)
+    kept.interrupted(5)
+    kept.decided([warning])
+    kept.close()
+    kept.close()
+    kept.turn(4.0, facts)
+    head, *rest = lines(file)
+    assert (head["journal"], head["version"]) == (2, version())
+    assert head["settings"] == journal.settings(scheduler)
+    assert head["settings"]["levels"] == ["rack"]
+    assert rest[:-1] == [
+        {"learn": [1.5, gone]},
+        {"turn": [2.0, []]},
+        {"turn": [3.0, gone]},
+        {"cut": 4},
+        {"interrupted": 5},
+    ]
+    assert codec.untagged(rest[-1]["decided"]) == [warning]
+
+
+def test_a_file_that_is_there_becomes_the_older_one(tmp_path: Path) -> None:
+    file, older = tmp_path / "x.journal", tmp_path / "x.journal.1"
+    file.write_text("first")
+    Journal(file, new_scheduler()).close()
+    assert older.read_text() == "first"
+    second = file.read_text()
+    Journal(file, new_scheduler()).close()
+    assert older.read_text() == second
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_file_is_rotated_above_its_size_and_never_soon_after_a_checkpoint(tmp_path: Path) -> None:
+    file, older = tmp_path / "x.journal", tmp_path / "x.journal.1"
+    scheduler = new_scheduler()
+    Journal(file, scheduler).close()
+    begun, line = file.stat().st_size, len(b'{"turn":[1.0,[]]}\n')
+    most = begun + 3 * line
+    kept = Journal(file, scheduler, most)
+    older.unlink()
+    for _ in range(4):
+        kept.turn(1.0, [])
+    assert file.stat().st_size == most + line
+    assert not older.exists(), "a file of the very size is not above it"
+    kept.turn(1.0, [])
+    assert older.stat().st_size == most + line
+    assert list(lines(file)[1]) == ["checkpoint"]
+    most = max(most, 2 * (file.stat().st_size - line))
+    last = older.stat().st_ino
+    while older.stat().st_ino == last:
+        kept.turn(1.0, [])
+    assert most < older.stat().st_size <= most + line
+    kept.close()
+
+
+def test_a_file_that_cannot_be_rotated_ends_the_journal_only(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    kept = Journal(folder / "x.journal", new_scheduler(), 10)
+    folder.rename(tmp_path / "away")
+    for now in (1.0, 2.0):
+        kept.turn(now, [])
+    kept.decided([])
+    kept.close()
+    [record] = caplog.records
+    assert record.message == (
+        f"journal {folder}/x.journal: No such file or directory; recording stopped"
+    )
 
 
 def test_a_full_disk_ends_the_journal_only(caplog: pytest.LogCaptureFixture) -> None:
