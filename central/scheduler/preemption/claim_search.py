@@ -276,9 +276,12 @@ class ClaimSearch:
             queue = self._queue_of(victim)
             return queue is not None and short.counts(victim, queue) and allowed(victim)
 
-        found = preemption_plan.find_victims(
-            self._context, replace(self._request, may_evict=near, by_group=not self._suspended)
-        )
+        request = replace(self._request, may_evict=near, by_group=not self._suspended)
+        if request.placement.required and preemption_plan.find_without_victims(
+            self._context, request
+        ):
+            return ()  # a search would find victims in the other domains
+        found = preemption_plan.find_victims(self._context, request)
         return found.victims if found is not None else ()
 
     def _losses(self, pods: Sequence[Pod]) -> list[Loss]:

@@ -8,12 +8,16 @@ Design: docs/design/0015-queues.md
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 
 from central.model.resources import Sums
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.preemption import evictable, surplus_members
-from central.scheduler.preemption.disruption_budgets import disruptions_left
+from central.scheduler.preemption.disruption_budgets import (
+    BudgetKey,
+    DisruptionBudgets,
+    disruptions_left,
+)
 from central.scheduler.preemption.harm import NO_HARM, Harm, HarmScale, plus
 from central.scheduler.preemption.preemption_request import PreemptionContext, PreemptionRequest
 from central.scheduler.queues.queue_tree import sums_of
@@ -55,11 +59,23 @@ def cover(
     required = _required(shortfalls)
     found = _least_harm([unit for unit in units if unit not in included], given, required)
     if found is not None and not _within_budgets(context, request, found):
-        free = [unit for unit in units if not context.budgets.disruptions(unit.pods)]
-        found = _least_harm(free, [], required)
-    if found is None:
-        return None
-    return _pods_of(found)
+        found = _least_harm_within_budgets(context, request, units, required)
+    return _pods_of(found) if found is not None else None
+
+
+def _least_harm_within_budgets(
+    context: PreemptionContext,
+    request: PreemptionRequest,
+    units: Sequence[_Unit],
+    required: Sequence[int],
+) -> list[_Unit] | None:
+    """The best choice of few units; of many, one of those that no budget covers."""
+    useful = [unit for unit in units if any(unit.frees)]
+    if len(useful) <= MAX_EXACT_UNITS:
+        left = disruptions_left(context.budgets, context.state.gangs.values())
+        return _best(useful, [], required, partial(_are_within, context.budgets, left))
+    free = [unit for unit in useful if not context.budgets.disruptions(unit.pods)]
+    return _least_harm(free, [], required)
 
 
 def _pods_of(units: Iterable[_Unit]) -> tuple[Pod, ...]:
@@ -265,9 +281,12 @@ def _greedy(
 
 
 def _best(
-    units: Sequence[_Unit], given: Sequence[_Unit], required: Sequence[int]
+    units: Sequence[_Unit],
+    given: Sequence[_Unit],
+    required: Sequence[int],
+    may_go: Callable[[Sequence[_Unit]], bool] = lambda _: True,
 ) -> list[_Unit] | None:
-    """Every set of units, the least harmful one."""
+    """Every set of units that may go, the least harmful one."""
     best: tuple[Harm, list[_Unit]] | None = None
     for bits in range(1 << len(units)):
         chosen = [unit for index, unit in enumerate(units) if bits >> index & 1]
@@ -275,7 +294,8 @@ def _best(
         if any(not unit.whole and unit.gang.key in wholes for unit in chosen):
             continue
         harm = _total_harm(chosen)
-        if (best is None or harm < best[0]) and _covers([*given, *chosen], required):
+        is_better = best is None or harm < best[0]
+        if is_better and _covers([*given, *chosen], required) and may_go(chosen):
             best = (harm, chosen)
     return [*given, *best[1]] if best is not None else None
 
@@ -286,5 +306,11 @@ def _within_budgets(
     if request.ignore_budgets or not context.budgets.seen:
         return True
     left = disruptions_left(context.budgets, context.state.gangs.values())
-    used = context.budgets.disruptions(pod for unit in units for pod in unit.pods)
+    return _are_within(context.budgets, left, units)
+
+
+def _are_within(
+    budgets: DisruptionBudgets, left: Mapping[BudgetKey, int], units: Sequence[_Unit]
+) -> bool:
+    used = budgets.disruptions(_pods_of(units))
     return all(count <= left[name] for name, count in used.items())

@@ -76,8 +76,8 @@ class Oracle:
             for other in self._children(self.team[name].parent):
                 if other.name != name:
                     withheld += self._unused(other.name, gone)
-        left = [one for one in self.case.running if one not in gone]
-        free = sum(self.case.nodes) - sum(one.gpus for one in left)
+        left = sum(one.gpus for one in self.case.running) - sum(one.gpus for one in gone)
+        free = sum(self.case.nodes) - left
         return withheld > 0 and self.case.gpus > free - withheld
 
     def _unused(self, name: str, gone: Sequence[Running]) -> int:
@@ -94,6 +94,9 @@ class Oracle:
     def is_legal(self, gone: Sequence[Running]) -> bool:
         return any(self._in_this_order(order, gone) for order in permutations(gone))
 
+    def by_priority(self, victim: Running) -> bool:
+        return victim.team == self.case.team and victim.priority < self.case.priority
+
     def path(self, name: str) -> list[str]:
         found = [name]
         while parent := self.team[found[-1]].parent:
@@ -106,7 +109,7 @@ class Oracle:
     def _may_go(self, victim: Running, before: Sequence[Running], gone: Sequence[Running]) -> bool:
         mine, theirs = self.path(self.case.team), self.path(victim.team)
         if victim.team == self.case.team:
-            return victim.priority < self.case.priority
+            return self.by_priority(victim)
         up = [name for name in mine if name not in theirs]
         down = [name for name in theirs if name not in mine]
         if not up or not down:
@@ -139,7 +142,7 @@ class Oracle:
             if not self._may_go(victim, before, gone):
                 return False
             mine, theirs = self.path(self.case.team), self.path(victim.team)
-            if victim.team == self.case.team:
+            if self.by_priority(victim):
                 continue
             up = [name for name in mine if name not in theirs]
             down = [name for name in theirs if name not in mine]
