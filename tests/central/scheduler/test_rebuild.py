@@ -11,7 +11,7 @@ import pytest
 
 from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Decision, Evict
-from central.model.facts import Fact, NodeReported, PodGone, PodSeen
+from central.model.facts import Fact, NodeReported, OwnerSeen, PodGone, PodSeen, QueueSeen
 from central.model.volumes import VolumeSeen
 from central.scheduler import apply as apply_module
 from central.scheduler import partial_gangs, rebuild
@@ -19,6 +19,7 @@ from central.scheduler.cycle import schedule_once
 from central.scheduler.invariants import check_invariants
 from central.scheduler.inventory.pods import EVICTION_AGREED, start_leaving
 from central.scheduler.placement.request import PlacementRequest
+from central.scheduler.queues.queue_tree import Queues
 from central.scheduler.reservation.release_forecast import TakenCapacity
 from central.scheduler.reservation.reservation import Reservation
 from central.scheduler.reservation.reserved_place import ReservedPlace
@@ -26,6 +27,7 @@ from central.scheduler.reserved_capacity import ReservedCapacity
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state import handlers
 from central.scheduler.state.gangs import Gang
+from central.scheduler.state.owner_gangs import HOLD_S
 from central.scheduler.status import gang_status
 from tests.central import factories
 from tests.central.scheduler.small_cluster import job
@@ -266,3 +268,54 @@ def test_what_only_the_scheduler_knows_of_gangs_and_pods_is_carried_over() -> No
         given_way = {each.name: each.preemption.preempted_for for each in before.values()}
         assert given_way == {"runs": "ns/other", "waits": ""}
         check_invariants(scheduler)
+
+
+def test_a_queue_with_which_no_tree_can_be_built_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    queues = [QueueSeen(name) for name in ("a", "bad", "c", "d")]
+    scheduler = cluster(factories.node("n0"), *queues)
+    fails = raising(Queues.settle, lambda made: "bad" in made.by_name)
+    monkeypatch.setattr(Queues, "settle", fails)
+    rebuild.rebuild(scheduler)
+    assert {"a", "c", "d"} <= scheduler.queues.by_name.keys()
+    assert "bad" not in scheduler.queues.by_name
+    assert scheduler.quarantine.counts() == {"Queue": 1}
+
+
+@pytest.mark.parametrize("guilty", [False, True])
+def test_pods_wait_for_their_controller_no_longer_because_of_a_rebuild(guilty: bool) -> None:
+    """But not one whose fact fails."""
+    pods = [
+        replace(factories.pod(f"g-{i}", 1), owner="set", owner_name="statefulset/g")
+        for i in range(2)
+    ]
+    other = OwnerSeen("other", "statefulset/other")
+    scheduler = cluster(factories.node("n0"), other, *pods)
+    scheduler.state.now = HOLD_S / 2
+    rebuild.rebuild(scheduler, *pods[:guilty])
+    assert scheduler.state.owners.held == {pod.uid: HOLD_S for pod in pods[guilty:]}
+    assert names(schedule_once(scheduler, [], HOLD_S)) == {pod.name for pod in pods[guilty:]}
+    check_invariants(scheduler)
+
+
+def test_pods_whose_controllers_nobody_can_read_go_by_their_own() -> None:
+    """A pod waits while other controllers are known; the only one of these is left out."""
+    other = OwnerSeen("other", "statefulset/other")
+    pod = replace(factories.pod("g-0", 1), owner="set", owner_name="statefulset/g")
+    scheduler = cluster(factories.node("n0"), other, pod)
+    assert scheduler.state.owners.held
+    rebuild.rebuild(scheduler, other)
+    assert not scheduler.state.owners.held
+    assert names(schedule_once(scheduler, [], 0.1)) == {"g-0"}
+
+
+def test_nics_of_a_report_that_is_lost_are_not_planned() -> None:
+    what = factories.carded(factories.topology(8), 40)
+    report = factories.report("n0", what)
+    scheduler = cluster(factories.node("n0"), report)
+    schedule_once(scheduler, [factories.wishing(factories.pod("p0"), 16)], 1.0)
+    assert scheduler.state.nodes["n0"].planned_nics
+    rebuild.rebuild(scheduler, report)
+    assert not scheduler.state.nodes["n0"].planned_nics
+    check_invariants(scheduler)
