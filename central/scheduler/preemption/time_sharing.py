@@ -61,6 +61,8 @@ class TimeSharing:
             if history is not None and gang.members:
                 self._drop(history)
                 gang.preemption.turn = None
+                gang.attempt.rank = order.rank(gang)
+                gang.attempt.run_time_s = order.backfill_time_s(gang)
             elif history is not None:
                 history.stop(now)
                 self._write(history, None)

@@ -226,3 +226,14 @@ def test_nobody_wakes_for_the_turn_of_gangs_that_share_time_no_longer() -> None:
     assert sharing(there).due()
     there.step(120.0, QueueSeen("default"))
     assert not sharing(there).due()
+
+
+def test_without_a_quantum_the_gangs_of_a_queue_are_in_the_order_of_their_creation_again() -> None:
+    there = world()
+    there.step(0.0, *trains("long", 8, 10))
+    there.step(60.0, *trains("first", 8, 1, 60.0), *trains("then", 8, 5, 61.0))
+    gangs = [there.cluster.state.gangs["ns", name, True] for name in ("first", "then")]
+    assert gangs[1].attempt.rank < gangs[0].attempt.rank, "nobody is late, so the longest is first"
+    there.step(120.0, QueueSeen("default"))
+    assert gangs[0].attempt.rank < gangs[1].attempt.rank
+    assert [gang.attempt.run_time_s for gang in gangs] == [3600.0, 18_000.0]
