@@ -155,7 +155,7 @@ class RunHistories:
         if known is None:
             for other in [*self._known][: 1 - TIMES_KEPT]:
                 del self._known[other], self._stale[other]
-            self._known[now] = known = self._lateness(slice(len(self._queue)), now)
+            self._known[now] = known = self.lateness_of_all(now)
             self._stale[now] = set()
         elif stale := self._stale[now]:
             rows = np.array([*stale], dtype=np.int64)
@@ -163,6 +163,10 @@ class RunHistories:
             for column, fresh in zip(known, self._lateness(rows, now), strict=True):
                 column[rows] = fresh
         return known
+
+    def lateness_of_all(self, now: float) -> Lateness:
+        """Computed anew."""
+        return self._lateness(slice(len(self._queue)), now)
 
     def _lateness(self, rows: slice | Ints, now: float) -> Lateness:
         since, quantum_s = self._since[rows], np.nan_to_num(self._quantum_s[rows])
@@ -189,6 +193,13 @@ class RunHistories:
         found = ~np.isnan(self._since) & ~np.isnan(self._quantum_s)
         rows: Ints = np.flatnonzero(found & (self._queue == self._queues.number(queue)))
         return rows
+
+    def check_times(self) -> None:
+        """Raises AssertionError where what was computed before is not what is computed now."""
+        for now, known in self._known.items():
+            rows = [each.row for each in self.by_key.values() if each.row not in self._stale[now]]
+            for column, fresh in zip(known, self.lateness_of_all(now), strict=True):
+                assert np.array_equal(column[rows], fresh[rows]), f"at {now}"
 
     def check(self, history: RunHistory) -> None:
         row, terms = history.row, history.terms

@@ -12,7 +12,8 @@ those that are not late. These go last, the longest first: they are what would r
 it does not become late, and while it waits its latest start does not come nearer; contention counts at its highest. So two
 gangs never suspend each other for the same state.
 
-A quantum is at least so long that suspensions cost a gang CHURN of its run time.
+A quantum is at least so long that suspensions cost a gang CHURN of its run time. A gang that would need more than LONGEST
+quanta of its queue for that shares no time: it would take turns and give none.
 
 Design: docs/design/0300-time-sharing.md
 """
@@ -25,7 +26,12 @@ import numpy as np
 
 from central.model import wording
 from central.scheduler.preemption import surplus_members
-from central.scheduler.preemption.run_histories import RunHistories, RunHistory, SharedTerms
+from central.scheduler.preemption.run_histories import (
+    Lateness,
+    RunHistories,
+    RunHistory,
+    SharedTerms,
+)
 from central.scheduler.preemption.short_stays import CHURN
 from central.scheduler.queues import order
 from central.scheduler.queues.entitlement import fair_shares
@@ -38,6 +44,7 @@ from central.scheduler.state.gangs import Gang, GangKey
 NOT_LATE = 1e12  # added to the order of gangs that are not late: behind every time
 # A gang without an object whose pods have gone: its controller makes them again.
 REMEMBERED_S = 600.0
+LONGEST = 10  # a gang's own quantum, in quanta of its queue
 
 Suspendable = Sequence[tuple[Gang, float]]  # and when each has had its quantum
 
@@ -143,7 +150,9 @@ class TimeSharing:
         if cost_s is None or gang.never_evicted:
             return None
         quantum_s = _quantum_of(queues, gang.queue)
-        if not quantum_s or surplus_members.surplus_count(gang, gang.counts.placed):
+        if not quantum_s or cost_s / CHURN > LONGEST * quantum_s:
+            return None
+        if surplus_members.surplus_count(gang, gang.counts.placed):
             return None
         return max(quantum_s, cost_s / CHURN)
 
@@ -210,9 +219,12 @@ class TimeSharing:
     def _who_is_ahead(self, queue: str, now: float) -> Mapping[int, Suspendable]:
         """The running gangs of the queue that are not late, by priority, the one that ends first first."""
         by_time = self._ahead.setdefault(queue, {})
-        if (known := by_time.get(now)) is not None:
-            return known
-        left_s, latest_start = self._histories.lateness(now)
+        if now not in by_time:
+            by_time[now] = self._find_ahead(queue, now, self._histories.lateness(now))
+        return by_time[now]
+
+    def _find_ahead(self, queue: str, now: float, lateness: Lateness) -> dict[int, Suspendable]:
+        left_s, latest_start = lateness
         rows = self._histories.running(queue)
         rows = rows[latest_start[rows] > now]
         found: dict[int, list[tuple[float, GangKey, Gang, float]]] = {}
@@ -221,12 +233,10 @@ class TimeSharing:
             assert terms is not None
             at = (terms.since or 0.0) + (terms.quantum_s or 0.0)
             found.setdefault(terms.priority, []).append((left, gang.key, gang, at))
-        ahead: dict[int, Suspendable] = {
+        return {
             priority: [(gang, at) for _, _, gang, at in sorted(equals, key=lambda each: each[:2])]
             for priority, equals in found.items()
         }
-        by_time[now] = ahead
-        return ahead
 
     # --- what is said --------------------------------------------------------------------------
 
@@ -276,11 +286,15 @@ class TimeSharing:
             assert history.attained_s >= 0, f"{key}: {history}"
             assert history.terms == self._terms(history, self.quantum_s(queues, gang)), history
             self._histories.check(history)
+            assert history.rank in (None, gang.attempt.rank), f"{key}: {history.rank}"
+        self._histories.check_times()
         for name, line in self._lines.items():
             waiting = self._histories.at(self._histories.waiting(name))
-            ranks = [each.gang.attempt.rank for each in waiting if each.gang.key not in changed]
-            assert {*ranks} <= {*line}, f"queue {name}: {line}"
-            assert line == sorted(line), f"queue {name}: {line}"
+            assert line == sorted(each.rank for each in waiting if each.rank is not None), name
+        for name, by_time in self._ahead.items():
+            for now, known in by_time.items():
+                fresh = self._find_ahead(name, now, self._histories.lateness_of_all(now))
+                assert known == fresh, f"queue {name}, who is ahead: {known}; found {fresh}"
         for key, gang in gangs.items():
             if key not in changed and gang.members and self.quantum_s(queues, gang) is not None:
                 assert key in self._histories.by_key, f"{key} shares time and is not known"

@@ -71,6 +71,18 @@ def test_a_suspension_costs_no_more_than_a_twentieth_of_the_run_time() -> None:
     assert sharing(there).quantum_s(there.cluster.queues, gang) == 2400.0
 
 
+def test_whose_suspension_costs_more_than_ten_quanta_allow_shares_no_time() -> None:
+    """It would suspend others and in practice never be suspended."""
+    for cost_s, quantum_s in ((300.0, 6000.0), (301.0, None), (3e9, None)):
+        there = world()
+        there.step(0.0, *trains("long", 8, 10))
+        there.step(60.0, *trains("costly", 8, 1, 60.0, suspension_s=cost_s))
+        gang = there.cluster.state.gangs["ns", "costly", True]
+        assert sharing(there).quantum_s(there.cluster.queues, gang) == quantum_s
+        plays(there, 2700.0, 120.0)
+        assert bool(there.evicted) == (quantum_s is not None)
+
+
 def test_without_a_quantum_or_consent_nobody_is_suspended() -> None:
     for quantum_s, cost_s in ((None, 10.0), (0.0, 10.0), (QUANTUM_S, None)):
         there = world(quantum_s=quantum_s)
