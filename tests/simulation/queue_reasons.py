@@ -209,28 +209,35 @@ class QueueReasons:
         ):
             resource = recount.resource(words)
             queue, need = queues.by_name[name], self._requested(gang, resource)
-            stays = self.counts.used(queue, resource) - self._terminating(queue, resource)
-            used = recount.said(resource, stays + need)
-            assert used == amount or queues.claims, f"queue {name} would use {used}"
+            would_use = {
+                recount.said(resource, self.counts.used(queue, resource) - gone + need)
+                for gone in self._terminating(queue, resource)
+            }
+            is_true = amount in would_use or queues.claims
+            assert is_true, f"queue {name} would use one of {would_use}"
             assert share in self._shares(name, resource), "its share"
         for priority in re.findall(r"less urgent than priority (-?\d+)", clause):
             assert int(priority) == gang.priority, "the priority"
 
         self._protected(gang, clause)
 
-    def _terminating(self, queue: Queue, name: str) -> int | Fraction:
-        """What the queue's pods use that leave, on nodes that are ready."""
+    def _terminating(self, queue: Queue, name: str) -> set[int | Fraction]:
+        """What the queue's pods use that terminate, on nodes that are ready."""
         ready = {
             node.name for node in self.counts.nodes if node.seen is not None and node.seen.ready
         }
         inside = {each.name for each in queue}
-        return sum(
-            self.counts.request(pod.spec, name)
+        here = [
+            (gang, pod)
             for gang in self.scheduler.state.gangs.values()
             if gang.account is not None and gang.account.queue in inside
             for pod in gang.members.values()
-            if pod.node in ready and pod.alive and pod.leaving
-        )
+            if pod.node in ready and pod.alive
+        ]
+        return {
+            sum(self.counts.request(pod.spec, name) for gang, pod in here if goes(gang, pod))
+            for goes in (protection_reasons.leaves, protection_reasons.left_before)
+        }
 
     def _protected(self, gang: Gang, clause: str) -> None:
         """How many pods rules protect in the queues that could give, and in the gang's own."""

@@ -192,7 +192,7 @@ def test_a_list_with_watch_prints_changes(client: Client, put: Put) -> None:
     put(JOBS, mpi("first"))
     # In a background shell SIGINT is ignored, and child processes inherit that.
     hears = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
-    typed = f"{hears}; import sys; from central.cli.main import main; sys.exit(main())"
+    typed = f"{hears}; import sys; from central.__main__ import main; sys.exit(main())"
     watch = subprocess.Popen(
         [sys.executable, "-u", "-c", typed, "job", "list", "-w"],
         stdout=subprocess.PIPE,
@@ -206,7 +206,8 @@ def test_a_list_with_watch_prints_changes(client: Client, put: Put) -> None:
         put(JOBS, {**mpi("second"), "status": {"state": {"phase": "Running"}}})
         rows = [watch.stdout.readline().split() for _ in range(2)]
         assert [row[0] for row in rows] == ["second", "second"]
-        assert [row[3] for row in rows] == ["Pending", "Running"]
+        assert "Pending" in rows[0], rows
+        assert "Running" in rows[1], rows
     finally:
         watch.send_signal(signal.SIGINT)
         output, errors = watch.communicate(timeout=10)
