@@ -28,6 +28,7 @@ from central.scheduler.elastic.elastic_gang import (
     Resize,
     with_more,
 )
+from central.scheduler.elastic.granted_seats import within_seats
 from central.scheduler.elastic.model_choice import ModelChoices
 from central.scheduler.elastic.needs import Need
 from central.scheduler.elastic.other_needs import OtherNeed, OtherNeeds
@@ -364,7 +365,7 @@ class Autoscaler:
         away = [gang for gang in pool.gangs if goals[gang] != len(gang.placed)]
         ready = self._ready(away, now)
         goals |= {gang: pools.faster(context, pool, gang, goals[gang]) for gang in ready}
-        sizes = _within_seats(goals, ready, pool.free, more_follows=len(ready) < len(away))
+        sizes = within_seats(goals, ready, pool.free, more_follows=len(ready) < len(away))
         changed = [gang for gang in ready if sizes[gang] != len(gang.placed)]
         restores = pool.free < 0 and bool(changed)  # the headroom, which services have used
         if not restores and not any(sizes[gang] > len(gang.placed) for gang in changed):
@@ -478,31 +479,3 @@ class Autoscaler:
             return self._shrunk(gang, going, "its share is smaller", SHARE)
         members = with_more(gang.members, gang.used, max(0, goal - max(size, gang.asked)), most)
         return Resize(gang.key, tuple(sorted(members)), "there is room for more", ROOM)
-
-
-def _within_seats(
-    goals: Mapping[ElasticGang, int], ready: Sequence[ElasticGang], free: int, *, more_follows: bool
-) -> dict[ElasticGang, int]:
-    """Sizes of the gangs that are ready, for which there are seats now: free ones, and those of gangs above
-    their goals. The lowest grow first, each to its goal; only the last seats may be less, if no more follow."""
-    sizes = {gang: len(gang.placed) for gang in ready}
-    donors = [gang for gang in ready if goals[gang] < sizes[gang]]
-    left = free + sum(sizes[gang] - goals[gang] for gang in donors)
-    growing = [gang for gang in ready if goals[gang] > sizes[gang]]
-    granted = 0
-    for gang in sorted(growing, key=lambda gang: gang.fulfilment(sizes[gang])):
-        more = goals[gang] - sizes[gang]
-        if more > left:
-            if more_follows:
-                continue
-            more = max(0, gang.allowed(sizes[gang] + left) - sizes[gang])
-        sizes[gang] += more
-        left -= more
-        granted += more
-    taken = max(0, granted - free)
-    for gang in sorted(donors, key=lambda gang: -gang.fulfilment(sizes[gang])):
-        size = sizes[gang] - min(taken, sizes[gang] - goals[gang])
-        size = max(goals[gang], gang.allowed(size))
-        taken -= sizes[gang] - size
-        sizes[gang] = size
-    return sizes

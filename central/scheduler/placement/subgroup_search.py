@@ -18,10 +18,10 @@ from itertools import islice
 import numpy as np
 
 from central.model.arrays import Ints
-from central.model.facts import PodSpec
 from central.model.wording import counted
 from central.scheduler.inventory.pods import PodCounts
 from central.scheduler.placement import (
+    bundles,
     equal_subgroups,
     explain,
     node_choices,
@@ -102,7 +102,7 @@ class _SubgroupSearch:
         self._rows: Ints = np.zeros(0, dtype=np.int64)
         self._gpus = -1
         self._allowed: dict[str, list[str]] = {}
-        self._pods_of = _pods_by_bundle(self._subgroups)
+        self._pods_of = bundles.pods(self._subgroups)
         self._inside: dict[int, Ints] = {}  # rows of the domain of each bundle that has one
         # Attempts that a failed search took, by what was left to place and what was taken. Equal subgroups
         # that swap their domains lead to the same search again. It counts as much, but is not made.
@@ -431,7 +431,7 @@ def _reason_of_part(snapshot: Snapshot, request: PlacementRequest) -> str:
                 unit="subgroup",
             )
             return f"one subgroup {alone}"
-    for bundle in _bundles_alone(request):
+    for bundle in bundles.alone(request):
         draft = Draft(snapshot)
         try:
             fit(draft, bundle, ladder(snapshot, bundle.required))
@@ -459,45 +459,3 @@ def _fits_alone(snapshot: Snapshot, subgroup: SubgroupRequest) -> bool:
         found = search.assign(levels, {subgroup.required: levels})
     draft.undo()
     return found
-
-
-def _bundles_alone(request: PlacementRequest) -> Iterator[PlacementRequest]:
-    """What each of the widest bundles needs by itself; equal ones once."""
-    members: dict[int, list[SubgroupRequest]] = {}
-    for subgroup in request.subgroups:
-        for bundle in subgroup.bundles[:1]:
-            members.setdefault(bundle.number, []).append(subgroup)
-    found = dict[PlacementRequest, None]()
-    for subgroups in members.values():
-        bundle, numbers = subgroups[0].bundles[0], dict[int, int]()
-        inner = tuple(
-            replace(
-                each,
-                bundles=tuple(
-                    replace(one, number=numbers.setdefault(one.number, len(numbers)))
-                    for one in each.bundles[1:]
-                ),
-            )
-            for each in subgroups
-        )
-        pods = _summed([group for each in inner for group in [*each.groups] * each.copies])
-        alone = PlacementRequest(
-            pods, bundle.required, bundle.existing_rows, subgroups=inner, unit="group"
-        )
-        found[alone] = None
-    yield from found
-
-
-def _pods_by_bundle(subgroups: Sequence[SubgroupRequest]) -> dict[int, PodCounts]:
-    found: dict[int, list[tuple[PodSpec, int]]] = {}
-    for subgroup in subgroups:
-        for bundle in subgroup.bundles:
-            found.setdefault(bundle.number, []).extend(subgroup.groups)
-    return {number: _summed(pods) for number, pods in found.items()}
-
-
-def _summed(groups: Sequence[tuple[PodSpec, int]]) -> PodCounts:
-    sums: dict[PodSpec, int] = {}
-    for spec, count in groups:
-        sums[spec] = sums.get(spec, 0) + count
-    return tuple(sums.items())

@@ -7,8 +7,8 @@ from fractions import Fraction
 import pytest
 
 from central.model.jobspec import ElasticTask, JobMember
-from central.scheduler.elastic.autoscaler import _within_seats
 from central.scheduler.elastic.elastic_gang import ElasticGang, with_more
+from central.scheduler.elastic.granted_seats import within_seats
 from central.scheduler.elastic.resize_history import START_S, ResizeHistory
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.state.gangs import Gang
@@ -116,7 +116,7 @@ def sizes(
 ) -> dict[str, int]:
     gangs = {name: elastic(range(size), step=step) for name, size in present.items()}
     wanted = {gangs[name]: goal for name, goal in goals.items()}
-    found = _within_seats(wanted, list(gangs.values()), free, more_follows=more_follows)
+    found = within_seats(wanted, list(gangs.values()), free, more_follows=more_follows)
     return {name: found[gang] for name, gang in gangs.items()}
 
 

@@ -5,8 +5,9 @@ import random
 import pytest
 
 from central.model.jobspec import ElasticTask
-from central.scheduler.elastic.autoscaler import SETTLE_S, Autoscaler, _within_seats
+from central.scheduler.elastic.autoscaler import SETTLE_S, Autoscaler
 from central.scheduler.elastic.elastic_gang import ElasticGang
+from central.scheduler.elastic.granted_seats import within_seats
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.state.gangs import Gang
 from tests.central import factories
@@ -65,7 +66,7 @@ def test_the_seats_that_there_are_now_go_to_the_lowest_first(step: int, more_fol
         dice = random.Random(seed)
         gangs, goals = drawn(dice, step)
         free = dice.randrange(-2, 6)
-        sizes = _within_seats(goals, gangs, free, more_follows=more_follows)
+        sizes = within_seats(goals, gangs, free, more_follows=more_follows)
         now = {each: len(each.placed) for each in gangs}
         growing = sorted(
             (each for each in gangs if goals[each] > now[each]),
