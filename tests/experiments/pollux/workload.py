@@ -11,7 +11,7 @@ from math import ceil
 from statistics import mean
 
 from central.simulator.simulation_result import SimulationResult
-from tests.experiments import elastic
+from tests.experiments import elastic, gpu_job
 
 END_S = 1e6
 PRODUCT = "nvidia.com/gpu.product"
@@ -106,10 +106,6 @@ class TrainingJob:
         if fixed:
             assert self.batch is not None
             most = self.model.tuned_gpus(self.batch)
-        requests = {"nvidia.com/gpu": "1", "cpu": "1"}
-        container = {"name": "main", "image": "train", "resources": {"requests": requests}}
-        container["resources"]["limits"] = {"nvidia.com/gpu": "1"}  # type: ignore[index]
-        task = {"name": "w", "replicas": most, "minAvailable": most if fixed else 1}
         notes = {
             "lockstep.dev/arrives-at": f"{self.at_s:g}s",
             "lockstep.dev/resize-cost": f"{self.model.change_s:g}s",
@@ -118,16 +114,9 @@ class TrainingJob:
         }
         if len(self.models) > 1:
             notes["lockstep.dev/topology-required"] = PRODUCT
-        return {
-            "apiVersion": "batch.volcano.sh/v1alpha1",
-            "kind": "Job",
-            "metadata": {"name": self.name, "namespace": "default", "annotations": notes},
-            "spec": {
-                "schedulerName": "lockstep",
-                "plugins": {"elastic": ["--task=w", f"--objective={objective}"]},
-                "tasks": [{**task, "template": {"spec": {"containers": [container]}}}],
-            },
-        }
+        plugins = {"elastic": ["--task=w", f"--objective={objective}"]}
+        least = most if fixed else 1
+        return gpu_job.manifest(self.name, notes, most, least, plugins=plugins)
 
 
 @cache

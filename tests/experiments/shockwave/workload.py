@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import mean
 
 from central.simulator.simulation_result import SimulationResult
-from tests.experiments import elastic
+from tests.experiments import elastic, gpu_job
 
 NODES, GPUS_OF_NODE = 8, 4
 QUANTUM_S, COST_S = 600.0, 20.0
@@ -29,25 +29,12 @@ class RigidJob:
     gpus: int
 
     def manifest(self, cost_s: float) -> Json:
-        requests = {"nvidia.com/gpu": "1", "cpu": "1"}
-        resources = {"requests": requests, "limits": {"nvidia.com/gpu": "1"}}
-        container = {"name": "main", "image": "train", "resources": resources}
         notes = {
             "lockstep.dev/arrives-at": f"{self.at_s:g}s",
             "lockstep.dev/runs-for": f"{self.run_s:g}s",
             "lockstep.dev/suspendable": f"{cost_s:g}s",
         }
-        task = {"name": "w", "replicas": self.gpus, "minAvailable": self.gpus}
-        return {
-            "apiVersion": "batch.volcano.sh/v1alpha1",
-            "kind": "Job",
-            "metadata": {"name": self.name, "namespace": "default", "annotations": notes},
-            "spec": {
-                "schedulerName": "lockstep",
-                "queue": "train",
-                "tasks": [{**task, "template": {"spec": {"containers": [container]}}}],
-            },
-        }
+        return gpu_job.manifest(self.name, notes, self.gpus, self.gpus, queue="train")
 
 
 def _cluster(nodes: int, quantum_s: float) -> list[Json]:

@@ -35,6 +35,13 @@ def job(name: str, speed: str, at_s: float = 0.0, least: int = 1, **spec: Any) -
     return elastic(name, least, spec.pop("most", 8), at_s, annotations=notes, **spec)
 
 
+def add_servers(gang: Json, count: int, cpu: float, **task: Any) -> None:
+    """Before its trainers, which stay its elastic task."""
+    server = {"name": "ps", "replicas": count, "template": template(cpu, "2Gi"), **task}
+    gang["spec"]["tasks"].insert(0, server)
+    gang["spec"]["plugins"]["elastic"].append("--task=w")
+
+
 def starts(run: Run) -> dict[str, tuple[float, str]]:
     """When the first pod of each gang got which node."""
     found: dict[str, tuple[float, str]] = {}
@@ -55,9 +62,7 @@ def test_a_gang_that_is_alone_starts_where_it_is_fastest(fast: int) -> None:
 def test_pods_of_other_tasks_are_where_there_is_room(room: int) -> None:
     """Two servers come with the trainers; beside those on the fast model there is room for both of them, or for none."""
     gang = job("e", GAINS, least=4, most=4)
-    server = {"name": "ps", "replicas": 2, "template": template(2.0, "2Gi")}
-    gang["spec"]["tasks"].insert(0, server)
-    gang["spec"]["plugins"]["elastic"].append("--task=w")
+    add_servers(gang, 2, 2.0)
     nodes = [on(FAST, 0, 4 + room), on(SLOW, 1)]
     run = simulate([*nodes, gang], 50)
     found = {placed.pod: (placed.at_s, placed.node) for placed in run.result.placed}
@@ -70,9 +75,7 @@ def test_pods_of_other_tasks_are_where_there_is_room(room: int) -> None:
 def test_surplus_leaves_for_trainers_that_come_with_servers() -> None:
     """The first has all of the fast model. The servers fit nowhere there."""
     gang = job("e", GAINS, 100, least=4, most=4)
-    server = {"name": "ps", "replicas": 2, "template": template(5.0, "2Gi")}
-    gang["spec"]["tasks"].insert(0, server)
-    gang["spec"]["plugins"]["elastic"].append("--task=w")
+    add_servers(gang, 2, 5.0)
     documents = [on(FAST, 0), on(SLOW, 1), on(SLOW, 2), job("first", GAINS), gang]
     run = simulate(documents, 100 + PATIENCE_S / 2)
     found = {placed.pod: placed.node for placed in run.result.placed}
@@ -84,9 +87,7 @@ def test_surplus_leaves_for_trainers_that_come_with_servers() -> None:
 def test_members_beside_a_task_in_partitions_start_where_they_are_fastest(fast: int) -> None:
     gang = job("e", GAINS, least=4, most=4)
     policy = {"totalPartitions": 2, "partitionSize": 2, "networkTopology": NODE}
-    server = {"name": "ps", "replicas": 4, "template": template(2.0, "2Gi")}
-    gang["spec"]["tasks"].insert(0, {**server, "partitionPolicy": policy})
-    gang["spec"]["plugins"]["elastic"].append("--task=w")
+    add_servers(gang, 4, 2.0, partitionPolicy=policy)
     nodes = [on(FAST, fast, 4), on(SLOW, 1 - fast, 4), on(SLOW, 2)]
     found = {each.pod: each for each in simulate([*nodes, gang], 50).result.placed}
     assert {(found[f"e-w-{n}"].at_s, found[f"e-w-{n}"].node) for n in range(4)} == {
@@ -99,9 +100,7 @@ def test_members_beside_a_task_in_partitions_start_where_they_are_fastest(fast: 
 def test_members_with_task_topology_start_where_they_are_fastest(fast: int) -> None:
     """On two nodes of the model, each of which has a server."""
     gang = job("e", GAINS, least=4, most=4)
-    server = {"name": "ps", "replicas": 2, "template": template(2.0, "2Gi")}
-    gang["spec"]["tasks"].insert(0, server)
-    gang["spec"]["plugins"]["elastic"].append("--task=w")
+    add_servers(gang, 2, 2.0)
     notes = {"affinity": "ps,w", "anti-affinity": "ps"}
     gang["metadata"]["annotations"] |= {
         f"volcano.sh/task-topology-{kind}": names for kind, names in notes.items()

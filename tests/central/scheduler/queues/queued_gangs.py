@@ -1,5 +1,8 @@
 """Gangs in queues, and what the scheduler did with them: for tests of the queues."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Decision, UpdateGangStatus
 from central.model.facts import Fact, QueueSeen
@@ -25,6 +28,28 @@ def gang(
 ) -> list[Fact]:
     group = factories.gang(name, pods, queue=queue, **more)
     return [group, *(factories.pod(f"{name}-{rank}", gpus, name) for rank in range(pods))]
+
+
+def members(
+    name: str,
+    gpus: int,
+    nodes: Sequence[int],
+    *,
+    created: float,
+    priority: int,
+    namespace: str,
+    app: str = "",
+) -> list[Fact]:
+    """Pods of a gang, one for each of the nodes; -1: it is pending. app: a label."""
+    found: list[Fact] = []
+    for rank, node in enumerate(nodes):
+        labels = (("app", app),) if app else ()
+        pod = factories.pod(
+            f"{name}-{rank}", gpus, name, created=created, priority=priority, labels=labels
+        )
+        pod = replace(pod, namespace=namespace)
+        found.append(replace(pod, node=f"n{node}", phase="Running") if node >= 0 else pod)
+    return found
 
 
 def gangs(number: int, queue: str, pods: int = 1, gpus: int = 1) -> list[Fact]:

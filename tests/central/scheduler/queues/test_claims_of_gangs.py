@@ -11,6 +11,7 @@ from central.model.facts import EvictDone, Fact, PodGone, QueueSeen
 from central.scheduler.cycle import schedule_once
 from protos.names import GPU
 from tests.central import factories
+from tests.central.scheduler.queues.queued_gangs import members
 from tests.effort import examples
 
 NODES, GPUS = 2, 8
@@ -84,19 +85,16 @@ def pods_of(gang: Gang, created: float) -> list[Fact]:
     group = factories.gang(
         gang.name, gang.least, queue=gang.queue, priority=gang.priority, created=created
     )
-    found: list[Fact] = [replace(group, namespace=gang.namespace)]
-    for rank, node in enumerate(gang.nodes):
-        pod = factories.pod(
-            f"{gang.name}-{rank}",
-            gang.gpus,
-            gang.name,
-            created=created,
-            priority=gang.priority,
-            labels=(("app", gang.queue),),
-        )
-        pod = replace(pod, namespace=gang.namespace)
-        found.append(replace(pod, node=f"n{node}", phase="Running") if node >= 0 else pod)
-    return found
+    pods = members(
+        gang.name,
+        gang.gpus,
+        gang.nodes,
+        created=created,
+        priority=gang.priority,
+        namespace=gang.namespace,
+        app=gang.queue,
+    )
+    return [replace(group, namespace=gang.namespace), *pods]
 
 
 def played(case: Case) -> tuple[list[str], set[str]]:

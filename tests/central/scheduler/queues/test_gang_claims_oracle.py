@@ -23,6 +23,7 @@ from tests.central.scheduler.queues.gang_claim_oracle import (
     Leavers,
     is_part_of,
 )
+from tests.central.scheduler.queues.queued_gangs import members
 from tests.central.scheduler.queues.test_claims_oracle import TEAMS, queue_facts, teams
 from tests.effort import examples
 
@@ -116,21 +117,16 @@ def _facts_of(gang: Gang, required: str, created: float = 0.0) -> list[Fact]:
         topology_required=required,
         created=created,
     )
-    pods = [_pod_of(gang, rank, node, created) for rank, node in enumerate(gang.nodes)]
-    return [replace(group, namespace=gang.namespace), *pods]
-
-
-def _pod_of(gang: Gang, rank: int, node: int, created: float) -> Fact:
-    pod = factories.pod(
-        f"{gang.name}-{rank}",
-        gang.gpus,
+    pods = members(
         gang.name,
+        gang.gpus,
+        gang.nodes,
         created=created,
         priority=gang.priority,
-        labels=(("app", "covered"),) if gang.covered else (),
+        namespace=gang.namespace,
+        app="covered" if gang.covered else "",
     )
-    pod = replace(pod, namespace=gang.namespace)
-    return replace(pod, node=f"n{node}", phase="Running") if node >= 0 else pod
+    return [replace(group, namespace=gang.namespace), *pods]
 
 
 def problem(case: GangCase) -> str:
