@@ -6,6 +6,7 @@ from central.model.decisions import SUSPENSION, Evict
 from central.model.facts import Fact, PodGone, PodSeen, QueueSeen
 from central.scheduler import cycle
 from central.scheduler.preemption.time_sharing import TimeSharing
+from central.scheduler.queues import claimable_quota
 from tests.central import factories
 from tests.central.scheduler.small_cluster import World, job
 
@@ -203,6 +204,21 @@ def test_equals_at_the_capability_of_their_queue_share_time_too() -> None:
     there.step(60.0, *trains("short", 8, 1, 60.0))
     plays(there, 4000.0, 120.0)
     assert there.evicted == ["long-0"]
+
+
+def test_pods_are_made_at_the_capability_if_equals_share_time_but_not_beside_more_urgent_ones() -> (
+    None
+):
+    """Only pods can claim, and no claim takes what is more urgent."""
+    for urgent, may_claim in ((0, True), (1, False)):
+        there = world(nodes=2, capability=(("nvidia.com/gpu", 8),))
+        there.step(0.0, *trains("runs", 8, 10, priority=urgent))
+        there.step(60.0, *trains("waits", 8, 1, 60.0))
+        scheduler = there.cluster
+        gang = scheduler.state.gangs["ns", "waits", True]
+        groups = [(pod.spec, 1) for pod in gang.members.values()]
+        found = claimable_quota.may_claim(scheduler.queues, scheduler.min_resources, gang, groups)
+        assert found == may_claim
 
 
 def test_two_gangs_without_victims_do_not_have_each_other_searched_for_ever() -> None:
