@@ -236,28 +236,44 @@ def hostile(dice: random.Random) -> Any:
     return dice.choice(makers)()
 
 
-MOST_PLACES = 4_000
+MOST_PLACES = 4_000  # of an object
+NESTED = {dict, list}
+OF_CONTAINER = 40  # keys or indices of one list or object that a change may choose: not only those of the longest list
 
 
 def places(raw: Any) -> list[tuple[Any, Any]]:
-    """Containers of the object with each of their keys or indices."""
+    """Containers of the object with the first and the last of their keys or indices."""
     found: list[tuple[Any, Any]] = []
     left = [raw]
     while left and len(found) < MOST_PLACES:
         part = left.pop()
-        keys: list[Any] = list(part) if isinstance(part, dict) else list(range(len(part)))
-        for key in keys:
-            found.append((part, key))
-            if isinstance(part[key], dict | list):
-                left.append(part[key])
+        keys: Any = list(part) if isinstance(part, dict) else range(len(part))
+        if len(keys) > OF_CONTAINER:
+            keys = [*keys[: OF_CONTAINER // 2], *keys[-OF_CONTAINER // 2 :]]
+        found += [(part, key) for key in keys]
+        left += [part[key] for key in keys if isinstance(part[key], dict | list)]
     return found
+
+
+def size(raw: Any) -> int:
+    """How many keys and indices there are, up to a bound."""
+    total, left = 0, [raw]
+    while left and total < MOST_PLACES:
+        part = left.pop()
+        total += len(part)
+        left += [
+            each
+            for each in (part.values() if isinstance(part, dict) else part)
+            if type(each) in NESTED
+        ]
+    return total
 
 
 def change(raw: Json, dice: random.Random) -> None:
     """One change somewhere in the object."""
-    known = places(raw)
-    if len(known) >= MOST_PLACES:
+    if size(raw) >= MOST_PLACES:
         return
+    known = places(raw)
     where, key = dice.choice(known)
     match dice.randrange(6):
         case 0:
@@ -267,8 +283,9 @@ def change(raw: Json, dice: random.Random) -> None:
             with suppress(RecursionError):
                 where[key] = deepcopy(other[its])
         case 2 if isinstance(where, list) and len(where) < 10:
-            size = len(places([where[key]]))
-            where += [where[key]] * min(dice.choice([1, 70, 700]), MOST_PLACES // 4 // size)
+            where += [where[key]] * min(
+                dice.choice([1, 70, 700]), MOST_PLACES // 4 // size([where[key]])
+            )
         case _:
             where[key] = hostile(dice)
 
