@@ -37,6 +37,7 @@ _STEPS_TO_STOP = 2  # reports of one step are in flight when the stop is decided
 _LATEST_S = 600.0  # a process that never acknowledges delays a resize no more often than this
 TOLD_TO_END = 143  # the exit code of a process that got SIGTERM: neither done nor failed
 _NEVER = float("inf")
+_UNKNOWN = (-1, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,8 @@ class Membership:
     roster: Roster = field(default_factory=Roster)
     version: int = 0  # grows with each change that members must learn of, or that must be stored
     _below_since: float | None = None
+    # In this version nothing is due before that time. What a version does not count sets it to _UNKNOWN.
+    _quiet: tuple[int, float] = _UNKNOWN
 
     # -- what members ask
 
@@ -143,6 +146,7 @@ class Membership:
         self._check_claim(process)
         if self.roster.join(now, process):
             self.version += 1
+        self._quiet = _UNKNOWN  # its address or its pod may have changed
         self.advance(now)
         return self.number
 
@@ -243,7 +247,7 @@ class Membership:
             return
         if plan.leave_by is None:
             plan = replace(plan, leave_by=now + self.rules.leave_s)
-        self.plan = plan
+        self.plan, self._quiet = plan, _UNKNOWN
         if plan.over:
             self._end(plan.reason or "the Job has ended")
         self.advance(now)
@@ -254,12 +258,18 @@ class Membership:
         """Applies everything that is due. Returns when to call again if no report comes before."""
         if self.over:
             return _NEVER
+        before, due = self._quiet
+        if before == self.version and now < due:
+            return due  # who was heard meanwhile is lost later
+        before = self.version
         self._drop_silent(now)
         self._propose(now)
         self._settle(now)
         self._propose(now)
         self._watch_least(now)
-        return self._next_time(now)
+        due = self._next_time(now)
+        self._quiet = (before, due)  # no rest if this changed anything: more may follow from that
+        return due
 
     def _drop_silent(self, now: float) -> None:
         for member, one in list(self.roster.present.items()):

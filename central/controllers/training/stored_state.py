@@ -5,6 +5,7 @@ are.
 """
 
 from collections.abc import Callable
+from math import inf
 
 from central.controllers.training.checkpoints import Checkpoints
 from central.controllers.training.membership import Membership, MembershipRules
@@ -39,18 +40,27 @@ class StoredState:
         self.tasks = Tasks()
         self.checkpoints = Checkpoints()
         self._written: dict[str, object] = {}
+        self._quiet: tuple[object, float] = (None, 0.0)  # versions in which nothing is due before
         self._journals: dict[str, QueueJournal] = {}
 
     def advance(self, now: float) -> float:
         """Returns when to call again at the latest."""
         members = self.membership
         at = members.advance(now)
+        before, due = self._quiet
+        if before == self._versions() and now < due:
+            return min(at, due)
         expiry = self.tasks.advance(now, members.present())
         if why := self.tasks.too_many_set_aside(self._failed_most):
             members.fail(why)
         if members.live is not None:
             self.checkpoints.drop_older(members.live.number)
-        return at if expiry is None else min(at, expiry)
+        due = inf if expiry is None else expiry
+        self._quiet = (self._versions(), due)
+        return min(at, due)
+
+    def _versions(self) -> object:
+        return self.membership.version, [each.version for each in self.tasks.queues.values()]
 
     # -- writing
 

@@ -59,7 +59,7 @@ class Story:
         self.commit = commit
         self.members = [Member(number) for number in range(MEMBERS)]
         self.books = Books()
-        self.stored: dict[str, Any] = {}
+        self.stored: dict[str, str] = {}  # JSON, by section
         self.late: list[Callable[[], None]] = []
         self.plans = 0
         self.plan = SizePlan(0, tuple(range(MEMBERS)))
@@ -70,13 +70,15 @@ class Story:
 
     def start(self) -> None:
         self.state = StoredState("ns/train/u", RULES, limits=self.limits)
-        self.state.read(json.loads(json.dumps(self.stored)), self.now)
+        sections = {name: json.loads(text) for name, text in self.stored.items()}
+        self.state.read(sections, self.now)
         self.check_results()
         self.save()
         self.state.membership.set_plan(self.now, self.plan)
 
     def save(self) -> None:
-        self.stored |= json.loads(json.dumps(self.state.changes(self.now)))
+        for name, section in self.state.changes(self.now).items():
+            self.stored[name] = json.dumps(section)
 
     def check_results(self) -> None:
         """What was promised is there after a restart: of the present epoch, and of the one before."""
@@ -112,7 +114,10 @@ class Story:
                 self.late.pop(self.random.randrange(len(self.late)))()
             else:
                 self.act(self.random.choice(self.members))
-            self.state.advance(self.now)
+            self.advance()
+
+    def advance(self) -> None:
+        self.state.advance(self.now)
 
     def new_plan(self) -> None:
         self.plans += 1
