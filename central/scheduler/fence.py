@@ -45,7 +45,7 @@ from central.scheduler.inventory.pods import (
     EVICTION_ENDED,
     Pod,
 )
-from central.scheduler.quarantine import ACCOUNT, GANG, STEP, Quarantine, SetAsideKey
+from central.scheduler.quarantine import ACCOUNT, GANG, Quarantine, SetAsideKey
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.snapshot.draft import DoesNotFit
 from central.scheduler.snapshot.snapshot import Snapshot
@@ -351,10 +351,15 @@ def step(
     scheduler: Scheduler, phase: Phase, call: Callable[..., Result], *args: object
 ) -> Result | None:
     """The same. Raises StateRebuilt if it failed in the middle of a change of the snapshot, or may have left one behind."""
-    before = scheduler.quarantine.total.get(STEP, 0)
-    result = contained(scheduler.quarantine, phase, call, *args)
-    failed = scheduler.quarantine.total.get(STEP, 0) > before
-    if scheduler.state.snapshot.is_half_changed or (failed and phase in CHANGING_STATE):
+    quarantine, result, failed = scheduler.quarantine, None, False
+    try:  # as contained(), written out because every cycle calls it for each phase
+        result = quarantine.phases.run(phase, call, *args, without=None)
+    except StateRebuilt:
+        raise
+    except Exception as error:  # noqa: BLE001  any bug
+        quarantine.leave_out(quarantine.phases.blamed(error), error)
+        failed = phase in CHANGING_STATE
+    if failed or scheduler.state.snapshot.changes_begun:
         _begin_again(scheduler)
     return result
 

@@ -165,9 +165,9 @@ class DomainChoice:
             yield RowKey(lambda rows: -score[rows])
         if self._spread:
             if gpus:
-                yield RowKey(lambda rows: -snapshot.columns.gpus.count[rows])
-            yield RowKey(lambda rows: -capacity.by_row[rows])
-            yield RowKey(lambda rows: snapshot.columns.name_rank()[rows])
+                yield RowKey(lambda rows: -snapshot.columns.gpus.count.take(rows))
+            yield RowKey(lambda rows: -capacity.by_row.take(rows))
+            yield RowKey(snapshot.columns.name_rank().take)
             return
         part = max(self._capacities, key=lambda capacity: capacity.share)
         around = list(self._domains_around()) if gpus or part.share else []
@@ -185,12 +185,12 @@ class DomainChoice:
             )
         left = snapshot.columns.gpus.island if level == ISLAND else snapshot.columns.gpus.count
         if gpus or part.share:
-            yield RowKey(lambda rows: left[rows])
+            yield RowKey(left.take)
         else:
             yield RowKey(lambda rows: snapshot.columns.allocatable[rows, 0])
-        yield RowKey(lambda rows: capacity.by_row[rows])
+        yield RowKey(capacity.by_row.take)
         yield from around or self._domains_around()
-        yield RowKey(lambda rows: snapshot.columns.name_rank()[rows])
+        yield RowKey(snapshot.columns.name_rank().take)
 
     def _domains_around(self) -> Iterator[RowKey]:
         """Fullest enclosing domains first: by GPUs, or by capacity for pods without GPUs."""
@@ -328,7 +328,7 @@ def _best_rows(rows: Ints, keys: Iterator[RowKey]) -> Iterator[Ints]:
     """The first row by these keys. Only ties are looked at further; nothing is sorted."""
     while len(rows) > 1 and (key := next(keys, None)) is not None:
         at = key.order(rows)
-        rows = rows[at <= at.min() + key.slack()]
+        rows = rows.compress(at <= at.min() + key.slack())
     if len(rows):
         yield rows
 

@@ -25,6 +25,8 @@ GONE, STAYS, LEAVES = 0, 1, 2  # state of an entry
 KEPT_GONE = 4096  # entries of pods that have gone, before the table is built again
 # Gangs that are read in one cycle that decides something, and in one that does not: 4 ms for a thousand pods.
 READ_BUSY, READ_QUIET = 500, 4_000
+# Up to so many wait for a cycle that decides nothing: what was bound changes again soon.
+LEFT_UNREAD = 50
 FEW_ROWS = 256  # up to this many are looked up one by one; of more rows all entries are compared
 
 
@@ -67,7 +69,8 @@ class VictimTable:
         """Reads a part of what changed, more in a cycle that has nothing else to do. The parts do not depend on any
         clock, because the order in which gangs are read decides between equal victims."""
         self._collect()
-        self._read_first(READ_QUIET if quiet else READ_BUSY)
+        if quiet or len(self._unread) > LEFT_UNREAD:
+            self._read_first(READ_QUIET if quiet else READ_BUSY)
 
     def _collect(self) -> None:
         changed = self._state.pending.take_touched()

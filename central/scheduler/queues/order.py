@@ -20,11 +20,13 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heapreplace
 from math import inf
+from operator import attrgetter
 
 import numpy as np
 
 from central.model.arrays import Ints
 from central.model.resources import Sums
+from central.scheduler.inventory.pods import Pod
 from central.scheduler.queues import quota
 from central.scheduler.queues.entitlement import fair_shares
 from central.scheduler.queues.queue_tree import Queues, sums_of
@@ -99,8 +101,8 @@ def backfill_time_s(gang: Gang) -> float:
 
 def run_time_s(gang: Gang) -> float:
     """How long the gang's pending pods run at most; inf: unknown."""
-    times = [pod.seen.runs_for_s for pod in gang.counts.waiting]
-    return max((inf if one is None else one for one in times), default=inf)
+    times = {*map(_runs_for_s, gang.counts.waiting)}
+    return inf if None in times else max(times, default=inf)
 
 
 def need(queues: Queues, gang: Gang) -> Sums:
@@ -110,6 +112,9 @@ def need(queues: Queues, gang: Gang) -> Sums:
     if missing == len(waiting) and gang.account is not None:
         return gang.account.demand
     return queues.currency.counted(sums_of(waiting[: max(1, missing)]))
+
+
+_runs_for_s: Callable[[Pod], float] = attrgetter("seen.runs_for_s")  # or None
 
 
 def _always(_: Gang) -> bool:

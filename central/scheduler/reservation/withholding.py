@@ -30,6 +30,8 @@ class WithheldCapacity:
         """Withholds these reservations, and no others. Where reservations overlap, what each takes depends on
         those before it, so all of them are given back first. The others stay if they are in both sets: with
         many gangs that wait for victims, sets differ by one or two."""
+        if not (binding or volumes_only or self._order or self._volumes or self.volumes_only):
+            return  # mostly
         with self._snapshot.changing():
             self._set(binding, volumes_only)
 

@@ -42,8 +42,8 @@ class StateCosts:
 
     def at(self, rows: Ints) -> Ints:
         """By row, in parts of a GPU (UNIT)."""
-        numbers = self._numbers()[rows]
-        costs = self._table[numbers]
+        numbers = self._numbers().take(rows)
+        costs = self._table.take(numbers)
         if costs.min(initial=0) == NOT_COMPUTED:
             unknown = (costs == NOT_COMPUTED).nonzero()[0]
             self._complete(numbers[unknown], rows[unknown])

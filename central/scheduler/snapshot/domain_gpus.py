@@ -65,7 +65,7 @@ class DomainGpus:
         """By row, the least first: how many whole domains around it pods with that many GPUs would break, then
         the free GPUs of its domains, the narrowest first."""
         if gpus < self._least_total:
-            return self._small[self._leaf[rows]]
+            return self._small.take(self._leaf.take(rows))
         return self.order_from_sums(rows, gpus)
 
     def order_from_sums(self, rows: Ints, gpus: int) -> Ints:

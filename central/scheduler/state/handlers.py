@@ -24,6 +24,7 @@ from central.scheduler.inventory.pods import (
     DEVICES_UNKNOWN,
     EVICTION_AGREED,
     EVICTION_ENDED,
+    NO_WORK,
     PLACED,
     SEEN_BOUND,
     EvictionBackoff,
@@ -431,13 +432,14 @@ def assume(
 
     where, gpus: the node and the mask of planned GPUs of each member."""
     by_name, now, matched = state.nodes, state.now, False
+    fresh = NO_WORK._replace(since=now)
     state.pending.step()
     for pod, name, mask in zip(members, where, gpus, strict=True):
         spec = pod.spec
         by_name[name].pods[pod.seen.uid] = pod
         pod.node, pod.gpus, pod.charged_spec = name, mask, spec
         pod.life = transition(pod.life, PLACED)
-        pod.work = pod.work._replace(since=now)
+        pod.work = fresh if pod.work is NO_WORK else pod.work._replace(since=now)
         if mask or spec.has_nics:
             state.nodes_to_notify.add(name)
         matched |= bool(spec.matched)

@@ -1,5 +1,7 @@
 """The phase and the reason of a gang, and a status update whenever they change."""
 
+from operator import attrgetter
+
 from central.model.decisions import Decision, UpdateGangStatus
 from central.model.phases import COMPLETED, PENDING, RUNNING, UNKNOWN
 from central.scheduler.state import readiness
@@ -52,8 +54,10 @@ def _describe_phase(state: ClusterState, gang: Gang, now: str) -> str:
 
 def closeness(state: ClusterState, gang: Gang) -> str:
     """The narrowest domain that holds every placed pod, in words."""
-    alive = [pod for pod in gang.counts.placed if pod.alive]
-    nodes = {pod.node for pod in alive}
+    counts, alive = gang.counts, gang.counts.placed
+    if counts.succeeded or counts.failed:
+        alive = [pod for pod in alive if pod.alive]
+    nodes = {*map(_node, alive)}
     if not nodes:
         return "earlier"
     if len(nodes) == 1:
@@ -68,6 +72,9 @@ def closeness(state: ClusterState, gang: Gang) -> str:
                 kind = domains.levels[level].rpartition("/")[2]
                 return f"on {len(nodes)} nodes of {kind} {domains.names[level][inside]}"
     return f"on {len(nodes)} nodes"
+
+
+_node = attrgetter("node")
 
 
 def _on_one_node(state: ClusterState, name: str, masks: list[int]) -> str:

@@ -14,6 +14,7 @@ from central.scheduler.cycle import schedule_once
 from central.scheduler.invariants import check_invariants
 from central.scheduler.preemption.victim_table import (
     FEW_ROWS,
+    LEFT_UNREAD,
     READ_BUSY,
     READ_QUIET,
     STAYS,
@@ -61,6 +62,8 @@ def test_a_cluster_in_which_every_cycle_decides_something_is_read_too() -> None:
         newcomer, unread = factories.pod(f"new-{number}", 0), table(made).unread
         assert schedule_once(made, [newcomer], 10_000.0)
         assert unread - table(made).unread <= READ_BUSY, "it has something else to do"
+    assert 0 < table(made).unread <= LEFT_UNREAD
+    schedule_once(made, [], 10_001.0)
     assert table(made).unread == 0
 
 
