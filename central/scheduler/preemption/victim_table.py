@@ -1,6 +1,6 @@
 """The pods that hold capacity, as arrays, and what the rules of preemption read of their gangs.
 
-Shared by all requests. Only gangs that changed are read again: a portion of them in each cycle, so that whoever
+Shared by all requests. Only gangs that changed are read again: a portion of them in one cycle, so that whoever
 must preempt finds most of them read, and all that are left when a request comes.
 
 Design: docs/design/0019-preemption.md
