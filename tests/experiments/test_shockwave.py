@@ -32,12 +32,13 @@ def test_a_small_day_that_is_shared_is_fair_to_all() -> None:
 
 
 def _runs_before_suspensions(outcome: workload.Outcome) -> float:
-    """The shortest run that a suspension ended."""
+    """The shortest run that a suspension ended, to the millisecond: times are sums of others."""
     began = {(each.pod, each.at_s) for each in outcome.result.placed}
-    return min(
+    shortest_s = min(
         min(each.at_s - at_s for pod, at_s in began if pod == each.pod and at_s < each.at_s)
         for each in outcome.result.evicted
     )
+    return round(shortest_s, 3)
 
 
 @pytest.mark.slow
@@ -45,7 +46,7 @@ def _runs_before_suspensions(outcome: workload.Outcome) -> float:
 def test_the_canonical_workload_as_asked() -> None:
     shared = [workload.run(generator.workload(seed)) for seed in range(2)]
     alone = workload.run(generator.workload(0), quantum_s=0.0)
-    assert mean(each.result.makespan_s for each in shared) <= 27_000
+    assert max(each.result.makespan_s for each in shared) <= 27_000
     assert max(rho for each in shared for rho in each.rho) <= 2.5 < max(alone.rho)
     assert max(each.unfair for each in shared) <= 12 < alone.unfair
     assert min(map(_runs_before_suspensions, shared)) >= QUANTUM_S

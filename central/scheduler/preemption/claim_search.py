@@ -79,7 +79,7 @@ class ClaimSearch:
         """With the fewest gangs suspended that share time with it. Notes when there will be enough if there are too
         few now."""
         now = self._request.now
-        candidates = self._context.time_sharing.may_be_suspended(self._gang, now)
+        candidates = self._context.time_sharing.may_be_suspended(self._gang)
         self._gang.preemption.turn_by = None
         if self._context.across == ACROSS_NONE:
             candidates = [c for c in candidates if c[0].namespace == self._gang.namespace]

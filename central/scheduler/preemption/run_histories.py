@@ -11,11 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from central.model.arrays import Bools, Floats, Ints
-from central.scheduler.state.attempt_columns import Rank
 from central.scheduler.state.gangs import Gang, GangKey
 
 FIRST_ROWS = 16
-TIMES_KEPT = 2  # of a round in slices and of its present slice
 DELAY = 0.7  # the part of the delay by even division at which a gang is late
 
 
@@ -34,7 +32,7 @@ class SharedTerms(NamedTuple):
 
 @dataclass(slots=True)
 class RunHistory:
-    """terms: as the columns have them. rank: under which it is counted among those of its queue that wait."""
+    """terms: as the columns have them."""
 
     gang: Gang
     row: int
@@ -42,7 +40,6 @@ class RunHistory:
     attained_s: float = 0.0  # run time before the present run
     since: float | None = None  # when that began; None: it does not run
     terms: SharedTerms | None = None
-    rank: Rank | None = None
 
     def stop(self, now: float) -> None:
         if self.since is not None:
@@ -50,7 +47,7 @@ class RunHistory:
 
 
 class Lateness(NamedTuple):
-    """By row, at one time, in seconds."""
+    """By row, in seconds."""
 
     left_s: Floats
     latest_start: Floats
@@ -63,8 +60,10 @@ class RunHistories:
         self._by_row: list[RunHistory | None] = []
         self._free: list[int] = []
         self._queues = _QueueNumbers()
-        self._known: dict[float, Lateness] = {}  # by time, until a term changes
-        self._stale: dict[float, set[int]] = {}  # rows of these whose terms have changed
+        self.now = 0.0  # of the last look(): who is late does not change between two of them
+        self._lateness = Lateness(np.zeros(FIRST_ROWS), np.zeros(FIRST_ROWS))
+        self._stale: set[int] = set()  # its rows whose terms have changed
+        self._places: Ints | None = None  # by row, in the order of turns; None: it has changed
         self._created: Floats = np.zeros(FIRST_ROWS)
         self._attained_s: Floats = np.zeros(FIRST_ROWS)
         self._since: Floats = np.zeros(FIRST_ROWS)  # NaN: it does not run
@@ -86,14 +85,14 @@ class RunHistories:
         history = RunHistory(gang, self._free.pop(), gang.created)
         self.by_key[gang.key] = self._by_row[history.row] = history
         self.contention[history.row], self.turn[history.row] = 1.0, nan
-        self._queue[history.row] = -1
+        self._queue[history.row], self._places = -1, None
         return history
 
     def _grow(self) -> None:
         for name, column in vars(self).items():
             if isinstance(column, np.ndarray):
                 setattr(self, name, np.concatenate([column, np.zeros_like(column)]))
-        self.outdate()
+        self._lateness = self._lateness_of(slice(None))
 
     def remove(self, history: RunHistory) -> None:
         key, row = history.gang.key, history.row
@@ -105,7 +104,9 @@ class RunHistories:
         self._waits[row] = False
 
     def write(self, history: RunHistory, terms: SharedTerms) -> None:
-        row = history.row
+        row, before = history.row, history.terms
+        if before is None or before.priority != terms.priority:
+            self._places = None
         history.terms = terms
         self._created[row], self._attained_s[row] = terms.created, terms.attained_s
         self._since[row] = _or_nan(terms.since)
@@ -113,8 +114,11 @@ class RunHistories:
         self._run_time_s[row] = _or_nan(terms.run_time_s)
         self._waits[row] = terms.waits
         self._move(row, terms.queue)
-        for rows in self._stale.values():
-            rows.add(row)
+        self._stale.add(row)
+
+    def set_turn(self, history: RunHistory, turn: float) -> None:
+        if self.turn[history.row] != turn:
+            self.turn[history.row], self._places = turn, None
 
     def _move(self, row: int, queue: str) -> None:
         before = int(self._queue[row])
@@ -138,41 +142,31 @@ class RunHistories:
     def queues_of(self, rows: Ints) -> list[str]:
         return [self._queues.name(number) for number in np.unique(self._queue[rows]).tolist()]
 
-    def raise_contention(self, of: Mapping[str, float]) -> None:
-        """of: what each of the queues is asked for now, as a multiple of its fair share."""
+    def look(self, contention: Mapping[str, float], now: float) -> None:
+        """contention: what each of the queues is asked for now, as a multiple of its fair share."""
         found = np.ones(self._queues.most + 1)  # the last one: of those that are charged to none
         for name, number in self._queues.by_name.items():
-            found[number] = of[name]
+            found[number] = contention[name]
         used = len(self._by_row)
         np.maximum(self.contention[:used], found[self._queue[:used]], out=self.contention[:used])
-        self.outdate()
+        self.now = now
+        self._lateness = self._lateness_of(slice(None))
+        self._stale.clear()
 
-    def outdate(self) -> None:
-        self._known, self._stale = {}, {}
-
-    def lateness(self, now: float) -> Lateness:
-        known = self._known.get(now)
-        if known is None:
-            for other in [*self._known][: 1 - TIMES_KEPT]:
-                del self._known[other], self._stale[other]
-            self._known[now] = known = self.lateness_of_all(now)
-            self._stale[now] = set()
-        elif stale := self._stale[now]:
-            rows = np.array([*stale], dtype=np.int64)
-            stale.clear()
-            for column, fresh in zip(known, self._lateness(rows, now), strict=True):
+    def lateness(self) -> Lateness:
+        """At the time of the last look()."""
+        if self._stale:
+            rows = np.array([*self._stale], dtype=np.int64)
+            self._stale.clear()
+            for column, fresh in zip(self._lateness, self._lateness_of(rows), strict=True):
                 column[rows] = fresh
-        return known
+        return self._lateness
 
-    def lateness_of_all(self, now: float) -> Lateness:
-        """Computed anew."""
-        return self._lateness(slice(len(self._queue)), now)
-
-    def _lateness(self, rows: slice | Ints, now: float) -> Lateness:
+    def _lateness_of(self, rows: slice | Ints) -> Lateness:
         since, quantum_s = self._since[rows], np.nan_to_num(self._quantum_s[rows])
         run_time_s = self._run_time_s[rows]
         ran_s = self._attained_s[rows] + np.where(
-            np.isnan(since), 0.0, np.maximum(0.0, now - since)
+            np.isnan(since), 0.0, np.maximum(0.0, self.now - since)
         )
         # If unknown it is as likely to go on for as long again as to end before.
         run_time_s = np.where(np.isnan(run_time_s), 2 * ran_s + quantum_s, run_time_s)
@@ -181,11 +175,36 @@ class RunHistories:
         slower = 1 + DELAY * (self.contention[rows] - 1)
         return Lateness(left_s, self._created[rows] + run_time_s * slower - left_s)
 
-    def waiting(self, queue: str | None = None) -> Ints:
-        """Rows of gangs that wait and do not run, of one queue or of all."""
-        found = self._waits & np.isnan(self._since)
-        found &= self._queue >= 0 if queue is None else self._queue == self._queues.number(queue)
-        rows: Ints = np.flatnonzero(found)
+    def set_turns(self, rows: Ints, turns: Floats) -> Iterator[tuple[RunHistory, float]]:
+        """Returns those that have another turn than before."""
+        changed = ~np.equal(turns, self.turn[rows])
+        rows, turns = rows[changed], turns[changed]
+        self.turn[rows] = turns
+        if len(rows):
+            self._places = None
+        return zip(self.at(rows), turns.tolist(), strict=True)
+
+    def turns_before(self, history: RunHistory) -> int:
+        """How many gangs of its queue wait and have their turn before its own."""
+        if self._places is None:
+            self._places = self._find_places()
+        row, waiting = history.row, self.waiting()
+        others = waiting[self._queue[waiting] == self._queue[row]]
+        return int(np.count_nonzero(self._places[others] < self._places[row]))
+
+    def _find_places(self) -> Ints:
+        places, turn = np.zeros(len(self._queue), dtype=np.int64), self.turn.tolist()
+        entries = sorted(
+            (-history.terms.priority, turn[history.row], key, history.row)
+            for key, history in self.by_key.items()
+            if history.terms is not None
+        )
+        places[[row for *_, row in entries]] = np.arange(len(entries))
+        return places
+
+    def waiting(self) -> Ints:
+        """Rows of gangs that wait and do not run."""
+        rows: Ints = np.flatnonzero(self._waits & np.isnan(self._since) & (self._queue >= 0))
         return rows
 
     def running(self, queue: str) -> Ints:
@@ -194,12 +213,15 @@ class RunHistories:
         rows: Ints = np.flatnonzero(found & (self._queue == self._queues.number(queue)))
         return rows
 
-    def check_times(self) -> None:
+    def check_all(self) -> None:
         """Raises AssertionError where what was computed before is not what is computed now."""
-        for now, known in self._known.items():
-            rows = [each.row for each in self.by_key.values() if each.row not in self._stale[now]]
-            for column, fresh in zip(known, self.lateness_of_all(now), strict=True):
-                assert np.array_equal(column[rows], fresh[rows]), f"at {now}"
+        rows = [each.row for each in self.by_key.values() if each.row not in self._stale]
+        for column, anew in zip(self._lateness, self._lateness_of(slice(None)), strict=True):
+            assert np.array_equal(column[rows], anew[rows]), f"at {self.now}"
+        if self._places is not None:
+            rows = [each.row for each in self.by_key.values()]
+            known, fresh = self._places[rows], self._find_places()[rows]
+            assert np.array_equal(np.argsort(known), np.argsort(fresh)), "order of turns"
 
     def check(self, history: RunHistory) -> None:
         row, terms = history.row, history.terms

@@ -18,7 +18,6 @@ quanta of its queue for that shares no time: it would take turns and give none.
 Design: docs/design/0300-time-sharing.md
 """
 
-from bisect import bisect_left, insort
 from collections.abc import Mapping, Sequence
 from math import inf
 
@@ -26,19 +25,13 @@ import numpy as np
 
 from central.model import wording
 from central.scheduler.preemption import surplus_members
-from central.scheduler.preemption.run_histories import (
-    Lateness,
-    RunHistories,
-    RunHistory,
-    SharedTerms,
-)
+from central.scheduler.preemption.run_histories import RunHistories, RunHistory, SharedTerms
 from central.scheduler.preemption.short_stays import CHURN
 from central.scheduler.queues import order
 from central.scheduler.queues.entitlement import fair_shares
 from central.scheduler.queues.queue_tree import Queues
 from central.scheduler.queues.queue_tree_node import Queue
 from central.scheduler.reservation.reservation import rough_duration
-from central.scheduler.state.attempt_columns import Rank
 from central.scheduler.state.gangs import Gang, GangKey
 
 NOT_LATE = 1e12  # added to the order of gangs that are not late: behind every time
@@ -54,9 +47,8 @@ class TimeSharing:
         self._histories = RunHistories()
         # When a gang becomes late, or the next quantum ends that a late one waits for.
         self._next = inf
-        # Answers of one cycle, until a gang of the queue changes:
-        self._ahead: dict[str, dict[float, dict[int, Suspendable]]] = {}  # by time and priority
-        self._lines: dict[str, list[Rank]] = {}  # of the gangs of a queue that wait
+        # By queue and priority, as all claimants of a cycle find them.
+        self._ahead: dict[str, dict[int, Suspendable]] = {}
 
     # --- what is known of gangs ----------------------------------------------------------------
 
@@ -67,9 +59,7 @@ class TimeSharing:
         if quantum_s is None:
             if history is not None and gang.members:
                 self._drop(history)
-                gang.preemption.turn = None
-                gang.attempt.rank = order.rank(gang)
-                gang.attempt.run_time_s = order.backfill_time_s(gang)
+                _stand(gang, None)
             elif history is not None:
                 history.stop(now)
                 self._write(history, None)
@@ -84,27 +74,20 @@ class TimeSharing:
             history.stop(now)
         elif history.since is None:
             history.since = began
-        if gang.preemption.turn is None:
-            gang.preemption.turn = gang.created
-        self._histories.turn[history.row] = gang.preemption.turn
+        turn = gang.preemption.turn
+        if turn is None:
+            _stand(gang, turn := gang.created)
+        self._histories.set_turn(history, turn)
         self._write(history, quantum_s)
 
     def _write(self, history: RunHistory, quantum_s: float | None) -> None:
-        before = history.terms
-        terms = self._terms(history, quantum_s)
-        if terms != before:
-            self._histories.write(history, terms)
-            if terms.since is not None:
-                self._ahead.pop(terms.queue, None)
-            if before is not None and before.since is not None:
-                self._ahead.pop(before.queue, None)
-        rank = history.gang.attempt.rank if terms.waits and terms.since is None else None
-        moved = before is not None and before.queue != terms.queue
-        if rank != history.rank or moved:
-            self._leave_line(history, before)
-            if rank is not None and terms.queue in self._lines:
-                insort(self._lines[terms.queue], rank)
-            history.rank = rank
+        before, terms = history.terms, self._terms(history, quantum_s)
+        if terms == before:
+            return
+        self._histories.write(history, terms)
+        for each in (before, terms):
+            if each is not None and each.since is not None:
+                self._ahead.pop(each.queue, None)
 
     def _terms(self, history: RunHistory, quantum_s: float | None) -> SharedTerms:
         gang, gone = history.gang, history.gang.key in self._histories.gone_at
@@ -120,17 +103,9 @@ class TimeSharing:
             gang.priority,
         )
 
-    def _leave_line(self, history: RunHistory, terms: SharedTerms | None) -> None:
-        """terms: of the time when it joined the others that wait."""
-        if history.rank is not None and terms is not None and terms.queue in self._lines:
-            line = self._lines[terms.queue]
-            del line[bisect_left(line, history.rank)]
-
     def _drop(self, history: RunHistory) -> None:
-        terms = history.terms
-        self._leave_line(history, terms)
-        if terms is not None:
-            self._ahead.pop(terms.queue, None)
+        if history.terms is not None:
+            self._ahead.pop(history.terms.queue, None)
         self._histories.remove(history)
 
     def forgotten(self, gang: Gang, now: float) -> None:
@@ -166,19 +141,18 @@ class TimeSharing:
         if not histories.by_key:
             return False
         self._forget_those_gone(now)
-        histories.raise_contention(
-            {name: _contention(queues, queues.by_name.get(name)) for name in histories.queues()}
+        histories.look(
+            {name: _contention(queues, queues.by_name.get(name)) for name in histories.queues()},
+            now,
         )
-        rows, (left_s, latest_start) = histories.waiting(), histories.lateness(now)
+        rows, (left_s, latest_start) = histories.waiting(), histories.lateness()
         late = latest_start[rows] <= now
         turns = np.where(late, latest_start[rows], NOT_LATE - left_s[rows])
-        changed = turns != histories.turn[rows]
-        histories.turn[rows] = turns
-        for history, turn in zip(histories.at(rows[changed]), turns[changed].tolist(), strict=True):
-            self._set_turn(history, turn)
+        for history, turn in histories.set_turns(rows, turns):
+            _stand(history.gang, turn)
         self._next = float(np.min(latest_start[rows[~late]], initial=inf))
         for name in histories.queues_of(rows[late]):
-            ends = (at for equals in self._who_is_ahead(name, now).values() for _, at in equals)
+            ends = (at for equals in self._who_is_ahead(name).values() for _, at in equals)
             self._next = min(self._next, min((at for at in ends if at > now), default=inf))
         return due
 
@@ -190,43 +164,34 @@ class TimeSharing:
         while gone_at and now - gone_at[key := next(iter(gone_at))] > REMEMBERED_S:
             self._histories.remove(self._histories.by_key[key])
 
-    def _set_turn(self, history: RunHistory, turn: float) -> None:
-        gang = history.gang
-        gang.preemption.turn = turn
-        rank = gang.attempt.rank = order.rank(gang)
-        if rank != history.rank:
-            history.rank = rank
-            self._lines.pop(gang.queue, None)  # of many gangs at once: it is sorted again
-
     # --- who is suspended ----------------------------------------------------------------------
 
-    def latest_start(self, gang: Gang, now: float) -> float:
-        """When the gang becomes late or did; inf: it shares no time."""
+    def latest_start(self, gang: Gang) -> float:
+        """When the gang becomes late or did, as the last look() found; inf: it shares no time."""
         history = self._histories.by_key.get(gang.key)
         if history is None:
             return inf
-        return self._histories.lateness(now).latest_start.item(history.row)
+        return self._histories.lateness().latest_start.item(history.row)
 
-    def may_be_suspended(self, claimant: Gang, now: float) -> Suspendable:
+    def may_be_suspended(self, claimant: Gang) -> Suspendable:
         """The gangs that may be suspended for this one; who goes first comes first."""
-        if not self.shares(claimant) or self.latest_start(claimant, now) > now:
+        if not self.shares(claimant) or self.latest_start(claimant) > self._histories.now:
             return ()
-        equals = self._who_is_ahead(claimant.queue, now).get(claimant.priority, ())
+        equals = self._who_is_ahead(claimant.queue).get(claimant.priority, ())
         if claimant.counts.placed:
             return [each for each in equals if each[0] is not claimant]
         return equals
 
-    def _who_is_ahead(self, queue: str, now: float) -> Mapping[int, Suspendable]:
+    def _who_is_ahead(self, queue: str) -> Mapping[int, Suspendable]:
         """The running gangs of the queue that are not late, by priority, the one that ends first first."""
-        by_time = self._ahead.setdefault(queue, {})
-        if now not in by_time:
-            by_time[now] = self._find_ahead(queue, now, self._histories.lateness(now))
-        return by_time[now]
+        if queue not in self._ahead:
+            self._ahead[queue] = self._find_ahead(queue)
+        return self._ahead[queue]
 
-    def _find_ahead(self, queue: str, now: float, lateness: Lateness) -> dict[int, Suspendable]:
-        left_s, latest_start = lateness
+    def _find_ahead(self, queue: str) -> dict[int, Suspendable]:
+        left_s, latest_start = self._histories.lateness()
         rows = self._histories.running(queue)
-        rows = rows[latest_start[rows] > now]
+        rows = rows[latest_start[rows] > self._histories.now]
         found: dict[int, list[tuple[float, GangKey, Gang, float]]] = {}
         for history, left in zip(self._histories.at(rows), left_s[rows].tolist(), strict=True):
             gang, terms = history.gang, history.terms
@@ -242,12 +207,13 @@ class TimeSharing:
 
     def remark(self, gang: Gang, now: float) -> str:
         """When the pending gang has its turn; empty: it shares no time."""
-        if not self.shares(gang) or gang.key not in self._histories.by_key:
+        history = self._histories.by_key.get(gang.key)
+        if history is None or not self.shares(gang):
             return ""
-        if (latest_start := self.latest_start(gang, now)) > now:
+        if (latest_start := self.latest_start(gang)) > now:
             rest = rough_duration(latest_start - now)
             return f"it shares time and is not behind its fair share; others may be suspended for it in {rest}"
-        if before := bisect_left(self._line(gang.queue), gang.attempt.rank):
+        if before := self._histories.turns_before(history):
             return f"it is behind its fair share, and {wording.counted(before, 'gang')} of its queue have their turn before it"
         if (by := gang.preemption.turn_by) is None:
             return (
@@ -256,17 +222,9 @@ class TimeSharing:
         rest = rough_duration(max(0.0, by - now))
         return f"its turn comes in {rest} at the latest, unless gangs come before it"
 
-    def _line(self, queue: str) -> list[Rank]:
-        """The ranks of its gangs that wait, in order."""
-        if (line := self._lines.get(queue)) is None:
-            waiting = self._histories.at(self._histories.waiting(queue))
-            ranks = (history.rank for history in waiting)
-            line = self._lines[queue] = sorted(rank for rank in ranks if rank is not None)
-        return line
-
     def adopt(self, before: "TimeSharing", gangs: Mapping[GangKey, Gang]) -> None:
         """What another one knew of these gangs, and of those that may come again."""
-        self._histories, self._ahead, self._lines = before._histories, {}, {}
+        self._histories, self._ahead = before._histories, {}
         for key, history in [*self._histories.by_key.items()]:
             if key not in gangs and key not in self._histories.gone_at:
                 self._histories.remove(history)
@@ -286,18 +244,23 @@ class TimeSharing:
             assert history.attained_s >= 0, f"{key}: {history}"
             assert history.terms == self._terms(history, self.quantum_s(queues, gang)), history
             self._histories.check(history)
-            assert history.rank in (None, gang.attempt.rank), f"{key}: {history.rank}"
-        self._histories.check_times()
-        for name, line in self._lines.items():
-            waiting = self._histories.at(self._histories.waiting(name))
-            assert line == sorted(each.rank for each in waiting if each.rank is not None), name
-        for name, by_time in self._ahead.items():
-            for now, known in by_time.items():
-                fresh = self._find_ahead(name, now, self._histories.lateness_of_all(now))
-                assert known == fresh, f"queue {name}, who is ahead: {known}; found {fresh}"
+            stands = gang.attempt.rank, gang.attempt.run_time_s
+            expected = order.rank(gang), order.backfill_time_s(gang)
+            assert runs or stands == expected, f"{key}: {stands} instead of {expected}"
+        self._histories.check_all()
+        for name, known in self._ahead.items():
+            fresh = self._find_ahead(name)
+            assert known == fresh, f"queue {name}, who is ahead: {known}; found {fresh}"
         for key, gang in gangs.items():
             if key not in changed and gang.members and self.quantum_s(queues, gang) is not None:
                 assert key in self._histories.by_key, f"{key} shares time and is not known"
+
+
+def _stand(gang: Gang, turn: float | None) -> None:
+    """Puts the gang in its place among the others. turn: as PreemptionStanding.turn"""
+    gang.preemption.turn = turn
+    gang.attempt.rank = order.rank(gang)
+    gang.attempt.run_time_s = order.backfill_time_s(gang)
 
 
 def _began(gang: Gang, now: float) -> float | None:

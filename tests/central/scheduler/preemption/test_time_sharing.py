@@ -265,3 +265,16 @@ def test_without_a_quantum_the_gangs_of_a_queue_are_in_the_order_of_their_creati
     there.step(120.0, QueueSeen("default"))
     assert gangs[0].attempt.rank < gangs[1].attempt.rank
     assert [gang.attempt.run_time_s for gang in gangs] == [3600.0, 18_000.0]
+
+
+def test_in_their_first_cycle_too_the_longest_of_those_that_are_not_late_goes_first() -> None:
+    """Behind the first refused gang those that take no turns go by their run times, the shortest first."""
+    there = world()
+    there.step(0.0, *trains("runs", 4, 10))
+    there.step(
+        60.0,
+        *trains("head", 8, 10, 60.0),
+        *trains("short", 4, 1, 60.0),
+        *trains("long", 4, 5, 60.0),
+    )
+    assert there.began.keys() == {"runs", "long"}
