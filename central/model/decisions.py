@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from central.model.event_reasons import GPU_UNHEALTHY
+from central.model.past_turns import PastTurns
 
 
 class Bind(NamedTuple):  # a tuple, because a cycle creates thousands
@@ -56,6 +57,7 @@ class UpdateGangStatus:
     quiet: bool = False  # no Event, because its Job has one
     of_job: bool = False  # whose status has the counts as well
     native_version: str = ""  # as in GangSeen
+    past_turns: PastTurns | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -279,6 +279,7 @@ def _queue_statuses(scheduler: Scheduler, now: float) -> list[Decision]:
 def _status(scheduler: Scheduler, gang: Gang) -> list[Decision]:
     """A gang whose status fails gets one that says so."""
     try:
-        return gang_status.status_update(scheduler.state, gang)
+        turns = scheduler.preemption.time_sharing.past_turns(gang)
+        return gang_status.status_update(scheduler.state, gang, turns)
     except Exception as error:  # noqa: BLE001  any bug; nothing but the status was computed
         return gang_status.plain_status(gang, fence.set_gang_aside(scheduler, gang, error))

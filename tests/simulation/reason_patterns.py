@@ -56,7 +56,10 @@ PART_OF_ONE = re.compile(
 PARTS = ("island", "NUMA node", "PCIe switch")  # of a node
 KINDS = r"\d+ pods?(?: (?:x|with|and) [^;]+?)?"
 PODS = rf"(?P<part>one (?:subgroup|group of subgroups) )?needs (?P<pods>{KINDS})(?: (?:in|under) one (?P<level>[^;]+?))?; (?=(?P<rest>.*))"
-AFTER = r"(?:reserved|excluding|with lockstep|preemption blocked|expected|nobody gives way)"
+AFTER = (
+    r"(?:reserved|excluding|with lockstep|preemption blocked|expected|nobody gives way"
+    r"|it shares time|it is behind|its turn)"
+)
 CANDIDATE = re.compile(
     r"(?:the best node|the cluster|best candidate (?:node )?(?P<best>\S+)|(?P<at>.+?), where the rest"
     r" of the \w+ is,) fits (?P<fits>\d+) of (?P<count>\d+)(?: (?:(?:sub)?groups?|(?P<kind>pods?(?: (?:x|with) [^;(]*?)?)))?(?: \((?P<details>.*?)\))?"

@@ -283,9 +283,9 @@ def why_of(job: Json, group: Json | None) -> str:
     reason = list_command.why(job)
     phase = ((job.get("status") or {}).get("state") or {}).get("phase") or "Pending"
     may_wait = phase in ("Pending", "Restarting", "Running") and group is not None
-    conditions = (group or {}).get("status", {}).get("conditions") or ()
-    if may_wait and conditions and conditions[-1].get("type") == "Unschedulable":
-        pending = str(conditions[-1].get("message") or "")
+    condition = list_command.condition_of(group or {})
+    if may_wait and condition.get("type") == "Unschedulable":
+        pending = str(condition.get("message") or "")
         if pending and pending not in reason:
             return f"{reason}; {pending}" if reason else pending
     return reason

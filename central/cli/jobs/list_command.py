@@ -10,6 +10,7 @@ from central.cli.jobs.api import GROUPS, JOBS, KINDS, QUEUES, Api, CannotDo
 from central.cli.jobs.scheduler_view import DEFAULT, gpus_of_default
 from central.cli.terminal_table import Cell, Column, Row, age, clock
 from central.kube.resource_paths import ResourcePath
+from central.model import past_turns
 from central.model.json_types import Json
 
 NAMESPACE = Column("Namespace")
@@ -259,8 +260,14 @@ def why(job: Json) -> str:
 
 
 def group_why(group: Json) -> str:
+    return str(condition_of(group).get("message") or "")
+
+
+def condition_of(group: Json) -> Json:
+    """The one that says its state; empty: there is none yet."""
     conditions = (group.get("status") or {}).get("conditions") or ()
-    return str(conditions[-1].get("message") or "") if conditions else ""
+    last = conditions[-1] if conditions else {}
+    return last if last.get("type") != past_turns.CONDITION else {}
 
 
 def amounts(quantities: Mapping[str, object] | None) -> str:

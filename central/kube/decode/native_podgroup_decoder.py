@@ -26,7 +26,7 @@ from central.kube.decode.fields import (
 )
 from central.kube.decode.quantities import parse_time
 from central.kube.decode.topology_constraints import TopologyConstraints, placement_policy
-from central.model import limits, native_podgroup
+from central.model import limits, native_podgroup, past_turns
 from central.model.facts import GangGone, GangSeen
 from central.model.json_types import Json
 from central.model.phases import PENDING, RUNNING
@@ -58,9 +58,8 @@ def _gang(raw: Json, seen: GangSeen, topology: TopologyConstraints) -> GangSeen:
     errors.read(None, _check_supported, spec)
     level = errors.read("", _required_level, spec, topology)
     required, preferred = errors.read(("", ""), topology.from_annotations, annotations)
-    scheduled, message = _condition(
-        raw.get("status") or {}, native_podgroup.CONDITIONS[seen.native_version]
-    )
+    status = raw.get("status") or {}
+    scheduled, message = _condition(status, native_podgroup.CONDITIONS[seen.native_version])
     return replace(
         seen,
         min_member=errors.read(1, _min_count, spec),
@@ -73,6 +72,7 @@ def _gang(raw: Json, seen: GangSeen, topology: TopologyConstraints) -> GangSeen:
         created=parse_time(meta.get("creationTimestamp")),
         phase=RUNNING if scheduled == "True" else PENDING if scheduled else "",
         reason=message,
+        past_turns=past_turns.read(list_field(status, "conditions", "status", limits.TASKS)),
         owner=gang_annotations.controller_of(meta)[1],
         preemptable=pod_annotations.preemptable(meta.get("labels") or {}, annotations, errors),
         evicted_whole=errors.read(False, _evicted_whole, spec),

@@ -25,7 +25,7 @@ from central.kube.decode.fields import (
 from central.kube.decode.quantities import parse_time
 from central.kube.decode.subgroup_layers import with_layers
 from central.kube.decode.topology_constraints import TopologyConstraints, placement_policy
-from central.model import limits
+from central.model import limits, past_turns
 from central.model.facts import Amounts, GangSeen, Roles, SubGroups
 from central.model.json_types import Json
 from protos import names
@@ -61,6 +61,7 @@ def _gang(raw: Json, seen: GangSeen, topology: TopologyConstraints) -> GangSeen:
         subgroups = errors.read((), with_layers, subgroups, annotations, topology.levels)
     roles = errors.read(None, _roles, annotations)
     placement = errors.read("", placement_policy, annotations)
+    conditions = status.get("conditions") or ()
     queue = errors.read("", text_field, spec, "queue", limits.NAME)
     priority = errors.read("", text_field, spec, "priorityClassName", limits.NAME)
     resources = errors.read((), _min_resources, spec)
@@ -75,7 +76,8 @@ def _gang(raw: Json, seen: GangSeen, topology: TopologyConstraints) -> GangSeen:
         phase=text_field(status, "phase"),
         priority_class=priority,
         min_resources=resources,
-        reason=_last_message(status.get("conditions") or ()),
+        reason=_last_message(conditions),
+        past_turns=past_turns.read(conditions),
         subgroups=subgroups,
         roles=roles,
         placement=placement,
@@ -116,7 +118,8 @@ def _count(field: str, value: Any) -> int:
 
 def _last_message(conditions: Sequence[Json]) -> str:
     """As this scheduler wrote it; another's may be longer than what is kept."""
-    message = conditions[-1].get("message") if conditions else ""
+    last = conditions[-1] if conditions else {}
+    message = last.get("message") if last.get("type") != past_turns.CONDITION else ""
     return message[: limits.TEXT] if isinstance(message, str) else ""
 
 

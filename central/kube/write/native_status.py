@@ -1,10 +1,11 @@
 """The status of PodGroups of scheduling.k8s.io, as kube-scheduler writes it: one condition, which stays True once
 the minimum was placed, whatever becomes of the pods later."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from central.kube.resource_paths import BY_KIND, NATIVE_PODGROUP, ResourcePath
-from central.model import limits, native_podgroup
+from central.model import limits, native_podgroup, past_turns
 from central.model.decisions import UpdateGangStatus
 from central.model.json_types import Json
 from central.model.phases import COMPLETED, PENDING, RUNNING, UNKNOWN
@@ -28,31 +29,46 @@ def podgroup(gang: str, native_version: str) -> tuple[ResourcePath, str]:
 
 
 def patch(found: Json, update: UpdateGangStatus, now: float) -> Json | None:
-    """The merge patch for the PodGroup as it was found; None: its condition stays. It holds for that
+    """The merge patch for the PodGroup as it was found; None: its conditions stay. It holds for that
     resourceVersion only, because it replaces the list of conditions."""
+    conditions = (found.get("status") or {}).get("conditions") or ()
+    after = [*conditions]
+    if (scheduled := _scheduled(found, conditions, update, now)) is not None:
+        after = _with(after, scheduled)
+    if update.past_turns not in (None, past_turns.read(conditions)):
+        after = _with(after, past_turns.condition(update.past_turns, now))
+    if after == [*conditions]:
+        return None
+    return {
+        "metadata": {"resourceVersion": found["metadata"]["resourceVersion"]},
+        "status": {"conditions": after},
+    }
+
+
+def _with(conditions: list[Json], one: Json) -> list[Json]:
+    if one in conditions:
+        return conditions
+    return [*(each for each in conditions if each["type"] != one["type"]), one]
+
+
+def _scheduled(
+    found: Json, conditions: Sequence[Json], update: UpdateGangStatus, now: float
+) -> Json | None:
+    """None: it stays."""
     if update.phase not in _OUTCOMES:
         return None
     kind = native_podgroup.CONDITIONS[update.native_version]
     status, reason = _OUTCOMES[update.phase]
-    conditions = (found.get("status") or {}).get("conditions") or ()
     before: Json = next((each for each in conditions if each["type"] == kind), {})
     if before.get("status") == "True" and status != "True":
         return None
-    meta = found["metadata"]
-    condition = {
+    return {
         "type": kind,
         "status": status,
         "reason": reason,
         "message": update.reason[: limits.TEXT],
-        "observedGeneration": meta.get("generation", 0),
+        "observedGeneration": found["metadata"].get("generation", 0),
         "lastTransitionTime": before.get("lastTransitionTime")
         if before.get("status") == status
         else stamp(now),
-    }
-    if condition == before:
-        return None
-    others = [each for each in conditions if each["type"] != kind]
-    return {
-        "metadata": {"resourceVersion": meta["resourceVersion"]},
-        "status": {"conditions": [*others, condition]},
     }

@@ -29,6 +29,7 @@ from central.kube.write import native_status
 from central.kube.write.event_writer import EventWriter, LimitedClient
 from central.kube.write.new_reasons import NewReasons
 from central.kube.write.retrying import Retry, object_of, says_gone
+from central.model import past_turns
 from central.model.decisions import EmitWarning, Evict, UpdateGangStatus
 from central.model.event_reasons import EVICTED, FAILED_SCHEDULING, STATUS_CHANGED
 from central.model.json_types import Json
@@ -286,9 +287,12 @@ class StatusWriter:
             "lastTransitionTime": stamp(self._runtime.time()),
             "transitionID": str(uuid.uuid4()),
         }
+        conditions = [condition] if update.phase != INQUEUE else []
+        if update.past_turns is not None:  # first: others read the last one
+            conditions.insert(0, past_turns.condition(update.past_turns, self._runtime.time()))
         status = {
             "phase": update.phase,
-            "conditions": [condition] if update.phase != INQUEUE else [],
+            "conditions": conditions,
             "running": update.running,
             "succeeded": update.succeeded,
             "failed": update.failed,

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from central.model.amounts import Amounts
+from central.model.past_turns import PastTurns
 from central.model.pod_rules import Expression
 
 
@@ -81,6 +82,7 @@ class GangSeen:
     later: tuple[LaterRole, ...] = ()
     each_replica: bool = False  # declared, for the gangs name/0, name/1, ...: each replica is one
     native_version: str = ""  # of scheduling.k8s.io; "": a PodGroup of scheduling.volcano.sh
+    past_turns: PastTurns | None = None  # as its status says; None: it shared no time
 
 
 @dataclass(frozen=True, slots=True)

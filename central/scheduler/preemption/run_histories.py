@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from central.model.arrays import Bools, Floats, Ints
+from central.model.past_turns import PastTurns
 from central.scheduler.state.gangs import Gang, GangKey
 
 FIRST_ROWS = 16
@@ -84,7 +85,10 @@ class RunHistories:
                 self._grow()
         history = RunHistory(gang, self._free.pop(), gang.created)
         self.by_key[gang.key] = self._by_row[history.row] = history
-        self.contention[history.row], self.turn[history.row] = 1.0, nan
+        before = gang.object.past_turns if gang.object is not None else None
+        history.attained_s = before.ran_s if before is not None else 0.0
+        self.contention[history.row] = before.contention if before is not None else 1.0
+        self.turn[history.row] = nan
         self._queue[history.row], self._places = -1, None
         return history
 
@@ -125,6 +129,10 @@ class RunHistories:
         self._queue[row] = self._queues.add(queue) if queue else -1
         if before >= 0:
             self._queues.remove(before)
+
+    def past_turns(self, history: RunHistory) -> PastTurns:
+        contention = self.contention.item(history.row)
+        return PastTurns(round(history.attained_s), round(contention, 2))
 
     def at(self, rows: Ints) -> Iterator[RunHistory]:
         """In use."""

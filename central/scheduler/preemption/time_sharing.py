@@ -24,6 +24,7 @@ from math import inf
 import numpy as np
 
 from central.model import wording
+from central.model.past_turns import PastTurns
 from central.scheduler.preemption import surplus_members
 from central.scheduler.preemption.run_histories import RunHistories, RunHistory, SharedTerms
 from central.scheduler.preemption.short_stays import CHURN
@@ -118,6 +119,13 @@ class TimeSharing:
             self._write(history, None)
         elif history is not None:
             self._drop(history)
+
+    def past_turns(self, gang: Gang) -> PastTurns | None:
+        """What its status says for the next scheduler; None: it shares no time."""
+        history = self._histories.by_key.get(gang.key)
+        if history is not None:
+            return self._histories.past_turns(history)
+        return gang.object.past_turns if gang.object is not None and not gang.members else None
 
     def quantum_s(self, queues: Queues, gang: Gang) -> float | None:
         """How long the gang runs at least before it is suspended; None: it shares no time."""

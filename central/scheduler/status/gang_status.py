@@ -3,6 +3,7 @@
 from operator import attrgetter
 
 from central.model.decisions import Decision, UpdateGangStatus
+from central.model.past_turns import PastTurns
 from central.model.phases import COMPLETED, PENDING, RUNNING, UNKNOWN
 from central.scheduler.state import readiness
 from central.scheduler.state.cluster_state import ClusterState
@@ -87,8 +88,10 @@ def _on_one_node(state: ClusterState, name: str, masks: list[int]) -> str:
     return f"on {NODE} {name}"
 
 
-def status_update(state: ClusterState, gang: Gang) -> list[Decision]:
-    """An UpdateGangStatus if the gang's phase, reason or counts changed, after warnings about its
+def status_update(
+    state: ClusterState, gang: Gang, past_turns: PastTurns | None = None
+) -> list[Decision]:
+    """An UpdateGangStatus if the gang's phase, reason or counts changed, or what it had run, after warnings about its
     devices."""
     if not gang.members and gang.published.override is None:
         return []
@@ -97,7 +100,7 @@ def status_update(state: ClusterState, gang: Gang) -> list[Decision]:
     pod_phases = (counts.running, counts.succeeded, counts.failed)
     now = phase(gang)
     reason = state.public(_describe(state, gang, now), gang.namespace)
-    published = (now, reason, pod_phases)
+    published = (now, reason, pod_phases, past_turns.ran_s if past_turns else 0)
     if published == gang.published.state:
         return [*warnings]
     gang.published.state = published
@@ -112,6 +115,7 @@ def status_update(state: ClusterState, gang: Gang) -> list[Decision]:
         quiet=gang.published.suppress_event,
         of_job=gang.published.of_job,
         native_version=_native_version(gang),
+        past_turns=past_turns,
     )
     return [*warnings, update]
 
@@ -132,6 +136,7 @@ def plain_status(gang: Gang, why: str) -> list[Decision]:
             gang.has_podgroup,
             names,
             native_version=_native_version(gang),
+            past_turns=gang.object.past_turns if gang.object is not None else None,
         )
     ]
 

@@ -86,7 +86,8 @@ def rich_group() -> Json:
         names.TASK_APART: "ps,x",
         names.TOPOLOGY_REQUIRED: names.RACK,
     }
-    status = {"phase": "Pending", "conditions": [{"message": "m"}]}
+    shared = {"type": "TimeShared", "message": "ran 90 s before; contention 2.00"}
+    status = {"phase": "Pending", "conditions": [shared, {"type": "Unschedulable", "message": "m"}]}
     return {"metadata": meta(annotations=annotations), "spec": spec, "status": status}
 
 

@@ -10,11 +10,12 @@ import orjson
 from central.kube.transport.http_client import Reply
 from central.model.facts import Fact, NodeReported
 from central.model.json_types import Json
+from central.model.timestamps import stamp
 from protos.names import GPU, RUNS_FOR
 from protos.topology import Grant, NodeTopology
 from tests.central import factories
 from tests.simulation.nemesis.virtual_api import VirtualApi
-from tests.simulation.nemesis.virtual_runtime import Kernel, Process
+from tests.simulation.nemesis.virtual_runtime import EPOCH, Kernel, Process
 
 NODES, GPUS = 4, 8
 PODS = "/api/v1/namespaces/default/pods"
@@ -138,7 +139,10 @@ class Nodes:
     def _set_phase(self, pod: Json, phase: str) -> bool:
         path = f"{PODS}/{pod['metadata']['name']}/status"
         ready = {"type": "Ready", "status": "True" if phase == "Running" else "False"}
-        return self._call("PATCH", path, {"status": {"phase": phase, "conditions": [ready]}}).ok
+        status = {"phase": phase, "conditions": [ready]}
+        if phase == "Running":
+            status["startTime"] = stamp(EPOCH + self.kernel.now)
+        return self._call("PATCH", path, {"status": status}).ok
 
     def _call(self, method: str, path: str, body: Json) -> Reply:
         kind = MERGE if method == "PATCH" else "application/json"

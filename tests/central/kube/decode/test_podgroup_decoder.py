@@ -3,8 +3,10 @@
 import pytest
 
 from central.kube.decode.decoder import Decoder
+from central.model import past_turns
 from central.model.facts import Roles, SubGroups
 from central.model.json_types import Json
+from central.model.past_turns import PastTurns
 from central.model.pod_rules import Expression
 from protos import names
 from tests.central.kube.raw_objects import gang, pod, reader
@@ -109,6 +111,14 @@ def test_the_current_status_is_decoded() -> None:
     status = {"phase": "Pending", "conditions": [{"type": "Unschedulable", "message": "no room"}]}
     seen = reader().gang(gang({"minMember": 0, "queue": "q"}, status=status))
     assert (seen.phase, seen.reason, seen.queue, seen.min_member) == ("Pending", "no room", "q", 1)
+
+
+def test_what_it_has_run_is_decoded_and_is_not_its_reason() -> None:
+    turns = PastTurns(90, 2.0)
+    written, last = past_turns.condition(turns, 0.0), {"type": "Scheduled", "message": "in rack r1"}
+    for conditions, reason in (([written, last], "in rack r1"), ([written], "")):
+        seen = reader().gang(gang({"minMember": 1}, status={"conditions": conditions}))
+        assert (seen.past_turns, seen.reason) == (turns, reason)
 
 
 def test_min_resources_with_plain_and_quota_names() -> None:

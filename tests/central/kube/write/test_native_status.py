@@ -1,6 +1,7 @@
 """The condition of a PodGroup of scheduling.k8s.io, written to the in-memory API."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,8 +9,10 @@ import pytest
 from central.kube.transport.http_client import Client
 from central.kube.write import native_status
 from central.kube.write.status_writer import StatusTiming, StatusWriter
+from central.model import past_turns
 from central.model.decisions import EmitWarning, UpdateGangStatus
 from central.model.json_types import Json
+from central.model.past_turns import PastTurns
 from tests.central.custom_resources import DEFINITIONS
 from tests.central.kube.api_fixtures import EVENTS, PODS, pod
 from tests.central.kube.native_objects import groups, podgroup, podgroup_definition
@@ -98,6 +101,17 @@ def test_once_scheduled_it_stays_so() -> None:
     done = {"type": "PodGroupScheduled", "status": "True", "reason": "Scheduled"}
     assert native_status.patch(found(done), update("Pending", "a pod was lost"), 0.0) is None
     assert native_status.patch(found(done), update("Unknown", "a bug"), 0.0) is None
+
+
+def test_what_it_has_run_is_written_though_it_stays_scheduled() -> None:
+    done = {"type": "PodGroupScheduled", "status": "True", "reason": "Scheduled"}
+    suspended = replace(update("Pending", "suspended"), past_turns=PastTurns(90, 2.0))
+    patch = native_status.patch(found(done), suspended, 0.0)
+    assert patch is not None
+    conditions = patch["status"]["conditions"]
+    assert conditions[0] == done
+    assert past_turns.read(conditions[1:]) == PastTurns(90, 2.0)
+    assert native_status.patch(found(*reversed(conditions)), suspended, 5.0) is None
 
 
 def test_other_conditions_and_the_time_of_the_change_are_kept() -> None:

@@ -9,7 +9,9 @@ import pytest
 
 from central.kube.transport.http_client import Client
 from central.kube.write.status_writer import StatusTiming, StatusWriter
+from central.model import past_turns
 from central.model.decisions import EmitWarning, Evict, UpdateGangStatus
+from central.model.past_turns import PastTurns
 from tests.central.kube.api_fixtures import EVENTS, GROUPS, PODS, group, pod
 from tests.central.kube.scripted_api import Answer, Call, Scripted, failure, missing
 from tests.fakes.eventually import eventually
@@ -81,6 +83,19 @@ def test_a_running_gang(client: Client, made: Make, start: Start) -> None:
     eventually(lambda: events(client) == [("PodGroup", "g", "Running", "in rack r1")])
     [condition] = client.get(f"{GROUPS}/g")["status"]["conditions"]
     assert (condition["type"], condition["message"]) == ("Scheduled", "in rack r1")
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Inqueue", "Running"])
+def test_what_a_gang_has_run_is_written_before_its_condition(
+    client: Client, made: Make, start: Start, phase: str
+) -> None:
+    made(GROUPS, group("g"))
+    turns = PastTurns(90, 2.0)
+    start(client).put(update(phase=phase, past_turns=turns))
+    eventually(lambda: client.get(f"{GROUPS}/g").get("status", {}).get("phase") == phase)
+    conditions = client.get(f"{GROUPS}/g")["status"]["conditions"]
+    assert past_turns.read(conditions[:1]) == turns
+    assert len(conditions) == (1 if phase == "Inqueue" else 2)
 
 
 def test_a_single_pod(client: Client, made: Make, start: Start) -> None:

@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from central.model.decisions import SUSPENSION, Evict
-from central.model.facts import Fact, PodGone, PodSeen, QueueSeen
+from central.model.facts import Fact, GangSeen, PodGone, PodSeen, QueueSeen
+from central.model.past_turns import PastTurns
 from central.scheduler import cycle
 from central.scheduler.preemption.time_sharing import TimeSharing
 from central.scheduler.queues import claimable_quota
@@ -278,3 +279,17 @@ def test_in_their_first_cycle_too_the_longest_of_those_that_are_not_late_goes_fi
         *trains("long", 4, 5, 60.0),
     )
     assert there.began.keys() == {"runs", "long"}
+
+
+def test_what_its_status_says_counts_before_it_has_pods_and_with_them() -> None:
+    """As after a restart of the scheduler, which may come while a suspended gang has no pods."""
+    there = world()
+    group, pod = trains("long", 8, 10)
+    assert isinstance(group, GangSeen)
+    turns = PastTurns(1800, 2.5)
+    there.step(0.0, replace(group, past_turns=turns))
+    gang = there.cluster.state.gangs["ns", "long", True]
+    assert sharing(there).past_turns(gang) == turns
+    there.step(1.0, pod)
+    assert sharing(there).past_turns(gang) == turns
+    assert sharing(there).latest_start(gang) == 36_000 * (1 + 0.7 * 1.5) - (36_000 - 1800)
