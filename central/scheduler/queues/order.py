@@ -3,8 +3,8 @@
 Inside a queue: priority; gangs below their minimum, then those with the fewest surplus members; age; name.
 Between queues: those whose next gang leaves them within their fair share come first, because they could take back
 what others got above theirs: so no gang is placed and evicted by one state. Then the lowest usage level
-(quota.usage_level), then the level with the next gang, then the age of that gang. When a gang is placed, only the
-levels of its queue and that queue's ancestors change.
+(quota.usage_level), then the level with the next gang, then the priority and the age of that gang. When a gang is placed,
+only the levels of its queue and that queue's ancestors change.
 
 A gang that got a part of its pods comes back at its new rank. So minima go before surplus, and the surplus
 is shared evenly.
@@ -36,7 +36,9 @@ from central.scheduler.state.pending_columns import PendingColumns
 
 NEEDS_KEPT = 8
 FairShares = dict[str, dict[str, int]]  # by resource and queue
-Level = tuple[bool, bool, int, float, float, float, str]  # of a queue; the lowest is served first
+Level = tuple[
+    bool, bool, int, float, float, int, float, str
+]  # of a queue; the lowest is served first
 
 
 # Of the next gangs, as rows in their order: how many of the first ones need not be tried, as far as the condition holds.
@@ -258,7 +260,8 @@ class FairShareOrder:
         need = gang.attempt.need
         level, then = quota.usage_level(queue, total), quota.usage_level(queue, total, need)
         exceeds = self.exceeds(queue, need)
-        return ((exceeds, *level[:3], then[2], gang.created, queue.name), queue)
+        rank = (-gang.priority, gang.created, queue.name)
+        return ((exceeds, *level[:3], then[2], *rank), queue)
 
     def exceeds(self, queue: Queue, need: Sums) -> bool:
         """Whether the queue would use more than its fair share."""

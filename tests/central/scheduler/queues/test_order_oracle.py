@@ -164,7 +164,8 @@ class Plain:
         return any(name in self.path(queue) for queue, line in self.lines.items() if line)
 
     def level(self, name: str) -> tuple[object, ...]:
-        """The documented order: within the share, below the deserved amount, priority, usage now and then."""
+        """The documented order: within the share, below the deserved amount, the queue's priority, usage now and then, the
+        gang's priority."""
         gang, queue = self.lines[self.next_leaf(name)][0], self.queues[name]
         exceeds = self.compares and self.exceeds(name, gang)
         deserved, used = dict(queue.deserved).get(GPU, 0), self.used.get(name, 0)
@@ -178,7 +179,7 @@ class Plain:
 
         pods = self.pods_used.get(name, 0)
         levels = share(used, pods), share(used + gang.need, pods + gang.next_pods)
-        return (exceeds, is_rich, -queue.priority, *levels, gang.created, name)
+        return (exceeds, is_rich, -queue.priority, *levels, -gang.priority, gang.created, name)
 
     def excess(self, queue: str, gang: Waiting) -> list[bool]:
         return [self.exceeds(name, gang) for name in self.path(queue)]
