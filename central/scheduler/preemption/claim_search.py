@@ -113,8 +113,32 @@ class ClaimSearch:
             found = self._search(self._may_give)
             found = self._inside_departments() if found is None else self._with_fewest(found)
             if found is not None or not self._claim.kept_a_share:
-                return found
+                return found if found is None else self._instead_of_own(found)
         return None
+
+    def _instead_of_own(self, found: PreemptionPlan) -> PreemptionPlan:
+        """What its queue deserves is taken from others before less urgent work of its own, which would come back and take
+        it from them."""
+        claim = self._claim
+        if not claim.kept_a_share or self._request.growth or not self._claims_back(found):
+            return found
+        claim.keeps_shares, claim.only_deserved = False, True
+        try:
+            owed = self._search(self._by_entitlement)
+            return found if owed is None else self._with_fewest(owed)
+        except WorkLimitReached:
+            return found
+        finally:
+            claim.only_deserved = False
+
+    def _claims_back(self, found: PreemptionPlan) -> bool:
+        """Whether gangs of its queue go that may claim when they come back."""
+        own = [pod for pod in found.victims if self._is_own(pod)]
+        return bool(own) and all(pod.seen.preempts for pod in own)
+
+    def _is_own(self, pod: Pod) -> bool:
+        gang = self._context.state.gang_of(pod)
+        return gang is not None and self._queue_of(gang) is self._queue
 
     def _with_fewest(self, found: PreemptionPlan) -> PreemptionPlan:
         """As _from_furthest(), as far as the work limit allows."""
@@ -207,6 +231,8 @@ class ClaimSearch:
                 continue
             losses = self._losses(found.victims)
             verdict = self._claim.judge(losses)
+            if verdict.too_many:
+                verdict = self._claim.judge(self._least_harmful_first(found.victims))
             if verdict.short:
                 if choice.shortfalls is not self._shortfalls:
                     return None  # what is inside its departments does not suffice
@@ -291,6 +317,13 @@ class ClaimSearch:
 
     def _count_losses(self, pods: Sequence[Pod]) -> list[Loss]:
         return [self._loss(gang, mine) for gang, mine in self._by_gang(pods)]
+
+    def _least_harmful_first(self, pods: Sequence[Pod]) -> list[Loss]:
+        """If they are equally large, those go of a queue that gives too much."""
+        by_gang = self._by_gang(pods)
+        scale = HarmScale({gang.priority for gang, _ in by_gang}, self._request.now)
+        ordered = sorted(by_gang, key=lambda each: _harm(scale, *each))
+        return [self._loss(gang, mine) for gang, mine in ordered]
 
     def _by_gang(self, pods: Sequence[Pod]) -> Collection[tuple[Gang, list[Pod]]]:
         by_gang: dict[GangKey, tuple[Gang, list[Pod]]] = {}
@@ -396,9 +429,12 @@ def _keeps_minimum(gang: Gang, going: Collection[Pod]) -> bool:
 def _total_harm(scale: HarmScale, going: Iterable[tuple[Gang, Sequence[Pod]]]) -> Harm:
     total = NO_HARM
     for gang, pods in going:
-        breaks = not _keeps_minimum(gang, pods)
-        total = plus(total, scale.of(gang.priority, pods, breaks=breaks))
+        total = plus(total, _harm(scale, gang, pods))
     return total
+
+
+def _harm(scale: HarmScale, gang: Gang, pods: Sequence[Pod]) -> Harm:
+    return scale.of(gang.priority, pods, breaks=not _keeps_minimum(gang, pods))
 
 
 def _among(pods: Iterable[Pod], others: Iterable[Pod]) -> bool:

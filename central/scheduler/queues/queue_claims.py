@@ -80,6 +80,7 @@ class Claim:
         self.growth = growth
         self.keeps_shares = False  # a victim may not take its queue below its share
         self.kept_a_share = False  # a victim was refused for that
+        self.only_deserved = False  # the fair share rule does not apply
         in_flight, by_name = queues.in_flight, queues.by_name
         self._lost = {
             counted: amounts
@@ -173,7 +174,7 @@ class Claim:
 
     def _whole_rules(self) -> Sequence[str]:
         """The rules by which gangs give their minimum."""
-        return (DESERVED,) if self.growth else RULES
+        return (DESERVED,) if self.growth or self.only_deserved else RULES
 
     def keeps_guarantee(self, queue: Queue, amounts: Sums) -> bool:
         """Whether the queue, and each above it that the claimant is not in, keeps its guarantee without the amounts."""
@@ -259,7 +260,8 @@ class Claim:
         rules: dict[int, list[str]] = {}
         for index in sorted({self._index(loss.queue) for loss in losses if not loss.by_priority}):
             up = self.queue.path[:index]
-            rules[index] = [rule for rule in RULES if not self._short(rule, up)]
+            possible = (DESERVED,) if self.only_deserved else RULES
+            rules[index] = [rule for rule in possible if not self._short(rule, up)]
             if not rules[index]:
                 return rules, up
         return rules, ()

@@ -112,12 +112,8 @@ class Oracle:
             return self.by_priority(victim)
         up = [name for name in mine if name not in theirs]
         down = [name for name in theirs if name not in mine]
-        if not up or not down:
+        if not up or not down or not self._is_reclaimable(victim, down, before):
             return False
-        for name in down:
-            left = self.used[name] - self._sum(name, before)
-            if not self.team[name].reclaimable or left - victim.gpus < self.team[name].guarantee:
-                return False
         if (
             self.case.member
         ):  # growth leaves others what they deserve, and by fair share their minima
@@ -131,6 +127,35 @@ class Oracle:
         if by_share and not self.harms_more_than_it_gains(victim, up, down, before):
             return True
         return self._by_own(up, down, before, gone)
+
+    def _is_reclaimable(
+        self, victim: Running, down: Sequence[str], before: Sequence[Running]
+    ) -> bool:
+        return all(
+            self.team[name].reclaimable
+            and self.used[name] - self._sum(name, before) - victim.gpus >= self.team[name].guarantee
+            for name in down
+        )
+
+    def takes_own(self, gone: Sequence[Running]) -> bool:
+        """Whether less urgent gangs of the claimant's team go. They come back, and claim."""
+        return any(victim.team == self.case.team for victim in gone)
+
+    def is_deserved(self, gone: Sequence[Running]) -> bool:
+        """Whether the claimant's team may take all of it from others as what it deserves."""
+        return any(self._is_deserved_in_order(order, gone) for order in permutations(gone))
+
+    def _is_deserved_in_order(self, order: Sequence[Running], gone: Sequence[Running]) -> bool:
+        mine = self.path(self.case.team)
+        for index, victim in enumerate(order):
+            theirs, before = self.path(victim.team), order[:index]
+            up = [name for name in mine if name not in theirs]
+            down = [name for name in theirs if name not in mine]
+            if not up or not down or not self._is_reclaimable(victim, down, before):
+                return False
+            if not self._by_own(up, down, before, gone):
+                return False
+        return True
 
     def keeps_shares(self, gone: Sequence[Running]) -> bool:
         """Whether no other queue is left below its share, or below its own amount where that is the reason."""

@@ -84,6 +84,12 @@ class GangOracle(Oracle):
     def keeps_all_shares(self, gone: Leavers) -> bool:
         return self.keeps_shares(amounts_of(gone))
 
+    def takes_own_gangs(self, gone: Leavers) -> bool:
+        return self.takes_own(amounts_of(gone))
+
+    def are_deserved(self, gone: Leavers) -> bool:
+        return self.is_deserved(amounts_of(gone))
+
     def lets_start(self, gone: Leavers) -> bool:
         amounts = amounts_of(gone)
         return (

@@ -19,6 +19,7 @@ from tests.effort import examples
 MOST_VICTIMS = 4
 TEAMS = ("a", "b", "c", "d")
 BELOW_SHARE = "leave a queue below its share"
+OWN_FIRST = "are of the own queue, and claim when they come back"
 
 
 def teams(dice: Random) -> tuple[Team, ...]:
@@ -67,6 +68,20 @@ def growing_case(seed: int) -> Case:
     member = Running("new-0", found.team, node, found.gpus, found.priority)
     nodes = tuple(gpus + found.gpus * (i == node) for i, gpus in enumerate(found.nodes))
     return replace(found, nodes=nodes, running=(*others, member), member=member.name)
+
+
+def lent_case(seed: int) -> Case:
+    """Another team has some of what the claimant's deserves, in gangs larger than what it has above its share."""
+    dice = Random(seed)
+    total, own = dice.randint(7, 10), dice.randint(3, 5)
+    teams = (Team("a", deserved=own), Team("b", deserved=total - own))
+    running: list[Running] = []
+    for team, most in (("a", dice.randint(1, own)), ("b", total)):
+        sizes = (1, 2) if team == "a" else (2, 3, 3)
+        while (used := sum(one.gpus for one in running)) < most:
+            size, priority = min(dice.choice(sizes), most - used), dice.choice((0, 0, 5))
+            running.append(Running(f"r{len(running)}", team, 0, size, priority))
+    return Case(teams, (total,), tuple(running), "a", dice.randint(1, 3), priority=3)
 
 
 def queue_of(team: Team) -> QueueSeen:
@@ -149,11 +164,29 @@ def problem(case: Case) -> str:
     legal = len(chosen) > MOST_VICTIMS or oracle.is_legal(chosen)
     if not legal:
         return f"{victims} must stay"
-    if len(chosen) <= MOST_VICTIMS and not oracle.keeps_shares(chosen):
-        spares = (gone for gone in oracle.sets(MOST_VICTIMS) if oracle.keeps_shares(gone))
-        if (better := next(spares, None)) is not None:
-            return f"{victims} {BELOW_SHARE}; {[one.name for one in better]} do not"
+    return what_is_better(oracle, chosen) if len(chosen) <= MOST_VICTIMS else ""
+
+
+def what_is_better(oracle: Oracle, chosen: Sequence[Running]) -> str:
+    sets = list(oracle.sets(MOST_VICTIMS))
+    sparing = [gone for gone in sets if oracle.keeps_shares(gone)]
+    of_others = [gone for gone in sparing if not oracle.takes_own(gone)]
+    if not oracle.takes_own(chosen):
+        better = of_others if oracle.is_deserved(chosen) else sparing
+        if not better or oracle.keeps_shares(chosen):
+            return ""
+        return f"{names(chosen)} {BELOW_SHARE}; {names(better[0])} do not"
+    if sparing and not oracle.keeps_shares(chosen):
+        return f"{names(chosen)} {BELOW_SHARE}; {names(sparing[0])} do not"
+    if sparing and not oracle.case.member:
+        for gone in sets:
+            if oracle.is_deserved(gone):
+                return f"{names(chosen)} {OWN_FIRST}; {names(gone)} are deserved"
     return ""
+
+
+def names(gangs: Sequence[Running]) -> list[str]:
+    return [one.name for one in gangs]
 
 
 @pytest.mark.parametrize("part", range(4))
@@ -162,6 +195,11 @@ def test_a_claim_takes_what_it_may_and_nothing_else(part: int) -> None:
     for seed in range(part * many, (part + 1) * many):
         if found := problem(case(seed)):
             raise AssertionError(f"seed {seed}: {found}\n{case(seed)}")
+
+
+def test_what_is_lent_comes_back_before_own_work_goes() -> None:
+    found = {seed: wrong for seed in range(examples(80)) if (wrong := problem(lent_case(seed)))}
+    assert not found
 
 
 @pytest.mark.parametrize("part", range(4))

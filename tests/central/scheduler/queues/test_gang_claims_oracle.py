@@ -151,9 +151,11 @@ def problem(case: GangCase) -> str:
 
 def what_is_better(oracle: GangOracle, chosen: Leavers, legal: Sequence[Leavers]) -> str:
     keeping = [one for one in legal if oracle.keeps_all_shares(one)]
-    if keeping and chosen not in keeping:
-        return f"{BETTER}{names(chosen)} leave a queue below its share, {names(keeping[0])} do not"
     alike = keeping or legal
+    if keeping and all(oracle.takes_own_gangs(one) for one in keeping):
+        alike = [one for one in legal if oracle.are_deserved(one)] or keeping
+    if chosen not in alike:
+        return f"{BETTER}{names(alike[0])} instead of {names(chosen)}: shares and what is deserved"
     for one in alike:
         if is_part_of(one, chosen):
             return f"{BETTER}of {names(chosen)} only {names(one)} must leave"
