@@ -48,7 +48,8 @@ def assign(
     fill = partial(fill_balanced if balanced else fill_fewest, snapshot)
     for spec, count in _hardest_first(snapshot, groups):
         if len(rows) == 1:
-            if len(groups) > 1 and snapshot.view(spec).refresh().by_row[rows[0]] < count:
+            checked = len(groups) == 1 and not balanced  # by the caller
+            if not checked and snapshot.view(spec).refresh().by_row[rows[0]] < count:
                 raise DoesNotFit("not enough capacity")
             draft.take(int(rows[0]), spec, count, within)
             continue

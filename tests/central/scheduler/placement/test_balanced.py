@@ -218,3 +218,24 @@ def test_levels_that_no_node_knows_leave_unlike_pods_in_few_blocks() -> None:
     taken = fit(Draft(snapshot), PlacementRequest(groups, balanced=True))
     blocks = snapshot.columns.domains.of[1]
     assert len({int(blocks[each.row]) for each in taken}) == 2
+
+
+def test_a_larger_pod_finds_no_node_that_its_gang_has_filled() -> None:
+    """Workers are divided first; where the rest of a node is too small for the leader, the gang stays packed."""
+    for seed in range(60):
+        dice = random.Random(seed)
+        snapshot = Snapshot((BLOCK, RACK))
+        free = [dice.choice((3, 3, 4, 8)) for _ in range(dice.randint(2, 5))]
+        for number, gpus in enumerate(free):
+            rack = f"r{number % 3}"
+            snapshot.put_node(factories.node(f"n{number}", rack=rack, block="b", gpus=gpus))
+        leader = dice.randint(2, 6)
+        groups = ((factories.spec(1), dice.randint(2, 7)), (factories.spec(leader), 1))
+        try:
+            taken = fit(Draft(snapshot), PlacementRequest(groups, balanced=True))
+        except DoesNotFit:
+            continue
+        for each in taken:
+            gpus = 1 if each.spec == groups[0][0] else leader
+            free[int(snapshot.columns.names[each.row][1:])] -= gpus * each.pods
+        assert min(free) >= 0, f"seed {seed}"
