@@ -3,7 +3,7 @@
 Design: docs/design/0015-queues.md
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import chain
 from math import inf
 
@@ -113,12 +113,24 @@ def _by_entitlement(queues: Queues, claim: Claim) -> tuple[str, frozenset[str]]:
         said = f"{', '.join(named[:SHOWN])}{more}, but {who} that may go do not let it start"
         return said, frozenset(giver.name for giver in givers)
     if above := claim.above_limits():
-        return f"{NO_CLAIM}{_exceeded(claim, above[-1])}", frozenset()
+        return f"{NO_CLAIM}{_exceeded(claim, _decisive(claim, above))}", frozenset()
     stubborn = [
         f"queue {other.name} {_standing(queues, claim, other)}, and is not reclaimable"
         for other in claim.above_and_not_reclaimable()
     ]
     return "; ".join(stubborn[:SHOWN]) or NOBODY_ABOVE, frozenset()
+
+
+def _decisive(claim: Claim, above: Sequence[Shortfall]) -> Shortfall:
+    """The widest queue that is above its share. Where its other queues use as much as it lacks, a claim inside it would do,
+    and a nearer one decides."""
+    path = claim.queue.path
+    for short in reversed(above[1:]):
+        beside = [child for child in short.queue.children if child not in path]
+        for resource, over in short.amounts.items():
+            if sum(child.used.get(resource, 0) for child in beside) < over:
+                return short
+    return above[0]
 
 
 def _exceeded(claim: Claim, short: Shortfall) -> str:

@@ -49,6 +49,14 @@ def test_the_level_is_named() -> None:
     assert "queue lab (above team) would use 6 GPUs, and its fair share is 4" in why(world, "new")
 
 
+def test_a_nearer_level_is_named_where_its_siblings_use_enough() -> None:
+    """A claim inside the department would do, but the team is at its own share."""
+    lab, team, other = queue("lab"), queue("team", 4, "lab"), queue("other", 4, "lab")
+    world = full(lab, team, other, user="other", size=4)
+    world.step(10.0, *job("new", 1, 6, queue="team", created=10.0))
+    assert "queue team would use 6 GPUs, and its fair share is 4" in why(world, "new")
+
+
 def test_the_other_queue_is_not_reclaimable() -> None:
     world = full(queue("a", 4), queue("b", 4, reclaimable=False), user="b")
     world.step(10.0, *job("new", 1, 2, queue="a", created=10.0))
