@@ -384,6 +384,9 @@ def _in_order(
     of_reservations = [gang for key in scheduler.reservations if (gang := waiting.get(key))]
     this.not_due = [gang for gang in of_reservations if gang not in this.left]
     rows, behind = this.left.rows, columns.mask()
+    if len(rows) == 1 and not this.not_due:  # there is nothing to put in order
+        yield from order.in_order(scheduler.queues, columns, rows, again, shares=this.shares)
+        return
     if sliced and (flooding := this.flooding()):  # they need not be put in order among the others
         behind[[gang.attempt.row for gang in columns.of(rows) if gang.namespace in flooding]] = True
     first = columns.mask(rows) & ~behind

@@ -120,10 +120,6 @@ class DomainChoice:
 
     def _nodes(self, level: str) -> Iterator[Ints]:
         snapshot, capacities, gpus = self._snapshot, self._capacities, self._gpus
-        asks = [
-            (capacity, count * (capacity.pods if capacity.share else 1))
-            for capacity, count in zip(capacities, self._counts, strict=True)
-        ]
         sharing = any(capacity.share for capacity in capacities)
         if len(set(self._existing_rows)) > 1 or not (level == NODE or gpus or sharing):
             return
@@ -143,12 +139,12 @@ class DomainChoice:
         if self._existing_rows:
             rows = rows[rows == self._existing_rows[0]]
         if sharing and level in island_masks.PARTS:
+            asks = self._asks()
             hold = [bool(island_masks.holding(snapshot, level, row, asks)) for row in rows.tolist()]
             rows = rows[hold]
         elif sharing and len(capacities) > 1:
-            rows = rows[
-                [gpu_shares.fits(snapshot.columns.gpus, row, asks) for row in rows.tolist()]
-            ]
+            asks, shares = self._asks(), snapshot.columns.gpus
+            rows = rows[[gpu_shares.fits(shares, row, asks) for row in rows.tolist()]]
         if self._limit == 1:
             yield from _best_rows(rows, self._keys(level))
             return
@@ -156,6 +152,11 @@ class DomainChoice:
         order = np.lexsort(keys[::-1]) if keys else rows
         for row in rows[order[: self._limit]]:
             yield np.array([row], dtype=np.int64)
+
+    def _asks(self) -> list[tuple[DomainCapacity, int]]:
+        """The pods of each class; of subgroups with GPU shares, all their pods."""
+        pairs = zip(self._capacities, self._counts, strict=True)
+        return [(each, count * (each.pods if each.share else 1)) for each, count in pairs]
 
     def _keys(self, level: str) -> Iterator[RowKey]:
         """What nodes are ordered by, the least first. A key is computed only for nodes that are equal by

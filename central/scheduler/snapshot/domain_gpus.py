@@ -54,7 +54,7 @@ class DomainGpus:
                 self._weigh()
             self._small = self._order(self._leaf_slots, 0)
         elif len(dirty) > FEW:
-            self._recount_many(np.unique(np.array(dirty, dtype=np.int64)))
+            self._recount_many(np.array([*set(dirty)], dtype=np.int64))
         else:
             for row in set(dirty):
                 self._recount(row)

@@ -50,12 +50,11 @@ class GangCounts:
     def of(cls, members: Iterable[Pod]) -> "GangCounts":
         """Hot path: every gang is counted before it is tried. Most members have the same settings, so each
         combination is read once."""
-        counts = cls()
+        counts, pods = cls(), [*members]
         waiting, placed = counts.waiting, counts.placed
-        settings = set[_Settings]()
-        for pod in members:
-            seen = pod.seen
-            settings.add(_settings(seen))
+        facts = [pod.seen for pod in pods]
+        settings = {*map(_settings, facts)}
+        for pod, seen in zip(pods, facts, strict=True):
             phase = seen.phase
             if seen.deleting:
                 counts.deleting.append(pod)
