@@ -21,7 +21,7 @@ from central.scheduler.placement import (
     placement_attempts,
     pod_kinds,
 )
-from central.scheduler.queues import claimable_quota, quota
+from central.scheduler.queues import claimable_quota, min_resources, quota
 from central.scheduler.queues.shortfall import Shortfall
 from central.scheduler.reserved_capacity import Reserved
 from central.scheduler.scheduler import GangRefusal, Scheduler
@@ -72,6 +72,8 @@ class _GangTurn(NamedTuple):
 
     def take(self) -> None:
         scheduler, gang = self.scheduler, self.gang
+        if self._reads_free_capacity():
+            self.reserved.show_free()
         attempts, wants = placement_attempts.attempts(
             scheduler.state, gang, self.missing, scheduler.policy.placement
         )
@@ -98,6 +100,12 @@ class _GangTurn(NamedTuple):
             self._wait_for_offers()
         else:
             self._refuse(wants, refused[scheduler.state.pending.epoch, wants[first:]])
+
+    def _reads_free_capacity(self) -> bool:
+        """Whether what is free decides what is tried, or whether quota admits it."""
+        gang, resources = self.gang, self.scheduler.min_resources
+        has_choice = self.missing != len(gang.counts.waiting) or bool(gang.subgroups)
+        return has_choice or bool(resources.by_gang) or bool(min_resources.declared(gang))
 
     def _over_quota(self, want: PlacementRequest) -> str:
         """Why quota does not admit the attempt; empty if it does."""

@@ -346,10 +346,6 @@ def _queue(scheduler: Scheduler, queue: Queue, used: Mapping[str, int]) -> None:
     """The queue's sums are those of its gangs, and its place in the tree is that of its object."""
     assert queue.used == used, f"queue {queue.name}: {queue.used} is not what its gangs use"
     assert all(scheduler.state.gangs.get(key) is gang for key, gang in queue.gangs.items())
-    users = {
-        key for key, gang in queue.gangs.items() if gang.account and any(gang.account.used.values())
-    }
-    assert {gang.key for gang in queue.using()} == users, f"queue {queue.name}: other users"
     _usage_by_priority(scheduler, queue)
     root = scheduler.queues.root
     in_tree = queue.path[-1] is root
@@ -363,9 +359,9 @@ def _usage_by_priority(scheduler: Scheduler, queue: Queue) -> None:
     if scheduler.state.pending.changed_gangs:
         return  # updated next cycle
     recount = UsageByPriority()
-    for gang in queue.using():
-        assert gang.account is not None
-        recount.add(gang, gang.account.used)
+    for gang in queue.gangs.values():
+        if gang.account is not None and any(gang.account.used.values()):
+            recount.add(gang, gang.account.used)
     kept = queue.usage_by_priority.content()
     assert kept == recount.content(), f"queue {queue.name}: another use by priority"
 

@@ -24,6 +24,7 @@ from central.scheduler.fence import search
 from central.scheduler.pass_claims import PassClaims
 from central.scheduler.pass_reservations import PassMemory, PassReservations
 from central.scheduler.placement import PlacementRequest
+from central.scheduler.queues import quota
 from central.scheduler.queues.order import run_time_s
 from central.scheduler.queues.shortfall import Shortfalls
 from central.scheduler.refusal_remarks import remarks
@@ -79,6 +80,7 @@ class ReservedCapacity:
         )
         self.postponed, self.withdrawn = self._claims.postponed, self._claims.withdrawn
         self._binding = BindingReservations(scheduler, self._tried)
+        self._is_for_quota = False  # what is withheld stays so until show_free()
         scheduler.state.pending.end_preemption_backoff(now)
         self._held.update(decisions, resumed=resumed)
 
@@ -100,6 +102,7 @@ class ReservedCapacity:
 
     def _views_for(self, gang: Gang) -> Iterator[frozenset[object]]:
         binding = self._binding.of(gang)
+        self._is_for_quota = False
         self._withheld.set(binding)
         yield frozenset(binding)
         lasts_s = run_time_s(gang)
@@ -187,7 +190,9 @@ class ReservedCapacity:
         self, gang: Gang, request: PlacementRequest, claimable: Claimable, *, growth: bool
     ) -> list[Evict]:
         """Preempts for a gang that its queue may not start now, so that quota and capacity become free together.
-        claimable: counts the quota that victims must free. growth: of a gang that has its minimum."""
+        claimable: counts the quota that victims must free. growth: of a gang that has its minimum. What is withheld for
+        that stays so until show_free(), since the next gang mostly claims beside the same reservations: where many claim,
+        each would give back and take those of all before it."""
         own, lacks = self._reservations.get(gang.key), claimable()
         if own is not None and self._goes_on(own, request, lacks):
             return []
@@ -198,7 +203,7 @@ class ReservedCapacity:
         if lacks is not None:
             next(iter(self.views_for(gang)))
             evictions = self._claims.preempt(gang, request, lacks, growth=growth, awaits=not lacks)
-        self._withheld.set([])
+        self._is_for_quota = True
         if evictions is None:
             self._held.release(gang)
         return evictions or []
@@ -226,10 +231,14 @@ class ReservedCapacity:
     def annotate(self, gang: Gang) -> None:
         """Adds to the gang's reason what reservations, disruption budgets and queues mean for it."""
         refused = self._scheduler.refused.get(gang.key)
-        if refused is not None:
-            gang.attempt.reason += remarks(
-                self._scheduler, gang, refused, self._withheld, self._now
-            )
+        if refused is None:
+            return
+        withheld = self._withheld
+        if self._is_for_quota:  # quota refused the gang, no reservation
+            withheld = WithheldCapacity(self._state.snapshot)
+            if quota.GUARANTEED in refused.base:
+                self.show_free()  # the reason counts it
+        gang.attempt.reason += remarks(self._scheduler, gang, refused, withheld, self._now)
 
     @in_phase(Phase.RESERVED_CAPACITY)
     def must_retry(self, gang: Gang) -> bool:
@@ -246,7 +255,14 @@ class ReservedCapacity:
         self._held.release(gang)
 
     @in_phase(Phase.RESERVED_CAPACITY)
+    def show_free(self) -> None:
+        """Before free capacity is read for the next gang: gives back what on_over_quota() left withheld."""
+        if self._is_for_quota:
+            self.close()
+
+    @in_phase(Phase.RESERVED_CAPACITY)
     def close(self) -> None:
+        self._is_for_quota = False
         self._withheld.set([])
 
     def _head(self, gang: Gang) -> Reservation | None:
@@ -355,6 +371,9 @@ class NothingReserved:
         pass
 
     def release(self, gang: Gang) -> None:
+        pass
+
+    def show_free(self) -> None:
         pass
 
     def close(self) -> None:

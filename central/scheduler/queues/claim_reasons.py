@@ -5,7 +5,6 @@ Design: docs/design/0015-queues.md
 
 from collections.abc import Callable, Sequence
 from itertools import chain
-from math import inf
 
 from central.model import wording
 from central.model.resources import Sums
@@ -42,7 +41,7 @@ def why_nobody(
     claim = Claim(queues, gang, need, {}, growth=growth)
     entitlement, givers = _by_entitlement(queues, claim)
     by_entitlement = _with_rules(entitlement, givers, protected)
-    by_priority = _by_priority(queues, queue, gang)
+    by_priority = _by_priority(queue, gang)
     if not by_priority.startswith(NOTHING):
         by_priority = _with_rules(by_priority, frozenset({queue.name}), protected)
     return "; ".join(filter(None, (by_entitlement, by_priority)))
@@ -79,29 +78,18 @@ def _sentences(
     if any(other.used.get(name) for other in others if other not in queue.path for name in need):
         claim = Claim(queues, gang, need, {}, growth=growth)
         found.append(_by_entitlement(queues, claim))
-    by_priority = _by_priority(queues, queue, gang)
+    by_priority = _by_priority(queue, gang)
     if not by_priority.startswith(NOTHING):
         found.append((by_priority, frozenset({queue.name})))
     return found
 
 
-def _by_priority(queues: Queues, queue: Queue, gang: Gang) -> str:
-    if _lowest_priority(queues, queue) < gang.priority:
+def _by_priority(queue: Queue, gang: Gang) -> str:
+    if queue.usage_by_priority.lowest() < gang.priority:
         return (
             f"what is less urgent than priority {gang.priority} in its queue does not free enough"
         )
     return f"{NOTHING} is less urgent than priority {gang.priority}"
-
-
-def _lowest_priority(queues: Queues, queue: Queue) -> float:
-    """Of the gangs that use anything of the queue. Read once for all gangs that ask."""
-    key = ("lowest", queue.name)
-    lowest: float | None = queues.cache.get(key)
-    if lowest is None:
-        # Its rank begins with the negative priority, and is kept: to read the priorities takes three times as long.
-        ranks = (other.attempt.rank[0] for other in queue.using())
-        lowest = queues.cache[key] = -max(ranks, default=-inf)
-    return lowest
 
 
 def _by_entitlement(queues: Queues, claim: Claim) -> tuple[str, frozenset[str]]:

@@ -1,6 +1,6 @@
 """One queue, with what its gangs and those of its descendants use."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from central.model.facts import QueueSeen
@@ -26,7 +26,6 @@ class Queue:
     __slots__ = (
         "_by_priority",
         "_terms",
-        "_using",
         "capability",
         "children",
         "demand",
@@ -51,7 +50,6 @@ class Queue:
         self.children: list[Queue] = []  # by name
         self.path: tuple[Queue, ...] = (self,)  # from itself up to the root
         self.gangs: dict[GangKey, Gang] = {}
-        self._using: dict[GangKey, Gang] = {}  # of these, those that use anything
         self._by_priority = UsageByPriority()  # what its own gangs use
         self.demand: Sums = {}  # requests of its own pending gangs
         self.usage_version = 0  # increased with every change of used
@@ -84,27 +82,20 @@ class Queue:
         """used: what the gang is charged for."""
         self.gangs[gang.key] = gang
         if any(used.values()):
-            self._using[gang.key] = gang
             self._by_priority.add(gang, used)
 
     def remove(self, gang: Gang) -> None:
         del self.gangs[gang.key]
-        self._using.pop(gang.key, None)
         self._by_priority.remove(gang)
 
     def adopt_gangs(self, before: "Queue") -> None:
         """Those of the queue that this one replaces."""
-        self.gangs, self._using = before.gangs, before._using
-        self._by_priority = before._by_priority
+        self.gangs, self._by_priority = before.gangs, before._by_priority
 
     @property
     def usage_by_priority(self) -> UsageByPriority:
         """What its own gangs use."""
         return self._by_priority
-
-    def using(self) -> Collection[Gang]:
-        """The gangs that use anything of the queue."""
-        return self._using.values()
 
     def charge(self, namespace: str, user: str, used: Sums, times: int) -> None:
         """Counts what a gang of the namespace uses, once more or once less. user: empty: users are not counted."""

@@ -4,6 +4,7 @@ Kept up to date gang by gang, because each of thousands of claimants asks, and a
 """
 
 from collections.abc import Mapping
+from math import inf
 
 from central.model.resources import Sums, add
 from central.scheduler.state.gangs import Gang, GangKey
@@ -42,6 +43,10 @@ class UsageByPriority:
             if each < priority:
                 add(found, used, 1)
         return found
+
+    def lowest(self) -> float:
+        """Of the gangs that use anything; inf: none does."""
+        return min(self._in_all, default=inf)
 
     def content(self) -> tuple[object, ...]:
         """All that is kept, for comparisons."""

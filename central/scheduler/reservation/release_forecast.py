@@ -259,9 +259,15 @@ def taken_capacity(draft: Draft, since: DraftMark) -> TakenCapacity:
     rows = sorted({assignment.row for assignment in taken})
     index = {row: place for place, row in enumerate(rows)}
     need = np.zeros((len(rows), snapshot.columns.width), dtype=np.int64)
+    by_class: dict[PodSpec, tuple[list[int], list[int]]] = {}  # rows of the need, and pods there
     for row, spec, pods, _ in taken:
+        places, counts = by_class.setdefault(spec, ([], []))
+        places.append(index[row])
+        counts.append(pods)
+    for spec, (places, counts) in by_class.items():
         view = snapshot.view(spec)
-        need[index[row], view.columns] += view.amounts * pods
+        at = np.array(places, dtype=np.int64)[:, None], view.columns
+        np.add.at(need, at, np.outer(counts, view.amounts))
     gpus = [masks[row] & ~snapshot.columns.gpus.free_mask[row] for row in rows]
     volumes = frozenset(snapshot.pod_counts.volumes.assigned()) - since.volumes
     return TakenCapacity(np.array(rows, dtype=np.int64), need, gpus, volumes)

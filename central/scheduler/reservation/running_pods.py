@@ -5,6 +5,7 @@ from math import inf
 import numpy as np
 
 from central.model.arrays import Bools, Floats, Ints
+from central.scheduler.inventory.pods import Pod
 from central.scheduler.reservation.release_forecast import Freed, PlacedPods
 from central.scheduler.state.cluster_state import ClusterState
 
@@ -44,18 +45,17 @@ class RunningPods:
     def _of_rows(self, useful: Bools) -> tuple[PlacedPods, Floats, Ints]:
         state, now = self._state, self.now
         names = state.snapshot.columns.names
-        pods = [
-            pod
-            for row in np.flatnonzero(useful).tolist()
-            for pod in state.nodes[names[row]].pods.values()
-            if pod.charged_spec is not None and (pod.seen.ours or pod.ends(now) < inf)
-        ]
-        ends = [
-            pod.ends(now)
-            if pod.seen.runs_for_s is not None or pod.seen.deleting or pod.life.leaving
-            else inf
-            for pod in pods  # skips ends() for the many pods without a run time
-        ]
+        pods, ends = list[Pod](), list[float]()
+        for row in np.flatnonzero(useful).tolist():
+            for pod in state.nodes[names[row]].pods.values():
+                if pod.charged_spec is None:
+                    continue
+                seen, end = pod.seen, inf
+                if seen.runs_for_s is not None or seen.deleting or pod.life.leaving:
+                    end = pod.ends(now)  # many pods have no run time
+                if seen.ours or end < inf:
+                    pods.append(pod)
+                    ends.append(end)
         placed = PlacedPods.of(state, pods)
         return placed, np.array(ends, dtype=np.float64), placed.amounts(state.snapshot)
 

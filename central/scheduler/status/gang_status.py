@@ -110,7 +110,7 @@ def status_update(
         now,
         reason,
         gang.has_podgroup,
-        tuple(pod.seen.name for pod in counts.waiting),
+        tuple([pod.seen.name for pod in counts.waiting]),
         *pod_phases,
         quiet=gang.published.suppress_event,
         of_job=gang.published.of_job,

@@ -129,6 +129,22 @@ def test_the_last_of_many_claimants_takes_no_more_work_than_the_first(case: str)
     assert many <= few * TIMES * LINEAR
 
 
+def rows_changed(made: Scheduler, facts: list[Fact]) -> int:
+    """How often a row of the snapshot changes in the cycle that decides on them."""
+    for fact in facts:
+        apply(made, fact)
+    dirty = made.state.snapshot.columns.dirty
+    before, _ = dirty.since(0)
+    decide(made, NOW)
+    return dirty.since(0)[0] - before
+
+
+def test_reservations_are_not_given_back_for_each_claimant_at_a_capability() -> None:
+    case = CLAIMANTS["urgent in a queue at its capability"]
+    few, many = (rows_changed(*case(count)) for count in (25, 25 * TIMES))
+    assert many <= few * TIMES * LINEAR
+
+
 @pytest.mark.parametrize("case", VICTIMS)
 def test_each_of_many_victims_takes_no_more_work_than_each_of_few(case: str) -> None:
     few, many = (work(*VICTIMS[case](count), count) for count in (100, 100 * TIMES))
