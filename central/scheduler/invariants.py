@@ -56,7 +56,14 @@ def check_invariants(scheduler: Scheduler, classes: slice = ALL) -> None:
     _cached_capacities(state, classes)
     scheduler.controllers.check(state)
     state.pending.columns.check(state.pending.waiting.values())
+    _leaving_pods(state)
     scheduler.refused.check()
+
+
+def _leaving_pods(state: ClusterState) -> None:
+    state.pending.check_leaving(state.gangs.values())
+    leaves = any(pod.node and pod.leaving for pod in state.pods.values())
+    assert state.some_pod_leaves() == leaves, f"some pod leaves: {not leaves}, should be {leaves}"
 
 
 def _time_sharing(scheduler: Scheduler) -> None:

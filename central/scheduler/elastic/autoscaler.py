@@ -114,7 +114,7 @@ class Autoscaler:
             return []
         self._stamp, self.due_at = stamp, None
         for gang in gangs:
-            if gang.started and gang.key not in self.histories:
+            if gang.key not in self.histories and gang.started:
                 self.histories[gang.key] = ResizeHistory(now)
         needed = self._for_needs(context, gangs, wanting, others, now)
         found = {resize.key: resize for resize in needed}
@@ -303,7 +303,7 @@ class Autoscaler:
         self, gangs: Sequence[ElasticGang], others_wait: bool, now: float
     ) -> Iterable[Resize]:
         for gang in gangs:
-            if not (gang.started and gang.waits and gang.settled):
+            if not (gang.waits and gang.settled and gang.started):
                 self._pending_since.pop(gang.key, None)
                 continue
             since = self._pending_since.setdefault(gang.key, now)
@@ -440,9 +440,8 @@ class Autoscaler:
     def _settled(self, context: PreemptionContext, pool: pools.Pool, now: float) -> bool:
         """Whether the free seats are nobody else's: no pods leave there, and if others wait, the seats have
         been free for a while."""
-        for pod in context.state.pods.values():  # written out: there may be 100,000
-            if (pod.life.leaving or pod.seen.deleting) and pod.node:
-                return False  # their end is a new decision
+        if context.state.some_pod_leaves():
+            return False  # their end is a new decision
         own = {gang.key for gang in pool.gangs}
         others = [key for key in context.state.pending.waiting if key not in own]
         if not others or not pool.free:

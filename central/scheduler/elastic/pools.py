@@ -110,7 +110,9 @@ def count_seats(
             if reservation not in coming and not any(gang.key == key for gang in pool.gangs)
         ]
     )
-    members = list(dict.fromkeys((*_members(pool), *_leaving_for(context, coming))))
+    members = _members(pool)
+    if coming:
+        members = list(dict.fromkeys((*members, *_leaving_for(context, coming))))
     freed = snapshot.freed
     try:
         pool.free = _fitting(context, pool)
@@ -182,8 +184,8 @@ def faster(context: PreemptionContext, pool: Pool, gang: ElasticGang, goal: int)
     return int(better[-1]) if len(better) else present
 
 
-def _members(pool: Pool) -> Iterator[Pod]:
-    return (pod for gang in pool.gangs for pod in gang.placed.values())
+def _members(pool: Pool) -> list[Pod]:
+    return [pod for gang in pool.gangs for pod in gang.placed.values()]
 
 
 def _fitting(context: PreemptionContext, pool: Pool) -> int:

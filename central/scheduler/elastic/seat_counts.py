@@ -36,13 +36,15 @@ def fitting(
         if pod.spec is not spec:
             return None
         node = pod.node
-        counts[node] = counts.get(node, 0) + 1
-        if pod.gpus:
-            masks[node] = masks.get(node, 0) | pod.gpus
+        if node in counts:
+            counts[node] += 1
+            masks[node] |= pod.gpus
+        else:
+            counts[node], masks[node] = 1, pod.gpus
     row_of = state.snapshot.columns.row
     rows = np.array([row_of[name] for name in counts], dtype=np.int64)
     numbers = np.array(list(counts.values()), dtype=np.int64)
-    healthy = _healthy(state, {name: masks.get(name, 0) for name in counts})
+    healthy = _healthy(state, masks)
     by_row = view.by_row.copy()
     by_row[rows] = _after(view, state.snapshot.columns, rows, numbers, healthy)
     return int(by_row[sorted(inside)].sum() if inside is not None else by_row.sum())

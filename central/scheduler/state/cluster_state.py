@@ -85,6 +85,11 @@ class ClusterState:
         """The terminating pods of other schedulers that hold capacity."""
         return [pod for pod in self._others_leaving.values() if pod.charged_spec is not None]
 
+    def some_pod_leaves(self) -> bool:
+        """Whether a pod with a node is terminating, of this scheduler or of another one."""
+        others = any(pod.node for pod in self._others_leaving.values())
+        return others or self.pending.some_member_leaves()
+
     def set_other_leaving(self, uid: str, pod: Pod | None) -> None:
         """None: it has gone."""
         if pod is not None:

@@ -85,6 +85,13 @@ class Gang:
             self._counts = GangCounts.of(self.members.values())
         return self._counts
 
+    def some_member_leaves(self) -> bool:
+        """Whether a member with a node is terminating."""
+        for pod in self.members.values():  # written out: a cycle asks all gangs that changed
+            if (pod.life.leaving or pod.seen.deleting) and pod.node:
+                return True
+        return False
+
     def invalidate_counts(self) -> None:
         """Drops the cached counts, after a change of a member."""
         self._counts = None

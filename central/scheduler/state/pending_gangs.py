@@ -49,6 +49,7 @@ class PendingGangs:
         self._reason_turns: deque[tuple[Ints, Ints]] = deque()
         self._next_turn = 0
         self._touched: dict[Gang, None] | None = None  # see take_touched()
+        self._may_leave: dict[Gang, None] = {}  # all that have terminating pods, and others
         self._freed = 0
         self._steps = 0
         self._tried_in = -1  # the epoch in which all waiting gangs were tried last
@@ -86,6 +87,9 @@ class PendingGangs:
 
     def all_decided(self) -> None:
         """The cycle has decided about all that changed. Their statuses are due."""
+        for gang in self.changed_gangs.values():
+            if gang in self._may_leave and not gang.some_member_leaves():
+                del self._may_leave[gang]
         self.unpublished.update(self.changed_gangs)
         self.changed_gangs.clear()
         self.unaccounted.clear()
@@ -136,6 +140,7 @@ class PendingGangs:
 
     def touch(self, gang: Gang) -> None:
         """The gang changed as a victim of preemption: what it holds, or what its queue is charged for it."""
+        self._may_leave[gang] = None
         if self._touched is not None:
             self._touched[gang] = None
             if len(self._touched) > TOUCHED_KEPT:
@@ -146,6 +151,22 @@ class PendingGangs:
         is the first call."""
         touched, self._touched = self._touched, {}
         return touched
+
+    def some_member_leaves(self) -> bool:
+        """Whether a pod of a gang is terminating on its node. Looks at gangs that changed in this cycle, and at some that did
+        before."""
+        while self._may_leave:
+            gang = next(reversed(self._may_leave))
+            if gang.some_member_leaves():
+                return True
+            del self._may_leave[gang]
+        return False
+
+    def check_leaving(self, gangs: Iterable[Gang]) -> None:
+        """Raises AssertionError unless every gang with a terminating pod is known."""
+        known = self._may_leave
+        missed = [each.name for each in gangs if each not in known and each.some_member_leaves()]
+        assert not missed, f"pods of {missed} leave and nobody noted it"
 
     def capacity_freed(self, why: str) -> None:
         """A change outside the rows of the snapshot may let refused gangs fit."""
@@ -187,6 +208,7 @@ class PendingGangs:
         self.unaccounted.pop(gang.key, None)
         self.unpublished.pop(gang.key, None)
         self.touch(gang)
+        self._may_leave.pop(gang, None)
         self.update(gang, waiting=False, partial=False)
 
     def due(self, now: float) -> Ints:

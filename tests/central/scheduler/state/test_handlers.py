@@ -4,10 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from central.model.facts import EvictDone
+from central.model.facts import EvictDone, Fact, PodGone
 from central.scheduler.cycle import schedule_once
+from central.scheduler.invariants import check_invariants
 from central.scheduler.inventory.pods import start_leaving
 from central.scheduler.scheduler import Scheduler
+from central.scheduler.state import gang_members
 from central.scheduler.state.handlers import (
     EVICTION_BACKOFF_MAX_S,
     EVICTION_BACKOFF_S,
@@ -45,6 +47,39 @@ def test_phases_that_change_are_counted_and_nothing_else() -> None:
     assert scheduler.state.pending.budget_uses_changed == before
     schedule_once(scheduler, [replace(RUNNING, phase="Succeeded")], 2.0)
     assert scheduler.state.pending.budget_uses_changed == before + 1
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_some_pod_leaves_while_one_is_terminating_on_a_node(ours: bool) -> None:
+    scheduler = running()
+    state = scheduler.state
+    other = factories.pod("q", 1, "h" if ours else "", node="a", phase="Running", ours=ours)
+    story: list[tuple[Fact, bool]] = [
+        (other, False),
+        (replace(other, deleting=True), True),
+        (replace(other, deleting=True, labels=(("a", "b"),)), True),
+        (PodGone(other.uid), False),
+        (factories.pod("r", 99, "h" if ours else "", ours=ours, deleting=True), False),
+    ]
+    for number, (fact, leaves) in enumerate(story):
+        schedule_once(scheduler, [fact], float(number))
+        assert state.some_pod_leaves() == leaves, fact
+        check_invariants(scheduler)
+
+
+def test_a_pod_whose_eviction_is_refused_leaves_no_more() -> None:
+    scheduler = running()
+    pod = scheduler.state.pods[RUNNING.uid]
+    start_leaving([pod])
+    gang_members.touch(scheduler.state, pod)
+    assert scheduler.state.some_pod_leaves()
+    schedule_once(scheduler, [], 1.0)
+    assert scheduler.state.some_pod_leaves()
+    schedule_once(scheduler, [EvictDone(RUNNING.uid, "no")], 2.0)
+    assert not scheduler.state.some_pod_leaves()
+    start_leaving([pod])
+    with pytest.raises(AssertionError, match="leave and nobody noted it"):
+        scheduler.state.pending.check_leaving(scheduler.state.gangs.values())
 
 
 def refuse(scheduler: Scheduler, now: float, *, unknown: bool = False) -> float:
