@@ -125,6 +125,11 @@ def decisions(say: Callable[[str], None]) -> list[Row]:
         spent = measure(rounds=3, jobs=1000, members=32).p50_ms
         row = f"    the same, 1,000 elastic Jobs of 32: a plan anew ({name})"
         rows.append((row, spent, "ms", "<= 1,000 ms"))
+    for gpus, count, aim in ((64, 40, "<= 100 ms"), (2048, 1000, "<= 1,000 ms")):
+        say(f"{count} elastic Jobs on {gpus} GPUs, a plan anew by goodput")
+        spent = elastic_sizes.goodput(gpus, count).p50_ms
+        row = f"(c) a plan anew by goodput, {count:,} elastic Jobs on {gpus:,} GPUs"
+        rows.append((row, spent, "ms", aim))
     for name, (case, aim) in claims.CASES.items():
         say(name)
         found = case()

@@ -2,11 +2,14 @@
 
 import statistics
 import time
+from collections.abc import Callable
 
 from central.controllers.composite import jobs_of
+from central.model import speed_table
 from central.model.decisions import SetStatus
 from central.model.facts import Fact, JobSeen, PodGone, PodSeen
 from central.model.jobspec import (
+    GOODPUT,
     RUNNING,
     ElasticTask,
     JobMember,
@@ -61,12 +64,41 @@ def growth(
     return turns.Decided(statistics.median(times), max(times))
 
 
-def full(nodes: int, jobs: int = JOBS, members: int = MEMBERS) -> Scheduler:
+def goodput(gpus: int = 2048, jobs: int = 1000, rounds: int = 3) -> turns.Decided:
+    """Jobs of one member, each with speeds of its own, and all other GPUs become free at once: a plan of all sizes."""
+    times = []
+    for _ in range(rounds):
+        made = full(gpus // GPUS, jobs, 1, _by_goodput)
+        for number in range(gpus - jobs):
+            apply(made, PodGone(f"uid-other-{number}"))
+        began = time.thread_time()
+        decide(made, 10_000.0)
+        times.append((time.thread_time() - began) * 1e3)
+        sizes = [job.resize.members for job in jobs_of(made).elastic.values() if job.resize]
+        assert sum(map(len, sizes)) - len(sizes) == gpus - jobs, "every GPU is given"
+    return turns.Decided(statistics.median(times), max(times))
+
+
+def _by_goodput(number: int) -> ElasticTask:
+    """Of 1 to 16 members; the last Job is almost as fast as it has members, the first hardly faster than with one."""
+    power = 0.2 + 0.75 * (number % 1009) / 1009
+    speeds = speed_table.parse(" ".join(f"{size}:{size**power:.6f}" for size in range(1, 17)))
+    return ElasticTask("w", 1, 16, objective=GOODPUT, speeds=speeds, useful=tuple(range(1, 17)))
+
+
+def full(
+    nodes: int,
+    jobs: int = JOBS,
+    members: int = MEMBERS,
+    task_of: Callable[[int], ElasticTask] | None = None,
+) -> Scheduler:
+    """task_of: of a Job's number; None: 2 to twice the members, evenly."""
     made = turns.scheduler(nodes)
     facts: list[Fact] = []
     seats = GPUS * nodes
+    even = ElasticTask("w", 2, 2 * members)
     for number in range(jobs):
-        facts += _job(number, members)
+        facts += _job(number, members, task_of(number) if task_of else even)
     facts += [
         _other(f"other-{number}", seat) for number, seat in enumerate(range(jobs * members, seats))
     ]
@@ -81,17 +113,16 @@ def _other(name: str, seat: int) -> PodSeen:
     return factories.pod(name, 1, node=f"node-{seat // GPUS:05}", phase="Running", started=0.0)
 
 
-def _job(number: int, members: int) -> list[Fact]:
+def _job(number: int, members: int, elastic: ElasticTask) -> list[Fact]:
     name, uid = f"e{number}", f"uid-e{number}"
-    task = TaskSpec("w", 2 * members, 2, {"spec": {"containers": []}})
-    elastic = ElasticTask("w", 2, 2 * members)
-    spec = JobSpec("ns", name, uid, (task,), 2, "lockstep", elastic=elastic)
+    task = TaskSpec("w", elastic.most, elastic.least, {"spec": {"containers": []}})
+    spec = JobSpec("ns", name, uid, (task,), elastic.least, "lockstep", elastic=elastic)
     status = JobStatus(RUNNING, members=tuple(range(members)), generation=1)
     group = group_name(spec)
     first = number * members
     return [
         JobSeen(spec, status),
-        factories.gang(group, 2),
+        factories.gang(group, elastic.least),
         *(
             factories.pod(
                 f"{name}-w-{index}",

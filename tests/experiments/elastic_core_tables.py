@@ -16,6 +16,7 @@ from tests.simulation.test_elastic_days import assert_sizes_kept
 
 DAYS, STORIES, STEPS = 25, 250, 400
 TRIES = 3  # of which the least counts
+REQUESTS = 2000
 EVENT_MS = 25  # on a loaded machine; 20 were asked
 
 
@@ -63,14 +64,25 @@ def costs(figures: Figures) -> Table:
         figures.row(table, (name,), "≤ 20 ms", f"{ms:.1f} ms", holds=ms <= EVENT_MS)
         if ms > 20:
             figures.short.append(f"{name}: {ms:.1f} ms, asked 20 ms; it fails above {EVENT_MS} ms.")
+    for gpus, jobs, most in ((64, 40, 100), (2048, 1000, 1000)):
+        ms = elastic_sizes.goodput(gpus, jobs).p50_ms
+        cells = (f"a plan anew by goodput, {jobs:,} Jobs on {gpus:,} GPUs",)
+        figures.row(table, cells, f"≤ {most:,} ms", f"{ms:.1f} ms", holds=ms <= most)
     per_s = elastic_writes.measure().writes.per_s
     cells = (f"writes for {elastic_writes.JOBS} Jobs, in a second",)
     figures.row(table, cells, "≤ 20", f"{per_s:.1f}", holds=per_s <= 20)
-    with tempfile.TemporaryDirectory() as folder:
-        found = coordinator_requests.measure(Path(folder))
-    rate = 1e6 / found.mean_us
+    rate, memory = _coordinator()
     cells = ("requests to a coordinator of 512 members with 64 tasks each, in a second of a core",)
-    figures.row(table, cells, "≥ 2000", f"{rate:.0f}", holds=rate >= 2000)
-    memory = found.memory / 2**20
+    figures.row(table, cells, f"≥ {REQUESTS}", f"{rate:.0f}", holds=rate >= REQUESTS)
     figures.row(table, ("its memory",), "≤ 64 MiB", f"{memory:.0f} MiB", holds=memory <= 64)
     return table
+
+
+def _coordinator() -> tuple[float, float]:
+    """Requests in a second of a core, and MiB: of the first try that is fast enough, or of the best one."""
+    tries: list[tuple[float, float]] = []
+    while len(tries) < TRIES and (not tries or tries[-1][0] < REQUESTS):
+        with tempfile.TemporaryDirectory() as folder:
+            found = coordinator_requests.measure(Path(folder))
+        tries.append((1e6 / found.mean_us, found.memory / 2**20))
+    return max(tries)
