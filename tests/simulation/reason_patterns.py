@@ -17,7 +17,7 @@ PLAIN = (  # no numbers
     r"preempted by [^;]*",
     r"suspended for [^;]* after its quantum.*",
     r"it shares time and is not behind its fair share; others may be suspended for it in .*",
-    r"it is behind its fair share, .*",
+    r"it is behind its fair share(; its turn comes after that of [^;]* of its queue|, .*)",
     r"its turn comes in .* at the latest, unless gangs come before it",
     r"preemption blocked by [^;]*",
     r"with lockstep.dev/runs-for it may use that until then",

@@ -222,7 +222,10 @@ class TimeSharing:
             rest = rough_duration(latest_start - now)
             return f"it shares time and is not behind its fair share; others may be suspended for it in {rest}"
         if before := self._histories.turns_before(history):
-            return f"it is behind its fair share, and {wording.counted(before, 'gang')} of its queue have their turn before it"
+            others = wording.counted(before, "gang")
+            return (
+                f"it is behind its fair share; its turn comes after that of {others} of its queue"
+            )
         if (by := gang.preemption.turn_by) is None:
             return (
                 "it is behind its fair share, but no gang that may be suspended for it frees enough"

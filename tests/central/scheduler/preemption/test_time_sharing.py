@@ -293,3 +293,38 @@ def test_what_its_status_says_counts_before_it_has_pods_and_with_them() -> None:
     there.step(1.0, pod)
     assert sharing(there).past_turns(gang) == turns
     assert sharing(there).latest_start(gang) == 36_000 * (1 + 0.7 * 1.5) - (36_000 - 1800)
+
+
+def test_a_late_gang_says_how_many_have_their_turn_before_it() -> None:
+    """Those of equal turns are in the order of their names."""
+    there = world(quantum_s=7200.0)
+    there.step(0.0, *trains("long", 8, 20))
+    names = ("c", "a", "b")
+    there.step(60.0, *(fact for name in names for fact in trains(name, 8, 0.1, 60.0)))
+    plays(there, 2400.0, 120.0, 600.0)
+    assert "its turn comes in" in there.told["a"]
+    assert "its turn comes after that of 1 gang of its queue" in there.told["b"]
+    assert "its turn comes after that of 2 gangs of its queue" in there.told["c"]
+
+
+def test_between_two_looks_new_gangs_have_their_own_latest_start() -> None:
+    """As in a round of several slices."""
+    there = world()
+    there.step(0.0, *trains("long", 8, 10))
+    cycle.apply_facts(there.cluster, trains("new", 8, 1, 60.0), 60.0)
+    gang = there.cluster.state.gangs["ns", "new", True]
+    sharing(there).update(there.cluster.queues, gang, 60.0)
+    assert sharing(there).latest_start(gang) == 60.0
+
+
+def test_between_two_looks_nobody_goes_who_is_no_equal_any_more() -> None:
+    there = world(quantum_s=7200.0)
+    there.step(0.0, *trains("long", 8, 10))
+    there.step(60.0, *trains("short", 8, 1, 60.0))
+    plays(there, 3200.0, 120.0, 600.0)
+    long, short = (there.cluster.state.gangs["ns", name, True] for name in ("long", "short"))
+    assert sharing(there).may_be_suspended(short) == [(long, 7200.0)]
+    more_urgent, _ = trains("long", 8, 10, priority=5)
+    cycle.apply_facts(there.cluster, [more_urgent], 3201.0)
+    sharing(there).update(there.cluster.queues, long, 3201.0)
+    assert not sharing(there).may_be_suspended(short)
