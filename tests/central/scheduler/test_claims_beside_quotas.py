@@ -214,3 +214,14 @@ def test_who_claims_beside_a_quota_evicts_the_least_that_is_enough() -> None:
                     break
         except AssertionError as error:
             raise AssertionError(f"seed {seed}: {error}") from error
+
+
+def test_claims_at_a_quota_leave_what_is_free_as_it_is_for_who_comes_after() -> None:
+    """Its minResources are all that is free, of which the claims before it have their places."""
+    world = running(2, queue=limited(2))
+    free_cpu = (("cpu", 127_900),)
+    wide = factories.gang("wide", 1, queue="q", min_resources=free_cpu, created=11.0)
+    member = factories.pod("wide-0", 0, "wide")
+    claims = [*urgent(1, 1, "first"), *urgent(1, 1, "second")]
+    assert world.step(10.0, *claims, wide, member) == ["wide-0"]
+    assert world.evicted == ["r0-0"]
