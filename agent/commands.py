@@ -27,13 +27,10 @@ def add_machine_arguments(parser: argparse.ArgumentParser) -> None:
         "path",
     )
     parser.add_argument(
-        "--sysfs-root", metavar="DIR", default="/sys", help="the host's /sys (default: %(default)s)"
+        "--sysfs-root", metavar="DIR", default="/sys", help="the host's /sys (default %(default)s)"
     )
     parser.add_argument(
-        "--proc-root",
-        metavar="DIR",
-        default="/proc",
-        help="the host's /proc (default: %(default)s)",
+        "--proc-root", metavar="DIR", default="/proc", help="the host's /proc (default %(default)s)"
     )
     parser.add_argument(
         "--pcie-tree",
@@ -41,7 +38,7 @@ def add_machine_arguments(parser: argparse.ArgumentParser) -> None:
         default=os.environ.get("NCCL_TOPO_FILE"),
         help="the PCIe tree of a VM that hides it: NCCL's topology file, or lines with the PCI "
         "addresses behind one switch; a directory has a file for each node by name, else default "
-        "(default: NCCL_TOPO_FILE, else run/nvidia-topologyd/virtualTopology.xml below the driver "
+        "(default NCCL_TOPO_FILE, else run/nvidia-topologyd/virtualTopology.xml below the driver "
         "root, else /sys)",
     )
 
@@ -53,12 +50,12 @@ def add_topology_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         choices=("table", "json"),
         default="table",
-        help="output format (default: %(default)s)",
+        help="output format (default %(default)s)",
     )
     parser.add_argument(
         "--node",
         default=os.environ.get("NODE_NAME", ""),
-        help="node name in the JSON output (default: NODE_NAME, else the host name)",
+        help="node name in the JSON output (default NODE_NAME, else the host name)",
     )
 
 

@@ -69,7 +69,7 @@ def _add_run_arguments(run: argparse.ArgumentParser) -> None:
     _add_rdma_arguments(run)
     flag(
         "--report-every SECONDS",
-        "heartbeat interval in seconds (default: %(default)g)",
+        "heartbeat interval in seconds (default %(default)g)",
         _seconds,
         5.0,
     )
@@ -77,7 +77,7 @@ def _add_run_arguments(run: argparse.ArgumentParser) -> None:
     _add_health_arguments(run)
     flag(
         "--metrics-listen HOST:PORT",
-        "address for /metrics, /healthz and /readyz (default: none; the shipped manifests set "
+        "address for /metrics, /healthz and /readyz (default none; the shipped manifests set "
         "0.0.0.0:9400)",
         _server,
         "",
@@ -90,21 +90,21 @@ def _add_scheduler_arguments(run: argparse.ArgumentParser) -> None:
     node = os.environ.get("NODE_NAME") or socket.gethostname().lower()  # as the kubelet does
     flag(
         "--node NAME",
-        "the node's name in Kubernetes (default: NODE_NAME, else the host name)",
+        "the node's name in Kubernetes (default NODE_NAME, else the host name)",
         _node,
         node,
     )
     flag(
         "--server HOST:PORT",
-        "address of the scheduler (default: LOCKSTEP_SERVER; empty: serve the kubelet only)",
+        "address of the scheduler (default LOCKSTEP_SERVER; empty: serve the kubelet only)",
         _server,
         os.environ.get("LOCKSTEP_SERVER", ""),
     )
-    flag("--ca-file FILE", "CA certificate for the scheduler's certificate (default: the system's)")
+    flag("--ca-file FILE", "CA certificate for the scheduler's certificate (default the system's)")
     flag("--token-file FILE", "the agent's ServiceAccount token")
     flag(
         "--server-name NAME",
-        "name to expect in the scheduler's certificate (default: the host of --server)",
+        "name to expect in the scheduler's certificate (default the host of --server)",
         str,
         "",
     )
@@ -114,21 +114,21 @@ def _add_container_arguments(run: argparse.ArgumentParser) -> None:
     flag = partial(_add, run)
     flag(
         "--kubelet-dir DIR",
-        "directory with device-plugins/ and pod-resources/ (default: %(default)s)",
+        "directory with device-plugins/ and pod-resources/ (default %(default)s)",
         default=Path("/var/lib/kubelet"),
     )
-    flag("--dev-root DIR", "the host's /dev (default: %(default)s)", default=Path("/dev"))
+    flag("--dev-root DIR", "the host's /dev (default %(default)s)", default=Path("/dev"))
     flag(
         "--pass-device-nodes",
         "device files to pass to containers: auto: those that exist; always: all, and refuse "
-        "the container if one is missing; never: none (default: %(default)s)",
+        "the container if one is missing; never: none (default %(default)s)",
         ("auto", "always", "never"),
         "auto",
     )
     flag(
         "--imex-channel NUMBER",
         "IMEX channel for containers with whole GPUs, so that they can use NVLink between the "
-        "machines of an NVLink domain (default: none); the node must have "
+        "machines of an NVLink domain (default none); the node must have "
         "/dev/nvidia-caps-imex-channels/channelNUMBER and run nvidia-imex",
         _channel,
         -1,
@@ -136,7 +136,7 @@ def _add_container_arguments(run: argparse.ArgumentParser) -> None:
     flag(
         "--driver-mount HOST:CONTAINER",
         "directory of the host to mount, read only, into containers with GPUs, where no container "
-        "runtime of NVIDIA adds the driver's libraries, as on GKE (default: none)",
+        "runtime of NVIDIA adds the driver's libraries, as on GKE (default none)",
         _mount,
         (),
     )
@@ -146,14 +146,14 @@ def _add_survey_arguments(run: argparse.ArgumentParser) -> None:
     flag = partial(_add, run)
     flag(
         "--survey-every SECONDS",
-        "interval of hardware surveys in seconds (default: %(default)g); driver events "
+        "interval of hardware surveys in seconds (default %(default)g); driver events "
         "trigger one at once",
         _seconds,
         30.0,
     )
     flag(
         "--driver-wait SECONDS",
-        "timeout of driver calls in seconds (default: %(default)g)",
+        "timeout of driver calls in seconds (default %(default)g)",
         _seconds,
         20.0,
     )
@@ -161,7 +161,7 @@ def _add_survey_arguments(run: argparse.ArgumentParser) -> None:
         "--driver-lost SECONDS",
         "seconds after which a driver that worked in this run of the agent and cannot be opened "
         "any more fails the liveness probe, so that a new container gets a new driver's library "
-        "(default: %(default)g)",
+        "(default %(default)g)",
         _seconds,
         180.0,
     )
@@ -173,27 +173,27 @@ def _add_health_arguments(run: argparse.ArgumentParser) -> None:
     flag(
         "--hold SECONDS",
         "seconds without errors before a GPU is healthy again; doubled on each relapse "
-        "(default: %(default)g)",
+        "(default %(default)g)",
         _seconds,
         held.hold_s,
     )
     flag(
         "--hold-most SECONDS",
-        "upper bound of the hold time in seconds (default: %(default)g)",
+        "upper bound of the hold time in seconds (default %(default)g)",
         _seconds,
         held.max_hold_s,
     )
     flag(
         "--hold-xid SECONDS",
         "seconds for which a GPU is unhealthy after an XID that needs a reset, unless the "
-        "driver reports the recovery or a reset is observed (default: %(default)g)",
+        "driver reports the recovery or a reset is observed (default %(default)g)",
         _seconds,
         held.xid_s,
     )
     flag(
         "--settled SECONDS",
         "seconds in good health after which a GPU's earlier failures no longer count "
-        "(default: %(default)g)",
+        "(default %(default)g)",
         _seconds,
         held.settled_s,
     )
@@ -207,13 +207,13 @@ def _add_preflight_arguments(run: argparse.ArgumentParser) -> None:
         "check GPUs while no pod has them, at the agent's start, after each use and every hour; "
         "links: NVLinks and the NIC beside the GPU; copy: also copies between GPUs, where the "
         "agent's container has CUDA; a GPU that fails is unhealthy until a check passes "
-        "(default: %(default)s)",
+        "(default %(default)s)",
         ("none", "links", "copy"),
         "none",
     )
     flag(
         "--preflight-wait SECONDS",
-        "timeout of the copies of one check in seconds (default: %(default)g)",
+        "timeout of the copies of one check in seconds (default %(default)g)",
         _seconds,
         20.0,
     )
@@ -258,7 +258,7 @@ def _add_sharing_arguments(run: argparse.ArgumentParser) -> None:
         "--share-gpus GPUS",
         "GPUs that pods may share (lockstep.dev/gpu-share), and how memory caps are enforced: "
         "all; none; indices; or '0-3: mps; 4: watch timeslice=long; 5: whole' with one of "
-        "whole, auto, kernel, mps, watch, none (default: all)",
+        "whole, auto, kernel, mps, watch, none (default all)",
         _shared_gpus,
         "all",
     )
@@ -271,7 +271,7 @@ def _add_sharing_arguments(run: argparse.ArgumentParser) -> None:
     flag(
         "--sharing-dir DIR",
         "directory shared with `lockstep-agent gpu-setup`, which sets GPUs up for MPS and "
-        "time slices (default: neither is available)",
+        "time slices (default neither is available)",
     )
     flag(
         "--gpu-memory",
@@ -284,7 +284,7 @@ def _add_sharing_arguments(run: argparse.ArgumentParser) -> None:
     )
     flag(
         "--gpu-memory-grace SECONDS",
-        "how long a pod may exceed its memory cap on a GPU with watch enforcement (default: "
+        "how long a pod may exceed its memory cap on a GPU with watch enforcement (default "
         "%(default)g)",
         _seconds,
         10.0,
@@ -297,18 +297,18 @@ def _add_cdi_arguments(run: argparse.ArgumentParser) -> None:
         "--device-mode",
         "how devices get into containers: env: environment variables and device files; cdi: "
         "CDI device names (Kubernetes 1.29 and newer); both; auto: both if --cdi-dir is set, "
-        "else env (default: %(default)s)",
+        "else env (default %(default)s)",
         ("auto", "env", "cdi", "both"),
         "auto",
     )
     flag(
         "--cdi-dir DIR",
-        "directory for CDI specs; container runtimes read /var/run/cdi (default: none are written)",
+        "directory for CDI specs; container runtimes read /var/run/cdi (default none are written)",
     )
     flag(
         "--cdi-kind",
         "CDI kind of GPUs: lockstep.dev/gpu: the agent's own specs, with device files only; "
-        "nvidia.com/gpu: the specs of NVIDIA's toolkit, with driver libraries (default: "
+        "nvidia.com/gpu: the specs of NVIDIA's toolkit, with driver libraries (default "
         "%(default)s)",
         ("lockstep.dev/gpu", "nvidia.com/gpu"),
         "lockstep.dev/gpu",
@@ -329,7 +329,7 @@ def _add_rdma_arguments(run: argparse.ArgumentParser) -> None:
     flag(
         "--rdma-shares N",
         "shares per RDMA NIC, each for one pod; auto: as many pods with the default limit as "
-        "fit in the limit of the cgroup of all pods, 16 if there is no limit (default: auto)",
+        "fit in the limit of the cgroup of all pods, 16 if there is no limit (default auto)",
         _count,
         0,
     )
@@ -337,7 +337,7 @@ def _add_rdma_arguments(run: argparse.ArgumentParser) -> None:
         "--rdma-rails NICS",
         "NICs to offer by rail, as lockstep.dev/rail-0 and on instead of lockstep.dev/rdma: none; "
         "auto: each NIC that is served is a rail, that of GPU 0 first; or a list as for "
-        "--rdma-devices, the NICs of rail 0 first (default: none)",
+        "--rdma-devices, the NICs of rail 0 first (default none)",
         _rails,
         ("none",),
     )
@@ -346,7 +346,7 @@ def _add_rdma_arguments(run: argparse.ArgumentParser) -> None:
         ("handles", "RDMA contexts"),
         ("objects", "RDMA objects (queue pairs, memory regions, ...)"),
     ):
-        about = f"default limit of {what} for a pod on each of its RDMA NICs (default: max)"
+        about = f"default limit of {what} for a pod on each of its RDMA NICs (default max)"
         flag(f"--rdma-hca-{name} N", about, _limit, -1)
 
 
@@ -355,12 +355,12 @@ def _add_nic_folders(run: argparse.ArgumentParser) -> None:
     flag(
         "--device-info-dir DIR",
         "the host's /var/run/k8s.cni.cncf.io/devinfo/dp, where device-info files of NICs are "
-        "written for Multus (default: none are written)",
+        "written for Multus (default none are written)",
     )
     flag(
         "--cgroup-root DIR",
         "the host's /sys/fs/cgroup, writable; pods' RDMA and GPU memory limits are written "
-        "there (default: none are written)",
+        "there (default none are written)",
     )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from protos import nic_access, slicing
+from protos.common.text_fold import hung
 from protos.topology import Gpu, NodeTopology
 
 LOCKABLE = 1 << 30  # bytes; below this limit RDMA programs fail or fall back to TCP
@@ -53,7 +54,7 @@ def table(
 ) -> str:
     """The matrix, as fitting() has it, then what needs attention. Columns are separated by at least two spaces. holders:
     of MIG slices by uuid, if known."""
-    parts = [fitting(topology, width), LEGEND]
+    parts = [LEGEND]
     if topology.hcas:
         nics = [f"  NIC{position}: {hca.name}" for position, hca in enumerate(topology.hcas)]
         parts.append("\n".join(["NIC Legend:", "", *nics, ""]))
@@ -83,7 +84,9 @@ def table(
     weak = [f"  GPU{pair.a} and GPU{pair.b}: {pair.why}" for pair in topology.weak]
     if weak:
         parts.append("\n".join(["Degraded GPU pairs:", "", *weak, ""]))
-    return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
+    notes_below = "\n\n".join(part.rstrip("\n") for part in parts)
+    folded = (hung(line, width) for line in notes_below.split("\n"))
+    return "\n".join([fitting(topology, width), "", *folded]) + "\n"
 
 
 def notes(topology: NodeTopology) -> tuple[str, ...]:

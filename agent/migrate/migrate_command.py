@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         choices=("text", "json"),
         default="text",
-        help="output format (default: %(default)s)",
+        help="output format (default %(default)s)",
     )
 
 

@@ -194,7 +194,7 @@ def _parser() -> argparse.ArgumentParser:
         "--nproc",
         type=_count,
         metavar="N",
-        help="processes of this member (default: its GPUs, at least 1; with --for 1)",
+        help="processes of this member (default its GPUs, at least 1; with --for 1)",
     )
     parser.add_argument(
         "--for",
@@ -208,7 +208,7 @@ def _parser() -> argparse.ArgumentParser:
         type=_seconds,
         default=30.0,
         metavar="SECONDS",
-        help="from SIGTERM to SIGKILL (default: 30)",
+        help="from SIGTERM to SIGKILL (default 30)",
     )
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
     return parser

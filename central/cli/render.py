@@ -1,7 +1,6 @@
 """Answers of the query service as tables and as JSON."""
 
-import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from io import StringIO
 from typing import Any
@@ -11,6 +10,7 @@ from rich.console import Console
 from central.cli import terminal_table
 from central.cli.terminal_table import Cell, Column, Row
 from protos import matrix, slicing, wire
+from protos.common.text_fold import fold
 from protos.gpu_sharing import WHOLE
 from protos.stubs import fleet_pb2 as pb
 from protos.topology_json import to_json
@@ -58,19 +58,24 @@ def selected(reply: pb.TopologyReply, selector: str) -> pb.TopologyReply:
     short = [key.rpartition("/")[2] for key in keys]
     wanted: dict[int, str] = {}
     for part in selector.split(","):
-        key, _, value = part.partition("=")
+        key, equals, value = part.partition("=")
+        if not equals:
+            raise ValueError(f'"{part}" is not LEVEL=NAME')
         if key not in keys and key not in short:
             raise ValueError(
                 f'"{key}" is not a level of the topology: {", ".join(short) or "none"}'
             )
         wanted[keys.index(key) if key in keys else short.index(key)] = value
+    if reply.nodes and not any(_inside(node, wanted) for node in reply.nodes):
+        raise ValueError(f"no node is in {selector}")
     found = pb.TopologyReply(levels=reply.levels, troubles=reply.troubles, version=reply.version)
-    found.nodes.extend(
-        node
-        for node in reply.nodes
-        if all(at < len(node.domains) and node.domains[at] == value for at, value in wanted.items())
-    )
+    found.nodes.extend(node for node in reply.nodes if _inside(node, wanted))
     return found
+
+
+def _inside(node: pb.NodeView, wanted: Mapping[int, str]) -> bool:
+    """wanted: names of domains by the index of their level."""
+    return all(at < len(node.domains) and node.domains[at] == value for at, value in wanted.items())
 
 
 def topology_json(reply: pb.TopologyReply, one: bool) -> Any:
@@ -350,8 +355,8 @@ def _gpus(pod: pb.PodView) -> str:
 def _folded(sentence: str) -> str:
     """Folded between words at the terminal's edge."""
     most = terminal_table.width()
-    text = textwrap.fill(sentence, most) if most else sentence
-    return "\n".join(map(terminal_table.printable, text.split("\n")))
+    lines = fold(sentence, most) if most else [sentence]
+    return "\n".join(map(terminal_table.printable, lines))
 
 
 def _rendered(columns: Sequence[Column], rows: Sequence[Row]) -> str:

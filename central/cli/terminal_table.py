@@ -7,7 +7,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from io import StringIO
+from itertools import zip_longest
+
+from protos.common.text_fold import fold, pieces
 
 GAP = 2
 RED, GREEN, YELLOW = 31, 32, 33
@@ -155,22 +157,39 @@ def _lines(columns: Sequence[Column], lines: list[list[str]], widths: list[int],
 
 
 def _folded(columns: Sequence[Column], lines: list[list[str]], most: int) -> str:
-    from rich.console import Console
-    from rich.table import Table
+    """The widest columns become narrower, at first only as far as their longest word lets them."""
+    widths = _widths(lines)
+    words = [max(map(_longest_word, cells)) for cells in zip(*lines, strict=True)]
+    titles = [min(len(title), 4) for title in lines[0]]
+    for least in (words, titles):
+        _narrow(columns, widths, least, most - (len(columns) - 1))
+    text = ""
+    for line in lines:
+        cells = [fold(cell, wide) for cell, wide in zip(line, widths, strict=True)]
+        parts = [list(each) for each in zip_longest(*cells, fillvalue="")]
+        text += _lines(columns, parts, widths, 1)
+    return text
 
-    made = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="")
-    for column, title in zip(columns, lines[0], strict=True):
-        made.add_column(
-            title,
-            justify="right" if column.number else "left",
-            no_wrap=column.number,
-            overflow="fold",
-        )
-    for line in lines[1:]:
-        made.add_row(*line)
-    out = StringIO()
-    Console(file=out, width=most, no_color=True, highlight=False, markup=False).print(made)
-    return "".join(line.rstrip() + "\n" for line in out.getvalue().splitlines())
+
+def _longest_word(cell: str) -> int:
+    """What fold() breaks last."""
+    return max((len(piece) for word in cell.split() for piece in pieces(word, 12)), default=0)
+
+
+def _narrow(columns: Sequence[Column], widths: list[int], least: list[int], most: int) -> None:
+    """Takes from the widest of the columns that hold text, until all fit or none can give more."""
+    while (over := sum(widths) - most) > 0:
+        able = [
+            at
+            for at, column in enumerate(columns)
+            if not column.number and widths[at] > max(least[at], 1)
+        ]
+        if not able:
+            return
+        widest = max(able, key=lambda at: widths[at])
+        next_one = max((widths[at] for at in able if at != widest), default=0)
+        down_to = max(least[widest], min(next_one, widths[widest] - 1), widths[widest] - over, 1)
+        widths[widest] = down_to
 
 
 def moment(stamp: str | None) -> datetime | None:
@@ -200,9 +219,6 @@ def clock(stamp: str | None) -> str:
 
 def wrapped(head: str, text: str, indent: int, most: int | None) -> str:
     """The head, then the text from column `indent` on, folded at the terminal's edge."""
-    import textwrap
-
     width = max((most or 10_000) - indent, 20)
-    lines = [*map(printable, textwrap.wrap(text, width))] or [""]
     pad = "\n" + " " * indent
-    return head.ljust(indent) + pad.join(lines)
+    return head.ljust(indent) + pad.join(map(printable, fold(text, width)))

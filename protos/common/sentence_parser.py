@@ -4,10 +4,14 @@ and exit code 2. A command that lacks its verb prints its help there, with the s
 import argparse
 import re
 import sys
+from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
+from protos.common.text_fold import fold
+
 WRONG = 2  # exit code
+FLAGS_MOST = 6  # in a usage line; of more it says [FLAGS]
 _CHOICE = re.compile(r"argument (.*): invalid choice: '(.*?)' \(choose from (.*)\)", re.DOTALL)
 _LACKS = "the following arguments are required: "
 
@@ -15,7 +19,8 @@ _LACKS = "the following arguments are required: "
 class SentenceParser(argparse.ArgumentParser):
     def __init__(self, *args: Any, **settings: Any) -> None:
         """A flag is written out: the beginning of one would mean another flag, or none, once a new one begins so."""
-        super().__init__(*args, **{"allow_abbrev": False, **settings})
+        given = {"allow_abbrev": False, "formatter_class": HelpFormatter, **settings}
+        super().__init__(*args, **given)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         found, unknown = super().parse_known_args(args, namespace)
@@ -62,3 +67,46 @@ class SentenceParser(argparse.ArgumentParser):
 
     def _subcommands(self) -> list[Any]:
         return [each for each in self._actions if isinstance(each, argparse._SubParsersAction)]
+
+
+class HelpFormatter(argparse.HelpFormatter):
+    """Help that never breaks a name, a key or a path that fits on a line, and says a flag's value once."""
+
+    def add_usage(
+        self, usage: str | None, actions: Any, groups: Any, prefix: str | None = None
+    ) -> None:
+        flags = [each for each in actions if each.option_strings and each.help != argparse.SUPPRESS]
+        if usage is None and len(flags) > FLAGS_MOST:
+            operands = [each for each in actions if not each.option_strings]
+            required = [each for each in flags if each.required]
+            words = self._format_actions_usage([*required, *operands], [])
+            usage = f"%(prog)s [FLAGS] {words}"
+        if usage is not None:
+            indent = len("usage: ")
+            whole = usage % {"prog": self._prog}
+            usage = ("\n" + " " * indent).join(fold(whole, self._width - indent)).replace("%", "%%")
+        super().add_usage(usage, actions, groups, prefix)
+
+    def add_argument(self, action: argparse.Action) -> None:
+        """argparse forgets that verbs are indented."""
+        super().add_argument(action)
+        if action.help != argparse.SUPPRESS:
+            verbs = [self._format_action_invocation(each) for each in self._verbs(action)]
+            indent = self._current_indent + self._indent_increment
+            longest = max((indent + len(verb) for verb in verbs), default=0)
+            self._action_max_length = max(self._action_max_length, longest)
+
+    def _verbs(self, action: argparse.Action) -> Iterable[argparse.Action]:
+        return action._get_subactions() if isinstance(action, argparse._SubParsersAction) else ()
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        if not action.option_strings or action.nargs == 0:
+            return super()._format_action_invocation(action)
+        value = self._format_args(action, self._get_default_metavar_for_optional(action))
+        return f"{', '.join(action.option_strings)} {value}"
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return fold(text, width)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n".join(indent + line for line in fold(text, width - len(indent)))

@@ -103,3 +103,39 @@ def test_the_launcher_too(words: list[str], says: str, capsys: pytest.CaptureFix
     message = capsys.readouterr().err
     assert (ended.value.code, message.count("\n")) == (2, 1)
     assert says in message
+
+
+@pytest.mark.parametrize(("name", "prog"), ALL)
+def test_help_breaks_no_word_and_says_each_value_once(
+    name: str, prog: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (found,) = [each for each in parsers(PROGRAMS[name]()) if each.prog == prog]
+    for columns in (60, 80):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        text = found.format_help().partition("\n\n")[2]
+        assert max(map(len, text.splitlines())) <= columns
+        words = set(text.split())
+        for action in found._actions:
+            if action.help == argparse.SUPPRESS:
+                continue
+            if action.help:
+                shown = str(action.help % {**vars(action), "prog": prog}).split()
+                assert {word for word in shown if len(word) < 30} <= words
+            if len(action.option_strings) > 1 and action.nargs != 0:
+                assert f"  {', '.join(action.option_strings)} " in text
+
+
+def test_verbs_have_one_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = cli.parser().format_help().splitlines()
+    assert "    completion  print the completion script of a shell: source <(lockstep" in lines
+    assert "    job         run, list, view, follow, suspend, resume and delete jobs" in lines
+
+
+def test_the_usage_of_many_flags_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    usages = {each.prog: each.format_usage() for each in parsers(cli.parser())}
+    assert usages["lockstep simulate"] == "usage: lockstep simulate [FLAGS] PATH [PATH ...]\n"
+    assert usages["lockstep central"] == "usage: lockstep central [FLAGS]\n"
+    assert usages["lockstep replay"] == "usage: lockstep replay [-h] [--check] FILE\n"
+    assert "--job" in usages["lockstep coordinate"]

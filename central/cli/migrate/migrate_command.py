@@ -6,12 +6,13 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 
-from central.cli import exit_codes, output_format
+from central.cli import exit_codes, output_format, terminal_table
 from central.cli.migrate import from_kube_scheduler, from_kueue, from_volcano
 from central.cli.migrate.cluster_objects import ClusterObjects, read_cluster
 from central.cli.migrate.finding import Finding
 from central.kube.transport.configuration import KubeconfigError, load_user_config
 from central.kube.transport.http_client import Client, Unreachable
+from protos.common.text_fold import hung
 
 SOURCES: dict[str, Callable[[ClusterObjects], Iterable[Finding]]] = {
     "volcano": from_volcano.findings,
@@ -58,7 +59,8 @@ def _text(found: dict[str, list[Finding]]) -> Iterator[str]:
         here = [each for each in several if each.level == level]
         if here:
             yield title
-            yield from (f"  {each.about}: {each.text}" for each in here)
+            width = terminal_table.width() or 10_000
+            yield from (hung(f"  {each.about}: {each.text}", width) for each in here)
 
 
 def _fail(why: object, code: int) -> int:

@@ -353,3 +353,13 @@ def test_tables_fit_the_terminal(monkeypatch: pytest.MonkeyPatch, columns: int) 
     for text in (render.topology_table(reply), render.explanation_table(explained)):
         longest = max(text.splitlines(), key=len)
         assert len(longest) <= columns, longest
+
+
+def test_a_domain_without_a_node() -> None:
+    for selector, why in (
+        ("rack=zz", "no node is in rack=zz"),
+        ("rack", '"rack" is not LEVEL=NAME'),
+        ("rack=r1,", '"" is not LEVEL=NAME'),
+    ):
+        with pytest.raises(ValueError, match=why):
+            render.selected(topology("a", "b"), selector)
