@@ -21,6 +21,7 @@ from protos.printing import error_lines
 MOST_TEXT = 1 << 29  # characters of all files together; their objects take ten times as much
 _SUFFIXES = (".yaml", ".yml", ".json", ".jsonl")
 _MARKER = re.compile(r"^---(?=\s|$)[ \t]*(?:#.*)?", re.MULTILINE)
+NO_OBJECTS = "no objects: the files are empty"
 
 
 class BadInput(ValueError):
@@ -70,7 +71,10 @@ def _files(path: str) -> list[Path | None]:
     file = Path(path)
     if not file.is_dir():
         return [file]
-    found = sorted(each for each in file.rglob("*") if each.suffix in _SUFFIXES)
+    try:
+        found = sorted(each for each in file.rglob("*") if each.suffix in _SUFFIXES)
+    except OSError as error:  # of a directory below that may not be read, or is gone by now
+        raise BadInput(f"{path}: {error.strerror}: {error.filename}") from error
     if not found:
         raise BadInput(f"{path}: contains no file that ends in {', '.join(_SUFFIXES)}")
     return list(found)

@@ -28,7 +28,7 @@ from central.model.json_types import Json
 from central.model.timestamps import stamp
 from central.model.volumes import ClaimSeen
 from central.simulator import controller_templates, node_defaults, scenario_kinds, training_progress
-from central.simulator.documents import BadInput, ManifestObject, SourceLocation
+from central.simulator.documents import NO_OBJECTS, BadInput, ManifestObject, SourceLocation
 from central.simulator.priorities import PriorityClasses
 from central.simulator.sim_budgets import DisruptionBudget
 from central.simulator.sim_pod import PodPlan
@@ -81,7 +81,7 @@ def read(
         for copy in node_defaults.copies(ManifestObject(place, raw, kinds))
     ]
     if not objects:
-        raise BadInput("no objects: the files are empty")
+        raise BadInput(NO_OBJECTS)
     reader = Decoder(
         scheduler_names, levels, version or NEWEST, rules, yield_to_others=yield_to_others
     )

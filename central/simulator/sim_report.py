@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from central.model import wording
 from central.model.wording import format_duration
@@ -93,37 +94,39 @@ class _Row:
 
 
 def table(result: SimulationResult, console: Console) -> None:
+    """Whatever an object says stands there as it is, without markup and without control characters."""
+
+    def say(text: str, style: str = "") -> None:
+        console.print(_plain(text), style=style)
+
     shown = _placements(result.placed)
     if result.placed:
         console.print(shown)
     if len(shown.rows) < len({(p.namespace, p.gang or p.pod) for p in result.placed}):
-        console.print(f"... only the first {LONGEST_TABLE}; -o json prints all", style="dim")
+        say(f"... only the first {LONGEST_TABLE}; -o json prints all", "dim")
     for evicted in result.evicted[:LONGEST_TABLE]:
-        console.print(
-            f"at {format_duration(evicted.at_s)}: {evicted.namespace}/{evicted.pod} evicted from "
-            f"{evicted.node}: {evicted.reason}",
-            highlight=False,
-        )
+        who = f"{evicted.namespace}/{evicted.pod}"
+        when = format_duration(evicted.at_s)
+        say(f"at {when}: {who} evicted from {evicted.node}: {evicted.reason}")
     if len(result.evicted) > LONGEST_TABLE:
-        console.print(f"... {len(result.evicted)} evictions in total", style="dim")
+        say(f"... {len(result.evicted)} evictions in total", "dim")
     changes = _changes(result.resized)
     for resized in changes[:LONGEST_TABLE]:
-        console.print(
-            f"at {format_duration(resized.at_s)}: {resized.namespace}/{resized.name} resized to "
-            f"{wording.counted(resized.members, 'member')}: {resized.reason}",
-            highlight=False,
-        )
+        who = f"{resized.namespace}/{resized.name}"
+        size = wording.counted(resized.members, "member")
+        say(f"at {format_duration(resized.at_s)}: {who} resized to {size}: {resized.reason}")
     if len(changes) > LONGEST_TABLE:
-        console.print(f"... {len(changes)} changes of size in total", style="dim")
+        say(f"... {len(changes)} changes of size in total", "dim")
     for waits in result.waiting[:LONGEST_TABLE]:
-        console.print(
-            f"{waits.namespace}/{waits.name} is pending: {waits.reason}",
-            highlight=False,
-            style="yellow",
-        )
+        say(f"{waits.namespace}/{waits.name} is pending: {waits.reason}", "yellow")
     if len(result.waiting) > LONGEST_TABLE:
-        console.print(f"... {len(result.waiting)} pending in total", style="dim")
-    console.print(_summary(result), highlight=False)
+        say(f"... {len(result.waiting)} pending in total", "dim")
+    for line in _summary(result):
+        say(line)
+
+
+def _plain(text: str) -> Text:
+    return Text("".join(each if each.isprintable() else "?" for each in text))
 
 
 def _placements(placed: Sequence[Placed]) -> Table:
@@ -142,17 +145,17 @@ def _placements(placed: Sequence[Placed]) -> Table:
         nodes = list(row.nodes)
         more = f" and {len(nodes) - 4} more" if len(nodes) > 4 else ""
         shown.add_row(
-            name,
+            _plain(name),
             str(row.pods),
             f"{round(row.gpus, 2):.10g}",
             format_duration(row.first_s),
             format_duration(row.waited_s),
-            ", ".join(nodes[:4]) + more,
+            _plain(", ".join(nodes[:4]) + more),
         )
     return shown
 
 
-def _summary(result: SimulationResult) -> str:
+def _summary(result: SimulationResult) -> list[str]:
     numbers = metrics(result)
     ended = sum(ended.kind == "Pod" for ended in result.ended)
     rate = numbers["pods_placed"] / result.decide_s if result.decide_s else 0.0
@@ -167,4 +170,4 @@ def _summary(result: SimulationResult) -> str:
     ]
     if result.stopped:
         lines.append(f"stopped: {result.stopped}")
-    return "\n".join(lines)
+    return lines

@@ -1,6 +1,7 @@
 """`lockstep simulate`."""
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +21,8 @@ from central.server.settings import Settings
 from central.simulator import documents, figure, scenario, sim_report
 from central.simulator.simulation import Simulation
 from central.simulator.simulation_result import SimulationResult
+
+PIPED_WIDTH = 10_000  # programs that read the output get whole lines
 
 
 def run(args: argparse.Namespace) -> int:
@@ -69,7 +72,8 @@ def _print(result: SimulationResult, output: str) -> None:
     elif output == "yaml":
         print(yaml.safe_dump(sim_report.to_json(result), sort_keys=False), end="")
     else:
-        sim_report.table(result, Console(width=None if sys.stdout.isatty() else 120))
+        known = sys.stdout.isatty() or "COLUMNS" in os.environ
+        sim_report.table(result, Console(width=None if known else PIPED_WIDTH))
 
 
 def scheduler_of(args: argparse.Namespace | Settings) -> Scheduler:

@@ -91,10 +91,10 @@ def parse_duration(text: Any) -> float:
     if len(text) > limits.AMOUNT_TEXT:
         raise InvalidQuantity(_too_long(text, "duration"))
     if _DURATION.fullmatch(text) is None:
-        raise InvalidQuantity(f"{text!r} is not a duration like 90s or 1h30m")
+        raise InvalidQuantity(f'"{text}" is not a duration like 90s or 1h30m')
     seconds = sum(float(amount) * _UNITS_S[unit] for amount, unit in _PART.findall(text))
     if seconds > limits.DURATION_S:
-        raise InvalidQuantity(f"{text!r} is more than 100 years")
+        raise InvalidQuantity(f'"{text}" is more than 100 years')
     return seconds
 
 
@@ -112,7 +112,7 @@ def parse_time(stamp: Any) -> float:
         ValueError,
         OverflowError,
     ):  # the latter of a time without a zone, in the years 1 and 9999
-        raise InvalidQuantity(f"{stamp!r} is not a time like 2026-11-20T10:00:00Z") from None
+        raise InvalidQuantity(f'"{stamp}" is not a time like 2026-11-20T10:00:00Z') from None
 
 
 def lenient_time(value: Any) -> float | None:

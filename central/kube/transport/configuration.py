@@ -82,8 +82,14 @@ def load_user_config(kubeconfig: str | None, context: str | None) -> tuple[Clien
     from kubernetes.config import list_kube_config_contexts
 
     where = f"kubeconfig {path}"
+    try:
+        contexts, active = list_kube_config_contexts(path)
+    except _broken() as error:
+        raise KubeconfigError(f"{where}: {_what(error)}") from error
+    known = sorted(str(one["name"]) for one in contexts)
+    if context and context not in known:
+        raise KubeconfigError(f'{where} has no context "{context}", but {", ".join(known)}')
     config = _read_config(where, path, context)
-    contexts, active = list_kube_config_contexts(path)
     chosen = next((one for one in contexts if one["name"] == context), active)
     return config, str(chosen["context"].get("namespace") or "default")
 

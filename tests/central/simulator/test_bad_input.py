@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -63,11 +64,11 @@ CASES = {
     changed(spec={**POD["spec"], "priorityClassName": "no"}): "no PriorityClass no in the input",
     json.dumps(
         pod("p", runs="soon")
-    ): "metadata.annotations.lockstep.dev/runs-for: 'soon' is not a duration",
+    ): 'metadata.annotations.lockstep.dev/runs-for: "soon" is not a duration',
     json.dumps(pod("p", at="-1s")): "metadata.annotations.lockstep.dev/arrives-at",
     json.dumps(
         elastic("e", annotations={"lockstep.dev/work": "-3 steps", "lockstep.dev/speed": "1:1 2:2"})
-    ): "document 1: Job default/e: metadata.annotations.lockstep.dev/work: '-3 steps' is not a duration",
+    ): 'document 1: Job default/e: metadata.annotations.lockstep.dev/work: "-3 steps" is not a duration',
     json.dumps(elastic("e")) * 2: "document 2: Job default/e: metadata.name: already defined in",
     json.dumps(node("a", capture="cray")): 'lockstep.dev/capture: "cray" is not one of',
     json.dumps(group("g", "x")): "PodGroup default/g: spec.minMember",  # type: ignore[arg-type]  # that is the point
@@ -126,4 +127,17 @@ def test_standard_input_that_is_no_text(
 
 def test_a_span_that_is_none(simulate: Simulate) -> None:
     simulate.text(json.dumps(node("a")), flags=("--until", "soon"), code=2)
-    assert "--until: 'soon' is not a duration" in simulate.errors
+    assert '--until: "soon" is not a duration' in simulate.errors
+
+
+def test_a_directory_that_cannot_be_walked(tmp_path: Path) -> None:
+    """Its path is longer than the system takes."""
+    here = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(20):
+        os.mkdir("d" * 250, dir_fd=here)
+        below = os.open("d" * 250, os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)
+    with pytest.raises(documents.BadInput, match=r"File name too long|contains no file"):
+        list(documents.read([str(tmp_path)]))

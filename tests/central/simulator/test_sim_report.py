@@ -163,3 +163,11 @@ def test_what_jobs_hold_and_run() -> None:
     result.note(2.0, "j", 0.0, -1)
     assert result.ran == [(1.0, "j", 1), (2.0, "j", -1)]
     assert result.held == [(1.0, "j", 2.0)]
+
+
+def test_what_objects_say_is_no_markup() -> None:
+    waits = Pending("ns", "[/red]", "annotation x: [/dim] in [a, b]\x1b[2J\n", 1)
+    text = printed(made(placed=[placed("[/p]", "[n]")], waiting=[waits]))
+    assert "ns/[/red] is pending: annotation x: [/dim] in [a, b]?[2J?" in text
+    assert "[/p]" in text
+    assert all(line == line.rstrip() for line in text.splitlines() if "pending" in line)

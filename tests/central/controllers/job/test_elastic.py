@@ -133,7 +133,7 @@ def test_a_quota_below_the_least_sizes_evicts_nobody_and_lets_nobody_grow() -> N
         (["--step=3"], "--step: 3 does not divide the 10 pods between minAvailable 2"),
         (["--step=0"], "--step: 0 does not divide"),
         (["--objective=most"], '--objective: "most" is not one of even, fill'),
-        (["--hold=soon"], "--hold: 'soon' is not a duration"),
+        (["--hold=soon"], '--hold: "soon" is not a duration'),
     ],
 )
 def test_bad_arguments_name_the_field(arguments: list[str], told: str) -> None:

@@ -118,7 +118,7 @@ def test_expected_run_time() -> None:
     assert reader().pod(pod(metadata={"annotations": {names.CHECKPOINT: "?"}})).checkpoint is None
     odd = pod(metadata={"annotations": {names.RUNS_FOR: "soon"}})
     assert reader().pod(odd).spec.unsupported == (
-        "annotation lockstep.dev/runs-for: 'soon' is not a duration like 90s or 1h30m"
+        'annotation lockstep.dev/runs-for: "soon" is not a duration like 90s or 1h30m'
     )
     odd["spec"]["schedulerName"] = "other"
     assert not reader().pod(odd).spec.unsupported
@@ -145,7 +145,7 @@ def test_cooldown_time_is_a_duration() -> None:
     key = "volcano.sh/cooldown-time"
     assert reader().pod(pod(metadata={"annotations": {key: "10m"}})).cooldown_s == 600.0
     wrong = reader().pod(pod(metadata={"annotations": {key: "soon"}})).spec.unsupported
-    assert wrong.startswith(f"annotation {key}: 'soon' is not a duration")
+    assert wrong.startswith(f'annotation {key}: "soon" is not a duration')
 
 
 def test_movable_is_true_or_false() -> None:

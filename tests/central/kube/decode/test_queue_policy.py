@@ -64,8 +64,8 @@ def test_without_them_the_queue_is_open_and_unlimited() -> None:
     ("spec", "annotation", "names"),
     [
         ({"access": {"namespace": ["x"]}}, "", "unknown field namespace"),
-        ({"minRuntime": "long"}, "", "spec.minRuntime: 'long' is not a duration"),
-        ({"quantum": "short"}, "", "spec.quantum: 'short' is not a duration"),
+        ({"minRuntime": "long"}, "", 'spec.minRuntime: "long" is not a duration'),
+        ({"quantum": "short"}, "", 'spec.quantum: "short" is not a duration'),
         ({"access": []}, "", "spec.access: not an object"),
         ({"access": {"namespaces": "x"}}, "", "spec.access.namespaces"),
         ({"access": {"namespaceSelector": {"matchLabel": {}}}}, "", "unknown field matchLabel"),
