@@ -120,7 +120,7 @@ def _add_asking(commands: Any) -> None:
     flag(topology, "--picture", "draw racks, nodes and GPUs, with a letter for each owner")
     about = "show racks, queues and pending gangs, live"
     top = _add(commands, "top", about, _top)
-    flag(top, "--interval S", "seconds between two looks", type=argtypes.seconds, default=2.0)
+    flag(top, "--interval S", "seconds between two looks", type=argtypes.interval, default=2.0)
     scheduler_access.add_flags(top)
     about = "show why a gang is pending, or where it runs"
     explain = _add(commands, "explain", about, _explain)

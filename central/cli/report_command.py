@@ -138,4 +138,4 @@ def _notes(reply: "pb.UsageReply") -> list[str]:
 
 
 def _stamp(time_s: float) -> str:
-    return datetime.fromtimestamp(time_s).astimezone().isoformat(timespec="seconds")
+    return datetime.fromtimestamp(time_s).astimezone().strftime("%Y-%m-%d %H:%M:%S%z")

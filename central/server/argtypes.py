@@ -17,6 +17,7 @@ if (
     from central.kube.decode.kubernetes_version import KubernetesVersion
     from central.model.facts import Taint
 
+SHORTEST_INTERVAL_S = 0.1
 RULES_BYTES = 2**16  # of the file of --pod-groups, with 32 declarations at most
 _LABEL_KEY = re.compile(
     r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?",
@@ -213,4 +214,11 @@ def seconds(text: str) -> float:
         value = -1.0
     if not 0 <= value < 1e9:
         raise ArgumentTypeError(f"{text} is not a number of seconds")
+    return value
+
+
+def interval(text: str) -> float:
+    value = seconds(text)
+    if value < SHORTEST_INTERVAL_S:
+        raise ArgumentTypeError(f"{text} is less than {SHORTEST_INTERVAL_S} seconds")
     return value

@@ -116,7 +116,8 @@ class _Replay:
                 if not raw.endswith(b"\n") and number > 1:
                     self._note = f"line {number}, the last, is incomplete and was skipped"
                     return
-                raise BadJournal(f"{self._path}: line {number}: not JSON: {error}") from error
+                why = str(error).partition(": line ")[0]  # orjson counts from this line
+                raise BadJournal(f"{self._path}: line {number}: not JSON: {why}") from error
             if not isinstance(line, dict) or not line or (number == 1) != ("journal" in line):
                 raise BadJournal(f"{self._path}: line {number} is not a journal entry")
             yield number, line

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from central.cli import output_format, terminal_table
-from central.cli.jobs import list_command, queue_tenants, training_page
+from central.cli.jobs import invalid_queue, list_command, queue_tenants, training_page
 from central.cli.jobs.api import EVENTS, GROUPS, JOBS, KINDS, PODS, QUEUES, Api, CannotDo
 from central.cli.jobs.scheduler_view import (
     DEFAULT,
@@ -208,14 +208,15 @@ def queue(api: Api, args: argparse.Namespace, most: int | None) -> str:
     page.line(
         "State", list_command.queue_state(found) + (", without an object" if not spec else "")
     )
+    queues = api.all(QUEUES)
+    if why := invalid_queue.reason(queues, name):
+        page.line("Why", why)
     _limits(page, spec, status)
     if counts is not None:
         mine: Mapping[str, int] = counts.get(name, {})
         page.line("Groups", ", ".join(f"{n} {phase}" for phase, n in mine.items()) or "none")
     children = [
-        one["metadata"]["name"]
-        for one in api.all(QUEUES)
-        if (one.get("spec") or {}).get("parent") == name
+        one["metadata"]["name"] for one in queues if (one.get("spec") or {}).get("parent") == name
     ]
     if children:
         page.line("Children", ", ".join(children))

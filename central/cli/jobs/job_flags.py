@@ -13,11 +13,16 @@ from central.server.grpc import query_client
 Commands = Any  # argparse's own type for them is private
 Flag = tuple[str, str, dict[str, Any]]
 AMOUNTS = "NAME=AMOUNT,..."
+NAME_MOST = 253
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
 def name(text: str) -> str:
-    if len(text) > 253 or not _NAME.fullmatch(text):
+    if len(text) > NAME_MOST:
+        raise argparse.ArgumentTypeError(
+            f'"{text[:20]}..." has {len(text)} characters: {NAME_MOST} are allowed'
+        )
+    if not _NAME.fullmatch(text):
         raise argparse.ArgumentTypeError(
             f'"{text}" is not a name: use small letters, digits, - and ., with a letter or digit at '
             "both ends"
@@ -66,7 +71,7 @@ RUN: tuple[Flag, ...] = (
         {"complete": "file"},
     ),
     ("-i --image IMAGE", "container image", {"default": "busybox"}),
-    ("-r --replicas N", "number of pods", {"type": count, "default": 1}),
+    ("-r --replicas N", "number of pods", {"type": argtypes.whole, "default": 1}),
     (
         "-m --min N",
         "minimum number of pods that must start together",

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import yaml
 
@@ -18,7 +18,7 @@ from central.kube.decode.fields import MalformedObject
 from central.model.json_types import Json
 from protos.names import GPU, TOPOLOGY_REQUIRED
 
-MOST_BYTES = 64 << 20  # of a file; the API server takes 3 MiB of an object
+MOST_TEXT = 64 << 20  # characters of a file; the API server takes 3 MiB of an object
 MANIFESTS = (".yaml", ".yml", ".json")
 
 
@@ -141,9 +141,9 @@ def _read(name: str) -> Iterator[Json]:
             documents = plain_yaml.load_all(text)
         except yaml.YAMLError as error:
             mark = getattr(error, "problem_mark", None)
-            line = f", line {mark.line + 1}" if mark is not None else ""
-            what = getattr(error, "problem", None) or "not YAML"
-            raise CannotDo(f"{where}{line}: {what}") from error
+            line = f"line {mark.line + 1}: " if mark is not None else ""
+            what = getattr(error, "problem", None) or str(error).partition("\n")[0]
+            raise CannotDo(f"{where}: {line}not YAML: {what}") from error
         except ValueError as error:  # a date such as 2026-99-99
             raise CannotDo(f"{where}: {error}") from error
         for number, document in enumerate(documents, 1):
@@ -152,21 +152,31 @@ def _read(name: str) -> Iterator[Json]:
 
 def _texts(name: str) -> Iterator[tuple[str, str]]:
     if name == "-":
-        yield "standard input", sys.stdin.read()
+        yield "standard input", _text("standard input", sys.stdin)
         return
     path = Path(name)
     try:
-        inside = sorted(p for p in path.iterdir() if p.suffix in MANIFESTS) if path.is_dir() else []
-        for file in inside or [path]:
-            with file.open("rb") as opened:
-                content = opened.read(MOST_BYTES + 1)
-            if len(content) > MOST_BYTES:
-                raise CannotDo(f"{file}: larger than {MOST_BYTES >> 20} MiB")
-            yield str(file), content.decode()
-    except UnicodeDecodeError as error:
-        raise CannotDo(f"{name}: not a text file") from error
+        files = [path]
+        if path.is_dir():
+            files = sorted(each for each in path.iterdir() if each.suffix in MANIFESTS)
+            if not files:
+                raise CannotDo(f"{name}: contains no file that ends in {', '.join(MANIFESTS)}")
+        for file in files:
+            with file.open(encoding="utf-8") as opened:
+                yield str(file), _text(str(file), opened)
     except OSError as error:
         raise CannotDo(f"{name}: {error.strerror}") from error
+
+
+def _text(where: str, opened: TextIO) -> str:
+    """A pipe or a device may have no end."""
+    try:
+        text = opened.read(MOST_TEXT + 1)
+    except UnicodeDecodeError as error:
+        raise CannotDo(f"{where}: not UTF-8 text") from error
+    if len(text) > MOST_TEXT:
+        raise CannotDo(f"{where}: larger than {MOST_TEXT >> 20} MiB")
+    return text
 
 
 def _objects(where: str, document: Any) -> Iterator[Json]:

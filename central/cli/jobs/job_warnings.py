@@ -1,5 +1,5 @@
-"""What is wrong with a Job before it is created: a queue or PriorityClass that does not exist, a request that no node and
-no queue can meet. Only what the user may see is compared, and a warning stops nothing."""
+"""What is wrong with a Job before it is created: a queue or PriorityClass that does not exist, a level that
+no node has, a request that no node and no queue can meet. Only what the user may see is compared, and a warning stops nothing."""
 
 from collections.abc import Iterator
 from difflib import get_close_matches
@@ -10,7 +10,9 @@ from central.kube.resource_paths import BY_KIND, ResourcePath
 from central.model.json_types import Json
 from central.model.resources import DEFAULT
 from central.model.wording import NEVER
-from protos.names import GPU
+from protos.names import GPU, NODE, PARTS_OF_NODE, TOPOLOGY_REQUIRED
+
+WITHIN_NODE = (NODE, *PARTS_OF_NODE)
 
 
 def warnings(api: Api, job: Json) -> Iterator[str]:
@@ -19,12 +21,16 @@ def warnings(api: Api, job: Json) -> Iterator[str]:
     name, queue = spec.get("priorityClassName") or "", spec.get("queue") or DEFAULT
     if name and (why := _missing(api, BY_KIND["PriorityClass"], name)):
         yield why
-    queues = {each["metadata"]["name"]: each for each in _all(api, BY_KIND["Queue"])}
+    queues = {each["metadata"]["name"]: each for each in _all(api, BY_KIND["Queue"]) or ()}
     if queues and queue not in (*queues, DEFAULT):
         yield f"queue {queue} does not exist{_near(queue, queues)}; the job waits for it"
     tasks = [task for task in spec.get("tasks") or () if isinstance(task, dict)]
     each = [_gpus(task) for task in tasks]
-    most = [_whole((n.get("status") or {}).get("allocatable")) for n in _all(api, BY_KIND["Node"])]
+    nodes = _all(api, BY_KIND["Node"]) or []
+    yield from _level(
+        str((job["metadata"].get("annotations") or {}).get(TOPOLOGY_REQUIRED, "")), nodes
+    )
+    most = [_whole((n.get("status") or {}).get("allocatable")) for n in nodes]
     if most and each and max(each) > max(most):
         yield f"{NEVER}: no node has {max(each)} GPUs, the most is {max(most)}"
     capability = ((queues.get(queue) or {}).get("spec") or {}).get("capability") or {}
@@ -56,8 +62,11 @@ def _whole(amounts: Any) -> int:
 
 
 def _missing(api: Api, kind: ResourcePath, name: str) -> str:
-    known = {each["metadata"]["name"] for each in _all(api, kind)}
-    if not known or name in known:
+    listed = _all(api, kind)
+    if listed is None:
+        return ""
+    known = {each["metadata"]["name"] for each in listed}
+    if name in known:
         return ""
     return f"{kind.kind} {name} does not exist{_near(name, known)}; the pods cannot be created"
 
@@ -67,8 +76,18 @@ def _near(name: str, known: Any) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
-def _all(api: Api, kind: ResourcePath) -> list[Json]:
+def _level(level: str, nodes: list[Json]) -> Iterator[str]:
+    keys = {key for node in nodes for key in node["metadata"].get("labels") or {}}
+    if not nodes or level in ("", *WITHIN_NODE, *keys):
+        return
+    same = sorted(key for key in keys if key.rpartition("/")[2] == level)
+    near = f"; did you mean {same[0]}?" if same else _near(level, {*keys, *WITHIN_NODE})
+    yield f"{NEVER}: no node has label {level}{near}"
+
+
+def _all(api: Api, kind: ResourcePath) -> list[Json] | None:
+    """None: the user may not list them."""
     try:
         return api.all(kind)
     except CannotDo:
-        return []  # the user may not list them
+        return None

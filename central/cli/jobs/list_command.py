@@ -85,6 +85,7 @@ def show(api: Api, args: argparse.Namespace) -> int:
         names = {obj["metadata"]["name"] for obj in objects}
         if kind is QUEUES and DEFAULT not in names and not args.selector:
             objects.append(without_object(gpus_of_default(args)))
+            objects.sort(key=lambda queue: str(queue["metadata"]["name"]))
         print(_table(api, kind, objects, args), end="")
     return 0
 

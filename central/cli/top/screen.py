@@ -3,7 +3,6 @@ of them wider than the terminal."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from textwrap import wrap
 from typing import Any
 
 from central.cli.terminal_table import printable
@@ -17,6 +16,7 @@ from central.cli.top.cluster_view import (
     TopRack,
     age,
 )
+from protos.common.text_fold import fold
 
 TABS = ("racks", "queues", "pending")
 SORTS: dict[str, dict[str, Callable[[Any], tuple[object, ...]]]] = {
@@ -27,6 +27,8 @@ SORTS: dict[str, dict[str, Callable[[Any], tuple[object, ...]]]] = {
 KEYS = "1-3 Tab view  s sort  r reverse  Enter explain  q quit"
 BACK = "up/down scroll  Esc back  q quit"
 BAR = 16
+NAME_LEAST, WHY_LEAST, GAP = 16, 40, 2  # of the first and the last column in a narrow terminal
+Style = Callable[[str, str], str]
 REVERSE, BOLD, DIM, RED, PLAIN = "\x1b[7m", "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[0m"
 Cells = tuple[str, ...]
 
@@ -111,12 +113,11 @@ def rows(state: ScreenState, view: ClusterView) -> Sequence[TopRack | TopQueue |
 
 
 def draw(
-    state: ScreenState, view: ClusterView, width: int, height: int, *, colour: bool, note: str = ""
+    state: ScreenState, view: ClusterView, width: int, height: int, *, style: Style, note: str = ""
 ) -> list[str]:
-    """Exactly `height` lines."""
-    style = _styled if colour else _unstyled
+    """Exactly `height` lines. style: coloured, monochrome or plain."""
     if state.text:
-        lines = [part for line in state.text.splitlines() for part in wrap(line, width) or [""]]
+        lines = [part for line in state.text.splitlines() for part in fold(line, width)]
         state.top = min(state.top, max(0, len(lines) - height + 1))
         shown = lines[state.top : state.top + height - 1]
         return [*_filled(shown, height - 1), style(_cut(BACK, width), DIM)]
@@ -138,7 +139,7 @@ def draw(
 
 
 def _table(
-    state: ScreenState, view: ClusterView, width: int, height: int, style: Callable[[str, str], str]
+    state: ScreenState, view: ClusterView, width: int, height: int, style: Style
 ) -> list[str]:
     titles, cells = CELLS[state.tab]
     found = rows(state, view)
@@ -147,14 +148,22 @@ def _table(
     first = max(0, min(state.row - height // 2, len(found) - height + 1))
     shown = found[first : first + height - 1]
     texts = [titles, *(tuple(map(printable, cells(row))) for row in shown)]
-    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    widths = _widths(texts, width)
     lines = []
     for at, line in enumerate(texts):
-        parts = [text.ljust(wide) for text, wide in zip(line, widths, strict=True)]
-        text = _cut("  ".join(parts).rstrip(), width)
+        parts = [_cut(text, wide).ljust(wide) for text, wide in zip(line, widths, strict=True)]
+        text = _cut((" " * GAP).join(parts).rstrip(), width)
         chosen = at and first + at - 1 == state.row
-        lines.append(style(text.ljust(width) if chosen else text, REVERSE if chosen else ""))
+        lines.append(style(text.ljust(width), REVERSE).rstrip() if chosen else text)
     return lines
+
+
+def _widths(texts: Sequence[Cells], width: int) -> list[int]:
+    """Of the columns. Where they do not fit, the name in the first one is cut, so that some of the last one is seen."""
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    others = sum(widths[1:-1]) + min(widths[-1], WHY_LEAST) + GAP * (len(widths) - 1)
+    widths[0] = min(widths[0], max(NAME_LEAST, width - others))
+    return widths
 
 
 def _rack(row: TopRack) -> Cells:
@@ -207,9 +216,15 @@ def _cut(text: str, width: int) -> str:
     return text if len(text) <= width else text[: max(0, width - 1)] + "…"
 
 
-def _styled(text: str, codes: str) -> str:
-    return f"{codes}{text}{PLAIN}" if codes else text
+def coloured(text: str, codes: str) -> str:
+    return f"{codes}{text}{PLAIN}"
 
 
-def _unstyled(text: str, codes: str) -> str:
+def monochrome(text: str, codes: str) -> str:
+    """For NO_COLOR: the highlighted row must be seen all the same."""
+    return text if codes == RED else coloured(text, codes)
+
+
+def plain(text: str, _codes: str) -> str:
+    """For programs that read the output."""
     return text

@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
         width = terminal_table.width() or 120
         for tab in screen.TABS:
             height = 6 + len(getattr(view, tab))
-            lines = screen.draw(ScreenState(tab=tab), view, width, height, colour=False)
+            lines = screen.draw(ScreenState(tab=tab), view, width, height, style=screen.plain)
             print("\n".join(lines[2 if tab != screen.TABS[0] else 0 : -2]).rstrip() + "\n")
         for note in view.notes:
             print(f"lockstep: {note}", file=sys.stderr)
@@ -133,14 +133,14 @@ def _follow(args: argparse.Namespace, source: _Source, view: ClusterView) -> Non
     fetcher = _Fetcher(source, view, args.interval)
     fetcher.start()
     state, drawn = ScreenState(), [""]
-    colour = terminal_table.coloured()
+    style = screen.coloured if terminal_table.coloured() else screen.monochrome
     try:
         while not state.quit:
             size = shutil.get_terminal_size()
             if state.explain is not None:
                 state.text, state.explain = source.explain(*state.explain), None
             lines = screen.draw(
-                state, fetcher.view, size.columns, size.lines, colour=colour, note=fetcher.problem
+                state, fetcher.view, size.columns, size.lines, style=style, note=fetcher.problem
             )
             if lines != drawn:
                 sys.stdout.write("\x1b[H" + "\r\n".join(f"{line}\x1b[K" for line in lines))

@@ -90,7 +90,10 @@ def _simulated(
     """Raises BadInput."""
     place = documents.SourceLocation("the cluster", 1)
     given = [(place, copy.deepcopy(each)) for each in objects]
-    given += list(documents.read(files))
+    submitted = list(documents.read(files))
+    if files and not submitted:
+        raise documents.BadInput(documents.NO_OBJECTS)
+    given += submitted
     read = scenario.read(
         given,
         flags.scheduler_names,

@@ -135,6 +135,8 @@ def _call(where: SchedulerAddress, ask: "Callable[..., Any]") -> Any:
         options.append(("grpc.ssl_target_name_override", where.server_name))
     if where.token:  # a forwarded port of this machine, which no proxy reaches
         options.append(("grpc.enable_http_proxy", 0))
+    if b"-----BEGIN CERTIFICATE-----" not in ca:
+        raise CannotAsk(f"{where.ca_file}: no certificate in PEM; set --ca-file")
     credentials = grpc.ssl_channel_credentials(ca)
     with grpc.secure_channel(where.server, credentials, options) as channel:
         try:

@@ -316,7 +316,7 @@ def test_a_dry_run_asks_no_server(
 def test_invalid_manifests(lockstep: Lockstep, tmp_path: Path) -> None:
     file = tmp_path / "job.yaml"
     for text, message in (
-        ("a: [", "job.yaml, line 2"),
+        ("a: [", "job.yaml: line 2: not YAML: "),
         ("- a", "document 1: expected an object, not list"),
         ("kind: Job", "document 1: apiVersion is missing"),
         ("{apiVersion: v1, kind: Pod}", "document 1: metadata is missing"),

@@ -45,3 +45,26 @@ def test_a_job_that_cannot_start(
     assert "successfully" in output.out
     assert says in output.err
     assert bool(output.err) == bool(says)
+
+
+def test_a_level_that_no_node_has(
+    put: Put, lockstep: Lockstep, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def warned(level: str) -> str:
+        main(("job", "run", "j", "--within", level))
+        main(("job", "delete", "j"))
+        return capsys.readouterr().err
+
+    assert warned("nothing") == ""  # there are no nodes yet
+    labels = {"lockstep.dev/rack": "r1"}
+    put("/api/v1/nodes", {"metadata": {"name": "a", "labels": labels}})
+    never = "lockstep: warning: can never start: no node has label"
+    assert warned("rack") == f"{never} rack; did you mean lockstep.dev/rack?\n"
+    assert warned("islnd") == f"{never} islnd; did you mean island?\n"
+    assert warned("galaxy") == f"{never} galaxy\n"
+    assert warned("lockstep.dev/rack") == warned("island") == warned("node") == ""
+
+
+def test_a_class_where_there_is_none(lockstep: Lockstep) -> None:
+    said = lockstep("job", "run", "j", "--priority", "high", "--wait", code=2)
+    assert "PriorityClass high does not exist; the pods cannot be created; nothing was" in said

@@ -87,7 +87,7 @@ def test_a_scheduler_that_does_not_answer(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     for name in ("ca", "token"):
-        (tmp_path / name).write_text("x")
+        (tmp_path / name).write_text("-----BEGIN CERTIFICATE-----")
     output = refused(
         capsys,
         "explain",
@@ -154,3 +154,30 @@ def test_a_command_starts_without_what_it_does_not_use() -> None:
     heavy = {"numpy", "grpc", "google", "yaml", "kubernetes", "rich", "argcomplete", "urllib3"}
     heavy |= {"central.model.facts", "central.controllers", "central.scheduler"}
     assert not heavy & set(done.stdout.split())
+
+
+def test_a_certificate_that_is_none(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "ca").write_text("a: b")
+    (tmp_path / "token").write_text("x")
+    where = (f"--ca-file={tmp_path / 'ca'}", f"--token-file={tmp_path / 'token'}")
+    said = refused(capsys, "topology", "--server=127.0.0.1:9", *where)
+    assert said == f"lockstep: {tmp_path / 'ca'}: no certificate in PEM; set --ca-file"
+
+
+def test_a_context_that_is_none(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "kubeconfig"
+    file.write_text(json.dumps(KUBECONFIG))
+    said = refused(capsys, "job", "list", f"--kubeconfig={file}", "--context=other")
+    assert said == f'lockstep: kubeconfig {file} has no context "other", but x'
+
+
+def test_a_name_that_is_too_long(capsys: pytest.CaptureFixture[str]) -> None:
+    said = refused(capsys, "job", "run", "x" * 254)
+    assert f'NAME: "{"x" * 20}..." has 254 characters: 253 are allowed' in said
+    assert '"X" is not a name' in refused(capsys, "job", "run", "X")
+
+
+def test_top_leaves_time_between_two_looks(capsys: pytest.CaptureFixture[str]) -> None:
+    said = refused(capsys, "top", "--interval", "0.09")
+    assert "--interval: 0.09 is less than 0.1 seconds" in said
+    assert parser().parse_args(["top", "--interval", "0.1"]).interval == 0.1

@@ -102,3 +102,18 @@ def test_groups(lockstep: Lockstep, put: Callable[[str, Json], Json], client: Cl
     assert "lm-mpi-job-mpimaster-0  mpimaster" in view
     lockstep("group", "delete", "lm-mpi-job")
     assert client.get(GROUPS)["items"] == []
+
+
+def test_an_invalid_queue_says_why(lockstep: Lockstep, put: Callable[[str, Json], Json]) -> None:
+    put(QUEUES, {"metadata": {"name": "z"}, "spec": {"parent": "gone"}})
+    put(QUEUES, {"metadata": {"name": "below"}, "spec": {"parent": "z"}})
+    put(QUEUES, {"metadata": {"name": "good"}})
+    why = "Why:          queue z is invalid: spec.parent: queue gone does not exist\n"
+    assert why in lockstep("queue", "view", "z")
+    assert "Why:          queue below: its parent queue z is invalid" in lockstep(
+        "queue", "view", "below"
+    )
+    assert "Why:" not in lockstep("queue", "view", "good")
+    assert "Why:" not in lockstep("queue", "view", "default")
+    names = [line.split()[0] for line in lockstep("queue", "list").splitlines()[1:]]
+    assert names == ["below", "default", "good", "z"]

@@ -1,5 +1,6 @@
 """The screen of `lockstep top`: keys, orders, and lines that fit any terminal."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -55,7 +56,7 @@ def view() -> ClusterView:
 
 
 def text(state: ScreenState, view: ClusterView, width: int = 100, height: int = 24) -> str:
-    return "\n".join(screen.draw(state, view, width, height, colour=False))
+    return "\n".join(screen.draw(state, view, width, height, style=screen.plain))
 
 
 def names(state: ScreenState, view: ClusterView) -> list[str]:
@@ -127,7 +128,7 @@ def test_the_chosen_row_stays_on_the_screen() -> None:
 def test_what_a_terminal_would_obey_is_not_printed() -> None:
     evil = group("g", "a", "Pending", why="\x1b]0;owned\x07\x1b[2Jgone\nnext")
     view = ClusterView(pending=cluster_view.pending_of([evil]), notes=("\x1b[31mnote",))
-    lines = screen.draw(ScreenState(tab="pending"), view, 80, 10, colour=True)
+    lines = screen.draw(ScreenState(tab="pending"), view, 80, 10, style=screen.coloured)
     assert "?]0;owned??[2Jgone?next" in "".join(lines)
     assert "\x1b]" not in "".join(lines)
     assert "\x1b[2J" not in "".join(lines)
@@ -150,7 +151,7 @@ def test_it_fits_every_terminal(width: int, height: int, keys: list[str]) -> Non
     state = ScreenState()
     for key in keys:
         screen.press(state, key, view)
-        lines = screen.draw(state, view, width, height, colour=False)
+        lines = screen.draw(state, view, width, height, style=screen.plain)
         assert len(lines) == height
         assert max(map(len, lines)) <= width
 
@@ -191,3 +192,26 @@ def test_the_highlight_of_the_first_row_stays_at_the_top(view: ClusterView) -> N
     text(state, more)
     screen.press(state, "enter", more)
     assert state.explain == ("team", "newcomer")
+
+
+def test_a_long_name_leaves_room_for_the_reason() -> None:
+    groups = [group("g" * 60, "a", "Pending", why="needs 8 GPUs in one rack")]
+    view = ClusterView(pending=cluster_view.pending_of(groups))
+    state = ScreenState(tab="pending")
+    assert "needs 8 GPUs in one rack" in text(state, view, 80)
+    assert "g…  a" in text(state, view, 80)
+    assert "g" * 60 in text(state, view, 120)
+    narrow = text(state, view, 30).splitlines()[4]
+    assert narrow.index("…") == screen.NAME_LEAST - 1
+
+
+def test_without_colours_the_chosen_row_is_seen(view: ClusterView) -> None:
+    def lines(style: Callable[[str, str], str]) -> str:
+        state = ScreenState(tab="pending")
+        return "\n".join(screen.draw(state, view, 80, 12, style=style, note="no answer"))
+
+    assert f"{screen.REVERSE}team/early" in lines(screen.monochrome)
+    assert screen.RED not in lines(screen.monochrome)
+    assert f"{screen.RED}no answer" in lines(screen.coloured)
+    assert "\x1b" not in lines(screen.plain)
+    assert all(line == line.rstrip() for line in lines(screen.plain).splitlines())

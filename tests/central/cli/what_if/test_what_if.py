@@ -143,6 +143,7 @@ def test_the_cluster_is_not_changed(asked: Callable[..., Json], client: Client) 
         (("--queue", "a:weight=99999999999"), "too large"),
         (("--without", "nw"), "no job or gang named default/nw; did you mean new?"),
         (("--submit", "/nowhere.yaml"), "/nowhere.yaml: No such file"),
+        (("--submit", "/dev/null"), "no objects: the files are empty"),
         (("--without", "old", "--until", "soon"), "--until"),
     ],
 )
