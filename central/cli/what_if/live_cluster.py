@@ -57,7 +57,7 @@ class LiveCluster:
 
 
 def read(client: Client, now: datetime) -> LiveCluster:
-    """Raises CannotRead without the right to list nodes and pods, and Unreachable."""
+    """Raises CannotRead where nodes and pods cannot be listed, and Unreachable."""
     objects: list[Json] = []
     unread: list[str] = []
     for path in KINDS:
@@ -65,8 +65,13 @@ def read(client: Client, now: datetime) -> LiveCluster:
             objects += _listed(client, path)
         except StatusError as error:
             if path.kind in NEEDED:
-                why = f"you may not list {path.plural}: {error.message}"
-                raise CannotRead(why, error.status) from error
+                refused = error.status in (401, 403)
+                what = (
+                    f"you may not list {path.plural}"
+                    if refused
+                    else f"{path.plural} cannot be listed"
+                )
+                raise CannotRead(f"{what}: {error.message}", error.status) from error
             if error.status != 404:  # 404: the cluster does not serve it
                 unread.append(f"{path.full_name} could not be read: {error.message}")
     made = [each for obj in objects if (each := as_document(obj, now)) is not None]

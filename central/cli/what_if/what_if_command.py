@@ -38,7 +38,8 @@ def run(args: argparse.Namespace) -> int:
         )
         found = question.answer(cluster, _hardware(args), change, args, horizon_s)
     except live_cluster.CannotRead as error:
-        return _fail(error, exit_codes.REFUSED)
+        refused = error.status in (401, 403)
+        return _fail(error, exit_codes.REFUSED if refused else exit_codes.UNREACHABLE)
     except Unreachable as error:
         return _fail(f"the API server does not answer: {error}", exit_codes.UNREACHABLE)
     except (changes.BadChange, documents.BadInput, KubeconfigError) as error:
