@@ -263,6 +263,7 @@ HEAD = '{"journal":2,"version":"' + version() + '","settings":{"levels":[]}}\n'
         ("not json\n", "line 1: not JSON"),
         ('{"journal":1,"settings":{"levels":[]}}\n{"what":1}\n', "line 2 is not a journal entry"),
         ('{"journal":1,"settings":{"levels":[]}}\n{"turn":[0,[["No",{}]]]}\n', "line 2: "),
+        (HEAD + "torn\n" + '{"turn":[0,[]]}\n', "line 2: not JSON"),
         (HEAD + '{"checkpoint":"AAAA"}\n', "line 2: checkpoint: "),
     ],
 )
