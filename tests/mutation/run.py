@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import functools
 import gc
+import importlib
 import os
 import pickle
 import random
@@ -86,6 +87,9 @@ class Mutation:
         settings.load_profile("mutation")
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        for path in sorted({mutant.file for mutant in self.chosen}):
+            # Commands import what they need when they run, here in a child, whose modules this process does not see.
+            importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
         live, caches = live_functions()
         gc.freeze()
         self._baseline(session.items, caches)
