@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from central.cli import output_format, terminal_table
-from central.cli.jobs import invalid_queue, list_command, queue_tenants, training_page
+from central.cli.jobs import list_command, queue_tenants, training_page
 from central.cli.jobs.api import EVENTS, GROUPS, JOBS, KINDS, PODS, QUEUES, Api, CannotDo
 from central.cli.jobs.scheduler_view import (
     DEFAULT,
@@ -209,7 +209,7 @@ def queue(api: Api, args: argparse.Namespace, most: int | None) -> str:
         "State", list_command.queue_state(found) + (", without an object" if not spec else "")
     )
     queues = api.all(QUEUES)
-    if why := invalid_queue.reason(queues, name):
+    if why := queue_tenants.invalid_because(queues, name):
         page.line("Why", why)
     _limits(page, spec, status)
     if counts is not None:

@@ -1,11 +1,13 @@
-"""Limits of each namespace and each user in a queue, for `lockstep queue view`, and what they use of them.
+"""Limits of each namespace and each user in a queue, for `lockstep queue view`, what they use of them, and why the queue
+is invalid.
 
 The limits are in the Queue object. What is used only the scheduler knows: it is asked where --server or LOCKSTEP_SERVER
 names it, and leaves out whom the user may not see."""
 
 import argparse
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from central.cli.jobs.list_command import amounts
@@ -38,6 +40,22 @@ def limits(queue: Json) -> dict[str, str]:
             parts.append(amounts(resources).replace(",", ", "))
         found[head] = f"each at most {' and '.join(parts)}"
     return found
+
+
+def invalid_because(objects: Iterable[Json], name: str) -> str:
+    """By the scheduler's own rules, since the object's status has no field for it. objects: all Queues. Empty: the queue
+    is valid, or has no object."""
+    from central.kube.decode.fields import MalformedObject
+    from central.kube.decode.policy_decoder import decode_queue
+    from central.scheduler.queues.queue_tree import Queues
+
+    queues = Queues()
+    for each in objects:
+        with suppress(MalformedObject):
+            queues.apply(decode_queue(each))
+    queues.settle()
+    found = queues.by_name.get(name)
+    return found.error if found is not None else ""
 
 
 def _annotated(queue: Json) -> Json:
