@@ -160,8 +160,8 @@ def _folded(columns: Sequence[Column], lines: list[list[str]], most: int) -> str
     """The widest columns become narrower, at first only as far as their longest word lets them."""
     widths = _widths(lines)
     words = [max(map(_longest_word, cells)) for cells in zip(*lines, strict=True)]
-    titles = [min(len(title), 4) for title in lines[0]]
-    for least in (words, titles):
+    titles = [max(1, min(len(title), 4)) for title in lines[0]]
+    for least in (words, titles, [1] * len(widths)):
         _narrow(columns, widths, least, most - (len(columns) - 1))
     text = ""
     for line in lines:
@@ -173,22 +173,20 @@ def _folded(columns: Sequence[Column], lines: list[list[str]], most: int) -> str
 
 def _longest_word(cell: str) -> int:
     """What fold() breaks last."""
-    return max((len(piece) for word in cell.split() for piece in pieces(word, 12)), default=0)
+    return max((len(piece) for word in cell.split() for piece in pieces(word, 12)), default=1)
 
 
 def _narrow(columns: Sequence[Column], widths: list[int], least: list[int], most: int) -> None:
     """Takes from the widest of the columns that hold text, until all fit or none can give more."""
     while (over := sum(widths) - most) > 0:
         able = [
-            at
-            for at, column in enumerate(columns)
-            if not column.number and widths[at] > max(least[at], 1)
+            at for at, column in enumerate(columns) if not column.number and widths[at] > least[at]
         ]
         if not able:
             return
         widest = max(able, key=lambda at: widths[at])
         next_one = max((widths[at] for at in able if at != widest), default=0)
-        down_to = max(least[widest], min(next_one, widths[widest] - 1), widths[widest] - over, 1)
+        down_to = max(least[widest], min(next_one, widths[widest] - 1), widths[widest] - over)
         widths[widest] = down_to
 
 

@@ -147,3 +147,13 @@ def test_a_text_is_folded_beside_its_head(words: list[str], indent: int, most: i
     taken = [line[indent:] for line in lines]
     for line, following in itertools.pairwise(taken):
         assert len(line) + 1 + len(following.split()[0]) > room, "the next word had room"
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 5, 9, 14, 20])
+def test_a_column_without_a_title_and_an_empty_one_are_folded(most: int) -> None:
+    columns = (Column(""), Column(""), Column("now", number=True))
+    text = table(columns, [("", "a long/text", 10), ("", "b", 7)], wide=False, most=most)
+    assert "".join(text.split()).replace("NOW", "").replace("10", "").replace("7", "") == (
+        "along/textb"
+    )
+    assert max(map(len, text.splitlines())) <= max(most, 1 + 1 + 1 + 1 + 3)
