@@ -16,7 +16,7 @@ Design: docs/design/0049-containment.md
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import cast
+from typing import Protocol, cast
 
 from central.model.facts import Fact, GangSeen, NodeReported, PodSeen
 from central.scheduler import fence, rebuild
@@ -34,6 +34,12 @@ CYCLES = 2  # that are tried on a copy: what the first one reserves may fail in 
 
 TryCycle = Callable[[Scheduler], None]  # a cycle of a copy; an exception ends it
 Search = Generator[int, None, None]  # yields how many objects its next copy has
+
+
+class Fails(Protocol):
+    """Whether the phase fails in a copy with these objects, without some facts about them."""
+
+    def __call__(self, keys: Sequence[SetAsideKey], *without: Fact) -> bool: ...
 
 
 def advance(scheduler: Scheduler, try_cycle: TryCycle, spent: int = 0) -> int:
@@ -61,8 +67,8 @@ def advance(scheduler: Scheduler, try_cycle: TryCycle, spent: int = 0) -> int:
 def _search(
     scheduler: Scheduler, phase: Phase, error: BaseException, try_cycle: TryCycle
 ) -> Search:
-    def fails(keys: Sequence[SetAsideKey]) -> bool:
-        phases = _try(scheduler, keys, try_cycle)
+    def fails(keys: Sequence[SetAsideKey], *without: Fact) -> bool:
+        phases = _try(scheduler, keys, try_cycle, without)
         return phases is not None and phase in phases.failed
 
     def passes(keys: Sequence[SetAsideKey]) -> bool:
@@ -71,6 +77,15 @@ def _search(
         return phases is not None and phase in phases.passed - phases.failed
 
     keys = _objects(scheduler)
+    before = scheduler.quarantine.culprits.pop(phase, {})
+    again = [key for key in before if key in keys and not _is_blocked(scheduler, key)]
+    if again:
+        rest = [key for key in keys if key not in again]
+        yield len(rest)
+        if passes(rest):
+            scheduler.quarantine.culprits[phase] = before
+            yield from _contain(scheduler, phase, again, error, fails)
+            return
     yield 1
     if fails(()):
         return  # it needs no object
@@ -101,23 +116,50 @@ def _contain(
     phase: Phase,
     culprits: Sequence[SetAsideKey],
     error: BaseException,
-    fails: Callable[[Sequence[SetAsideKey]], bool],
+    fails: Fails,
 ) -> Search:
     """Sets them aside. Gangs alone are no longer decided, if that is enough; else they are left out of the state."""
+    before = scheduler.quarantine.culprits.setdefault(phase, {})
     for key in culprits:
         if key.kind == GANG:
             _set_gang_aside(scheduler, key, error)
         else:
-            _set_facts_aside(scheduler, key, error)
+            _set_facts_aside(scheduler, _facts_of(scheduler, key), error, before.get(key, 0))
     rebuild.rebuild(scheduler)
-    keys = _objects(scheduler)
-    yield len(keys)
-    if fails(keys):
-        for key in culprits:
-            if key.kind == GANG:
-                _set_facts_aside(scheduler, key, error)
+    for key in culprits:
+        if key.kind == GANG:
+            others = [each for each in culprits if each != key]
+            yield from _leave_gang_out(
+                scheduler, key, others, error, fails, before=before.get(key, 0)
+            )
+        before[key] = before.get(key, 0) + 1
     scheduler.quarantine.phases.restore(phase)
     fence.release_gangs(scheduler.quarantine, phase)
+
+
+def _leave_gang_out(
+    scheduler: Scheduler,
+    key: SetAsideKey,
+    others: Sequence[SetAsideKey],
+    error: BaseException,
+    fails: Fails,
+    *,
+    before: int,
+) -> Search:
+    """Of a gang about which nothing is decided any more: its PodGroup, or that and its pods, if the phase fails still.
+    others: culprits that may still be in the state. before: how often it was one."""
+    keys = [each for each in _objects(scheduler) if each not in others]
+    yield len(keys)
+    if not fails(keys):
+        return
+    facts: Sequence[Fact] = _facts_of(scheduler, key)
+    groups = [fact for fact in facts if isinstance(fact, GangSeen)]
+    if 0 < len(groups) < len(facts):
+        yield len(keys)
+        if not fails(keys, *groups):
+            facts = groups
+    _set_facts_aside(scheduler, facts, error, before)
+    scheduler.quarantine.release(key)
 
 
 def _last_needed(
@@ -136,12 +178,19 @@ def _last_needed(
 
 
 def _try(
-    scheduler: Scheduler, keys: Sequence[SetAsideKey], try_cycle: TryCycle
+    scheduler: Scheduler,
+    keys: Sequence[SetAsideKey],
+    try_cycle: TryCycle,
+    without: Sequence[Fact] = (),
 ) -> CyclePhases | None:
-    """The phases of some cycles of a copy with these objects; None: it cannot be made."""
+    """The phases of some cycles of a copy with these objects, without some facts about them; None: it cannot be made."""
     kept, sizes = frozenset(keys), _Sizes(scheduler)
+
+    def keeps(fact: Fact) -> bool:
+        return _object_of(fact) in kept and fact not in without
+
     try:
-        copy = rebuild.part_of(scheduler, lambda fact: _object_of(fact) in kept, sizes)
+        copy = rebuild.part_of(scheduler, keeps, sizes)
     except Exception:  # noqa: BLE001  any bug
         return None
     for _ in range(CYCLES):
@@ -187,13 +236,27 @@ def _set_gang_aside(scheduler: Scheduler, key: SetAsideKey, error: BaseException
         fence.set_gang_aside(scheduler, gang, error)
 
 
-def _set_facts_aside(scheduler: Scheduler, key: SetAsideKey, error: BaseException) -> None:
+def _facts_of(scheduler: Scheduler, key: SetAsideKey) -> list[Fact]:
+    found = [fact for fact in rebuild.recorded(scheduler) if _object_of(fact) == key]
+    pods = (pod.seen for pod in scheduler.state.pods.values())
+    return [*found, *(seen for seen in pods if _object_of(seen) == key)]
+
+
+def _is_blocked(scheduler: Scheduler, key: SetAsideKey) -> bool:
+    """Whether it is set aside, and takes part in no phase that can do without it."""
+    gang = scheduler.state.gangs.get(cast("GangKey", key.identity)) if key.kind == GANG else None
+    return gang is not None and fence.blocks(scheduler, gang)
+
+
+def _set_facts_aside(
+    scheduler: Scheduler, facts: Sequence[Fact], error: BaseException, before: int
+) -> None:
+    """before: how often it was done."""
     state = scheduler.state
-    facts = [fact for fact in rebuild.recorded(scheduler) if _object_of(fact) == key]
-    facts += [pod.seen for pod in state.pods.values() if _object_of(pod.seen) == key]
     for fact in facts:
         raw = state.owners.pods.get(fact.uid, fact) if isinstance(fact, PodSeen) else fact
-        scheduler.quarantine.set_aside(key_of(raw), display_of(raw), error, raw, state.now)
+        place = key_of(raw), display_of(raw)
+        scheduler.quarantine.set_aside(*place, error, raw, state.now, failed_before=before)
     rebuild.rebuild(scheduler, *facts)
 
 

@@ -12,7 +12,7 @@ from functools import partial
 
 from central.model.decisions import Decision
 from central.model.facts import Fact
-from central.scheduler import culprit, fence, partial_gangs, scheduling_round
+from central.scheduler import culprit, fence, partial_gangs, scheduling_round, set_aside_notices
 from central.scheduler.cycle_phases import Phase
 from central.scheduler.elastic.elastic_gang import ElasticGang
 from central.scheduler.elastic.needs import Need
@@ -72,7 +72,8 @@ def decide(
             searched = culprit.advance(scheduler, _try_cycle, searched)
     if quarantine.failed_phases or quarantine.search is not None:
         culprit.advance(scheduler, _try_cycle, searched)
-    decisions += fence.warnings(scheduler)
+    fence.release_tried(scheduler)
+    decisions += set_aside_notices.take(scheduler)
     return decisions
 
 
@@ -146,7 +147,8 @@ def due(scheduler: Scheduler, now: float) -> float | None:
     times += scheduler.hypernode_statuses.due(now)
     times += scheduler.admission.due(pending)
     times += scheduler.controllers.due(now)
-    times += scheduler.quarantine.retry_times()
+    # Those that are over were tried in the last cycle, or will be when their phase is back.
+    times += [at for at in scheduler.quarantine.retry_times() if at > scheduler.state.now]
     times += scheduler.quarantine.phases.ends()
     times += scheduler.elastic.due()
     return min(times, default=None)
@@ -244,8 +246,15 @@ def _controllers(scheduler: Scheduler, now: float) -> list[Decision]:
 
 
 def _admit(scheduler: Scheduler, now: float) -> None:
-    state, queues, owned = scheduler.state, scheduler.queues, scheduler.controllers.owned_groups()
-    scheduler.admission.decide(state, queues, scheduler.min_resources, owned, now)
+    state, admission = scheduler.state, scheduler.admission
+    due = admission.groups_due(state, scheduler.controllers.owned_groups(), now)
+    admitted = admission.admitted() if due else {}
+    of = scheduler.queues, scheduler.min_resources
+
+    def check(gang: Gang) -> None:
+        fence.search(state.snapshot, admission.check, state, *of, gang, admitted)
+
+    fence.each_gang(scheduler, Phase.PODGROUP, due, check, [])
 
 
 def _hypernodes(scheduler: Scheduler, now: float) -> Iterable[Decision]:

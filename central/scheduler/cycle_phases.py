@@ -67,6 +67,7 @@ class Phase(Enum):
     JOBS = "Jobs"
     ELASTIC_OBJECTS = "elastic objects"
     ADMISSION = "admission"
+    PODGROUP = "admission of a PodGroup"
     QUEUE_STATUSES = "queue statuses"
     HYPERNODE_STATUSES = "HyperNode statuses"
     STATUSES = "statuses"
@@ -75,7 +76,7 @@ class Phase(Enum):
 
 
 # A failure in one of these says nothing but that one gang is at fault: without it there are no decisions at all.
-OF_ONE_GANG = frozenset({Phase.ACCOUNT, Phase.TURN, Phase.PARTIAL_GANGS})
+OF_ONE_GANG = frozenset({Phase.ACCOUNT, Phase.TURN, Phase.PARTIAL_GANGS, Phase.PODGROUP})
 # They change the state, or the snapshot for a while. Where one fails, the state is built again.
 CHANGING_STATE = frozenset(
     {

@@ -32,13 +32,13 @@ from central.model.facts import (
     RdmaUsed,
 )
 from central.model.volumes import AttachLimits
-from central.scheduler.quarantine import SetAsideKey
+from central.scheduler.quarantine import PODGROUP, SetAsideKey
 
 REPORT = "agent report"
 
 _KINDS: dict[type, str] = {
-    GangSeen: "PodGroup",
-    GangGone: "PodGroup",
+    GangSeen: PODGROUP,
+    GangGone: PODGROUP,
     JobGone: "Job",
     CronSeen: "CronJob",
     CronGone: "CronJob",

@@ -17,8 +17,7 @@ Design: docs/design/0049-containment.md
 from collections.abc import Callable, Iterable, Sequence
 from typing import NoReturn, TypeVar, cast, get_args
 
-from central.model.decisions import Decision, EmitWarning
-from central.model.event_reasons import SET_ASIDE
+from central.model.decisions import Decision
 from central.model.facts import (
     Answered,
     BatchFact,
@@ -265,6 +264,23 @@ def mark_due(scheduler: Scheduler) -> None:
                 state.pending.changed(gang)
 
 
+def release_tried(scheduler: Scheduler) -> None:
+    """Releases the gangs that were tried again in a cycle without a failure, and have no turn in which that shows: what
+    runs, and PodGroups without pods."""
+    state, quarantine = scheduler.state, scheduler.quarantine
+    if quarantine.failed_phases or quarantine.search is not None or quarantine.phases.left_out():
+        return  # it may be their fault
+    for key, found in list(quarantine.set_asides.items()):
+        if key.kind not in (GANG, ACCOUNT) or state.now < found.retry_at:
+            continue
+        gang = state.gangs.get(cast("GangKey", key.identity))
+        if gang is None or gang.key not in state.pending.waiting:
+            quarantine.release(key)
+        if gang is not None and gang.key not in state.pending.waiting:
+            gang.attempt.reason = ""
+            state.pending.unpublished[gang.key] = gang
+
+
 def set_gang_aside(scheduler: Scheduler, gang: Gang, error: BaseException, kind: str = GANG) -> str:
     """Returns the reason for users."""
     state = scheduler.state
@@ -377,35 +393,3 @@ def phase_failed(scheduler: Scheduler, error: Exception) -> None:
     quarantine.leave_out(quarantine.phases.blamed(error), error)
     scheduler.state.pending.round = None
     rebuild.rebuild(scheduler)
-
-
-def warnings(scheduler: Scheduler) -> list[Decision]:
-    """An Event for each object that was set aside. Gangs have their own (gang_status.py)."""
-    decisions: list[Decision] = []
-    for key, found in scheduler.quarantine.take_warnings():
-        if key.kind in EVENT_KINDS:
-            uid = str(key.identity) if key.kind == "Pod" else ""
-            decisions.append(
-                EmitWarning(
-                    found.namespace, "", "", uid, found.name, found.why, SET_ASIDE, key.kind
-                )
-            )
-    return decisions
-
-
-EVENT_KINDS = frozenset(
-    {
-        "Pod",
-        "Node",
-        "PodGroup",
-        "Queue",
-        "Job",
-        "CronJob",
-        "JobFlow",
-        "JobTemplate",
-        "Command",
-        "HyperNode",
-        "PersistentVolumeClaim",
-        "PersistentVolume",
-    }
-)

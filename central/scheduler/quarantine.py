@@ -19,6 +19,7 @@ from central.scheduler.cycle_phases import FIRST_S, LONGEST_S, RECENT_S, CyclePh
 
 GANG, ACCOUNT = "gang", "account of a gang"  # kinds: its decisions, or what its queue counts
 STEP = "phase of the cycle"
+PODGROUP = "PodGroup"
 RETRY_S = (300.0, 3600.0)  # first and longest backoff of an object that does not change
 CHANGED_RETRY_S = (30.0, 600.0)  # the same of one that changes, from its second failure on
 SUSPECT_S = 600.0  # after a failure, objects of the same kind are tried apart first
@@ -64,6 +65,7 @@ class Quarantine:
         self.failed_phases: dict[Phase, BaseException] = {}
         self.search: Iterator[int] | None = None
         self._searched: dict[Phase, float] = {}  # when
+        self.culprits: dict[Phase, dict[SetAsideKey, int]] = {}  # found so far, and how often
         self.set_asides: dict[SetAsideKey, SetAside] = {}
         self.failures_to_log: deque[SchedulerFailure] = deque(
             maxlen=FAILURES_KEPT
@@ -71,6 +73,7 @@ class Quarantine:
         self.warnings: list[tuple[SetAsideKey, SetAside]] = []  # without an Event yet
         self.total: Counter[str] = Counter()  # failures so far, by kind
         self._suspect_until: dict[str, float] = {}  # by kind
+        self._members: dict[Hashable, list[SetAside]] | None = None  # by gang; None: to be counted
 
     def __getstate__(self) -> dict[str, Any]:
         """Without exceptions: they hold on to half of the process."""
@@ -87,7 +90,9 @@ class Quarantine:
         """The cycle goes on without the phase for a while."""
         wait_s = self.phases.leave_out(phase, describe(error))
         self.note(SetAsideKey(STEP, phase.label), ("", phase.label), error)
-        if wait_s in (FIRST_S, LONGEST_S):  # between them the search would find what it has found
+        if self._is_tried_again(phase):
+            self.failed_phases[phase] = error
+        elif wait_s in (FIRST_S, LONGEST_S):  # between them the search would find what it has found
             self.look_for_cause(phase, error)
 
     def look_for_cause(self, phase: Phase, error: BaseException) -> None:
@@ -96,6 +101,13 @@ class Quarantine:
             self._searched[phase] = self.phases.now
             self.failed_phases[phase] = error
 
+    def _is_tried_again(self, phase: Phase) -> bool:
+        """Whether what the phase failed on before takes part again."""
+        now, aside = self.phases.now, self.set_asides
+        return any(
+            key not in aside or aside[key].retry_at <= now for key in self.culprits.get(phase, ())
+        )
+
     def set_aside(
         self,
         key: SetAsideKey,
@@ -103,10 +115,12 @@ class Quarantine:
         error: BaseException,
         content: object,
         now: float,
+        *,
+        failed_before: int = 0,
     ) -> SetAside:
-        """display: namespace and name."""
+        """display: namespace and name. failed_before: how often, if it is not set aside any more."""
         before = self.set_asides.get(key)
-        failures = before.failures + 1 if before is not None else 1
+        failures = 1 + (before.failures if before is not None else failed_before)
         again_s = 0.0 if failures == 1 else _doubled(CHANGED_RETRY_S, failures - 1)
         found = self.set_asides[key] = SetAside(
             *display,
@@ -118,6 +132,7 @@ class Quarantine:
             now + again_s,
             None if key.of_decision or key.kind in (GANG, ACCOUNT) else content,
         )
+        self._members = None
         self.note(key, display, error, fresh=before is None)
         self._suspect_until[key.kind] = now + SUSPECT_S
         self.warnings.append((key, found))
@@ -158,18 +173,41 @@ class Quarantine:
 
     def release(self, key: SetAsideKey) -> None:
         """The object was tried without a failure, or is gone."""
-        self.set_asides.pop(key, None)
+        if self.set_asides.pop(key, None) is not None:
+            self._members = None
 
-    def find(self, namespace: str, name: str) -> SetAside | None:
-        """Any object of that name."""
-        return next(
-            (
-                found
-                for found in self.set_asides.values()
-                if (found.namespace, found.name) == (namespace, name)
-            ),
-            None,
-        )
+    def find(self, namespace: str, name: str) -> tuple[SetAsideKey, SetAside] | None:
+        """Any object of that name in the namespace, else one without a namespace."""
+        for place in (namespace, ""):
+            for key, found in self.set_asides.items():
+                if (found.namespace, found.name) == (place, name):
+                    return key, found
+        return None
+
+    def content(self, kind: str, identity: Hashable) -> object:
+        """The object as it was when it was set aside; None: it is not set aside."""
+        found = self.set_asides.get(SetAsideKey(kind, identity))
+        return found.content if found is not None else None
+
+    def gang_why(self, gang: Hashable) -> str:
+        """Why the gang is set aside, for users; empty: it is not."""
+        return self.why(SetAsideKey(GANG, gang)) or self.why(SetAsideKey(ACCOUNT, gang))
+
+    def why(self, key: SetAsideKey) -> str:
+        """The same of any object."""
+        found = self.set_asides.get(key)
+        return found.why if found is not None else ""
+
+    def members_aside(self, gang: Hashable) -> list[SetAside]:
+        """Pods of the gang that the state does not have for it."""
+        if not self.set_asides:
+            return []
+        if self._members is None:
+            self._members = {}
+            for found in self.set_asides.values():
+                if (of := getattr(found.content, "gang_key", None)) is not None:
+                    self._members.setdefault(of, []).append(found)
+        return self._members.get(gang, [])
 
     def absence(self, kind: str, name: str, namespace: str = "") -> str:
         """What to say after the name of an object that is named and not known: a bug may keep out one that exists."""

@@ -216,7 +216,21 @@ def _problems(node: ClusterNode, allocatable: int) -> str:
 
 def explain(scheduler: Scheduler, namespace: str, name: str) -> Explanation | None:
     """By the name of a PodGroup, a gang by label, a pod, the PodGroup's owner (such as a Job), or the
-    controller whose pods are the gang (deployment/web, or web). None: there is no such thing."""
+    controller whose pods are the gang (deployment/web, or web). None: there is no such thing. Whatever has the name and
+    is set aside says so: a Job beside its gang, a node, a queue."""
+    found = _explained(scheduler, namespace, name)
+    aside = scheduler.quarantine.find(namespace, name)
+    if aside is None:
+        return found
+    key, why = aside[0], aside[1].why
+    if found is None:
+        return Explanation(namespace, name, UNKNOWN, why, ())
+    if why in found.reason:
+        return found
+    return replace(found, reason=f"{found.reason}; {key.kind} {name} is {why}".removeprefix("; "))
+
+
+def _explained(scheduler: Scheduler, namespace: str, name: str) -> Explanation | None:
     uid = scheduler.state.uids.get((namespace, name), "")
     pod = scheduler.state.pods.get(uid)
     gang = scheduler.state.gangs.get((namespace, name, True)) or (
@@ -232,8 +246,8 @@ def explain(scheduler: Scheduler, namespace: str, name: str) -> Explanation | No
         except Exception as error:  # noqa: BLE001  any bug
             _note(scheduler, name, error)
             return Explanation(namespace, name, UNKNOWN, _failed(error), ())
-    if pod is None or scheduler.quarantine.find(namespace, name):
-        return _set_aside(scheduler, namespace, name)
+    if pod is None:
+        return None
     return Explanation(
         namespace,
         name,
@@ -242,12 +256,6 @@ def explain(scheduler: Scheduler, namespace: str, name: str) -> Explanation | No
         (_pod_view(scheduler, pod),),
         cards=tuple(_cards(scheduler, pod)),
     )
-
-
-def _set_aside(scheduler: Scheduler, namespace: str, name: str) -> Explanation | None:
-    """Of an object that the scheduler does not know, because a bug keeps it out."""
-    found = scheduler.quarantine.find(namespace, name)
-    return Explanation(namespace, name, UNKNOWN, found.why, ()) if found is not None else None
 
 
 def _of_controller(scheduler: Scheduler, namespace: str, name: str) -> Gang | None:

@@ -69,7 +69,7 @@ class ReasonChecker(QueueReasons, NeverReasons):
 
     def check(self, gang: Gang, reason: str) -> None:
         assert not WRONG_PLURAL.search(reason), WRONG_PLURAL.findall(reason)
-        if re.match(r"(\S.* is )?set aside after a failure of the scheduler", reason):
+        if re.match(r"(\S.* (is|are) )?set aside after a failure of the scheduler", reason):
             return  # nothing was counted
         if reason in {gang.counts.blocked} - {""}:
             return  # words of whoever refused the binding for good

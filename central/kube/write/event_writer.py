@@ -51,7 +51,10 @@ class EventWriter:
         self, client: LimitedClient, involved: Json, reason: str, message: str, kind: str
     ) -> None:
         """kind: Normal or Warning."""
-        content = "\n".join((involved.get("uid") or "", reason, message))
+        about = (
+            involved.get("uid") or f"{involved['kind']} {involved['namespace']}/{involved['name']}"
+        )
+        content = "\n".join((about, reason, message))
         digest = hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
         if self._runtime.monotonic() - self._written.get(digest, -REPEAT_S) < REPEAT_S:
             return

@@ -30,15 +30,10 @@ class GroupAdmission:
         self._checked_epoch = -1  # the capacity epoch of the last check
         self._next_check = 0.0
 
-    def decide(
-        self,
-        state: ClusterState,
-        queues: Queues,
-        min_resources_held: MinResources,
-        owned_groups: Collection[tuple[str, str]],
-        now: float,
-    ) -> None:
-        """Sets phase and reason of each group. Runs before the statuses of gangs are written."""
+    def groups_due(
+        self, state: ClusterState, owned_groups: Collection[tuple[str, str]], now: float
+    ) -> list[Gang]:
+        """The groups to check() now, in queue order. To be called before the statuses of gangs are written."""
         due = [
             gang
             for gang in list(state.pending.changed_gangs.values())
@@ -49,12 +44,15 @@ class GroupAdmission:
         if self._must_recheck(state.pending) and now >= self._next_check:
             self._checked_epoch, self._next_check = state.pending.epoch, now + RECHECK_S
             due = [*due, *(gang for gang in self._refused.values() if gang not in due)]
-        admitted: Sums = {}
+        return sorted(due, key=lambda gang: gang.attempt.rank)[:MAX_CHECKED]
+
+    def admitted(self) -> Sums:
+        """The minResources of the groups that are admitted and have no pods yet."""
+        sums: Sums = {}
         for gang in self.groups.values():
             if gang.published.override is not None and gang.published.override[0] == INQUEUE:
-                add(admitted, min_resources.declared(gang), 1)
-        for gang in sorted(due, key=lambda gang: gang.attempt.rank)[:MAX_CHECKED]:
-            self._check(state, queues, min_resources_held, gang, admitted)
+                add(sums, min_resources.declared(gang), 1)
+        return sums
 
     def due(self, pending: PendingGangs) -> list[float]:
         return [self._next_check] if self._must_recheck(pending) else []
@@ -82,7 +80,7 @@ class GroupAdmission:
             )
         return False
 
-    def _check(
+    def check(
         self,
         state: ClusterState,
         queues: Queues,
@@ -90,6 +88,8 @@ class GroupAdmission:
         gang: Gang,
         admitted: Sums,
     ) -> None:
+        """Sets phase and reason of the group. admitted: of those before it, to which it is added; nothing is changed
+        if it raises."""
         assert gang.object is not None
         why = quota.refusal(queues, min_resources_held, gang, ())
         if why and claimable_quota.may_claim(queues, min_resources_held, gang, ()):

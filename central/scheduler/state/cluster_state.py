@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from central.model.facts import PodSeen
+from central.model.facts import GangSeen, PodSeen
 from central.model.redaction import redacted
 from central.scheduler.inventory.cluster_node import ClusterNode
 from central.scheduler.inventory.pods import Pod
-from central.scheduler.quarantine import Quarantine
+from central.scheduler.quarantine import PODGROUP, Quarantine, SetAsideKey
 from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state.gangs import Gang, GangKey
 from central.scheduler.state.network_tree import NetworkTree
@@ -59,6 +59,7 @@ class ClusterState:
         names_all: bool = False,
     ) -> None:
         """names_all: objects of a namespace may name gangs of others."""
+        self._quarantine = quarantine
         self.snapshot = Snapshot(levels)
         self.podclasses = PodClasses(self.snapshot.pod_counts, quarantine)
         self.network = NetworkTree(levels)
@@ -122,6 +123,21 @@ class ClusterState:
     def gang_of(self, pod: Pod) -> Gang | None:
         key = pod.seen.gang_key
         return self.gangs.get(key) if key is not None else None
+
+    def why_set_aside(self, gang: Gang) -> str:
+        """Why the gang or its PodGroup is set aside; empty: it is not."""
+        quarantine = self._quarantine
+        if not quarantine.set_asides:
+            return ""
+        group = SetAsideKey(PODGROUP, gang.key[:2])
+        return quarantine.gang_why(gang.key) or (quarantine.why(group) if gang.key[2] else "")
+
+    def group_of(self, gang: Gang) -> GangSeen | None:
+        """The gang's PodGroup, also one that is set aside."""
+        if gang.object is not None or not gang.key[2] or not self._quarantine.set_asides:
+            return gang.object
+        group = self._quarantine.content(PODGROUP, gang.key[:2])
+        return group if isinstance(group, GangSeen) else None
 
     def public(self, text: str, namespace: str) -> str:
         """The sentence for objects of the namespace, whose readers may not see other ones. `lockstep explain` names

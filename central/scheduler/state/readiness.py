@@ -3,7 +3,7 @@
 from collections import Counter
 
 from central.model import controller_gangs, native_podgroup, wording
-from central.scheduler.quarantine import Quarantine
+from central.scheduler.quarantine import PODGROUP, Quarantine
 from central.scheduler.state.gangs import Gang
 
 
@@ -17,23 +17,39 @@ def not_ready_reason(gang: Gang, missing: int, quarantine: Quarantine) -> str:
     if gang.object is not None and gang.object.priority_class and gang.class_priority is None:
         name = gang.object.priority_class
         return f"spec.priorityClassName: PriorityClass {name} {quarantine.absence('PriorityClass', name)}"
-    if gang.key[2] and gang.object is None and not counts.label_min and not _is_controllers(gang):
+    if gang.key[2] and gang.object is None and _needs_object(gang, quarantine):
         return _no_podgroup(gang, quarantine)
     if counts.gated:
         return f"{counts.gated} of {len(gang.members)} pods are held by scheduling gates"
     if missing and len(gang.pods_to_start()) < missing:
         if counts.blocked:
             return counts.blocked
-        if gang.short_tasks():
-            return _short_of_tasks(gang)
-        if len(gang.members) < gang.minimum:
-            return f"needs {gang.minimum} pods to start, {len(gang.members)} exist"
-        if gang.subgroups:
-            return _short_of_groups(gang)
-        return _short_of_pods(gang, missing)
+        clauses = (_shortage(gang, missing), *_set_aside(gang, quarantine))
+        return "; ".join(clauses)
     if gang.subgroups and counts.waiting and not gang.division().units():
         return gang.division().incomplete_group()
     return counts.blocked if not counts.waiting else ""
+
+
+def _shortage(gang: Gang, missing: int) -> str:
+    """What the gang lacks to start."""
+    if gang.short_tasks():
+        return _short_of_tasks(gang)
+    if len(gang.members) < gang.minimum:
+        return f"needs {gang.minimum} pods to start, {len(gang.members)} exist"
+    if gang.subgroups:
+        return _short_of_groups(gang)
+    return _short_of_pods(gang, missing)
+
+
+def _set_aside(gang: Gang, quarantine: Quarantine) -> list[str]:
+    """Which of its pods a bug keeps out: the first of them."""
+    aside = quarantine.members_aside(gang.key)
+    if not aside:
+        return []
+    first = min(aside, key=lambda found: found.name)
+    others = f" and {wording.counted(len(aside) - 1, 'other')}" if len(aside) > 1 else ""
+    return [f"pod {first.name}{others} {'are' if others else 'is'} {first.why}"]
 
 
 def eviction(gang: Gang) -> str:
@@ -55,9 +71,12 @@ def _preempted(gang: Gang) -> str:
     return ""
 
 
-def _is_controllers(gang: Gang) -> bool:
-    """Pods of a controller whose object is not known start one by one."""
-    return controller_gangs.is_controllers(gang.name)
+def _needs_object(gang: Gang, quarantine: Quarantine) -> bool:
+    """Pods of a controller whose object is not known start one by one, unless a bug keeps it out."""
+    if gang.counts.label_min:
+        return False
+    is_aside = quarantine.content(PODGROUP, gang.key[:2]) is not None
+    return is_aside or not controller_gangs.is_controllers(gang.name)
 
 
 def _no_podgroup(gang: Gang, quarantine: Quarantine) -> str:

@@ -11,6 +11,8 @@ from central.scheduler.state.gangs import Gang
 from central.scheduler.status import unhealthy
 from protos.names import ISLAND, NODE
 
+PODS_SHOWN = 8  # pods of a pending gang whose condition says the reason
+
 
 def phase(gang: Gang) -> str:
     """The phase in the words of the PodGroup API: Running once the minimum is placed."""
@@ -27,8 +29,13 @@ def describe(state: ClusterState, gang: Gang) -> str:
 
 
 def _describe(state: ClusterState, gang: Gang, now: str) -> str:
-    text, devices = _describe_phase(state, gang, now), unhealthy.describe(state, gang)
-    return f"{text}; {devices}" if text and devices else text or devices
+    text, aside = _describe_phase(state, gang, now), state.why_set_aside(gang)
+    if aside and not gang.members:
+        text = ""
+    elif aside in text:
+        aside = ""
+    clauses = (text, aside, unhealthy.describe(state, gang))
+    return "; ".join(filter(None, clauses))
 
 
 def _describe_phase(state: ClusterState, gang: Gang, now: str) -> str:
@@ -93,28 +100,32 @@ def status_update(
 ) -> list[Decision]:
     """An UpdateGangStatus if the gang's phase, reason or counts changed, or what it had run, after warnings about its
     devices."""
-    if not gang.members and gang.published.override is None:
+    aside = state.why_set_aside(gang)
+    if not gang.members and gang.published.override is None and (gang.foreign or not aside):
         return []
     warnings = unhealthy.new_warnings(state, gang)
     counts = gang.counts
     pod_phases = (counts.running, counts.succeeded, counts.failed)
-    now = phase(gang)
+    now = PENDING if aside and not gang.members else phase(gang)
     reason = state.public(_describe(state, gang, now), gang.namespace)
-    published = (now, reason, pod_phases, past_turns.ran_s if past_turns else 0)
+    # Each of the first pods that wait gets the reason, so another one is news.
+    shown = min(len(counts.waiting), PODS_SHOWN) if now == PENDING else 0
+    published = (now, reason, pod_phases, shown, past_turns.ran_s if past_turns else 0)
     if published == gang.published.state:
         return [*warnings]
     gang.published.state = published
+    group = state.group_of(gang)
     update = UpdateGangStatus(
         gang.namespace,
         gang.name,
         now,
         reason,
-        gang.has_podgroup,
+        group is not None and not group.declared,
         tuple([pod.seen.name for pod in counts.waiting]),
         *pod_phases,
         quiet=gang.published.suppress_event,
         of_job=gang.published.of_job,
-        native_version=_native_version(gang),
+        native_version=group.native_version if group is not None else "",
         past_turns=past_turns,
     )
     return [*warnings, update]
@@ -135,11 +146,7 @@ def plain_status(gang: Gang, why: str) -> list[Decision]:
             why,
             gang.has_podgroup,
             names,
-            native_version=_native_version(gang),
+            native_version=gang.object.native_version if gang.object is not None else "",
             past_turns=gang.object.past_turns if gang.object is not None else None,
         )
     ]
-
-
-def _native_version(gang: Gang) -> str:
-    return gang.object.native_version if gang.object is not None else ""

@@ -188,8 +188,8 @@ def test_a_gang_leaves_the_state_only_if_it_does_not_help_that_nothing_is_decide
     scheduler = cluster()
     searched(Trials(scheduler, any_of(*guilty), decided=decided))
     kinds = {key.kind for key in scheduler.quarantine.set_asides}
-    pods = {"Pod", "gang"} | ({"PodGroup"} if guilty != ["plain"] else set())
-    assert kinds == ({"gang"} if decided else pods)
+    facts = {"Pod", "PodGroup"} if guilty != ["plain"] else {"Pod"}
+    assert kinds == ({"gang"} if decided else facts)
     left = {each.name for each in scheduler.state.gangs.values()} & {*guilty}
     assert left == ({*guilty} if decided else set())
 

@@ -97,7 +97,7 @@ def test_what_is_said_and_counted() -> None:
     assert quarantine.absence("PriorityClass", "g") == "does not exist"
     found = quarantine.find("ns", "p")
     assert found is not None
-    assert (found.why, found.failures) == (why, 2)
+    assert (found[0], found[1].why, found[1].failures) == (POD, why, 2)
     assert quarantine.find("other", "p") is None
     assert quarantine.counts() == {"Pod": 1, "PodGroup": 1, "cycle": 0}
     assert quarantine.total == {"Pod": 2, "PodGroup": 1, "cycle": 1}

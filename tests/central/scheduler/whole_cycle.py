@@ -76,7 +76,7 @@ class WholeCycle:
         nodes += [factories.node(f"p{i}", gpus=0, labels={PROBES: "yes"}) for i in range(6)]
         queues: list[Fact] = [QueueSeen("default"), QueueSeen("other", weight=3)]
         self.cycle(*nodes, *queues, *job("low", 3, least=1, runs_for_s=500.0))
-        self.cycle(*job("half", 2, gpus=0))
+        self.cycle(*job("half", 2, gpus=0), factories.gang("planned", 2, queue="default"))
         self.cycle(*elastic("grows"))
         self.cycle(*elastic("elastic"), *job("high", 1, priority=5), *job("wide", 9, created=5.0))
         self.cycle(*job("equal", 2, created=6.0), *job("equally", 2, created=7.0))
