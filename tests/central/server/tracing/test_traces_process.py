@@ -39,6 +39,12 @@ def uid(box: LocalCluster, name: str) -> str:
     return str(box.client.get(f"{GROUPS}/{name}")["metadata"]["uid"])
 
 
+def lacks_gpus(box: LocalCluster, name: str) -> bool:
+    """Whether the scheduler that runs now has tried the gang, and said so: any other reason is of before."""
+    answer = box.explain(name)
+    return answer is not None and "GPU" in answer.reason
+
+
 def test_a_gang_that_waits_for_another_scheduler(there: Collector) -> None:
     """The first scheduler says why it waits; it is killed; the next one starts the gang, in the same trace."""
     flags = [f"--otlp-endpoint={there.url}", "--agents-wait=60"]
@@ -59,10 +65,11 @@ def test_a_gang_that_waits_for_another_scheduler(there: Collector) -> None:
         assert said["k8s.node.name"] in ("n0", "n1")
         assert said["lockstep.queue"] == "default"
         submit(box, "second", 2, 8)
-        box.wait("its reason", lambda: box.explain("second"), PATIENCE_S)
+        box.wait("its reason", lambda: lacks_gpus(box, "second"), PATIENCE_S)
         box.kill_scheduler()
         box.start_scheduler()
         box.wait("the agents", lambda: reported(box), PATIENCE_S)
+        box.wait("its reason again", lambda: lacks_gpus(box, "second"), PATIENCE_S)
         assert box.client.request("DELETE", "/api/v1/namespaces/default/pods/first-0").ok
         again = box.wait("its trace", lambda: there.named("second").get("gang"), PATIENCE_S)
         assert again.trace_id.hex() == uid(box, "second").replace("-", "")
