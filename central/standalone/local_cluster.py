@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 USER = "lockstep-user"
 CAPTURES = Path(__file__).parent / "captures"
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0  # on a machine that is busy; a process that has ended is noticed at once
 LONGEST_BASE = 36  # bytes of TMPDIR; node names are up to a dozen
 Found = TypeVar("Found")
 
