@@ -159,10 +159,16 @@ def _lines(columns: Sequence[Column], lines: list[list[str]], widths: list[int],
 def _folded(columns: Sequence[Column], lines: list[list[str]], most: int) -> str:
     """The widest columns become narrower, at first only as far as their longest word lets them."""
     widths = _widths(lines)
-    words = [max(map(_longest_word, cells)) for cells in zip(*lines, strict=True)]
+    by_column = list(zip(*lines, strict=True))
+    words = [max(map(_longest_word, column)) for column in by_column]
     titles = [max(1, min(len(title), 4)) for title in lines[0]]
-    for least in (words, titles, [1] * len(widths)):
-        _narrow(columns, widths, least, most - (len(columns) - 1))
+    last = [1] * len(widths)
+    for at, column in enumerate(columns):
+        if column.number:  # its numbers stay whole, its title need not
+            words[at] = titles[at] = widths[at]
+            last[at] = max((len(cell) for cell in by_column[at][1:]), default=1)
+    for least in (words, titles, last):
+        _narrow(widths, least, most - (len(columns) - 1))
     text = ""
     for line in lines:
         cells = [fold(cell, wide) for cell, wide in zip(line, widths, strict=True)]
@@ -176,12 +182,10 @@ def _longest_word(cell: str) -> int:
     return max((len(piece) for word in cell.split() for piece in pieces(word, 12)), default=1)
 
 
-def _narrow(columns: Sequence[Column], widths: list[int], least: list[int], most: int) -> None:
-    """Takes from the widest of the columns that hold text, until all fit or none can give more."""
+def _narrow(widths: list[int], least: list[int], most: int) -> None:
+    """Takes from the widest of the columns until all fit or none can give more."""
     while (over := sum(widths) - most) > 0:
-        able = [
-            at for at, column in enumerate(columns) if not column.number and widths[at] > least[at]
-        ]
+        able = [at for at, wide in enumerate(widths) if wide > least[at]]
         if not able:
             return
         widest = max(able, key=lambda at: widths[at])
