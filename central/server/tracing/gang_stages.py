@@ -66,12 +66,23 @@ class _Start:
     stage_began: float
     queue: str
     pods: int
+    named: bool = False  # a stage has ended, so the trace keeps its uid
     reason: str = ""
     events: list[StageEvent] = field(default_factory=list)
     events_dropped: int = 0
     unbound: set[str] = field(default_factory=set)  # uids of pods
     not_running: set[str] = field(default_factory=set)
     nodes: dict[str, None] = field(default_factory=dict)
+
+    def learn(self, gang: Gang) -> None:
+        """Pods may come before their PodGroup, whose uid and age are those that every scheduler finds."""
+        if self.named:
+            return
+        self.uid = _uid(gang)
+        if not self.number and gang.created and gang.created < self.began:
+            if self.stage_began == self.began:
+                self.stage_began = gang.created
+            self.began = gang.created
 
     def note(self, name: str, at: float, text: str) -> None:
         event = StageEvent(name, at, text[:TEXT_MOST])
@@ -140,6 +151,7 @@ class GangStages:
             self._taken_over(gang, now)
 
     def _follow(self, gang: Gang, start: _Start, update: UpdateGangStatus, now: float) -> None:
+        start.learn(gang)
         start.pods = max(start.pods, len(gang.members))
         start.queue = gang.queue
         if start.stage == ADMISSION and update.phase == INQUEUE:
@@ -202,6 +214,7 @@ class GangStages:
             if start is None:
                 return
         if start.stage in (ADMISSION, PLACEMENT):
+            start.learn(gang)
             start.pods, start.queue = max(start.pods, len(gang.members)), gang.queue
             self._end_stage(gang.key, start, now, BINDING)
         elif start.stage == STARTUP:
@@ -265,6 +278,7 @@ class GangStages:
         self, key: GangKey, start: _Start, now: float, following: str, *, error: str = ""
     ) -> None:
         self._put(self._stage(key, start, start.stage, now, error))
+        start.named = True
         start.stage, start.stage_began = following, now
         start.events, start.events_dropped = [], 0
 

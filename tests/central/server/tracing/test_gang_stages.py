@@ -86,6 +86,15 @@ def test_a_gang_that_is_admitted_before_its_pods_exist() -> None:
     assert [event.name for event in placed.events] == ["waiting"]
 
 
+def test_the_pods_may_come_before_their_podgroup() -> None:
+    cluster, members = Cluster(), pods()
+    cluster.cycle(100.0, factories.node("a"), factories.node("b"), *members)
+    cluster.cycle(100.1, gang())
+    assert cluster.names() == ["placement"]
+    (placed,) = cluster.stages
+    assert (placed.uid, placed.began) == (UID, 50.0)
+
+
 def test_the_watch_may_show_pods_before_their_bindings_are_answered() -> None:
     cluster, members = Cluster(), pods()
     made = cluster.cycle(100.0, factories.node("a"), factories.node("b"), gang(), *members)
