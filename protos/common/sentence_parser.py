@@ -12,6 +12,7 @@ from protos.common.text_fold import fold
 
 WRONG = 2  # exit code
 FLAGS_MOST = 6  # in a usage line; of more it says [FLAGS]
+NARROWEST = 11  # columns of a text, however few the terminal has; argparse's own least
 _CHOICE = re.compile(r"argument (.*): invalid choice: '(.*?)' \(choose from (.*)\)", re.DOTALL)
 _LACKS = "the following arguments are required: "
 
@@ -84,7 +85,8 @@ class HelpFormatter(argparse.HelpFormatter):
         if usage is not None:
             indent = len("usage: ")
             whole = usage % {"prog": self._prog}
-            usage = ("\n" + " " * indent).join(fold(whole, self._width - indent)).replace("%", "%%")
+            lines = fold(whole, max(self._width - indent, NARROWEST))
+            usage = ("\n" + " " * indent).join(lines).replace("%", "%%")
         super().add_usage(usage, actions, groups, prefix)
 
     def add_argument(self, action: argparse.Action) -> None:
@@ -109,4 +111,4 @@ class HelpFormatter(argparse.HelpFormatter):
         return fold(text, width)
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        return "\n".join(indent + line for line in fold(text, width - len(indent)))
+        return "\n".join(indent + line for line in fold(text, max(width - len(indent), NARROWEST)))

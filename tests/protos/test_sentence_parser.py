@@ -125,6 +125,17 @@ def test_help_breaks_no_word_and_says_each_value_once(
                 assert f"  {', '.join(action.option_strings)} " in text
 
 
+@pytest.mark.parametrize("columns", [1, 9])
+def test_a_terminal_of_few_columns_still_gets_help(
+    columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    for each in parsers(cli.parser()):
+        usage, _, rest = each.format_help().partition("\n\n")
+        assert "".join(usage.split()).startswith("usage:lockstep")
+        assert rest
+
+
 def test_verbs_have_one_column(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     lines = cli.parser().format_help().splitlines()
