@@ -384,8 +384,14 @@ def _in_order(
     of_reservations = [gang for key in scheduler.reservations if (gang := waiting.get(key))]
     this.not_due = [gang for gang in of_reservations if gang not in this.left]
     rows, behind = this.left.rows, columns.mask()
+    in_order = partial(
+        order.in_order,
+        *(scheduler.queues, columns),
+        shares=this.shares,
+        overdue_before=this.began - scheduler.policy.patience_s,
+    )
     if len(rows) == 1 and not this.not_due:  # there is nothing to put in order
-        yield from order.in_order(scheduler.queues, columns, rows, again, shares=this.shares)
+        yield from in_order(rows, again)
         return
     if sliced and (flooding := this.flooding()):  # they need not be put in order among the others
         behind[[gang.attempt.row for gang in columns.of(rows) if gang.namespace in flooding]] = True
@@ -398,17 +404,16 @@ def _in_order(
     def skip_in_turn(rows: Ints, goes_on: Callable[[Gang], bool]) -> int:
         return _skip(scheduler, this, rows, this.flooding(), goes_on)
 
-    queues, shares, ordered = scheduler.queues, this.shares, columns.in_rank_order(first)
+    ordered = columns.in_rank_order(first)
     if not sliced:
-        yield from order.in_order(queues, columns, ordered, again, shares=shares, skip=skip)
+        yield from in_order(ordered, again, skip=skip)
         return
-    for gang in order.in_order(queues, columns, ordered, again, shares=shares, skip=skip_in_turn):
+    for gang in in_order(ordered, again, skip=skip_in_turn):
         if this.must_wait(gang):
             behind[gang.attempt.row] = True
         else:
             yield gang
-    ordered = columns.in_rank_order(behind)
-    yield from order.in_order(queues, columns, ordered, again, shares=shares, skip=skip)
+    yield from in_order(columns.in_rank_order(behind), again, skip=skip)
 
 
 def _skip(

@@ -3,8 +3,9 @@
 Inside a queue: priority; gangs below their minimum, then those with the fewest surplus members; age; name.
 Between queues: those whose next gang leaves them within their fair share come first, because they could take back
 what others got above theirs: so no gang is placed and evicted by one state. Then the lowest usage level
-(quota.usage_level), then the level with the next gang, then the priority and the age of that gang. When a gang is placed,
-only the levels of its queue and that queue's ancestors change.
+(quota.usage_level), then the level with the next gang, then the priority and the age of that gang; only the age once
+it is overdue, or the queue that has always urgent work would keep out its equals where only one gang fits. When a gang
+is placed, only the levels of its queue and that queue's ancestors change.
 
 A gang that got a part of its pods comes back at its new rank. So minima go before surplus, and the surplus
 is shared evenly.
@@ -37,7 +38,7 @@ from central.scheduler.state.pending_columns import PendingColumns
 NEEDS_KEPT = 8
 FairShares = dict[str, dict[str, int]]  # by resource and queue
 Level = tuple[
-    bool, bool, int, float, float, int, float, str
+    bool, bool, int, float, float, float, float, str
 ]  # of a queue; the lowest is served first
 
 
@@ -53,11 +54,12 @@ def in_order(
     *,
     shares: FairShares | None = None,
     skip: Skip | None = None,
+    overdue_before: float = -inf,
 ) -> Iterator[Gang]:
     """Yields one gang at a time. The caller places or refuses it before it takes the next one. asked: rows of the
     columns, by rank. again: if pods of the gang are left for another turn, the caller adds it. shares: of a round in
     slices, found so far. skip: asked behind the first refused gang of a queue; those that it takes are not
-    yielded."""
+    yielded. overdue_before: between equal queues, gangs created before go by age alone."""
     if not queues.enabled:
         everybody = _QueuedGangs(columns, asked, skip)
         while everybody:
@@ -71,7 +73,8 @@ def in_order(
         while by_queue[name]:
             yield from by_queue[name].take(again)
     lines = {by_name[name]: by_queue[name] for name in leaves}
-    yield from FairShareOrder(queues, lines, again, {} if shares is None else shares)
+    found = {} if shares is None else shares
+    yield from FairShareOrder(queues, lines, again, found, overdue_before)
 
 
 def _by_queue(columns: PendingColumns, rows: Ints) -> Iterator[tuple[str, Ints]]:
@@ -196,10 +199,11 @@ class FairShareOrder:
         by_leaf: dict[Queue, _QueuedGangs],
         again: list[Gang],
         shares: FairShares,
+        overdue_before: float,
     ) -> None:
-        """again: as in in_order(). shares: by resource; a pass does not change what queues use and request together,
+        """again, overdue_before: as in in_order(). shares: by resource; a pass does not change what queues use and request together,
         so the first finding holds."""
-        self._again = again
+        self._again, self._overdue_before = again, overdue_before
         self.queues = queues
         self._root = queues.root
         self._by_leaf = by_leaf
@@ -260,8 +264,8 @@ class FairShareOrder:
         need = gang.attempt.need
         level, then = quota.usage_level(queue, total), quota.usage_level(queue, total, need)
         exceeds = self.exceeds(queue, need)
-        rank = (-gang.priority, gang.created, queue.name)
-        return ((exceeds, *level[:3], then[2], *rank), queue)
+        urgency = -inf if gang.created < self._overdue_before else -gang.priority
+        return ((exceeds, *level[:3], then[2], urgency, gang.created, queue.name), queue)
 
     def exceeds(self, queue: Queue, need: Sums) -> bool:
         """Whether the queue would use more than its fair share."""

@@ -88,7 +88,9 @@ class Plain:
         shares: dict[str, int],
         *,
         compares: bool,
+        overdue_before: float,
     ) -> None:
+        self.overdue_before = overdue_before
         self.queues = {queue.name: queue for queue in queues}
         self.used, self.shares = dict(used), shares
         self.pods_used = dict(used)  # what runs already are pods of one GPU
@@ -165,7 +167,7 @@ class Plain:
 
     def level(self, name: str) -> tuple[object, ...]:
         """The documented order: within the share, below the deserved amount, the queue's priority, usage now and then, the
-        gang's priority."""
+        priority of a gang that is not overdue."""
         gang, queue = self.lines[self.next_leaf(name)][0], self.queues[name]
         exceeds = self.compares and self.exceeds(name, gang)
         deserved, used = dict(queue.deserved).get(GPU, 0), self.used.get(name, 0)
@@ -179,7 +181,9 @@ class Plain:
 
         pods = self.pods_used.get(name, 0)
         levels = share(used, pods), share(used + gang.need, pods + gang.next_pods)
-        return (exceeds, is_rich, -queue.priority, *levels, -gang.priority, gang.created, name)
+        is_fresh = gang.created >= self.overdue_before
+        age = (is_fresh, -gang.priority * is_fresh, gang.created, name)
+        return (exceeds, is_rich, -queue.priority, *levels, *age)
 
     def excess(self, queue: str, gang: Waiting) -> list[bool]:
         return [self.exceeds(name, gang) for name in self.path(queue)]
@@ -226,7 +230,7 @@ def test_gangs_are_tried_in_the_documented_order(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """GPUs alone decide: nodes have endless processors. With a half-life the past decides, and shares do not."""
-    half_life_s = 0.0 if seed % 4 else 600.0
+    half_life_s, patience_s = 0.0 if seed % 4 else 600.0, 5.0 if seed % 2 else 600.0
     queues, waiting, running = drawn(random.Random(seed), runs=not half_life_s)
     tried: list[str] = []
     real = gang_attempt.schedule
@@ -236,7 +240,7 @@ def test_gangs_are_tried_in_the_documented_order(
         real(scheduler, gang, *args, **other)
 
     monkeypatch.setattr(gang_attempt, "schedule", schedule)
-    made = new_scheduler(factories.LEVELS, reserve_after_s=1e9, half_life_s=half_life_s)
+    made = new_scheduler(factories.LEVELS, patience_s, half_life_s, reserve_after_s=1e9)
     nodes = [factories.node(f"n{number}", cpu=10**9) for number in range(NODES)]
     schedule_once(made, [*nodes, *queues, *running], 10.0)
     used = used_by(made, queues)
@@ -244,5 +248,8 @@ def test_gangs_are_tried_in_the_documented_order(
     schedule_once(made, [fact for gang in waiting for fact in gang.facts], 10.0)
     shares = fair_shares(made.queues, GPU_EQUIVALENTS)
     shares = {name: share // GPU_UNITS for name, share in shares.items()}
-    expected = [*Plain(queues, waiting, used, shares, compares=not half_life_s).order()]
+    rules = Plain(
+        queues, waiting, used, shares, compares=not half_life_s, overdue_before=10.0 - patience_s
+    )
+    expected = [*rules.order()]
     assert tried[: len(expected)] == expected
