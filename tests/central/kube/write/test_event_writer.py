@@ -48,6 +48,16 @@ class Writer:
         self.events.emit(self.client, involved or POD, reason, message, "Warning")
 
 
+def test_objects_without_a_uid_have_an_event_each() -> None:
+    """Such as two queues with one fault."""
+    writer = Writer()
+    for kind, name in (("Queue", "a"), ("Queue", "b"), ("HyperNode", "a"), ("Queue", "a")):
+        writer.emit(involved={**POD, "kind": kind, "name": name, "namespace": "", "uid": ""})
+    told = [(e["involvedObject"]["kind"], e["involvedObject"]["name"]) for _, _, e in writer.sent]
+    assert told == [("Queue", "a"), ("Queue", "b"), ("HyperNode", "a")]
+    assert len({event["metadata"]["name"] for _, _, event in writer.sent}) == 3
+
+
 def test_what_an_event_says() -> None:
     writer = Writer()
     writer.emit(message="x" * 2000)

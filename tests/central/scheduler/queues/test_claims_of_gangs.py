@@ -4,6 +4,8 @@ import random
 from collections import Counter
 from dataclasses import dataclass, replace
 
+import pytest
+
 from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Evict
 from central.model.defaults import ACROSS_NAMESPACES, ACROSS_NONE, ACROSS_QUEUES
@@ -11,7 +13,8 @@ from central.model.facts import EvictDone, Fact, PodGone, QueueSeen
 from central.scheduler.cycle import schedule_once
 from protos.names import GPU
 from tests.central import factories
-from tests.central.scheduler.queues.queued_gangs import members
+from tests.central.scheduler.queues.queued_gangs import members, queue
+from tests.central.scheduler.small_cluster import World, job
 from tests.effort import examples
 
 NODES, GPUS = 2, 8
@@ -217,3 +220,19 @@ def test_surplus_that_leaves_for_capacity_counts_for_quota_whatever_its_rank() -
     claimant = Gang("new", "x", "a", 3, 3, [-1], 1)
     victims, bound = played(Case(ACROSS_NAMESPACES, gangs, claimant, {"a": 7}, {}, 0))
     assert (sorted(victims), bound) == (["large-1", "small-0"], {"new-0"})
+
+
+@pytest.mark.parametrize(("preempts", "goes"), [(True, "mid-0"), (False, "low-0")])
+def test_own_work_goes_before_what_is_deserved_only_if_it_will_not_claim_that_itself(
+    preempts: bool, goes: str
+) -> None:
+    """The other queue would be below its share without mid."""
+    world = World(
+        *(factories.node(name, gpus=6) for name in "ab"),
+        *(queue(name, deserved=6) for name in ("left", "right")),
+    )
+    high = job("high", 1, 4, priority=3, queue="right")
+    mid = job("mid", 1, 3, priority=2, queue="right")
+    world.step(1.0, *high, *mid, *job("low", 1, 3, priority=1, queue="left", preempts=preempts))
+    world.step(600.0, *job("urgent", 1, 3, priority=3, queue="left", created=600.0))
+    assert world.evicted == [goes]

@@ -95,6 +95,15 @@ def test_the_pods_may_come_before_their_podgroup() -> None:
     assert (placed.uid, placed.began) == (UID, 50.0)
 
 
+def test_a_podgroup_that_is_made_again_changes_no_trace_that_has_begun() -> None:
+    cluster = Cluster()
+    cluster.cycle(100.0, factories.node("a"), factories.node("b"), gang())
+    cluster.cycle(101.0, replace(gang(created=20.0), uid="another"))
+    cluster.cycle(105.0, *pods())
+    assert cluster.names() == ["admission", "placement"]
+    assert [(each.uid, each.began) for each in cluster.stages] == [(UID, 50.0), (UID, 100.0)]
+
+
 def test_the_watch_may_show_pods_before_their_bindings_are_answered() -> None:
     cluster, members = Cluster(), pods()
     made = cluster.cycle(100.0, factories.node("a"), factories.node("b"), gang(), *members)
