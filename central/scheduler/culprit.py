@@ -79,13 +79,10 @@ def _search(
     keys = _objects(scheduler)
     before = scheduler.quarantine.culprits.pop(phase, {})
     again = [key for key in before if key in keys and not _is_blocked(scheduler, key)]
-    if again:
-        rest = [key for key in keys if key not in again]
-        yield len(rest)
-        if passes(rest):
-            scheduler.quarantine.culprits[phase] = before
-            yield from _contain(scheduler, phase, again, error, fails)
-            return
+    if again and (yield from _passes_without(again, keys, passes)):
+        scheduler.quarantine.culprits[phase] = before
+        yield from _contain(scheduler, phase, again, error, fails)
+        return
     yield 1
     if fails(()):
         return  # it needs no object
@@ -100,15 +97,23 @@ def _search(
             if found and culprit.kind != GANG:
                 continue  # without it others may just not come to where they fail
             candidate = candidate or (culprit if culprit.kind == GANG else None)
-            rest = [key for key in keys if key != culprit]
-            yield len(rest)
-            if passes(rest):
+            if (yield from _passes_without([culprit], keys, passes)):
                 yield from _contain(scheduler, phase, [*found, culprit], error, fails)
                 return
         if candidate is None:
             return
         found.append(candidate)
         keys = [key for key in keys if key != candidate]
+
+
+def _passes_without(
+    culprits: Sequence[SetAsideKey],
+    keys: Sequence[SetAsideKey],
+    passes: Callable[[Sequence[SetAsideKey]], bool],
+) -> Generator[int, None, bool]:
+    rest = [key for key in keys if key not in culprits]
+    yield len(rest)
+    return passes(rest)
 
 
 def _contain(

@@ -371,6 +371,12 @@ def _is_blocked(scheduler: Scheduler, gang: Gang) -> bool:
     return bool(scheduler.quarantine.set_asides) and fence.blocks(scheduler, gang)
 
 
+def _between_queues(scheduler: Scheduler, this: Round) -> Callable[..., Iterator[Gang]]:
+    overdue_before = this.began - scheduler.policy.patience_s
+    of = scheduler.queues, scheduler.state.pending.columns
+    return partial(order.in_order, *of, shares=this.shares, overdue_before=overdue_before)
+
+
 def _in_order(
     scheduler: Scheduler, this: Round, again: list[Gang], *, sliced: bool
 ) -> Iterator[Gang]:
@@ -384,12 +390,7 @@ def _in_order(
     of_reservations = [gang for key in scheduler.reservations if (gang := waiting.get(key))]
     this.not_due = [gang for gang in of_reservations if gang not in this.left]
     rows, behind = this.left.rows, columns.mask()
-    in_order = partial(
-        order.in_order,
-        *(scheduler.queues, columns),
-        shares=this.shares,
-        overdue_before=this.began - scheduler.policy.patience_s,
-    )
+    in_order = _between_queues(scheduler, this)
     if len(rows) == 1 and not this.not_due:  # there is nothing to put in order
         yield from in_order(rows, again)
         return

@@ -51,11 +51,7 @@ class EventWriter:
         self, client: LimitedClient, involved: Json, reason: str, message: str, kind: str
     ) -> None:
         """kind: Normal or Warning."""
-        about = (
-            involved.get("uid") or f"{involved['kind']} {involved['namespace']}/{involved['name']}"
-        )
-        content = "\n".join((about, reason, message))
-        digest = hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
+        digest = _digest(involved, reason, message)
         if self._runtime.monotonic() - self._written.get(digest, -REPEAT_S) < REPEAT_S:
             return
         if len(self._written) > _REMEMBERED_MOST:
@@ -89,3 +85,9 @@ class EventWriter:
         except Retry as error:
             self._written.pop(digest, None)
             log.warning("lost an Event of %s/%s: %s", namespace, involved["name"], error)
+
+
+def _digest(involved: Json, reason: str, message: str) -> str:
+    name = f"{involved['kind']} {involved['namespace']}/{involved['name']}"
+    content = "\n".join((involved.get("uid") or name, reason, message))
+    return hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
