@@ -47,7 +47,7 @@ EVENT_REASONS = [
             SET_ASIDE,
             "Any",
             "Warning",
-            "The scheduler failed on the object (a bug) and leaves it out.",
+            "The scheduler failed on the object (a bug) and leaves it out. Of a gang's pods the first eight have it.",
         ),
         (FORBID_CONCURRENT, "CronJob", "Normal", "A start was skipped: the previous Job runs."),
         (COMMAND_ISSUED, "Job, Queue", "Normal", "A Command was executed."),

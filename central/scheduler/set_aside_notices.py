@@ -2,7 +2,7 @@
 
     gang        Event on its PodGroup and its first pod; its status says why from now on (gang_status.py)
     PodGroup    Event, and a status of its own as long as no pods make it a gang
-    Pod         Event, and its condition PodScheduled while it has no node
+    Pod         Event, and its condition PodScheduled while it has no node; of one gang the first ones
     report      Event on the node
     others      Event; Jobs and what creates Jobs have it in their status (object_fence.py)
 
@@ -20,6 +20,7 @@ from central.model.phases import PENDING, UNKNOWN
 from central.scheduler.quarantine import ACCOUNT, GANG, PODGROUP, SetAside, SetAsideKey
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import Gang, GangKey
+from central.scheduler.status.gang_status import PODS_SHOWN
 from central.scheduler.status.pod_warning import pod_warning
 
 NODE = "Node"
@@ -52,6 +53,8 @@ def _of(scheduler: Scheduler, key: SetAsideKey, found: SetAside) -> list[Decisio
         case GangSeen() as group if not key.of_decision:
             return _of_podgroup(scheduler, group, found.why)
         case PodSeen() as pod:
+            if not _is_shown(scheduler, pod, found):
+                return []
             return [_event(key.kind, found, pod.uid), *_condition(pod, found.why)]
         case NodeReported():
             return [_event(NODE, found, found.name)]
@@ -93,6 +96,15 @@ def _of_podgroup(scheduler: Scheduler, group: GangSeen, why: str) -> list[Decisi
     place = group.namespace, group.name
     update = UpdateGangStatus(*place, UNKNOWN, why, True, past_turns=group.past_turns)
     return [*event, update] if event else []
+
+
+def _is_shown(scheduler: Scheduler, pod: PodSeen, found: SetAside) -> bool:
+    """The gang says how many others there are. Else thousands of its pods would keep the reasons of others waiting, behind
+    two writes each."""
+    if pod.gang_key is None:
+        return True
+    aside = scheduler.quarantine.members_aside(pod.gang_key)
+    return any(each is found for each in aside[:PODS_SHOWN])
 
 
 def _condition(pod: PodSeen, why: str) -> list[Decision]:

@@ -272,6 +272,23 @@ def test_a_gang_says_which_of_its_pods_are_set_aside(monkeypatch: pytest.MonkeyP
     assert reason.startswith(f"needs 4 pods to start, 3 exist; pod g-2 is {WHY}KeyError")
 
 
+def test_of_many_pods_of_a_gang_the_first_ones_say_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of the others would cost two writes, for which the reasons of other gangs wait."""
+    group, *pods = job("g", 30, gpus=0)
+    alone = factories.pod("alone", 0, "")
+    failing(monkeypatch, *pods, alone)
+    scheduler = new_scheduler(factories.LEVELS)
+    decisions: list[Decision] = []
+    turns: Order = [[group, *pods[:20]], pods[20:], [alone]]
+    for at, facts in enumerate(turns):
+        decisions += schedule_once(scheduler, facts, float(at))
+    assert len(scheduler.quarantine.set_asides) == 31
+    told = [each.name for each in decisions if isinstance(each, EmitWarning)]
+    assert told == [f"g-{number}" for number in range(8)] + ["alone"]
+    conditions = [each.gang for each in decisions if isinstance(each, UpdateGangStatus)]
+    assert [name for name in conditions if name != "g"] == told
+
+
 # --- what is tried again ---------------------------------------------------------------
 
 
