@@ -100,6 +100,21 @@ def test_an_attempt_of_the_epoch_before_finishes_nothing_in_this_one() -> None:
     made.finish(2.0, first)
 
 
+def test_an_attempt_of_this_epoch_finishes_nothing_in_the_one_before() -> None:
+    made = queue(1)
+    (first,) = take(made, 0.0, A)
+    made.finish(1.0, first)
+    given = made.lease(1.0, A, 1, 1)["tasks"]
+    second = LeaseKey(A, 1, 0, given[0]["attempt"])
+    with pytest.raises(NoLonger):
+        made.finish(2.0, second._replace(epoch=0))
+    assert made.done.count == 0
+    made.finish(2.0, second)
+    version = made.version
+    made.finish(3.0, second._replace(epoch=0))  # both are done, by the same owner
+    assert (made.version, made.done.count, made.epoch) == (version, 1, 1)
+
+
 def test_late_answers_are_refused() -> None:
     made = queue(1)
     (old,) = take(made, 0.0, A)
