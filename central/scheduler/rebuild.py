@@ -279,6 +279,8 @@ def _carry_pod(state: ClusterState, old: Pod, fact: PodSeen) -> None:
     if old.node:
         handlers.move_pod(state, pod, old.node, old.gpus if old.alive else 0)
     pod.life, pod.work, pod.evict_backoff = old.life, old.work, old.evict_backoff
+    if pod.leaving and pod.seen.gang_key is None:  # it was evicted, and is set aside since
+        state.set_other_leaving(fact.uid, pod)
 
 
 def _carry_held(before: ClusterState, after: ClusterState, left_out: LeftOut) -> None:

@@ -83,12 +83,13 @@ class ClusterState:
         self._others_pending: dict[str, Pod] = {}
 
     def others_leaving(self) -> list[Pod]:
-        """The terminating pods of other schedulers that hold capacity."""
-        return [pod for pod in self._others_leaving.values() if pod.charged_spec is not None]
+        """The terminating pods without a gang that hold capacity: of other schedulers, or set aside."""
+        leaving = (pod for pod in self._others_leaving.values() if pod.leaving)
+        return [pod for pod in leaving if pod.charged_spec is not None]
 
     def some_pod_leaves(self) -> bool:
         """Whether a pod with a node is terminating, of this scheduler or of another one."""
-        others = any(pod.node for pod in self._others_leaving.values())
+        others = any(pod.node and pod.leaving for pod in self._others_leaving.values())
         return others or self.pending.some_member_leaves()
 
     def set_other_leaving(self, uid: str, pod: Pod | None) -> None:

@@ -122,7 +122,7 @@ def _replace_fact(state: ClusterState, pod: Pod, fact: PodSeen) -> None:
 def _note_other(state: ClusterState, pod: Pod) -> None:
     """What the scheduler keeps of pods without a gang, and of those of other schedulers."""
     fact = pod.seen
-    if fact.deleting and fact.gang_key is None:
+    if pod.leaving and fact.gang_key is None:
         state.set_other_leaving(fact.uid, pod)
     with_devices = fact.gang_key is None and slicing.requests_devices(fact.spec.requests)
     state.set_other_with_devices(fact.uid, pod if with_devices else None)

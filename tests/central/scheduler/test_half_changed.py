@@ -8,7 +8,7 @@ import pytest
 
 from central.controllers.composite import new_scheduler
 from central.model.facts import Fact
-from central.scheduler import fence
+from central.scheduler import fence, refusal_reasons
 from central.scheduler.cycle import schedule_once
 from central.scheduler.cycle_phases import Phase
 from central.scheduler.invariants import check_invariants
@@ -56,7 +56,11 @@ def look_without(scheduler: Scheduler) -> None:
 
 
 def withhold(scheduler: Scheduler) -> None:
-    WithheldCapacity(scheduler.state.snapshot).set([])
+    if not scheduler.reservations:
+        schedule_once(scheduler, job("reserves", 2, gpus=8), 1.0)
+    withheld = WithheldCapacity(scheduler.state.snapshot)
+    withheld.set([*scheduler.reservations.values()])
+    withheld.set([])
 
 
 @pytest.mark.parametrize(
@@ -129,9 +133,18 @@ def test_the_state_is_built_again_when_a_reason_fails_in_a_change(
 ) -> None:
     """Volumes are withheld while the reasons of refused gangs are computed again."""
     scheduler = new_scheduler(factories.LEVELS)
-    schedule_once(scheduler, [factories.node("a", gpus=2), *job("big", 1), *job("wide", 3)], 0.0)
+    runs = factories.pod("runs", 1, node="a", phase="Running", runs_for_s=900.0, started=0.0)
+    schedule_once(scheduler, [factories.node("a", gpus=2), runs, *job("next", 1, gpus=2)], 0.0)
+    assert scheduler.reservations
+    refresh = refusal_reasons.refresh
+
+    def failing(*args: Any) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(FreeVolumes, "release_all", lambda *_: 1 / 0)
+            refresh(*args)
+
     with monkeypatch.context() as patch:
-        patch.setattr(FreeVolumes, "release_all", lambda *_: 1 / 0)
+        patch.setattr(refusal_reasons, "refresh", failing)
         schedule_once(scheduler, [*job("small", 1, gpus=1)], 1.0)
     check_invariants(scheduler)
     assert scheduler.state.pending.wakeups["state rebuilt"]

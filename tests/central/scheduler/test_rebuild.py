@@ -17,7 +17,7 @@ from central.scheduler import apply as apply_module
 from central.scheduler import partial_gangs, rebuild
 from central.scheduler.cycle import schedule_once
 from central.scheduler.invariants import check_invariants
-from central.scheduler.inventory.pods import EVICTION_AGREED, start_leaving
+from central.scheduler.inventory.pods import EVICTION_AGREED, EVICTION_ENDED, start_leaving
 from central.scheduler.placement.request import PlacementRequest
 from central.scheduler.queues.queue_tree import Queues
 from central.scheduler.reservation.release_forecast import TakenCapacity
@@ -308,6 +308,23 @@ def test_pods_whose_controllers_nobody_can_read_go_by_their_own() -> None:
     rebuild.rebuild(scheduler, other)
     assert not scheduler.state.owners.held
     assert names(schedule_once(scheduler, [], 0.1)) == {"g-0"}
+
+
+def test_a_pod_that_was_evicted_still_leaves_when_it_is_set_aside() -> None:
+    """What it holds becomes free, and sizes wait for that; unless the API server refuses its eviction."""
+    runs = factories.pod("runs", 8, node="a", phase="Running")
+    scheduler = cluster(factories.node("a"), factories.report("a"), runs)
+    start_leaving([scheduler.state.pods[runs.uid]])
+    rebuild.rebuild(scheduler, runs)
+    state, pod = scheduler.state, scheduler.state.pods[runs.uid]
+    assert state.gang_of(pod) is None
+    assert state.some_pod_leaves()
+    assert state.others_leaving() == [pod]
+    check_invariants(scheduler)
+    pod.advance(EVICTION_ENDED)
+    assert not state.some_pod_leaves()
+    assert not state.others_leaving()
+    check_invariants(scheduler)
 
 
 def test_nics_of_a_report_that_is_lost_are_not_planned() -> None:
