@@ -214,6 +214,9 @@ def _problems(node: ClusterNode, allocatable: int) -> str:
     return "; ".join(problems)
 
 
+SET_ASIDE_OF_CLUSTER = "set aside after a failure of the scheduler (a bug), which its Event and the scheduler's log name"
+
+
 def explain(scheduler: Scheduler, namespace: str, name: str) -> Explanation | None:
     """By the name of a PodGroup, a gang by label, a pod, the PodGroup's owner (such as a Job), or the
     controller whose pods are the gang (deployment/web, or web). None: there is no such thing. Whatever has the name and
@@ -223,6 +226,10 @@ def explain(scheduler: Scheduler, namespace: str, name: str) -> Explanation | No
     if aside is None:
         return found
     key, why = aside[0], aside[1].why
+    if not aside[
+        1
+    ].namespace:  # whoever asks may see one namespace, and the error may name objects of others
+        why = SET_ASIDE_OF_CLUSTER
     if found is None:
         return Explanation(namespace, name, UNKNOWN, why, ())
     if why in found.reason:

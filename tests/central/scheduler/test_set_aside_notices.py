@@ -22,7 +22,7 @@ from central.scheduler.cycle import due, schedule_once
 from central.scheduler.cycle_phases import CyclePhases, Phase
 from central.scheduler.invariants import check_invariants
 from central.scheduler.scheduler import Scheduler
-from central.server.queries import explain
+from central.server.queries import SET_ASIDE_OF_CLUSTER, explain
 from tests.central import factories
 from tests.central.scheduler.small_cluster import job
 from tests.central.scheduler.test_phases import SHARED
@@ -193,7 +193,7 @@ def test_the_owner_of_an_object_reads_why_it_is_set_aside(
         assert (event.gang, event.native_version) == ("", "")
     found = explain(scheduler, "ns", aside.name)
     assert found is not None
-    assert found.reason == aside.why
+    assert found.reason == (aside.why if aside.namespace else SET_ASIDE_OF_CLUSTER)
     updates = statuses(decisions, "bad")
     if kind == "PodGroup":
         assert [(each.phase, each.reason, each.has_object) for each in updates] == [
