@@ -3,6 +3,7 @@ one temporary directory, which is removed at the end. Used by the demo and by en
 
 import logging
 import os
+import secrets
 import shutil
 import socket
 import subprocess
@@ -10,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -37,6 +38,8 @@ log = logging.getLogger(__name__)
 USER = "lockstep-user"
 CAPTURES = Path(__file__).parent / "captures"
 PATIENCE_S = 120.0  # on a machine that is busy; a process that has ended is noticed at once
+PORTS = range(20_000, 30_000)  # below the NodePorts of Kubernetes, and the ports of connections
+PORTS_TRIED = 100
 LONGEST_BASE = 36  # bytes of TMPDIR; node names are up to a dozen
 Found = TypeVar("Found")
 
@@ -268,10 +271,14 @@ def _short_base() -> str:
 
 
 def free_port() -> int:
-    """A port of the loopback that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port of the loopback that nobody uses now. It is none that the kernel gives to connections: a scheduler that is
+    stopped and started again finds it free."""
+    for _ in range(PORTS_TRIED):
+        port = secrets.choice(PORTS)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise Failed(f"of {PORTS_TRIED} ports from {PORTS[0]} to {PORTS[-1]} none is free")
 
 
 def bypass_proxies() -> None:
