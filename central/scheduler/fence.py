@@ -274,11 +274,12 @@ def release_tried(scheduler: Scheduler) -> None:
         if key.kind not in (GANG, ACCOUNT) or state.now < found.retry_at:
             continue
         gang = state.gangs.get(cast("GangKey", key.identity))
-        if gang is None or gang.key not in state.pending.waiting:
-            quarantine.release(key)
-        if gang is not None and gang.key not in state.pending.waiting:
+        if gang is not None and gang.key in state.pending.waiting:
+            continue
+        quarantine.release(key)
+        if gang is not None:
             gang.attempt.reason = ""
-            state.pending.unpublished[gang.key] = gang
+            state.pending.publish(gang)
 
 
 def set_gang_aside(scheduler: Scheduler, gang: Gang, error: BaseException, kind: str = GANG) -> str:

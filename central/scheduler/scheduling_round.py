@@ -399,17 +399,12 @@ def _in_order(
     first = columns.mask(rows) & ~behind
     first[columns.rows_of(this.not_due)] = True
 
-    def skip(rows: Ints, goes_on: Callable[[Gang], bool]) -> int:
-        return _skip(scheduler, this, rows, (), goes_on)
-
-    def skip_in_turn(rows: Ints, goes_on: Callable[[Gang], bool]) -> int:
-        return _skip(scheduler, this, rows, this.flooding(), goes_on)
-
+    skip = partial(_skip, scheduler, this, tuple)
     ordered = columns.in_rank_order(first)
     if not sliced:
         yield from in_order(ordered, again, skip=skip)
         return
-    for gang in in_order(ordered, again, skip=skip_in_turn):
+    for gang in in_order(ordered, again, skip=partial(_skip, scheduler, this, this.flooding)):
         if this.must_wait(gang):
             behind[gang.attempt.row] = True
         else:
@@ -420,19 +415,19 @@ def _in_order(
 def _skip(
     scheduler: Scheduler,
     this: Round,
+    barred: Callable[[], Collection[str]],
     rows: Ints,
-    barred: Collection[str],
     goes_on: Callable[[Gang], bool],
 ) -> int:
     """Refuses those of the next gangs whose requests the round has refused already, many at a time. Returns how
-    many."""
+    many. barred: the namespaces whose gangs are not refused so now."""
     if scheduler.quarantine.set_asides or not this.first_refused:
         return 0
     refuse_next = partial(
         refused_alike.refuse_next,
         *(scheduler, rows, this.first_refused),
         left_out=this.not_due,
-        barred=barred,
+        barred=barred(),
         goes_on=goes_on,
     )
     count = scheduler.quarantine.phases.run(Phase.EQUAL_REQUESTS, refuse_next, without=0)

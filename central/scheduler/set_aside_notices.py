@@ -71,7 +71,7 @@ def _of(scheduler: Scheduler, key: SetAsideKey, found: SetAside) -> list[Decisio
 
 
 def _of_gang(scheduler: Scheduler, gang: Gang, why: str) -> list[Decision]:
-    scheduler.state.pending.unpublished[gang.key] = gang
+    scheduler.state.pending.publish(gang)
     pod = min(gang.members.values(), key=lambda each: each.seen.order, default=None)
     if pod is not None:
         return [pod_warning(gang, pod, why, SET_ASIDE)]
@@ -91,7 +91,7 @@ def _of_podgroup(scheduler: Scheduler, group: GangSeen, why: str) -> list[Decisi
     event = _of_group(group, why)
     gang = scheduler.state.gangs.get((group.namespace, group.name, True))
     if gang is not None and gang.members:
-        scheduler.state.pending.unpublished[gang.key] = gang
+        scheduler.state.pending.publish(gang)
         return event
     place = group.namespace, group.name
     update = UpdateGangStatus(*place, UNKNOWN, why, True, past_turns=group.past_turns)

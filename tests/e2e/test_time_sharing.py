@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 RUNS_S = 20
 COUNT = """
 trap 'exit 143' TERM
-file=/work/$(hostname)
+file=/progress/$(hostname)
 touch $file
 while [ $(wc -l < $file) -lt {most} ]; do
     sleep 1 & wait $!
@@ -37,7 +37,7 @@ def job(name: str, queue: str, folder: str, nodes: list[str]) -> dict[str, Any]:
         spec["volumes"] = [
             {"name": "work", "hostPath": {"path": folder, "type": "DirectoryOrCreate"}}
         ]
-        spec["containers"][0]["volumeMounts"] = [{"name": "work", "mountPath": "/work"}]
+        spec["containers"][0]["volumeMounts"] = [{"name": "work", "mountPath": "/progress"}]
         tasks.append({"name": f"t{index}", "replicas": 1, "template": {"spec": spec}})
     notes = {"lockstep.dev/suspendable": "200ms", "lockstep.dev/runs-for": f"{RUNS_S}s"}
     return {

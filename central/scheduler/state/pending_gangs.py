@@ -94,6 +94,10 @@ class PendingGangs:
         self.changed_gangs.clear()
         self.unaccounted.clear()
 
+    def publish(self, gang: Gang) -> None:
+        """Its status is due, though nothing of the gang changed."""
+        self.unpublished[gang.key] = gang
+
     def take_unpublished(self, most: int, most_reasons: int) -> list[Gang]:
         """The next gangs whose statuses are due. most_reasons: of those of which only the reason changed."""
         keys = [*islice(self.unpublished, most)]

@@ -18,6 +18,7 @@ QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
 GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
 Json = dict[str, Any]
 Put = Callable[[str, Json], Json]
+NOBODY = {"server": "localhost:1", "ca": "", "server_name": "lockstep-central"}  # no scheduler
 
 
 def node(name: str, rack: str) -> Json:
@@ -43,6 +44,15 @@ def pod(name: str, gang: str, gpus: int = 8, on: str = "", runs_for: str = "") -
         started = datetime.now(UTC) - timedelta(seconds=60)
         made["status"] = {"phase": "Running", "startTime": f"{started:%Y-%m-%dT%H:%M:%SZ}"}
     return made
+
+
+def put_old_and_new(put: Put) -> None:
+    """One node, on which `old` runs and for which `new` waits."""
+    put(NODES, node("n1", "r1"))
+    for gang in ("old", "new"):
+        put(GROUPS, {"metadata": {"name": gang}, "spec": {"minMember": 1}})
+    put(PODS, pod("old-0", "old", on="n1"))
+    put(PODS, pod("new-0", "new"))
 
 
 @pytest.fixture

@@ -13,12 +13,10 @@ from typing import Any
 import pytest
 
 from central.kube.transport.http_client import Client
-from tests.central.cli.run_cli import PODS
-from tests.central.cli.what_if.test_what_if import GROUPS, NODES, Put, node, pod
+from tests.central.cli.what_if.test_what_if import NOBODY, Put, node, put_old_and_new
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 Json = dict[str, Any]
-NOBODY = {"server": "localhost:1", "ca": "", "server_name": "lockstep-central"}
 
 
 @contextmanager
@@ -51,12 +49,7 @@ def told(api: Json, change: Json, memory_mib: int = 1024) -> Json:
 
 @pytest.fixture
 def api(put: Put, client: Client) -> Json:
-    """One node, on which `old` runs and for which `new` waits."""
-    put(NODES, node("n1", "r1"))
-    for gang in ("old", "new"):
-        put(GROUPS, {"metadata": {"name": gang}, "spec": {"minMember": 1}})
-    put(PODS, pod("old-0", "old", on="n1"))
-    put(PODS, pod("new-0", "new"))
+    put_old_and_new(put)
     return client.address()
 
 

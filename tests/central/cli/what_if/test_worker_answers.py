@@ -11,11 +11,9 @@ from central.cli.what_if import worker
 from central.cli.what_if.comparison import GangDifference, GangOutcome
 from central.cli.what_if.question import Answer, Change
 from central.kube.transport.http_client import Client
-from tests.central.cli.run_cli import PODS
-from tests.central.cli.what_if.test_what_if import GROUPS, NODES, Put, node, pod
+from tests.central.cli.what_if.test_what_if import NOBODY, Put, node, put_old_and_new
 
 Json = dict[str, Any]
-NOBODY = {"server": "localhost:1", "ca": "", "server_name": "lockstep-central"}
 
 
 def bound(document: object) -> tuple[int, str]:
@@ -71,11 +69,7 @@ def told(client: Client, change: Json) -> Json:
 
 
 def test_an_answer(client: Client, put: Put) -> None:
-    put(NODES, node("n1", "r1"))
-    for gang in ("old", "new"):
-        put(GROUPS, {"metadata": {"name": gang}, "spec": {"minMember": 1}})
-    put(PODS, pod("old-0", "old", on="n1"))
-    put(PODS, pod("new-0", "new"))
+    put_old_and_new(put)
     found = told(client, {"without": ["old"], "until": "1h"})
     assert found["horizon_s"] == 3600.0
     rows = {row["name"]: row for row in found["gangs"]}
