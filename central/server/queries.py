@@ -222,14 +222,11 @@ def explain(scheduler: Scheduler, namespace: str, name: str) -> Explanation | No
     controller whose pods are the gang (deployment/web, or web). None: there is no such thing. Whatever has the name and
     is set aside says so: a Job beside its gang, a node, a queue."""
     found = _explained(scheduler, namespace, name)
-    aside = scheduler.quarantine.find(namespace, name)
-    if aside is None:
+    if (known := scheduler.quarantine.find(namespace, name)) is None:
         return found
-    key, why = aside[0], aside[1].why
-    if not aside[
-        1
-    ].namespace:  # whoever asks may see one namespace, and the error may name objects of others
-        why = SET_ASIDE_OF_CLUSTER
+    key, aside = known
+    # Whoever asks may see this namespace alone, and the error of a node may name objects of others.
+    why = aside.why if aside.namespace else SET_ASIDE_OF_CLUSTER
     if found is None:
         return Explanation(namespace, name, UNKNOWN, why, ())
     if why in found.reason:
