@@ -72,10 +72,10 @@ class CoordinatorProcess:
     def restart(self) -> None:
         self.process = self._start()
 
-    def memory(self) -> int:
-        """Resident bytes."""
+    def memory(self, part: str = "VmRSS") -> int:
+        """Resident bytes; RssAnon and RssFile are the parts of it."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
-        line = next(line for line in status.splitlines() if line.startswith("VmRSS"))
+        line = next(line for line in status.splitlines() if line.startswith(part))
         return int(line.split()[1]) * 1024
 
     def __enter__(self) -> Self:
