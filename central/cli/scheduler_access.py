@@ -23,7 +23,7 @@ import orjson
 from central.server import argtypes
 from central.server.grpc import query_client
 from central.server.grpc.query_client import CannotAsk, SchedulerAddress
-from protos.common.child_process import wait_or_kill
+from protos.common.child_process import start_bound, wait_or_kill
 from protos.names import CA_CONFIG_MAP, CENTRAL_ACCOUNT, NAMESPACE
 
 if TYPE_CHECKING:
@@ -148,13 +148,7 @@ def _forward(kubectl: list[str]) -> int:
     """The local port that kubectl forwards to the scheduler until this process ends."""
     argv = [*kubectl, "port-forward", "--address=127.0.0.1", f"service/{NAME}", ":9443"]
     with _starting:
-        child = subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        child = start_bound(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         _children.append(child)
     said = _output_until_forwarded(child)
     if found := _FORWARDED.search(said):
@@ -189,9 +183,8 @@ def _drain(child: "subprocess.Popen[bytes]") -> None:
 def _end_all() -> None:
     while _children:
         child = _children.pop()
-        if child.poll() is None:
-            child.terminate()
-            wait_or_kill(child, 2.0)
+        child.terminate()
+        wait_or_kill(child, 2.0)
 
 
 @atexit.register

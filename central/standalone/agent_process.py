@@ -13,7 +13,7 @@ from typing import IO
 
 from central.kube.transport.http_client import Client
 from central.model.json_types import Json
-from protos.common.child_process import wait_or_kill
+from protos.common.child_process import start_bound, wait_or_kill
 from protos.names import AGENT_ACCOUNT, AUDIENCE
 
 TOKEN_S = 30 * 86400
@@ -99,13 +99,7 @@ class AgentProcess:
     def start(self) -> None:
         self._asked = False
         self._log_file = self.log.open("ab")
-        self._process = subprocess.Popen(
-            self._command,
-            stdin=subprocess.DEVNULL,
-            stdout=self._log_file,
-            stderr=self._log_file,
-            start_new_session=True,  # keep the terminal's Ctrl-C away; we stop it in order
-        )
+        self._process = start_bound(self._command, stdout=self._log_file, stderr=self._log_file)
 
     @property
     def ended(self) -> int | None:

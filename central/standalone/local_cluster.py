@@ -1,5 +1,5 @@
 """A local cluster: the in-memory API, hollow nodes, the scheduler as a process, and real agents. Everything is in
-one temporary directory, which is removed at the end. Used by the demo and by end-to-end tests."""
+one temporary directory, which is removed at the end; the processes end even with one that is killed. Used by the demo and by end-to-end tests."""
 
 import logging
 import os
@@ -29,7 +29,7 @@ from central.standalone.hollow_node import HollowNode
 from central.standalone.hollow_nodes import HollowNodes
 from central.standalone.pod_status import runs_for_s
 from central.standalone.workload_controllers import WorkloadControllers
-from protos.common.child_process import wait_or_kill
+from protos.common.child_process import start_bound, wait_or_kill
 from protos.names import NAMESPACE
 from protos.stubs import fleet_pb2 as pb
 
@@ -121,13 +121,7 @@ class LocalCluster:
         command += ["--tls-dir", str(self.tls), "--listen", self.server]
         command += ["--coordinators-connect", self.server, *self._flags, *flags]
         with self.scheduler_log.open("ab") as output:
-            self._scheduler = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
+            self._scheduler = start_bound(command, stdout=output, stderr=output)
         self._stack.callback(self._stop_scheduler, self._scheduler)
 
     @property
@@ -139,7 +133,7 @@ class LocalCluster:
         """Kills the scheduler, as a power failure of its node would."""
         if self._scheduler is not None:
             self._scheduler.kill()
-            self._scheduler.wait()
+            wait_or_kill(self._scheduler, PATIENCE_S)
             self._scheduler = None
 
     def start_nodes(self) -> None:

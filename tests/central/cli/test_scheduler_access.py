@@ -26,6 +26,7 @@ from central.standalone.hollow_node import HollowNode
 from central.standalone.local_cluster import CAPTURES, LocalCluster
 from protos.names import NAMESPACE, RACK
 from tests.central import local_clusters
+from tests.fakes.processes import wait_gone
 
 Typed = Callable[..., subprocess.CompletedProcess[str]]
 CA = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
@@ -169,8 +170,15 @@ def test_what_kubectl_goes_on_to_say_is_read(
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGKILL, -signal.SIGKILL)]
+)
 def test_a_command_that_is_ended_ends_kubectl(
-    box: LocalCluster, kubectl: Callable[[str], None], tmp_path: Path
+    box: LocalCluster,
+    kubectl: Callable[[str], None],
+    tmp_path: Path,
+    number: signal.Signals,
+    code: int,
 ) -> None:
     """It waits for an answer of something that takes the connection, and is silent."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -180,10 +188,10 @@ def test_a_command_that_is_ended_ends_kubectl(
         command = [sys.executable, "-m", "central", "topology"]
         with subprocess.Popen(command, env=env) as process:
             silent.accept()[0].close()
-            process.terminate()
-            assert process.wait(30) == 128 + signal.SIGTERM
+            process.send_signal(number)
+            assert process.wait(30) == code
     ((pid, _),) = calls(tmp_path)
-    assert not psutil.pid_exists(pid)
+    wait_gone([pid])
 
 
 def test_kubectl_that_is_missing_or_fails_is_named(

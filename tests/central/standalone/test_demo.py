@@ -14,10 +14,12 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 import yaml
 
 from central.kube.transport.http_client import connect
+from tests.fakes.processes import wait_gone
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -158,3 +160,16 @@ def test_a_taken_port_is_one_sentence(environment: dict[str, str]) -> None:
             assert done.returncode == 2
             assert done.stderr.count("\n") == 1
             assert given in done.stderr
+
+
+def test_killed_it_leaves_no_process(environment: dict[str, str]) -> None:
+    with subprocess.Popen(DEMO, env=environment, stdout=subprocess.PIPE, text=True) as demo:
+        assert demo.stdout is not None
+        while "registered and reported" not in (line := demo.stdout.readline()):
+            assert line, "it ended by itself"
+        started = psutil.Process(demo.pid).children(recursive=True)
+        programs = [" ".join(each.cmdline()) for each in started]
+        assert sum("central central" in each for each in programs) == 1
+        assert sum("agent run" in each for each in programs) == 8
+        demo.kill()
+    wait_gone([each.pid for each in started])
