@@ -1,7 +1,6 @@
 """The reporter and a scheduler behind TLS, with and without faults."""
 
 import logging
-import os
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from tests.fakes.cable import Cable
 from tests.fakes.eventually import eventually
 from tests.fakes.fake_scheduler import FakeScheduler
 from tests.fakes.nodebox import NodeBox, gpus, intent, node_box, pod
+from tests.own_memory import own_bytes
 
 
 @pytest.fixture
@@ -200,12 +200,12 @@ def test_a_scheduler_that_is_away_for_an_hour_costs_nothing_but_attempts(
         thread.start()
     try:
         eventually(lambda: reporter.failed > 50, 20)
-        before = resident_mib()
+        before = own_bytes()
         topologies = [survey(machines.machine()), survey(without(7))]
         for change in range(200):  # the node changes meanwhile
             node.set_topology(topologies[change % 2])
         eventually(lambda: reporter.failed > 50 + attempts, 40)
-        assert resident_mib() - before < 8
+        assert own_bytes() - before < 8 << 20
         fleet.start()
         eventually(lambda: fleet.reports, 10)
         assert fleet.reports[0].generation == node.state.generation
@@ -250,8 +250,3 @@ def test_a_scheduler_whose_machine_is_gone_without_a_word(tmp_path: Path) -> Non
             for each in (lost, other):
                 each.stop()
             thread.join(5)
-
-
-def resident_mib() -> float:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20

@@ -26,10 +26,12 @@ from tests.fakes.eventually import eventually
 from tests.fakes.fake_scheduler import FakeScheduler
 from tests.fakes.nodebox import gpus, intent, pod
 from tests.fakes.nvml import build
+from tests.own_memory import own_bytes
 
 pytestmark = pytest.mark.slow
 
 PROGRAM = (sys.executable, "-m", "agent")
+AGENT_MOST = 80 << 20  # bytes
 
 
 @pytest.fixture
@@ -73,7 +75,7 @@ def test_end_to_end(short: Path) -> None:
             assert gpus(kubelet.add_pod(pod("a", 2))) == [3, 6]
             eventually(lambda: any(report.grants for report in fleet.reports))
             assert fleet.reports[-1].node == "node-7"
-            assert resident_mib(process.pid) < 80
+            assert own_bytes(process.pid) < AGENT_MOST
 
             started = time.monotonic()
             process.send_signal(signal.SIGTERM)
@@ -129,11 +131,6 @@ def test_devices_by_cdi(short: Path) -> None:
     assert "Traceback" not in log.read_text()
 
 
-def resident_mib(pid: int) -> float:
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
-
-
 def test_no_gpus_no_kubelet_no_scheduler_is_a_life_too(short: Path) -> None:
     log = short / "log"
     with running(
@@ -181,7 +178,7 @@ def test_a_driver_that_comes_loses_a_gpu_and_finds_it_again(short: Path) -> None
         eventually(lambda: kubelet.allocatable.get(GPU) == 0)
         machine.install_profile(build.profile(whole))
         eventually(lambda: kubelet.allocatable.get(GPU) == 8)
-        assert resident_mib(process.pid) < 80
+        assert own_bytes(process.pid) < AGENT_MOST
     assert "GPU 2 (" in log.read_text()
     assert "Traceback" not in log.read_text()
 

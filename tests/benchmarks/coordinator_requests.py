@@ -7,7 +7,6 @@ python -m tests.benchmarks.coordinator_requests [MEMBERS [ROUNDS]]
 import asyncio
 import sys
 import tempfile
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,15 +17,13 @@ from tests.central.coordinator.coordinator_process import CoordinatorProcess
 
 MEMBERS, ROUNDS = 512, 8
 MOST_LEASED = 64  # tasks of a lease
-START_S = 30.0
-START_PAGES = 16 << 20  # bytes of program files; those that later work uses are half of it
 QUEUE = "q"
 Ask = Callable[[Member], Awaitable[Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """us: of one request, by kind. memory: resident bytes, the greatest since the start's pages were given back."""
+    """us: of one request, by kind. memory: the most bytes after a round, without pages of program files."""
 
     us: dict[str, float]
     memory: int
@@ -53,15 +50,6 @@ class Load:
         records = len(self._members) * self._leased * 20
         body = {"queue": QUEUE, "range": {"records": records, "size": 1}}
         await self._members[0].ask("POST", "/v1/queue", body)
-        await self._started()
-
-    async def _started(self) -> None:
-        """Until then as many pages of program files are resident as the kernel happened to read: 15 to 22 MiB, which it takes
-        away where memory is short."""
-        until = time.monotonic() + START_S
-        while (of_files := self._server.memory("RssFile")) > START_PAGES:
-            assert time.monotonic() < until, f"{of_files} bytes of program files are still mapped"
-            await asyncio.sleep(0.1)
 
     async def round(self) -> None:
         self._step += 1

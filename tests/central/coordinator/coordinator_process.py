@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from central.server import tls
+from tests.own_memory import own_bytes
 
 TOKEN = "a-token-of-some-length"
 START_S = 60.0
@@ -72,11 +73,9 @@ class CoordinatorProcess:
     def restart(self) -> None:
         self.process = self._start()
 
-    def memory(self, part: str = "VmRSS") -> int:
-        """Resident bytes; RssAnon and RssFile are the parts of it."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        line = next(line for line in status.splitlines() if line.startswith(part))
-        return int(line.split()[1]) * 1024
+    def memory(self) -> int:
+        """Bytes, without pages of program files."""
+        return own_bytes(self.process.pid)
 
     def __enter__(self) -> Self:
         return self

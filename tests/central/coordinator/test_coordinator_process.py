@@ -104,8 +104,8 @@ def test_a_connection_over_tls_costs_little_memory(tmp_path: Path) -> None:
     with CoordinatorProcess(tmp_path, secure=True) as server:
         before = server.memory()
         for _ in range(100):
-            assert server.client().get("/healthz", token="")[0] == 200
-        assert (server.memory() - before) / 100 < 160 << 10
+            assert server.client().get("/v1/status")[0] == 200
+        assert (server.memory() - before) / 100 < 64 << 10
 
 
 def test_long_lists_of_members_do_not_stay_in_memory(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_long_lists_of_members_do_not_stay_in_memory(tmp_path: Path) -> None:
     with CoordinatorProcess(tmp_path, secure=True, **options) as server:
         before = server.memory()
         after = asyncio.run(_memory_with(server, count))
-        assert (after - before) / count < 52 << 10
+        assert (after - before) / count < 44 << 10
 
 
 async def _memory_with(server: CoordinatorProcess, count: int) -> int:

@@ -25,6 +25,7 @@ from tests.central.scheduler_process import auth, report
 from tests.fakes import strangers
 from tests.fakes.eventually import eventually
 from tests.fakes.strangers import ATTACKS, Attack, Target, attacked
+from tests.own_memory import own_bytes
 
 pytestmark = pytest.mark.slow
 
@@ -70,9 +71,7 @@ class Scheduler:
         return len(self.log.read_text().splitlines())
 
     def memory_mib(self) -> float:
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        line = next(each for each in status.splitlines() if each.startswith("VmRSS"))
-        return int(line.split()[1]) / 1024
+        return own_bytes(self.process.pid) / 2**20
 
     def files(self) -> int:
         return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import orjson
-import psutil
 
 from central.kube.decode.fields import MalformedObject
 from central.kube.transport import deep_json
@@ -32,6 +31,7 @@ from tests.central.poison.by_field.examples import Watched
 from tests.central.poison.by_field.field_walk import apply, sampled
 from tests.central.poison.by_field.leftovers import grown, sizes
 from tests.central.poison.world import CYCLE_S, READ_S, World
+from tests.own_memory import own_bytes
 from tests.own_time import own_time
 
 BACKOFF_S = 4000.0  # the longest that something is left alone after a failure
@@ -176,7 +176,7 @@ def walk(one: Watched, seed: int, each: int, pairs: int, most: int | None) -> No
     ]
     if most is not None:
         made = dice.sample(made, min(most, len(made)))
-    resident = psutil.Process().memory_info().rss
+    before = own_bytes()
     world, together = FieldWorld(), list[Seen]()
     for number, change in made:
         where = f"{one.name} {number}: {' and '.join(map(str, change))}"
@@ -185,5 +185,5 @@ def walk(one: Watched, seed: int, each: int, pairs: int, most: int | None) -> No
             world.run(together)
             together.clear()
     world.run(together)
-    more = psutil.Process().memory_info().rss - resident
+    more = own_bytes() - before
     assert more < MEMORY_MOST, f"{one.name}: {more >> 20} MiB more after {len(made)} objects"
