@@ -23,7 +23,7 @@ pytestmark = [
 ]
 PYTHON = "/usr/bin/python3"
 LAUNCH = f"{PYTHON} -m lockstep_train.launch --stop-wait=20 -- {PYTHON}"
-STEPS = 400
+STEPS, LAST = 400, 3  # the last size, at which steps follow each other without a pause
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ class Training(ElasticRun):
         script = elastic_jobs.write_script(self.folder, torch_training.SCRIPT)
         worker = self.task(
             "worker",
-            f"{command} {script} {STEPS} {batch} {pause_s}",
+            f"{command} {script} {STEPS} {batch} {pause_s} {LAST}",
             gpus=1,
             minAvailable=least,
             replicas=most,

@@ -8,12 +8,14 @@ import sys
 RECORDS, BATCH = 20_000, 240
 NEEDS = "no Python here imports torch (set LOCKSTEP_TORCH_PYTHON, or apt install python3-torch)"
 
-# Prints a line of JSON for each step on each rank: step, generation, size, record ids, loss of the whole step.
+# Prints a line of JSON for each step on each rank: step, generation, size, record ids, loss of the whole step. Rests after each
+# step, but not at the size that a fourth argument names, if there is one.
 SCRIPT = """
 import json, os, sys, time
 import torch, torch.distributed as dist
 import lockstep_train as lt
 steps, batch, pause_s = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+hurries_at = int(sys.argv[4]) if len(sys.argv) > 4 else None
 torch.set_num_threads(1)
 torch.manual_seed(1)
 features = torch.randn(20000, 12, dtype=torch.float64)
@@ -47,7 +49,8 @@ for world in job.worlds():
         line = {"step": step, "generation": world.generation, "size": world.size, "ids": batch.ids,
                 "loss": whole.item(), "pid": os.getpid(), "at": time.time()}
         print(json.dumps(line), flush=True)
-        time.sleep(pause_s)
+        if world.size != hurries_at:
+            time.sleep(pause_s)
         if step == steps:
             stop = False
             break
