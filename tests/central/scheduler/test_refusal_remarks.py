@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from central.model import wording
-from central.model.facts import Fact, QueueSeen
+from central.model.facts import Fact, PodSeen, QueueSeen
 from central.scheduler import refusal_reasons
 from central.scheduler.apply import apply
 from protos.names import GPU
@@ -109,3 +109,47 @@ def test_what_never_fits_is_said_of_it_alone_where_a_queue_is_full(first: str) -
     assert wording.NEVER in world.told["large"]
     assert wording.NEVER not in world.told["small"]
     assert_reasons_true(world.cluster)
+
+
+def test_who_lacks_quota_alone_reads_nothing_of_capacity_reserved_for_others() -> None:
+    """In the cycle of the refusal, too: so many others were refused that its reason is not computed again at the end."""
+    world = World(*_two_nodes(), QueueSeen("q", capability=((GPU, 2),)), QueueSeen("p"))
+    world.step(2.0, *_wide_and_others())
+    world.step(3.0, *job("urgent", 1, 2, queue="q", priority=5, created=3.0))
+    assert world.evicted == ["slow", "low"]
+    assert world.told["urgent"] == (
+        "queue q uses 2 of its capability of 2 GPUs; 2 more are needed; reserved: node n1; "
+        "waiting for evicted pods to terminate"
+    )
+
+
+def test_free_gpus_beside_a_guarantee_count_those_that_are_reserved_for_others() -> None:
+    """As above. The claim that it tried was searched without them."""
+    guaranteed = QueueSeen("g", guarantee=((GPU, 2),))
+    world = World(*_two_nodes(), QueueSeen("q"), QueueSeen("p"), guaranteed)
+    world.step(2.0, *_wide_and_others())
+    gang, pod = job("urgent", 1, 8, queue="q", priority=5, created=3.0)
+    assert isinstance(pod, PodSeen)
+    there = replace(pod.spec, node_selector=(("kubernetes.io/hostname", "n0"),))
+    world.step(3.0, gang, replace(pod, spec=there))
+    assert world.evicted == ["slow"]
+    assert "8 are free, of which 2 are guaranteed to queue g" in world.told["urgent"]
+    assert "; the nodes that its pods may use have 2 GPUs free; " in world.told["urgent"]
+
+
+def _two_nodes() -> list[Fact]:
+    return [
+        factories.node("n0"),
+        factories.node("n1"),
+        factories.pod("slow", 6, node="n0", queue="p", phase="Running"),
+        factories.pod("low", 2, node="n1", queue="q", phase="Running"),
+    ]
+
+
+def _wide_and_others() -> list[Fact]:
+    """One gang has node n0 reserved as soon as its victim there has gone. The others never fit, each differently."""
+    others = range(refusal_reasons.RECOMPUTED_MOST)
+    return [
+        *job("wide", 1, 8, queue="p", priority=5, created=2.0),
+        *(fact for i in others for fact in job(f"g{i}", 1, 9 + i, queue="p", created=3.0)),
+    ]
