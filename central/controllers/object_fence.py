@@ -24,8 +24,7 @@ class ObjectFence:
 
     def blocks(self, key: NamespacedName, content: object) -> bool:
         """Whether the object, as it is now, must not be tried."""
-        found = self._quarantine.set_asides
-        return bool(found) and self._quarantine.blocks(self._key(key), content, self._now)
+        return self._quarantine.blocks(self._key(key), content, self._now)
 
     def failed(self, key: NamespacedName, content: object, error: Exception) -> SetAside:
         """Sets the object aside."""
@@ -33,18 +32,16 @@ class ObjectFence:
 
     def why(self, key: NamespacedName) -> str:
         """Why the object is set aside, for users; empty: it is not."""
-        found = self._quarantine.set_asides.get(self._key(key))
-        return found.why if found is not None else ""
+        return self._quarantine.why(self._key(key))
 
     def absence(self, kind: str, name: str, namespace: str = "") -> str:
         """As Quarantine.absence(); empty: the object is not set aside, so it does not exist or is not known yet."""
-        known = SetAsideKey(kind, (namespace, name)) in self._quarantine.set_asides
-        return self._quarantine.absence(kind, name, namespace) if known else ""
+        why = self._quarantine.why(SetAsideKey(kind, (namespace, name)))
+        return f"is {why}" if why else ""
 
     def passed(self, key: NamespacedName) -> None:
         """The object was tried without a failure."""
-        if self._quarantine.set_asides:
-            self._quarantine.release(self._key(key))
+        self._quarantine.release(self._key(key))
 
     def postpone(self, key: NamespacedName, delay_s: float) -> None:
         """The object could not be tried now."""

@@ -11,10 +11,12 @@ from central.controllers.cronjob import CronJobController
 from central.controllers.job import plugins
 from central.controllers.job.job import Job
 from central.controllers.job.plugins import env
+from central.controllers.object_fence import ObjectFence
 from central.model.decisions import Create, Decision, EmitWarning, SetStatus
 from central.model.event_reasons import SET_ASIDE
 from central.model.facts import CommandSeen, FlowSeen, FlowStep, JobSeen
 from central.model.jobspec import RUNNING, JobMember, JobSpec, JobStatus, TaskSpec
+from central.scheduler.quarantine import Quarantine, SetAsideKey
 from tests.central import factories
 from tests.central.controllers.job.job_api import NAMESPACE, Api, job
 from tests.central.controllers.test_command import command
@@ -219,3 +221,42 @@ def test_a_controller_that_fails_as_a_whole_stops_no_other(monkeypatch: pytest.M
     monkeypatch.setattr(CronJobController, "decide", fails)
     api.settle()
     assert api.phase() == "Running"
+
+
+def test_who_is_due_is_of_the_kind_and_still_there() -> None:
+    quarantine = Quarantine()
+    first = ObjectFence(quarantine, "Job", 10.0)
+    first.failed(("ns", "gone"), "content", KeyError())
+    due_at = first.failed(("ns", "a"), "content", KeyError()).retry_at
+    ObjectFence(quarantine, "CronJob", 10.0).failed(("ns", "a"), "content", KeyError())
+    read = SetAsideKey("Job", ("ns", "read"))  # its fact could not be read: nothing to decide
+    quarantine.set_aside(read, ("ns", "read"), KeyError(), "fact", 10.0)
+    known = {("ns", "a"), ("ns", "read")}
+    assert ObjectFence(quarantine, "Job", due_at - 0.1).retried(known) == []
+    assert ObjectFence(quarantine, "Job", due_at).retried(known) == [("ns", "a")]
+    assert first.why(("ns", "a"))
+    assert not first.why(("ns", "gone"))
+    assert quarantine.counts() == {"CronJob": 1, "Job": 2}
+
+
+def test_who_could_not_be_tried_is_due_later_and_never_earlier() -> None:
+    quarantine = Quarantine()
+    fence = ObjectFence(quarantine, "Job", 10.0)
+    fence.postpone(("ns", "fine"), 1.0)
+    found = fence.failed(("ns", "a"), "content", KeyError())
+    backoff_ends = found.retry_at
+    fence.postpone(("ns", "a"), 1.0)
+    assert found.retry_at == backoff_ends > 11.0
+    ObjectFence(quarantine, "Job", backoff_ends).postpone(("ns", "a"), 1.0)
+    assert found.retry_at == backoff_ends + 1.0
+    assert quarantine.counts() == {"Job": 1}
+
+
+def test_an_object_that_others_name_is_said_to_be_set_aside_only_if_it_is() -> None:
+    quarantine = Quarantine()
+    read = SetAsideKey("JobTemplate", ("ns", "t"))
+    quarantine.set_aside(read, ("ns", "t"), KeyError(), "fact", 10.0)
+    fence = ObjectFence(quarantine, "Command", 10.0)
+    assert fence.absence("JobTemplate", "t", "ns") == quarantine.absence("JobTemplate", "t", "ns")
+    assert fence.absence("JobTemplate", "t", "ns").startswith(f"is {WHY}")
+    assert fence.absence("Job", "t", "ns") == fence.absence("JobTemplate", "u", "ns") == ""
