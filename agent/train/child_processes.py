@@ -15,19 +15,24 @@ from typing import IO
 
 LAST_LINES = 20
 _LOOK_S = 0.05
+# Waits at a pipe that ends with this process, whatever ends it, and then kills the groups.
+_GUARD = """trap '' HUP INT TERM; read _; for group; do kill -KILL "-$group"; done"""
 
 
 class ChildProcesses:
-    """Processes in groups of their own, so that what they start ends with them. Their output passes
+    """Processes in groups of their own, so that what they start ends with them. They end with this process, too, also
+    if it is killed: else they would train on beside the generation that goes on without them. Their output passes
     through; the last lines of stderr are kept for the report of a failure."""
 
     def __init__(self, command: Sequence[str], environments: Sequence[Mapping[str, str]]) -> None:
         self._last: deque[str] = deque(maxlen=LAST_LINES)
         self._children: list[subprocess.Popen[bytes]] = []
         self._readers: list[threading.Thread] = []
+        self._guard: subprocess.Popen[bytes] | None = None
         try:
             for environment in environments:
                 self._start(command, environment)
+            self._guard = _guard([child.pid for child in self._children])
         except OSError:
             self.stop(0.0)
             raise
@@ -68,6 +73,9 @@ class ChildProcesses:
         self._signal(signal.SIGKILL)
         for child in self._children:
             child.wait()
+        if self._guard is not None:
+            self._guard.kill()
+            self._guard.communicate()
         for reader in self._readers:
             reader.join(1.0)
 
@@ -87,3 +95,14 @@ class ChildProcesses:
             sys.stderr.buffer.flush()
             self._last.append(line.decode(errors="replace").rstrip("\n")[:1000])
         stream.close()
+
+
+def _guard(groups: Sequence[int]) -> subprocess.Popen[bytes]:
+    """Raises OSError."""
+    return subprocess.Popen(
+        ["/bin/sh", "-c", _GUARD, "sh", *map(str, groups)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )

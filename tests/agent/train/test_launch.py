@@ -16,6 +16,7 @@ import pytest
 from agent.train import launch
 from agent.train.bundle import bundle
 from tests.agent.train.coordinators import RunningCoordinator, coordinator
+from tests.fakes.processes import wait_gone
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 WITHIN_S = 60.0
@@ -140,6 +141,15 @@ def test_a_process_that_ignores_sigterm_is_killed(members: Members) -> None:
     members.start(1, "--stop-wait=1")
     members.noted(2)
     assert not psutil.pid_exists(before["PID"])
+
+
+def test_a_killed_launcher_takes_its_processes_along(members: Members) -> None:
+    """Those that ignore SIGTERM, too."""
+    members.start(0, "--nproc=2", "--stop-wait=1", child=("stubborn",))
+    killed = [each["PID"] for each in members.noted(2)]
+    assert len(killed) == 2
+    members.launchers[0].kill()
+    wait_gone(killed)
 
 
 def test_the_bundle_is_the_launcher_and_the_package(members: Members, tmp_path: Path) -> None:
