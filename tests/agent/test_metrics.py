@@ -4,7 +4,6 @@ import json
 import logging
 import math
 import socket
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -116,7 +115,9 @@ def test_hostile_names_stay_inside_their_labels(box: NodeBox) -> None:
     grant = Grant("team", "p", name, GPU, (machines.uuid(1),))
     box.agent._stop.set()  # otherwise the kubelet's list would replace it
     box.agent._grants.stop()
-    time.sleep(0.05)
+    for thread in box.agent._threads:
+        if thread.name == "grants":
+            thread.join(60)
     box.agent.node.set_grants((grant,))
     assert value(box, "lockstep_grant_devices", container=name) == 1
     assert value(box, "lockstep_gpu_healthy", gpu="0") == 1

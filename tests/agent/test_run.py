@@ -56,7 +56,7 @@ def running(*arguments: object, log: Path, **environment: str) -> Iterator[subpr
 
 def test_end_to_end(short: Path) -> None:
     file = machines.save(short, machines.machine())
-    fleet = FakeScheduler(short)
+    fleet = FakeScheduler(short, hold_s=60)
     fleet.start()
     log = short / "log"
     try:
@@ -79,8 +79,8 @@ def test_end_to_end(short: Path) -> None:
 
             started = time.monotonic()
             process.send_signal(signal.SIGTERM)
-            assert process.wait(timeout=10) == 0
-            assert time.monotonic() - started < 2
+            assert process.wait(timeout=60) == 0
+            assert time.monotonic() - started < 20, "the poll for plans was waited for"
             assert fleet.reports[-1].not_offered
             eventually(lambda: kubelet.allocatable.get(GPU) == 0)
     finally:

@@ -14,7 +14,8 @@ from tests.agent.train.workers import Workers, wait_for, workers
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
-# Prints [member, epoch, records of a task] when a task is done and counted.
+# Prints [member, epoch, records of a task] when a task is done and counted. With a fourth argument it stops for ever after so many
+# records of its first task, and says so.
 WORKER = """
 import json, os, sys, time
 import lockstep_train as lt
@@ -26,6 +27,9 @@ for task in queue.epochs(epochs):
     for count in range(1, len(records) + 1):
         time.sleep(takes_s)
         task.upto(task.resume + count)
+        if sys.argv[4:] == [str(count)]:
+            print(json.dumps(["stopped"]), flush=True)
+            time.sleep(600)
     if task.done(result=os.environ["LOCKSTEP_MEMBER"]):
         line = [int(os.environ["LOCKSTEP_MEMBER"]), task.epoch, records, list(task.items)]
         print(json.dumps(line), flush=True)
@@ -53,13 +57,15 @@ def start(
     *,
     epochs: int = 2,
     options: str = "{}",
+    stops_after: int | None = None,
 ) -> None:
     """takes_s: of each record."""
-    team.start(f"w{member}", running.environment(member), str(takes_s), str(epochs), options)
+    more = [] if stops_after is None else [str(stops_after)]
+    team.start(f"w{member}", running.environment(member), str(takes_s), str(epochs), options, *more)
 
 
 def finished(team: Workers) -> list[list[Any]]:
-    return [line for line in team.said() if line != ["ready"]]
+    return [line for line in team.said() if line not in (["ready"], ["stopped"])]
 
 
 def tasks_of(lines: list[list[Any]], epoch: int) -> Counter[int]:
@@ -107,9 +113,9 @@ def test_a_killed_worker_gives_its_task_to_another(
 def test_the_next_owner_starts_after_what_was_done(
     running: RunningCoordinator, team: Workers
 ) -> None:
-    start(team, running, 0, 1.0, epochs=1)
-    wait_for(lambda: team.said() == [["ready"]], lambda: team.errors("w0"))
-    time.sleep(2.7)  # two of the three records
+    start(team, running, 0, 0.001, epochs=1, stops_after=2)
+    wait_for(lambda: ["stopped"] in team.said(), lambda: team.errors("w0"))
+    time.sleep(2.0)  # what is done is sent a few times per second
     team.kill("w0")
     start(team, running, 0, 0.001, epochs=1)
     assert team.ended("w0") == 0

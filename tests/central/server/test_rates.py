@@ -6,9 +6,11 @@ import time
 
 import pytest
 
+from central.server import throttled_log
 from central.server.grpc import rates
 from central.server.grpc.rates import PeerRates, Rate
 from central.server.throttled_log import ThrottledLog
+from tests.fakes.still_clock import StillClock
 
 
 def within(times: list[float], rate: Rate) -> bool:
@@ -72,19 +74,22 @@ def throttled(again_s: float, causes: int = 3) -> ThrottledLog:
     return ThrottledLog(logging.getLogger("throttled"), again_s, causes)
 
 
-def test_a_cause_is_said_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
-    quiet = throttled(0.2)
+def test_a_cause_is_said_once_in_a_while(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quiet, clock = throttled(0.2), StillClock(time)
+    monkeypatch.setattr(throttled_log, "time", clock)
     for _ in range(4):
         quiet.warning("x", "%s again", "x")
         quiet.warning("y", "y again")
     assert caplog.messages == ["x again", "y again"]
-    time.sleep(0.21)
+    clock.sleep(0.21)
     quiet.warning("y", "y again")
     quiet.warning("y", "y again")
     assert caplog.messages[2:] == ["y again (6 similar messages were left out)"]
-    time.sleep(0.21)
+    clock.sleep(0.21)
     quiet.warning("y", "y again")
-    time.sleep(0.21)
+    clock.sleep(0.21)
     quiet.warning("y", "y again")
     assert caplog.messages[3:] == ["y again (1 similar messages were left out)", "y again"]
 

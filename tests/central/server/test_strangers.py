@@ -30,7 +30,7 @@ from tests.own_memory import own_bytes
 pytestmark = pytest.mark.slow
 
 ROUNDS = 12
-WITHIN_S = 1.0  # the true time is 10 ms, with a new connection 50 ms
+WITHIN_S = 1.0  # and twenty times what it takes without strangers, which is 10 ms, with a new connection 50 ms
 MEMORY_MIB = 150  # more than before the attack
 LOG_LINES = 60
 
@@ -142,12 +142,12 @@ def bounded(
     rounds: int,
     pause_s: float = 0.3,
 ) -> None:
-    good_agent(scheduler, 1)
+    usual_s = median(good_agent(scheduler, 2))
     lines, memory, files = scheduler.lines(), scheduler.memory_mib(), scheduler.files()
     with attacked(scheduler.target, *attacks, clients=clients):
         took = good_agent(scheduler, rounds, pause_s)
     text = scheduler.log.read_text()
-    assert median(took) < WITHIN_S, took
+    assert median(took) < max(WITHIN_S, 20 * usual_s), took
     assert scheduler.lines() - lines <= LOG_LINES, text[-3000:]
     assert scheduler.memory_mib() - memory < MEMORY_MIB
     assert "Traceback" not in text, text[-3000:]
@@ -204,8 +204,8 @@ def test_a_known_agent_outlives_the_api_server(tmp_path: Path) -> None:
     """While strangers ask."""
     with ExitStack() as stack:
         scheduler = Scheduler(tmp_path, stack)
-        good_agent(scheduler, 1)
+        usual_s = median(good_agent(scheduler, 2))
         scheduler.api.stop()
         with attacked(scheduler.target, strangers.forged_tokens, clients=4):
             took = good_agent(scheduler, 5)
-    assert median(took) < WITHIN_S, took
+    assert median(took) < max(WITHIN_S, 20 * usual_s), took

@@ -6,10 +6,13 @@ import time
 from collections.abc import Coroutine
 from typing import Any
 
+import pytest
+
 from central.model.identity import AuthFailure, Identity, Role
 from central.server.grpc import token_cache
 from central.server.grpc.rates import Rate
 from central.server.grpc.token_cache import BUSY, CacheTimes, LaneLimits, TokenCache
+from tests.fakes.still_clock import StillClock
 
 AGENT = Identity("agent", "n1")
 REJECTED = AuthFailure("rejected")
@@ -45,7 +48,21 @@ def cache(
 
 
 def ran(story: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(story, 20))
+    asyncio.run(asyncio.wait_for(story, 60))
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> StillClock:
+    """Of the cache, so that nothing depends on how busy the machine is."""
+    found = StillClock(time)
+    monkeypatch.setattr(token_cache, "time", found)
+    return found
+
+
+async def reviewed(tokens: TokenCache) -> None:
+    """No review is under way any more."""
+    while tokens._asked:
+        await asyncio.sleep(0.01)
 
 
 def test_a_token_is_reviewed_once() -> None:
@@ -118,7 +135,7 @@ def test_a_revoked_token_is_unknown_after_its_next_review() -> None:
     ran(story())
 
 
-def test_nobody_stays_known_without_end() -> None:
+def test_nobody_stays_known_without_end(clock: StillClock) -> None:
     reviewer = Reviewer()
     tokens = cache(reviewer, CacheTimes(review_again=0.0, known=0.3, retry=0.0))
 
@@ -126,7 +143,8 @@ def test_nobody_stays_known_without_end() -> None:
         await tokens.identify("good", "agent", "p")
         reviewer.away = True
         assert await tokens.identify("good", "agent", "p") == AGENT
-        await asyncio.sleep(0.4)
+        await reviewed(tokens)
+        clock.sleep(0.4)
         answer = await tokens.identify("good", "agent", "p")
         assert answer == AuthFailure("away", transient=True)
 
@@ -235,7 +253,7 @@ def test_reviews_that_wait_are_bounded_and_leave_their_place() -> None:
     ran(story())
 
 
-def test_a_review_that_finds_no_answer_is_repeated_after_a_while() -> None:
+def test_a_review_that_finds_no_answer_is_repeated_after_a_while(clock: StillClock) -> None:
     """Not with each call: the API server has other troubles. And then for as long as it takes."""
     reviewer = Reviewer()
     tokens = cache(reviewer, CacheTimes(review_again=0.0, known=600.0, retry=0.2))
@@ -246,14 +264,14 @@ def test_a_review_that_finds_no_answer_is_repeated_after_a_while() -> None:
         for reviews in (2, 3, 4):
             for _ in range(5):
                 assert await tokens.identify("good", "agent", "p") == AGENT
-                await asyncio.sleep(0.01)
+                await reviewed(tokens)
             assert len(reviewer.asked) == reviews
-            await asyncio.sleep(0.21)
+            clock.sleep(0.21)
 
     ran(story())
 
 
-def test_a_rejected_token_is_asked_about_again_after_a_while() -> None:
+def test_a_rejected_token_is_asked_about_again_after_a_while(clock: StillClock) -> None:
     reviewer = Reviewer()
     tokens = cache(reviewer, CacheTimes(rejected=0.1))
 
@@ -262,19 +280,21 @@ def test_a_rejected_token_is_asked_about_again_after_a_while() -> None:
             for _ in range(5):
                 assert await tokens.identify("bad", "agent", "p") == REJECTED
             assert len(reviewer.asked) == reviews
-            await asyncio.sleep(0.11)
+            clock.sleep(0.11)
 
     ran(story())
 
 
-def test_a_rejection_that_is_repeated_stays_among_the_newest(monkeypatch: Any) -> None:
+def test_a_rejection_that_is_repeated_stays_among_the_newest(
+    monkeypatch: Any, clock: StillClock
+) -> None:
     monkeypatch.setattr(token_cache, "REJECTED_MOST", 2)
     reviewer = Reviewer()
     tokens = cache(reviewer, CacheTimes(rejected=0.3))
 
     async def story() -> None:
         await tokens.identify("bad1", "agent", "p")
-        await asyncio.sleep(0.31)
+        clock.sleep(0.31)
         for token in ("bad2", "bad1", "bad3", "bad1"):
             await tokens.identify(token, "agent", "p")
         assert reviewer.asked == ["bad1", "bad2", "bad1", "bad3"]
