@@ -1,5 +1,6 @@
 """`lockstep job` against an API server in memory."""
 
+import io
 import json
 import re
 import signal
@@ -14,7 +15,7 @@ import pytest
 import yaml
 
 from central.cli.jobs import api as apis
-from central.cli.jobs import describe, dispatch, follow
+from central.cli.jobs import describe, dispatch, follow, job_run
 from central.cli.jobs.api import Api, CannotDo
 from central.cli.main import main, parser
 from central.kube.resource_paths import ResourcePath
@@ -228,6 +229,22 @@ def test_commands_for_jobs(lockstep: Lockstep, client: Client, put: Put) -> None
     assert client.get(JOBS)["items"] == []
 
 
+@pytest.mark.parametrize("status", [{}, {"state": {"phase": "OfALaterVersion"}}])
+def test_a_job_without_a_known_phase_can_be_suspended(
+    status: Json, lockstep: Lockstep, client: Client, put: Put
+) -> None:
+    """The controller has not looked at it yet, or is of another version."""
+    put(JOBS, {**mpi(), "status": status})
+    shown = status.get("state", {}).get("phase", "Pending")
+    assert lockstep("job", "suspend", "lm-mpi-job") == (
+        f"suspend job lm-mpi-job successfully (it was {shown})\n"
+    )
+    [command] = client.get(COMMANDS)["items"]
+    assert command["metadata"]["name"].startswith("lm-mpi-job-suspend-")
+    assert command["metadata"]["ownerReferences"] == [command["target"]]
+    assert command["target"]["controller"]
+
+
 def test_a_finished_job_is_neither_suspended_nor_resumed(
     lockstep: Lockstep, client: Client, put: Put
 ) -> None:
@@ -309,8 +326,31 @@ def test_a_dry_run_asks_no_server(
     flags = ["-r", "2", "-i", "train:1", "--dry-run"]
     (made,) = yaml.safe_load_all(lockstep("job", "run", "a", *flags, "--", "true"))
     assert made["metadata"] == {"name": "a", "namespace": "default"}
+    printed = lockstep("job", "run", "a", "--dry-run")
+    assert not printed.endswith("\n\n")
+    (container,) = yaml.safe_load(printed)["spec"]["tasks"][0]["template"]["spec"]["containers"]
+    assert "command" not in container  # that of the image
     named = lockstep("job", "run", "a", "-k", "/no/such", *flags, code=2)
     assert "kubeconfig /no/such: no such file" in named
+
+
+def test_files_directories_and_standard_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def map_(name: str) -> str:
+        return f"{{apiVersion: v1, kind: ConfigMap, metadata: {{name: {name}}}}}"
+
+    (tmp_path / "2.yaml").write_text(
+        f"---\n---\napiVersion: v1\nkind: List\nitems: [{map_('b')}, {map_('c')}]\n---\n"
+    )
+    (tmp_path / "1.yml").write_text(map_("a"))
+    (tmp_path / "notes.txt").write_text("[")
+    assert [each["metadata"]["name"] for each in job_run.read(str(tmp_path))] == ["a", "b", "c"]
+    monkeypatch.setattr("sys.stdin", io.StringIO(map_("d")))
+    assert [each["metadata"]["name"] for each in job_run.read("-")] == ["d"]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(CannotDo, match=r"empty: contains no file that ends in \.yaml, \.yml"):
+        job_run.read(str(tmp_path / "empty"))
 
 
 def test_invalid_manifests(lockstep: Lockstep, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """`lockstep job run --wait`: exit codes, and what can never start."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from central.kube.transport.http_client import Client
-from tests.central.cli.run_cli import JOBS, Lockstep
+from tests.central.cli.run_cli import JOBS, PODS, Lockstep, member
 from tests.central.cli.test_job_warnings import cluster
 from tests.fakes.eventually import eventually
 
@@ -60,11 +60,13 @@ def test_the_exit_code_says_how_it_ended(
 
 @pytest.mark.parametrize(("phase", "code"), [("Completed", 0), ("Failed", 1)])
 def test_follow_ends_with_the_job(
-    phase: str, code: int, lockstep: Lockstep, client: Client
+    phase: str, code: int, lockstep: Lockstep, client: Client, put: Callable[[str, Any], Any]
 ) -> None:
+    ran = {"name": "main", "state": {"terminated": {"exitCode": 0}}}
+    put(PODS, member("j", "worker", 0, containerStatuses=[ran]))
     with controller(client, {"phase": "Running"}, {"phase": phase}):
         output = lockstep("job", "run", "j", "-i", "x", "--follow", code=code)
-    assert output.startswith("run job j successfully\n")
+    assert output.startswith("run job j successfully\n[worker-0] ")
 
 
 @pytest.mark.usefixtures("cluster")

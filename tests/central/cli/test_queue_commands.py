@@ -13,14 +13,24 @@ QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
 
 def test_a_queue_is_made_changed_closed_and_deleted(lockstep: Lockstep, client: Client) -> None:
     lockstep("queue", "create", "top")
+    assert client.get(f"{QUEUES}/top")["spec"]["reclaimable"]
     output = lockstep(
         *("queue", "create", "-n", "ml", "-w", "3", "--parent", "top"),
         *("--capability", "nvidia.com/gpu=16", "--guarantee", "nvidia.com/gpu=2"),
+        *("--deserved", "nvidia.com/gpu=8", "--priority", "0", "--keep"),
     )
     assert output == "create queue ml successfully\n"
     spec = client.get(f"{QUEUES}/ml")["spec"]
-    assert (spec["weight"], spec["parent"]) == (3, "top")
-    assert spec["guarantee"] == {"resource": {"nvidia.com/gpu": "2"}}
+    assert spec == {
+        "weight": 3,
+        "parent": "top",
+        "capability": {"nvidia.com/gpu": "16"},
+        "guarantee": {"resource": {"nvidia.com/gpu": "2"}},
+        "deserved": {"nvidia.com/gpu": "8"},
+        "priority": 0,
+        "reclaimable": False,
+        "state": "Open",
+    }
     lockstep("queue", "operate", "ml", "-a", "update", "-w", "5")
     assert client.get(f"{QUEUES}/ml")["spec"]["weight"] == 5
     lockstep("queue", "operate", "ml", "-a", "close")
@@ -32,6 +42,10 @@ def test_a_queue_is_made_changed_closed_and_deleted(lockstep: Lockstep, client: 
     assert "--action update needs one of --weight" in lockstep(
         "queue", "operate", "ml", "-a", "update", code=2
     )
+    assert "--action close takes no other flags" in lockstep(
+        "queue", "operate", "ml", "-a", "close", "-w", "5", code=2
+    )
+    assert client.get(f"{QUEUES}/ml")["spec"]["state"] == "Open"
     lockstep("queue", "delete", "ml", "top")
     assert client.get(QUEUES)["items"] == []
 
