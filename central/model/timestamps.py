@@ -1,6 +1,9 @@
 """Formats times and durations as the Kubernetes API does. Reads no clock and no time zone of the machine."""
 
+import re
+
 DAY_S = 86400
+_STAMP = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)Z", re.ASCII)
 
 
 def stamp(seconds: float) -> str:
@@ -8,6 +11,22 @@ def stamp(seconds: float) -> str:
     days, rest = divmod(int(seconds), DAY_S)
     year, month, day = _date(days)
     return f"{year:04}-{month:02}-{day:02}T{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}Z"
+
+
+def read_stamp(text: str) -> int:
+    """What stamp() formatted, in seconds since the epoch. Raises ValueError."""
+    found = _STAMP.fullmatch(text)
+    if found is None:
+        raise ValueError(f'"{text}" is not a time like 2026-11-20T10:00:00Z')
+    year, month, day, hour, minute, second = map(int, found.groups())
+    return _days(year, month, day) * DAY_S + hour * 3600 + minute * 60 + second
+
+
+def _days(year: int, month: int, day: int) -> int:
+    """Since the epoch; the inverse of _date()."""
+    year -= month <= 2
+    passed = (153 * (month - 3 + 12 * (month <= 2)) + 2) // 5 + day - 1  # since 1 March
+    return 365 * year + year // 4 - year // 100 + year // 400 + passed - 719_468
 
 
 def _date(days: int) -> tuple[int, int, int]:

@@ -69,10 +69,11 @@ class Turns:
         until(f"{name} to be {phase}", reached, 60)
 
     def ran_s(self, name: str) -> int:
-        """What it had run before, as its PodGroup says; 0: nothing."""
+        """What it had run before its present run, as its PodGroup says; 0: nothing."""
         found = [c["message"] for c in self.group(name)["conditions"] if c["type"] == "TimeShared"]
         said = re.fullmatch(
-            r"ran (\d+) s before; contention (?:1|2)\.00", found[0] if found else ""
+            r"ran (\d+) s until \S+Z(?: and runs since)?; contention (?:1|2)\.00",
+            found[0] if found else "",
         )
         return int(said[1]) if said else 0
 

@@ -6,15 +6,15 @@ from contextlib import contextmanager
 
 import pytest
 
-from central.model.past_turns import PastTurns
 from central.scheduler.scheduler import Scheduler
+from central.scheduler.state.gangs import GangKey
 from protos.names import GPU
 from tests.simulation.nemesis.story import Replica, Story
 from tests.simulation.nemesis.virtual_nodes import GROUPS, NODES
-from tests.simulation.nemesis.virtual_runtime import one_processor
+from tests.simulation.nemesis.virtual_runtime import EPOCH, one_processor
 
 SHORT_AT_S, SHORT_S, LONG_S = 40.0, 60, 2000
-LONG = ("default", "long", True)
+LONG, SHORT = ("default", "long", True), ("default", "short", True)
 QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
 
 
@@ -48,17 +48,16 @@ class TwoGangs(Story):
         assert not self.history.broken
         assert not self.bugs.found
 
-    def until(self, phase: str, most_s: float) -> None:
-        """Of the long gang, as its PodGroup says."""
+    def until(self, gang: str, phase: str, most_s: float) -> None:
+        """As its PodGroup says."""
         until = self.kernel.now + most_s
-        while self._status().get("phase") != phase:
-            assert self.kernel.now < until, f"{phase}: {self._status()}"
+        while self._status(gang).get("phase") != phase:
+            assert self.kernel.now < until, f"{gang} {phase}: {self._status(gang)}"
             self.kernel.run(self.kernel.now + 1.0)
 
-    def _status(self) -> dict[str, object]:
-        found: dict[str, object] = (
-            self.user.call("GET", f"{GROUPS}/long").json().get("status") or {}
-        )
+    def _status(self, gang: str) -> dict[str, object]:
+        reply = self.user.call("GET", f"{GROUPS}/{gang}")
+        found: dict[str, object] = reply.json().get("status") or {}
         return found
 
     def successor(self) -> Scheduler:
@@ -77,31 +76,36 @@ def _scheduler(replica: Replica) -> Scheduler:
     return replica.loop._scheduler
 
 
-def _long(scheduler: Scheduler) -> tuple[PastTurns | None, float]:
-    """What it had run before, and when it becomes late or did."""
-    gang, sharing = scheduler.state.gangs[LONG], scheduler.preemption.time_sharing
-    return sharing.past_turns(gang), sharing.latest_start(gang)
+def _ran_s(scheduler: Scheduler, key: GangKey, now: float) -> float:
+    """In all, with the present run."""
+    gang, sharing = scheduler.state.gangs[key], scheduler.preemption.time_sharing
+    turns = sharing.past_turns(gang)
+    assert turns is not None
+    assert turns.contention == 2.0, "the highest counts, though nobody else waits any more"
+    return turns.ran_s + turns.runs * (EPOCH + now - turns.until)
 
 
 @pytest.mark.timeout(300)
 def test_the_successor_of_a_killed_leader_knows_what_gangs_have_run() -> None:
+    """Killed are the leader of a suspended gang, the one of a gang that runs, and the one of a gang that ends while nobody
+    leads."""
     story = TwoGangs(1)
+    kernel = story.kernel
     with story.played():
-        story.kernel.run(SHORT_AT_S)
-        story.until("Pending", 120.0)
-        story.kernel.run(story.kernel.now + 5.0)
-        turns, latest_start = _long(_scheduler(story.leader()))
-        assert turns is not None
-        assert turns.ran_s > 60
-        assert turns.contention == 2.0
-        suspended = _long(story.successor())
-        assert suspended[0] == turns
-        assert suspended[1] == pytest.approx(latest_start, abs=1.0)
-        story.until("Running", SHORT_S + 30.0)
-        story.kernel.run(story.kernel.now + 10.0)
-        before = _long(_scheduler(story.leader()))
-        runs = _long(story.successor())
-        assert runs[0] == before[0] == turns, (
-            "nobody else waits now, and the contention of then counts"
-        )
-        assert runs[1] > latest_start + 20, "and its present run from its pods"
+        kernel.run(SHORT_AT_S)
+        story.until("long", "Pending", 120.0)
+        kernel.run(kernel.now + 5.0)
+        suspended_s = _ran_s(_scheduler(story.leader()), LONG, kernel.now)
+        assert suspended_s > 60
+        assert _ran_s(story.successor(), LONG, kernel.now) == suspended_s
+        story.until("short", "Running", 30.0)
+        ends_at = max(each.ends_at for each in story.nodes.running.values())
+        assert ends_at > kernel.now
+        kernel.run(ends_at - 5.0)
+        assert _ran_s(story.successor(), SHORT, kernel.now) == pytest.approx(SHORT_S, abs=2.0)
+        story.until("long", "Running", 30.0)
+        began = min(each.started_at for each in story.nodes.running.values())
+        leader, earlier_s = _scheduler(story.leader()), suspended_s - began
+        assert _ran_s(leader, LONG, kernel.now) == pytest.approx(earlier_s + kernel.now, abs=3.0)
+        leader = story.successor()
+        assert _ran_s(leader, LONG, kernel.now) == pytest.approx(earlier_s + kernel.now, abs=3.0)

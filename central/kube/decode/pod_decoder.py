@@ -39,6 +39,7 @@ from central.kube.decode.topology_constraints import TopologyConstraints
 from central.model import limits
 from central.model.facts import PodSeen, PodSpec
 from central.model.json_types import Json
+from central.model.phases import ENDED
 from central.model.pod_rules import Labels
 from protos import names
 
@@ -104,6 +105,7 @@ class PodDecoder:
             created=parse_time(meta.get("creationTimestamp")),
             order=(_index(name, labels, annotations), name),
             started=parse_time(status.get("startTime")) or None,
+            ended=_ended(meta, status),
             checkpoint=lenient_time(annotations.get(names.CHECKPOINT)),
             preempts=spec.get("preemptionPolicy") != "Never",
             labels=self.labels(labels),
@@ -237,6 +239,18 @@ def _role(rules: Sequence[GangRule], gang: str, labels: Json, owner: str) -> str
         if rule.role and rule.gang_of(labels, owner) == gang:
             return str(next(filter(None, map(labels.get, rule.role)), ""))[: limits.NAME]
     return ""
+
+
+def _ended(meta: Json, status: Json) -> float | None:
+    """When the last of its containers ended, if all have, or its deletion was asked for if that was before."""
+    times = []
+    if status.get("phase") in ENDED:
+        states = [each.get("state") or {} for each in status.get("containerStatuses") or ()]
+        ends = [(state.get("terminated") or {}).get("finishedAt") for state in states]
+        times = [max(map(parse_time, ends), default=0.0)]
+    if (deleted := parse_time(meta.get("deletionTimestamp"))) > 0:
+        times.append(deleted - whole(meta.get("deletionGracePeriodSeconds")))
+    return min((time for time in times if time > 0), default=None)
 
 
 def _labels(meta: Json, errors: FirstError) -> Json:

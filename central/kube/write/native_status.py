@@ -35,7 +35,9 @@ def patch(found: Json, update: UpdateGangStatus, now: float) -> Json | None:
     after = [*conditions]
     if (scheduled := _scheduled(found, conditions, update, now)) is not None:
         after = _with(after, scheduled)
-    if update.past_turns not in (None, past_turns.read(conditions)):
+    if update.past_turns is None:
+        after = [each for each in after if each["type"] != past_turns.CONDITION]
+    elif update.past_turns != past_turns.read(conditions):
         after = _with(after, past_turns.condition(update.past_turns, now))
     if after == [*conditions]:
         return None

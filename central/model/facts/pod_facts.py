@@ -113,6 +113,7 @@ class PodSeen:
     placement: str = ""  # annotation: pack or spread
     runs_for_s: float | None = None  # expected run time; None: unknown
     started: float | None = None  # seconds since the epoch, from the kubelet
+    ended: float | None = None  # ... or when its deletion was asked for; None: neither, or unknown
     checkpoint: float | None = None  # seconds since the epoch: work until then is saved
     preempts: bool = True  # others may be evicted for it (not preemptionPolicy Never)
     labels: Labels = ()

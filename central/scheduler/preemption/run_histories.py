@@ -12,6 +12,7 @@ import numpy as np
 
 from central.model.arrays import Bools, Floats, Ints
 from central.model.past_turns import PastTurns
+from central.scheduler.preemption import past_runs
 from central.scheduler.state.gangs import Gang, GangKey
 
 FIRST_ROWS = 16
@@ -39,12 +40,18 @@ class RunHistory:
     row: int
     created: float
     attained_s: float = 0.0  # run time before the present run
-    since: float | None = None  # when that began; None: it does not run
+    until: float = 0.0  # all run time before is in attained_s, and none after
+    since: float | None = None  # when the present run began; None: it does not run
     terms: SharedTerms | None = None
+
+    def start(self, began: float) -> None:
+        if self.since is None:
+            self.since = self.until = max(began, self.until)
 
     def stop(self, now: float) -> None:
         if self.since is not None:
-            self.attained_s, self.since = self.attained_s + max(0.0, now - self.since), None
+            self.until = max(now, self.since)
+            self.attained_s, self.since = self.attained_s + self.until - self.since, None
 
 
 class Lateness(NamedTuple):
@@ -77,7 +84,7 @@ class RunHistories:
 
     # --- gangs ---------------------------------------------------------------------------------
 
-    def add(self, gang: Gang) -> RunHistory:
+    def add(self, gang: Gang, now: float) -> RunHistory:
         if not self._free:
             self._free.append(len(self._by_row))
             self._by_row.append(None)
@@ -86,7 +93,7 @@ class RunHistories:
         history = RunHistory(gang, self._free.pop(), gang.created)
         self.by_key[gang.key] = self._by_row[history.row] = history
         before = gang.object.past_turns if gang.object is not None else None
-        history.attained_s = before.ran_s if before is not None else 0.0
+        history.attained_s, history.until = past_runs.recovered(gang, before, now)
         self.contention[history.row] = before.contention if before is not None else 1.0
         self.turn[history.row] = nan
         self._queue[history.row], self._places = -1, None
@@ -132,7 +139,8 @@ class RunHistories:
 
     def past_turns(self, history: RunHistory) -> PastTurns:
         contention = self.contention.item(history.row)
-        return PastTurns(round(history.attained_s), round(contention, 2))
+        ran_s, until = round(history.attained_s), round(history.until)
+        return PastTurns(ran_s, round(contention, 2), until, history.since is not None)
 
     def at(self, rows: Ints) -> Iterator[RunHistory]:
         """In use."""

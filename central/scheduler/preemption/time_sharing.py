@@ -25,7 +25,7 @@ import numpy as np
 
 from central.model import wording
 from central.model.past_turns import PastTurns
-from central.scheduler.preemption import surplus_members
+from central.scheduler.preemption import past_runs, surplus_members
 from central.scheduler.preemption.run_histories import RunHistories, RunHistory, SharedTerms
 from central.scheduler.preemption.short_stays import CHURN
 from central.scheduler.queues import order
@@ -66,15 +66,15 @@ class TimeSharing:
                 self._write(history, None)
             return
         if history is None:
-            history = self._histories.add(gang)
+            history = self._histories.add(gang, now)
         history.gang = gang
         self._histories.gone_at.pop(gang.key, None)
         history.created = min(history.created, gang.created)
-        began = _began(gang, now)
+        began = past_runs.began(gang.counts.placed, now)
         if began is None:
             history.stop(now)
-        elif history.since is None:
-            history.since = began
+        else:
+            history.start(began)
         turn = gang.preemption.turn
         if turn is None:
             _stand(gang, turn := gang.created)
@@ -250,7 +250,7 @@ class TimeSharing:
                 continue
             gang = gangs.get(key)
             assert gang is history.gang, f"{key}: time sharing knows another gang"
-            runs = _began(gang, 0.0) is not None
+            runs = past_runs.began(gang.counts.placed, 0.0) is not None
             assert runs == (history.since is not None), f"{key}: runs or does not"
             assert history.attained_s >= 0, f"{key}: {history}"
             assert history.terms == self._terms(history, self.quantum_s(queues, gang)), history
@@ -272,16 +272,6 @@ def _stand(gang: Gang, turn: float | None) -> None:
     gang.preemption.turn = turn
     gang.attempt.rank = order.rank(gang)
     gang.attempt.run_time_s = order.backfill_time_s(gang)
-
-
-def _began(gang: Gang, now: float) -> float | None:
-    """When the first of its members that hold capacity began; None: there are none."""
-    times = [
-        pod.seen.started if pod.seen.started is not None else pod.since
-        for pod in gang.counts.placed
-        if pod.alive
-    ]
-    return min((now if time is None else time for time in times), default=None)
 
 
 def _quantum_of(queues: Queues, name: str) -> float:

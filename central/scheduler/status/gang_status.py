@@ -110,7 +110,8 @@ def status_update(
     reason = state.public(_describe(state, gang, now), gang.namespace)
     # Each of the first pods that wait gets the reason, so another one is news.
     shown = min(len(counts.waiting), PODS_SHOWN) if now == PENDING else 0
-    published = (now, reason, pod_phases, shown, past_turns.ran_s if past_turns else 0)
+    turns = (past_turns.ran_s, past_turns.until, past_turns.runs) if past_turns else None
+    published = (now, reason, pod_phases, shown, turns)
     if published == gang.published.state:
         return [*warnings]
     gang.published.state = published

@@ -86,7 +86,10 @@ def rich_group() -> Json:
         names.TASK_APART: "ps,x",
         names.TOPOLOGY_REQUIRED: names.RACK,
     }
-    shared = {"type": "TimeShared", "message": "ran 90 s before; contention 2.00"}
+    shared = {
+        "type": "TimeShared",
+        "message": "ran 90 s until 2026-11-28T12:00:00Z and runs since; contention 2.00",
+    }
     status = {"phase": "Pending", "conditions": [shared, {"type": "Unschedulable", "message": "m"}]}
     return {"metadata": meta(annotations=annotations), "spec": spec, "status": status}
 

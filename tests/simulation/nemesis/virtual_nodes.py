@@ -140,8 +140,12 @@ class Nodes:
         path = f"{PODS}/{pod['metadata']['name']}/status"
         ready = {"type": "Ready", "status": "True" if phase == "Running" else "False"}
         status = {"phase": phase, "conditions": [ready]}
+        now = stamp(EPOCH + self.kernel.now)
         if phase == "Running":
-            status["startTime"] = stamp(EPOCH + self.kernel.now)
+            status["startTime"] = now
+        elif phase == "Succeeded":
+            ended = {"exitCode": 0, "finishedAt": now}
+            status["containerStatuses"] = [{"name": "main", "state": {"terminated": ended}}]
         return self._call("PATCH", path, {"status": status}).ok
 
     def _call(self, method: str, path: str, body: Json) -> Reply:

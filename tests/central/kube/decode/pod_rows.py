@@ -176,7 +176,8 @@ IDENTITY: list[Row] = [
     ("metadata/annotations", None, {}),
     ("metadata/labels", {"b": "2", "a": "1"}, {"labels": (("a", "1"), ("b", "2"))}),
     ("metadata/creationTimestamp", MINUTE, {"created": 60.0}),
-    ("metadata/deletionTimestamp", MINUTE, {"deleting": True}),
+    ("metadata/deletionTimestamp", MINUTE, {"deleting": True, "ended": 60.0}),
+    ("metadata/deletionGracePeriodSeconds", 30, {}),  # alone it says nothing
     ("metadata/ownerReferences", controller("ReplicaSet", "web", controller=False), {}),
     (
         "metadata/ownerReferences",

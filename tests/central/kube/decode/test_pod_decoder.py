@@ -106,6 +106,24 @@ def test_mig_slices() -> None:
     assert "the profile of" in read({one: "1"}, cap="4Gi").unsupported
 
 
+def test_a_pod_has_ended_when_its_last_container_did_or_its_deletion_was_asked_for() -> None:
+    def ended(phase: str, *ends: str, **meta: object) -> float | None:
+        raw = pod(metadata=meta)
+        states: list[Json] = [{"terminated": {"finishedAt": end} if end else None} for end in ends]
+        raw["status"] = {"phase": phase, "containerStatuses": [{"state": each} for each in states]}
+        return reader().pod(raw).ended
+
+    first, last = "1970-01-01T00:01:00Z", "1970-01-01T00:02:00Z"
+    deleted = {"deletionTimestamp": last, "deletionGracePeriodSeconds": 30}
+    assert ended("Running", first, "") is None
+    assert ended("Succeeded", first, last) == 120.0
+    assert ended("Failed") is None
+    assert ended("Running", "", **deleted) == 90.0
+    assert ended("Succeeded", first, **deleted) == 60.0
+    assert ended("Failed", last, **deleted) == 90.0
+    assert ended("Failed", **deleted) == 90.0
+
+
 def test_expected_run_time() -> None:
     raw = pod(metadata={"annotations": {names.RUNS_FOR: "1h30m"}}, preemptionPolicy="Never")
     raw["status"]["startTime"] = "1970-01-01T00:01:00Z"

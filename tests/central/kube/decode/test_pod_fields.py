@@ -63,7 +63,7 @@ def test_a_pod_of_another_scheduler() -> None:
     seen = replace(SEEN, ours=False)
     assert reader().pod(other) == seen
     counts = {"node", "phase", "priority", "created", "deleting", "gated", "started", "preempts"}
-    counts |= {"order", "task", "labels", "claims", "checkpoint", "runs_for_s", "uid", "namespace", "name"}  # fmt: skip
+    counts |= {"ended", "order", "task", "labels", "claims", "checkpoint", "runs_for_s", "uid", "namespace", "name"}  # fmt: skip
     for path, value, changes in CALLED:
         found = reader().pod(changed(other, path, value))
         kept = {key: each for key, each in changes.items() if key in counts}

@@ -103,7 +103,7 @@ def test_once_scheduled_it_stays_so() -> None:
     assert native_status.patch(found(done), update("Unknown", "a bug"), 0.0) is None
 
 
-def test_what_it_has_run_is_written_though_it_stays_scheduled() -> None:
+def test_what_it_has_run_is_written_though_it_stays_scheduled_and_while_it_takes_turns() -> None:
     done = {"type": "PodGroupScheduled", "status": "True", "reason": "Scheduled"}
     suspended = replace(update("Pending", "suspended"), past_turns=PastTurns(90, 2.0))
     patch = native_status.patch(found(done), suspended, 0.0)
@@ -112,6 +112,9 @@ def test_what_it_has_run_is_written_though_it_stays_scheduled() -> None:
     assert conditions[0] == done
     assert past_turns.read(conditions[1:]) == PastTurns(90, 2.0)
     assert native_status.patch(found(*reversed(conditions)), suspended, 5.0) is None
+    after = native_status.patch(found(*conditions), update("Running", "it takes no turns"), 5.0)
+    assert after is not None
+    assert [each["type"] for each in after["status"]["conditions"]] == ["PodGroupScheduled"]
 
 
 def test_other_conditions_and_the_time_of_the_change_are_kept() -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from central.model.decisions import SUSPENSION, Evict
+from central.model.decisions import SUSPENSION, Evict, UpdateGangStatus
 from central.model.facts import Fact, GangSeen, PodGone, PodSeen, QueueSeen
 from central.model.past_turns import PastTurns
 from central.scheduler import cycle
@@ -281,17 +281,25 @@ def test_in_their_first_cycle_too_the_longest_of_those_that_are_not_late_goes_fi
     assert there.began.keys() == {"runs", "long"}
 
 
+def test_its_status_says_what_it_has_run_until_it_takes_no_turns_any_more() -> None:
+    there = world()
+    there.step(5.0, *trains("long", 8, 10))
+    there.step(60.0, QueueSeen("default"))
+    said = [each.past_turns for each in there.decisions if isinstance(each, UpdateGangStatus)]
+    assert said == [PastTurns(0, 1.0, 5, runs=True), None]
+
+
 def test_what_its_status_says_counts_before_it_has_pods_and_with_them() -> None:
     """As after a restart of the scheduler, which may come while a suspended gang has no pods."""
     there = world()
     group, pod = trains("long", 8, 10)
     assert isinstance(group, GangSeen)
-    turns = PastTurns(1800, 2.5)
+    turns = PastTurns(1800, 2.5, 2)
     there.step(0.0, replace(group, past_turns=turns))
     gang = there.cluster.state.gangs["ns", "long", True]
     assert sharing(there).past_turns(gang) == turns
-    there.step(1.0, pod)
-    assert sharing(there).past_turns(gang) == turns
+    there.step(3.0, pod)
+    assert sharing(there).past_turns(gang) == PastTurns(1800, 2.5, 3, runs=True)
     assert sharing(there).latest_start(gang) == 36_000 * (1 + 0.7 * 1.5) - (36_000 - 1800)
 
 

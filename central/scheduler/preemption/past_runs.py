@@ -1,0 +1,63 @@
+"""What a gang ran while its history was not kept, from facts that outlive the scheduler: the condition of its PodGroup, and
+the times of its pods. Pure.
+
+    ran   what the condition says until its time, and after that every second that one of its members ran
+
+The condition is written when a run begins and when one ends. A leader that goes in between leaves nothing uncounted, since
+pods say when they started and ended, and nothing is counted twice, since what they say of the time before the condition's
+is not read.
+
+Design: docs/design/0300-time-sharing.md
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from math import inf
+
+from central.model.past_turns import PastTurns
+from central.scheduler.inventory.pods import Pod
+from central.scheduler.state.gangs import Gang
+
+
+def began(pods: Iterable[Pod], now: float) -> float | None:
+    """When the first of these that hold capacity began; None: there are none."""
+    times = [
+        pod.seen.started if pod.seen.started is not None else pod.since for pod in pods if pod.alive
+    ]
+    return min((now if time is None else time for time in times), default=None)
+
+
+def recovered(gang: Gang, before: PastTurns | None, now: float) -> tuple[float, float]:
+    """How long the gang has run, and until when that is counted: to the present run's beginning if it runs. before: as
+    the condition says; None: there is none."""
+    present = began(gang.counts.placed, now)
+    end = now if present is None else present
+    ran_s, until = (
+        (0.0, min(gang.created, end)) if before is None else (before.ran_s, min(before.until, now))
+    )
+    members = [*gang.members.values()]
+    runs = [*_known(members, until, end, went_on=before is not None and before.runs)]
+    return ran_s + _length(runs, until, end), max([until, *(min(last, end) for _, last in runs)])
+
+
+def _known(
+    members: Sequence[Pod], until: float, end: float, *, went_on: bool
+) -> Iterator[tuple[float, float]]:
+    """Begin and end of what ran. went_on: so did the gang at `until`."""
+    for pod in members:
+        ended = end if pod.node and pod.alive and not pod.seen.deleting else pod.seen.ended
+        start = until if went_on and pod.seen.created <= until else pod.seen.started
+        if pod.node and start is not None and ended is not None:
+            yield start, ended
+    if went_on and (first := min((pod.seen.created for pod in members), default=inf)) > until:
+        # All that ran then have gone: at the latest when the first of those that took their place was made.
+        yield until, first
+
+
+def _length(runs: Iterable[tuple[float, float]], start: float, end: float) -> float:
+    """Of the time between start and end that is in one of the runs."""
+    length, reached = 0.0, start
+    for first, last in sorted(runs):
+        gained = min(last, end) - max(first, reached)
+        if gained > 0:
+            length, reached = length + gained, min(last, end)
+    return length
