@@ -11,6 +11,7 @@ Design: docs/design/0062-growth.md
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
+from math import inf
 
 from central.model.defaults import ACROSS_NONE
 from central.model.resources import Sums, requested
@@ -113,23 +114,75 @@ class ClaimSearch:
             found = self._search(self._may_give)
             found = self._inside_departments() if found is None else self._with_fewest(found)
             if found is not None or not self._claim.kept_a_share:
-                return found if found is None else self._instead_of_own(found)
+                return None if found is None else self._sparing_who_comes_back(found)
         return None
+
+    def _sparing_who_comes_back(self, found: PreemptionPlan) -> PreemptionPlan:
+        """Without victims that would come back and evict others, where these may go in their place."""
+        claim = self._claim
+        if not claim.kept_a_share or self._request.growth:
+            return found
+        try:
+            return self._instead_of_more_urgent(self._instead_of_own(found))
+        except WorkLimitReached:
+            return found
+        finally:
+            claim.only_deserved = False
 
     def _instead_of_own(self, found: PreemptionPlan) -> PreemptionPlan:
         """What its queue deserves is taken from others before less urgent work of its own, which would come back and take
         it from them."""
         claim = self._claim
-        if not claim.kept_a_share or self._request.growth or not self._claims_back(found):
+        if not self._claims_back(found):
             return found
         claim.keeps_shares, claim.only_deserved = False, True
-        try:
-            owed = self._search(self._by_entitlement)
-            return found if owed is None else self._with_fewest(owed)
-        except WorkLimitReached:
-            return found
-        finally:
-            claim.only_deserved = False
+        owed = self._search(self._by_entitlement)
+        found = found if owed is None else self._with_fewest(owed)
+        claim.only_deserved = False
+        return found
+
+    def _instead_of_more_urgent(self, found: PreemptionPlan) -> PreemptionPlan:
+        """Less urgent gangs of a queue go before more urgent ones, though these alone would leave it at its share: who
+        is more urgent comes back in the place of the others."""
+        self._claim.keeps_shares = False
+        for queue in dict.fromkeys(
+            loss.queue for loss in self._losses(found.victims) if not loss.by_priority
+        ):
+            highest = self._highest_that_preempts(queue, found)
+            if queue.usage_by_priority.lowest() < highest:
+                found = self._less_urgent_of(queue, highest, found) or found
+        return found
+
+    def _highest_that_preempts(self, queue: Queue, found: PreemptionPlan) -> float:
+        """The highest priority of the victims of the queue that evict others when they come back."""
+        by_gang = self._by_gang(found.victims)
+        return max(
+            (
+                gang.priority
+                for gang, pods in by_gang
+                if self._queue_of(gang) is queue and all(pod.seen.preempts for pod in pods)
+            ),
+            default=-inf,
+        )
+
+    def _less_urgent_of(
+        self, queue: Queue, highest: float, found: PreemptionPlan
+    ) -> PreemptionPlan | None:
+        """A plan in which only gangs below that priority go of the queue, and of others only those of the plan found."""
+
+        others: dict[str, set[GangKey]] = {}
+        for loss in self._losses(found.victims):
+            if loss.queue is not queue:
+                others.setdefault(loss.queue.name, set()).add(loss.gang.key)
+
+        def may_give(victim: Gang) -> bool:
+            if self._queue_of(victim) is not queue:
+                return victim.queue in others and self._may_give(victim)
+            return victim.priority < highest and self._by_entitlement(victim)
+
+        choice = _VictimsLeft(may_give, self._shortfalls, self._suspended)
+        choice.fixed = others
+        return self._from(choice)
 
     def _claims_back(self, found: PreemptionPlan) -> bool:
         """Whether gangs of its queue go that may claim when they come back."""

@@ -182,6 +182,18 @@ class Oracle:
                 return False
         return True
 
+    def is_less_urgent(self, gone: Sequence[Running], chosen: Sequence[Running]) -> bool:
+        """Whether both take the same of all other queues but one, of which these gangs are all less urgent than the
+        most urgent of the chosen ones: that one comes back in their place."""
+        for team in {victim.team for victim in chosen} - {self.case.team}:
+            highest = max(victim.priority for victim in chosen if victim.team == team)
+            if all(
+                victim.priority < highest if victim.team == team else victim in chosen
+                for victim in gone
+            ):
+                return True
+        return False
+
     def _by_share(
         self,
         up: Sequence[str],

@@ -84,6 +84,9 @@ class GangOracle(Oracle):
     def keeps_all_shares(self, gone: Leavers) -> bool:
         return self.keeps_shares(amounts_of(gone))
 
+    def are_less_urgent(self, gone: Leavers, chosen: Leavers) -> bool:
+        return self.is_less_urgent(amounts_of(gone), amounts_of(chosen))
+
     def takes_own_gangs(self, gone: Leavers) -> bool:
         return self.takes_own(amounts_of(gone))
 

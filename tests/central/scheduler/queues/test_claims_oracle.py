@@ -19,6 +19,7 @@ from tests.effort import examples
 MOST_VICTIMS = 4
 TEAMS = ("a", "b", "c", "d")
 BELOW_SHARE = "leave a queue below its share"
+MORE_URGENT = "come back in the place of others of their queue"
 OWN_FIRST = "are of the own queue, and claim when they come back"
 
 
@@ -169,7 +170,13 @@ def problem(case: Case) -> str:
 
 def what_is_better(oracle: Oracle, chosen: Sequence[Running]) -> str:
     sets = list(oracle.sets(MOST_VICTIMS))
+    if not oracle.case.member:
+        for gone in sets:
+            if oracle.is_less_urgent(gone, chosen):
+                return f"{names(chosen)} {MORE_URGENT}; {names(gone)} are less urgent"
     sparing = [gone for gone in sets if oracle.keeps_shares(gone)]
+    if any(oracle.is_less_urgent(chosen, gone) for gone in sparing):
+        return ""
     of_others = [gone for gone in sparing if not oracle.takes_own(gone)]
     if not oracle.takes_own(chosen):
         better = of_others if oracle.is_deserved(chosen) else sparing

@@ -155,6 +155,14 @@ def what_is_better(oracle: GangOracle, chosen: Leavers, legal: Sequence[Leavers]
     if keeping and all(oracle.takes_own_gangs(one) for one in keeping):
         alike = [one for one in legal if oracle.are_deserved(one)] or keeping
     if chosen not in alike:
+        spared = [one for one in alike if oracle.are_less_urgent(chosen, one)]
+        if spared:
+            alike = [x for x in legal if any(oracle.are_less_urgent(x, one) for one in spared)]
+    elif oracle.gangs.across != ACROSS_QUEUES:
+        for one in legal:
+            if oracle.are_less_urgent(one, chosen):
+                return f"{BETTER}{names(one)} is less urgent than {names(chosen)}"
+    if chosen not in alike:
         return f"{BETTER}{names(alike[0])} instead of {names(chosen)}: shares and what is deserved"
     for one in alike:
         if is_part_of(one, chosen):
