@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from agent.train.client import CoordinatorClient, RequestRefused, Stale, Unreach
 from agent.train.generation import parse
 from tests.agent.train.coordinators import coordinator
 from tests.agent.train.workers import wait_for, workers
+from tests.fakes.quiet_server import QuietServer
 
 
 @contextmanager
@@ -32,8 +33,7 @@ def server(status: int, body: bytes) -> Iterator[str]:
         def log_message(self, *arguments: object) -> None:
             """No output."""
 
-    made = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
-    made.daemon_threads = True
+    made = QuietServer(("127.0.0.1", 0), Answer)
     thread = threading.Thread(target=made.serve_forever)
     thread.start()
     try:

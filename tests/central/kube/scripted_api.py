@@ -5,11 +5,12 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any, Self
 from urllib.parse import urlsplit
 
 from central.model.json_types import Json
+from tests.fakes.quiet_server import QuietServer
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ class Scripted:
         self._server.server_close()
 
 
-class _Server(ThreadingHTTPServer):
+class _Server(QuietServer):
     scripted: Scripted
     request_queue_size = 256
 
@@ -108,9 +109,6 @@ class _Server(ThreadingHTTPServer):
                 request.shutdown(2)
             except OSError:
                 continue
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that has gone is nothing to print."""
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -7,13 +7,14 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import pytest
 
 from central.kube.transport.http_client import Client
 from tests.central.cli.what_if.test_what_if import NOBODY, Put, node, put_old_and_new
+from tests.fakes.quiet_server import QuietServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 Json = dict[str, Any]
@@ -101,7 +102,7 @@ def test_it_asks_with_the_token_of_whoever_asks() -> None:
 
 @contextmanager
 def served(handler: type[BaseHTTPRequestHandler]) -> Iterator[Json]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+    with QuietServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield where(server.server_port)
