@@ -61,4 +61,8 @@ def test_new_connections_see_the_renewed_certificate(caplog: pytest.LogCaptureFi
 
 
 def shown(server: grpc_server.Server) -> bytes:
-    return ssl.get_server_certificate(("127.0.0.1", server.port), timeout=5).encode()
+    """The certificate; nothing where the server behind the port was replaced in the middle of the handshake."""
+    try:
+        return ssl.get_server_certificate(("127.0.0.1", server.port), timeout=5).encode()
+    except OSError:
+        return b""

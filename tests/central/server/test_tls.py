@@ -1,5 +1,6 @@
 """The scheduler's certificate in files."""
 
+import os
 import stat
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -30,8 +31,11 @@ def test_the_certificate_carries_our_names_and_no_more() -> None:
 
 
 def test_files_are_written_once_and_keys_are_private(tmp_path: Path) -> None:
-    folder = tmp_path / "tls"
-    first = tls.from_files(folder, "ns", NOW)
+    folder, before = tmp_path / "tls", os.umask(0o022)
+    try:
+        first = tls.from_files(folder, "ns", NOW)
+    finally:
+        os.umask(before)
     assert tls.from_files(folder, "ns", NOW) == first
     assert {file.name: stat.S_IMODE(file.stat().st_mode) & 0o077 for file in folder.iterdir()} == {
         "ca.crt": 0o044,
