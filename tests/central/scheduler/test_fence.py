@@ -12,6 +12,7 @@ from central.model.decisions import Bind, Decision, EmitWarning, Evict, UpdateGa
 from central.model.event_reasons import SET_ASIDE
 from central.model.facts import BindFailed, Fact, NodeSeen, PodGone, PodSeen, PodSpec, QueueSeen
 from central.model.pod_rules import Requirement, Rules
+from central.model.volumes import VolumeSeen
 from central.scheduler import apply as apply_module
 from central.scheduler.cycle import schedule_once
 from central.scheduler.filters import node_filters
@@ -23,6 +24,7 @@ from central.scheduler.scoring import preferences
 from central.scheduler.scoring.preferences import PreferenceScore, Score
 from tests.central import factories
 from tests.central.scheduler.small_cluster import job
+from tests.central.scheduler.volumes.test_local_volumes import gang, racks, volume
 
 PREFERS = Rules(nodes=((1, (Requirement("fast", "Exists", ()),)),))
 NODES = [factories.node(name, labels={"poison": "yes"}) for name in ("a", "b")]
@@ -300,3 +302,16 @@ def test_a_queue_on_which_the_tree_cannot_be_built_is_set_aside() -> None:
     assert "bad" in str(set_aside)
     assert {each.name for each in queues} <= scheduler.queues.by_name.keys()
     check_invariants(scheduler)
+
+
+@pytest.mark.parametrize(("now", "given"), [("Bound", []), ("Available", [{"c0-0": "a1"}])])
+def test_a_volume_whose_news_cannot_be_read_is_free_only_if_they_say_so(
+    now: str, given: list[dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheduler = racks()
+    schedule_once(scheduler, [volume("a1", "a")], 0.0)
+    news, handlers = volume("a1", "a", phase=now, labels=(("x", "y"),)), apply_module.HANDLERS
+    monkeypatch.setitem(handlers, VolumeSeen, Handler(handlers[VolumeSeen], news, False))
+    decisions = schedule_once(scheduler, [news, *gang(1)], 1.0)
+    check_invariants(scheduler)
+    assert [dict(each.claims) for each in decisions if isinstance(each, Bind)] == given

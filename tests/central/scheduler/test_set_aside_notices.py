@@ -14,7 +14,7 @@ from central.controllers.composite import new_scheduler
 from central.kube.resource_paths import BY_KIND
 from central.model.decisions import Create, Decision, EmitWarning, UpdateGangStatus
 from central.model.event_reasons import SET_ASIDE
-from central.model.facts import ElasticSeen, Fact, GangGone, PodSeen, QueueSeen
+from central.model.facts import ElasticSeen, Fact, GangGone, OwnerSeen, PodSeen, QueueSeen
 from central.model.jobspec import ElasticTask
 from central.scheduler import apply as apply_module
 from central.scheduler import fence, set_aside_notices
@@ -188,13 +188,16 @@ def test_the_owner_of_an_object_reads_why_it_is_set_aside(
         assert created.body["reason"] == SET_ASIDE
     else:
         (event,) = events(decisions, aside.name)
-        assert (event.kind, event.name, event.pod) == (kind, aside.name, uid)
+        assert (event.namespace, event.kind, event.name, event.pod) == (
+            *(aside.namespace, kind, aside.name, uid),
+        )
         assert event.why == aside.why
         assert (event.gang, event.native_version) == ("", "")
     found = explain(scheduler, "ns", aside.name)
     assert found is not None
     assert found.reason == (aside.why if aside.namespace else SET_ASIDE_OF_CLUSTER)
     updates = statuses(decisions, "bad")
+    assert {each.namespace for each in updates} <= {"ns"}
     if kind == "PodGroup":
         assert [(each.phase, each.reason, each.has_object) for each in updates] == [
             ("Unknown", aside.why, True)
@@ -283,10 +286,33 @@ def test_of_many_pods_of_a_gang_the_first_ones_say_it(monkeypatch: pytest.Monkey
     for at, facts in enumerate(turns):
         decisions += schedule_once(scheduler, facts, float(at))
     assert len(scheduler.quarantine.set_asides) == 31
+    assert sum(scheduler.quarantine.total.values()) == 31, "a failure of the notices"
     told = [each.name for each in decisions if isinstance(each, EmitWarning)]
     assert told == [f"g-{number}" for number in range(8)] + ["alone"]
     conditions = [each.gang for each in decisions if isinstance(each, UpdateGangStatus)]
     assert [name for name in conditions if name != "g"] == told
+
+
+def test_what_no_event_can_name_is_counted_and_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    owner = OwnerSeen("o", "replicaset/o")
+    failing(monkeypatch, owner)
+    scheduler = new_scheduler(factories.LEVELS)
+    assert not schedule_once(scheduler, [factories.node("a"), owner], 0.0)
+    assert scheduler.quarantine.total == {"controller": 1}
+
+
+def test_a_podgroup_that_was_fine_before_its_pods_came_says_that_its_change_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    changed = replace(GROUP, min_member=1)
+    failing(monkeypatch, changed)
+    scheduler = new_scheduler(factories.LEVELS)
+    schedule_once(scheduler, [factories.node("a"), GROUP], 0.0)
+    decisions = schedule_once(scheduler, [changed], 1.0)
+    decisions += schedule_once(scheduler, [], 2.0)
+    last = statuses(decisions, "poison")[-1]
+    assert (last.namespace, last.phase, last.has_object) == ("ns", "Unknown", True)
+    assert last.reason.startswith(WHY)
 
 
 # --- what is tried again ---------------------------------------------------------------
@@ -324,6 +350,14 @@ def test_what_runs_and_a_podgroup_without_pods_say_so_until_they_are_tried_again
     later = due(scheduler, at)
     assert later is None or later > at
     check_invariants(scheduler)
+
+
+def test_the_event_of_a_gang_is_about_its_first_pod() -> None:
+    world = WholeCycle(CyclePhases())
+    world.begin()
+    aside_of(world, "equal")
+    world.cycle()
+    assert [each.name for each in events(world.decisions, "equal")] == ["equal-0"]
 
 
 def test_a_gang_that_is_gone_meanwhile_needs_no_notice() -> None:
