@@ -74,7 +74,9 @@ def press(state: ScreenState, key: str, view: ClusterView) -> None:
         state.reverse ^= {state.tab}
         state.row, state.chosen = 0, ""
     elif key == "enter":
-        _open(state, next((row for row in rows(state, view) if _name(row) == state.chosen), None))
+        found = rows(state, view)  # not drawn since the last key: the first one is highlighted
+        chosen = (row for row in found if state.chosen in ("", _name(row)))
+        _open(state, next(chosen, None))
 
 
 def _open(state: ScreenState, row: TopRack | TopQueue | TopGang | None) -> None:

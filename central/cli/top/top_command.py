@@ -46,6 +46,7 @@ def run(args: argparse.Namespace) -> int:
     source = _Source(args)
     view = source.view()
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        source.close()
         width = terminal_table.width() or 120
         for tab in screen.TABS:
             height = 6 + len(getattr(view, tab))
@@ -66,6 +67,11 @@ class _Source:
         self._where = scheduler_access.scheduler_address(args)
         self._args = args
         self._api: Api | None = None
+
+    def close(self) -> None:
+        """Of the API server; nothing may be asked any more."""
+        if self._api is not None:
+            self._api.close()
 
     def view(self) -> ClusterView:
         """Raises CannotAsk."""
