@@ -2,6 +2,7 @@
 
 from operator import attrgetter
 
+from central.model import wording
 from central.model.decisions import Decision, UpdateGangStatus
 from central.model.past_turns import PastTurns
 from central.model.phases import COMPLETED, PENDING, RUNNING, UNKNOWN
@@ -11,6 +12,7 @@ from central.scheduler.state.gangs import Gang
 from central.scheduler.status import unhealthy
 from protos.names import ISLAND, NODE
 
+MOST_TASKS = 3  # named in one reason
 PODS_SHOWN = 8  # pods of a pending gang whose condition says the reason
 
 
@@ -51,13 +53,25 @@ def _describe_phase(state: ClusterState, gang: Gang, now: str) -> str:
             or readiness.eviction(gang)
             or f"needs {gang.minimum} pods to start, {len(gang.members)} exist"
         )
-        return f"{placed} of {gang.minimum} pods are bound; {lacks}" if placed else lacks
+        return f"{_bound(gang, placed)}; {lacks}" if placed else lacks
     text = f"{len(gang.counts.placed)} of {len(gang.members)} pods placed {closeness(state, gang)}"
     return (
         f"{text}; remaining pods: {gang.attempt.reason}"
         if gang.counts.unplaced and gang.attempt.reason
         else text
     )
+
+
+def _bound(gang: Gang, placed: int) -> str:
+    """What is bound, of which number: of the tasks that are short where the gang as a whole is not."""
+    short = gang.short_tasks() if placed >= gang.minimum else {}
+    if not short:
+        return f"{placed} of {gang.minimum} pods are bound"
+    least = dict(gang.task_min)
+    tasks = [f"{least[task] - n} of {least[task]} of task {task}" for task, n in short.items()]
+    more = ", ..." if len(tasks) > MOST_TASKS else ""
+    pods = wording.counted(placed, "pod")
+    return f"{pods} {'is' if placed == 1 else 'are'} bound, {', '.join(tasks[:MOST_TASKS])}{more}"
 
 
 def closeness(state: ClusterState, gang: Gang) -> str:

@@ -131,6 +131,42 @@ def test_phase_and_sentence_are_those_of_the_rule() -> None:
     assert min(seen.values()) >= 2, seen
 
 
+def test_a_gang_with_enough_pods_says_of_which_task_it_has_too_few() -> None:
+    seen = Counter[str]()
+    for seed in range(60):
+        dice = random.Random(seed)
+        have = {task: dice.randrange(3) for task in "abcde"}
+        wanted = {task: dice.randrange(1, 3) for task in "abcde"[: dice.randrange(1, 6)]}
+        least, placed = dice.randrange(1, 6), sum(have.values())
+        scheduler = new_scheduler(factories.LEVELS)
+        apply(scheduler, factories.node("n0"))
+        apply(scheduler, factories.gang("g", least, task_min=tuple(wanted.items())))
+        for task, count in have.items():
+            for index in range(count):
+                pod = factories.pod(f"{task}-{index}", 0, "g", node="n0", phase="Running")
+                apply(scheduler, replace(pod, task=task))
+        apply(scheduler, factories.pod("waits", 1, "g"))
+        gang = scheduler.state.gangs["ns", "g", True]
+        gang.attempt.reason = "needs 1 pod"
+        short = [
+            f"{have[task]} of {wanted[task]} of task {task}"
+            for task in wanted
+            if have[task] < wanted[task]
+        ]
+        if placed < least:
+            expected = f"{placed} of {least} pods are bound; " * bool(placed) + "needs 1 pod"
+        elif short:
+            bound = "1 pod is bound, " if placed == 1 else f"{placed} pods are bound, "
+            more = ", ..." if len(short) > 3 else ""
+            expected = f"{bound}{', '.join(short[:3])}{more}; needs 1 pod"
+        else:
+            expected = f"{placed} of {placed + 1} pods placed "
+        assert gang_status.describe(scheduler.state, gang).startswith(expected), seed
+        seen["short" if placed >= least and short else "other"] += 1
+        seen["more"] += len(short) > 3
+    assert min(seen.values()) >= 2, seen
+
+
 def test_a_status_is_published_when_phase_reason_or_counts_change() -> None:
     members = [Member("n0", "Running"), Member("n1", "Pending"), Member("", "Pending")]
     scheduler, gang = made(members, 2)
