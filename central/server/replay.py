@@ -9,7 +9,7 @@ from typing import IO, Any
 import orjson
 
 from central.controllers.composite import new_scheduler
-from central.model.decisions import Create, Decision, Evict
+from central.model.decisions import Create, Decision, Evict, UpdateGangStatus
 from central.model.facts import Fact
 from central.scheduler import cycle
 from central.scheduler.invariants import check_invariants
@@ -116,6 +116,10 @@ class _Replay:
                 if not raw.endswith(b"\n") and number > 1:
                     self._note = f"line {number}, the last, is incomplete and was skipped"
                     return
+                if number == 1:
+                    raise BadJournal(
+                        f"{self._path}: not a journal, as --journal writes it"
+                    ) from error
                 why = str(error).partition(": line ")[0]  # orjson counts from this line
                 raise BadJournal(f"{self._path}: line {number}: not JSON: {why}") from error
             if not isinstance(line, dict) or not line or (number == 1) != ("journal" in line):
@@ -134,7 +138,7 @@ class _Replay:
             raise BadJournal(f"{self._path}: line 1: settings: {error}") from error
         if (found, written_by) != (journal.FORMAT, version()):
             self._written_by = f"version {written_by} (format {found})"
-            self._note = f"written by {self._written_by}: the wording of reasons was not compared"
+            self._note = f"written by {self._written_by}: gangs' statuses and the wording of reasons were not compared"
 
     def _read(self, number: int, found: Any) -> list[Any]:
         try:
@@ -167,8 +171,8 @@ class _Replay:
         if expected is None:
             return
         decided: Sequence[Decision] = decisions
-        if self._written_by:  # versions write different Events
-            expected, decided = _without_events(expected), _without_events(decisions)
+        if self._written_by:  # versions publish different statuses and Events
+            expected, decided = _without_notices(expected), _without_notices(decisions)
         for number, (then, now) in enumerate(zip_longest(expected, decided), 1):
             if not _same(then, now, wording=not self._written_by):
                 raise Differs(
@@ -179,8 +183,14 @@ class _Replay:
         self._decisions += len(decided)
 
 
-def _without_events(decisions: Sequence[Decision]) -> list[Decision]:
-    return [one for one in decisions if not (isinstance(one, Create) and one.kind == "Event")]
+def _without_notices(decisions: Sequence[Decision]) -> list[Decision]:
+    return [
+        one for one in decisions if not isinstance(one, UpdateGangStatus) and not _is_event(one)
+    ]
+
+
+def _is_event(decision: Decision) -> bool:
+    return isinstance(decision, Create) and decision.kind == "Event"
 
 
 def _same(then: Decision | None, now: Decision | None, *, wording: bool) -> bool:
@@ -201,8 +211,7 @@ def _without_wording(value: Any) -> Any:
     """JSON without its texts for people, which may differ between versions."""
     if isinstance(value, dict):
         texts = ("why", "reason", "message")
-        # Of a Queue's status; of a Job's gang, whose Events are left to the Job. Older versions did otherwise.
-        later = ("closedBy", "ancestors", "of_job", "quiet")
+        later = ("closedBy", "ancestors")  # of a Queue's status
         return {
             key: _amounts(inner) if key == "minResources" else _without_wording(inner)
             for key, inner in value.items()

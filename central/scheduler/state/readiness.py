@@ -24,15 +24,15 @@ def not_ready_reason(gang: Gang, missing: int, quarantine: Quarantine) -> str:
     if missing and len(gang.pods_to_start()) < missing:
         if counts.blocked:
             return counts.blocked
-        clauses = (_shortage(gang, missing), *_set_aside(gang, quarantine))
+        clauses = (shortage(gang, missing), *_set_aside(gang, quarantine))
         return "; ".join(clauses)
     if gang.subgroups and counts.waiting and not gang.division().units():
         return gang.division().incomplete_group()
     return counts.blocked if not counts.waiting else ""
 
 
-def _shortage(gang: Gang, missing: int) -> str:
-    """What the gang lacks to start."""
+def shortage(gang: Gang, missing: int) -> str:
+    """What a gang that has not its minimum lacks to start. missing: Gang.missing()."""
     if gang.short_tasks():
         return _short_of_tasks(gang)
     if len(gang.members) < gang.minimum:

@@ -51,7 +51,7 @@ def _describe_phase(state: ClusterState, gang: Gang, now: str) -> str:
         lacks = (
             gang.attempt.reason
             or readiness.eviction(gang)
-            or f"needs {gang.minimum} pods to start, {len(gang.members)} exist"
+            or readiness.shortage(gang, gang.missing())
         )
         return f"{_bound(gang, placed)}; {lacks}" if placed else lacks
     text = f"{len(gang.counts.placed)} of {len(gang.members)} pods placed {closeness(state, gang)}"
@@ -115,7 +115,7 @@ def status_update(
     """An UpdateGangStatus if the gang's phase, reason or counts changed, or what it had run, after warnings about its
     devices."""
     aside = state.why_set_aside(gang)
-    if not gang.members and gang.published.override is None and (gang.foreign or not aside):
+    if not (gang.members or gang.published.override or _is_news_without_pods(gang, aside)):
         return []
     warnings = unhealthy.new_warnings(state, gang)
     counts = gang.counts
@@ -144,6 +144,14 @@ def status_update(
         past_turns=past_turns,
     )
     return [*warnings, update]
+
+
+def _is_news_without_pods(gang: Gang, aside: str) -> bool:
+    """Whether a gang without pods gets a status: one that is set aside, or whose last pods were deleted. A PodGroup that
+    never had any gets none, and a completed one stays so."""
+    before = gang.published.state
+    lost_all = gang.has_podgroup and before and before[0] != COMPLETED
+    return not gang.foreign and bool(aside or lost_all)
 
 
 def plain_status(gang: Gang, why: str) -> list[Decision]:

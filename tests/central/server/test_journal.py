@@ -138,12 +138,12 @@ OLD = Path(__file__).with_name("format-1.journal")  # by `lockstep simulate` of 
 
 
 def test_a_journal_of_format_1_decides_the_same(capsys: pytest.CaptureFixture[str]) -> None:
-    """Class names have changed since, and the wording of reasons, which is not compared."""
+    """Class names have changed since, and statuses and the wording of reasons, which are not compared."""
     assert '["Tell",' in OLD.read_text()
     assert main(["replay", str(OLD), "--check"]) == 0
     answer = capsys.readouterr()
-    assert answer.out == "19 cycles, 47 facts: the same 34 decisions\n"
-    assert "the wording of reasons was not compared" in answer.err
+    assert answer.out == "19 cycles, 47 facts: the same 14 decisions\n"
+    assert "the wording of reasons were not compared" in answer.err
     [decision] = codec.untagged([["Warn", dict.fromkeys(EmitWarning.__match_args__, "x")]])
     assert isinstance(decision, EmitWarning)
 
@@ -260,7 +260,8 @@ HEAD = '{"journal":2,"version":"' + version() + '","settings":{"levels":[]}}\n'
         ("[]\n", "line 1 is not a journal entry"),
         ('{"journal": 3}\n', "unknown format 3 (this version reads 1 and 2)"),
         ('{"journal": 1}\n', "line 1: settings: 'settings'"),
-        ("not json\n", "line 1: not JSON"),
+        ("not json\n", "not a journal, as --journal writes it"),
+        ("\0\n", "not a journal, as --journal writes it"),
         ('{"journal":1,"settings":{"levels":[]}}\n{"what":1}\n', "line 2 is not a journal entry"),
         ('{"journal":1,"settings":{"levels":[]}}\n{"turn":[0,[["No",{}]]]}\n', "line 2: "),
         (HEAD + "torn\n" + '{"turn":[0,[]]}\n', "line 2: not JSON"),

@@ -8,8 +8,9 @@ import pytest
 
 from central.controllers.composite import new_scheduler
 from central.model.decisions import UpdateGangStatus
-from central.model.facts import Fact
+from central.model.facts import Fact, PodGone
 from central.scheduler.apply import apply
+from central.scheduler.cycle import schedule_once
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import Gang
 from central.scheduler.status import gang_status
@@ -75,7 +76,11 @@ def by_rule(members: list[Member], least: int, reason: str, preempted_for: str) 
         )
     placed = sum(bool(each.node) and not each.deleting for each in members)
     if placed < least:
-        why = f"needs {least} pods to start, {len(members)} exist"
+        waiting = sum(not each.node and not each.deleting for each in members)
+        more = f"{least - placed} more {'pod' if least - placed == 1 else 'pods'}"
+        why = f"needs {more} to start, {waiting} pending"
+        if len(members) < least:
+            why = f"needs {least} pods to start, {len(members)} exist"
         why = f"preempted by {preempted_for}" if preempted_for else why
         why = reason or why
         return "Pending", f"{placed} of {least} pods are bound; {why}" if placed else why
@@ -124,10 +129,11 @@ def test_phase_and_sentence_are_those_of_the_rule() -> None:
                 "bound;",
                 "preempted",
                 "exist",
+                "more",
             )
             if word in expected[1]
         )
-    assert len(seen) == 11
+    assert len(seen) == 12
     assert min(seen.values()) >= 2, seen
 
 
@@ -196,6 +202,22 @@ def test_a_status_is_published_when_phase_reason_or_counts_change() -> None:
     assert isinstance(last, UpdateGangStatus)
     assert (last.quiet, last.of_job, last.native_version) == (True, True, "v1alpha1")
     assert last.reason.endswith("; remaining pods: no room")
+
+
+@pytest.mark.parametrize(
+    ("before", "then"), [("Running", ["needs 2 pods to start, 0 exist"]), ("Succeeded", [])]
+)
+def test_a_podgroup_whose_last_pod_was_deleted_says_so(before: str, then: list[str]) -> None:
+    """A completed one stays so. Otherwise its status would count pods that are gone for ever."""
+    scheduler = new_scheduler(factories.LEVELS)
+    pods = [factories.pod(f"g-{i}", 8, "g", node=f"n{i}", phase=before) for i in range(2)]
+    nodes = [factories.node(f"n{i}") for i in range(2)]
+    decisions = schedule_once(scheduler, [*nodes, factories.gang("g", 2), *pods], 0.0)
+    assert any(isinstance(each, UpdateGangStatus) for each in decisions)
+    decisions = schedule_once(scheduler, [PodGone(pod.uid) for pod in pods], 10.0)
+    found = [each for each in decisions if isinstance(each, UpdateGangStatus)]
+    assert [each.reason for each in found] == then
+    assert all((each.phase, each.running) == ("Pending", 0) for each in found)
 
 
 def test_a_gang_without_members_has_the_status_that_its_controller_gives_it() -> None:
