@@ -116,7 +116,7 @@ def _add_asking(commands: Any) -> None:
     node = topology.add_argument("node", nargs="?", default="", metavar="NODE", help=about)
     completion.names_of(node, "node")
     about = "only nodes in these domains, such as rack=r1,block=b2"
-    flag(topology, "-l --selector LEVEL=NAME,...", about, default="")
+    flag(topology, "-l --selector LEVEL=NAME,...", about, type=argtypes.domains, default=None)
     flag(topology, "--picture", "draw racks, nodes and GPUs, with a letter for each owner")
     about = "show racks, queues and pending gangs, live"
     top = _add(commands, "top", about, _top)
@@ -166,7 +166,8 @@ def _add_simulate(commands: Any) -> None:
     about = "order of facts that arrive at the same time; 0: the order of the input"
     flag(simulate, "--seed N", about, type=argtypes.number, default=0)
     about = "stop at this virtual time, such as 90 (seconds) or 1h30m"
-    flag(simulate, "--until SPAN", about, default=None, shown="when nothing more happens")
+    shown = "when nothing more happens"
+    flag(simulate, "--until SPAN", about, type=argtypes.span, default=None, shown=shown)
     about = "draw GPU usage by job and pending gangs over time (SVG)"
     flag(simulate, "--figure FILE", about, default=None)
     about = "record facts and decisions for lockstep replay"
@@ -187,7 +188,8 @@ def _add_what_if(commands: Any) -> None:
     flag(made, "--submit FILE", "create the objects of this file or directory", **many)
     about = "a job or gang that ends now; may be repeated"
     completion.names_of(flag(made, "--without [NAMESPACE/]NAME", about, **many), "gang")
-    flag(made, "--until SPAN", "look so far ahead, such as 90 (seconds) or 1h30m", default="24h")
+    about = "look so far ahead, such as 90 (seconds) or 1h30m"
+    flag(made, "--until SPAN", about, type=argtypes.span, default="24h")
     about = "namespace of names in --without"
     space = flag(made, "-n --namespace NAME", about, default=None, shown="that of the context")
     completion.names_of(space, "namespace")
@@ -294,7 +296,7 @@ def _topology(args: argparse.Namespace) -> int:
         near = completion.hint("node", args.node, args) if missing else ""
         return _unanswered(query_client.CannotAsk(f"{error}{near}", error.kind))
     except ValueError as error:
-        return _fail(f"topology: -l: {error}")
+        return _fail(f"-l: {error}")
     if args.picture:
         print(render.topology_picture(reply), end="")
     elif args.output == "name":

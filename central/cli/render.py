@@ -51,23 +51,20 @@ def topology_picture(reply: pb.TopologyReply) -> str:
     return out.getvalue()
 
 
-def selected(reply: pb.TopologyReply, selector: str) -> pb.TopologyReply:
-    """Only the nodes whose domains have these values: rack=r1, or lockstep.dev/rack=r1,block=b2. Raises ValueError
-    for a level that the tree does not have."""
+def selected(reply: pb.TopologyReply, names: Mapping[str, str]) -> pb.TopologyReply:
+    """Only the nodes in the domains with these names, by level: rack, or lockstep.dev/rack. Raises ValueError for a level
+    that the tree does not have, and where no node is."""
     keys = list(reply.levels)
     short = [key.rpartition("/")[2] for key in keys]
     wanted: dict[int, str] = {}
-    for part in selector.split(","):
-        key, equals, value = part.partition("=")
-        if not equals:
-            raise ValueError(f'"{part}" is not LEVEL=NAME')
+    for key, value in names.items():
         if key not in keys and key not in short:
             raise ValueError(
                 f'"{key}" is not a level of the topology: {", ".join(short) or "none"}'
             )
         wanted[keys.index(key) if key in keys else short.index(key)] = value
     if reply.nodes and not any(_inside(node, wanted) for node in reply.nodes):
-        raise ValueError(f"no node is in {selector}")
+        raise ValueError(f"no node is in {','.join(map('='.join, names.items()))}")
     found = pb.TopologyReply(levels=reply.levels, troubles=reply.troubles, version=reply.version)
     found.nodes.extend(node for node in reply.nodes if _inside(node, wanted))
     return found
@@ -113,13 +110,15 @@ def _standing(reply: pb.ExplainReply) -> str:
 
 
 def explanation_json(reply: pb.ExplainReply) -> Any:
+    queue, _, standing = reply.queue.partition(" (")  # no queue's name has a space
     return {
         "namespace": reply.namespace,
         "name": reply.name,
         "phase": reply.phase,
         "reason": reply.reason,
         "min_member": reply.min_member,
-        "queue": reply.queue,
+        "queue": queue,
+        **({"queue_standing": standing.removesuffix(")")} if standing else {}),
         "closest": reply.closest,
         "owner": reply.owner,
         "place": reply.place or None,

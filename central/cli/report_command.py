@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 KEYS = ("queue", "namespace", "user", "job", "model")
 AMOUNTS = ("allocated", "held", "lost")
-_SPAN = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?", re.ASCII)
+_SPAN = re.compile(r"(?:(\d{1,6})d)?(?:(\d{1,6})h)?(?:(\d{1,6})m)?", re.ASCII)
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +53,7 @@ def moment(text: str) -> float:
     span = _SPAN.fullmatch(text)
     if text and span:
         days, hours, minutes = (int(part or 0) for part in span.groups())
-        return time.time() - 86400 * days - 3600 * hours - 60 * minutes
+        return max(0.0, time.time() - 86400 * days - 3600 * hours - 60 * minutes)
     try:
         return datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError):

@@ -62,7 +62,8 @@ async def _serve(args: argparse.Namespace) -> int:
     try:
         listening = await server.start(host, int(port), tls)
     except (OSError, ValueError) as error:
-        raise CannotServe(f"--listen {args.listen}: {error}") from error
+        why = getattr(error, "strerror", None) or error
+        raise CannotServe(f"--listen {args.listen}: {why}") from error
     _LOG.info(
         "serving Job %s on port %d; generation %d, %d members present, store %s",
         args.job,
@@ -206,7 +207,7 @@ def _token(path: str) -> bytes:
     try:
         found = Path(path).read_bytes().strip()
     except OSError as error:
-        raise CannotServe(f"--token-file: {error}") from error
+        raise CannotServe(f"--token-file {path}: {error.strerror}") from error
     if len(found) < _SHORTEST_TOKEN:
         raise CannotServe(
             f"--token-file {path}: the token has fewer than {_SHORTEST_TOKEN} characters"
@@ -232,5 +233,10 @@ def _tls(folder: str) -> ssl.SSLContext | None:
     try:
         context.load_cert_chain(Path(folder) / "tls.crt", Path(folder) / "tls.key")
     except (OSError, ssl.SSLError) as error:
-        raise CannotServe(f"--tls-dir {folder}: tls.crt and tls.key: {error}") from error
+        why = (
+            error.strerror
+            if type(error) is not ssl.SSLError
+            else "not a certificate and its key in PEM"
+        )
+        raise CannotServe(f"--tls-dir {folder}: tls.crt and tls.key: {why}") from error
     return context

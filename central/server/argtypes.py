@@ -217,6 +217,25 @@ def seconds(text: str) -> float:
     return value
 
 
+def span(text: str) -> float:
+    """Seconds, of a number of them or of units."""
+    from central.kube.decode.quantities import InvalidQuantity, parse_duration
+
+    try:
+        return parse_duration(f"{text}s" if text.isdigit() else text)
+    except InvalidQuantity as error:
+        raise ArgumentTypeError(str(error)) from error
+
+
+def domains(text: str) -> dict[str, str]:
+    """Names of domains by level, such as {"rack": "r1"}. An empty name is that of no domain."""
+    pairs = [each.partition("=") for each in text.split(",")]
+    for level, equals, name in pairs:
+        if not (level and equals):
+            raise ArgumentTypeError(f'"{level}{equals}{name}" is not LEVEL=NAME')
+    return {level: name for level, _, name in pairs}
+
+
 def interval(text: str) -> float:
     value = seconds(text)
     if value < SHORTEST_INTERVAL_S:

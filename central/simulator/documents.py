@@ -113,12 +113,8 @@ def _parsed(name: str, number: int, start: tuple[str, int], text: str) -> Iterat
     try:
         document = plain_yaml.load(text)
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = ""
-        if mark is not None:
-            line = f"line {start[0].count(chr(10), 0, start[1]) + mark.line + 1}: "
-        problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
-        raise BadInput(f"{name}: document {number}: {line}not YAML: {problem}") from error
+        why = plain_yaml.sentence(error, start[0].count("\n", 0, start[1]))
+        raise BadInput(f"{name}: document {number}: {why}") from error
     except (ValueError, RecursionError) as error:  # a date such as 2026-99-99
         raise BadInput(f"{name}: document {number}: not YAML: {error}") from error
     if document is not None:

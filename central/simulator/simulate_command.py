@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from central.controllers.composite import new_scheduler
-from central.kube.decode.quantities import InvalidQuantity, parse_duration
 from central.model.wording import format_duration
 from central.scheduler.scheduler import Scheduler
 from central.server.journal import Journal
@@ -27,7 +26,6 @@ PIPED_WIDTH = 10_000  # programs that read the output get whole lines
 
 def run(args: argparse.Namespace) -> int:
     try:
-        until_s = None if args.until is None else span("--until", args.until)
         read = scenario.read(
             documents.read(args.paths),
             args.scheduler_names,
@@ -36,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
             args.pod_groups,
             yield_to_others=args.yield_to_others,
         )
-        if read.endless and until_s is None:
+        if read.endless and args.until is None:
             raise documents.BadInput(f"{read.endless} never ends; set --until")
     except documents.BadInput as error:
         print(f"lockstep: {error}", file=sys.stderr)
@@ -49,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     except OSError as error:
         print(f"lockstep: --journal {args.journal}: {error.strerror}", file=sys.stderr)
         return 2
-    simulation = Simulation(read, scheduler, seed=args.seed, until_s=until_s, journal=journal)
+    simulation = Simulation(read, scheduler, seed=args.seed, until_s=args.until, journal=journal)
     with _progress(len(read.plans)) as progress:
         result = simulation.run(progress)
     for name, why in sorted(scheduler.state.network.built.errors.items()):
@@ -90,14 +88,6 @@ def scheduler_of(args: argparse.Namespace | Settings) -> Scheduler:
         mig_fractions=dict(args.mig_fractions),
         elastic_headroom=args.elastic_headroom,
     )
-
-
-def span(flag: str, text: str) -> float:
-    """Seconds. Raises BadInput."""
-    try:
-        return parse_duration(f"{text}s" if text.isdigit() else text)
-    except InvalidQuantity as error:
-        raise documents.BadInput(f"{flag}: {error}") from error
 
 
 @contextmanager

@@ -57,7 +57,7 @@ def _set_chosen(args: argparse.Namespace) -> None:
     names = [*operands, *([args.flag_name] if args.flag_name else [])]
     verb = f"{args.kind} {args.verb}"
     if not names and not getattr(args, "filename", None):
-        raise CannotDo(f"{verb}: name the {args.kind}: lockstep {verb} NAME")
+        raise CannotDo(f"name the {args.kind}: lockstep {verb} NAME")
     if len(names) > 1 and not args.many:
         raise CannotDo(f"{verb}: only one name is allowed, not {' and '.join(names)}")
     if names and getattr(args, "filename", None):

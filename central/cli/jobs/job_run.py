@@ -140,10 +140,7 @@ def _read(name: str) -> Iterator[Json]:
         try:
             documents = plain_yaml.load_all(text)
         except yaml.YAMLError as error:
-            mark = getattr(error, "problem_mark", None)
-            line = f"line {mark.line + 1}: " if mark is not None else ""
-            what = getattr(error, "problem", None) or str(error).partition("\n")[0]
-            raise CannotDo(f"{where}: {line}not YAML: {what}") from error
+            raise CannotDo(f"{where}: {plain_yaml.sentence(error)}") from error
         except ValueError as error:  # a date such as 2026-99-99
             raise CannotDo(f"{where}: {error}") from error
         for number, document in enumerate(documents, 1):

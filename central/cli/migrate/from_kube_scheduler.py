@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from central.cli.migrate.cluster_objects import ClusterObjects
 from central.cli.migrate.finding import Finding, about, name_of, running, spec_of
 from central.model.json_types import Json
-from protos.names import GPU
+from protos.names import BLOCK, GPU, RACK
 
 PLUGIN_IMAGES = ("k8s-device-plugin", "nvidia-gpu-device-plugin")
 ENDED = ("Succeeded", "Failed")
@@ -20,11 +20,10 @@ def findings(cluster: ClusterObjects) -> Iterator[Finding]:
     if pods:
         why = "use GPUs without Lockstep: it counts them while they run; give their successors schedulerName lockstep"
         yield Finding("change", about("pod", pods), why)
-    nodes = [each for each in cluster.of("Node") if _gpus(each)]
+    nodes = [each for each in cluster.of("Node") if _gpus(each) and not _rack(each)]
     if nodes:
-        yield Finding(
-            "note", about("GPU node", nodes), "label them with rack and block where that is known"
-        )
+        why = f"label them with {RACK} and {BLOCK} where that is known"
+        yield Finding("note", about("GPU node", nodes), why)
 
 
 def _images(workload: Json) -> list[str]:
@@ -44,6 +43,10 @@ def _by_default_scheduler(pod: Json) -> bool:
 def _asks(container: Json) -> bool:
     limits = (container.get("resources") or {}).get("limits") or {}
     return str(limits.get(GPU, "0")) != "0"
+
+
+def _rack(node: Json) -> str:
+    return str(((node.get("metadata") or {}).get("labels") or {}).get(RACK, ""))
 
 
 def _gpus(node: Json) -> bool:

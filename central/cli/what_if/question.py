@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from central.cli.what_if import changes, comparison, live_cluster
+from central.cli.what_if.changes import QueueChange
 from central.cli.what_if.comparison import GangDifference
 from central.cli.what_if.live_cluster import LiveCluster
 from central.model.json_types import Json
@@ -16,6 +17,7 @@ from central.simulator import documents, scenario, simulate_command
 from central.simulator.simulation import Simulation
 from central.simulator.simulation_result import SimulationResult
 
+Document = tuple[documents.SourceLocation, Json]
 SchedulingFlags = argparse.Namespace | Settings  # what settings.add_scheduling_flags adds
 NO_HARDWARE = (
     "the scheduler did not say what hardware there is: each node counts as one island of equal GPUs"
@@ -24,14 +26,14 @@ NO_HARDWARE = (
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """cordon, drain: nodes, or domains such as rack=r1. queues: as QueueChange.parse takes them. without: jobs or gangs.
-    submit: files. namespace: of names without one."""
+    """cordon, drain: nodes, or domains such as rack=r1. without: jobs or gangs. submit: objects to create. namespace: of
+    names without one."""
 
     cordon: Sequence[str] = ()
     drain: Sequence[str] = ()
-    queues: Sequence[str] = ()
+    queues: Sequence[QueueChange] = ()
     without: Sequence[str] = ()
-    submit: Sequence[str] = ()
+    submit: Sequence[Document] = ()
     namespace: str = "default"
 
     def __bool__(self) -> bool:
@@ -77,25 +79,21 @@ def _changed(change: Change, objects: Sequence[Json], flags: SchedulingFlags) ->
     changes.cordon(changed, change.cordon, flags.topology_levels)
     drained = changes.cordon(changed, change.drain, flags.topology_levels)
     changes.drain(changed, drained, flags.scheduler_names)
-    for text in change.queues:
-        changes.change_queue(changed, changes.QueueChange.parse(text))
+    for each in change.queues:
+        changes.change_queue(changed, each)
     for name in change.without:
         changes.remove(changed, name, change.namespace)
     return changed
 
 
 def _simulated(
-    flags: SchedulingFlags, objects: Sequence[Json], files: Sequence[str], until_s: float
+    flags: SchedulingFlags, objects: Sequence[Json], submit: Sequence[Document], until_s: float
 ) -> SimulationResult:
     """Raises BadInput."""
     place = documents.SourceLocation("the cluster", 1)
     given = [(place, copy.deepcopy(each)) for each in objects]
-    submitted = list(documents.read(files))
-    if files and not submitted:
-        raise documents.BadInput(documents.NO_OBJECTS)
-    given += submitted
     read = scenario.read(
-        given,
+        [*given, *submit],
         flags.scheduler_names,
         flags.topology_levels,
         flags.kubernetes_version,

@@ -6,17 +6,19 @@ Design: docs/design/0137-what-if.md
 import argparse
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from central.cli import exit_codes, output_format, scheduler_access, terminal_table
 from central.cli.terminal_table import Column
 from central.cli.what_if import changes, comparison, live_cluster, question
+from central.cli.what_if.changes import QueueChange
 from central.cli.what_if.question import Answer, Change
 from central.kube.transport.configuration import KubeconfigError, load_user_config
 from central.kube.transport.http_client import Client, Unreachable
 from central.model.json_types import Json
 from central.model.wording import format_duration
-from central.simulator import documents, simulate_command
+from central.simulator import documents
 
 MOST_ROWS = 40
 NO_CHANGE = "what-if: name a change: --cordon, --drain, --queue, --submit or --without"
@@ -24,19 +26,10 @@ NO_CHANGE = "what-if: name a change: --cordon, --drain, --queue, --submit or --w
 
 def run(args: argparse.Namespace) -> int:
     try:
-        horizon_s = simulate_command.span("--until", args.until)
-        if not any((args.cordon, args.drain, args.queue, args.without, args.submit)):
-            raise changes.BadChange(NO_CHANGE)
+        change = _change(args)
         cluster, namespace = _read(args)
-        change = Change(
-            args.cordon,
-            args.drain,
-            args.queue,
-            args.without,
-            args.submit,
-            args.namespace or namespace,
-        )
-        found = question.answer(cluster, _hardware(args), change, args, horizon_s)
+        change = replace(change, namespace=namespace)
+        found = question.answer(cluster, _hardware(args), change, args, args.until)
     except live_cluster.CannotRead as error:
         refused = error.status in (401, 403)
         return _fail(error, exit_codes.REFUSED if refused else exit_codes.UNREACHABLE)
@@ -47,11 +40,23 @@ def run(args: argparse.Namespace) -> int:
     for sentence in found.notes:
         _warn(sentence)
     if args.output in output_format.WHOLE:
-        figures = comparison.as_json(found.gangs, found.totals, horizon_s)
+        figures = comparison.as_json(found.gangs, found.totals, found.horizon_s)
         print(output_format.written(figures, args.output), end="")
     else:
         print("\n".join(_text(found)))
     return 0
+
+
+def _change(args: argparse.Namespace) -> Change:
+    """In the namespace that is usual. Raises BadChange and BadInput."""
+    queues = [QueueChange.parse(each) for each in args.queue]
+    submit = list(documents.read(args.submit))
+    if args.submit and not submit:
+        raise documents.BadInput(documents.NO_OBJECTS)
+    change = Change(args.cordon, args.drain, queues, args.without, submit)
+    if not change:
+        raise changes.BadChange(NO_CHANGE)
+    return change
 
 
 def _read(args: argparse.Namespace) -> tuple[live_cluster.LiveCluster, str]:

@@ -114,9 +114,11 @@ def _told(asked: Json, argv: list[str]) -> Json:
     flags = settings.settings(parser.parse_args(argv))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        change = _change(asked["change"], folder)
         client = Client(configuration.as_user(asked["api"], asked["token"]))
         try:
+            change = _change(
+                asked["change"], folder
+            )  # before the cluster is read, which takes longer
             cluster = live_cluster.read(client, datetime.now(UTC))
             hardware = _hardware(asked["scheduler"], asked["token"])
             horizon_s = SPANS[asked["change"].get("until", "24h")]
@@ -133,28 +135,28 @@ def _told(asked: Json, argv: list[str]) -> Json:
 
 
 def _change(given: Json, folder: Path) -> Any:
-    """The console has checked types and sizes. Raises CannotAnswer."""
-    from central.cli.what_if import question
+    """The console has checked types and sizes. Raises CannotAnswer and BadChange."""
+    from central.cli.what_if import changes, question
     from central.simulator import documents
     from central.simulator.node_defaults import CAPTURE
 
-    files = []
+    objects = []
     if given.get("submit"):
         file = folder / "manifest.yaml"
         file.write_text(given["submit"], encoding="utf-8")
-        files.append(str(file))
         if CAPTURE in given["submit"]:  # it names a file of this machine
             raise CannotAnswer(400, f"manifest.yaml: {CAPTURE} is not allowed here")
         try:
-            for where, found in documents.read(
-                files
-            ):  # before the cluster is read, which takes longer
+            for where, found in documents.read([str(file)]):
                 _bound(str(where).replace(f"{folder}{os.sep}", ""), found)
+                objects.append((where, found))
         except documents.BadInput as error:
             raise CannotAnswer(400, str(error).replace(f"{folder}{os.sep}", "")) from error
-    parts = (given.get(key, ()) for key in ("cordon", "drain", "queue", "without"))
-    cordon, drain, queues, without = parts
-    change = question.Change(cordon, drain, queues, without, files)
+        if not objects:
+            raise CannotAnswer(400, documents.NO_OBJECTS)
+    cordon, drain, without = (given.get(key, ()) for key in ("cordon", "drain", "without"))
+    queues = [changes.QueueChange.parse(each) for each in given.get("queue", ())]
+    change = question.Change(cordon, drain, queues, without, objects)
     if not change:
         raise CannotAnswer(400, "name a change")
     return change

@@ -30,6 +30,14 @@ def load_all(text: str) -> list[Any]:
     return list(yaml.load_all(text, LOADER))
 
 
+def sentence(error: yaml.YAMLError, lines_before: int = 0) -> str:
+    """What is wrong in which line. lines_before: of the file, that are not part of the text."""
+    mark = getattr(error, "problem_mark", None)
+    line = "" if mark is None else f"line {lines_before + mark.line + 1}: "
+    problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
+    return f"{line}not YAML: {problem}"
+
+
 def check(text: str) -> None:
     """Raises yaml.YAMLError."""
     if _may_be_deep(text) or ("&" in text and "*" in text):

@@ -163,6 +163,8 @@ def _broken() -> tuple[type[Exception], ...]:
 def _what(error: Exception) -> str:
     if isinstance(error, TypeError | KeyError | AttributeError):
         return "it is not a valid kubeconfig"
+    if isinstance(error, yaml.YAMLError):
+        return plain_yaml.sentence(error)
     return " ".join(str(error).split()) or type(error).__name__
 
 

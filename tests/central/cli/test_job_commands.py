@@ -292,7 +292,7 @@ def test_watch_prints_a_job_until_it_ends(put: Put, client: Client) -> None:
             ["list", "--wach"],
             "lockstep job list: unrecognized arguments: --wach; did you mean --watch?",
         ),
-        (["view"], "lockstep: job view: name the job: lockstep job view NAME"),
+        (["view"], "lockstep: name the job: lockstep job view NAME"),
         (["view", "nope"], "lockstep: job default/nope not found"),
         (["view", "a", "-N", "b"], "only one name is allowed, not a and b"),
         (["run", "Foo"], '"Foo" is not a name: use small letters, digits'),

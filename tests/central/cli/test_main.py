@@ -59,6 +59,12 @@ def refused(capsys: pytest.CaptureFixture[str], *argv: str, expected: int = 2) -
         (["central", "--mig-fraction=nvidia.com/mig-1g.10gb=2"], '"2" is not a part of a GPU'),
         (["central", "--mig-fraction=nvidia.com/mig-1g.10gb=1/0"], '"1/0" is not a part of a GPU'),
         (["simulate", "--seed=x", "x"], "--seed: x is not a whole number"),
+        (["simulate", "--until=soon", "x"], '--until: "soon" is not a duration'),
+        (["what-if", "--until=soon"], '--until: "soon" is not a duration'),
+        (["what-if", "--queue=a:b=1"], '"a:b=1" is not QUEUE:FIELD=NUMBER'),  # no cluster is asked
+        (["what-if", "--submit=/no/such"], "/no/such: No such file or directory"),
+        (["topology", "-l", "rack"], '-l/--selector: "rack" is not LEVEL=NAME'),
+        (["report", f"--since={'9' * 400}d"], "is neither a span such as 7d"),
         (["demo", "--port=70000"], "--port: 70000 is not a port (0 to 65535)"),
         (["explain", "a/b/c/d"], 'explain: "a/b/c/d" is not [NAMESPACE/][KIND/]NAME'),
         (["explain"], "the following arguments are required: [NAMESPACE/]NAME"),

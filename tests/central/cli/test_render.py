@@ -2,6 +2,7 @@
 
 import json
 import re
+from argparse import ArgumentTypeError
 from itertools import pairwise
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from central.cli import render
+from central.server import argtypes
 from protos import wire
 from protos.stubs import fleet_pb2 as pb
 from protos.topology import RdmaLimit, RdmaUse
@@ -182,9 +184,10 @@ def test_only_the_nodes_of_a_rack() -> None:
     reply = topology("a", "b")
     reply.nodes[1].domains[1] = "r2"
     for selector in ("rack=r2", "lockstep.dev/rack=r2", "rack=r2,block="):
-        assert [node.name for node in render.selected(reply, selector).nodes] == ["b"]
+        found = render.selected(reply, argtypes.domains(selector))
+        assert [node.name for node in found.nodes] == ["b"]
     with pytest.raises(ValueError, match='"zone" is not a level of the topology: block, rack'):
-        render.selected(reply, "zone=z")
+        render.selected(reply, {"zone": "z"})
 
 
 def test_a_picture_by_rack() -> None:
@@ -214,7 +217,8 @@ def test_every_field_of_an_explanation() -> None:
         pb.PodView(name="j-1", phase="Pending"),
     ]
     reply = pb.ExplainReply(
-        found=True, namespace="ns", name="j", phase="Pending", reason="why", min_member=2, queue="q",
+        found=True, namespace="ns", name="j", phase="Pending", reason="why", min_member=2,
+        queue="q (uses 0 of 7 GPUs (GPU units) of its fair share)",
         closest="rack r1", owner="job/j", pending=4, start=1793491200.0, pods=pods,
         cards=wire.to_rdma_use([card]),
     )  # fmt: skip
@@ -225,6 +229,7 @@ def test_every_field_of_an_explanation() -> None:
         "reason": "why",
         "min_member": 2,
         "queue": "q",
+        "queue_standing": "uses 0 of 7 GPUs (GPU units) of its fair share",
         "closest": "rack r1",
         "owner": "job/j",
         "place": None,
@@ -254,7 +259,7 @@ def test_every_field_of_an_explanation() -> None:
         ],
     }
     lines = render.explanation_table(reply).splitlines()
-    assert lines[2].startswith("queue q; expected to start ")
+    assert lines[2].startswith("queue q (uses 0 of 7 GPUs (GPU units) of its fair share); expected")
     rows = [line.split() for line in lines[4:]]
     assert rows == [
         ["POD", "PHASE", "NODE", "GPUS"],
@@ -356,10 +361,8 @@ def test_tables_fit_the_terminal(monkeypatch: pytest.MonkeyPatch, columns: int) 
 
 
 def test_a_domain_without_a_node() -> None:
-    for selector, why in (
-        ("rack=zz", "no node is in rack=zz"),
-        ("rack", '"rack" is not LEVEL=NAME'),
-        ("rack=r1,", '"" is not LEVEL=NAME'),
-    ):
-        with pytest.raises(ValueError, match=why):
-            render.selected(topology("a", "b"), selector)
+    with pytest.raises(ValueError, match="no node is in rack=zz"):
+        render.selected(topology("a", "b"), {"rack": "zz"})
+    for selector, wrong in (("rack", "rack"), ("rack=r1,", "")):
+        with pytest.raises(ArgumentTypeError, match=f'"{wrong}" is not LEVEL=NAME'):
+            argtypes.domains(selector)

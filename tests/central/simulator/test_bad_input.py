@@ -125,11 +125,6 @@ def test_standard_input_that_is_no_text(
     assert simulate.errors == "lockstep: standard input: not UTF-8 text\n"
 
 
-def test_a_span_that_is_none(simulate: Simulate) -> None:
-    simulate.text(json.dumps(node("a")), flags=("--until", "soon"), code=2)
-    assert '--until: "soon" is not a duration' in simulate.errors
-
-
 def test_a_directory_that_cannot_be_walked(tmp_path: Path) -> None:
     """Its path is longer than the system takes."""
     here = os.open(tmp_path, os.O_RDONLY)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from central.cli.what_if import worker
+from central.cli.what_if.changes import QueueChange
 from central.cli.what_if.comparison import GangDifference, GangOutcome
 from central.cli.what_if.question import Answer, Change
 from central.kube.transport.http_client import Client
@@ -57,8 +58,10 @@ def test_each_part_of_a_change(tmp_path: Path) -> None:
     text = json.dumps({**node("n", "r"), "apiVersion": "v1", "kind": "Node"})
     found = worker._change({**parts, "submit": text}, tmp_path)
     file = str(tmp_path / "manifest.yaml")
-    assert found == Change(["a"], ["b"], ["c:weight=1"], ["d"], [file])
-    assert Path(file).read_text() == text
+    queues = [QueueChange("c", "weight", 1)]
+    [(where, submitted)] = found.submit
+    assert found == Change(["a"], ["b"], queues, ["d"], [(where, json.loads(text))])
+    assert (str(where), submitted["kind"]) == (f"{file}: document 1", "Node")
     for key, value in parts.items():
         assert worker._change({key: value}, tmp_path)
 

@@ -139,7 +139,7 @@ def test_tls_with_the_clusters_authority(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("a: [", "while parsing"),
+        ("a: [", "line 1: not YAML: "),
         ("hello", "not a valid kubeconfig"),
         ("{}", "current-context"),
         ("", "empty"),
