@@ -1,7 +1,7 @@
 // The console: one page that follows the scheduler by server-sent events, and asks for what changed.
 
 import { Failed, get, setToken, stream, takeToken } from "./api.js";
-import { amount, clock, element, show } from "./dom.js";
+import { amount, clock, element, short, show } from "./dom.js";
 import * as panels from "./panels.js";
 import { RackMap, owned } from "./racks.js";
 import { WhatIf } from "./what_if.js";
@@ -37,11 +37,13 @@ else login("");
 function login(why) {
   document.getElementById("main").hidden = true;
   document.getElementById("login").hidden = false;
+  document.getElementById("token").focus();
   say(why, Boolean(why));
 }
 
 async function follow() {
   document.getElementById("login").hidden = true;
+  say("asking the scheduler", false);
   let failures = 0;
   for (;;) {
     try {
@@ -154,21 +156,25 @@ async function nodes(at) {
 
 function redraw() {
   map.draw();
+  const node = map.nodes.get(map.chosen);
+  if (node) chosen(node, false);
   const sums = [...map.sums().entries()];
   const swatch = (colour) => {
     const made = element("i", { class: "swatch" });
     made.style.background = colour;
     return made;
   };
-  const found = map.colourBy === "state" ? [["in use", map.paint?.good]] : sums.slice(0, 12).map(([name, gpus]) => [`${name} ${amount(gpus)}`, map.colours.get(name)]);
+  const found = map.colourBy === "state" ? [["in use", map.paint?.good]] : sums.slice(0, 12).map(([name, gpus]) => [`${name} ${amount(gpus)}`, map.colours.get(name), `${short(name)} ${amount(gpus)}`]);
   if (sums.length > 12 && map.colourBy !== "state") found.push([`and ${sums.length - 12} more`, "transparent"]);
   if (map.paint) found.push(["free", map.paint.free], ["reserved", map.paint.held], ["unhealthy", map.paint.bad]);
-  show("legend", ...found.map(([name, colour]) => element("span", { title: name }, colour === "transparent" ? "" : swatch(colour), name)));
+  show("legend", ...found.map(([name, colour, shown]) => element("span", { title: name }, colour === "transparent" ? "" : swatch(colour), shown || name)));
 }
 
 function chosen(node, open) {
   const jobs = new Set([...owned(node).values()].map((each) => (each.o === "-" ? "another namespace" : each.o)));
-  document.getElementById("chosen").textContent = `${node.n} (${node.p.filter(Boolean).join(" · ") || "no rack"}): ${node.f} of ${node.g} GPUs free${node.u.length ? `, ${node.u.length} unhealthy` : ""}${jobs.size ? `; ${[...jobs].join(", ")}` : ""}${node.x ? `; ${node.x}` : ""}`;
+  const text = `${node.n} (${node.p.filter(Boolean).join(" · ") || "no rack"}): ${node.f} of ${node.g} GPUs free${node.u.length ? `, ${node.u.length} unhealthy` : ""}${jobs.size ? `; ${[...jobs].join(", ")}` : ""}${node.x ? `; ${node.x}` : ""}`;
+  const line = document.getElementById("chosen");
+  if (line.textContent !== text) line.textContent = text; // a screen reader reads it again when it is set
   if (open) {
     detail = { kind: "node", name: node.n };
     map.marked = new Set();

@@ -27,18 +27,29 @@ function svg(name, attributes) {
   return made;
 }
 
+// The focus stays on the button of the same name: what is shown is replaced every few seconds.
 export function show(where, ...children) {
-  document.getElementById(where).replaceChildren(...children);
+  const place = document.getElementById(where);
+  const focused = place.contains(document.activeElement) ? document.activeElement.textContent : null;
+  place.replaceChildren(...children);
+  if (focused === null) return;
+  [...place.querySelectorAll("button")].find((each) => each.textContent === focused)?.focus({ preventScroll: true });
 }
 
-export function table(heads, rows, about) {
+// kind: "stacked" if a narrow screen shows each row as a block.
+export function table(heads, rows, about, kind = "") {
   const head = element("tr", {}, ...heads.map(([text, kind]) => element("th", { class: kind || "", scope: "col" }, text)));
-  const found = element("table", { "aria-label": about }, element("thead", {}, head), element("tbody", {}, ...rows));
+  const found = element("table", { "aria-label": about, class: kind }, element("thead", {}, head), element("tbody", {}, ...rows));
   return element("div", { class: "scroll" }, found);
 }
 
 export function amount(value) {
   return value === undefined || value === null ? "" : String(Math.round(value * 100) / 100);
+}
+
+// A name of at most so many characters, cut in the middle: names of one family differ at their ends.
+export function short(name, most = 36) {
+  return name.length <= most ? name : `${name.slice(0, most >> 1)}…${name.slice(1 - (most >> 1))}`;
 }
 
 // The time of day, with its zone. at: seconds since 1970.
@@ -49,7 +60,8 @@ export function clock(at) {
 export function span(seconds) {
   const s = Math.max(0, Math.round(seconds));
   if (s < 120) return `${s} s`;
-  if (s < 7200) return `${Math.round(s / 60)} min`;
-  if (s < 172800) return `${Math.floor(s / 3600)} h ${String(Math.floor((s % 3600) / 60)).padStart(2, "0")} min`;
+  if (s < 5400) return `${Math.round(s / 60)} min`;
+  const minutes = Math.floor((s % 3600) / 60);
+  if (s < 172800) return `${Math.floor(s / 3600)} h${minutes ? ` ${String(minutes).padStart(2, "0")} min` : ""}`;
   return `${Math.floor(s / 86400)} d`;
 }

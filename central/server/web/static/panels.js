@@ -28,10 +28,10 @@ export function pending(page, now, onGang) {
     element("td", { class: "number", "data-label": "waits for" }, span(now - row.created)),
     element("td", { "data-label": "start" }, row.start ? `in ${span(row.start - now)}` : row.reserved ? "unknown" : ""),
     element("td", { class: row.cause === "never" || row.cause === "invalid" ? "bad" : "", "data-label": "cause" }, row.cause),
-    element("td", { class: "reason" }, row.reason, row.reserved ? element("span", { class: "held" }, ` Reserved for it: ${row.reserved}.`) : "")));
+    element("td", { class: "reason" }, row.reason, row.reserved && !row.reason.includes("reserved: ") ? element("span", { class: "held" }, ` Reserved for it: ${row.reserved}.`) : "")));
   const heads = [["#", "number"], ["gang"], ["queue"], ["GPUs", "number"], ["pods", "number"], ["waits", "number"], ["start"], ["cause"], ["why"]];
   const more = page.size - page.rows.length;
-  return element("div", {}, table(heads, rows, "Pending gangs"), more > 0 ? element("p", { class: "soft" }, `and ${more} more`) : "");
+  return element("div", {}, table(heads, rows, "Pending gangs", "stacked"), more > 0 ? element("p", { class: "soft" }, `and ${more} more`) : "");
 }
 
 // curves: {times, queues} of the last day, or null where no history is kept.
@@ -58,7 +58,7 @@ function queue(row, depth, scale, curves) {
   const deserved = row.deserved[GPU];
   const name = element("td", { class: "name" }, row.name, row.closed ? element("span", { class: "soft" }, " closed") : "", row.error ? element("span", { class: "bad" }, ` ${row.error}`) : "");
   name.style.paddingLeft = `${depth * 1.1}rem`;
-  const numbers = { used, deserved, guarantee: row.guarantee[GPU], "fair share": row.fair_share[GPU], "at most": row.capability[GPU], requested: row.requested[GPU] };
+  const numbers = { used, deserved, guarantee: row.guarantee[GPU], "fair share": row.fair_share[GPU], "at most": row.capability[GPU], requested: row.leaf ? row.requested[GPU] : undefined };
   const gangs = Object.entries(row.gangs).map(([phase, count]) => `${count} ${phase}`).join(", ");
   let lent = "";
   if (deserved !== undefined && used > deserved) lent = `${amount(used - deserved)} borrowed`;
@@ -104,9 +104,9 @@ export function kept(overview) {
   const found = [];
   const reservations = (overview.reservations || []).map((row) => element("tr", {},
     element("td", { class: "name" }, row.gang === "-" ? "a gang of another namespace" : row.gang),
-    element("td", {}, row.queue), element("td", {}, row.place), element("td", { class: "number" }, String(row.gpus)),
-    element("td", { class: "reason" }, row.text)));
-  if (reservations.length) found.push(table([["for"], ["queue"], ["where"], ["GPUs reserved", "number"], ["state"]], reservations, "Reservations"));
+    element("td", { "data-label": "queue" }, row.queue), element("td", { "data-label": "where" }, row.place),
+    element("td", { class: "number", "data-label": "GPUs reserved" }, String(row.gpus)), element("td", { class: "reason" }, row.text)));
+  if (reservations.length) found.push(table([["for"], ["queue"], ["where"], ["GPUs reserved", "number"], ["state"]], reservations, "Reservations", "stacked"));
   else found.push(element("p", { class: "soft" }, "No capacity is reserved for pending gangs."));
   const largest = new Map();
   const levels = [];
