@@ -65,20 +65,17 @@ def submit(
     if within is not None:
         made["annotations"] = {"lockstep.dev/topology-required": within}
     pod = _pod(image, command, env or {}, gpus)
-    job = {
-        "apiVersion": "batch.volcano.sh/v1alpha1",
-        "kind": "Job",
-        "metadata": made,
-        "spec": {
-            "schedulerName": "lockstep",
-            "queue": queue,
-            "minAvailable": replicas,
-            "plugins": plugins or {},
-            "tasks": [{"name": "worker", "replicas": replicas, "template": pod}],
-        },
+    spec = {
+        "schedulerName": "lockstep",
+        "queue": queue,
+        "minAvailable": replicas,
+        "plugins": plugins or {},
+        "tasks": [{"name": "worker", "replicas": replicas, "template": pod}],
     }
+    head = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"}
     api = api or connect()
     space = namespace or api.namespace
+    job = {**head, "metadata": made, "spec": spec}
     found = api.request("POST", JOBS.format(quote(space)), job)
     return SubmittedJob(api, space, found["metadata"]["name"])
 

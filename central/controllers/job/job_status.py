@@ -16,6 +16,7 @@ COUNTS_S = 1.0  # minimum interval between writes of changed counts
 WORDS_S = 5.0  # the same for a message that changes only in wording
 UNSHOWN_S = 60.0  # after which a status that the watch does not show is written again
 _WORDS = ("reason", "message")
+_COUNTS = ("pending", "running", "succeeded", "failed", "terminating", "unknown")
 
 
 def build_status(job: Job, status: JobStatus, counts: PodTally) -> dict[str, Any]:
@@ -29,12 +30,7 @@ def build_status(job: Job, status: JobStatus, counts: PodTally) -> dict[str, Any
             "lastTransitionTime": stamp(status.since),
         },
         "minAvailable": spec.min_available,
-        "pending": counts.pending,
-        "running": counts.running,
-        "succeeded": counts.succeeded,
-        "failed": counts.failed,
-        "terminating": counts.terminating,
-        "unknown": counts.unknown,
+        **{count: getattr(counts, count) for count in _COUNTS},
         "version": status.version,
         "retryCount": status.retries,
         "conditions": [

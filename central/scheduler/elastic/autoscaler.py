@@ -116,6 +116,19 @@ class Autoscaler:
         for gang in gangs:
             if gang.key not in self.histories and gang.started:
                 self.histories[gang.key] = ResizeHistory(now)
+        found = self._resizes(context, gangs, wanting, others, now)
+        self._carry_out(context, found.values(), now)
+        return list(found.values())
+
+    def _resizes(
+        self,
+        context: PreemptionContext,
+        gangs: Sequence[ElasticGang],
+        wanting: Sequence[Need],
+        others: Sequence[OtherNeed],
+        now: float,
+    ) -> dict[GangKey, Resize]:
+        """For what waits first, then to take seats back, and where nothing needs either, for gain."""
         needed = self._for_needs(context, gangs, wanting, others, now)
         found = {resize.key: resize for resize in needed}
         rest = [gang for gang in gangs if gang.key not in found]
@@ -127,8 +140,7 @@ class Autoscaler:
             found |= {resize.key: resize for resize in self._for_gain(context, gangs, now)}
             asked = [] if found else asking.resizes(context, gangs)
             found |= {resize.key: resize for resize in asked}
-        self._carry_out(context, found.values(), now)
-        return list(found.values())
+        return found
 
     def _look_for_donors(self, context: PreemptionContext, gangs: Sequence[ElasticGang]) -> None:
         """In the first cycle none is known yet, and gangs that do not fit are refused without this plan."""

@@ -362,6 +362,21 @@ class Queues:
                 queue.parent.children.append(queue)
         for queue in self.by_name.values():
             self._disable_below(queue)
+        self._note_what_queues_set()
+        for queue in root:
+            queue.path = (queue, *(queue.parent.path if queue.parent else ()))
+        for name, old in before.items():
+            if old.gangs:
+                queue = self.by_name.get(name) or self._add_missing(name)
+                queue.adopt_gangs(old)
+        for queue in list(self.by_name.values()):
+            for gang in queue.gangs.values():
+                if gang.account is not None:
+                    self._charge(queue, gang, gang.account, 1)
+
+    def _note_what_queues_set(self) -> None:
+        """Which rules there are at all; most clusters have few of them."""
+        root = self.root
         self.guarantees = any(queue.guarantee for queue in root)
         self.named_devices = frozenset(
             name
@@ -376,16 +391,6 @@ class Queues:
         self.limits_users = any(
             seen.user_gangs is not None or seen.user_amounts for seen in self._seen.values()
         )
-        for queue in root:
-            queue.path = (queue, *(queue.parent.path if queue.parent else ()))
-        for name, old in before.items():
-            if old.gangs:
-                queue = self.by_name.get(name) or self._add_missing(name)
-                queue.adopt_gangs(old)
-        for queue in list(self.by_name.values()):
-            for gang in queue.gangs.values():
-                if gang.account is not None:
-                    self._charge(queue, gang, gang.account, 1)
 
     def _keep_history(self, before: Mapping[str, Queue]) -> None:
         for name, queue in self.by_name.items():
