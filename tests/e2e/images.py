@@ -11,6 +11,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import tempfile
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -34,24 +35,34 @@ def build(folder: Path) -> list[Path]:
 
 def built_by_the_dockerfiles(folder: Path) -> list[Path]:
     """The archives of both images."""
-    _base(folder / "base.tar")
-    run("daemonset/build-images", ENGINE="buildah", BASE=BASE)
+    build_once()
     archives = []
     for name in ("agent", "central"):
-        tag = f"ghcr.io/lockstep/{name}:{version()}"
         archives.append(folder / f"{name}.tar")
-        run("buildah", "push", "--quiet", tag, f"docker-archive:{archives[-1]}:{tag}")
-    say("the images of the agent and the scheduler are built")
+        run("buildah", "push", "--quiet", tag(name), f"docker-archive:{archives[-1]}:{tag(name)}")
     return archives
 
 
-def _base(archive: Path) -> None:
+@functools.cache
+def build_once() -> None:
+    """Both images, in buildah's store, in this run of the tests."""
+    _base()
+    run("daemonset/build-images", ENGINE="buildah", BASE=BASE)
+    say("the images of the agent and the scheduler are built")
+
+
+def tag(name: str) -> str:
+    return f"ghcr.io/lockstep/{name}:{version()}"
+
+
+def _base() -> None:
     """In buildah's store: a Python without packages, in place of python:3.12-slim."""
     made = image.Image(BASE)
     layer, _ = image.python_layer(sys.executable, _busybox(), bare=True)
-    made.layer(layer).save(archive)
-    run("buildah", "pull", "--quiet", f"docker-archive:{archive}")
-    archive.unlink()
+    with tempfile.TemporaryDirectory() as folder:
+        archive = Path(folder, "base.tar")
+        made.layer(layer).save(archive)
+        run("buildah", "pull", "--quiet", f"docker-archive:{archive}")
 
 
 @functools.cache

@@ -53,18 +53,12 @@ def _buildah(*arguments: str) -> str:
     return images.run("buildah", *arguments).strip()
 
 
-def _tag(name: str) -> str:
-    return f"ghcr.io/lockstep/{name}:{images.version()}"
-
-
 @pytest.fixture(scope="module", params=sorted(COMMANDS))
-def built(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[str, Path]]:
+def built(request: pytest.FixtureRequest) -> Iterator[tuple[str, Path]]:
     """An image's name, and its files."""
     name: str = request.param
-    images.built_by_the_dockerfiles(tmp_path_factory.mktemp("images"))
-    container = _buildah("from", "--pull-never", _tag(name))
+    images.build_once()
+    container = _buildah("from", "--pull-never", images.tag(name))
     yield name, Path(_buildah("mount", container))
     _buildah("rm", container)
 
@@ -81,7 +75,7 @@ def test_only_commands_that_work_are_there(built: tuple[str, Path]) -> None:
 
 def test_whoever_runs_it_and_where_it_comes_from_is_said(built: tuple[str, Path]) -> None:
     name, _ = built
-    config = json.loads(_buildah("inspect", "--type", "image", _tag(name)))["OCIv1"]["config"]
+    config = json.loads(_buildah("inspect", "--type", "image", images.tag(name)))["OCIv1"]["config"]
     assert config.get("User", "") == ("65534:65534" if name == "central" else "")
     labels = {key.rpartition(".")[2]: value for key, value in config["Labels"].items()}
     assert labels["title"] == f"lockstep-{name}"
