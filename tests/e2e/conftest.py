@@ -84,20 +84,21 @@ def namespace(cluster: World) -> Iterator[str]:
     yield name
     cluster.kubectl("delete", "namespace", name, "--wait=false")
     _empty(cluster, name)
-    until("the test's pods to be gone", lambda: not cluster.pods(name), 60)
-    until("GPUs to be free", lambda: not cluster.truth() and not cluster.books(), 60)
+    until("the test's pods to be gone", lambda: not cluster.pods(name), 120)
+    until("GPUs to be free", lambda: not cluster.truth() and not cluster.books(), 120)
 
 
 def _empty(cluster: World, namespace: str) -> None:
     """Nothing new can be made in it by now, but Kubernetes waits five seconds before it deletes what is there, and then as
-    long as pods ask for."""
+    long as pods ask for. One second is given to those that ask for more."""
     for group, kind in (
         ("apis/batch.volcano.sh/v1alpha1", "jobs"),
         ("apis/scheduling.volcano.sh/v1beta1", "podgroups"),
         ("api/v1", "pods"),
     ):
-        path = f"/{group}/namespaces/{namespace}/{kind}"
-        cluster.api.call("DELETE", path, {"gracePeriodSeconds": 1})
+        cluster.api.call("DELETE", f"/{group}/namespaces/{namespace}/{kind}")
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    cluster.api.call("DELETE", pods, {"gracePeriodSeconds": 1})
 
 
 @pytest.hookimpl(wrapper=True)

@@ -44,7 +44,7 @@ def test_nobody_is_evicted_for_nothing(cluster: World, namespace: str) -> None:
     cluster.apply(namespace, podgroup("big", 2), *big)
     kept = f"PodDisruptionBudget {namespace}/keep (0 disruptions left)"
     until("the sentence", lambda: kept in condition(cluster, namespace, "big"))
-    time.sleep(10)  # it used to ask about once a second
+    time.sleep(6)  # it used to ask about once a second
     after = {one["metadata"]["name"]: one["metadata"]["uid"] for one in cluster.pods(namespace)}
     assert {name: uid for name, uid in after.items() if name in before} == before
     assert not any("deletionTimestamp" in one["metadata"] for one in cluster.pods(namespace))
