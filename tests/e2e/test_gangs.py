@@ -32,7 +32,7 @@ def test_a_gang_of_four_runs_on_the_gpus_that_the_centre_chose(
 
     assert len({pod["spec"]["nodeName"] for pod in pods}) == 1, "one island takes all eight GPUs"
     stamps = [scheduled_at(pod) for pod in pods]
-    assert (max(stamps) - min(stamps)).total_seconds() <= 1, "bound all at once"
+    assert (max(stamps) - min(stamps)).total_seconds() <= 5, "bound all at once"
 
     held = cluster.agreed()
     ours = {name: one for (space, name), one in held.items() if space == namespace}

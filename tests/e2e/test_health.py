@@ -38,7 +38,7 @@ def test_a_gpu_with_an_error_is_left_alone_and_comes_back(cluster: World, namesp
         kinds = {e["involvedObject"]["kind"] for e in events if e["message"].startswith(told)}
         return kinds if kinds == {"Pod", "PodGroup"} else set()
 
-    until("the owner to be told", warned, 20)
+    until("the owner to be told", warned, 60)
     cluster.running(namespace, 2)
     until("8 allocatable GPUs", lambda: cluster.allocatable()["node-1"] == 8, 60)
     assert "unhealthy" not in cluster.lockstep("explain", f"{namespace}/train")

@@ -110,7 +110,7 @@ def test_two_jobs_take_turns_and_a_new_leader_knows_what_they_have_run(
         for name in ("a", "b"):
             until(f"{name} to complete", lambda name=name: turns.phase(name) == "Completed", 90)  # type: ignore[misc]  # bound now
             whole = f"both turns of {name}, of which a leader that had begun anew would know the last one"
-            until(whole, lambda name=name: turns.ran_s(name) >= RUNS_S - 1, 20)  # type: ignore[misc]  # bound now
+            until(whole, lambda name=name: turns.ran_s(name) >= RUNS_S - 1, 60)  # type: ignore[misc]  # bound now
         assert cluster.leader() != old
         _check(cluster, namespace)
     finally:
