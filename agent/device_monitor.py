@@ -125,15 +125,10 @@ class DeviceMonitor:
             return
         xids = [event for event in events if event.xid]
         before = self.gpus
-        self.gpus, topology = gpu_health.step(
-            self.gpus,
-            seen,
-            self.facts,
-            xids,
-            now=time.monotonic(),
-            hold_down=self._settings.hold_down,
-        )
         now, hold_down = time.monotonic(), self._settings.hold_down
+        self.gpus, topology = gpu_health.step(
+            self.gpus, seen, self.facts, xids, now=now, hold_down=hold_down
+        )
         self.slices, topology = slice_health.step(
             self.slices, topology, xids, now=now, hold_down=hold_down
         )

@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from urllib.parse import urlencode
 
+from central.cli import object_pages
 from central.kube.resource_paths import BY_KIND, ResourcePath
 from central.kube.transport.http_client import Client, StatusError
 from central.model.json_types import Json
 
-PAGE, MOST = 500, 10_000  # objects per request, and of one kind at most
+MOST = 10_000  # objects of one kind
 KINDS: Mapping[str, tuple[ResourcePath, ...]] = {  # the newest version that is served counts
     "Deployment": (ResourcePath("apps", "v1", "Deployment", "deployments"),),
     "DaemonSet": (ResourcePath("apps", "v1", "DaemonSet", "daemonsets"),),
@@ -52,7 +52,7 @@ def read_cluster(client: Client) -> ClusterObjects:
     for kind, versions in KINDS.items():
         for path in versions:
             try:
-                lists[kind], complete = _listed(client, path)
+                lists[kind], complete = object_pages.listed(client, path, MOST)
             except StatusError as error:
                 if error.status != 404:  # 404: the cluster does not serve it
                     unread.append(f"{path.full_name} could not be read: {error.message}")
@@ -62,17 +62,3 @@ def read_cluster(client: Client) -> ClusterObjects:
                 unread.append(f"only the first {MOST:,} {path.full_name} were read")
             break
     return ClusterObjects(lists, tuple(unread))
-
-
-def _listed(client: Client, path: ResourcePath) -> tuple[list[Json], bool]:
-    """The objects, and whether these are all."""
-    found: list[Json] = []
-    token = ""
-    while len(found) < MOST:
-        query = {"limit": str(PAGE), **({"continue": token} if token else {})}
-        page = client.get(f"{path.path()}?{urlencode(query)}")
-        found += [each for each in page.get("items") or () if isinstance(each, dict)]
-        token = (page.get("metadata") or {}).get("continue") or ""
-        if not token:
-            return found, True
-    return found[:MOST], False

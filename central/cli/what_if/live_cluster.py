@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
-from urllib.parse import urlencode
 
 import orjson
 
+from central.cli import object_pages
 from central.kube.decode.quantities import InvalidQuantity, parse_duration
-from central.kube.resource_paths import BY_GROUP_KIND, ResourcePath
+from central.kube.resource_paths import BY_GROUP_KIND
 from central.kube.transport.http_client import Client, StatusError
 from central.model.json_types import Json
 from central.server.grpc import query_client
@@ -19,7 +19,7 @@ from central.server.grpc.query_client import SchedulerAddress
 from central.simulator.node_defaults import CAPTURE
 from protos.names import DOMAIN, RUNS_FOR
 
-PAGE, MOST = 500, 200_000  # objects per request, and of one kind at most
+MOST = 200_000  # objects of one kind
 NEEDED = ("Node", "Pod")
 KINDS = tuple(
     BY_GROUP_KIND[key]
@@ -62,7 +62,7 @@ def read(client: Client, now: datetime) -> LiveCluster:
     unread: list[str] = []
     for path in KINDS:
         try:
-            objects += _listed(client, path)
+            found, complete = object_pages.listed(client, path, MOST)
         except StatusError as error:
             if path.kind in NEEDED:
                 refused = error.status in (401, 403)
@@ -74,23 +74,13 @@ def read(client: Client, now: datetime) -> LiveCluster:
                 raise CannotRead(f"{what}: {error.message}", error.status) from error
             if error.status != 404:  # 404: the cluster does not serve it
                 unread.append(f"{path.full_name} could not be read: {error.message}")
+            continue
+        objects += found
+        if not complete:
+            unread.append(f"only the first {MOST:,} {path.full_name} were read")
     made = [each for obj in objects if (each := as_document(obj, now)) is not None]
     made.sort(key=lambda obj: str(obj["metadata"].pop("creationTimestamp", "")))
     return LiveCluster(made, tuple(unread))
-
-
-def _listed(client: Client, path: ResourcePath) -> Iterable[Json]:
-    found: list[Json] = []
-    token = ""
-    while len(found) < MOST:
-        query = {"limit": str(PAGE), **({"continue": token} if token else {})}
-        page = client.get(f"{path.path()}?{urlencode(query)}")
-        head = {"apiVersion": path.api_version, "kind": path.kind}
-        found += [{**each, **head} for each in page.get("items") or () if isinstance(each, dict)]
-        token = (page.get("metadata") or {}).get("continue") or ""
-        if not token:
-            break
-    return found
 
 
 def as_document(obj: Json, now: datetime) -> Json | None:

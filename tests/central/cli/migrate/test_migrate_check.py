@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from central.cli import object_pages
 from central.cli.main import MIGRATE_SOURCES
 from central.cli.migrate import cluster_objects, migrate_command
 from central.standalone.apiserver import StandaloneApi
@@ -170,7 +171,7 @@ def test_a_device_plugin_must_leave_and_pods_need_another_scheduler(
 
 
 def test_lists_are_bounded(put: Put, lockstep: Lockstep, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_objects, "PAGE", 2)
+    monkeypatch.setattr(object_pages, "PAGE", 2)
     monkeypatch.setattr(cluster_objects, "MOST", 4)
     for number in range(6):
         put(PODS, {"metadata": {"name": f"p{number}"}, "spec": {"containers": [GPU_CONTAINER]}})

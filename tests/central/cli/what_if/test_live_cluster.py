@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from central.cli import object_pages
 from central.cli.main import main
 from central.cli.what_if import live_cluster
 from central.cli.what_if.live_cluster import as_document
@@ -115,14 +116,15 @@ def test_every_page_is_read(client: Client, put: Put, monkeypatch: pytest.Monkey
     for name in "edcba":
         put("/api/v1/nodes", {"metadata": {"name": name}})
     for page in (1, 2, 5, 6):
-        monkeypatch.setattr(live_cluster, "PAGE", page)
+        monkeypatch.setattr(object_pages, "PAGE", page)
         objects = live_cluster.read(client, NOW).objects
         names = [each["metadata"]["name"] for each in objects if each["kind"] == "Node"]
         assert sorted(names) == list("abcde")
-    monkeypatch.setattr(live_cluster, "PAGE", 2)
+    monkeypatch.setattr(object_pages, "PAGE", 2)
     monkeypatch.setattr(live_cluster, "MOST", 3)
-    objects = live_cluster.read(client, NOW).objects
-    assert sum(each["kind"] == "Node" for each in objects) == 4, "no page begins above the bound"
+    found = live_cluster.read(client, NOW)
+    assert sum(each["kind"] == "Node" for each in found.objects) == 3
+    assert found.unread == ("only the first 3 nodes were read",)
 
 
 @pytest.mark.parametrize(
