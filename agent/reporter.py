@@ -119,9 +119,8 @@ class Reporter:
         self._node, self._scheduler = node, scheduler
         self._backoff, self._on_plans = backoff, on_plans
         self._starting, self._leaving = starting, False
-        self._reporting = (
-            threading.Lock()
-        )  # one report at a time, so that the last one arrives last
+        # one report at a time, so that the last one arrives last
+        self._reporting = threading.Lock()
         self._is_connected = False  # the last report arrived
         self._report_every_s = report_every_s
         self._version = version
@@ -172,9 +171,8 @@ class Reporter:
     def _unavailable(self, error: Exception, channel: grpc.Channel) -> SchedulerUnavailable:
         where, why = f"the scheduler at {self._scheduler.server}", details(error)
         if isinstance(error, ValueError) and self._lost:
-            return SchedulerUnavailable(
-                self._lost
-            )  # the other loop closed the channel and knows why
+            # the other loop closed the channel and knows why
+            return SchedulerUnavailable(self._lost)
         code = error.code() if isinstance(error, grpc.Call) else grpc.StatusCode.CANCELLED
         if code in LOST:
             self._lost = f"{where} is unreachable ({_brief(why)})"
@@ -319,9 +317,8 @@ class Reporter:
                 version = answer.version
                 plans = wire.from_grants(answer.intents)
                 self._node.set_intents(plans, version)
-                self._on_plans(
-                    plans
-                )  # before the next call tells the scheduler that they have arrived
+                # before the next call tells the scheduler that they have arrived
+                self._on_plans(plans)
 
     def stop(self) -> None:
         self._stopping.set()

@@ -10,9 +10,8 @@ def main() -> int:
 
 
 def _run() -> int:
-    if sys.argv[1:] == [
-        "--version"
-    ]:  # without the parser, whose import takes longer than all the rest
+    # without the parser, whose import takes longer than all the rest
+    if sys.argv[1:] == ["--version"]:
         from central.server.version import version
 
         print(f"lockstep {version()}")

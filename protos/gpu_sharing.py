@@ -16,9 +16,8 @@ LEAST = "least"  # key in an intent's limits: the lowest acceptable rank of enfo
 # How a cap on GPU memory is enforced: not at all; by eviction (watch); by MPS, MIG or the kernel,
 # which refuse the allocation. A whole GPU needs no cap.
 RANKS = {"none": 0, "watch": 1, "mps": 2, "mig": 3, "kernel": 3, "whole": 4}
-REQUESTABLE = tuple(
-    word for word in RANKS if word != "whole"
-)  # levels that a pod may request for a share
+# levels that a pod may request for a share
+REQUESTABLE = tuple(word for word in RANKS if word != "whole")
 HIGHEST = max(map(RANKS.__getitem__, REQUESTABLE))
 
 

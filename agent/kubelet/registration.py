@@ -52,9 +52,8 @@ class PluginRegistration:
         self.own = self.plugins / self._resource.endpoint
         self._log = StateLogger(log)
         self.registered = False
-        self._lacking_since = (
-            time.monotonic()
-        )  # since when, or later, the kubelet does not have the devices
+        # since when, or later, the kubelet does not have the devices
+        self._lacking_since = time.monotonic()
 
     @property
     def resource(self) -> str:

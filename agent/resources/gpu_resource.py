@@ -13,9 +13,8 @@ from agent.resources.device_resource import ContainerResponse, DeviceResource
 # tells whose they are, so more time lets no other pod be taken for this one.
 RECENT_S = 10.0
 
-FindFiles = Callable[
-    [Sequence[str]], tuple[str, ...]
-]  # device files of the devices with these names
+# device files of the devices with these names
+FindFiles = Callable[[Sequence[str]], tuple[str, ...]]
 
 
 class RecentAllocation:

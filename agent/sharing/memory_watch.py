@@ -45,9 +45,8 @@ class MemoryWatch:
         self._node, self._read = node, read
         self._proc, self._plugins, self._grace_s = proc_root, plugins, grace_s
         self._watched = watched
-        self._since: dict[
-            tuple[str, str], float
-        ] = {}  # pod UID and GPU: when it first exceeded the cap
+        # pod UID and GPU: when it first exceeded the cap
+        self._since: dict[tuple[str, str], float] = {}
         self._log = StateLogger(log)
 
     def look(self, now: float) -> tuple[MemoryOver, ...]:

@@ -119,9 +119,8 @@ class CoordinatedRecord:
         try:
             self._client.insist("/v1/checkpoint/restore", {**self._identity, "name": name})
         except RequestRefused as error:
-            if (
-                error.status != 404
-            ):  # 404: of an earlier Job with the same folder; its tasks are all todo
+            # 404: of an earlier Job with the same folder; its tasks are all todo
+            if error.status != 404:
                 raise
 
 

@@ -29,9 +29,8 @@ class JobFlowController(JobOwners[FlowSeen]):
         super().__init__()
         self.templates: dict[NamespacedName, TemplateSeen] = {}
         self._refused: dict[tuple[NamespacedName, str], str] = {}  # by the Job's name
-        self._written: dict[
-            tuple[str, NamespacedName], ReadOnlyJson
-        ] = {}  # status sent, by kind, until the watch shows it
+        # status sent, by kind, until the watch shows it
+        self._written: dict[tuple[str, NamespacedName], ReadOnlyJson] = {}
 
     def seen(self, fact: FlowSeen) -> None:
         super().seen(fact)

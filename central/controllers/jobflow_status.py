@@ -92,9 +92,8 @@ def _job(job: Job) -> ReadOnlyJson:
         "restartCount": status.retries,
         "runningHistories": [
             {"state": phase, "startTimestamp": stamp(at), **({"endTimestamp": end} if end else {})}
-            for (phase, at), end in zip(
-                began, ends, strict=False
-            )  # ends has one more when no phase began
+            # ends has one more when no phase began
+            for (phase, at), end in zip(began, ends, strict=False)
         ],
     }
 

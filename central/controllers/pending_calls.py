@@ -49,9 +49,8 @@ class PendingCalls:
         if fact.why:
             self.backoff_until[place] = now + RETRY_AFTER_S
         elif not isinstance(found[0], SetStatus):
-            self.backoff_until[place] = (
-                now + WATCH_LAG_S
-            )  # no repetition before the watch shows the result
+            # no repetition before the watch shows the result
+            self.backoff_until[place] = now + WATCH_LAG_S
         return found
 
     def seen(self, place: ObjectKey) -> None:

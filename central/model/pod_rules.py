@@ -18,9 +18,8 @@ class Requirement:
     field: bool = False
 
 
-NodeTerms = tuple[
-    tuple[Requirement, ...], ...
-]  # terms are alternatives; all requirements of a term hold
+# terms are alternatives; all requirements of a term hold
+NodeTerms = tuple[tuple[Requirement, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)

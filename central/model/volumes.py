@@ -44,12 +44,10 @@ class Volumes:
     common: tuple[tuple[str, str], ...] = ()  # (driver, claim) of claims that other pods use too
     exclusive: tuple[str, ...] = ()  # claims that no other pod may use
     why: str = ""  # why no node can run the pod yet
-    wants: tuple[
-        tuple[VolumeRequest, int], ...
-    ] = ()  # requests for existing volumes, with their number
-    shared: tuple[
-        tuple[str, VolumeRequest], ...
-    ] = ()  # by claim: one volume for all pods that use it
+    # requests for existing volumes, with their number
+    wants: tuple[tuple[VolumeRequest, int], ...] = ()
+    # by claim: one volume for all pods that use it
+    shared: tuple[tuple[str, VolumeRequest], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

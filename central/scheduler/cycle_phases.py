@@ -103,9 +103,8 @@ class CyclePhases:
         self.now = 0.0
         self.passed: set[Phase] = set()  # ever
         self.failed: set[Phase] = set()  # ever
-        self._left_out: dict[
-            Phase, LeftOutPhase
-        ] = {}  # also those that are over, for the next wait
+        # also those that are over, for the next wait
+        self._left_out: dict[Phase, LeftOutPhase] = {}
         self._gangs: dict[Phase, dict[Hashable, float]] = {}  # set aside for it, and when
         self._blamed: tuple[BaseException, Phase] | None = None
 

@@ -67,9 +67,8 @@ class Quarantine:
         self._searched: dict[Phase, float] = {}  # when
         self.culprits: dict[Phase, dict[SetAsideKey, int]] = {}  # found so far, and how often
         self.set_asides: dict[SetAsideKey, SetAside] = {}
-        self.failures_to_log: deque[SchedulerFailure] = deque(
-            maxlen=FAILURES_KEPT
-        )  # not logged yet
+        # not logged yet
+        self.failures_to_log: deque[SchedulerFailure] = deque(maxlen=FAILURES_KEPT)
         self.warnings: list[tuple[SetAsideKey, SetAside]] = []  # without an Event yet
         self.total: Counter[str] = Counter()  # failures so far, by kind
         self._suspect_until: dict[str, float] = {}  # by kind

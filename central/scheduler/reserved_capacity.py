@@ -106,9 +106,8 @@ class ReservedCapacity:
         self._withheld.set(binding)
         yield frozenset(binding)
         lasts_s = run_time_s(gang)
-        if lasts_s == inf or all(
-            map(_by_eviction, binding)
-        ):  # mostly, and binding may be thousands
+        # mostly, and binding may be thousands
+        if lasts_s == inf or all(map(_by_eviction, binding)):
             return
         delayed = [
             held for held in binding if held.by_eviction or not held.lets_in(lasts_s, self._now)

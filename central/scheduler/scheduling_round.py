@@ -80,9 +80,8 @@ class Round:
     first_refused: dict[int, Gang] = field(default_factory=dict)
     memory: PassMemory = field(default_factory=PassMemory.empty)
     order: Iterator[Gang] | None = None  # of the gangs that are left, if it still holds
-    not_due: list[Gang] = field(
-        default_factory=list
-    )  # that are in the order for their reservations
+    # that are in the order for their reservations
+    not_due: list[Gang] = field(default_factory=list)
     # What the order takes back, see order.in_order().
     again: list[Gang] = field(default_factory=list)
     version: int = -1  # of the queues, at the end of the last slice

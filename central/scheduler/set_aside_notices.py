@@ -79,9 +79,8 @@ def _of_gang(scheduler: Scheduler, gang: Gang, why: str) -> list[Decision]:
 
 
 def _of_group(group: GangSeen, why: str) -> list[Decision]:
-    if (
-        group.declared or group.native_version
-    ):  # its pods say it: without any it may be another scheduler's
+    # its pods say it: without any it may be another scheduler's
+    if group.declared or group.native_version:
         return []
     place = group.namespace, "", "", group.uid, group.name
     return [EmitWarning(*place, why, SET_ASIDE, PODGROUP)]

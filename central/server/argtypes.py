@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 from protos.names import NODE, PARTS_OF_NODE
 from protos.slicing import is_slice
 
-if (
-    TYPE_CHECKING
-):  # each command loads this module: what few flags need is imported where they are read
+# each command loads this module: what few flags need is imported where they are read
+if TYPE_CHECKING:
     from central.kube.decode.gang_rules import GangRule
     from central.kube.decode.kubernetes_version import KubernetesVersion
     from central.model.facts import Taint

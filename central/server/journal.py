@@ -94,9 +94,8 @@ class Journal:
         except OSError as error:
             self._give_up(error)
         self._write({"checkpoint": pack(self._scheduler)})
-        self._most_bytes = max(
-            self._most_bytes, 2 * self._bytes
-        )  # the checkpoint may exceed the limit
+        # the checkpoint may exceed the limit
+        self._most_bytes = max(self._most_bytes, 2 * self._bytes)
 
     def _write(self, line: dict[str, Any]) -> None:
         if self._file is None:

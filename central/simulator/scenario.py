@@ -55,9 +55,8 @@ class Scenario:
     machines: dict[str, NodeTopology] = field(default_factory=dict)  # by node
     budgets: list[DisruptionBudget] = field(default_factory=list)
     jobs: dict[float, Json] = field(default_factory=dict)  # raw, by creation time
-    batch: dict[int, Json] = field(
-        default_factory=dict
-    )  # raw owners of Jobs or pods, by the fact's id()
+    # raw owners of Jobs or pods, by the fact's id()
+    batch: dict[int, Json] = field(default_factory=dict)
     endless: str = ""  # an object with which the simulation never ends by itself
     warnings: list[str] = field(default_factory=list)
     priorities: PriorityClasses = field(default_factory=PriorityClasses)
@@ -138,9 +137,8 @@ class _ScenarioBuilder:
         given = [found for found in self._objects if found.kind == scenario_kinds.NAMESPACE]
         for found in given:
             found.meta["labels"] = {NAMESPACE_LABEL: found.name, **found.labels}
-        used: dict[
-            str, SourceLocation
-        ] = {}  # where each is used first, which an error about its name says
+        # where each is used first, which an error about its name says
+        used: dict[str, SourceLocation] = {}
         for found in self._objects:
             if found.namespace:
                 used.setdefault(found.namespace, found.place)

@@ -86,9 +86,8 @@ class DeviceState:
 
 
 CHECKPOINT = "kubelet_internal_checkpoint"
-LOCAL = (
-    ("grpc.use_local_subchannel_pool", 1),
-)  # otherwise a new socket at an old path would not be dialled
+# otherwise a new socket at an old path would not be dialled
+LOCAL = (("grpc.use_local_subchannel_pool", 1),)
 DIAL_S, PRE_START_S = 10.0, 30.0
 
 DeviceCounts = dict[str, int]

@@ -57,9 +57,8 @@ class Collection:
 
     def add(self, event: WatchEvent) -> None:
         self.events.append(event)
-        if (
-            len(self.events) > 2 * self._history
-        ):  # in big steps, so that the cost per event is small
+        # in big steps, so that the cost per event is small
+        if len(self.events) > 2 * self._history:
             keep = self._history
             self.oldest = self.events[-keep - 1].item.version
             self.dropped += len(self.events) - keep

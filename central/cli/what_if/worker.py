@@ -116,9 +116,8 @@ def _told(asked: Json, argv: list[str]) -> Json:
         folder = Path(name)
         client = Client(configuration.as_user(asked["api"], asked["token"]))
         try:
-            change = _change(
-                asked["change"], folder
-            )  # before the cluster is read, which takes longer
+            # before the cluster is read, which takes longer
+            change = _change(asked["change"], folder)
             cluster = live_cluster.read(client, datetime.now(UTC))
             hardware = _hardware(asked["scheduler"], asked["token"])
             horizon_s = SPANS[asked["change"].get("until", "24h")]

@@ -109,9 +109,8 @@ class Job:
         self.status_due_at: float | None = (
             None  # when the rate limiter allows the next write of counts
         )
-        self.in_flight: set[tuple[str, ObjectRef]] = (
-            set()
-        )  # (verb, object) of calls without an answer
+        # (verb, object) of calls without an answer
+        self.in_flight: set[tuple[str, ObjectRef]] = set()
         self.unobserved: dict[ObjectRef, float] = {}  # created, but not in the watch yet
         self.deletions: dict[str, float] = {}  # pods by uid: when their deletion was requested
         self.refused: dict[ObjectRef, ApiRefusal] = {}

@@ -103,9 +103,8 @@ def should_write(
     if found == job.written:
         if _is_shown(job):
             return False, None
-        again_at = (
-            job.wrote_at + UNSHOWN_S
-        )  # a restored etcd may never show what was written before
+        # a restored etcd may never show what was written before
+        again_at = job.wrote_at + UNSHOWN_S
         return now >= again_at, again_at
     if not isinstance(job.written, dict):
         return not (job.status.phase in FINISHED and _is_told(job.seen.status, counts)), None

@@ -13,9 +13,8 @@ class LeaseTime:
 
     def __init__(self) -> None:
         self._durations: deque[float] = deque(maxlen=_SAMPLES)
-        self.counts = [0] * (
-            len(BOUNDS_S) + 1
-        )  # by the first bound that is not exceeded, since the start
+        # by the first bound that is not exceeded, since the start
+        self.counts = [0] * (len(BOUNDS_S) + 1)
         self.sum_s = 0.0
 
     def add(self, duration_s: float) -> None:

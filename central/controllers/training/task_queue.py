@@ -79,9 +79,8 @@ class TaskQueue:
         self._changed_results: dict[int, set[int]] = {}
         self._result_characters = 0
         self._leases = TaskLeases()
-        self._progress: dict[
-            int, tuple[int, int, int]
-        ] = {}  # attempts, failures, resume; todo or leased
+        # attempts, failures, resume; todo or leased
+        self._progress: dict[int, tuple[int, int, int]] = {}
         # Attempt that finished the task, and its owner; None: stored by a version that did not keep it.
         self._recent: dict[int, tuple[int, Owner | None]] = {}
         self.times = LeaseTime()

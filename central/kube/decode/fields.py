@@ -142,9 +142,8 @@ def text_field(part: Json, key: str, most: int = limits.TEXT) -> str:
         raise FieldError(f"{key}: {shown(value)} is not a string")
     if len(value) > most:
         raise FieldError(too_long(key, value, most))
-    if (
-        most <= limits.NAME and not value.isprintable()
-    ):  # no name has such characters, and reasons repeat names
+    # no name has such characters, and reasons repeat names
+    if most <= limits.NAME and not value.isprintable():
         raise FieldError(f"{key}: {shown(value)} has characters that cannot be printed")
     return value
 

@@ -128,9 +128,8 @@ class VolumeBinder:
             version = meta.get("resourceVersion")
             marked = {"annotations": {BY_CONTROLLER: "yes"}, "resourceVersion": version}
             reply = self._call("PATCH", path, {"metadata": marked, "spec": {"claimRef": ref}})
-            if (
-                not reply.ok and reply.status != 409
-            ):  # changed in between: the next attempt reads it
+            # changed in between: the next attempt reads it
+            if not reply.ok and reply.status != 409:
                 return f"volume {name}: {reply.error().message}"
         raise Retry(f"claim {mine['name']} is not bound to volume {name} yet", POLL_S)
 

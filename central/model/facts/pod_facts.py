@@ -27,16 +27,14 @@ class Toleration:
 class PodSpec:
     """What placement must know of a pod. Equal for pods that are alike, which are then decided together."""
 
-    requests: tuple[
-        tuple[str, int], ...
-    ]  # sorted by name; with overhead and init containers; always has pods=1
+    # sorted by name; with overhead and init containers; always has pods=1
+    requests: tuple[tuple[str, int], ...]
     node_selector: tuple[tuple[str, str], ...] = ()
     # terms are alternatives, the requirements of a term hold together; None: no required affinity
     node_terms: NodeTerms | None = None
     tolerations: tuple[Toleration, ...] = ()
-    gpu_containers: tuple[
-        tuple[str, int], ...
-    ] = ()  # containers in order with their nvidia.com/gpu
+    # containers in order with their nvidia.com/gpu
+    gpu_containers: tuple[tuple[str, int], ...] = ()
     rdma_containers: tuple[tuple[str, int], ...] = ()  # the same with their lockstep.dev/rdma
     rail_containers: tuple[tuple[str, str], ...] = ()  # containers with a rail that they request
     share_containers: tuple[tuple[str, int], ...] = ()  # the same with their lockstep.dev/gpu-share

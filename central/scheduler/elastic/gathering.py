@@ -83,9 +83,8 @@ def _ways(
     context: PreemptionContext, gang: ElasticGang, givers: Sequence[ElasticGang], free: Ints
 ) -> Iterator[Gathering]:
     size, own, worth = len(gang.placed), _rows(context, gang), _worth(context, gang)
-    new_numbers = gang.task.most - len(
-        gang.used
-    )  # a number is a pod: those who leave have theirs until they are gone
+    # a number is a pod: those who leave have theirs until they are gone
+    new_numbers = gang.task.most - len(gang.used)
     for row, staying in own.items():
         lacking = size - len(staying) - int(free[row])
         if len(staying) < gang.task.least or size - len(staying) > new_numbers:

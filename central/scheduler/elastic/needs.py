@@ -358,9 +358,8 @@ def _take_free(draft: Draft, view: PodClassCapacity, wanted: int) -> int:
     return int(counts.sum())
 
 
-_Choice = tuple[
-    float, float, int, int, list[Member]
-]  # less is better; the row and its members last
+# less is better; the row and its members last
+_Choice = tuple[float, float, int, int, list[Member]]
 
 
 class _Removal:

@@ -38,9 +38,8 @@ class FilterResults:
 class FilterResultCache:
     def __init__(self, spec: PodSpec) -> None:
         self._spec = spec
-        self._version: Ints = np.zeros(
-            0, dtype=np.int64
-        )  # by row: the node's, when it was filtered
+        # by row: the node's, when it was filtered
+        self._version: Ints = np.zeros(0, dtype=np.int64)
         self.passed: Bools = np.zeros(0, dtype=np.bool_)
         self.failure: Exception | None = None  # of a filter; such a node does not pass
 

@@ -68,17 +68,15 @@ class MatchingPodCounts:
         self._next = 0
         self._domains: dict[str, TopologyDomains] = {}
         self._matching: dict[int, Ints] = {}  # by id of the rule's peers
-        self._avoiding: dict[
-            int, dict[str, Ints]
-        ] = {}  # pods with anti-affinity to them, by topology key
+        # pods with anti-affinity to them, by topology key
+        self._avoiding: dict[int, dict[str, Ints]] = {}
         self._ports: dict[Port, Ints] = {}
         self._claims: dict[str, Ints] = {}  # users of ReadWriteOncePod claims
         self._attached: dict[str, Ints] = {}  # volumes, by CSI driver
         self._common: dict[str, Ints] = {}  # users of claims that several pods use
         self._limits: dict[str, dict[str, int]] = {}  # by node, then by driver
-        self._versions: Counter[int | Port | str] = (
-            Counter()
-        )  # number of changes, by what is counted
+        # number of changes, by what is counted
+        self._versions: Counter[int | Port | str] = Counter()
 
     # --- nodes -----------------------------------------------------------------
 

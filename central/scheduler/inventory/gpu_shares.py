@@ -42,9 +42,8 @@ class GpuColumns:
     def __init__(self) -> None:
         self.count: Ints = np.zeros(0, dtype=np.int64)  # whole GPUs that are free
         self.island: Ints = np.zeros(0, dtype=np.int64)  # of them, the most in one NVLink island
-        self.installed: Ints = np.zeros(
-            0, dtype=np.int64
-        )  # reported, healthy or not, without MIG mode; see install()
+        # reported, healthy or not, without MIG mode; see install()
+        self.installed: Ints = np.zeros(0, dtype=np.int64)
         self.installs = 0  # counts changes of installed
         self.shape: list[Shape | None] = []  # None: no agent has reported
         self.free_mask: list[int] = []  # healthy, and no pod has them

@@ -20,9 +20,8 @@ from protos.topology import Gpu, Slice
 class MigSlices:
     held: Mapping[PodName, tuple[str, ...]] = field(default_factory=dict)  # uuids by pod
     healthy: tuple[tuple[str, int], ...] = ()  # number by resource, in use or not
-    unhealthy: Mapping[str, str] = field(
-        default_factory=dict
-    )  # reasons by uuid, of slices that pods hold
+    # reasons by uuid, of slices that pods hold
+    unhealthy: Mapping[str, str] = field(default_factory=dict)
 
     def without(self, name: PodName) -> "MigSlices":
         """The same without a pod that was deleted."""

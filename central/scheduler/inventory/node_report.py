@@ -33,9 +33,8 @@ class Reported:
     shares: dict[PodName, GpuShares] = field(default_factory=dict)
     container_gpus: dict[Container, int] = field(default_factory=dict)  # masks, slices included
     held_nics: dict[Container, tuple[str, ...]] = field(default_factory=dict)  # one for each share
-    held_rails: dict[Container, tuple[str, ...]] = field(
-        default_factory=dict
-    )  # NICs that are held by rail
+    # NICs that are held by rail
+    held_rails: dict[Container, tuple[str, ...]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, report: NodeReported) -> "Reported":

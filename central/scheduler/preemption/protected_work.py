@@ -155,9 +155,8 @@ class _ProtectionRules:
         counted = self._counted(other)
         if surplus:
             return sum(self._are_kept([pod]) for pod in counted)
-        staying = [
-            pod for pod in other.counts.placed if not pod.leaving
-        ]  # others are spent already
+        # others are spent already
+        staying = [pod for pod in other.counts.placed if not pod.leaving]
         return len(counted) if self._are_kept(staying) else 0
 
     def _are_kept(self, pods: Sequence[Pod]) -> bool:

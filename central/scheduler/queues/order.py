@@ -37,9 +37,8 @@ from central.scheduler.state.pending_columns import PendingColumns
 
 NEEDS_KEPT = 8
 FairShares = dict[str, dict[str, int]]  # by resource and queue
-Level = tuple[
-    bool, bool, int, float, float, float, float, str
-]  # of a queue; the lowest is served first
+# of a queue; the lowest is served first
+Level = tuple[bool, bool, int, float, float, float, float, str]
 
 
 # Of the next gangs, as rows in their order: how many of the first ones need not be tried, as far as the condition holds.

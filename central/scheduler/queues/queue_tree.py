@@ -83,9 +83,8 @@ class Queues:
         self._namespace_queues: dict[str, str] = {}
         self._namespace_labels: dict[str, Labels] = {}
         self._priorities = dict(SYSTEM_PRIORITIES)
-        self._kept: dict[
-            str, tuple[float, QueuePast]
-        ] = {}  # past use that a leader before wrote down
+        # past use that a leader before wrote down
+        self._kept: dict[str, tuple[float, QueuePast]] = {}
         self._stale = True  # whether a Queue changed since the tree was built
         self.settle()
 

@@ -54,9 +54,8 @@ class Queue:
         self.demand: Sums = {}  # requests of its own pending gangs
         self.usage_version = 0  # increased with every change of used
         self.used: Sums = {}  # by its gangs and those of its descendants
-        self.tenants: dict[
-            tuple[str, str], TenantUsage
-        ] = {}  # the same by NAMESPACE or USER, and name
+        # the same by NAMESPACE or USER, and name
+        self.tenants: dict[tuple[str, str], TenantUsage] = {}
         self.past_usage = DecayedUsage()  # with --usage-half-life only
         self.seen = seen  # its object, or the defaults
         self._terms = terms

@@ -175,7 +175,6 @@ class DomainGpus:
     def _change(self, slot: int, level: int, change: int) -> None:
         free, total = self._free.item(slot), self._total.item(slot)
         self._free[slot] = free + change
-        whole = (free + change == total > 0) - (
-            free == total > 0
-        )  # if it became whole: 1; if it was: -1
+        # if it became whole: 1; if it was: -1
+        whole = (free + change == total > 0) - (free == total > 0)
         self._small[self._leaves[slot]] += self._weights[level] * change + self._weights[-1] * whole

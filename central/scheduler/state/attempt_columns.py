@@ -27,9 +27,8 @@ class AttemptColumns:
         self.bind_failed: Bools = np.zeros(FIRST_ROWS, dtype=np.bool_)  # not handled yet
         self.long: Bools = np.zeros(FIRST_ROWS, dtype=np.bool_)  # due for a long attempt
         self.run_time_s: Floats = np.full(FIRST_ROWS, inf)
-        self.need: Ints = np.zeros(
-            FIRST_ROWS, dtype=np.int64
-        )  # numbers: equal needs have equal ones
+        # numbers: equal needs have equal ones
+        self.need: Ints = np.zeros(FIRST_ROWS, dtype=np.int64)
         self.priority_rank: Ints = np.zeros(FIRST_ROWS, dtype=np.int64)  # the first two of its rank
         self.surplus_rank: Ints = np.zeros(FIRST_ROWS, dtype=np.int64)
         self.moved: dict[int, None] = {}  # rows with a new rank, since their order was made

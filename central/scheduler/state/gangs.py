@@ -113,9 +113,8 @@ class Gang:
     @property
     def qualified_name(self) -> str:
         """The display name with the namespace, for messages on objects of other namespaces."""
-        if (
-            self.object is None or not self.object.owner
-        ):  # in short, for reasons that name thousands
+        # in short, for reasons that name thousands
+        if self.object is None or not self.object.owner:
             return f"{self.key[0]}/{self.key[1]}"
         kind, _, name = self.owner.rpartition("/")
         return f"{kind} {self.namespace}/{name or self.name}".lstrip()

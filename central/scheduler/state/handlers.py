@@ -341,9 +341,8 @@ def move_pod(state: ClusterState, pod: Pod, where: str, gpus: int = 0) -> None:
     pod.gpus = gpus if where and pod.alive else 0
     charge(state, pod)
     if where and node_of(state, where).reported.has((pod.seen.namespace, pod.seen.name)):
-        reconcile_gpus(
-            state, node_of(state, where)
-        )  # its agent reported the pod before the API server did
+        # its agent reported the pod before the API server did
+        reconcile_gpus(state, node_of(state, where))
     gang_members.member_changed(state, pod)
 
 

@@ -29,9 +29,8 @@ class PodClasses:
         self._pod_counts = pod_counts
         self._index = RuleIndex()
         self._labels = LabelIndex()
-        self._refused: dict[
-            str, dict[tuple[str, PodSpec], None]
-        ] = {}  # by namespace: too many rules
+        # by namespace: too many rules
+        self._refused: dict[str, dict[tuple[str, PodSpec], None]] = {}
         self._namespaces: dict[str, Mapping[str, str]] = {}
         self._matched: dict[tuple[str, Labels, bool], tuple[int, ...]] = {}
         self._interned_specs: dict[PodSpec, PodSpec] = {}

@@ -32,9 +32,8 @@ class RuleIndex:
         self._buckets: dict[Peers, tuple[RuleBucket, ...]] = {}
         self._used: Counter[Peers] = Counter()  # by how many pods
         self._used_by: Counter[tuple[str, Peers]] = Counter()  # the same by the pods' namespace
-        self._crowds: Counter[tuple[str, RuleBucket]] = (
-            Counter()
-        )  # rules by the namespace of their pods
+        # rules by the namespace of their pods
+        self._crowds: Counter[tuple[str, RuleBucket]] = Counter()
 
     def admits(self, owner: str, rules: Iterable[Peers]) -> bool:
         """Whether a pod of this namespace may have the rules beside those of its other pods."""

@@ -49,9 +49,8 @@ class QueueStatuses:
             queue, phase = before
             counts = self._counts[queue]
             counts[phase.lower()] -= 1
-            if not any(
-                counts.values()
-            ):  # pods name any number of queues, also such as do not exist
+            # pods name any number of queues, also such as do not exist
+            if not any(counts.values()):
                 del self._counts[queue]
             self._changed[queue] = None
 

@@ -28,9 +28,8 @@ class StatusWrites:
         written = self._in_flight.pop(fact.name, None)
         if written is None:
             return False
-        if (
-            not fact.why or fact.code == _GONE
-        ):  # a status that cannot be written any more counts as written
+        # a status that cannot be written any more counts as written
+        if not fact.why or fact.code == _GONE:
             self._written[fact.name] = written
         else:
             self._not_before[fact.name] = now + FAILED_S

@@ -48,9 +48,8 @@ def _augment(
     return False
 
 
-Needs = tuple[
-    tuple[VolumeRequest, int, int], ...
-]  # request, volumes per pod, volumes for all pods together
+# request, volumes per pod, volumes for all pods together
+Needs = tuple[tuple[VolumeRequest, int, int], ...]
 
 
 @lru_cache(maxsize=4096)

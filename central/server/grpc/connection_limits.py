@@ -49,9 +49,8 @@ class ConnectionTable:
     table has forgotten them already."""
 
     limits: Limits = field(default_factory=Limits)
-    _unknown: dict[int, tuple[float, str]] = field(
-        default_factory=dict
-    )  # deadline, peer; oldest first
+    # deadline, peer; oldest first
+    _unknown: dict[int, tuple[float, str]] = field(default_factory=dict)
     _silent: dict[int, None] = field(default_factory=dict)  # of the unknown ones; oldest first
     _per_peer: Counter[str] = field(default_factory=Counter)
     _owner: dict[int, Owner] = field(default_factory=dict)

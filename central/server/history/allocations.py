@@ -63,9 +63,8 @@ class AllocationLog:
         self.dropped = 0  # entries, because nobody took them
         self._entries: deque[Allocation] = deque()
         self._lock = threading.Lock()
-        self._modelless: set[str] = (
-            set()
-        )  # uids of open allocations on nodes that have not reported
+        # uids of open allocations on nodes that have not reported
+        self._modelless: set[str] = set()
         self._evicted: dict[str, tuple[str, int]] = {}  # cause, and since when its work is lost
         self._held: dict[GangKey, str] = {}  # uid of its open allocation
         self._held_at = 0.0

@@ -64,9 +64,8 @@ class GangCounters:
     lost_gpu_s: defaultdict[tuple[str, str], float] = field(
         default_factory=lambda: defaultdict(float)
     )  # by queue and cause
-    resizes: Counter[tuple[str, str, str]] = field(
-        default_factory=Counter
-    )  # queue, cause, direction
+    # queue, cause, direction
+    resizes: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     _resized: object = ()  # what was counted last
     _phases: dict[GangKey, str] = field(default_factory=dict)
     _starting: dict[GangKey, float] = field(default_factory=dict)  # since when they have nodes
@@ -130,9 +129,8 @@ class GangCounters:
             known = before is not None or gang.object is None or gang.object.phase != INQUEUE
             self._count(ADMITTED, queue, known=known)
         elif phase == RUNNING:
-            if (
-                before in (PENDING, INQUEUE) or gang.counts.assumed
-            ):  # else it ran before this scheduler did
+            # else it ran before this scheduler did
+            if before in (PENDING, INQUEUE) or gang.counts.assumed:
                 self._starting.setdefault(gang.key, now)
         elif phase in (COMPLETED, FAILED):
             event = ENDED if phase == COMPLETED else FAILED

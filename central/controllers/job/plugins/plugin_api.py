@@ -27,9 +27,8 @@ class PluginObject:
     body: Json
     follows: bool = False  # the body depends on the Job's size; rewritten when that changes
     keys: bool = False  # gets a new pair of SSH keys (central.model.decisions.Create)
-    certificate: tuple[
-        str, ...
-    ] = ()  # gets a token and a certificate for these host names (the same)
+    # gets a token and a certificate for these host names (the same)
+    certificate: tuple[str, ...] = ()
 
 
 class JobPlugin(Protocol):

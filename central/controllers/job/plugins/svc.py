@@ -73,9 +73,8 @@ def decorate(job: JobSpec, task: TaskSpec, index: int, options: Options, pod: Js
         subdomain=given.get("subdomain") or job.name,
     )
     if given.get("hostNetwork") and given.get("dnsPolicy") in (None, "ClusterFirst"):
-        pod = pod_edits.spec(
-            pod, dnsPolicy="ClusterFirstWithHostNet"
-        )  # otherwise names do not resolve
+        # otherwise names do not resolve
+        pod = pod_edits.spec(pod, dnsPolicy="ClusterFirstWithHostNet")
     name = _files(job)
     pod = pod_edits.volume(pod, {"name": name, "configMap": {"name": name}})
     pod = pod_edits.containers(pod, pod_edits.mount(name, hosts.PATH))
