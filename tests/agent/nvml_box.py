@@ -48,24 +48,24 @@ class NvmlBox:
         with Path(stderr or self.log).open("w") as file:
             process = subprocess.Popen(command, stderr=file, env=environment)
         try:
-            self.assert_healthy(self.whole, seconds=20)
+            self.assert_healthy(self.whole, seconds=60)
             yield process
             process.send_signal(signal.SIGTERM)
-            assert process.wait(timeout=5) == 0
+            assert process.wait(timeout=40) == 0
         finally:
             process.kill()
             process.wait()
         if not stderr:
             assert "Traceback" not in self.said()
 
-    def assert_healthy(self, count: int, seconds: float = 8) -> None:
+    def assert_healthy(self, count: int, seconds: float = 40) -> None:
         eventually(lambda: self.kubelet.allocatable.get(GPU, 0) == count, seconds)
 
     def said(self) -> str:
         return self.log.read_text()
 
     def assert_logged(self, words: str) -> None:
-        eventually(lambda: words in self.said(), 8)
+        eventually(lambda: words in self.said(), 40)
 
 
 @contextmanager

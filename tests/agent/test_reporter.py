@@ -243,7 +243,7 @@ def test_a_scheduler_whose_machine_is_gone_without_a_word(tmp_path: Path) -> Non
             eventually(lambda: lost.arrived > 1)
             cable.freeze(to=other.port)
             other.plan(intent("b", [2]), intent("c", [3]))
-            eventually(lambda: node.state.intents == (intent("b", [2]), intent("c", [3])), 5)
+            eventually(lambda: node.state.intents == (intent("b", [2]), intent("c", [3])), 40)
         finally:
             stop.set()
             reporter.stop()

@@ -43,7 +43,7 @@ def divided(gpu: int, profiles: dict[int, str] | None) -> Machine:
 
 
 def assert_allocatable(box: NvmlBox, resource: str, count: int) -> None:
-    eventually(lambda: box.kubelet.allocatable.get(resource, 0) == count, 8)
+    eventually(lambda: box.kubelet.allocatable.get(resource, 0) == count, 40)
 
 
 def slice_pod(box: NvmlBox, name: str, resource: str, count: int = 1) -> dict[str, str]:
@@ -151,7 +151,7 @@ def test_memory_use_of_slices(box: NvmlBox) -> None:
         uuid = slice_pod(box, "a", TWO)["LOCKSTEP_SLICES"]
         box.control.set("slice_used", 6, 5, 700)
         name = "lockstep_grant_slice_memory_used_bytes"
-        eventually(lambda: metrics().get(name), 8)
+        eventually(lambda: metrics().get(name), 40)
         ((labels, used),) = metrics()[name]
         parent = MACHINE.nvml.gpus[6].uuid
         expected = {"gpu": "6", "uuid": parent, "slice": uuid, "profile": "2g.10gb"}

@@ -78,7 +78,7 @@ def test_a_loop_at_work(server: Server) -> None:
         listed.set()
         loop.put(factories.report("a", factories.topology(8, sick=(1, 2))))
         loop.put(factories.pod("one", 2))
-        assert world.bound.wait(5.0)
+        assert world.bound.wait(60.0)
         assert server.get("/readyz") == (200, "ok\n")
         eventually(lambda: server.samples().get("lockstep_scheduler_decisions_total Bind") == 1)
         loop.put(NodeOffers("a", offered=False))
