@@ -82,10 +82,12 @@ class BindingReservations:
 
     def _may_evict(self, claimant: Gang, gang: Gang) -> bool:
         """Whether the claimant will be able to evict the gang at once, whatever else runs."""
-        context, pods = self._context, [pod for pod in gang.members.values() if pod.alive]
+        context = self._context
+        if not outranks(context.across, claimant, gang):  # mostly
+            return False
+        pods = [pod for pod in gang.members.values() if pod.alive]
         return (
-            outranks(context.across, claimant, gang)
-            and all(pod.seen.preempts for pod in claimant.counts.waiting)
+            all(pod.seen.preempts for pod in claimant.counts.waiting)
             and all(evictable.may_leave(gang, pod) for pod in pods)
             and not evictable.min_runtime_s(context, gang)
             and not any(context.budgets.selecting(pod) for pod in pods)

@@ -337,11 +337,13 @@ def victim_group(gang: Gang) -> tuple[object, ...]:
     """What the rules of who may evict whom read of a victim: gangs with equal groups are alike to them, apart from
     the time."""
     account = gang.account
-    used = tuple(sorted(account.used.items())) if account is not None else None
+    used = frozenset(account.used.items()) if account is not None else None
     user = account.user if account is not None else ""
-    surplus = surplus_members.surplus_count(gang, gang.counts.placed) > 0
-    leaving = {pod.leaving for pod in gang.members.values()}
-    partly = gang.key if len(leaving) > 1 else None  # what stays of it is its own
+    surplus, partly = False, None
+    if len(gang.members) > 1:  # most are one pod, and thousands are read at once
+        surplus = surplus_members.surplus_count(gang, gang.counts.placed) > 0
+        leaving = {pod.leaving for pod in gang.members.values()}
+        partly = gang.key if len(leaving) > 1 else None  # what stays of it is its own
     return gang.namespace, user, gang.queue, gang.priority, used, surplus, partly
 
 

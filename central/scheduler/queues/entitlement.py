@@ -3,6 +3,7 @@
 Design: docs/design/0015-queues.md
 """
 
+from operator import attrgetter
 from typing import Any, Protocol
 
 from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS, ROOT, Sums
@@ -10,6 +11,8 @@ from central.scheduler.queues.fair_share import QueueDemand, divide, in_whole_de
 from central.scheduler.queues.queue_tree import Queues
 from central.scheduler.queues.queue_tree_node import Queue
 from central.scheduler.state.gangs import Gang
+
+_children = attrgetter("children")
 
 
 class SharedTree(Protocol):
@@ -31,7 +34,7 @@ def fair_shares(queues: SharedTree, resource: str) -> dict[str, int]:
     demands = _demands(queues, resource)
     unit = GPU_UNITS if resource == GPU_EQUIVALENTS else 1
     shares = {ROOT: min(queues.total.get(resource, 0), demands[ROOT].demand)}
-    for queue in queues.root:
+    for queue in filter(_children, queues.root):
         below = [demands[child.name] for child in queue.children]
         exact = divide(shares[queue.name], below)
         for child, share in zip(queue.children, in_whole_devices(exact, below, unit), strict=True):

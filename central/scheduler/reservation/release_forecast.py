@@ -37,14 +37,15 @@ class PlacedPods(NamedTuple):
     def of(cls, state: ClusterState, pods: Sequence[Pod]) -> "PlacedPods":
         specs, row = [pod.spec for pod in pods], state.snapshot.columns.row
         # A pod class is one PodSpec object; its id is faster than its hash.
-        by_id = {id(spec): spec for spec in specs}
+        ids = [*map(id, specs)]
+        by_id = dict(zip(ids, specs, strict=True))
         number = {key: place for place, key in enumerate(by_id)}
         return cls(
             pods,
             np.array([row[pod.node] for pod in pods], dtype=np.int64),
             np.array([pod.gpus for pod in pods], dtype=np.int64),
             list(by_id.values()),
-            np.array([number[id(spec)] for spec in specs], dtype=np.int64),
+            np.array([*map(number.__getitem__, ids)], dtype=np.int64),
         )
 
     def only(self, chosen: Ints) -> "PlacedPods":

@@ -24,6 +24,8 @@ class RunningPods:
         """The pods on the useful rows but the excluded ones, with when they are expected to end; inf: unknown. Pods of
         other schedulers count only if that is known."""
         placed, ends, _ = self._on(useful)
+        if not len(excluded):
+            return placed, ends
         chosen = np.flatnonzero(~_mask(excluded, len(useful))[placed.rows])
         return placed.only(chosen), ends[chosen]
 

@@ -124,14 +124,14 @@ class Snapshot:
         self.freed += 1
 
     def take_many(self, rows: Ints, spec: PodSpec, counts: Ints, gpus: Sequence[int]) -> None:
-        """take() of many different rows at once."""
+        """take() of many different rows at once; counts below 0 give it back."""
         view, columns = self.view(spec), self.columns
         self.changes_begun += 1
         columns.take_amounts(rows, view.columns, counts, view.amounts)
-        free_mask = columns.gpus.free_mask
+        free_mask, gives = columns.gpus.free_mask, counts.min(initial=0) < 0
         for row, mask in zip(rows.tolist(), gpus, strict=True):
             if mask:
-                free_mask[row] &= ~mask
+                free_mask[row] = free_mask[row] | mask if gives else free_mask[row] & ~mask
         if view.interpod is not None:
             self.pod_counts.count(rows, spec, counts)
         if view.nics and columns.nics:

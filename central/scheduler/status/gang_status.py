@@ -27,17 +27,18 @@ def phase(gang: Gang) -> str:
 
 
 def describe(state: ClusterState, gang: Gang) -> str:
-    return _describe(state, gang, phase(gang))
+    return _describe(state, gang, phase(gang), state.why_set_aside(gang))
 
 
-def _describe(state: ClusterState, gang: Gang, now: str) -> str:
-    text, aside = _describe_phase(state, gang, now), state.why_set_aside(gang)
+def _describe(state: ClusterState, gang: Gang, now: str, aside: str) -> str:
+    text, ill = _describe_phase(state, gang, now), unhealthy.describe(state, gang)
+    if not (aside or ill):
+        return text  # mostly, and hundreds are written at once
     if aside and not gang.members:
         text = ""
     elif aside in text:
         aside = ""
-    clauses = (text, aside, unhealthy.describe(state, gang))
-    return "; ".join(filter(None, clauses))
+    return "; ".join(filter(None, (text, aside, ill)))
 
 
 def _describe_phase(state: ClusterState, gang: Gang, now: str) -> str:
@@ -121,7 +122,7 @@ def status_update(
     counts = gang.counts
     pod_phases = (counts.running, counts.succeeded, counts.failed)
     now = PENDING if aside and not gang.members else phase(gang)
-    reason = state.public(_describe(state, gang, now), gang.namespace)
+    reason = state.public(_describe(state, gang, now, aside), gang.namespace)
     # Each of the first pods that wait gets the reason, so another one is news.
     shown = min(len(counts.waiting), PODS_SHOWN) if now == PENDING else 0
     turns = (past_turns.ran_s, past_turns.until, past_turns.runs) if past_turns else None

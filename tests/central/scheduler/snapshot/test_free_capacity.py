@@ -419,3 +419,13 @@ def test_whatever_frees_capacity_is_counted(seed: int) -> None:
             grown += 1
             assert books.snapshot.freed > freed
     assert grown > 20
+
+
+def test_pods_that_share_nodes_are_given_back_together() -> None:
+    snapshot, spec = Snapshot(), factories.spec(1)
+    rows = [snapshot.put_node(factories.node(name)) for name in "ab"]
+    free, draft = snapshot.columns.free.copy(), Draft(snapshot)
+    for number in range(6):
+        draft.take(rows[number % 2], spec, 1)
+    draft.undo()
+    assert np.array_equal(snapshot.columns.free, free)
