@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "red")
+OWNERS_SHOWN = 2  # of one GPU
 FREE, UNFIT, MANY = "·", "x", "#"
 
 
@@ -37,17 +38,21 @@ class Rack:
 
 
 def racks(reply: "pb.TopologyReply") -> list[Rack]:
-    """The topology as a picture: each GPU with the job, or the single pod, that uses it."""
+    """The topology as a picture: each GPU with the jobs, or the single pods, that use it."""
     found: dict[str, list[NodeRow]] = {}
     for node in reply.nodes:
         count = max(len(node.topology.gpus), node.gpus_allocatable)
         sick = {gpu.index for gpu in node.topology.gpus if not gpu.healthy}
-        cells = [GpuCell(healthy=at not in sick) for at in range(count)]
+        owners: list[list[str]] = [[] for _ in range(count)]
+        planned: set[int] = set()
         for holder in node.holders:
-            owner = f"{holder.namespace}/{holder.job or holder.pod}"
-            for gpu in holder.gpus:
-                if gpu < count:
-                    cells[gpu] = GpuCell(owner, holder.confirmed, cells[gpu].healthy)
+            for gpu in filter(count.__gt__, holder.gpus):
+                owners[gpu].append(f"{holder.namespace}/{holder.job or holder.pod}")
+                if not holder.confirmed:
+                    planned.add(gpu)
+        cells = [
+            GpuCell(_together(owners[at]), at not in planned, at not in sick) for at in range(count)
+        ]
         title = " · ".join(
             f"{level.rpartition('/')[2]} {domain}"
             for level, domain in zip(reply.levels, node.domains, strict=False)
@@ -55,6 +60,13 @@ def racks(reply: "pb.TopologyReply") -> list[Rack]:
         )
         found.setdefault(title or "no rack", []).append(NodeRow(node.name, tuple(cells)))
     return [Rack(title, tuple(rows)) for title, rows in sorted(found.items())]
+
+
+def _together(owners: Sequence[str]) -> str:
+    """Those of one GPU, which shares can have several of."""
+    names = sorted({*owners})
+    more = f" and {len(names) - OWNERS_SHOWN} more" if len(names) > OWNERS_SHOWN else ""
+    return ", ".join(names[:OWNERS_SHOWN]) + more
 
 
 def draw(console: Console, racks: Sequence[Rack]) -> None:

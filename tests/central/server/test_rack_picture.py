@@ -3,7 +3,8 @@ from typing import Literal
 
 from rich.console import Console
 
-from central.server.rack_picture import GpuCell, NodeRow, Rack, draw
+from central.server.rack_picture import GpuCell, NodeRow, Rack, draw, racks
+from protos.stubs import fleet_pb2 as pb
 
 FREE, HELD, PLANNED = GpuCell(), GpuCell("team/a"), GpuCell("team/b", confirmed=False)
 
@@ -31,10 +32,10 @@ def test_one_sign_per_gpu_and_a_legend() -> None:
 
 
 def test_racks_stand_side_by_side_as_wide_as_the_terminal_is() -> None:
-    racks = [Rack(f"r{at}", (NodeRow("n", (HELD,) * 8),)) for at in range(3)]
-    assert [line.count("┌") for line in drawn(80, *racks).splitlines() if "┌" in line] == [3]
-    assert [line.count("┌") for line in drawn(60, *racks).splitlines() if "┌" in line] == [2, 1]
-    assert all(len(line) <= 60 for line in drawn(60, *racks).splitlines())
+    found = [Rack(f"r{at}", (NodeRow("n", (HELD,) * 8),)) for at in range(3)]
+    assert [line.count("┌") for line in drawn(80, *found).splitlines() if "┌" in line] == [3]
+    assert [line.count("┌") for line in drawn(60, *found).splitlines() if "┌" in line] == [2, 1]
+    assert all(len(line) <= 60 for line in drawn(60, *found).splitlines())
 
 
 def test_colour_only_where_the_terminal_has_it() -> None:
@@ -45,3 +46,14 @@ def test_colour_only_where_the_terminal_has_it() -> None:
 def test_more_owners_than_letters() -> None:
     cells = tuple(GpuCell(f"team/{at:03}") for at in range(40))
     assert "#" in drawn(200, Rack("r", (NodeRow("n", cells),)))
+
+
+def test_a_shared_gpu_has_all_its_owners() -> None:
+    holders = [
+        pb.Holder(namespace="ns", pod=pod, gpus=[1, 9], confirmed=pod != "c") for pod in "dcbab"
+    ]
+    node = pb.NodeView(name="n1", gpus_allocatable=2, holders=holders[-2:])
+    other = pb.NodeView(name="n2", gpus_allocatable=2, holders=holders)
+    [rack] = racks(pb.TopologyReply(nodes=[node, other]))
+    assert rack.nodes[0].cells == (FREE, GpuCell("ns/a, ns/b"))
+    assert rack.nodes[1].cells == (FREE, GpuCell("ns/a, ns/b and 2 more", confirmed=False))

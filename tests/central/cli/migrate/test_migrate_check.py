@@ -14,6 +14,7 @@ from central.cli import object_pages
 from central.cli.main import MIGRATE_SOURCES
 from central.cli.migrate import cluster_objects, migrate_command
 from central.standalone.apiserver import StandaloneApi
+from protos.names import RACK
 from tests.central.cli.conftest import api, client, lockstep, put
 from tests.central.cli.run_cli import JOBS, PODS, Json, Lockstep, mpi
 from tests.central.custom_resources import DEFINITIONS, definition
@@ -168,6 +169,14 @@ def test_a_device_plugin_must_leave_and_pods_need_another_scheduler(
     levels = {each["about"]: each["level"] for each in found}
     assert levels == {
         "DaemonSet default/nvdp-nvidia-device-plugin": "stop", "1 pod (default/a)": "change"}  # fmt: skip
+
+
+def test_only_nodes_without_a_rack_are_to_be_labelled(put: Put, lockstep: Lockstep) -> None:
+    for name, labels, gpus in (("a", {RACK: "r1"}, "8"), ("b", {}, "8"), ("c", {}, "0")):
+        status = {"capacity": {"nvidia.com/gpu": gpus}}
+        put("/api/v1/nodes", {"metadata": {"name": name, "labels": labels}, "status": status})
+    [found] = checked(lockstep, "kube-scheduler")["kube-scheduler"]
+    assert (found["level"], found["about"]) == ("note", "1 GPU node (b)")
 
 
 def test_lists_are_bounded(put: Put, lockstep: Lockstep, monkeypatch: pytest.MonkeyPatch) -> None:
