@@ -17,7 +17,14 @@ from central.scheduler.fence import search
 from central.scheduler.inventory.pods import EVICTION_ENDED
 from central.scheduler.pass_reservations import NoVictims, PassReservations
 from central.scheduler.placement import PlacementRequest
-from central.scheduler.preemption import defragment, evictable, preemption_plan, reclaim, withdrawal
+from central.scheduler.preemption import (
+    defragment,
+    evictable,
+    own_surplus,
+    preemption_plan,
+    reclaim,
+    withdrawal,
+)
 from central.scheduler.preemption.preemption_request import (
     PreemptionPlan,
     PreemptionRequest,
@@ -90,10 +97,13 @@ class PassClaims:
         awaits: bool,
     ) -> list[Evict] | None:
         preempts = gang.priority > self._pending.lowest_priority or self._scheduler.queues.enabled
-        if not self._may_claim(gang, preempts=preempts, growth=growth):
+        by_own = not (growth or lacks or awaits) and self._has_surplus(gang)
+        if not by_own and not self._may_claim(gang, preempts=preempts, growth=growth):
             return None
         alike = request.groups if growth and _is_anywhere(request) else request
         tenant = self._context.tenant(gang, self._now)
+        if by_own:  # others that ask alike do not have its surplus
+            tenant = (*tenant, gang.key)
         searched = (gang.queue, gang.priority, alike, growth, *tenant)
         if searched in self._no_victims:
             gang.preemption.blocked_by = self._no_victims[searched]
@@ -108,7 +118,7 @@ class PassClaims:
         if own is not None:
             self._held.cancel(own)
             self._held.withheld.without(own)
-        kinds = {"preempts": preempts, "growth": growth, "awaits": awaits}
+        kinds = {"preempts": preempts, "growth": growth, "awaits": awaits, "by_own": by_own}
         plan, blocked_by = self._find(gang, request, lacks, **kinds)
         gang.preemption.blocked_by = blocked_by
         if plan is None:
@@ -120,6 +130,12 @@ class PassClaims:
             self._held.drop(gang.key)
         self._held.broken.discard(gang.key)
         return self._start(gang, request, self._without_unsent(plan))
+
+    def _has_surplus(self, gang: Gang) -> bool:
+        """Whether members may leave for others of the gang, which may evict anybody."""
+        if not own_surplus.may_leave(gang) or self._scheduler.elastic.manages(gang):
+            return False
+        return all(pod.seen.preempts for pod in gang.counts.waiting)
 
     def _may_claim(self, gang: Gang, *, preempts: bool, growth: bool) -> bool:
         """Whether victims may be searched at all. preempts: there are pods of lower priority, or queues."""
@@ -152,8 +168,10 @@ class PassClaims:
         preempts: bool,
         growth: bool,
         awaits: bool,
+        by_own: bool,
     ) -> tuple[PreemptionPlan | None, str]:
-        """The victims, or None and which disruption budgets alone block them."""
+        """The victims, or None and which disruption budgets alone block them. by_own: members that the gang does not
+        need may go, if nobody else does."""
         excluded = self._rows_of_claims(self._held.by_key.get(gang.key))
         by_priority = partial(outranks, self._context.across)
         preemption = PreemptionRequest(
@@ -162,6 +180,8 @@ class PassClaims:
         try:
             plan = self._without_victims(preemption) if awaits else None
             plan = plan or self._plan(preemption, lacks, preempts=preempts)
+            if plan is None and by_own:
+                plan = search(self._state.snapshot, own_surplus.plan, self._context, preemption)
             return plan, "" if plan is not None else self._blocked_by(preemption, lacks)
         except WorkLimitReached:
             return None, UNDECIDED

@@ -30,6 +30,7 @@ NOT_REASONS = {
     # Reasons of evictions, which Events and `lockstep explain` give:
     *("rescheduled to make room for", "it fits on other nodes"),
     *("reclaimed for", "is below its fair share"),
+    *("above the minimum of its task", "lacks a member that it needs"),
     *(
         "admitted: pods may be created",
         "pods succeeded",

@@ -83,6 +83,8 @@ def start_evictions(
     for pod in found.victims:
         pod.advance(EVICTED)
     for victim in victims:
+        if victim is gang:
+            continue
         if (name := names.get(victim.namespace)) is None:
             name = names[victim.namespace] = gang.name_for(victim.namespace)
         victim.preemption.preempted_for = name
@@ -181,6 +183,8 @@ def _eviction_reason(
     name = claimant.qualified_name
     if held.victims_fit_elsewhere:
         return DEFRAGMENTATION, f"rescheduled to make room for {name}; it fits on other nodes"
+    if victim is claimant:
+        return PREEMPTION, f"above the minimum of its task; {name} lacks a member that it needs"
     ranked = victim is not None and outranks(context.across, claimant, victim)
     if victim is not None and victim.queue != claimant.queue and not ranked:
         return RECLAIM, f"reclaimed for {name}; queue {claimant.queue} is below its fair share"

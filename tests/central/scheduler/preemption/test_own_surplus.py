@@ -1,0 +1,163 @@
+"""Members that a gang does not need leave for one that it lacks: against every set of them."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from random import Random
+
+from central.controllers.composite import new_scheduler
+from central.model.decisions import Bind, Evict
+from central.model.facts import Fact, PodSeen
+from central.scheduler.cycle import schedule_once
+from central.scheduler.invariants import check_invariants
+from tests.central import factories
+
+NODE = 4  # GPUs
+
+
+@dataclass(frozen=True)
+class Member:
+    task: str
+    gpus: int
+    node: int
+    kept: bool = False  # not preemptable
+
+
+@dataclass(frozen=True)
+class Case:
+    members: tuple[Member, ...]
+    others: tuple[int, ...]  # GPUs of another gang, by node
+    least: int
+    minima: tuple[tuple[str, int], ...]
+    gpus: int  # of the only member of task ps
+
+
+def drawn(seed: int) -> Case:
+    dice = Random(seed)
+    members: list[Member] = []
+    others = []
+    for node in range(dice.randint(1, 3)):
+        left = NODE - dice.choice((0, 0, 1))
+        others.append(min(left, dice.choice((0, 0, 1, 2))))
+        left -= others[-1]
+        while left > 0:
+            size = min(left, dice.choice((1, 1, 2)))
+            left -= size
+            members.append(Member(dice.choice("ab"), size, node, dice.random() < 0.2))
+    have = Counter(each.task for each in members)
+    minima = tuple((task, dice.randint(0, have[task])) for task in "ab" if have[task])
+    minima = (*(pair for pair in minima if pair[1]), ("ps", 1))
+    needed = sum(least for _, least in minima)
+    least = dice.randint(needed, len(members) + 1)
+    return Case(tuple(members), tuple(others), least, minima, dice.randint(1, 3))
+
+
+def facts_of(case: Case) -> list[Fact]:
+    facts: list[Fact] = [factories.node(f"n{i}", gpus=NODE) for i in range(len(case.others))]
+    facts.append(factories.gang("job", case.least, task_min=case.minima))
+    for index, each in enumerate(case.members):
+        pod = factories.pod(f"job-{index}", each.gpus, "job", node=f"n{each.node}", phase="Running")
+        facts.append(replace(pod, task=each.task, preemptable=False if each.kept else None))
+    for node, gpus in enumerate(case.others):
+        if gpus:
+            facts.append(factories.pod(f"other-{node}", gpus, node=f"n{node}", phase="Running"))
+    return facts
+
+
+def played(case: Case) -> tuple[bool, set[int]]:
+    """Whether the member of task ps was bound at once, and who leaves."""
+    scheduler = new_scheduler(factories.LEVELS)
+    schedule_once(scheduler, facts_of(case), 0.0)
+    ps = replace(factories.pod("job-ps", case.gpus, "job", created=1.0), task="ps")
+    decisions = schedule_once(scheduler, [ps], 1.0)
+    check_invariants(scheduler)
+    gone = [each.name for each in decisions if isinstance(each, Evict)]
+    assert all(name.startswith("job-") for name in gone)
+    bound = any(isinstance(each, Bind) for each in decisions)
+    return bound, {int(name.removeprefix("job-")) for name in gone}
+
+
+def fits(case: Case, gone: Sequence[int]) -> bool:
+    used = list(case.others)
+    for index, each in enumerate(case.members):
+        used[each.node] += each.gpus * (index not in gone)
+    return any(NODE - gpus >= case.gpus for gpus in used)
+
+
+def legal_sets(case: Case) -> Iterator[tuple[int, ...]]:
+    """That let it start and leave the gang what it needs, the smaller ones first."""
+    for size in range(len(case.members) + 1):
+        for gone in combinations(range(len(case.members)), size):
+            left = Counter(m.task for i, m in enumerate(case.members) if i not in gone)
+            left["ps"] += 1
+            enough = all(left[task] >= least for task, least in case.minima)
+            kept = any(case.members[index].kept for index in gone)
+            if enough and not kept and left.total() >= case.least and fits(case, gone):
+                yield gone
+
+
+def test_who_is_not_needed_leaves_for_who_is() -> None:
+    seen = Counter[str]()
+    for seed in range(200):
+        case = drawn(seed)
+        bound, gone = played(case)
+        sets = {frozenset(each) for each in legal_sets(case)}
+        if fits(case, ()):
+            assert (bound, gone) == (True, set()), seed
+            seen["fits"] += 1
+        elif sets:
+            assert gone in sets, (seed, gone, case)
+            assert not any(other < gone for other in sets), (seed, "fewer suffice")
+            seen["leave"] += 1
+            seen["several leave"] += len(gone) > 1
+        else:
+            assert not gone, (seed, gone)
+            seen["nobody may leave"] += 1
+    assert len(seen) == 4
+    assert min(seen.values()) >= 5, seen
+
+
+FULL = Case((Member("a", 2, 0), Member("a", 2, 0)), (0,), 2, (("a", 1), ("ps", 1)), 2)
+
+
+def after(case: Case, *more: Fact, never: bool = False) -> dict[str, str]:
+    """The reason of each eviction, by pod, where these are there as well."""
+    scheduler = new_scheduler(factories.LEVELS)
+    schedule_once(scheduler, [*facts_of(case), *more], 0.0)
+    ps = replace(factories.pod("job-ps", case.gpus, "job", created=1.0), task="ps")
+    decisions = schedule_once(scheduler, [replace(ps, preempts=not never)], 1.0)
+    check_invariants(scheduler)
+    assert not scheduler.state.gangs["ns", "job", True].preemption.preempted_for
+    return {each.name: each.why for each in decisions if isinstance(each, Evict)}
+
+
+def test_the_eviction_says_why() -> None:
+    assert after(FULL) == {
+        "job-1": "above the minimum of its task; ns/job lacks a member that it needs"
+    }
+
+
+def test_who_is_less_urgent_goes_first() -> None:
+    urgent = factories.gang("job", 2, task_min=FULL.minima, priority=5)
+    other = factories.pod("other", 2, node="n1", phase="Running")
+    gone = after(FULL, urgent, factories.node("n1", gpus=2), other)
+    assert gone == {"other": "preempted by ns/job (priority 5 > 0)"}
+
+
+def test_nobody_leaves_for_a_pod_that_preempts_nobody() -> None:
+    assert not after(FULL, never=True)
+
+
+def test_nobody_leaves_against_a_disruption_budget() -> None:
+    covered = [
+        replace(fact, labels=(("app", "covered"),)) if isinstance(fact, PodSeen) else fact
+        for fact in facts_of(FULL)
+    ]
+    assert after(FULL, *covered, factories.budget("covered", 1))
+    assert not after(FULL, *covered, factories.budget("covered", 0))
+
+
+def test_a_gang_that_is_evicted_whole_keeps_its_members() -> None:
+    whole = replace(factories.gang("job", 2, task_min=FULL.minima), evicted_whole=True)
+    assert not after(FULL, whole)
