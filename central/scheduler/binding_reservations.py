@@ -6,8 +6,10 @@ Design: docs/design/0018-reservations.md
 from collections.abc import Set as AbstractSet
 from math import inf
 
+from central.model.defaults import ACROSS_QUEUES
 from central.scheduler.preemption import evictable
 from central.scheduler.preemption.preemption_request import outranks
+from central.scheduler.queues.turns import QueueTurns
 from central.scheduler.reservation.reservation import Reservation
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import Gang, GangKey
@@ -21,6 +23,7 @@ class BindingReservations:
         """tried: the gangs that the pass has tried, to which the caller adds."""
         self._reservations, self._context = scheduler.reservations, scheduler.preemption
         self._tried = tried
+        self._turns = QueueTurns(scheduler.queues, {})
         # By queue and priority of a gang: the claims whose victims leave, from the first reservation on, and which of
         # them bind it. No attempt changes that.
         self._bound_by: dict[tuple[str, int], tuple[list[Reservation], list[Reservation]]] = {}
@@ -56,14 +59,17 @@ class BindingReservations:
         3. Capacity freed by evictions is closed to other queues: priorities compare inside a queue.
         4. Capacity whose start is unknown may be used by gangs that the reserved one may evict: it does so when the
            rest is free.
-        5. A strict reservation (and each by eviction) is closed to equal and lower priority.
-        6. Any other one is closed to equal and lower priority once its own gang was tried in this
-           pass. Gangs that were ahead of it in the order may use it.
+        5. More urgent gangs of the same queue may use it, those of any queue with --preempt-across queues, and gangs
+           of another queue whose turn comes first (QueueTurns.passes()).
+        6. A strict reservation (and each by eviction) is closed to all others.
+        7. Any other one is closed once its own gang was tried in this pass. Gangs that were ahead of it in the order
+           may use it.
 
         Example, one queue: "big" (priority 5) is the head and has a plan. "b" (5) comes after it
-        and is bound by rule 6, "urgent" (9) is not. When queue "other" is served before "big" in
-        this pass, its gang "c" (5) is not bound, until the plan is strict after --patience (rule
-        5).
+        and is bound by rule 7, "urgent" (9) is not. When queue "other" is served before "big" in
+        this pass, its gang "c" (9) is not bound, until the plan is strict after --patience (rule
+        6). From then on "c" waits, unless its queue stays within its fair share and that of "big" does not, or both
+        exceed theirs and "other" has received less for its weight.
         """
         if held.gang is gang:
             return False
@@ -76,9 +82,15 @@ class BindingReservations:
             return True
         if held.start == inf and self._may_evict(held.gang, gang):
             return False
-        if held.strict and gang.priority <= held.gang.priority:
-            return True
-        return held.gang.key in self._tried and gang.priority <= held.gang.priority
+        if not held.strict and held.gang.key not in self._tried:
+            return False
+        return not self._comes_first(gang, held)
+
+    def _comes_first(self, gang: Gang, held: Reservation) -> bool:
+        """Priority orders a queue. Between queues their turns do."""
+        if held.queue == gang.queue or self._context.across == ACROSS_QUEUES:
+            return gang.priority > held.gang.priority
+        return self._turns.passes(gang, held.gang)
 
     def _may_evict(self, claimant: Gang, gang: Gang) -> bool:
         """Whether the claimant will be able to evict the gang at once, whatever else runs."""

@@ -42,7 +42,7 @@ from central.scheduler.pass_claims import PREEMPTION_RETRY_S
 from central.scheduler.pass_reservations import PassMemory
 from central.scheduler.preemption import withdrawal
 from central.scheduler.queues import order
-from central.scheduler.queues.order import FairShares
+from central.scheduler.queues.turns import FairShares
 from central.scheduler.reserved_capacity import NothingReserved, Reserved, ReservedCapacity
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.shared_refusals import Verdicts
@@ -370,12 +370,6 @@ def _is_blocked(scheduler: Scheduler, gang: Gang) -> bool:
     return bool(scheduler.quarantine.set_asides) and fence.blocks(scheduler, gang)
 
 
-def _between_queues(scheduler: Scheduler, this: Round) -> Callable[..., Iterator[Gang]]:
-    overdue_before = this.began - scheduler.policy.patience_s
-    of = scheduler.queues, scheduler.state.pending.columns
-    return partial(order.in_order, *of, shares=this.shares, overdue_before=overdue_before)
-
-
 def _in_order(
     scheduler: Scheduler, this: Round, again: list[Gang], *, sliced: bool
 ) -> Iterator[Gang]:
@@ -389,7 +383,7 @@ def _in_order(
     of_reservations = [gang for key in scheduler.reservations if (gang := waiting.get(key))]
     this.not_due = [gang for gang in of_reservations if gang not in this.left]
     rows, behind = this.left.rows, columns.mask()
-    in_order = _between_queues(scheduler, this)
+    in_order = partial(order.in_order, scheduler.queues, columns, shares=this.shares)
     if len(rows) == 1 and not this.not_due:  # there is nothing to put in order
         yield from in_order(rows, again)
         return

@@ -126,8 +126,8 @@ class Settings:
     patience_s: float = _flag(
         "--patience S",
         PATIENCE_S,
-        "after this many seconds at the head of its queue, a gang's reservation is strict: of equal or "
-        "lower priority, only gangs are let in that end before the start expected then",
+        "after this many seconds at the head of its queue, a gang's reservation is strict: beside more "
+        "urgent gangs of its queue, only gangs are let in that end before the start expected then",
         type=argtypes.seconds,
         scheduling=True,
     )

@@ -2,10 +2,10 @@
 
 Inside a queue: priority; gangs below their minimum, then those with the fewest surplus members; age; name.
 Between queues: those whose next gang leaves them within their fair share come first, because they could take back
-what others got above theirs: so no gang is placed and evicted by one state. Then the lowest usage level
-(quota.usage_level), then the level with the next gang, then the priority and the age of that gang; only the age once
-it is overdue, or the queue that has always urgent work would keep out its equals where only one gang fits. When a gang
-is placed, only the levels of its queue and that queue's ancestors change.
+what others got above theirs: so no gang is placed and evicted by one state. Of those that would exceed theirs the one
+that has received least for its weight (turns.py). Then the lowest usage level (quota.usage_level), then the level with
+the next gang, then the priority and the age of that gang. When a gang is placed, only the levels of its queue and that
+queue's ancestors change.
 
 A gang that got a part of its pods comes back at its new rank. So minima go before surplus, and the surplus
 is shared evenly.
@@ -28,17 +28,15 @@ import numpy as np
 from central.model.arrays import Ints
 from central.model.resources import Sums
 from central.scheduler.inventory.pods import Pod
-from central.scheduler.queues import quota
-from central.scheduler.queues.entitlement import fair_shares
 from central.scheduler.queues.queue_tree import Queues, sums_of
 from central.scheduler.queues.queue_tree_node import Queue
+from central.scheduler.queues.turns import FairShares, Level, QueueTurns
 from central.scheduler.state.gangs import Gang, GangKey
 from central.scheduler.state.pending_columns import PendingColumns
 
 NEEDS_KEPT = 8
-FairShares = dict[str, dict[str, int]]  # by resource and queue
 # of a queue; the lowest is served first
-Level = tuple[bool, bool, int, float, float, float, float, str]
+Turn = tuple[Level, int, float, str]
 
 
 # Of the next gangs, as rows in their order: how many of the first ones need not be tried, as far as the condition holds.
@@ -53,12 +51,11 @@ def in_order(
     *,
     shares: FairShares | None = None,
     skip: Skip | None = None,
-    overdue_before: float = -inf,
 ) -> Iterator[Gang]:
     """Yields one gang at a time. The caller places or refuses it before it takes the next one. asked: rows of the
     columns, by rank. again: if pods of the gang are left for another turn, the caller adds it. shares: of a round in
     slices, found so far. skip: asked behind the first refused gang of a queue; those that it takes are not
-    yielded. overdue_before: between equal queues, gangs created before go by age alone."""
+    yielded."""
     if not queues.enabled:
         everybody = _QueuedGangs(columns, asked, skip)
         while everybody:
@@ -72,8 +69,7 @@ def in_order(
         while by_queue[name]:
             yield from by_queue[name].take(again)
     lines = {by_name[name]: by_queue[name] for name in leaves}
-    found = {} if shares is None else shares
-    yield from FairShareOrder(queues, lines, again, found, overdue_before)
+    yield from FairShareOrder(queues, lines, again, {} if shares is None else shares)
 
 
 def _by_queue(columns: PendingColumns, rows: Ints) -> Iterator[tuple[str, Ints]]:
@@ -198,18 +194,13 @@ class FairShareOrder:
         by_leaf: dict[Queue, _QueuedGangs],
         again: list[Gang],
         shares: FairShares,
-        overdue_before: float,
     ) -> None:
-        """again, overdue_before: as in in_order(). shares: by resource; a pass does not change what queues use and request together,
-        so the first finding holds."""
-        self._again, self._overdue_before = again, overdue_before
-        self.queues = queues
+        """again: as in in_order(). shares: as QueueTurns has them."""
+        self._again = again
         self._root = queues.root
         self._by_leaf = by_leaf
-        # Else nobody waits behind it, or the past decides, which shares do not know.
-        self._compares_shares = len(by_leaf) > 1 and not queues.half_life_s
-        self._shares = shares
-        self._heaps: dict[Queue, list[tuple[Level, Queue]]] = {}
+        self.turns = QueueTurns(queues, shares, compares=len(by_leaf) > 1)
+        self._heaps: dict[Queue, list[tuple[Turn, Queue]]] = {}
         inside = {above for leaf in by_leaf for above in leaf.path[:-1]}
         for queue in sorted(inside, key=lambda queue: (-len(queue.path), queue.name)):
             assert queue.parent is not None
@@ -234,7 +225,7 @@ class FairShareOrder:
 
     def _while_served(self, queue: Queue, first: Gang) -> Callable[[Gang], bool]:
         """Whether the queue is still served if this gang is its next one, as long as all are refused."""
-        return _Turn(self, queue, first).goes_on if self._compares_shares else _always
+        return _Served(self, queue, first).goes_on if self.turns.compares_shares else _always
 
     def _leaf(self, queue: Queue) -> Queue:
         """The queue below this one that is served next."""
@@ -242,7 +233,7 @@ class FairShareOrder:
             queue = inner[0][1]
         return queue
 
-    def path(self, queue: Queue) -> list[tuple[Level, Queue]]:
+    def path(self, queue: Queue) -> list[tuple[Turn, Queue]]:
         """The entries of the queue and of its ancestors, each the first of its heap."""
         return [self._heaps[outer][0] for outer in queue.path[1:]]
 
@@ -257,30 +248,13 @@ class FairShareOrder:
             else:
                 heapreplace(heap, self._entry(inner))
 
-    def _entry(self, queue: Queue) -> tuple[Level, Queue]:
-        self.queues.record_usage(queue)
-        gang, total = self._by_leaf[self._leaf(queue)].next, self.queues.total
-        need = gang.attempt.need
-        level, then = quota.usage_level(queue, total), quota.usage_level(queue, total, need)
-        exceeds = self.exceeds(queue, need)
-        urgency = -inf if gang.created < self._overdue_before else -gang.priority
-        return ((exceeds, *level[:3], then[2], urgency, gang.created, queue.name), queue)
-
-    def exceeds(self, queue: Queue, need: Sums) -> bool:
-        """Whether the queue would use more than its fair share."""
-        if not self._compares_shares:
-            return False
-        for resource, amount in need.items():
-            if self.queues.is_shared(resource):
-                shares = self._shares.get(resource)
-                if shares is None:
-                    shares = self._shares[resource] = fair_shares(self.queues, resource)
-                if queue.used.get(resource, 0) + amount > shares.get(queue.name, 0):
-                    return True
-        return False
+    def _entry(self, queue: Queue) -> tuple[Turn, Queue]:
+        gang = self._by_leaf[self._leaf(queue)].next
+        level = self.turns.level(queue, gang.attempt.need)
+        return ((level, -gang.priority, gang.created, queue.name), queue)
 
 
-class _Turn:
+class _Served:
     """The queue that is served. After a refusal it goes on, unless the next gang would take it, or a queue above it,
     beyond its share and the one before would not, or the other way round."""
 
@@ -289,7 +263,7 @@ class _Turn:
     def __init__(self, order: FairShareOrder, queue: Queue, first: Gang) -> None:
         """first: the next gang of the queue."""
         self._order, self._queue = order, queue
-        self._excess = [entry[0][0] for entry in order.path(queue)]
+        self._excess = [turn[0][0] for turn, _ in order.path(queue)]
         # By need: there are few.
         self._known: list[tuple[Sums, bool]] = [(first.attempt.need, True)]
 
@@ -299,7 +273,7 @@ class _Turn:
         for other, same in self._known:
             if other is need or other == need:
                 return same
-        excess = [self._order.exceeds(above, need) for above in self._queue.path[:-1]]
+        excess = [self._order.turns.exceeds(above, need) for above in self._queue.path[:-1]]
         same = excess == self._excess
         if len(self._known) < NEEDS_KEPT:
             self._known.append((need, same))

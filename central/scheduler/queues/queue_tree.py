@@ -160,7 +160,7 @@ class Queues:
         self.now = before.now
         for name, queue in self.by_name.items():
             if (old := before.by_name.get(name)) is not None:
-                queue.past_usage = old.past_usage
+                queue.keep_history(old, self.now)
 
     # --- gangs -----------------------------------------------------------------
 
@@ -239,6 +239,8 @@ class Queues:
     def _charge(self, queue: Queue, gang: Gang, account: Account, times: int) -> None:
         self._changed()
         add(queue.demand, account.demand, times)
+        if account.demand:
+            queue.count_waiting(times, self.now)
         if account.used:
             for above in queue.path:
                 self.record_usage(above)
@@ -248,6 +250,9 @@ class Queues:
         """Adds the usage until now to the history, before the usage changes."""
         if self.half_life_s:
             queue.past_usage.advance(self.now, queue.used, queue.deserved, self.half_life_s)
+        elif queue.parent is not None and queue.received.at != self.now:
+            share = queue.share_above_deserved(queue.used, self.total)
+            queue.received.advance(self.now, share, queue.parent.received)
 
     def _add_missing(self, name: str) -> Queue:
         queue = self.by_name[name] = Queue.without_object(name)
@@ -395,7 +400,7 @@ class Queues:
         for name, queue in self.by_name.items():
             if (old := before.get(name)) is not None:
                 self.record_usage(old)
-                queue.past_usage = old.past_usage
+                queue.keep_history(old, self.now)
             if self._kept and (kept := self._kept.pop(name, None)) is not None:
                 at, past = kept
                 queue.past_usage = DecayedUsage.kept(min(at, self.now), past.means)

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from central.model.facts import QueueSeen
 from central.model.resources import Sums, add
 from central.scheduler.queues.gpu_currency import GpuCurrency
 from central.scheduler.queues.queue_terms import QueueTerms, terms_of
+from central.scheduler.queues.received_service import ReceivedService
 from central.scheduler.queues.usage_by_priority import UsageByPriority
 from central.scheduler.queues.usage_history import DecayedUsage
 from central.scheduler.state.gangs import Gang, GangKey
@@ -37,10 +39,12 @@ class Queue:
         "parent",
         "past_usage",
         "path",
+        "received",
         "seen",
         "tenants",
         "usage_version",
         "used",
+        "waiting",
     )
 
     def __init__(self, seen: QueueSeen, terms: QueueTerms) -> None:
@@ -56,7 +60,9 @@ class Queue:
         self.used: Sums = {}  # by its gangs and those of its descendants
         # the same by NAMESPACE or USER, and name
         self.tenants: dict[tuple[str, str], TenantUsage] = {}
+        self.waiting = 0  # its pending gangs and those of its descendants
         self.past_usage = DecayedUsage()  # with --usage-half-life only
+        self.received = ReceivedService()  # without
         self.seen = seen  # its object, or the defaults
         self._terms = terms
         self.deserved, self.capability = terms.deserved, terms.capability
@@ -106,6 +112,41 @@ class Queue:
             if not own.running:
                 del self.tenants[key]
         self.usage_version += 1
+
+    def share_above_deserved(self, used: Sums, total: Sums) -> float:
+        """The dominant share of the total that is used above the deserved amount, with past usage, divided by the
+        weight."""
+        past, deserved, weight = self.past_usage, self.deserved, self.seen.weight
+        return max(
+            (
+                (used.get(resource, 0) - deserved.get(resource, 0) + past.of(resource))
+                / (whole * weight)
+                for resource in past.resources(used)
+                if (whole := total.get(resource, 0))
+            ),
+            default=0.0,
+        )
+
+    def count_waiting(self, times: int, now: float) -> None:
+        """A gang of the queue is pending, or no longer."""
+        for inner, outer in pairwise(self.path):
+            before = inner.waiting
+            inner.waiting += times
+            if not inner.waiting:
+                inner.received.idle_since = now
+            elif not before:
+                inner.received.begin_waiting(now, outer.received)
+
+    def keep_history(self, before: "Queue", now: float) -> None:
+        """What the queue that this one replaces has used and received. Under another parent it begins level with its
+        siblings there."""
+        self.past_usage = before.past_usage
+        if self.seen.parent != before.seen.parent:
+            self.received = ReceivedService(before.received.most)
+            return
+        self.received = before.received
+        if before.waiting:
+            self.received.idle_since = now
 
     def running(self) -> int:
         """How many gangs use anything of it."""

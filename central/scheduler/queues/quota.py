@@ -46,16 +46,7 @@ def usage_level(queue: Queue, total: Sums, need: Sums | None = None) -> UsageLev
     if below:
         share = max(used.get(resource, 0) / own for resource, own in deserved.items())
         return (False, -seen.priority, share, queue.name)
-    share = max(
-        (
-            (used.get(resource, 0) - deserved.get(resource, 0) + queue.past_usage.of(resource))
-            / (whole * seen.weight)
-            for resource in queue.past_usage.resources(used)
-            if (whole := total.get(resource, 0))
-        ),
-        default=0.0,
-    )
-    return (True, -seen.priority, share, queue.name)
+    return (True, -seen.priority, queue.share_above_deserved(used, total), queue.name)
 
 
 class StartRequest(NamedTuple):

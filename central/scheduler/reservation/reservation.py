@@ -72,7 +72,7 @@ class Reservation:
     start: float  # expected; inf: unknown
     after: str  # whose end the start depends on: a gang or pod, or in general what terminates
     by_eviction: bool = False  # pods that terminate make the capacity free
-    strict: bool = False  # closed to gangs of equal or lower priority that may end after the start
+    strict: bool = False  # closed to gangs that may end after the start, unless they come first
     planned_at: float = 0.0
     head_since: float = 0.0  # when the gang became the head of its queue
     # What other gangs must leave free now, by row and column. At most need.

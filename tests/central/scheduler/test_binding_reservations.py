@@ -10,11 +10,13 @@ import pytest
 
 from central.controllers.composite import new_scheduler
 from central.model.defaults import ACROSS_NAMESPACES, ACROSS_NONE, ACROSS_QUEUES
-from central.model.facts import Fact, QueueSeen
+from central.model.facts import Fact, QueueSeen, Taint
+from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS
 from central.scheduler.apply import apply
 from central.scheduler.binding_reservations import BindingReservations
 from central.scheduler.cycle import schedule_once
 from central.scheduler.placement.request import PlacementRequest
+from central.scheduler.queues.entitlement import fair_shares
 from central.scheduler.reservation.release_forecast import TakenCapacity
 from central.scheduler.reservation.reservation import Reservation
 from central.scheduler.reservation.reserved_place import ReservedPlace
@@ -39,6 +41,12 @@ class Case:
     priority: dict[str, int] = field(default_factory=dict)
     preempts: dict[str, bool] = field(default_factory=dict)  # every waiting pod may
     stays: dict[str, bool] = field(default_factory=dict)  # a pod is not preemptable, or protected
+    received: dict[str, float] = field(default_factory=dict)  # by queue
+
+    def exceeds(self, name: str) -> bool:
+        """Both pods of one GPU, and nothing runs."""
+        shares = fair_shares(self.scheduler.queues, GPU_EQUIVALENTS)
+        return shares[self.queue[name]] < 2 * GPU_UNITS
 
     def gang(self, name: str) -> Gang:
         return self.scheduler.state.gangs[self.namespace[name], name, True]
@@ -53,8 +61,12 @@ def case(dice: random.Random) -> Case:
     facts += [replace(factories.budget("kept", 0), namespace=each) for each in ("a", "b")]
     for index in range(GANGS):
         facts += members(given, f"g{index}", dice)
-    schedule_once(made, facts, 0.0)  # without nodes
+    gpus, taints = dice.choice((0, 4, 8, 16)), (Taint("kept", "", "NoSchedule"),)
+    facts.append(factories.node("shared", gpus=gpus, cpu=10**9, taints=taints))
+    schedule_once(made, facts, 0.0)  # none fits, but what is there is shared
     assert not made.reservations
+    for name, queue in made.queues.by_name.items():
+        given.received[name] = queue.received.amount = float(dice.randint(0, 3))
     return given
 
 
@@ -106,9 +118,19 @@ def expected(given: Case, held: Reservation, gang: Gang, tried: set[str]) -> boo
         return True
     if held.start == inf and evicts(given, other, mine):
         return False
-    if given.priority[mine] > given.priority[other]:
+    if not held.strict and other not in tried:
         return False
-    return held.strict or other in tried
+    if same_queue or given.across == ACROSS_QUEUES:
+        return given.priority[mine] <= given.priority[other]
+    return not passes(given, mine, other)
+
+
+def passes(given: Case, mine: str, other: str) -> bool:
+    """Between queues: whoever exceeds less, if it is more urgent; of two that exceed, who has received less."""
+    exceeds, others = given.exceeds(mine), given.exceeds(other)
+    if exceeds and others:
+        return given.received[given.queue[mine]] < given.received[given.queue[other]]
+    return others and not exceeds and given.priority[mine] > given.priority[other]
 
 
 def evicts(given: Case, claimant: str, victim: str) -> bool:

@@ -88,12 +88,15 @@ class Plain:
         shares: dict[str, int],
         *,
         compares: bool,
-        overdue_before: float,
+        lasted_s: float,
     ) -> None:
-        self.overdue_before = overdue_before
+        """used: for so long."""
         self.queues = {queue.name: queue for queue in queues}
         self.used, self.shares = dict(used), shares
         self.pods_used = dict(used)  # what runs already are pods of one GPU
+        self.received = {
+            name: max(0.0, lasted_s * self.above(name, used[name], used[name])) for name in used
+        }
         self.free = NODES * 8 - sum(used[name] for name in used if name.startswith("q"))
         self.lines: dict[str, list[Waiting]] = {}
         for gang in waiting:
@@ -166,24 +169,27 @@ class Plain:
         return any(name in self.path(queue) for queue, line in self.lines.items() if line)
 
     def level(self, name: str) -> tuple[object, ...]:
-        """The documented order: within the share, below the deserved amount, the queue's priority, usage now and then, the
-        priority of a gang that is not overdue."""
+        """The documented order: within the share, below the deserved amount, the queue's priority, what it has received if
+        it exceeds its share, usage now and then, the gang's priority."""
         gang, queue = self.lines[self.next_leaf(name)][0], self.queues[name]
         exceeds = self.compares and self.exceeds(name, gang)
         deserved, used = dict(queue.deserved).get(GPU, 0), self.used.get(name, 0)
         is_rich = not deserved or used >= deserved
 
         def share(amount: int, pods: int) -> float:
-            if not is_rich:
-                return amount / deserved
-            of_gpus = (amount - deserved) / (NODES * 8 * queue.weight)
-            return max(of_gpus, pods / (NODES * PODS * queue.weight))
+            return self.above(name, amount, pods) if is_rich else amount / deserved
 
         pods = self.pods_used.get(name, 0)
         levels = share(used, pods), share(used + gang.need, pods + gang.next_pods)
-        is_fresh = gang.created >= self.overdue_before
-        age = (is_fresh, -gang.priority * is_fresh, gang.created, name)
-        return (exceeds, is_rich, -queue.priority, *levels, *age)
+        received = self.received[name] if exceeds else 0.0
+        rank = (-gang.priority, gang.created, name)
+        return (exceeds, is_rich, -queue.priority, received, *levels, *rank)
+
+    def above(self, name: str, amount: int, pods: int) -> float:
+        """The dominant share above the deserved amount, by weight."""
+        queue = self.queues[name]
+        of_gpus = (amount - dict(queue.deserved).get(GPU, 0)) / (NODES * 8 * queue.weight)
+        return max(of_gpus, pods / (NODES * PODS * queue.weight))
 
     def excess(self, queue: str, gang: Waiting) -> list[bool]:
         return [self.exceeds(name, gang) for name in self.path(queue)]
@@ -230,7 +236,7 @@ def test_gangs_are_tried_in_the_documented_order(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """GPUs alone decide: nodes have endless processors. With a half-life the past decides, and shares do not."""
-    half_life_s, patience_s = 0.0 if seed % 4 else 600.0, 5.0 if seed % 2 else 600.0
+    half_life_s, lasted_s = 0.0 if seed % 4 else 600.0, 1000.0 * (seed % 2)
     queues, waiting, running = drawn(random.Random(seed), runs=not half_life_s)
     tried: list[str] = []
     real = gang_attempt.schedule
@@ -240,16 +246,14 @@ def test_gangs_are_tried_in_the_documented_order(
         real(scheduler, gang, *args, **other)
 
     monkeypatch.setattr(gang_attempt, "schedule", schedule)
-    made = new_scheduler(factories.LEVELS, patience_s, half_life_s, reserve_after_s=1e9)
+    made = new_scheduler(factories.LEVELS, half_life_s=half_life_s, reserve_after_s=1e9)
     nodes = [factories.node(f"n{number}", cpu=10**9) for number in range(NODES)]
     schedule_once(made, [*nodes, *queues, *running], 10.0)
     used = used_by(made, queues)
     tried.clear()
-    schedule_once(made, [fact for gang in waiting for fact in gang.facts], 10.0)
+    schedule_once(made, [fact for gang in waiting for fact in gang.facts], 10.0 + lasted_s)
     shares = fair_shares(made.queues, GPU_EQUIVALENTS)
     shares = {name: share // GPU_UNITS for name, share in shares.items()}
-    rules = Plain(
-        queues, waiting, used, shares, compares=not half_life_s, overdue_before=10.0 - patience_s
-    )
+    rules = Plain(queues, waiting, used, shares, compares=not half_life_s, lasted_s=lasted_s)
     expected = [*rules.order()]
     assert tried[: len(expected)] == expected

@@ -1,7 +1,5 @@
 """Queues: whose turn it is, and which queue a gang is in."""
 
-from collections import Counter
-
 import pytest
 
 from central.controllers.composite import new_scheduler
@@ -20,7 +18,6 @@ from tests.central.scheduler.queues.queued_gangs import (
     used,
     waits,
 )
-from tests.central.scheduler.small_cluster import World, job
 
 # --- whose turn --------------------------------------------------------------------
 
@@ -51,18 +48,6 @@ def test_what_one_does_not_ask_for_the_other_has() -> None:
         *nodes(16), queue("a", weight=9), queue("b"), *gangs(3, "a"), *gangs(80, "b")
     )
     assert (used(scheduler, "a"), used(scheduler, "b")) == (3, 13)
-
-
-@pytest.mark.parametrize("priority", [0, 10])
-def test_of_equal_queues_none_is_kept_out_by_urgent_work(priority: int) -> None:
-    """Each gang takes all GPUs, more than its queue's share, so when it ends the queues are equal and nobody can claim."""
-    there = World(*nodes(8), queue("calm"), queue("hasty"))
-    for number in range(12):
-        for name, own in (("calm", 0), ("hasty", priority)):
-            of = {"queue": name, "priority": own, "created": 300.0 * number}
-            there.step(300.0 * number, *job(f"{name}{number}", 1, 8, 300.0, **of))
-    served = Counter(name.rstrip("0123456789") for name in there.began)
-    assert abs(served["calm"] - served["hasty"]) <= 2, list(there.began)
 
 
 def test_shares_hold_while_gangs_come_and_go() -> None:

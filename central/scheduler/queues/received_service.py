@@ -1,0 +1,31 @@
+"""What a queue has received for its weight while others waited. Pure arithmetic."""
+
+from math import inf
+
+MOST_OWED_S = 7 * 86400.0  # of the whole, for a queue that waits for what it never gets
+
+
+class ReceivedService:
+    """Compared between the children of one queue only."""
+
+    __slots__ = ("amount", "at", "idle_since", "most")
+
+    def __init__(self, most: float = 0.0) -> None:
+        self.amount = 0.0  # seconds in which the queue had everything, divided by its weight
+        self.at = 0.0  # until when it is counted
+        self.idle_since = -inf  # when its last pending gang started; of no use while one is pending
+        self.most = most  # amount of any child, ever
+
+    def advance(self, now: float, share: float, siblings: "ReceivedService") -> None:
+        """share: of the whole, divided by the weight; used all the time since the last call. siblings: of the queue
+        above."""
+        elapsed_s, self.at = now - self.at, now
+        if elapsed_s > 0:
+            self.amount += elapsed_s * max(share, 0.0)
+        siblings.most = max(siblings.most, self.amount)
+        self.amount = max(self.amount, siblings.most - MOST_OWED_S)
+
+    def begin_waiting(self, now: float, siblings: "ReceivedService") -> None:
+        """The first gang of the queue is pending. It is owed nothing for the time in which none was."""
+        if now > self.idle_since:
+            self.amount = max(self.amount, siblings.most)

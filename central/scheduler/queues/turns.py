@@ -1,0 +1,70 @@
+"""Whose turn it is: the level of a queue in the order between queues, and who passes a reservation of another queue.
+
+Where gangs are larger than their queues' shares, what queues use at one moment says nothing: whenever a gang ends,
+both use nothing. So each queue counts what it has received for its weight, as start-time fair queueing does (Goyal, Vin,
+Cheng 1996): the dominant share that it uses above its deserved amount, times seconds, divided by its weight. Only what
+it receives while it waits counts for it: a queue that begins to wait is level with the sibling that has received
+most, so nobody saves up turns by not asking.
+
+Design: docs/design/0015-queues.md
+"""
+
+from central.model.resources import Sums
+from central.scheduler.queues import quota
+from central.scheduler.queues.entitlement import fair_shares
+from central.scheduler.queues.queue_tree import Queues
+from central.scheduler.queues.queue_tree_node import Queue
+from central.scheduler.state.gangs import Gang
+
+FairShares = dict[str, dict[str, int]]  # by resource and queue
+# Whether the next gang exceeds the fair share, whether the queue has its deserved amount, its priority, what it has
+# received if it exceeds, its usage level, and that with the next gang.
+Level = tuple[bool, bool, int, float, float, float]
+
+
+class QueueTurns:
+    """In one pass over the pending gangs. With --usage-half-life the past decides, which shares do not know."""
+
+    def __init__(self, queues: Queues, shares: FairShares, *, compares: bool = True) -> None:
+        """shares: found so far; a pass does not change what queues use and request together, so the first finding
+        holds. compares: whether several queues have pending gangs; else shares are not computed."""
+        self._queues, self._shares = queues, shares
+        self.compares_shares = compares and not queues.half_life_s
+
+    def level(self, queue: Queue, need: Sums) -> Level:
+        """The lowest is served first. need: of the next gang."""
+        self._queues.record_usage(queue)
+        total, exceeds = self._queues.total, self.exceeds(queue, need)
+        now, then = quota.usage_level(queue, total), quota.usage_level(queue, total, need)
+        received = queue.received.amount if exceeds else 0.0
+        return (exceeds, *now[:2], received, now[2], then[2])
+
+    def exceeds(self, queue: Queue, need: Sums) -> bool:
+        """Whether the queue would use more than its fair share."""
+        if not self.compares_shares:
+            return False
+        for resource, amount in need.items():
+            if self._queues.is_shared(resource):
+                shares = self._shares.get(resource)
+                if shares is None:
+                    shares = self._shares[resource] = fair_shares(self._queues, resource)
+                if queue.used.get(resource, 0) + amount > shares.get(queue.name, 0):
+                    return True
+        return False
+
+    def passes(self, gang: Gang, head: Gang) -> bool:
+        """Whether the gang may take what is reserved for the head of another queue: if both queues would exceed their
+        shares, and its own has received less; or if only the head's queue would, and it is more urgent."""
+        own, others = self._siblings(gang, head)
+        if own is None or others is None:
+            return False
+        own_level = self.level(own, gang.attempt.need)
+        head_level = self.level(others, head.attempt.need)
+        if own_level[0] == head_level[0] and (own_level[0] or not self.compares_shares):
+            return own_level[:2] <= head_level[:2] and own_level[2:5] < head_level[2:5]
+        return own_level[0] < head_level[0] and gang.priority > head.priority
+
+    def _siblings(self, gang: Gang, head: Gang) -> tuple[Queue | None, Queue | None]:
+        """The queues of both, or above them, below the one that they have in common; none if either is invalid."""
+        paths = [self._queues.by_name[one.queue].path[::-1] for one in (gang, head)]
+        return next(((a, b) for a, b in zip(*paths, strict=False) if a is not b), (None, None))

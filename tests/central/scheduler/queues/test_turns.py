@@ -1,0 +1,144 @@
+"""Where each gang takes more than its queue's share, weights decide over time, whatever the tenants' priorities say."""
+
+import random
+from collections import Counter
+
+import pytest
+
+from central.model.facts import Fact, QueueSeen
+from central.scheduler.queues.received_service import MOST_OWED_S, ReceivedService
+from central.scheduler.rebuild import rebuild
+from tests.central.scheduler.queues.queued_gangs import nodes, queue
+from tests.central.scheduler.small_cluster import World, job
+
+HOUR = 3600.0
+
+
+def served(there: World) -> list[str]:
+    """The queues, in the order in which their gangs began."""
+    return [name.partition("-")[0] for name in sorted(there.began, key=there.began.__getitem__)]
+
+
+def whole(name: str, number: int, lasts_s: float, priority: int = 0) -> list[Fact]:
+    """A gang of the queue that takes all GPUs."""
+    of = {"queue": name, "priority": priority, "created": float(number)}
+    return job(f"{name}-{number:02}", 1, 8, lasts_s, **of)
+
+
+@pytest.mark.parametrize("lasts_s", [300.0, HOUR])
+@pytest.mark.parametrize("priorities", [(10, 0), (0, 10)])
+@pytest.mark.parametrize("weights", [(1, 1), (2, 1)])
+def test_turns_follow_the_weights(
+    weights: tuple[int, int], priorities: tuple[int, int], lasts_s: float
+) -> None:
+    """Shorter and longer than --patience."""
+    heavy, light = weights
+    there = World(*nodes(8), queue("heavy", weight=heavy), queue("light", weight=light))
+    turns = 3 * (heavy + light)
+    facts = []
+    for number in range(turns):
+        facts += whole("heavy", number, lasts_s, priorities[0])
+        facts += whole("light", number, lasts_s, priorities[1])
+    there.step(0.0, *facts)
+    for number in range(1, turns):
+        there.step(number * lasts_s)
+    counts = Counter(served(there))
+    assert abs(counts["heavy"] - 3 * heavy) <= 1, served(there)
+    assert abs(counts["light"] - 3 * light) <= 1, served(there)
+
+
+def test_who_did_not_ask_is_owed_nothing() -> None:
+    there = World(*nodes(8), queue("early"), queue("late"))
+    there.step(0.0, *(fact for number in range(20) for fact in whole("early", number, HOUR)))
+    for number in range(1, 9):
+        there.step(number * HOUR)
+    there.step(8.5 * HOUR, *(fact for number in range(9) for fact in whole("late", number, HOUR)))
+    for number in range(9, 17):
+        there.step(number * HOUR)
+    assert abs(Counter(served(there)[-8:])["late"] - 4) <= 1, served(there)
+
+
+def test_the_share_comes_before_the_turn() -> None:
+    """It could be claimed back."""
+    there = World(*nodes(8), queue("large", weight=3), queue("small"), patience_s=2 * HOUR)
+    there.step(0.0, *whole("small", 0, HOUR))
+    later = job("small-1", 1, 2, HOUR, queue="small", created=2.0)
+    there.step(2.0, *whole("large", 1, HOUR, priority=9), *later)
+    there.step(HOUR)
+    assert there.began["small-1"] == HOUR, there.began
+
+
+class Plain:
+    """Fair queueing of gangs that take everything: who has had least time for its weight is next, level by level."""
+
+    def __init__(self, queues: list[QueueSeen], lines: dict[str, list[tuple[float, int]]]) -> None:
+        """lines: how long the gangs of each queue last, and their priority; all are pending."""
+        self.queues = {each.name: each for each in queues}
+        self.lines = {name: sorted(line, key=lambda gang: -gang[1]) for name, line in lines.items()}
+        self.had = dict.fromkeys(self.queues, 0.0)
+
+    def turn(self) -> tuple[str, float]:
+        name = ""
+        while below := [each.name for each in self.queues.values() if each.parent == name]:
+            name = min(filter(self.waits, below), key=self.key)
+        lasts_s, _ = self.lines[name].pop(0)
+        leaf = name
+        while name:
+            self.had[name] += lasts_s / self.queues[name].weight
+            name = self.queues[name].parent
+        return leaf, lasts_s
+
+    def waits(self, name: str) -> bool:
+        below = [each.name for each in self.queues.values() if each.parent == name]
+        return any(map(self.waits, below)) if below else bool(self.lines[name])
+
+    def key(self, name: str) -> tuple[object, ...]:
+        """Of equal ones the one that uses less for its weight with its next gang; the tests give no two the same."""
+        return self.had[name], 1 / self.queues[name].weight
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_turns_are_those_of_plain_fair_queueing(seed: int) -> None:
+    """Also when queues change and when the state is built again. Sums are exact: weights are powers of two."""
+    dice = random.Random(seed)
+    weights = dice.sample((1, 2, 4, 8), 3)
+    parents = ["", "", dice.choice(("", "q0"))]
+    queues = [
+        QueueSeen(f"q{number}", weight=weight, parent=parent)
+        for number, (weight, parent) in enumerate(zip(weights, parents, strict=True))
+    ]
+    if parents[2]:
+        queues.append(QueueSeen("q3", weight=weights[2] * 2, parent="q0"))
+    leaves = [each.name for each in queues if all(each.name != one.parent for one in queues)]
+    lines = {
+        name: [(60.0 * dice.randint(3, 90), dice.randrange(3)) for _ in range(10)]
+        for name in leaves
+    }
+    facts = [
+        fact
+        for name, line in lines.items()
+        for number, gang in enumerate(line)
+        for fact in whole(name, number, *gang)
+    ]
+    there, plain, now = World(*nodes(8), *queues), Plain(queues, lines), 0.0
+    there.step(now, *facts)
+    expected = []
+    for _ in range(10):
+        name, lasts_s = plain.turn()
+        expected.append(name)
+        half = now + lasts_s / 2
+        there.step(half, QueueSeen("other", weight=dice.randint(1, 9)))
+        if dice.random() < 0.3:
+            rebuild(there.cluster)
+            there.step(half)
+        now += lasts_s
+        there.step(now)
+    assert served(there)[:10] == expected
+
+
+def test_who_waits_for_what_it_never_gets_is_owed_a_week() -> None:
+    stuck, other, above = ReceivedService(), ReceivedService(), ReceivedService()
+    for day in range(1, 30):
+        other.advance(day * 86400.0, 0.5, above)
+        stuck.advance(day * 86400.0, 0.0, above)
+    assert other.amount - stuck.amount == MOST_OWED_S
