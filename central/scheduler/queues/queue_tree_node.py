@@ -113,6 +113,13 @@ class Queue:
                 del self.tenants[key]
         self.usage_version += 1
 
+    @property
+    def below_deserved(self) -> bool:
+        """Whether it uses less than its deserved amount, in every resource of that."""
+        return bool(self.deserved) and all(
+            self.used.get(resource, 0) < own for resource, own in self.deserved.items()
+        )
+
     def share_above_deserved(self, used: Sums, total: Sums) -> float:
         """The dominant share of the total that is used above the deserved amount, with past usage, divided by the
         weight."""

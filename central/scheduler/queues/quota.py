@@ -39,11 +39,10 @@ def usage_level(queue: Queue, total: Sums, need: Sums | None = None) -> UsageLev
     """
     seen = queue.seen
     deserved, used = queue.deserved, queue.used
-    below = deserved and all(used.get(resource, 0) < own for resource, own in deserved.items())
     if need:
         used = dict(used)
         add(used, need, 1)
-    if below:
+    if queue.below_deserved:
         share = max(used.get(resource, 0) / own for resource, own in deserved.items())
         return (False, -seen.priority, share, queue.name)
     return (True, -seen.priority, queue.share_above_deserved(used, total), queue.name)

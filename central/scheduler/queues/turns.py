@@ -33,8 +33,9 @@ class QueueTurns:
 
     def level(self, queue: Queue, need: Sums) -> Level:
         """The lowest is served first. need: of the next gang."""
-        self._queues.record_usage(queue)
         total, exceeds = self._queues.total, self.exceeds(queue, need)
+        if exceeds or not self.compares_shares:
+            self._queues.record_usage(queue)
         now, then = quota.usage_level(queue, total), quota.usage_level(queue, total, need)
         received = queue.received.amount if exceeds else 0.0
         return (exceeds, *now[:2], received, now[2], then[2])
@@ -58,11 +59,18 @@ class QueueTurns:
         own, others = self._siblings(gang, head)
         if own is None or others is None:
             return False
-        own_level = self.level(own, gang.attempt.need)
-        head_level = self.level(others, head.attempt.need)
-        if own_level[0] == head_level[0] and (own_level[0] or not self.compares_shares):
-            return own_level[:2] <= head_level[:2] and own_level[2:5] < head_level[2:5]
-        return own_level[0] < head_level[0] and gang.priority > head.priority
+        if not self.compares_shares:
+            return self.level(own, {})[1:] < self.level(others, {})[1:]
+        if not self.exceeds(others, head.attempt.need):
+            return False
+        if not self.exceeds(own, gang.attempt.need):
+            return gang.priority > head.priority
+        for queue in (own, others):
+            self._queues.record_usage(queue)
+        is_behind = (
+            own.below_deserved < others.below_deserved or own.seen.priority < others.seen.priority
+        )
+        return not is_behind and own.received.amount < others.received.amount
 
     def _siblings(self, gang: Gang, head: Gang) -> tuple[Queue | None, Queue | None]:
         """The queues of both, or above them, below the one that they have in common; none if either is invalid."""
