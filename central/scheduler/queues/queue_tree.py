@@ -250,9 +250,8 @@ class Queues:
         """Adds the usage until now to the history, before the usage changes."""
         if self.half_life_s:
             queue.past_usage.advance(self.now, queue.used, queue.deserved, self.half_life_s)
-        elif queue.parent is not None and queue.received.at != self.now:
-            share = queue.share_above_deserved(queue.used, self.total)
-            queue.received.advance(self.now, share, queue.parent.received)
+        else:
+            queue.receive(self.now, self.total)
 
     def _add_missing(self, name: str) -> Queue:
         queue = self.by_name[name] = Queue.without_object(name)

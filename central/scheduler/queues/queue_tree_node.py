@@ -27,7 +27,9 @@ class TenantUsage:
 class Queue:
     __slots__ = (
         "_by_priority",
+        "_received",
         "_terms",
+        "_waiting",
         "capability",
         "children",
         "demand",
@@ -39,12 +41,10 @@ class Queue:
         "parent",
         "past_usage",
         "path",
-        "received",
         "seen",
         "tenants",
         "usage_version",
         "used",
-        "waiting",
     )
 
     def __init__(self, seen: QueueSeen, terms: QueueTerms) -> None:
@@ -60,9 +60,9 @@ class Queue:
         self.used: Sums = {}  # by its gangs and those of its descendants
         # the same by NAMESPACE or USER, and name
         self.tenants: dict[tuple[str, str], TenantUsage] = {}
-        self.waiting = 0  # its pending gangs and those of its descendants
+        self._waiting = 0  # its pending gangs and those of its descendants
         self.past_usage = DecayedUsage()  # with --usage-half-life only
-        self.received = ReceivedService()  # without
+        self._received = ReceivedService()  # without
         self.seen = seen  # its object, or the defaults
         self._terms = terms
         self.deserved, self.capability = terms.deserved, terms.capability
@@ -137,23 +137,34 @@ class Queue:
     def count_waiting(self, times: int, now: float) -> None:
         """A gang of the queue is pending, or no longer."""
         for inner, outer in pairwise(self.path):
-            before = inner.waiting
-            inner.waiting += times
-            if not inner.waiting:
-                inner.received.idle_since = now
+            before = inner._waiting
+            inner._waiting += times
+            if not inner._waiting:
+                inner._received.idle_since = now
             elif not before:
-                inner.received.begin_waiting(now, outer.received)
+                inner._received.begin_waiting(now, outer._received)
+
+    @property
+    def received(self) -> float:
+        """What it has received for its weight while others waited, to be compared with its siblings."""
+        return self._received.amount
+
+    def receive(self, now: float, total: Sums) -> None:
+        """Counts what it has used until now."""
+        if self.parent is not None and self._received.at != now:
+            share = self.share_above_deserved(self.used, total)
+            self._received.advance(now, share, self.parent._received)
 
     def keep_history(self, before: "Queue", now: float) -> None:
         """What the queue that this one replaces has used and received. Under another parent it begins level with its
         siblings there."""
         self.past_usage = before.past_usage
         if self.seen.parent != before.seen.parent:
-            self.received = ReceivedService(before.received.most)
+            self._received = ReceivedService(before._received.most)
             return
-        self.received = before.received
-        if before.waiting:
-            self.received.idle_since = now
+        self._received = before._received
+        if before._waiting:
+            self._received.idle_since = now
 
     def running(self) -> int:
         """How many gangs use anything of it."""

@@ -37,7 +37,7 @@ class QueueTurns:
         if exceeds or not self.compares_shares:
             self._queues.record_usage(queue)
         now, then = quota.usage_level(queue, total), quota.usage_level(queue, total, need)
-        received = queue.received.amount if exceeds else 0.0
+        received = queue.received if exceeds else 0.0
         return (exceeds, *now[:2], received, now[2], then[2])
 
     def exceeds(self, queue: Queue, need: Sums) -> bool:
@@ -70,7 +70,7 @@ class QueueTurns:
         is_behind = (
             own.below_deserved < others.below_deserved or own.seen.priority < others.seen.priority
         )
-        return not is_behind and own.received.amount < others.received.amount
+        return not is_behind and own.received < others.received
 
     def _siblings(self, gang: Gang, head: Gang) -> tuple[Queue | None, Queue | None]:
         """The queues of both, or above them, below the one that they have in common; none if either is invalid."""

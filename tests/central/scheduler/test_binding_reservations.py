@@ -66,7 +66,7 @@ def case(dice: random.Random) -> Case:
     schedule_once(made, facts, 0.0)  # none fits, but what is there is shared
     assert not made.reservations
     for name, queue in made.queues.by_name.items():
-        given.received[name] = queue.received.amount = float(dice.randint(0, 3))
+        given.received[name] = queue._received.amount = float(dice.randint(0, 3))
     return given
 
 
