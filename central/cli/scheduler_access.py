@@ -151,8 +151,8 @@ def _forward(kubectl: list[str]) -> int:
         child = start_bound(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         _children.append(child)
     said = _output_until_forwarded(child)
+    threading.Thread(target=_drain, args=(child,), daemon=True).start()
     if found := _FORWARDED.search(said):
-        threading.Thread(target=_drain, args=(child,), daemon=True).start()
         return int(found[1])
     text = " ".join(said.decode(errors="replace").split()) or f"it said nothing for {FORWARD_S:g} s"
     raise CannotAsk(f"kubectl port-forward service/{NAME}: {text[:500]}", query_client.UNREACHABLE)
@@ -176,8 +176,9 @@ def _output_until_forwarded(child: "subprocess.Popen[bytes]") -> bytes:
 def _drain(child: "subprocess.Popen[bytes]") -> None:
     """kubectl writes a line for each connection, and stands still while nobody reads them."""
     assert child.stdout is not None
-    while os.read(child.stdout.fileno(), 4096):
-        pass
+    with child.stdout as output:
+        while os.read(output.fileno(), 4096):
+            pass
 
 
 def _end_all() -> None:

@@ -75,7 +75,7 @@ def main(folder: Path) -> None:
         found["no traceback"] = not said.has("Traceback")
         for filler in fillers:
             filler.unlink(missing_ok=True)
-        eventually(lambda: kubelet.allocatable.get(GPU) == 8, 30)
+        eventually(lambda: kubelet.allocatable.get(GPU) == 8)
         found["healed"] = gpus(kubelet.add_pod(pod("a", 2)))
         found["new spec"] = specs.put(KIND, new, "X")
 

@@ -82,7 +82,7 @@ def test_without_a_kubelet_nothing_is_offered(fleet: FakeScheduler, box: NodeBox
         "a plugin that is refused closes no node for ever"
     )
     box.kubelet.start()
-    eventually(lambda: is_offered(seen, boot), 30)
+    eventually(lambda: is_offered(seen, boot))
 
 
 def test_a_restart_of_the_kubelet_is_reported_at_once(fleet: FakeScheduler, box: NodeBox) -> None:
@@ -92,7 +92,7 @@ def test_a_restart_of_the_kubelet_is_reported_at_once(fleet: FakeScheduler, box:
     box.kubelet.kill()
     eventually(lambda: not is_offered(seen, boot))
     box.kubelet.start()
-    eventually(lambda: is_offered(seen, boot), 30)
+    eventually(lambda: is_offered(seen, boot))
 
 
 def test_a_leaving_agent_says_so_before_the_kubelet_loses_the_devices(

@@ -131,7 +131,7 @@ def test_the_probes_say_what_is_wrong(box: NodeBox) -> None:
     assert get(box, "/else")[0] == 404
     box.kubelet.stop()
     said = f"not registered with the kubelet: {GPU}"
-    eventually(lambda: get(box, "/readyz")[0] == 503 and said in get(box, "/readyz")[1], 15)
+    eventually(lambda: get(box, "/readyz")[0] == 503 and said in get(box, "/readyz")[1])
     assert get(box, "/healthz")[0] == 200, "a kubelet that is away is no reason to start again"
 
 

@@ -330,7 +330,7 @@ def test_an_event_does_not_wait_for_the_next_survey(box: Box) -> None:
             box.monitor.on_event(machines.uuid(1), 31)
             time.sleep(0.005)
         box.monitor.wake()
-        eventually(lambda: found, 20)
+        eventually(lambda: found)
         spent_s = time.monotonic() - began
 
     found = looks(box, during)
@@ -348,7 +348,7 @@ def test_a_bug_does_not_end_the_surveys(box: Box, caplog: pytest.LogCaptureFixtu
     def during(found: list[float]) -> None:
         for surveys in (1, 2):
             box.monitor.wake()
-            eventually(lambda surveys=surveys: len(found) >= surveys, 20)  # type: ignore[misc]  # bound now
+            eventually(lambda surveys=surveys: len(found) >= surveys)  # type: ignore[misc]  # bound now
 
     assert len(looks(box, during)) >= 2
     assert "a bug in the hardware survey" in caplog.text

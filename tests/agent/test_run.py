@@ -69,7 +69,7 @@ def test_end_to_end(short: Path) -> None:
                 log=log,
             ) as process,
         ):
-            eventually(lambda: kubelet.allocatable.get(GPU) == 8, 20)
+            eventually(lambda: kubelet.allocatable.get(GPU) == 8)
             version = fleet.plan(intent("a", [6, 3]))
             eventually(lambda: fleet.arrived == version)
             assert gpus(kubelet.add_pod(pod("a", 2))) == [3, 6]
@@ -110,7 +110,7 @@ def test_devices_by_cdi(short: Path) -> None:
             LD_LIBRARY_PATH=str(machine.library),
         ),
     ):
-        eventually(lambda: RDMA in kubelet.allocatable and GPU in kubelet.allocatable, 20)
+        eventually(lambda: RDMA in kubelet.allocatable and GPU in kubelet.allocatable)
         wants = Container("c0", ((GPU, 2), (RDMA, 1)))
         given = kubelet.add_pod(KubeletPod("uid-a", "team", "a", (wants,))).containers[0]
         assert given.device_nodes == ()
@@ -138,7 +138,7 @@ def test_no_gpus_no_kubelet_no_scheduler_is_a_life_too(short: Path) -> None:
         *("--server", "localhost:1", "--ca-file", short / "none"),
         log=log,
     ) as process:
-        eventually(lambda: "does not exist yet: the scheduler's CA" in log.read_text(), 20)
+        eventually(lambda: "does not exist yet: the scheduler's CA" in log.read_text())
         eventually(lambda: "retrying every 30 s" in log.read_text())
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=10) == 0
@@ -166,7 +166,7 @@ def test_a_driver_that_comes_loses_a_gpu_and_finds_it_again(short: Path) -> None
             LD_LIBRARY_PATH=str(machine.library),
         ) as process,
     ):
-        eventually(lambda: "retrying every 0.1 s" in log.read_text(), 20)
+        eventually(lambda: "retrying every 0.1 s" in log.read_text())
         assert kubelet.capacity == {}
         machine.install_profile(build.profile(whole))
         eventually(lambda: kubelet.allocatable.get(GPU) == 8)

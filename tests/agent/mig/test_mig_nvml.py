@@ -121,7 +121,7 @@ def test_without_the_rights_the_slices_are_unknown_and_not_none(box: NvmlBox) ->
         assert "-cgi PROFILE" not in shown
         box.control.set("mig_monitor", 6, 1)
         box.control.set("mig_monitor", 7, 1)
-        eventually(lambda: box.kubelet.allocatable.get(ONE) == 9, 30)
+        eventually(lambda: box.kubelet.allocatable.get(ONE) == 9)
 
 
 def test_a_driver_that_hangs_in_a_slice(box: NvmlBox) -> None:
@@ -130,7 +130,7 @@ def test_a_driver_that_hangs_in_a_slice(box: NvmlBox) -> None:
         assert_allocatable(box, ONE, 0)
         box.assert_healthy(0)
         box.control.hang("nvmlDeviceGetComputeInstanceId", 0)
-        eventually(lambda: box.kubelet.allocatable.get(ONE) == 9, 30)
+        eventually(lambda: box.kubelet.allocatable.get(ONE) == 9)
 
 
 def test_memory_use_of_slices(box: NvmlBox) -> None:

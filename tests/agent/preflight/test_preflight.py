@@ -63,7 +63,7 @@ def test_no_gpu_is_offered_before_it_is_checked(box: NodeBox) -> None:
     copies = prepared(box)
     copies.slow = True
     box.agent.start()
-    eventually(lambda: bool(copies.asked), 20)
+    eventually(lambda: bool(copies.asked))
     assert set(whys(box.agent)) == set(range(8))
     assert set(whys(box.agent).values()) == {"preflight: not checked yet"}
     assert box.kubelet.allocatable.get("nvidia.com/gpu", 0) == 0
@@ -87,13 +87,13 @@ def test_gpus_are_checked_again_after_each_use(box: NodeBox) -> None:
     box.start()
     before = len(copies.asked)
     assert box.kubelet.add_pod(pod("p", 2)).ok
-    eventually(lambda: len(box.agent.node.state.allocated().whole) == 2, 20)
+    eventually(lambda: len(box.agent.node.state.allocated().whole) == 2)
     held = box.agent.node.state.allocated().whole
     time.sleep(0.5)
     assert len(copies.asked) == before  # nothing is due while a pod has them
     copies.bad = {min(held)}
     box.kubelet.remove_pod("uid-p")
-    eventually(lambda: len(copies.asked) > before, 30)
+    eventually(lambda: len(copies.asked) > before)
     box.wait_for(7)
     assert set(copies.asked[-1]) >= held
 
@@ -101,13 +101,13 @@ def test_gpus_are_checked_again_after_each_use(box: NodeBox) -> None:
 def test_a_running_pods_gpu_is_never_checked_nor_held(box: NodeBox) -> None:
     box.start()
     assert box.kubelet.add_pod(pod("p", 2)).ok
-    eventually(lambda: len(box.agent.node.state.allocated().whole) == 2, 20)
+    eventually(lambda: len(box.agent.node.state.allocated().whole) == 2)
     held = box.agent.node.state.allocated().whole
     box.agent.stop()
     copies = prepared(box)
     copies.slow = True
     box.agent.start()
-    eventually(lambda: bool(copies.asked), 20)
+    eventually(lambda: bool(copies.asked))
     assert not held & set(copies.asked[0])
     assert {gpu.uuid for gpu in box.agent.node.state.topology.gpus if gpu.healthy} == held
     copies.slow = False
@@ -119,15 +119,15 @@ def test_a_check_gives_way_to_a_pod(box: NodeBox) -> None:
     copies = prepared(box)
     box.start()
     assert box.kubelet.add_pod(pod("a", 1)).ok
-    eventually(lambda: len(box.agent.node.state.allocated().whole) == 1, 20)
+    eventually(lambda: len(box.agent.node.state.allocated().whole) == 1)
     copies.slow, copies.bad = True, {gpu.uuid for gpu in H100.nvml.gpus}
     before = len(copies.asked)
     box.kubelet.remove_pod("uid-a")
-    eventually(lambda: len(copies.asked) > before, 30)
+    eventually(lambda: len(copies.asked) > before)
     began = time.monotonic()
     assert box.kubelet.add_pod(pod("b", 8)).ok
     assert time.monotonic() - began < 60, "a check ends when it is cancelled, and never else"
-    eventually(lambda: copies.cancelled > 0, 20)
+    eventually(lambda: copies.cancelled > 0)
     assert whys(box.agent) == {}
 
 

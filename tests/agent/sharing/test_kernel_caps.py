@@ -59,11 +59,11 @@ def test_the_cap_is_there_before_the_first_process_and_stays(box: ShareBox) -> N
     # A GPU reset loses the limits; a restart of the agent does not.
     box.kept.unlink()
     box.restart()
-    eventually(lambda: limit(box, 2, folder) == [4 * GIB, 4 * GIB], 30)
+    eventually(lambda: limit(box, 2, folder) == [4 * GIB, 4 * GIB])
     # The cap is changed while the pod runs.
     limits = {**dict(box.plans["a"].limits), MEMORY: 6 * GIB}
     box.plan("a", replace(box.plans["a"], limits=tuple(sorted(limits.items()))))
-    eventually(lambda: limit(box, 2, folder) == [6 * GIB, 6 * GIB], 30)
+    eventually(lambda: limit(box, 2, folder) == [6 * GIB, 6 * GIB])
 
 
 def test_a_cap_that_cant_be_set_stops_the_container_with_a_sentence(box: ShareBox) -> None:
@@ -103,7 +103,7 @@ def test_where_it_cant_be_had_it_is_not_promised(why: str, hide: tuple[str, ...]
         (box.config / "default").write_text("0: kernel; 1: auto")
         box.start(*flags)
         box.assert_shares(100)
-        eventually(lambda: bool(box.fleet.reports), 20)
+        eventually(lambda: bool(box.fleet.reports))
         assert why in box.gpu(0).share_why
         assert (box.gpu(1).enforcement, box.gpu(1).share_why) == ("watch", "")
 
@@ -115,7 +115,7 @@ def test_processes_are_watched_only_by_who_sees_them(box: ShareBox) -> None:
     (box.config / "default").write_text("0: watch; 1: auto")
     box.start()
     box.assert_shares(100)
-    eventually(lambda: bool(box.fleet.reports), 20)
+    eventually(lambda: bool(box.fleet.reports))
     assert "hostPID" in box.gpu(0).share_why
     assert box.gpu(1).enforcement == "none"
     assert box.kubelet.allocatable[GPU_SHARE] == 100

@@ -147,7 +147,7 @@ def test_from_the_driver_to_the_scheduler(short: Path) -> None:
                 LD_LIBRARY_PATH=str(machine.library),
             ),
         ):
-            eventually(lambda: kubelet.allocatable.get(GPU_SHARE) == 800, 30)
+            eventually(lambda: kubelet.allocatable.get(GPU_SHARE) == 800)
             limits = ((MEMORY, 4 * GIB), (SHARE, 30))
             version = fleet.plan(Grant("team", "p", "c0", GPU_SHARE, (uuids[5],), limits))
             eventually(lambda: fleet.arrived == version)
@@ -165,7 +165,7 @@ def test_from_the_driver_to_the_scheduler(short: Path) -> None:
                 over = [each for report in fleet.reports[-3:] for each in report.memory_over]
                 return any(each.final and each.used == 5000 << 20 for each in over)
 
-            eventually(told, 20)
+            eventually(told)
             over = fleet.reports[-1].memory_over[0]
             assert (over.namespace, over.pod, over.uid, over.gpu) == ("team", "p", UID, 5)
     finally:

@@ -61,7 +61,7 @@ def test_from_the_first_share_to_the_last(box: ShareBox) -> None:
     box.keep()
     box.start("--sharing-dir", box.sharing)
     box.assert_shares(800)
-    eventually(lambda: levels(box, 0, 4) == ("mps", "none"), 20)
+    eventually(lambda: levels(box, 0, 4) == ("mps", "none"))
     assert mode(box, 1) == ANYBODY  # no pods: the former mode
     given = box.share("a", 1, 4 * GIB, "mps")
     assert given.ok, given
@@ -85,16 +85,16 @@ def test_from_the_first_share_to_the_last(box: ShareBox) -> None:
     assert control(box, 1, "start_server -uid 0") == ""
     server = control(box, 1, "get_server_list")
     assert box.share("b", 1, 6 * GIB, part=20).ok
-    eventually(lambda: limit(box, 1) == "6144M", 20)
-    eventually(lambda: control(box, 1, f"get_device_pinned_mem_limit {server} 0") == "6144M", 20)
+    eventually(lambda: limit(box, 1) == "6144M")
+    eventually(lambda: control(box, 1, f"get_device_pinned_mem_limit {server} 0") == "6144M")
     box.share("c", 1, part=20)  # without a cap: all memory
-    eventually(lambda: limit(box, 1) == f"{box.gpu(1).memory_bytes >> 20}M", 20)
+    eventually(lambda: limit(box, 1) == f"{box.gpu(1).memory_bytes >> 20}M")
     # Other GPUs are not affected.
     assert "CUDA_MPS_PIPE_DIRECTORY" not in box.share("d", 5).containers[0].envs
     assert box.kubelet.allocatable[GPU] == 6
     for name in "abc":
         box.end(name)
-    eventually(lambda: mode(box, 1) == ANYBODY, 30)
+    eventually(lambda: mode(box, 1) == ANYBODY)
     assert limit(box, 1) == "Cannot find MPS control daemon process"
     assert box.kubelet.add_pod(whole("w", 7)).ok
 
@@ -111,7 +111,7 @@ def test_a_daemon_that_dies_is_started_again_and_its_shares_are_unhealthy_meanwh
     daemon = (box.sharing / box.uuids[1] / "pipe" / "nvidia-cuda-mps-control.pid").read_text()
     os.kill(int(daemon), signal.SIGKILL)
     box.assert_shares(700)
-    eventually(lambda: "no more" in box.gpu(1).share_why, 20)
+    eventually(lambda: "no more" in box.gpu(1).share_why)
     assert box.gpu(1).enforcement == "mps"
     assert mode(box, 1) == ONE_PROCESS  # no process bypasses the server
     refused = box.share("b", 1, GIB)
@@ -130,7 +130,7 @@ def test_neither_restart_disturbs_who_runs(box: ShareBox) -> None:
     control(box, 1, "start_server -uid 0")
     server = control(box, 1, "get_server_list")
     box.restart()
-    eventually(lambda: box.gpu(1).enforcement == "mps", 20)
+    eventually(lambda: box.gpu(1).enforcement == "mps")
     setup.kill()
     setup.wait()
     box.assert_shares(400)
@@ -138,7 +138,7 @@ def test_neither_restart_disturbs_who_runs(box: ShareBox) -> None:
     box.assert_shares(800)
     assert box.share("b", 1, 5 * GIB).ok
     assert control(box, 1, "get_server_list") == server
-    eventually(lambda: limit(box, 1) == "5120M", 20)
+    eventually(lambda: limit(box, 1) == "5120M")
     assert control(box, 1, f"get_device_pinned_mem_limit {server} 0") == "5120M"
     # A pod that ends while the agent is down has ended.
     box.agent.kill()
@@ -146,7 +146,7 @@ def test_neither_restart_disturbs_who_runs(box: ShareBox) -> None:
     for name in "ab":
         box.kubelet.remove_pod(uid(name))
     box.start()
-    eventually(lambda: mode(box, 1) == ANYBODY, 20)
+    eventually(lambda: mode(box, 1) == ANYBODY)
 
 
 def test_a_change_waits_until_nobody_is_there(box: ShareBox) -> None:
@@ -157,13 +157,13 @@ def test_a_change_waits_until_nobody_is_there(box: ShareBox) -> None:
     box.share("b", 5)
     (box.config / "default").write_text("0-3: none; 4-7: mps")
     box.assert_shares(600)
-    eventually(lambda: "when its pods have ended" in box.gpu(5).share_why, 20)
+    eventually(lambda: "when its pods have ended" in box.gpu(5).share_why)
     assert levels(box, 1, 5) == ("mps", "none")
     assert mode(box, 1) == ONE_PROCESS
     box.end("a")
     box.end("b")
     box.assert_shares(800)
-    eventually(lambda: levels(box, 1, 5) == ("none", "mps"), 20)
+    eventually(lambda: levels(box, 1, 5) == ("none", "mps"))
     assert box.share("c", 1).containers[0].envs["LOCKSTEP_GPU_ENFORCEMENT"] == "none"
     assert box.share("d", 5).containers[0].envs["LOCKSTEP_GPU_ENFORCEMENT"] == "mps"
 
@@ -172,7 +172,7 @@ def test_without_the_keeper_none_is_offered_and_it_says_so(box: ShareBox) -> Non
     box.start("--sharing-dir", box.sharing)
     box.assert_shares(400)
     absent = f"`lockstep-agent gpu-setup` is not running for {box.sharing}"
-    eventually(lambda: absent in box.gpu(0).share_why, 20)
+    eventually(lambda: absent in box.gpu(0).share_why)
     box.keep()
     box.assert_shares(800)
 
@@ -182,7 +182,7 @@ def test_without_nvidias_programs_none_is_offered(box: ShareBox) -> None:
     box.keep()
     box.start("--sharing-dir", box.sharing)
     box.assert_shares(400)
-    eventually(lambda: "nvidia-cuda-mps-control is not on the path" in box.gpu(0).share_why, 20)
+    eventually(lambda: "nvidia-cuda-mps-control is not on the path" in box.gpu(0).share_why)
 
 
 def test_a_container_waits_for_its_server_and_is_refused_without(box: ShareBox) -> None:
@@ -193,7 +193,7 @@ def test_a_container_waits_for_its_server_and_is_refused_without(box: ShareBox) 
     refused = box.share("a", 1, GIB)
     assert "SYS_ADMIN is missing" in refused.message
     box.control.fail("nvmlDeviceSetComputeMode", 0)
-    eventually(lambda: box.kubelet.start_pod(pod("a", 30).uid).ok, 60)
+    eventually(lambda: box.kubelet.start_pod(pod("a", 30).uid).ok)
 
 
 def test_a_cap_that_is_not_the_one_it_was_given_is_not_run_with(box: ShareBox) -> None:
@@ -216,8 +216,8 @@ def test_time_slices(box: ShareBox) -> None:
     set_ = box.folder / "fake-nvml.timeslices"
     assert not set_.exists()
     assert box.share("a", 1).containers[0].envs["LOCKSTEP_GPU_TIMESLICE"] == "long"
-    eventually(lambda: set_.exists() and set_.read_text() == f"{box.uuids[1]} 3\n", 20)
+    eventually(lambda: set_.exists() and set_.read_text() == f"{box.uuids[1]} 3\n")
     assert "LOCKSTEP_GPU_TIMESLICE" not in box.share("b", 2).containers[0].envs
     box.end("a")
-    eventually(lambda: set_.read_text().splitlines()[-1] == f"{box.uuids[1]} 0", 20)
+    eventually(lambda: set_.read_text().splitlines()[-1] == f"{box.uuids[1]} 0")
     assert len(set_.read_text().splitlines()) == 2

@@ -3,7 +3,6 @@
 import http.client
 import json
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from central.server import tls
+from central.standalone.local_cluster import free_port
 from tests.own_memory import own_bytes
 
 TOKEN = "a-token-of-some-length"
@@ -26,9 +26,7 @@ class CoordinatorProcess:
         self.folder = folder
         self._clients: list[Client] = []
         (folder / "token").write_text(TOKEN)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         given = {"job": "team/train/uid", "listen": f"127.0.0.1:{self.port}"}
         given |= {"linger": "600", **options}
         given["token-file"] = str(folder / "token")

@@ -1,7 +1,6 @@
 """Extensions that raise, in a real scheduler process: each stops the object that triggers it and nobody else, says
 so wherever users and operators look, and does so again after a restart."""
 
-import socket
 import tempfile
 import time
 import urllib.request
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from central.standalone.hollow_node import HollowNode
-from central.standalone.local_cluster import CAPTURES, LocalCluster
+from central.standalone.local_cluster import CAPTURES, LocalCluster, free_port
 from protos.names import BLOCK, RACK
 from tests.central.kube.raw_objects import container
 
@@ -109,9 +108,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     nodes = [
         HollowNode(f"n{i}", {RACK: "r", BLOCK: "b"}, CAPTURES / "dgx-a100-8.json") for i in range(2)
     ]
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        metrics = f"127.0.0.1:{free.getsockname()[1]}"
+    metrics = f"127.0.0.1:{free_port()}"
     monkeypatch.setattr(tempfile, "tempdir", "/tmp")  # sockets' paths must be short
     with LocalCluster(nodes, flags=["--metrics-listen", metrics]) as box:
         box.start_api()

@@ -53,7 +53,7 @@ class Scheduler:
                 [*command, "--metrics-listen", "127.0.0.1:0"], stdout=out, stderr=out
             )
         stack.callback(self._stop)
-        eventually(lambda: "initial sync complete" in self.log.read_text(), 30)
+        eventually(lambda: "initial sync complete" in self.log.read_text())
         ca = (folder / "tls" / "ca.crt").read_bytes()
         self.target = Target(f"127.0.0.1:{self._port('gRPC')}", ca)
         self.web = f"http://127.0.0.1:{self._port('metrics and probes')}"
@@ -175,7 +175,7 @@ def test_half_open_connections_for_five_minutes(scheduler: Scheduler) -> None:
 def test_connections_are_counted(scheduler: Scheduler) -> None:
     with attacked(scheduler.target, strangers.idle):
         eventually(lambda: 'connections{state="unknown"} 200.0' in metrics(scheduler))
-        eventually(lambda: 'connections_closed_total{cause="no token"}' in metrics(scheduler), 20)
+        eventually(lambda: 'connections_closed_total{cause="no token"}' in metrics(scheduler))
 
 
 def test_the_api_server_gets_no_flood(scheduler: Scheduler) -> None:

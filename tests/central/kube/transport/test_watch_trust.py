@@ -169,7 +169,7 @@ def test_a_kind_that_vanishes_for_a_moment(follow: Any) -> None:
         api.listing = None
         api.watches = iter([Answer(lines=iter([]))])
         before = len(server.calls)
-        eventually(lambda: len(server.calls) > before + 3, 30)
+        eventually(lambda: len(server.calls) > before + 3)
         assert [type(fact) for fact in facts] == [PodSeen]
 
 
