@@ -26,6 +26,7 @@ OWN = f"/api/v1/namespaces/{NAMESPACE}/pods"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/lockstep-central"
 LEASE_S = 6  # on a busy machine, too
 NODES = 10
+PATIENCE_S = 150.0  # a program that starts on a busy machine
 
 
 class World:
@@ -113,25 +114,25 @@ def test_a_standby_takes_over_and_nothing_is_bound_twice(world: World) -> None:
     looker.start()
     try:
         world.start("a")
-        eventually(lambda: world.leader() == "a")
+        eventually(lambda: world.leader() == "a", PATIENCE_S)
         world.start("b")
-        eventually(lambda: "standing by" in world.log("b"))
+        eventually(lambda: "standing by" in world.log("b"), PATIENCE_S)
         for number in range(10):
             world.submit(f"g{number}", 2)
-        eventually(lambda: len(world.bound()) >= 4)
+        eventually(lambda: len(world.bound()) >= 4, PATIENCE_S)
         world.replicas["a"].kill()  # without a release, with calls in flight
         for number in range(10, 20):
             world.submit(f"g{number}", 2)
-        eventually(lambda: world.leader() == "b")
-        eventually(lambda: len(world.bound()) == 40)
+        eventually(lambda: world.leader() == "b", PATIENCE_S)
+        eventually(lambda: len(world.bound()) == 40, PATIENCE_S)
 
         world.start("c")
-        eventually(lambda: "standing by" in world.log("c"))
+        eventually(lambda: "standing by" in world.log("c"), PATIENCE_S)
         world.replicas["b"].send_signal(signal.SIGTERM)
         assert world.replicas["b"].wait(60) == 0
         world.submit("last", 8)
-        eventually(lambda: world.leader() == "c")
-        eventually(lambda: len(world.bound()) == 48)
+        eventually(lambda: world.leader() == "c", PATIENCE_S)
+        eventually(lambda: len(world.bound()) == 48, PATIENCE_S)
     finally:
         ending.set()
         looker.join()
@@ -143,7 +144,7 @@ def test_a_standby_takes_over_and_nothing_is_bound_twice(world: World) -> None:
 
 def test_a_leader_that_loses_the_lease_exits_and_binds_no_more(world: World) -> None:
     world.start("a", "--metrics-listen=127.0.0.1:0")
-    eventually(lambda: world.leader() == "a")
+    eventually(lambda: world.leader() == "a", PATIENCE_S)
     taken = world.client.get(LEASE)
     taken["spec"] |= {"holderIdentity": "thief", "leaseDurationSeconds": 3600}
     reply = world.client.request("PUT", LEASE, orjson.dumps(taken))
