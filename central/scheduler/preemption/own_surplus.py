@@ -49,10 +49,8 @@ def may_leave(gang: Gang) -> list[Pod]:
         return []
     return [
         pod
-        for pod in sorted(gang.counts.placed, key=_order)
-        if above[pod.seen.task] > 0
-        and not (pod.leaving or pod.assumed)
-        and evictable.may_leave(gang, pod)
+        for pod in sorted(_staying(gang), key=_order)
+        if above[pod.seen.task] > 0 and not pod.assumed and evictable.may_leave(gang, pod)
     ]
 
 
@@ -65,14 +63,19 @@ def _order(pod: Pod) -> tuple[int, int, int]:
 def _above(gang: Gang) -> dict[str, int]:
     """By task, how many more it has than it needs."""
     least = dict(gang.task_min)
-    have = Counter(pod.seen.task for pod in gang.counts.placed)
+    have = Counter(pod.seen.task for pod in _staying(gang))
     return {task: count - least.get(task, 0) for task, count in have.items()}
 
 
 def _most(gang: Gang) -> int:
     """How many may go together so that the gang has its minimum with those that come."""
     coming = sum(gang.short_tasks().values())
-    return len(gang.counts.placed) + coming - gang.minimum
+    return len(_staying(gang)) + coming - gang.minimum
+
+
+def _staying(gang: Gang) -> list[Pod]:
+    """Placed members without those whose eviction was decided before."""
+    return [pod for pod in gang.counts.placed if not pod.leaving]
 
 
 def _without(

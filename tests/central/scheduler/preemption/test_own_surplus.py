@@ -161,3 +161,25 @@ def test_nobody_leaves_against_a_disruption_budget() -> None:
 def test_a_gang_that_is_evicted_whole_keeps_its_members() -> None:
     whole = replace(factories.gang("job", 2, task_min=FULL.minima), evicted_whole=True)
     assert not after(FULL, whole)
+
+
+def test_who_leaves_already_is_not_counted_as_staying() -> None:
+    """A node lost the GPUs that its member was to free, and the other member is needed."""
+    case = Case((Member("a", 2, 0), Member("a", 2, 1)), (2, 2), 2, FULL.minima, 2)
+    facts = [
+        replace(fact, preemptable=False)
+        if isinstance(fact, PodSeen) and fact.name[0] == "o"
+        else fact
+        for fact in facts_of(case)
+    ]
+    scheduler = new_scheduler(factories.LEVELS)
+    schedule_once(scheduler, facts, 0.0)
+    ps = replace(factories.pod("job-ps", 2, "job", created=1.0), task="ps")
+    gone = [
+        each.name
+        for now, fact in ((1.0, ps), (40.0, factories.node("n1", gpus=2)))
+        for each in schedule_once(scheduler, [fact], now)
+        if isinstance(each, Evict)
+    ]
+    check_invariants(scheduler)
+    assert gone == ["job-1"]
