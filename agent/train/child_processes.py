@@ -15,8 +15,18 @@ from typing import IO
 
 LAST_LINES = 20
 _LOOK_S = 0.05
-# Waits at a pipe that ends with this process, whatever ends it, and then kills the groups.
-_GUARD = """trap '' HUP INT TERM; read _; for group; do kill -KILL "-$group"; done"""
+# Waits at a pipe that ends with this process, whatever ends it, and then kills the groups. Python, since some images
+# for training have no shell.
+_GUARD = """import os, signal, sys
+for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, signal.SIG_IGN)
+sys.stdin.read()
+for group in sys.argv[1:]:
+    try:
+        os.killpg(int(group), signal.SIGKILL)
+    except OSError:
+        pass
+"""
 
 
 class ChildProcesses:
@@ -100,7 +110,7 @@ class ChildProcesses:
 def _guard(groups: Sequence[int]) -> subprocess.Popen[bytes]:
     """Raises OSError."""
     return subprocess.Popen(
-        ["/bin/sh", "-c", _GUARD, "sh", *map(str, groups)],
+        [sys.executable, "-I", "-S", "-c", _GUARD, *map(str, groups)],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

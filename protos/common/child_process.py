@@ -16,7 +16,7 @@ def start_bound(
     command: Sequence[str], *, stdout: int | IO[bytes], stderr: int | IO[bytes]
 ) -> "subprocess.Popen[bytes]":
     """Starts a program, by its path, in a session of its own, away from the terminal's Ctrl-C. It and what it starts in
-    its session end with this process, also by SIGKILL. Its standard input is empty."""
+    its process group end with this process, also by SIGKILL. Its standard input is empty."""
     return subprocess.Popen(
         ["/bin/sh", "-c", _WITH_PARENT, "sh", *command],
         stdin=subprocess.PIPE,
