@@ -17,12 +17,14 @@ from central.scheduler.binding_reservations import BindingReservations
 from central.scheduler.cycle import schedule_once
 from central.scheduler.placement.request import PlacementRequest
 from central.scheduler.queues.entitlement import fair_shares
+from central.scheduler.queues.usage_history import DecayedUsage
 from central.scheduler.reservation.release_forecast import TakenCapacity
 from central.scheduler.reservation.reservation import Reservation
 from central.scheduler.reservation.reserved_place import ReservedPlace
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import Gang
 from central.scheduler.state.other_pod import OtherPod
+from protos.names import GPU
 from tests.central import factories
 
 GANGS = 7
@@ -41,12 +43,28 @@ class Case:
     priority: dict[str, int] = field(default_factory=dict)
     preempts: dict[str, bool] = field(default_factory=dict)  # every waiting pod may
     stays: dict[str, bool] = field(default_factory=dict)  # a pod is not preemptable, or protected
-    received: dict[str, float] = field(default_factory=dict)  # by queue
+    half_life_s: float = 0.0
+    # by queue
+    queues: dict[str, QueueSeen] = field(default_factory=dict)
+    received: dict[str, float] = field(default_factory=dict)
+    past: dict[str, float] = field(default_factory=dict)  # usage, with a half-life
 
-    def exceeds(self, name: str) -> bool:
-        """Both pods of one GPU, and nothing runs."""
+    def exceeds(self, queue: str) -> bool:
+        """With both pods of one GPU; nothing runs."""
         shares = fair_shares(self.scheduler.queues, GPU_EQUIVALENTS)
-        return shares[self.queue[name]] < 2 * GPU_UNITS
+        return shares[queue] < 2 * GPU_UNITS
+
+    def siblings(self, mine: str, other: str) -> tuple[str, str]:
+        """The queues of both gangs, or those above them."""
+        first, second = self.queue[mine], self.queue[other]
+        if self.queues[first].parent == self.queues[second].parent:
+            return first, second
+        return self.queues[first].parent or first, self.queues[second].parent or second
+
+    def order(self, queue: str) -> tuple[bool, int]:
+        """What decides between queues before what they have had; the lowest is first. Nothing runs."""
+        seen = self.queues[queue]
+        return not dict(seen.deserved).get(GPU, 0), -seen.priority
 
     def gang(self, name: str) -> Gang:
         return self.scheduler.state.gangs[self.namespace[name], name, True]
@@ -55,9 +73,13 @@ class Case:
 def case(dice: random.Random) -> Case:
     across = dice.choice((ACROSS_NONE, ACROSS_NAMESPACES, ACROSS_QUEUES))
     least_s = dice.choice((0.0, 0.0, 30.0))
-    made = new_scheduler(factories.LEVELS, preempt_across=across, min_runtime_s=least_s)
-    given = Case(across, least_s, made)
-    facts: list[Fact] = [QueueSeen(name, min_runtime_s=own) for name, own in MIN_RUNTIMES.items()]
+    half_life_s = dice.choice((0.0, 0.0, 0.0, 600.0))
+    made = new_scheduler(
+        factories.LEVELS, preempt_across=across, min_runtime_s=least_s, half_life_s=half_life_s
+    )
+    given = Case(across, least_s, made, half_life_s=half_life_s)
+    given.queues = drawn_queues(dice)
+    facts: list[Fact] = [*given.queues.values()]
     facts += [replace(factories.budget("kept", 0), namespace=each) for each in ("a", "b")]
     for index in range(GANGS):
         facts += members(given, f"g{index}", dice)
@@ -67,7 +89,24 @@ def case(dice: random.Random) -> Case:
     assert not made.reservations
     for name, queue in made.queues.by_name.items():
         given.received[name] = queue._received.amount = float(dice.randint(0, 3))
+        given.past[name] = past = dice.choice((0.0, 1.0, 2.0)) * GPU_UNITS
+        queue.past_usage = DecayedUsage.kept(0.0, [(GPU_EQUIVALENTS, past)])
     return given
+
+
+def drawn_queues(dice: random.Random) -> dict[str, QueueSeen]:
+    """Side by side, or two of them below a department."""
+    parent = dice.choice(("", "", "d"))
+    found = {}
+    for name in (*MIN_RUNTIMES, *([parent] if parent else [])):
+        found[name] = QueueSeen(
+            name,
+            priority=dice.choice((0, 0, 0, 1)),
+            parent="" if name in ("q0", "d") else parent,
+            deserved=dice.choice(((), (), ((GPU, 0),), ((GPU, 1),))),
+            min_runtime_s=MIN_RUNTIMES.get(name),
+        )
+    return found
 
 
 def members(given: Case, name: str, dice: random.Random) -> list[Fact]:
@@ -126,11 +165,24 @@ def expected(given: Case, held: Reservation, gang: Gang, tried: set[str]) -> boo
 
 
 def passes(given: Case, mine: str, other: str) -> bool:
-    """Between queues: whoever exceeds less, if it is more urgent; of two that exceed, who has received less."""
-    exceeds, others = given.exceeds(mine), given.exceeds(other)
-    if exceeds and others:
-        return given.received[given.queue[mine]] < given.received[given.queue[other]]
-    return others and not exceeds and given.priority[mine] > given.priority[other]
+    """Between queues: whoever exceeds less, if it is more urgent; of two that exceed, who has received less, unless it
+    comes later for another reason. With a half-life the order between queues, with past usage."""
+    own, others = given.siblings(mine, other)
+    if given.half_life_s:
+        return (*given.order(own), past(given, own)) < (*given.order(others), past(given, others))
+    exceeds, other_exceeds = given.exceeds(own), given.exceeds(others)
+    if exceeds and other_exceeds:
+        comes_later = any(a > b for a, b in zip(given.order(own), given.order(others), strict=True))
+        return not comes_later and given.received[own] < given.received[others]
+    return other_exceeds and not exceeds and given.priority[mine] > given.priority[other]
+
+
+def past(given: Case, queue: str) -> float:
+    """As it counts: of a queue below its deserved amount, and of what nobody has, nothing."""
+    is_rich, _ = given.order(queue)
+    return (
+        given.past[queue] if is_rich and given.scheduler.queues.total.get(GPU_EQUIVALENTS) else 0.0
+    )
 
 
 def evicts(given: Case, claimant: str, victim: str) -> bool:
