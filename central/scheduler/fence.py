@@ -392,5 +392,4 @@ def phase_failed(scheduler: Scheduler, error: Exception) -> None:
     """A phase raised on which others rely. The state is built again, for a cycle without it."""
     quarantine = scheduler.quarantine
     quarantine.leave_out(quarantine.phases.blamed(error), error)
-    scheduler.state.pending.round = None
     rebuild.rebuild(scheduler)

@@ -1,6 +1,7 @@
 """An exception in the middle of a change of the snapshot is never taken for one of a search, which drafts undo."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from central.controllers.composite import new_scheduler
 from central.model.facts import Fact
 from central.scheduler import fence, refusal_reasons
 from central.scheduler.cycle import schedule_once
-from central.scheduler.cycle_phases import Phase
+from central.scheduler.cycle_phases import CHANGING_STATE, Phase
 from central.scheduler.invariants import check_invariants
 from central.scheduler.inventory.columns import Columns
 from central.scheduler.inventory.pods import Pod
@@ -166,3 +167,27 @@ def test_what_a_phase_took_out_of_the_snapshot_is_back_after_it_failed(
     check_invariants(scheduler)
     assert fence.step(scheduler, phase, fails) is None, "it is left out"
     check_invariants(scheduler)
+
+
+@pytest.mark.parametrize("raises", [True, False])
+def test_a_change_that_a_phase_leaves_half_done(raises: bool, scheduler: Scheduler) -> None:
+    """The phase reserves nothing, or contained the failure itself: the snapshot alone shows it."""
+    assert Phase.QUEUE_STATUSES not in CHANGING_STATE
+
+    def leaves(fails: bool) -> None:
+        with suppress(KeyError), scheduler.state.snapshot.changing():
+            raise KeyError("a bug")
+        if fails:
+            raise ZeroDivisionError
+
+    with pytest.raises(fence.StateRebuilt):
+        fence.step(scheduler, Phase.QUEUE_STATUSES, leaves, raises)
+    assert not scheduler.state.snapshot.is_half_changed
+    check_invariants(scheduler)
+
+
+def test_a_phase_that_fails_outside_of_a_change_costs_no_rebuild(scheduler: Scheduler) -> None:
+    state = scheduler.state
+    assert fence.step(scheduler, Phase.QUEUE_STATUSES, lambda: 1 / 0) is None
+    assert scheduler.state is state
+    assert scheduler.quarantine.phases.left_out()

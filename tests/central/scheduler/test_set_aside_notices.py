@@ -14,7 +14,7 @@ from central.controllers.composite import new_scheduler
 from central.kube.resource_paths import BY_KIND
 from central.model.decisions import Create, Decision, EmitWarning, UpdateGangStatus
 from central.model.event_reasons import SET_ASIDE
-from central.model.facts import ElasticSeen, Fact, GangGone, OwnerSeen, PodSeen, QueueSeen
+from central.model.facts import ElasticSeen, Fact, GangGone, OwnerSeen, PodGone, PodSeen, QueueSeen
 from central.model.jobspec import ElasticTask
 from central.scheduler import apply as apply_module
 from central.scheduler import fence, set_aside_notices
@@ -139,6 +139,23 @@ def test_whatever_phase_fails_on_the_gang(phase: Phase) -> None:
     draw = random.Random(phase.name)
     order = ORDERS[draw.choice(sorted(ORDERS))]
     assert_contained(phase, order, decided=draw.random() < 0.5, pods=draw.random() < 0.3)
+
+
+def test_nothing_is_said_of_the_failure_after_the_release() -> None:
+    """The gang runs, so it has no turn in which its reason would be found again."""
+    phases = poisoned(Phase.ADMISSION, decided=True, pods=False)
+    world = WholeCycle(phases)
+    world.begin()
+    world.cycle(GROUP, *PODS)
+    world.cycle()
+    assert world.scheduler.quarantine.set_asides
+    phases.fails = lambda *_: False
+    world.now += 4000.0
+    world.cycle()
+    assert not world.scheduler.quarantine.set_asides
+    world.cycle(PodGone("uid-poison-0"))
+    last = statuses(world.decisions, "poison")[-1]
+    assert last.reason == "1 of 2 pods are bound; needs 2 pods to start, 1 exist"
 
 
 # --- facts that a handler fails on --------------------------------------------------
