@@ -120,8 +120,7 @@ def bare(fact: PodSeen) -> PodSeen:
 
 def _build(old: Scheduler, fresh: Scheduler, left_out: LeftOut) -> bool:
     """Returns whether it is complete. If not, the fact on which it failed is left out next time."""
-    fresh.state.now = old.state.now
-    fresh.queues.adopt_history(old.queues)
+    fresh.state.now = fresh.queues.now = old.state.now
     for fact in recorded(old):
         if fact in left_out:
             continue

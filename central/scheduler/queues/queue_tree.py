@@ -156,7 +156,8 @@ class Queues:
             yield PrioritySeen(name, value)
 
     def adopt_history(self, before: "Queues") -> None:
-        """Takes over what queues of the same names have used."""
+        """Takes over what queues of the same names have used and received until now."""
+        before.record_all_usage()
         self.now = before.now
         for name, queue in self.by_name.items():
             if (old := before.by_name.get(name)) is not None:
@@ -253,6 +254,11 @@ class Queues:
         else:
             queue.receive(self.now, self.total)
 
+    def record_all_usage(self) -> None:
+        """Of the queues in the tree, before what decides how it counts changes."""
+        for queue in self.root:
+            self.record_usage(queue)
+
     def _add_missing(self, name: str) -> Queue:
         queue = self.by_name[name] = Queue.without_object(name)
         queue.error = self._absent(name)
@@ -319,7 +325,6 @@ class Queues:
     ) -> None:
         """Sets the capacity to share: what the queues use and what is free on schedulable nodes.
         What pods outside the queues use is not shared."""
-        before = self.total
         columns = snapshot.columns
         free = columns.free.sum(axis=0)
         free[0] = columns.gpus.count.sum()
@@ -329,7 +334,7 @@ class Queues:
                 free[0] += columns.free[row, 0] - columns.gpus.count[row]
         used = self.root.used
         free_sums = {name: max(int(free[column]), 0) for name, column in columns.column.items()}
-        self.total = {
+        total = {
             resource: amount + used.get(resource, 0)
             for resource, amount in free_sums.items()
             if self.is_shared(resource)
@@ -337,8 +342,10 @@ class Queues:
         free_sums[GPU_SHARE] = _free_shares(columns, unschedulable) if GPU_SHARE in used else 0
         worth = sum(amount * self.currency.units(name) for name, amount in free_sums.items())
         if whole := worth + used.get(GPU_EQUIVALENTS, 0):
-            self.total[GPU_EQUIVALENTS] = whole
-        if self.total != before:
+            total[GPU_EQUIVALENTS] = whole
+        if total != self.total:
+            self.record_all_usage()
+            self.total = total
             self._changed()
 
     def is_shared(self, resource: str) -> bool:
@@ -396,9 +403,10 @@ class Queues:
         )
 
     def _keep_history(self, before: Mapping[str, Queue]) -> None:
+        for replaced in before.values():  # all first: siblings are compared
+            self.record_usage(replaced)
         for name, queue in self.by_name.items():
             if (old := before.get(name)) is not None:
-                self.record_usage(old)
                 queue.keep_history(old, self.now)
             if self._kept and (kept := self._kept.pop(name, None)) is not None:
                 at, past = kept

@@ -153,7 +153,7 @@ class Queue:
         """Counts what it has used until now."""
         if self.parent is not None and self._received.at != now:
             share = self.share_above_deserved(self.used, total)
-            self._received.advance(now, share, self.parent._received)
+            self._received.advance(now, share, self.seen.weight, self.parent._received)
 
     def keep_history(self, before: "Queue", now: float) -> None:
         """What the queue that this one replaces has used and received. Under another parent it begins level with its

@@ -2,7 +2,7 @@
 
 from math import inf
 
-MOST_OWED_S = 7 * 86400.0  # of the whole, for a queue that waits for what it never gets
+MOST_OWED_S = 7 * 86400.0  # of the whole, to a queue that waits for what it never gets
 
 
 class ReceivedService:
@@ -16,14 +16,14 @@ class ReceivedService:
         self.idle_since = -inf  # when its last pending gang started; of no use while one is pending
         self.most = most  # amount of any child, ever
 
-    def advance(self, now: float, share: float, siblings: "ReceivedService") -> None:
+    def advance(self, now: float, share: float, weight: float, siblings: "ReceivedService") -> None:
         """share: of the whole, divided by the weight; used all the time since the last call. siblings: of the queue
         above."""
         elapsed_s, self.at = now - self.at, now
         if elapsed_s > 0:
             self.amount += elapsed_s * max(share, 0.0)
         siblings.most = max(siblings.most, self.amount)
-        self.amount = max(self.amount, siblings.most - MOST_OWED_S)
+        self.amount = max(self.amount, siblings.most - MOST_OWED_S / weight)
 
     def begin_waiting(self, now: float, siblings: "ReceivedService") -> None:
         """The first gang of the queue is pending. It is owed nothing for the time in which none was."""

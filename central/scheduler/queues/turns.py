@@ -2,9 +2,9 @@
 
 Where gangs are larger than their queues' shares, what queues use at one moment says nothing: whenever a gang ends,
 both use nothing. So each queue counts what it has received for its weight, as start-time fair queueing does (Goyal, Vin,
-Cheng 1996): the dominant share that it uses above its deserved amount, times seconds, divided by its weight. Only what
-it receives while it waits counts for it: a queue that begins to wait is level with the sibling that has received
-most, so nobody saves up turns by not asking.
+Cheng 1996): the dominant share that it uses above its deserved amount, times seconds, divided by its weight. A queue is
+owed only what its siblings receive while it waits: when it begins to wait it is level with the sibling that has
+received most, so nobody saves up turns by not asking.
 
 Design: docs/design/0015-queues.md
 """
@@ -55,7 +55,8 @@ class QueueTurns:
 
     def passes(self, gang: Gang, head: Gang) -> bool:
         """Whether the gang may take what is reserved for the head of another queue: if both queues would exceed their
-        shares, and its own has received less; or if only the head's queue would, and it is more urgent."""
+        shares, and its own has received less, and comes no later by deserved amount or priority; or if only the head's
+        queue would, and it is more urgent. With --usage-half-life: if its queue comes first."""
         own, others = self._siblings(gang, head)
         if own is None or others is None:
             return False
@@ -75,4 +76,5 @@ class QueueTurns:
     def _siblings(self, gang: Gang, head: Gang) -> tuple[Queue | None, Queue | None]:
         """The queues of both, or above them, below the one that they have in common; none if either is invalid."""
         paths = [self._queues.by_name[one.queue].path[::-1] for one in (gang, head)]
-        return next(((a, b) for a, b in zip(*paths, strict=False) if a is not b), (None, None))
+        pairs = [*zip(*paths, strict=False)] if paths[0][0] is paths[1][0] else []
+        return next(((a, b) for a, b in pairs if a is not b), (None, None))

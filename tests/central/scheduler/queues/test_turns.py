@@ -7,7 +7,9 @@ import pytest
 
 from central.model.facts import Fact, QueueSeen
 from central.scheduler.queues.received_service import MOST_OWED_S, ReceivedService
+from central.scheduler.queues.turns import QueueTurns
 from central.scheduler.rebuild import rebuild
+from tests.central import factories
 from tests.central.scheduler.queues.queued_gangs import nodes, queue
 from tests.central.scheduler.small_cluster import World, job
 
@@ -136,9 +138,53 @@ def test_turns_are_those_of_plain_fair_queueing(seed: int) -> None:
     assert served(there)[:10] == expected
 
 
-def test_who_waits_for_what_it_never_gets_is_owed_a_week() -> None:
+@pytest.mark.parametrize("weight", [1.0, 4.0])
+def test_who_waits_for_what_it_never_gets_is_owed_a_week(weight: float) -> None:
     stuck, other, above = ReceivedService(), ReceivedService(), ReceivedService()
     for day in range(1, 30):
-        other.advance(day * 86400.0, 0.5, above)
-        stuck.advance(day * 86400.0, 0.0, above)
-    assert other.amount - stuck.amount == MOST_OWED_S
+        other.advance(day * 86400.0, 0.5, 2.0, above)
+        stuck.advance(day * 86400.0, 0.0, weight, above)
+    assert (other.amount - stuck.amount) * weight == MOST_OWED_S
+
+
+def test_a_rebuilt_state_knows_what_each_queue_has_received() -> None:
+    """Also the queue that exists in an empty state."""
+    there = World(*nodes(8), queue("default"), queue("other"))
+    there.step(0.0, *whole("default", 0, HOUR), *whole("other", 0, HOUR))
+    there.step(HOUR / 2)
+    rebuild(there.cluster)
+    there.step(HOUR / 2)
+    there.step(HOUR)
+    received = {name: there.cluster.queues.by_name[name].received for name in ("default", "other")}
+    assert received == {"default": HOUR, "other": 0.0}
+
+
+def test_what_was_received_is_a_part_of_what_there_was_then() -> None:
+    """Another node comes after an hour."""
+    there = World(*nodes(8), queue("a"), queue("b"))
+    there.step(0.0, *whole("a", 0, 2 * HOUR))
+    there.step(HOUR, factories.node("other"))
+    there.step(2 * HOUR)
+    assert there.cluster.queues.by_name["a"].received == HOUR + HOUR / 2
+
+
+def test_who_begins_to_wait_in_a_moved_department_is_level() -> None:
+    """With what its sibling has received until now."""
+    inner = [queue(name, parent="dept") for name in ("x", "y")]
+    there = World(*nodes(8), queue("above"), queue("dept"), *inner)
+    there.step(0.0, *whole("x", 0, 2 * HOUR))
+    there.step(HOUR, queue("dept", parent="above"), *whole("y", 0, HOUR))
+    queues = there.cluster.queues
+    assert queues.by_name["y"].received == queues.by_name["x"].received == HOUR
+
+
+def test_nobody_passes_the_head_of_an_invalid_queue() -> None:
+    """What that queue has received is compared with nobody's."""
+    there = World(*nodes(8), queue("a"), queue("b"), queue("c"))
+    there.step(0.0, *whole("a", 0, HOUR), *whole("a", 1, HOUR), *whole("b", 0, HOUR))
+    there.step(HOUR, *whole("c", 0, HOUR), queue("a", error="spec.weight: -1"))
+    gangs = {gang.name: gang for gang in there.cluster.state.gangs.values()}
+    turns = QueueTurns(there.cluster.queues, {})
+    assert there.cluster.queues.by_name["a"].received == HOUR
+    assert not turns.passes(gangs["c-00"], gangs["a-01"])
+    assert not turns.passes(gangs["a-01"], gangs["c-00"])
