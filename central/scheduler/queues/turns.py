@@ -57,9 +57,10 @@ class QueueTurns:
         """Whether the gang may take what is reserved for the head of another queue: if both queues would exceed their
         shares, and its own has received less, and comes no later by deserved amount or priority; or if only the head's
         queue would, and it is more urgent. With --usage-half-life: if its queue comes first."""
-        own, others = self._siblings(gang, head)
-        if own is None or others is None:
+        siblings = self._siblings(gang, head)
+        if siblings is None:
             return False
+        own, others = siblings
         if not self.compares_shares:
             return self.level(own, {})[1:] < self.level(others, {})[1:]
         if not self.exceeds(others, head.attempt.need):
@@ -73,8 +74,9 @@ class QueueTurns:
         )
         return not is_behind and own.received < others.received
 
-    def _siblings(self, gang: Gang, head: Gang) -> tuple[Queue | None, Queue | None]:
-        """The queues of both, or above them, below the one that they have in common; none if either is invalid."""
+    def _siblings(self, gang: Gang, head: Gang) -> tuple[Queue, Queue] | None:
+        """The queues of both, or above them, below the one that they have in common; None if either is invalid."""
         paths = [self._queues.by_name[one.queue].path[::-1] for one in (gang, head)]
-        pairs = [*zip(*paths, strict=False)] if paths[0][0] is paths[1][0] else []
-        return next(((a, b) for a, b in pairs if a is not b), (None, None))
+        if paths[0][0] is not paths[1][0]:
+            return None
+        return next(((a, b) for a, b in zip(*paths, strict=False) if a is not b), None)

@@ -41,6 +41,7 @@ class Case:
     queue: dict[str, str] = field(default_factory=dict)  # by gang
     namespace: dict[str, str] = field(default_factory=dict)
     priority: dict[str, int] = field(default_factory=dict)
+    gpus: dict[str, int] = field(default_factory=dict)  # of each of its two pods
     preempts: dict[str, bool] = field(default_factory=dict)  # every waiting pod may
     stays: dict[str, bool] = field(default_factory=dict)  # a pod is not preemptable, or protected
     half_life_s: float = 0.0
@@ -49,10 +50,10 @@ class Case:
     received: dict[str, float] = field(default_factory=dict)
     past: dict[str, float] = field(default_factory=dict)  # usage, with a half-life
 
-    def exceeds(self, queue: str) -> bool:
-        """With both pods of one GPU; nothing runs."""
+    def exceeds(self, queue: str, name: str) -> bool:
+        """With both pods of the gang; nothing runs."""
         shares = fair_shares(self.scheduler.queues, GPU_EQUIVALENTS)
-        return shares[queue] < 2 * GPU_UNITS
+        return shares[queue] < 2 * self.gpus[name] * GPU_UNITS
 
     def siblings(self, mine: str, other: str) -> tuple[str, str]:
         """The queues of both gangs, or those above them."""
@@ -117,10 +118,11 @@ def members(given: Case, name: str, dice: random.Random) -> list[Fact]:
     group = factories.gang(name, 2, queue=queue, priority=priority, preemptable=whole)
     facts: list[Fact] = [replace(group, namespace=namespace)]
     given.preempts[name], given.stays[name] = True, False
+    given.gpus[name] = gpus = dice.choice((1, 1, 2))
     for rank in range(2):
         own = dice.choice((None, None, None, True, False))
         protected, preempts = dice.random() < 0.1, dice.random() < 0.9
-        pod = factories.pod(f"{name}-{rank}", 1, name, preempts=preempts, preemptable=own)
+        pod = factories.pod(f"{name}-{rank}", gpus, name, preempts=preempts, preemptable=own)
         labels = (("app", "kept" if protected else "other"),)
         facts.append(replace(pod, namespace=namespace, labels=labels))
         given.preempts[name] &= preempts
@@ -170,7 +172,7 @@ def passes(given: Case, mine: str, other: str) -> bool:
     own, others = given.siblings(mine, other)
     if given.half_life_s:
         return (*given.order(own), past(given, own)) < (*given.order(others), past(given, others))
-    exceeds, other_exceeds = given.exceeds(own), given.exceeds(others)
+    exceeds, other_exceeds = given.exceeds(own, mine), given.exceeds(others, other)
     if exceeds and other_exceeds:
         comes_later = any(a > b for a, b in zip(given.order(own), given.order(others), strict=True))
         return not comes_later and given.received[own] < given.received[others]

@@ -188,3 +188,16 @@ def test_nobody_passes_the_head_of_an_invalid_queue() -> None:
     assert there.cluster.queues.by_name["a"].received == HOUR
     assert not turns.passes(gangs["c-00"], gangs["a-01"])
     assert not turns.passes(gangs["a-01"], gangs["c-00"])
+
+
+def test_who_passes_depends_on_what_was_received_until_now() -> None:
+    """Of the gang's queue and of the head's, whenever their usage changed last."""
+    there = World(*nodes(8), queue("a"), queue("b"))
+    there.step(0.0, *whole("a", 0, 2 * HOUR), *whole("a", 1, HOUR), *whole("b", 0, HOUR))
+    gangs = {gang.name: gang for gang in there.cluster.state.gangs.values()}
+    queues = there.cluster.queues
+    queues.now = HOUR
+    assert QueueTurns(queues, {}).passes(gangs["b-00"], gangs["a-01"])
+    queues.by_name["b"]._received.amount = HOUR + 60.0
+    queues.now = HOUR + 120.0
+    assert not QueueTurns(queues, {}).passes(gangs["a-01"], gangs["b-00"])
