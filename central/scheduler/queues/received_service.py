@@ -20,8 +20,7 @@ class ReceivedService:
         """share: of the whole, divided by the weight; used all the time since the last call. siblings: of the queue
         above."""
         elapsed_s, self.at = now - self.at, now
-        if elapsed_s > 0:
-            self.amount += elapsed_s * max(share, 0.0)
+        self.amount += elapsed_s * max(share, 0.0)
         siblings.most = max(siblings.most, self.amount)
         self.amount = max(self.amount, siblings.most - MOST_OWED_S / weight)
 

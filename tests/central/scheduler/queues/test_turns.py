@@ -147,6 +147,14 @@ def test_who_waits_for_what_it_never_gets_is_owed_a_week(weight: float) -> None:
     assert (other.amount - stuck.amount) * weight == MOST_OWED_S
 
 
+def test_nobody_is_owed_what_its_queue_deserves() -> None:
+    """Below its deserved amount the share that it uses above that is negative."""
+    own, above = ReceivedService(), ReceivedService()
+    own.advance(100.0, 0.5, 1.0, above)
+    own.advance(200.0, -0.5, 1.0, above)
+    assert own.amount == above.most == 50.0
+
+
 def test_a_rebuilt_state_knows_what_each_queue_has_received() -> None:
     """Also the queue that exists in an empty state."""
     there = World(*nodes(8), queue("default"), queue("other"))
