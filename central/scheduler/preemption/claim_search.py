@@ -70,6 +70,21 @@ class ClaimSearch:
     def _outranks(self, other: Gang) -> bool:
         return outranks(self._context.across, self._gang, other)
 
+    @property
+    def suspends(self) -> bool:
+        """Whether the plan that was found suspends gangs that share time."""
+        return bool(self._suspended)
+
+    def instead_of_own(self, found: PreemptionPlan) -> PreemptionPlan:
+        """found: a plan that frees quota in another way. The same, unless it takes less urgent work of the claimant's queue,
+        and what that queue deserves can be taken from others in this way."""
+        if self._request.growth:
+            return found
+        try:
+            return self._instead_of_own(found)
+        except WorkLimitReached:
+            return found
+
     def plan(self) -> PreemptionPlan | None:
         found = self._by_rank_or_share()
         if found is None and not self._request.growth:

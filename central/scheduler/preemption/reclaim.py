@@ -39,8 +39,14 @@ def plan(
     account = request.gang.account
     if account is None or context.queues.by_name[account.queue].error:
         return None
-    plans = (ClaimSearch(context, request, shortfalls).plan() for shortfalls in lacks or [()])
-    return next(filter(None, plans), None)
+    alternatives = lacks or [()]
+    for number, shortfalls in enumerate(alternatives, 1):
+        search = ClaimSearch(context, request, shortfalls)
+        if (found := search.plan()) is not None:
+            for other in () if search.suspends else alternatives[number:]:
+                found = ClaimSearch(context, request, other).instead_of_own(found)
+            return found
+    return None
 
 
 def blocking_budgets(

@@ -187,7 +187,7 @@ class Oracle:
         most urgent of the chosen ones: that one comes back in their place."""
         for team in {victim.team for victim in chosen} - {self.case.team}:
             highest = max(victim.priority for victim in chosen if victim.team == team)
-            if all(
+            if any(victim.team == team for victim in gone) and all(
                 victim.priority < highest if victim.team == team else victim in chosen
                 for victim in gone
             ):
