@@ -23,7 +23,7 @@ _PATIENCE = {  # with the default in seconds
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     about = "the Job, as NAMESPACE/NAME/UID; a store is used by this Job only"
-    flag(parser, "--job NAME", about, required=True)
+    flag(parser, "--job NAME", about, type=_job, default=None, required=True)
     about = "address of the HTTP interface"
     flag(parser, "--listen HOST:PORT", about, default="0.0.0.0:28700")
     about = "file with the token that members send"
@@ -58,6 +58,12 @@ def _number(least: int, most: int) -> Callable[[str], int]:
         return int(text)
 
     return typed
+
+
+def _job(text: str) -> str:
+    if len(parts := text.split("/")) != 3 or not all(parts):
+        raise argparse.ArgumentTypeError(f'"{text}" is not NAMESPACE/NAME/UID')
+    return text
 
 
 def _part(text: str) -> float:

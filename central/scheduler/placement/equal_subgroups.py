@@ -316,7 +316,8 @@ def _never(snapshot: Snapshot, request: PlacementRequest, nest: _Nest) -> str:
     pods = nest.copies * nest.pods_of(0)
     if never := _too_many(snapshot, view, request.required, pods):
         return never
-    if (found := never_fits.when_empty(view)) is None:
+    found = never_fits.when_empty(view)
+    if found is None or not len(found.rows):
         return ""
     units = found.capacity
     for level, size in ((nest.required, nest.size), *reversed(nest.bundles)):

@@ -163,6 +163,7 @@ def test_a_second_coordinator_stops_the_first(tmp_path: Path) -> None:
         ("--store", "redis://x", '"redis://x" is none of api, file:PATH and none'),
         ("--least", "0", '"0" is not a number from 1'),
         ("--least", "9", "--least 9 is above --most 4"),
+        ("--job", "train", '--job: "train" is not NAMESPACE/NAME/UID'),
         ("--token-file", "/nowhere", "--token-file /nowhere: No such file or directory"),
         ("--listen", "127.0.0.1:x", "--listen 127.0.0.1:x"),
     ],

@@ -223,6 +223,17 @@ def test_subgroups_that_no_empty_rack_takes(count: int, said: str) -> None:
     assert ("can never start: even if empty, " + said in found) if said else "never" not in found
 
 
+@pytest.mark.parametrize("level", ["node", RACK])
+def test_subgroups_where_there_are_no_nodes(level: str) -> None:
+    policy = SubGroups("s", 1, 2, keys=("set",), required=level)
+    gang = factories.gang("g", 2, subgroups=(policy,), topology_required=RACK)
+    pods = [factories.pod(f"g-{i}", 1, "g", labels=(("set", str(i)),)) for i in range(2)]
+    said = reason(cluster_with(), [gang, *pods])
+    assert said.endswith(
+        "; can never start: no node has label lockstep.dev/rack, so there is no rack"
+    )
+
+
 def test_what_others_reserve_is_said_beside_never() -> None:
     """The number of what fits now leaves out what is reserved."""
     scheduler = cluster_with(rack("a", 1), rack("b", 2))
