@@ -56,7 +56,7 @@ class RunningCoordinator:
 
     def stop(self) -> None:
         self.process.terminate()
-        self.process.wait(20)
+        self.process.wait(120)
 
     def environment(self, member: int, **more: str) -> dict[str, str]:
         """Of a member's processes, as the plugin `elastic` sets it."""
