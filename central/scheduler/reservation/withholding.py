@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -94,6 +95,13 @@ class WithheldCapacity:
             at = bisect_left(self._names, taken.name)
             if self._names[at : at + 1] != [taken.name]:
                 self._names.insert(at, taken.name)
+
+    def bound(self, nodes: AbstractSet[str]) -> None:
+        """Pods were bound there. How many free GPUs a reservation takes away depends on them: on a node whose GPUs are
+        shared it may be none any more. So all are withheld anew for the next gang."""
+        names = self._snapshot.columns.names
+        if any(names[row] in nodes for held in self._order for row in held.place.rows.tolist()):
+            self.set([])
 
     def without(self, held: Reservation) -> None:
         """Gives this one back."""

@@ -160,3 +160,19 @@ def test_a_reason_is_counted_anew_after_whatever_may_change_its_numbers() -> Non
     seen.append(counted())
     schedule_once(made, [], 1.0)
     assert len({*seen, counted()}) == 7
+
+
+def test_what_a_reservation_takes_is_counted_again_where_pods_were_bound() -> None:
+    """Shared GPUs are not whole, and yet not taken from what the node has: first 5 of 8 free GPUs are for others, and once four
+    are shared, 1 of 4."""
+    made = new_scheduler(factories.LEVELS)
+    schedule_once(made, [factories.node("n", shares=True), factories.report("n")], 0.0)
+    held, snapshot = reserved(made, "a", [0], 5), made.state.snapshot
+    withheld, key = WithheldCapacity(snapshot), held.gang.key
+    withheld.set([held])
+    assert snapshot.reserved_gpus[key][2].tolist() == [5]
+    snapshot.columns.shift(held.place.rows, held.withheld * 0, [0b1111], free=False)
+    for nodes, gpus in (({"other"}, 5), ({"other", "n"}, 1)):
+        withheld.bound(nodes)
+        withheld.set([held])
+        assert snapshot.reserved_gpus[key][2].tolist() == [gpus]
