@@ -132,7 +132,7 @@ class ReservedCapacity:
         for held in self._reservations.values():
             if held.gang.key not in self._withheld:
                 self._held.refresh(held)
-        self._withheld.bound({pod.node for pod in gang.members.values()})
+        self._withheld.on_bound({pod.node for pod in gang.members.values()})
 
     @in_phase(Phase.RESERVED_CAPACITY)
     def on_refused(self, gang: Gang, request: PlacementRequest) -> list[Evict]:

@@ -96,9 +96,9 @@ class WithheldCapacity:
             if self._names[at : at + 1] != [taken.name]:
                 self._names.insert(at, taken.name)
 
-    def bound(self, nodes: AbstractSet[str]) -> None:
-        """Pods were bound there. How many free GPUs a reservation takes away depends on them: on a node whose GPUs are
-        shared it may be none any more. So all are withheld anew for the next gang."""
+    def on_bound(self, nodes: AbstractSet[str]) -> None:
+        """A gang was bound to these nodes. A pod that shares a GPU leaves fewer whole GPUs that a reservation could take
+        away, so all reservations are given back where one of them is on such a node. The next gang withholds them again."""
         names = self._snapshot.columns.names
         if any(names[row] in nodes for held in self._order for row in held.place.rows.tolist()):
             self.set([])

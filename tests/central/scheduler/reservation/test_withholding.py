@@ -163,8 +163,8 @@ def test_a_reason_is_counted_anew_after_whatever_may_change_its_numbers() -> Non
 
 
 def test_what_a_reservation_takes_is_counted_again_where_pods_were_bound() -> None:
-    """Shared GPUs are not whole, and yet not taken from what the node has: first 5 of 8 free GPUs are for others, and once four
-    are shared, 1 of 4."""
+    """A shared GPU is no longer whole, but the node's free amount keeps it. Of 8 whole GPUs the reservation takes 5; once pods
+    share four of them, it takes 1 of the other 4."""
     made = new_scheduler(factories.LEVELS)
     schedule_once(made, [factories.node("n", shares=True), factories.report("n")], 0.0)
     held, snapshot = reserved(made, "a", [0], 5), made.state.snapshot
@@ -173,6 +173,6 @@ def test_what_a_reservation_takes_is_counted_again_where_pods_were_bound() -> No
     assert snapshot.reserved_gpus[key][2].tolist() == [5]
     snapshot.columns.shift(held.place.rows, held.withheld * 0, [0b1111], free=False)
     for nodes, gpus in (({"other"}, 5), ({"other", "n"}, 1)):
-        withheld.bound(nodes)
+        withheld.on_bound(nodes)
         withheld.set([held])
         assert snapshot.reserved_gpus[key][2].tolist() == [gpus]
