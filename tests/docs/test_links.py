@@ -1,6 +1,8 @@
 """Links lead somewhere, and every page can be found."""
 
 import re
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -33,6 +35,34 @@ def test_every_page_is_reachable_from_the_index() -> None:
                 if not link.startswith("#")
             ]
     assert set(DOCS.rglob("*.md")) - reached == set()
+
+
+@pytest.mark.parametrize(
+    "folder", ["getting-started", "concepts", "how-to", "reference", "results"]
+)
+def test_the_index_links_every_page_for_users(folder: str) -> None:
+    linked = {(DOCS / link.partition("#")[0]).resolve() for link in links(DOCS / "index.md")}
+    missing = set((DOCS / folder).glob("*.md")) - linked
+    assert missing == set(), "add them to docs/index.md"
+
+
+def test_the_navigation_of_the_site_has_every_page_but_those_of_design() -> None:
+    site = tomllib.loads((DOCS / "zensical.toml").read_text())
+    named = set(_pages(site["project"]["nav"]))
+    there = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
+    expected = {name for name in there if not name.startswith("design/")} | {"design/README.md"}
+    assert named == expected, "change nav in docs/zensical.toml"
+
+
+def _pages(nav: object) -> Iterator[str]:
+    if isinstance(nav, str):
+        yield nav
+    elif isinstance(nav, dict):
+        for inner in nav.values():
+            yield from _pages(inner)
+    elif isinstance(nav, list):
+        for inner in nav:
+            yield from _pages(inner)
 
 
 def test_every_design_page_has_a_number_of_its_own() -> None:

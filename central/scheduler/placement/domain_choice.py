@@ -7,7 +7,7 @@ stay whole for the gangs that need them. All of it works on capacities counted p
 depend on the size of the gang.
 
 Design: docs/design/0007-fewest-domains.md
-Design: docs/design/0008-preferred-level.md
+Design: docs/design/0007-fewest-domains.md
 """
 
 from collections.abc import Callable, Iterator, Sequence
