@@ -13,7 +13,7 @@ other choice breaks a pair. Two GPUs: 2 and 3, the closest pair with the lowest 
 The result is exact for up to 16 free GPUs, and for more if their positions are alike. Otherwise it
 is greedy from every start, improved by exchanges.
 
-Design: docs/design/0123-no-nvswitch-partitions.md
+Design: docs/design/topology.md
 """
 
 from collections.abc import Iterable

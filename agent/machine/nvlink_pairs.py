@@ -9,7 +9,7 @@ the two sides report different numbers, the smaller one counts.
 Example: two GPUs of an NVSwitch machine with 18 and 17 active links into the switch are NV17, and
 the pair is reported as degraded, because 18 links were built.
 
-Design: docs/design/0026-gpu-pairs.md
+Design: docs/design/topology.md
 """
 
 from collections.abc import Mapping, Sequence

@@ -5,7 +5,7 @@ process that got no answer for as long cannot know whether that happened. While 
 and only the coordinator is away. When no step is taken either, the process is cut off and ends: what it would do
 further counts nowhere.
 
-Design: docs/design/0201-cut-off-members.md"""
+Design: docs/design/members.md"""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@
 The function must be defined by itself: it imports what it uses, and takes and uses nothing of the notebook but its
 arguments, which must be what JSON can hold.
 
-Design: docs/design/0139-notebook-client.md
+Design: docs/design/training.md
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`Tasks`: records for workers that take no common steps, such as those of parameter servers, offline inference
 or preprocessing. Each task of an epoch is done by one of the Job's processes.
 
-Design: docs/design/0090-task-workers.md"""
+Design: docs/design/training.md"""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ crash, the uid on the target shows whether the Command was executed. Commands fo
 time, in the order of their creation. A Command whose target is unknown stays: another controller may own the
 target, or its object has not arrived yet.
 
-Design: docs/design/0041-commands-cronjobs-jobflows.md
+Design: docs/design/jobs.md
 """
 
 from central.controllers.job.job_store import JobStore

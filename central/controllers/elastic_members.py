@@ -1,7 +1,7 @@
 """The pods of an elastic object as members of an elastic gang: who counts, their numbers, and what their controller lets be
 chosen.
 
-Design: docs/design/0156-sizes-of-other-controllers.md
+Design: docs/design/elastic-controllers.md
 """
 
 from dataclasses import replace

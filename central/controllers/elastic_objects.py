@@ -4,7 +4,7 @@ controllers create and delete the pods; this one writes the size.
 A size outside the range is brought into it, 0 is left alone. Each object has at most one write under way. Nothing is
 decided for a while after a refusal, and where another client changes the size again and again.
 
-Design: docs/design/0156-sizes-of-other-controllers.md
+Design: docs/design/elastic-controllers.md
 """
 
 from collections.abc import Iterator

@@ -5,7 +5,7 @@ are reconciled in the same cycle.
     the object changes         it is tried at once the first time, then with a backoff
     it does not change         it is tried again after the quarantine's backoff
 
-Design: docs/design/0049-containment.md
+Design: docs/design/containment.md
 """
 
 from collections.abc import Container

@@ -1,5 +1,5 @@
 """`lockstep coordinate`: serves central.controllers.training, the coordinator of one elastic Job, over HTTP, and
 stores its state.
 
-Interface: docs/reference/coordinator-http.md. Design: docs/design/0059-coordinator.md
+Interface: docs/reference/coordinator-http.md. Design: docs/design/coordinator.md
 """

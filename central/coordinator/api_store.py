@@ -1,7 +1,7 @@
 """The coordinator's state in a ConfigMap of the Job, which the scheduler writes: the coordinator has no right on the API
 server. All sections are one compressed text, written whole each time, so writes are few.
 
-Design: docs/design/0124-progress-in-a-configmap.md
+Design: docs/design/coordinator.md
 """
 
 import zlib

@@ -4,7 +4,7 @@ token when the headers are complete, before anything of the body is kept.
 A connection is unauthenticated until a request on it has shown the token. Unauthenticated ones have few places, per address and in
 all, from the connection on, so before TLS: none of them is a member's. One of them gets one answer, of a probe.
 
-Design: docs/design/0113-strangers-of-a-coordinator.md
+Design: docs/design/coordinator.md
 """
 
 import asyncio

@@ -7,7 +7,7 @@ The scheduler may be away, restarted or replaced at any moment: the last plan ho
 present state. A plan with a lower number than one that was received comes from a leader that was replaced, and is
 ignored.
 
-Design: docs/design/0085-plan-to-coordinator.md
+Design: docs/design/coordinator.md
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """What the coordinator reports to the scheduler, as messages.
 
-Design: docs/design/0225-progress-of-a-job.md
+Design: docs/design/coordinator.md
 """
 
 from central.controllers.training.pauses import PauseMeter

@@ -1,6 +1,6 @@
 """Names of GPU models, and the patterns that match them.
 
-Design: docs/design/0009-gpu-models.md
+Design: docs/design/filters.md
 """
 
 import re

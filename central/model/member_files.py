@@ -1,6 +1,6 @@
 """The files in /etc/lockstep of a member of an elastic Job. Each shows an annotation of the pod.
 
-Design: docs/design/0240-member-files.md
+Design: docs/design/members.md
 """
 
 from collections.abc import Mapping, Sequence

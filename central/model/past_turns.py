@@ -2,7 +2,7 @@
 
     type: TimeShared, message: "ran 2640 s until 2026-11-28T12:00:00Z and runs since; contention 2.25"
 
-Design: docs/design/0300-time-sharing.md
+Design: docs/design/time-sharing.md
 """
 
 import re

@@ -5,7 +5,7 @@ Between two sizes on as many nodes the speed is interpolated. Above the largest 
 model, `A100=4:14.2`: the first pattern that matches the model of the job's GPUs has the table that holds. Entries
 without one hold on all other GPUs.
 
-Design: docs/design/0120-speeds.md
+Design: docs/design/elastic-speeds.md
 """
 
 from bisect import bisect_right

@@ -1,6 +1,6 @@
 """Which reservations bind a gang, so that it must leave their capacity free.
 
-Design: docs/design/0018-reservations.md
+Design: docs/design/reservations.md
 """
 
 from collections.abc import Set as AbstractSet

@@ -10,7 +10,7 @@ Pending gangs come last in this order; where no single one is at fault, running 
 culprits are found one after the other. If there is none, the phase stays left out for its while (cycle_phases.py). A search
 tries a bounded number of objects in each cycle.
 
-Design: docs/design/0049-containment.md
+Design: docs/design/containment.md
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence

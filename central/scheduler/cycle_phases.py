@@ -3,7 +3,7 @@
 A phase that fails on one object is tried again without that object (culprit.py). Until that is found, and where it is
 none, the cycle goes on without the phase: for 1 s, then for 2, 4, ... 300 s if it fails again.
 
-Design: docs/design/0049-containment.md
+Design: docs/design/containment.md
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator

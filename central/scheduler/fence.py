@@ -11,7 +11,7 @@
 MemoryError and RecursionError may come in the middle of a change, so they always count as the last case.
 Without exceptions the fence costs nothing: Python enters a try block for free.
 
-Design: docs/design/0049-containment.md
+Design: docs/design/containment.md
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -1,7 +1,7 @@
 """One attempt of a pending gang: it is bound, else it preempts, or reserves capacity, or is refused; and with how much work
 it is tried again if its search has reached the limit.
 
-Design: docs/design/0061-work-limit.md
+Design: docs/design/budgets.md
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """Claims during one pass over the pending gangs: for a gang that does not fit, which victims leave, and what they free
 is reserved for it. Equal gangs share one search.
 
-Design: docs/design/0019-preemption.md
+Design: docs/design/evictions.md
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """The reservations during one pass over the pending gangs: kept up to date, dropped where they end, and taken out of
 the shared snapshot for the gangs that must leave them free.
 
-Design: docs/design/0018-reservations.md
+Design: docs/design/reservations.md
 """
 
 from math import inf

@@ -6,7 +6,7 @@ again and again waits longer each time, so that a tenant who keeps changing it c
     gang g raises TypeError: set aside for 5 min, then 10, 20, ... 60 min
     its PodGroup changes: tried at once the first time, then after 30 s, 1 min, 2 min, ... 10 min
 
-Design: docs/design/0049-containment.md
+Design: docs/design/containment.md
 """
 
 from collections import Counter, deque

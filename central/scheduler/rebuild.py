@@ -4,7 +4,7 @@ What the API server and the agents reported is applied to an empty scheduler. Wh
 knows is carried over: bindings that are not confirmed yet, planned devices, evictions, backoffs, what
 was published. Reservations are planned again.
 
-Design: docs/design/0049-containment.md
+Design: docs/design/containment.md
 """
 
 from bisect import bisect_left

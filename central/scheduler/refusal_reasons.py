@@ -4,7 +4,7 @@ A refusal holds until capacity is freed, and its gang is not tried again before.
 other gangs that are bound in the meantime change what is free. So reasons that may be out of date at the end of a
 cycle are computed again, equal requests once, a bounded number in each cycle.
 
-Design: docs/design/0015-queues.md
+Design: docs/design/reclaim.md
 """
 
 from dataclasses import replace

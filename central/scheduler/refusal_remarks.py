@@ -1,7 +1,7 @@
 """What a pending gang's reason says beside what it lacks: what reservations and disruption budgets mean for it, and why
 nobody gives way.
 
-Design: docs/design/0015-queues.md
+Design: docs/design/reclaim.md
 """
 
 from collections.abc import Callable, Iterable

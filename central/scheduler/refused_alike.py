@@ -4,7 +4,7 @@ operations.
 Since the other gang was refused capacity was only taken, so the answer is the same. Nothing happens between two of
 the gangs, so what is looked up once holds for all.
 
-Design: docs/design/0157-skipped-gangs.md, docs/design/0210-pending-gangs-as-columns.md
+Design: docs/design/pending-gangs.md
 """
 
 from collections.abc import Callable, Collection, Mapping

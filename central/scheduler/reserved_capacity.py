@@ -4,8 +4,8 @@ While the pending gangs are tried in order, reserved capacity is taken out of th
 for the gangs that must leave it free, and put back for the others. So placement needs to know
 nothing of reservations, and gangs bound by the same reservations share refusals.
 
-Design: docs/design/0018-reservations.md
-Design: docs/design/0062-growth.md
+Design: docs/design/reservations.md
+Design: docs/design/reclaim.md
 """
 
 from collections.abc import Callable, Iterator, Sequence

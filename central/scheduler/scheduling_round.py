@@ -22,7 +22,7 @@ A gang whose search needs more work than an attempt in a round may take has one 
 cycle of its own where cycles are cut. If that is ended early and has found something, it goes on in the next cycle,
 before a new round in which everybody else has their turn.
 
-Design: docs/design/0052-slices.md, docs/design/0061-work-limit.md
+Design: docs/design/budgets.md
 """
 
 from collections import Counter

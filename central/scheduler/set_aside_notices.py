@@ -6,7 +6,7 @@
     report      Event on the node
     others      Event; Jobs and what creates Jobs have it in their status (object_fence.py)
 
-Design: docs/design/0049-containment.md
+Design: docs/design/containment.md
 """
 
 from typing import cast

@@ -12,7 +12,7 @@ A long attempt that is ended leaves its SearchProgress. The next cycle makes the
 finished are not repeated, and the step that was cut goes on. A step is found by all that it reads, so one that would
 read something else by now begins again, and nothing that was found is ever out of date.
 
-Design: docs/design/0061-work-limit.md, docs/design/0108-cut-searches.md
+Design: docs/design/budgets.md
 """
 
 from collections.abc import Callable, Hashable

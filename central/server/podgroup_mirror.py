@@ -6,7 +6,7 @@ mirror = PodGroupMirror(client, loop, may_act=election.may_act)
 mirror.start()
 mirror.stop()
 
-Design: docs/design/0132-podgroups-for-controllers.md
+Design: docs/design/gangs.md
 """
 
 import logging

@@ -6,7 +6,7 @@ store.restore()       # before the loop runs; at most a few seconds
 store.start()
 store.stop()
 
-Design: docs/design/0143-usage-kept.md
+Design: docs/design/quotas.md
 """
 
 import logging

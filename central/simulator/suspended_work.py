@@ -3,7 +3,7 @@
 A pod that can be suspended (lockstep.dev/suspendable) saves its work when it is evicted. Its successor needs what its
 suspension costs, and then runs for the rest of its lockstep.dev/runs-for.
 
-Design: docs/design/0300-time-sharing.md
+Design: docs/design/time-sharing.md
 """
 
 from central.simulator.sim_pod import SimPod

@@ -3,7 +3,7 @@
 A Job with annotations lockstep.dev/work and lockstep.dev/speed ends when its work is done: the time that a single member
 needs, on a GPU of a model that the speeds do not name. Each change of its members, its start included, stops it for its lockstep.dev/resize-cost.
 
-Design: docs/design/0120-speeds.md
+Design: docs/design/elastic-speeds.md
 """
 
 from collections.abc import Iterator, Mapping

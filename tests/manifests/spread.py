@@ -2,7 +2,7 @@
 
 python -m tests.manifests.spread
 
-Design: docs/design/0035-crd-schemas.md
+Design: docs/design/admission.md
 """
 
 import re

@@ -1,7 +1,7 @@
 """Reconciles one Job. A new phase is written to the API first; the calls that it requires follow when the write
 has succeeded. So a scheduler that restarts continues from the written phase.
 
-Design: docs/design/0036-jobs.md
+Design: docs/design/jobs.md
 """
 
 from dataclasses import replace

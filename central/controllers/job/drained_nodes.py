@@ -4,7 +4,7 @@
 autoscalers taint a node before they empty it. The members on such a node leave by one plan, before each of them is
 taken by itself: they stop at an agreed step, and policies for lost pods do not apply.
 
-Design: docs/design/0200-drained-nodes.md
+Design: docs/design/members.md
 """
 
 from central.controllers.job.job import Job

@@ -1,7 +1,7 @@
 """Whether a Job's pods may be created: only when its queue has quota for them, so that Jobs over quota have no
 pods. Free capacity in the cluster is not checked: pending pods show an autoscaler what is missing.
 
-Design: docs/design/0042-no-webhook.md
+Design: docs/design/admission.md
 """
 
 from collections import deque

@@ -1,7 +1,7 @@
 """What the Job controller hears of pods and of its calls. An exception in it is the Job's, never the pod's: the
 pod is recorded in any case, and the Job, set aside, finds what it missed when it is tried again.
 
-Design: docs/design/0049-containment.md
+Design: docs/design/containment.md
 """
 
 from collections.abc import Callable

@@ -5,7 +5,7 @@ A member that leaves because the set was changed is neither evicted nor failed. 
 is being drained. One that is lost leaves the set as well, as long as the least size remains, unless a policy for PodEvicted says
 otherwise.
 
-Design: docs/design/0053-elastic-sizes.md
+Design: docs/design/elastic-sizes.md
 """
 
 from collections.abc import Iterable, Iterator

@@ -2,7 +2,7 @@
 the step at which these stop, and says when they train no more. It is waited for as long as the resize allows, and not
 at all while it is silent. Members with files read there that they leave, and end by themselves in the same time.
 
-Design: docs/design/0085-plan-to-coordinator.md, docs/design/0240-member-files.md
+Design: docs/design/coordinator.md, docs/design/members.md
 """
 
 from collections.abc import Iterable

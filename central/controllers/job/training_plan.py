@@ -1,7 +1,7 @@
 """What the scheduler sends to the coordinator of an elastic Job: which members the Job has, where their pods are, and who leaves by
 when.
 
-Design: docs/design/0085-plan-to-coordinator.md
+Design: docs/design/coordinator.md
 """
 
 from dataclasses import dataclass

@@ -2,5 +2,5 @@
 to whom (tasks), which checkpoint is complete (checkpoints). Pure: facts and the time are arguments, answers are
 returned; central.coordinator serves it over HTTP and stores it.
 
-Design: docs/design/0059-coordinator.md
+Design: docs/design/coordinator.md
 """

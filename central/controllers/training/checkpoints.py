@@ -1,7 +1,7 @@
 """Which checkpoint of an elastic Job is complete: all parts of one generation are in place, and the position in the
 data is known. A torn one is never offered.
 
-Design: docs/design/0059-coordinator.md
+Design: docs/design/coordinator.md
 """
 
 from dataclasses import dataclass, field

@@ -13,7 +13,7 @@ those who leave as well: they acknowledge the step at which they stopped, or are
 A process is lost when it says so, when a younger one joins under its number, when it is silent for `ended_s` and
 the scheduler says that its pod ended, or when it is silent for `silent_s`.
 
-Design: docs/design/0059-coordinator.md
+Design: docs/design/coordinator.md
 """
 
 from dataclasses import dataclass, field, replace

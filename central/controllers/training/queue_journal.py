@@ -5,7 +5,7 @@ An entry names the snapshot that it follows. When the entries have more rows tha
 supersedes them, and their names in the store are used again. What is left of older ones names another snapshot, and
 is passed over. So the store is bounded, deletes nothing, and is whole between any two writes.
 
-Design: docs/design/0059-coordinator.md
+Design: docs/design/coordinator.md
 """
 
 from typing import NamedTuple

@@ -6,7 +6,7 @@ numbers that are never given twice, so an answer to an old lease is recognised w
 Guarantee: each task is done at least once in each epoch or set aside; what is done is not done again, unless a
 restore to a checkpoint undoes it.
 
-Design: docs/design/0059-coordinator.md
+Design: docs/design/coordinator.md
 """
 
 import heapq

@@ -1,7 +1,7 @@
 """Objects of controllers of pods whose size the scheduler decides, by their annotations lockstep.dev/elastic-min and
 elastic-max. Of Kubernetes' own controllers, annotations on the template count where the object has none.
 
-Design: docs/design/0156-sizes-of-other-controllers.md
+Design: docs/design/elastic-controllers.md
 """
 
 from dataclasses import replace

@@ -4,7 +4,7 @@
 JobSet: parallelism and completions of one replicatedJob, with its feature gate ElasticJobSet. LeaderWorkerSet: groups.
 RayCluster: workers of one group; with Ray's own autoscaler, the most that it may have.
 
-Design: docs/design/0195-sizes-of-jobsets-and-others.md
+Design: docs/design/elastic-controllers.md
 """
 
 from collections.abc import Callable

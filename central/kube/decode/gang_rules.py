@@ -1,7 +1,7 @@
 """Which objects make their pods a gang, and which labels of the pods say so: a table of well-known controllers, and
 declarations of others (--pod-groups FILE).
 
-Design: docs/design/0096-gangs-of-controllers.md
+Design: docs/design/gangs.md
 """
 
 from collections.abc import Mapping, Sequence

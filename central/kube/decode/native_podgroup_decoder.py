@@ -4,7 +4,7 @@ v1alpha2 (Kubernetes 1.36) and v1beta1 (1.37) differ in the disruption mode and 
 scheduling.volcano.sh has fields for, this one takes from the same annotations as pods do: the queue, a preferred
 level, the placement.
 
-Design: docs/design/0095-native-podgroups.md
+Design: docs/design/gangs.md
 """
 
 from dataclasses import replace

@@ -1,6 +1,6 @@
 """Pending pods of other schedulers for which surplus of elastic gangs may leave (--yield-to-others).
 
-Design: docs/design/0226-yield-to-others.md
+Design: docs/design/elastic-sizes.md
 """
 
 from collections.abc import Iterable

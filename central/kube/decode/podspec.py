@@ -3,7 +3,7 @@
 What this version can't honour is PodSpec.unsupported. Such a pod stays pending with that sentence, rather
 than being placed against its spec.
 
-Design: docs/design/0046-no-dra.md
+Design: docs/design/filters.md
 """
 
 from central.kube.decode.effective_requests import (

@@ -2,7 +2,7 @@
 lockstep.dev/role-topology on the controller's object, such as "workers=lockstep.dev/block; workers/each=node". Both at
 once are replicas inside a layer.
 
-Design: docs/design/0133-levels-by-role.md
+Design: docs/design/subgroups.md
 """
 
 from collections.abc import Collection, Mapping

@@ -2,7 +2,7 @@
 "tp=lockstep.dev/block; tp/stage=lockstep.dev/rack". POLICY=LEVEL is the domain of all subgroups of a policy, and
 POLICY/LABEL=LEVEL that of those which agree in the policy's matchLabelKeys up to LABEL.
 
-Design: docs/design/0121-layers.md
+Design: docs/design/subgroups.md
 """
 
 from collections.abc import Collection, Sequence

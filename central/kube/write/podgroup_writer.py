@@ -1,6 +1,6 @@
 """PodGroups that the scheduler writes for gangs of controllers, for tools that read PodGroups.
 
-Design: docs/design/0132-podgroups-for-controllers.md
+Design: docs/design/gangs.md
 """
 
 from dataclasses import dataclass

@@ -6,7 +6,7 @@
 A write names the version of the object that it replaces, so of two writers one is refused, reads, and sees which of
 them is the later coordinator: the one with the higher run, or with the same run in the pod that wrote first.
 
-Design: docs/design/0124-progress-in-a-configmap.md
+Design: docs/design/coordinator.md
 """
 
 import base64

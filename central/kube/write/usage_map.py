@@ -4,7 +4,7 @@ namespace, so that a leader knows what the one before knew.
     usage = usage_map.load(client, namespace)     # None: nobody has written it yet
     usage_map.save(client, namespace, usage)
 
-Design: docs/design/0143-usage-kept.md
+Design: docs/design/quotas.md
 """
 
 import zlib

@@ -3,7 +3,7 @@
 The node is one on which it has its least size already, so that who goes on has what was trained. Members of other gangs above
 their least sizes give it the seats; they are asked first, and the gang follows when these seats are free.
 
-Design: docs/design/0126-gathering.md
+Design: docs/design/elastic-speeds.md
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -5,7 +5,7 @@ Seats are given in the order of their worth: along the lower convex hull of each
 speeds that grow by less and less this is the best there is. Otherwise it is as good as the best with fewer seats, by
 less than the longest piece, because the last piece may not fit.
 
-Design: docs/design/0125-goodput.md
+Design: docs/design/elastic-speeds.md
 """
 
 from bisect import bisect_right

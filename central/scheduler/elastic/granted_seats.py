@@ -1,6 +1,6 @@
 """Sizes that gangs of a pool may have now, on the way to their goals.
 
-Design: docs/design/0053-elastic-sizes.md
+Design: docs/design/elastic-sizes.md
 """
 
 from collections.abc import Mapping, Sequence

@@ -5,7 +5,7 @@ A seat of a model is worth what one more would do for those gangs (goodput.price
 gets it, and one that is nearly as fast elsewhere leaves it free. The choice is made when the gang may start, and counts
 for PATIENCE_S: who gets no seat there by then starts on any.
 
-Design: docs/design/0280-choice-of-gpu-model.md
+Design: docs/design/elastic-speeds.md
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -3,7 +3,7 @@ capacity that is kept for them.
 
 Their scheduler may have reasons that are not known here. So capacity that was freed and not used is freed again only much later.
 
-Design: docs/design/0226-yield-to-others.md
+Design: docs/design/elastic-sizes.md
 """
 
 from collections.abc import Sequence

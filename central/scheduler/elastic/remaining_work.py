@@ -1,7 +1,7 @@
 """How long an elastic gang still runs, from what its annotation says is left. It said so once; the work that is done
 since counts down, whatever sizes the gang has meanwhile. Work is in seconds of speed 1.
 
-Design: docs/design/0241-work-left.md
+Design: docs/design/elastic-sizes.md
 """
 
 from collections.abc import Iterable

@@ -3,7 +3,7 @@
 The others train without them meanwhile. One that has not started for JOIN_WAIT_S gives its seat back. After three such
 tries without a growth that succeeded, the gang stays as large as it is for a while: seats that it cannot use are others'.
 
-Design: docs/design/0202-members-that-do-not-start.md
+Design: docs/design/elastic-sizes.md
 """
 
 from collections.abc import Iterator, Sequence

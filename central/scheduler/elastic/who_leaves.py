@@ -1,7 +1,7 @@
 """Which members of an elastic gang leave when it shrinks: those whose seats free whole domains (leavers.py), and of equal
 seats those that lose the least work.
 
-Design: docs/design/0053-elastic-sizes.md
+Design: docs/design/elastic-sizes.md
 """
 
 from collections.abc import Collection, Sequence

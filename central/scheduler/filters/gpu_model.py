@@ -1,7 +1,7 @@
 """The filter for GPU models and GPU memory: by what the node's agent reports, else by the labels of NVIDIA's GPU
 Feature Discovery (GFD).
 
-Design: docs/design/0009-gpu-models.md
+Design: docs/design/filters.md
 """
 
 from central.model import wording

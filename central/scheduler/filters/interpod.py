@@ -1,7 +1,7 @@
 """The filter for rules between pods: inter-pod affinity and anti-affinity, topology spread, host ports, and
 volumes that pods compete for. Computed for all nodes at once, for one pod class.
 
-Design: docs/design/0003-inter-pod-rules.md
+Design: docs/design/filters.md
 """
 
 from collections import Counter

@@ -3,7 +3,7 @@ excludes others, host ports in use, and attached volumes. Updated as pods come a
 
 Only pods with rules or volumes, and pods that a rule matches, are counted. Without rules this costs nothing.
 
-Design: docs/design/0003-inter-pod-rules.md
+Design: docs/design/filters.md
 """
 
 from collections import Counter

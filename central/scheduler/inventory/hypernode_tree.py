@@ -1,7 +1,7 @@
 """The network tree from HyperNode objects: the nodes of each HyperNode, tier by tier. An invalid HyperNode is
 ignored, with its error; the others stay in effect.
 
-Design: docs/design/0017-hypernode-errors.md
+Design: docs/design/topology.md
 """
 
 from collections import Counter

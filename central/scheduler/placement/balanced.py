@@ -1,7 +1,7 @@
 """Divides equal pods evenly among the fewest domains: of the widest level at which the gang takes several, then inside
 each of them of the next level, down to the nodes.
 
-Design: docs/design/0122-balanced.md
+Design: docs/design/placement.md
 """
 
 import numpy as np

@@ -1,6 +1,6 @@
 """What the subgroups of a bundle need together.
 
-Design: docs/design/0121-layers.md
+Design: docs/design/subgroups.md
 """
 
 from collections.abc import Iterator, Sequence

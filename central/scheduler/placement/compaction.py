@@ -6,8 +6,8 @@ amounts and capacities per class suffice in sum, the fewest domains first, then 
 wider domains that are in use, then in others that are as few. The numbers of sets that
 are weighed and tried are limited.
 
-Design: docs/design/0013-unlike-pods.md
-Design: docs/design/0122-balanced.md
+Design: docs/design/unlike-pods.md
+Design: docs/design/placement.md
 """
 
 from collections.abc import Iterator, Sequence

@@ -6,8 +6,7 @@ left, then the one with the fewest free GPUs in it and around it, then the first
 stay whole for the gangs that need them. All of it works on capacities counted per domain: the cost does not
 depend on the size of the gang.
 
-Design: docs/design/0007-fewest-domains.md
-Design: docs/design/0007-fewest-domains.md
+Design: docs/design/placement.md
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -4,7 +4,7 @@ in the order in which they are tried, those that failed, and in the present one 
 The next slice takes the same rows again without looking for them. All of it is found by what the placement reads, so
 on other capacity it begins again.
 
-Design: docs/design/0152-many-classes.md
+Design: docs/design/unlike-pods.md
 """
 
 from collections.abc import Callable, Iterable, Iterator

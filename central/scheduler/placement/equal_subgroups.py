@@ -2,8 +2,7 @@
 counted, then how many bundles each domain takes. The gang is placed as if these were pods, so the domain found is the
 narrowest and a refusal is exact.
 
-Design: docs/design/0005-subgroups.md
-Design: docs/design/0121-layers.md
+Design: docs/design/subgroups.md
 """
 
 from collections import Counter

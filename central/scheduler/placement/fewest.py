@@ -6,7 +6,7 @@ tightest that takes the rest. The level below starts again among all children of
 the number of domains is minimal, none of them can stay empty below. Where this is not certainly the best, the
 domains are searched (fewest_search.py).
 
-Design: docs/design/0007-fewest-domains.md
+Design: docs/design/placement.md
 """
 
 from collections.abc import Sequence

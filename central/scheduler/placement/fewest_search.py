@@ -6,7 +6,7 @@ outweighs it. The cheapest way to hold p pods, for each p, is combined domain by
 widest (a knapsack on the tree). A search that would be too large leaves out the nodes, and then counts the domains of
 the network tree only.
 
-Design: docs/design/0007-fewest-domains.md
+Design: docs/design/placement.md
 """
 
 from collections.abc import Iterator, Sequence

@@ -2,7 +2,7 @@
 given a domain of its level, and then all pods are packed at once (packing.py). The number of steps is limited, and the
 result says whether a refusal is certain.
 
-Design: docs/design/0005-subgroups.md
+Design: docs/design/subgroups.md
 """
 
 from collections.abc import Iterator, Sequence

@@ -3,7 +3,7 @@
 NUMA nodes and PCIe switches are not among them. An island may span several, so they are tried only where a
 gang requires them.
 
-Design: docs/design/0159-pcie-switches.md
+Design: docs/design/topology.md
 """
 
 from central.model.wording import NEVER

@@ -3,7 +3,7 @@
 Pods of one task with equal specs are interchangeable, so a choice is a number of pods of each kind. The choices are
 tried in the order of ranks, and those are left out that contain more pods of a kind than fit one by one now.
 
-Design: docs/design/0013-unlike-pods.md
+Design: docs/design/unlike-pods.md
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -3,7 +3,7 @@
 In a long attempt the choices are kept: the next slice takes the same nodes again without looking for them, and goes
 on where it was cut. They are found by all that they depend on, so on other capacity or counts they begin again.
 
-Design: docs/design/0003-inter-pod-rules.md, docs/design/0109-cut-placements.md
+Design: docs/design/filters.md, docs/design/unlike-pods.md
 """
 
 from collections.abc import Iterator, Sequence

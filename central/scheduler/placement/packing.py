@@ -4,7 +4,7 @@ The search goes node by node. On each node it tries only selections that leave n
 remaining pods, because adding that pod loses nothing, and it never visits the same remainder at the same node
 twice. The number of steps is limited, and the result says whether a refusal is certain.
 
-Design: docs/design/0013-unlike-pods.md
+Design: docs/design/unlike-pods.md
 """
 
 from collections.abc import Iterator

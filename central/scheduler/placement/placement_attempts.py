@@ -2,8 +2,7 @@
 minimum runs, the others follow in further attempts. Each attempt lists its pods in the order of the request's groups, so that
 pods and assignments can be matched.
 
-Design: docs/design/0007-fewest-domains.md
-Design: docs/design/0010-preferences.md
+Design: docs/design/placement.md
 """
 
 from collections import Counter

@@ -7,8 +7,7 @@ node, most pairs of one role together that should, fewest pairs of two roles tog
 partners spread evenly, fewest nodes. The search starts from the placement that any gang would get, and moves
 and swaps pods while that helps; for up to EXACT_PODS pods it then tries everything that could be better.
 
-Design: docs/design/0010-preferences.md
-Design: docs/design/0014-roles.md
+Design: docs/design/placement.md
 """
 
 from collections import Counter

@@ -5,7 +5,7 @@ it have changed. It is slower than counting, and used only where counting would 
 A placed pod always satisfies Kubernetes' filters. A refusal is certain for pods of one class with one rule.
 With several rules it is the answer of a bounded search that takes no assignment back inside a domain.
 
-Design: docs/design/0003-inter-pod-rules.md
+Design: docs/design/filters.md
 """
 
 from collections import Counter

@@ -1,6 +1,6 @@
 """How far the search for a gang's subgroups has come, so that a long attempt goes on in the next cycle.
 
-Design: docs/design/0109-cut-placements.md
+Design: docs/design/unlike-pods.md
 """
 
 from collections.abc import Sequence

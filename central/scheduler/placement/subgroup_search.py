@@ -6,8 +6,7 @@ Equal subgroups in equal bundles are counted (equal_subgroups.py). Others are
 placed one after another, the hardest first, with backtracking and at most ATTEMPTS attempts; a refusal then
 says whether the limit was reached.
 
-Design: docs/design/0005-subgroups.md
-Design: docs/design/0121-layers.md
+Design: docs/design/subgroups.md
 """
 
 from collections import Counter

@@ -1,1 +1,1 @@
-"""Preemption, reclaim and defragmentation, with the least harm (docs/design/0019-preemption.md)."""
+"""Preemption, reclaim and defragmentation, with the least harm (docs/design/evictions.md)."""

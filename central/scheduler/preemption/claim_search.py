@@ -4,8 +4,7 @@ capacity freed together.
 Which queue gives is decided before harm: of those above their shares the one that is furthest above (queue_claims.py), and
 all that are equally far. A queue whose victims are not enough is joined by the next ones.
 
-Design: docs/design/0015-queues.md
-Design: docs/design/0062-growth.md
+Design: docs/design/reclaim.md
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

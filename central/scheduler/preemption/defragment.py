@@ -4,7 +4,7 @@ fits.
 A gang is moved only if all its pods are movable and have run for SETTLED_S. One draft must hold the
 pending gang and, beside it, every moved gang.
 
-Design: docs/design/0020-defragmentation.md
+Design: docs/design/defragmentation.md
 """
 
 from collections.abc import Iterator, Sequence

@@ -4,7 +4,7 @@ Victims are chosen so that the Eviction API will accept all evictions. Where tha
 budget counts as used: a pod that is not ready costs as much as a ready one, and a pod that two
 budgets cover is never evicted, because the API refuses it.
 
-Design: docs/design/0019-preemption.md
+Design: docs/design/evictions.md
 """
 
 from collections import Counter

@@ -1,6 +1,6 @@
 """The least harmful victims in one domain, before a trial placement proves them.
 
-Design: docs/design/0019-preemption.md
+Design: docs/design/evictions.md
 """
 
 from collections.abc import Iterator

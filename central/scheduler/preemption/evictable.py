@@ -3,7 +3,7 @@
 Pods with volcano.sh/preemptable: "false" never are, and neither is a gang that has run for less than its least run
 time, except for its members above the minimum.
 
-Design: docs/design/0019-preemption.md
+Design: docs/design/evictions.md
 """
 
 from collections.abc import Iterable

@@ -15,7 +15,7 @@ Work and capacity have one unit, so that pods without GPUs are compared too: GPU
 cores or MEMORY_PER_GPU bytes for each. The largest of the three counts: a pod of 8 GPUs and 64 cores is
 8 GPUs, a pod of 64 cores is 4.
 
-Design: docs/design/0019-preemption.md
+Design: docs/design/evictions.md
 """
 
 from collections.abc import Iterable, Sequence

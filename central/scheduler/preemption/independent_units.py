@@ -4,7 +4,7 @@
   does at least as much harm.
 - Each unit frees capacity for exactly one pod, whichever others go: pods of one kind on full nodes.
 
-Design: docs/design/0019-preemption.md
+Design: docs/design/evictions.md
 """
 
 from typing import NamedTuple

@@ -5,7 +5,7 @@ gang is evicted whole or not at all. No disruption budget is overspent. This mod
 from which no unit can be left out, and in which the highest priority is as low as can be. exact_search.py
 finds the best one where the domain is small enough.
 
-Design: docs/design/0019-preemption.md
+Design: docs/design/evictions.md
 """
 
 from collections import Counter

@@ -5,7 +5,7 @@ the pods' own. That is an exchange after victims were chosen, for members with t
 as much: only gangs of unlike priorities have anything to exchange, and what the less urgent member frees is proven by a
 placement like any other plan. GPU shares are left as they are: their plans keep particular GPUs.
 
-Design: docs/design/0019-preemption.md
+Design: docs/design/evictions.md
 """
 
 from collections import Counter

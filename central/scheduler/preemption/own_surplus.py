@@ -3,7 +3,7 @@ of another.
 
 Nobody else loses by it, but who gives way by priority or share goes first: that gang keeps all that it has.
 
-Design: docs/design/0019-preemption.md
+Design: docs/design/evictions.md
 """
 
 from collections import Counter

@@ -7,7 +7,7 @@ The condition is written when a run begins and when one ends. A leader that goes
 pods say when they started and ended, and nothing is counted twice, since what they say of the time before the condition's
 is not read.
 
-Design: docs/design/0300-time-sharing.md
+Design: docs/design/time-sharing.md
 """
 
 from collections.abc import Iterable, Iterator, Sequence

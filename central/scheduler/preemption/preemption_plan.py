@@ -5,7 +5,7 @@ minimum. Bounds come first: what a row or domain would hold without all possible
 that costs at least (victim_bounds.py). So a "no" is cheap. Victims are searched on the rows and in
 the domains with the lowest bounds first, until nothing else can be better.
 
-Design: docs/design/0019-preemption.md
+Design: docs/design/evictions.md
 """
 
 from collections.abc import Iterator, Sequence

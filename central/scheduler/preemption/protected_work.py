@@ -4,7 +4,7 @@ A pod counts if it holds what the gang asks for, on a node that the gang may use
 shares or MIG slices, a pod that has some, else any pod. The table of victims has these pods as arrays, so only the rules of
 less urgent gangs are looked up one by one.
 
-Design: docs/design/0019-preemption.md
+Design: docs/design/evictions.md
 """
 
 from collections import Counter

@@ -3,7 +3,7 @@
 Where no more than MAX_EXACT_UNITS may go the choice is the best one, else a good one from which no unit can be left
 out. Members above a gang's minimum are units of their own; the rest of a gang goes whole.
 
-Design: docs/design/0015-queues.md
+Design: docs/design/reclaim.md
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

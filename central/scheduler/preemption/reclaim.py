@@ -3,7 +3,7 @@
 A pod that a disruption budget covers, or whose eviction was refused before, gets a dry run first.
 No pod is evicted until all dry runs have succeeded.
 
-Design: docs/design/0019-preemption.md
+Design: docs/design/evictions.md
 """
 
 from collections.abc import Sequence

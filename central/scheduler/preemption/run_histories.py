@@ -1,6 +1,6 @@
 """What gangs that share time have run, with columns of what each cycle computes of all of them: one row for each gang.
 
-Design: docs/design/0300-time-sharing.md
+Design: docs/design/time-sharing.md
 """
 
 from collections.abc import Iterable, Iterator, Mapping

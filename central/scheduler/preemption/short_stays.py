@@ -9,7 +9,7 @@ in the long run there is one in as much time as it costs.
 
 Inside a tenant nothing is charged: what its jobs take of each other is its own matter.
 
-Design: docs/design/0165-short-stays.md
+Design: docs/design/elastic-sizes.md
 """
 
 from collections.abc import Iterable, Mapping

@@ -15,7 +15,7 @@ gangs never suspend each other for the same state.
 A quantum is at least so long that suspensions cost a gang CHURN of its run time. A gang that would need more than LONGEST
 quanta of its queue for that shares no time: it would take turns and give none.
 
-Design: docs/design/0300-time-sharing.md
+Design: docs/design/time-sharing.md
 """
 
 from collections.abc import Mapping, Sequence

@@ -14,7 +14,7 @@ least 2 gangs are broken and 40 GPU-seconds lost.
 Where several pods are missing in a domain, a gang on many rows counts on each by the part that it frees there, and
 need / most is not rounded: then the bounds of the rows can be added up.
 
-Design: docs/design/0019-preemption.md
+Design: docs/design/evictions.md
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,6 +1,6 @@
 """The arrays of the table of victims: one entry for each pod that holds capacity, one slot for each gang.
 
-Design: docs/design/0019-preemption.md
+Design: docs/design/evictions.md
 """
 
 from collections.abc import Sequence

@@ -2,7 +2,7 @@
 
 Most gangs say nothing about who of them may leave, so the rules are asked only about those that do.
 
-Design: docs/design/0019-preemption.md
+Design: docs/design/evictions.md
 """
 
 from collections.abc import Sequence

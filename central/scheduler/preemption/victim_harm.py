@@ -1,6 +1,6 @@
 """What evictions cost, as arrays: the parts of harm.Harm by entry of the table of victims.
 
-Design: docs/design/0019-preemption.md
+Design: docs/design/evictions.md
 """
 
 import numpy as np

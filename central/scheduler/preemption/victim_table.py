@@ -3,7 +3,7 @@
 Shared by all requests. Only gangs that changed are read again: a portion of them in one cycle, so that whoever
 must preempt finds most of them read, and all that are left when a request comes.
 
-Design: docs/design/0019-preemption.md
+Design: docs/design/evictions.md
 """
 
 from collections.abc import Callable, Iterable

@@ -1,7 +1,7 @@
 """Victims of one preemption request: candidates as arrays, and the least harmful set in each
 domain.
 
-Design: docs/design/0019-preemption.md
+Design: docs/design/evictions.md
 """
 
 from collections import Counter

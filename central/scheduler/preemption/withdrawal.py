@@ -4,7 +4,7 @@ So no gang is placed and evicted by one state. A gang whose victims have gone st
 claim what it takes: its place was reserved, its queue did not use it yet, and its quota was kept. A gang that may claim it
 from now on does so before the binding is sent, and not a moment later.
 
-Design: docs/design/0116-withdrawn-bindings.md
+Design: docs/design/reclaim.md
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

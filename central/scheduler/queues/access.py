@@ -3,7 +3,7 @@
 A gang that may not use its queue takes part in nothing there: its demand raises no fair share, it is not the head of
 a fifo queue, and it starts, reserves and evicts nothing.
 
-Design: docs/design/0015-queues.md
+Design: docs/design/queues.md
 """
 
 from collections.abc import Collection, Mapping

@@ -4,7 +4,7 @@ What a queue uses is counted without what terminating pods still use and with wh
 of the queue, or another gang of it, counts on nothing that is spoken for, and nobody is evicted for what becomes free in
 any case: of victims of claims, also of claims that were replaced by larger ones, and of pods that users delete.
 
-Design: docs/design/0015-queues.md
+Design: docs/design/reclaim.md
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,6 +1,6 @@
 """Why nobody gives way to a pending gang: whose share, which level, which rule. For its reason and `lockstep explain`.
 
-Design: docs/design/0015-queues.md
+Design: docs/design/reclaim.md
 """
 
 from collections.abc import Callable, Sequence

@@ -3,7 +3,7 @@
 A refused gang waits until capacity is freed. But what its queue may claim also grows without that: another queue
 takes what is free and comes above its share, or asks for less, so that shares grow.
 
-Design: docs/design/0015-queues.md
+Design: docs/design/reclaim.md
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,6 +1,6 @@
 """What victims must free of a quota, beside what pods that terminate free in any case, so that a gang may start.
 
-Design: docs/design/0015-queues.md
+Design: docs/design/reclaim.md
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,6 +1,6 @@
 """What each queue is entitled to: its fair share, and its deserved amount or guarantee. Pure.
 
-Design: docs/design/0015-queues.md
+Design: docs/design/queues.md
 """
 
 from operator import attrgetter

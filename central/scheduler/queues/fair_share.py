@@ -4,7 +4,7 @@ One resource is divided among sibling queues. Guarantees come first, then deserv
 rest by weight, higher priority before lower. No queue gets more than it demands. Fractions, not
 floats: a parent's share is divided again among its children and must add up exactly.
 
-Design: docs/design/0015-queues.md
+Design: docs/design/queues.md
 """
 
 from collections.abc import Sequence

@@ -2,7 +2,7 @@
 
 A gang that is not ready (pods missing or gated) blocks no other.
 
-Design: docs/design/0015-queues.md
+Design: docs/design/queues.md
 """
 
 from central.scheduler.state.gangs import Gang, GangKey

@@ -7,7 +7,7 @@ fraction of a GPU. They are counted in whole units, GPU_UNITS to a GPU, so that 
 A slice's fraction is its number of compute slices of seven (of four for the profiles that only an A30 has), or what
 `--mig-fraction` says.
 
-Design: docs/design/0058-gpu-currency.md
+Design: docs/design/quotas.md
 """
 
 import re

@@ -4,7 +4,7 @@ The creator of the pods may wait for the phase Inqueue. A PodGroup is admitted o
 accepts it and its minResources are free beside those of the PodGroups admitted before. It then
 stays admitted. PodGroups of Jobs are left to the Job controller.
 
-Design: docs/design/0016-min-resources.md
+Design: docs/design/queues.md
 """
 
 from collections.abc import Collection

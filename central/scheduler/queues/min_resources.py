@@ -5,7 +5,7 @@ creates its executors. Such a gang starts only if all of it is free. What its po
 yet stays reserved, until the gang ends, against gangs of equal or lower priority. These are sums
 over the cluster, not places.
 
-Design: docs/design/0016-min-resources.md
+Design: docs/design/queues.md
 """
 
 from collections.abc import Iterator, Sequence

@@ -14,7 +14,7 @@ Behind the first gang of a queue that is refused, those of equal priority go by 
 first. They fill what the head can't use yet, and short ones leave the most of it to others. The head itself
 is always the oldest, so nobody is overtaken for ever.
 
-Design: docs/design/0015-queues.md, docs/design/0157-skipped-gangs.md
+Design: docs/design/queues.md, docs/design/pending-gangs.md
 """
 
 from bisect import bisect_left

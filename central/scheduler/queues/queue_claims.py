@@ -19,7 +19,7 @@ takes from another one.
 Queues do not take turns: a queue that has claimed is within its fair share, so it gives nothing by the first rule; by
 the second it gives to one that is within what it deserves, which then gives nothing by either.
 
-Design: docs/design/0015-queues.md
+Design: docs/design/reclaim.md
 """
 
 from collections.abc import Sequence

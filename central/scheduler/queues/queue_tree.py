@@ -4,7 +4,7 @@ Sums change gang by gang, when a gang changes. An invalid queue disables itself 
 with a reason; other queues are not affected. Without Queue objects nothing is counted, and all
 gangs are in one queue.
 
-Design: docs/design/0015-queues.md
+Design: docs/design/queues.md
 """
 
 from bisect import bisect_left

@@ -4,7 +4,7 @@ Ordering needs no fair shares: the queue with the lowest usage level is served n
 water-filling step by step. Fair shares are computed (entitlement.py) only where one queue wants
 capacity back from another, and for `lockstep explain`.
 
-Design: docs/design/0015-queues.md
+Design: docs/design/queues.md
 """
 
 from collections.abc import Callable, Iterator, Sequence

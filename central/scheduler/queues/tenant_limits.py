@@ -4,7 +4,7 @@ use.
 A gang's user is the one of its first pod, as an admission policy wrote it there. Gangs without one share what one user
 may use in their namespace: pods without a name gain nothing.
 
-Design: docs/design/0112-users.md
+Design: docs/design/quotas.md
 """
 
 from collections.abc import Callable, Iterator

@@ -6,7 +6,7 @@ Cheng 1996): the dominant share that it uses above its deserved amount, times se
 owed only what its siblings receive while it waits: when it begins to wait it is level with the sibling that has
 received most, so nobody saves up turns by not asking.
 
-Design: docs/design/0015-queues.md
+Design: docs/design/queues.md
 """
 
 from central.model.resources import Sums

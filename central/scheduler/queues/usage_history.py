@@ -1,4 +1,4 @@
-"""Usage history of a queue (`--usage-half-life`, docs/design/0015-queues.md). Pure arithmetic."""
+"""Usage history of a queue (`--usage-half-life`, docs/design/queues.md). Pure arithmetic."""
 
 from collections.abc import Iterable, Mapping
 

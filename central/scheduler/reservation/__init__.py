@@ -1,1 +1,1 @@
-"""Reservations: capacity for the head of a queue, and backfill (docs/design/0018-reservations.md)."""
+"""Reservations: capacity for the head of a queue, and backfill (docs/design/reservations.md)."""

@@ -8,7 +8,7 @@ would find nothing better:
     lacking  on a node with 5 free GPUs, pods of 2 GPUs lack 0, 0, 1, 2, 2, ... GPUs, one after the other. The cheapest of
              the nodes of a domain, as many as the gang has pods, are the least that it can lack there
 
-Design: docs/design/0232-better-places-only.md
+Design: docs/design/reservations.md
 """
 
 from math import gcd, inf

@@ -1,7 +1,7 @@
 """Plans a reservation: where and when a pending gang fits first as running pods end. The earliest
 time is found by trial placements without the pods that have ended by then.
 
-Design: docs/design/0018-reservations.md
+Design: docs/design/reservations.md
 """
 
 from collections.abc import Iterator, Sequence

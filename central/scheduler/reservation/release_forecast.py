@@ -1,7 +1,7 @@
 """What is free once some running pods have gone: their capacity as arrays, and the snapshot without
 them. Reservations use it for pods that end, preemption for victims.
 
-Design: docs/design/0018-reservations.md
+Design: docs/design/reservations.md
 """
 
 from collections.abc import Iterator, Sequence

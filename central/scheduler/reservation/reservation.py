@@ -10,7 +10,7 @@ after multiplication by TRUST times the factor.
 
 If no start is known, nothing is withheld before --reserve-after, then at most --reserve-idle GPUs.
 
-Design: docs/design/0018-reservations.md
+Design: docs/design/reservations.md
 """
 
 from collections import Counter

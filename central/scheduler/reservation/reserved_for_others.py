@@ -1,7 +1,7 @@
 """Capacity that surplus has left for pending pods of other schedulers. It is kept from the gangs of this one for a while,
 as far as those pods still lack nodes: their scheduler knows nothing of it, and chooses the nodes.
 
-Design: docs/design/0226-yield-to-others.md
+Design: docs/design/elastic-sizes.md
 """
 
 from collections.abc import Sequence

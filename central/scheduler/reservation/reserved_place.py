@@ -1,6 +1,6 @@
 """The place that is kept for a gang, and its name in messages.
 
-Design: docs/design/0018-reservations.md
+Design: docs/design/reservations.md
 """
 
 from collections.abc import Sequence

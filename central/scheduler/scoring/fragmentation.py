@@ -7,7 +7,7 @@ A small weight of all idle capacity makes the result independent of node names a
 GPUs will do for count more (weigh_scarcity), so others leave these GPUs to them. After FGD, "Beware
 of Fragmentation" (ATC'23). Computed for many nodes at once.
 
-Design: docs/design/0012-fragmentation.md
+Design: docs/design/fragmentation.md
 """
 
 from collections.abc import Sequence

@@ -4,7 +4,7 @@ A state is all that the cost of pods on a node depends on (fragmentation.py): it
 classes of typical pods its filters let in. Only rows that changed are numbered again. The numbers of GPUs and of
 nodes without their classes outlive a change of the classes, because building a state takes longest.
 
-Design: docs/design/0215-costs-by-node-state.md
+Design: docs/design/fragmentation.md
 """
 
 from collections.abc import Hashable

@@ -5,7 +5,7 @@ Each score is scaled to 0 ... 100 over all nodes and has kube-scheduler's weight
 that are equally close, before fragmentation and fullness. A gang is scored as a whole, against the pods
 present before it.
 
-Design: docs/design/0010-preferences.md
+Design: docs/design/placement.md
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
 """What the same pods would cost on each node, by the state of the node: computed for states that are asked about, and kept.
 
-Design: docs/design/0215-costs-by-node-state.md
+Design: docs/design/fragmentation.md
 """
 
 from typing import Optional

@@ -1,7 +1,7 @@
 """The workload mix: which pods are typical, counted by class as they arrive, and what further pods would cost
 on each node (fragmentation.py, state_costs.py). With one pod class there is nothing to choose and nothing is computed.
 
-Design: docs/design/0012-fragmentation.md
+Design: docs/design/fragmentation.md
 """
 
 from collections import Counter

@@ -1,6 +1,6 @@
 """How many more pods of one class fit, by row and by domain. Recounts only rows that changed.
 
-Design: docs/design/0180-kept-until-a-node-changes.md
+Design: docs/design/pending-gangs.md
 """
 
 from collections import Counter

@@ -1,7 +1,7 @@
 """Free GPUs by domain of the network tree: which of equally close domains, or nodes, should be used first so that
 whole domains stay whole. Recounts only rows that changed.
 
-Design: docs/design/0007-fewest-domains.md
+Design: docs/design/placement.md
 """
 
 import numpy as np

@@ -4,7 +4,7 @@ parts of the node.
 NUMA nodes and PCIe switches are opt-in levels. They are not part of the level hierarchy, because an island
 can span several of them.
 
-Design: docs/design/0159-pcie-switches.md
+Design: docs/design/topology.md
 """
 
 from collections.abc import Sequence

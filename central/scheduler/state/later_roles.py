@@ -1,6 +1,6 @@
 """Minima of a gang whose roles come one after the other: steps of a JobSet, or the workers of a leader that starts alone.
 
-Design: docs/design/0144-roles-that-come-later.md
+Design: docs/design/gangs.md
 """
 
 from collections.abc import Mapping, Sequence

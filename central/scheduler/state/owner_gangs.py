@@ -5,7 +5,7 @@ annotations themselves.
 The gang is named after the controller (deployment/web). A pod's own annotations take precedence over
 those of its controller.
 
-Design: docs/design/0039-plain-pod-gangs.md
+Design: docs/design/gangs.md
 """
 
 from collections.abc import Iterable, Iterator

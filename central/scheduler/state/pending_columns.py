@@ -9,7 +9,7 @@ tried and who is refused alike is in arrays, and Attempt reads and writes its ro
 
 A row is given to another gang only after recycle(), so that arrays of rows which somebody still reads stay true.
 
-Design: docs/design/0210-pending-gangs-as-columns.md
+Design: docs/design/pending-gangs.md
 """
 
 from bisect import bisect_left

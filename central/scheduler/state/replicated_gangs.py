@@ -1,6 +1,6 @@
 """Gangs that are one replica of an object each: the object says once what holds for all of them.
 
-Design: docs/design/0096-gangs-of-controllers.md
+Design: docs/design/gangs.md
 """
 
 from collections.abc import Iterable

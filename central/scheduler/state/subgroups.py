@@ -1,7 +1,7 @@
 """The subgroups of a gang (spec.subGroupPolicy of its PodGroup): which pod belongs to which, which are
 complete, and which pods to start next. A subgroup starts as a whole or not at all.
 
-Design: docs/design/0005-subgroups.md
+Design: docs/design/subgroups.md
 """
 
 from collections import Counter

@@ -3,7 +3,7 @@
 Condition Usable is True if the HyperNode's nodes are a domain of the network, else False with the
 reason. A node in two HyperNodes of a tier belongs to the first by name.
 
-Design: docs/design/0017-hypernode-errors.md
+Design: docs/design/topology.md
 """
 
 from central.model.decisions import SetStatus

@@ -6,7 +6,7 @@ satisfy one of the set as the set asks for (Hall's theorem). Example: two pods r
 10 GiB and of 50 GiB. A node with one volume of 100 GiB satisfies each set of one request, but not the set of
 both, which needs two volumes.
 
-Design: docs/design/0004-existing-volumes.md
+Design: docs/design/filters.md
 """
 
 from collections import Counter

@@ -8,7 +8,7 @@ the API server shows the binding.
 Counts are per storage class and per set of requests (AnyOf): how many available volumes satisfy at least one
 request of the set. matching.py says which sets must be counted.
 
-Design: docs/design/0004-existing-volumes.md
+Design: docs/design/filters.md
 """
 
 from collections import Counter

@@ -5,7 +5,7 @@ views = JobProgress(plans)
 views.heard(pod_uid, report, now)                # the training service
 view = views.of_job("team", "train", now)        # the query service; a message for people
 
-Design: docs/design/0225-progress-of-a-job.md
+Design: docs/design/coordinator.md
 """
 
 import threading

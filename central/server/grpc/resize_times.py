@@ -5,7 +5,7 @@ a step (first-step).
 A coordinator reports within 0.25 s of a change. A change that another one supersedes is not counted further. What a
 change cost is the pause that the coordinator reports; it claims no more time than has passed since the one before.
 
-Design: docs/design/0225-progress-of-a-job.md
+Design: docs/design/coordinator.md
 """
 
 import threading

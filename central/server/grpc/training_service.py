@@ -4,7 +4,7 @@ say into facts. A coordinator speaks for the Job whose coordinator its pod is, a
     training = TrainingService(inbox, authenticator, plans, term)
     facts = training.silent(now)           # called by the loop, with time.monotonic()
 
-Design: docs/design/0085-plan-to-coordinator.md
+Design: docs/design/coordinator.md
 """
 
 import logging

@@ -1,7 +1,7 @@
 """Keeps the coordinators' states in ConfigMaps of their Jobs: a few threads, bounded, because each call waits for the
 API server.
 
-Design: docs/design/0124-progress-in-a-configmap.md
+Design: docs/design/coordinator.md
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Steps of processes under lockstep-launch and torchrun, as their coordinator knows them: with real processes.
 
-Design: docs/design/0225-progress-of-a-job.md"""
+Design: docs/design/coordinator.md"""
 
 import json
 from collections.abc import Iterator

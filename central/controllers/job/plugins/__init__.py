@@ -12,7 +12,7 @@ To add a plugin:
 If it creates a kind of object that no plugin has created before, central.kube.write.objects_writer and the
 scheduler's ClusterRole must know that kind.
 
-Design: docs/design/0037-job-plugins.md
+Design: docs/design/jobs.md
 """
 
 from functools import lru_cache

@@ -1,7 +1,7 @@
 """The coordinator of an elastic Job, which runs as one of the Job's tasks: its credentials, its command, and what the
 members get to reach it.
 
-Design: docs/design/0059-coordinator.md
+Design: docs/design/coordinator.md
 """
 
 from central.controllers.job.plugins import hosts, pod_edits, torchrun_env

@@ -1,6 +1,6 @@
 """elastic: the scheduler decides how many pods a task has, between its minAvailable and its replicas.
 
-Design: docs/design/0053-elastic-sizes.md
+Design: docs/design/elastic-sizes.md
 """
 
 from dataclasses import dataclass

@@ -7,7 +7,7 @@
 3. At device allocation, by the node's agent: the GPUs, their island and the nearest RDMA NICs (LOCKSTEP_GPUS,
    LOCKSTEP_ISLAND, LOCKSTEP_NEAREST_HCAS; NCCL_IB_HCA for allocated NICs).
 
-Design: docs/design/0038-pod-location.md
+Design: docs/design/jobs.md
 """
 
 from dataclasses import dataclass
