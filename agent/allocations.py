@@ -8,7 +8,7 @@ act on an older list; Allocate then refuses.
 MIG slices can be destroyed while a pod holds them. Such a slice keeps its address occupied, because
 the pod's device files would open the slice that is created there next.
 
-Design: docs/design/0030-gpu-shares.md
+Design: docs/design/gpu-sharing.md
 """
 
 from collections import Counter

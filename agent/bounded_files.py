@@ -5,7 +5,7 @@ says what is wrong.
 A FIFO or a device is refused without waiting for it, content of another length or kind is refused
 whole: half a number is another number.
 
-Design: docs/design/0290-hostile-inputs-of-the-agent.md
+Design: docs/design/hostile-inputs.md
 """
 
 import errno

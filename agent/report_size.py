@@ -1,7 +1,7 @@
 """What of the grants fits into a report. The scheduler refuses a report with more, and would then know
 nothing of the node; no kubelet that works lists as much. Pure.
 
-Design: docs/design/0128-implausible-hardware.md
+Design: docs/design/hostile-inputs.md
 """
 
 from collections.abc import Iterable

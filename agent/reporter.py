@@ -2,8 +2,7 @@
 the planned devices of pods bound to this node. While the scheduler is unreachable it retries; the
 rest of the agent is not affected.
 
-Design: docs/design/0024-incremental-reports.md
-Design: docs/design/0167-devices-not-offered.md
+Design: docs/design/kubelet.md
 """
 
 import logging

@@ -4,7 +4,7 @@ credentials alone, and the rest (models and calls of every API, twice) is 60 MB.
     python slim_kubernetes.py        in the environment that the image gets
 
 The image's build runs it, and ends with an error if a new version of the package needs what is gone.
-See docs/design/0140-images.md."""
+See docs/design/installation.md."""
 
 import importlib.util
 import shutil

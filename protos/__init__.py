@@ -2,5 +2,5 @@
 of a node (topology.py), the choices that agent and scheduler must make alike (closest.py,
 nearest.py, gpu_sharing.py), and Kubernetes names (names.py). Imports neither agent nor central.
 
-Design: docs/design/0044-version-skew.md
+Design: docs/design/installation.md
 """

@@ -4,7 +4,7 @@ A NIC that several pods share has an id for each share, by its name: mlx5_0::3. 
 virtual function, or one share) has its PCI address as id, 0000:3b:00.2, because Multus hands the ids of a pod to
 CNI plugins, which find a device by this address.
 
-Design: docs/design/0129-device-ids-of-nics.md, docs/design/0146-rails.md
+Design: docs/design/nics.md
 """
 
 from collections import Counter

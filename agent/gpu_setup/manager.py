@@ -1,7 +1,7 @@
 """Applies the requested setup to each GPU, maintains it, and restores the former setup when the
 request is gone. The former setup is on disk, so that a restarted process can restore it.
 
-Design: docs/design/0032-mps.md
+Design: docs/design/gpu-sharing.md
 """
 
 import contextlib

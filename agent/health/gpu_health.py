@@ -14,7 +14,7 @@ Example with a hold-down of 10 s: an error from 0 s to 3 s makes the GPU unhealt
 A second error from 20 s to 21 s makes it unhealthy from 20 s to 41 s, because this time the
 hold-down is 20 s.
 
-Design: docs/design/0021-gpu-health.md
+Design: docs/design/gpu-health.md
 """
 
 from collections.abc import Container, Iterable, Mapping

@@ -1,7 +1,7 @@
 """Watches a directory with inotify for names that come and go. If the kernel has no watches left,
 `watching` is False and callers poll more often.
 
-Design: docs/design/0024-incremental-reports.md
+Design: docs/design/kubelet.md
 """
 
 import contextlib

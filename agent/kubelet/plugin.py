@@ -2,7 +2,7 @@
 timeout on GetPreferredAllocation and Allocate, so their answers are bounded to a few seconds
 here.
 
-Design: docs/design/0029-odd-numbers-full-disk.md
+Design: docs/design/kubelet.md
 """
 
 import logging

@@ -9,7 +9,7 @@ An allocation that is not listed yet ends when pod-resources lists it, or when t
 it up: it offers the devices again although it admits one pod at a time, and neither pod-resources
 nor the checkpoint has them, or the pod of the checkpoint's entry has no process.
 
-Design: docs/design/0050-kubelet-records.md
+Design: docs/design/kubelet.md
 """
 
 import logging

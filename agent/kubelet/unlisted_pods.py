@@ -6,7 +6,7 @@ pods that still run, and would allocate their devices again. Such pods are known
 as it was before, and from the processes that the driver lists. A pod runs while its cgroup has a
 process.
 
-Design: docs/design/0050-kubelet-records.md
+Design: docs/design/kubelet.md
 """
 
 import logging

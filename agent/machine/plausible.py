@@ -3,7 +3,7 @@ device must not cost the others. A GPU whose identity or memory cannot be right 
 reason; any other value that cannot be right counts as unknown. The scheduler refuses reports beyond
 the same limits. Pure.
 
-Design: docs/design/0128-implausible-hardware.md
+Design: docs/design/hostile-inputs.md
 """
 
 import re

@@ -1,6 +1,6 @@
 """How many shares each RDMA NIC is advertised as: a share lets one pod use the NIC. Pure.
 
-Design: docs/design/0027-rdma-nics.md, docs/design/0160-exclusive-nics.md
+Design: docs/design/nics.md
 """
 
 from collections.abc import Sequence

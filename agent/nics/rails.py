@@ -4,7 +4,7 @@ The flag --rdma-rails is none, auto, or a list of selectors as for --rdma-device
 the NICs of rail 0. With auto each NIC that is offered is a rail, with its virtual functions, in the order of
 the GPUs: the rail of GPU 0 first.
 
-Design: docs/design/0146-rails.md
+Design: docs/design/nics.md
 """
 
 from collections.abc import Sequence

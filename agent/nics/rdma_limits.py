@@ -4,7 +4,7 @@ Every limit is written alone and read back, because the kernel also accepts what
 lines in one write both apply to the first NIC, an empty value means max, and 010 is eight. A NIC
 that is removed and comes back has lost its limits; keep() restores them.
 
-Design: docs/design/0028-rdma-limits.md
+Design: docs/design/nics.md
 """
 
 import logging

@@ -1,4 +1,4 @@
 """Checks idle GPUs before a gang starts on them: NVLinks, NICs, and copies between GPUs.
 
-Design: docs/design/0072-preflight.md
+Design: docs/design/gpu-health.md
 """

@@ -2,7 +2,7 @@
 starts, after each use, and every hour. A GPU that fails is unhealthy until a later check passes; the check never
 delays a container, and one that hangs ends by its timeout.
 
-Design: docs/design/0072-preflight.md
+Design: docs/design/gpu-health.md
 """
 
 import logging

@@ -2,7 +2,7 @@
 which the kubelet passes to the runtime. https://github.com/cncf-tags/container-device-interface,
 version 0.5.
 
-Design: docs/design/0034-cdi.md
+Design: docs/design/kubelet.md
 """
 
 import json

@@ -3,7 +3,7 @@ pod's annotation k8s.v1.cni.cncf.io/network-status, where programs read which NI
 
 Format 1.1.0 of the Network Plumbing Working Group: DIR/RESOURCE-ID-device.json, with / as - in both.
 
-Design: docs/design/0129-device-ids-of-nics.md
+Design: docs/design/nics.md
 """
 
 import json

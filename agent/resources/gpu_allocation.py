@@ -13,7 +13,7 @@ than those unless it is larger, and then those of the containers after it. So a 
 plan exactly unless an init container before it has more GPUs; in that case the pod's containers get
 GPUs of the pod's plan, but the kubelet decides which.
 
-Design: docs/design/0070-init-containers.md
+Design: docs/design/kubelet.md
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,7 @@
 """MIG slices: one resource per profile, such as nvidia.com/mig-1g.5gb. Profiles come and go while
 the agent runs.
 
-Design: docs/design/0033-mig-slices.md
+Design: docs/design/gpu-sharing.md
 """
 
 from collections.abc import Iterator, Sequence

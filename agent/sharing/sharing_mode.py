@@ -5,7 +5,7 @@ timeslice=long`, `7: whole`. `all` means every GPU. If several lines name a GPU,
 counts. A GPU that no line names is allocated whole only. Without a colon, the GPUs are shared with
 the best enforcement that the node supports: `all`, `0,1`. `none`: no GPU is shared.
 
-Design: docs/design/0031-gpu-memory-caps.md
+Design: docs/design/gpu-sharing.md
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Exit codes by kind of failure. Documented in docs/design/0043-command-line.md."""
+"""Exit codes by kind of failure. Documented in docs/design/command-line.md."""
 
 FAILED = 1  # the command did what it was asked; the job failed, or decisions differ
 USAGE = 2  # wrong arguments, or a wrong manifest

@@ -1,7 +1,7 @@
 """The command `lockstep` (also `kubectl lockstep`): parses the arguments, runs the command, prints. An
 error that the user can fix is one sentence and exit code 2.
 
-Design: docs/design/0043-command-line.md
+Design: docs/design/command-line.md
 """
 
 import argparse

@@ -2,7 +2,7 @@
 server, with the user's kubeconfig: kubectl forwards a port, the ConfigMap lockstep-ca has the certificate, and
 the API server issues a token for the scheduler's own ServiceAccount. The user's own credentials stay with the API server.
 
-Design: docs/design/0250-scheduler-by-kubeconfig.md
+Design: docs/design/command-line.md
 """
 
 import argparse

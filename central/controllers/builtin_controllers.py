@@ -2,7 +2,7 @@
 and StatefulSets. They say how many pods should exist and which one comes next; the simulator and the local cluster
 create and delete them.
 
-Design: docs/design/0040-simulated-controllers.md
+Design: docs/design/simulation.md
 """
 
 from collections.abc import Iterator

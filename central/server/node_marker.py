@@ -5,7 +5,7 @@ marker = NodeMarker(client, loop, MarkerOptions(labels=True), may_act=election.m
 marker.start()
 marker.stop()
 
-Design: docs/design/0071-node-labels-and-health.md
+Design: docs/design/gpu-health.md
 """
 
 import logging

@@ -4,7 +4,7 @@ docs/reference/metrics.md.
 The number of series is bounded: the queues that use or wait for the most have labels of their own, all others
 together have the label queue="_other" (no queue can have that name).
 
-Design: docs/design/0150-alerts-on-a-constructed-day.md
+Design: docs/design/observability.md
 """
 
 import time

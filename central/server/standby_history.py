@@ -4,7 +4,7 @@ kept = StandbyHistory(settings, credentials, metrics)     # may raise CannotStar
 kept.followed_until(leads)                                # leads() waits until this replica does
 store = kept.taken_over()                                 # None: no history
 
-Design: docs/design/0149-history-of-replicas.md
+Design: docs/design/observability.md
 """
 
 import logging

@@ -1,3 +1,3 @@
 """A local cluster for the demo, the tests and scale runs: an in-memory Kubernetes API (the part that is used) and
 hollow kubelets that speak the real device-plugin protocol. Installed by the extra lockstep[demo]; the scheduler's
-image does not contain it. Design: docs/design/0001-in-memory-api.md."""
+image does not contain it. Design: docs/design/simulation.md."""

@@ -4,7 +4,7 @@ It runs its own event loop in its own thread:
     with StandaloneApi() as api:
         print(api.url)
 
-Design: docs/design/0001-in-memory-api.md
+Design: docs/design/simulation.md
 """
 
 import asyncio

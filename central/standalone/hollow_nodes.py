@@ -5,7 +5,7 @@ node with a kubelet has a thread, and the bare ones share a few.
     with HollowNodes(client, nodes, directory) as hollow:
         hollow.start_agents(server, ca_file)
 
-Design: docs/design/0001-in-memory-api.md
+Design: docs/design/simulation.md
 """
 
 from collections.abc import Callable, Sequence

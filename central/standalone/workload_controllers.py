@@ -6,7 +6,7 @@ Deployments and StatefulSets, and write their status. One thread acts on what it
 
 A Deployment's old ReplicaSets are scaled down as soon as a new one exists.
 
-Design: docs/design/0136-local-controllers.md
+Design: docs/design/simulation.md
 """
 
 import logging

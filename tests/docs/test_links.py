@@ -82,6 +82,14 @@ def test_a_design_page_and_its_code_name_each_other(page: Path) -> None:
     assert any(file.is_file() and named in file.read_text() for file in files)
 
 
+@pytest.mark.parametrize("page", DESIGN, ids=lambda path: path.name)
+def test_a_design_page_is_named_by_its_subject_and_has_the_same_parts_as_all(page: Path) -> None:
+    assert re.fullmatch(r"[a-z-]+\.md", page.name), "named by subject, without a number"
+    parts = re.findall(r"^(?:## .*|Status:|Code:)", page.read_text(), re.MULTILINE)
+    expected = ["Status:", "Code:", "## Decision", "## Alternatives", "## Measured"]
+    assert [part for part in parts if part != "## Limits"] == expected
+
+
 SUFFIXES = {".py", ".yaml", ".toml", ".proto", ".js", ".html", ".txt", ".md", ".json", ""}
 
 

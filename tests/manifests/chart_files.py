@@ -2,7 +2,7 @@
 chart can hold only what lies inside it; the schema of its values comes from values.yaml and from the
 parsers of the programs. test_chart.py compares what is there with what is made here.
 
-Design: docs/design/0106-helm-chart.md"""
+Design: docs/design/installation.md"""
 
 import argparse
 import json

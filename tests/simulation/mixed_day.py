@@ -1,6 +1,6 @@
 """A day of a small world with some of many features, drawn by its seed, so that in many days each meets each other.
 
-Design: docs/design/0246-mixed-days.md
+Design: docs/design/simulation.md
 """
 
 import random

@@ -6,5 +6,5 @@
     cluster_objects     reads the cluster: bounded lists, and what could not be read
     finding             one sentence about one object, and how serious it is
 
-Design: docs/design/0107-migration.md
+Design: docs/design/installation.md
 """

@@ -1,7 +1,7 @@
 """`lockstep top`: asks the scheduler and the API server again and again, draws, and reads keys. Without a terminal it
 prints one screen.
 
-Design: docs/design/0138-top.md
+Design: docs/design/command-line.md
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """`lockstep what-if`: reads the cluster, simulates it as it is and with a change, and prints what is different.
 
-Design: docs/design/0137-what-if.md
+Design: docs/design/what-if.md
 """
 
 import argparse

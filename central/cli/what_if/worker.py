@@ -5,7 +5,7 @@
 It reads the API with the asking user's token, and nothing else: what the user may not list is not part of the answer. It
 gives way to the scheduler, takes at most memory_mib of memory, and ends when standard input ends.
 
-Design: docs/design/0134-what-if-in-the-console.md
+Design: docs/design/what-if.md
 """
 
 import argparse

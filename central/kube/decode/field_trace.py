@@ -4,7 +4,7 @@ up last.
 
 The decoder runs once more on a view of the object that notes lookups. Objects that can be read never pay for that.
 
-Design: docs/design/0260-hostile-fields.md
+Design: docs/design/hostile-inputs.md
 """
 
 import re

@@ -1,7 +1,7 @@
 """YAML that is not larger than it looks: neither nested so deep that a recursive reader overflows its stack, nor grown
 by aliases of aliases. libyaml's reader is one, and ends the process.
 
-Design: docs/design/0114-texts-larger-than-they-look.md
+Design: docs/design/hostile-inputs.md
 """
 
 import re

@@ -3,7 +3,7 @@
 Requests are written by hand and responses parsed in C (httptools), in an eighth of the standard library's
 time per call. Only shutdown() may be called from another thread.
 
-Design: docs/design/0022-binding-speed.md
+Design: docs/design/api-server.md
 """
 
 import http.client

@@ -7,7 +7,7 @@ for the lease's duration, measured by our own clock.
     lease.acquire()  # periodically: takes or renews the Lease; True if it is ours
     lease.held       # whether we may still act; false before others may take the Lease
 
-Design: docs/design/0023-leader-election.md
+Design: docs/design/api-server.md
 """
 
 from collections.abc import Callable, Mapping

@@ -4,7 +4,7 @@ act on the same Jobs.
 A label alone proves nothing, since every tenant can write it: a pod counts if its ServiceAccount may delete
 pods in all namespaces, as Volcano's scheduler and controllers may.
 
-Design: docs/design/0107-migration.md"""
+Design: docs/design/installation.md"""
 
 from collections.abc import Iterator
 from urllib.parse import urlencode

@@ -3,7 +3,7 @@
 Every part that waits takes a Runtime, and reads no other clock (tests/architecture), so that a test can run the whole program on virtual time, one thread
 at a time. RUNTIME is the operating system's.
 
-Design: docs/design/0153-one-runtime.md
+Design: docs/design/simulation.md
 """
 
 import random

@@ -11,7 +11,7 @@ A kind is listed again (a consistent read, without a resourceVersion) when its w
 after every error of the API server but 429, as client-go does, when a resourceVersion goes back, and when
 neither an event nor a bookmark comes in time. A connection that breaks is resumed where it was.
 
-Design: docs/design/0048-watches.md
+Design: docs/design/api-server.md
 """
 
 import logging

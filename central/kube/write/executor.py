@@ -14,7 +14,7 @@ success, a refusal, or unknown: no answer, an error of the server, an answer tha
 Unknown outcomes are repeated with exponential backoff until RETRY_FOR_S. A binding that did not succeed is not
 given up on that alone: its pod is read, until the API server says what it is.
 
-Design: docs/design/0047-one-answer.md
+Design: docs/design/api-server.md
 """
 
 import logging

@@ -1,7 +1,7 @@
 """Labels, a condition and a taint of Node objects. Each method is one change, which may be repeated; all of them raise
 Retry, and Refused if the API server would refuse it again.
 
-Design: docs/design/0071-node-labels-and-health.md
+Design: docs/design/gpu-health.md
 """
 
 from collections.abc import Mapping

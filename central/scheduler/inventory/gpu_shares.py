@@ -4,7 +4,7 @@ hundredths of one GPU.
 A GPU is free, in use as a whole, or open (in use as shares). A pod gets the open GPU that is left with the
 least, and opens a free GPU only if no open one has its share free.
 
-Design: docs/design/0030-gpu-shares.md
+Design: docs/design/gpu-sharing.md
 """
 
 from collections import Counter

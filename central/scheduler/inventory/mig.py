@@ -2,7 +2,7 @@
 
 The scheduler counts slices as plain resources. The agent chooses which slices a pod gets.
 
-Design: docs/design/0033-mig-slices.md
+Design: docs/design/gpu-sharing.md
 """
 
 from collections import Counter

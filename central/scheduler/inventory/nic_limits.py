@@ -8,7 +8,7 @@ the others are kept as unassigned, and nics.py assigns NICs before the agent rec
 A sum over the NICs would be too much. Example: two NICs have 15 handles left each. Of pods that need 10 handles
 only two fit, one on each NIC, although 30 handles are left.
 
-Design: docs/design/0028-rdma-limits.md
+Design: docs/design/nics.md
 """
 
 from collections import Counter

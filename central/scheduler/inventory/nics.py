@@ -3,7 +3,7 @@
 On nodes whose NICs have limits, they must also leave the remaining pods a way to fit. A planned assignment is
 kept while it fits, because the pod may already have those NICs.
 
-Design: docs/design/0027-rdma-nics.md, docs/design/0028-rdma-limits.md
+Design: docs/design/nics.md
 """
 
 from collections import Counter

@@ -4,7 +4,7 @@ with devices that is bound there in that moment is refused for ever.
 Such a node keeps its capacity in the snapshot, so that for two seconds nobody searches victims and no reservation
 moves. Only what would be bound there is placed elsewhere, or waits.
 
-Design: docs/design/0167-devices-not-offered.md
+Design: docs/design/kubelet.md
 """
 
 from collections.abc import Iterable, Iterator

@@ -5,7 +5,7 @@ Left out, because the report has no such value: gfd.timestamp, gpu.machine, gpu.
 engines and multiprocessors of MIG slices. GPU shares are a resource of their own, so the sharing strategy of nvidia.com/gpu
 is none. Where a node's GPUs differ, the labels that describe one GPU are left out.
 
-Design: docs/design/0071-node-labels-and-health.md
+Design: docs/design/gpu-health.md
 """
 
 import re

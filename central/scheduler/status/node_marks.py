@@ -1,7 +1,7 @@
 """What nodes are marked with for tools outside Lockstep: labels that describe the GPUs, and whether a GPU or MIG
 slice of the node is unhealthy. Pure.
 
-Design: docs/design/0071-node-labels-and-health.md
+Design: docs/design/gpu-health.md
 """
 
 import re

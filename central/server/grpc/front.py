@@ -11,7 +11,7 @@ ends in the gRPC server.
 gRPC has a limit for all connections together, which one peer can use up, and none per peer. And it can change its
 certificate only by a callback into Python for each connection, or by a new server: here a new target.
 
-Design: docs/design/0051-front.md
+Design: docs/design/access.md
 """
 
 import contextlib

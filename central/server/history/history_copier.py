@@ -5,7 +5,7 @@ copier.start()           # a round at once, then every EVERY_S
 copier.lag               # for the readiness probe: why this replica should not take over yet; empty: it may
 copier.stop()            # before this replica writes the history itself
 
-Design: docs/design/0149-history-of-replicas.md
+Design: docs/design/observability.md
 """
 
 import logging

@@ -1,4 +1,4 @@
 """A trace for each gang (created, admitted, placed, bound, running), sent to an OpenTelemetry collector.
 
-Design: docs/design/0148-traces.md
+Design: docs/design/observability.md
 """
