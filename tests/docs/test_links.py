@@ -70,6 +70,15 @@ def test_the_readme_is_short() -> None:
     assert len(re.findall(r"\S+", (ROOT / "README.md").read_text())) <= 1000
 
 
+def test_the_changelog_lists_features_and_no_faults_of_unreleased_code() -> None:
+    newest = (ROOT / "CHANGELOG.md").read_text().split("\n## ")[1]
+    upgrade, *features = newest.partition("### Before you upgrade\n")[2].split("\n### ")
+    assert len(upgrade.split()) <= 600
+    assert len(newest.split()) <= 2500
+    faults = [line for part in features for line in part.splitlines() if "Before, " in line]
+    assert faults == [], "git log has them"
+
+
 DESIGN = sorted(set((DOCS / "design").glob("*.md")) - {DOCS / "design/README.md"})
 
 
