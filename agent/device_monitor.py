@@ -7,13 +7,14 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from queue import Empty, SimpleQueue
 
 from agent import cgroups, nvml
 from agent.backoff import StateLogger
 from agent.health import gpu_health, nic_health
 from agent.health.gpu_health import DeviceHealth, XidEvent
-from agent.machine import capture, kernel, plausible, xid_rules
+from agent.machine import capture, kernel, plausible, unanswered, xid_rules
 from agent.machine.capture import CaptureError
 from agent.machine.facts import GpuFacts, HostFacts, Machine, NvmlFacts, SysfsFacts, Unusable
 from agent.machine.survey import survey
@@ -60,6 +61,7 @@ class DeviceMonitor:
         )
         self.users: dict[str, dict[int, str]] = {}  # pod UIDs by pid, by UUID of GPU or slice
         self.facts: tuple[GpuFacts, ...] = ()
+        self._answered: unanswered.Answered = {}
         self.gpus: dict[str, DeviceHealth] = {}  # by UUID
         self.nics: dict[str, DeviceHealth] = {}  # by name
         self.slices: dict[str, DeviceHealth] = {}  # by UUID
@@ -228,6 +230,8 @@ class DeviceMonitor:
         self._note_driver(False)
         self._driver_worked = True
         machine, self._left_out = plausible.checked(machine)
+        self._answered, nvml_facts = unanswered.since(self._answered, machine.nvml)
+        machine = replace(machine, nvml=nvml_facts)
         self.facts = machine.nvml.gpus
         seen = self._surveyed(machine)
         self._log.ok(f"{len(seen.gpus)} GPUs, {len(seen.hcas)} RDMA NICs")

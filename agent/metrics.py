@@ -137,6 +137,12 @@ class Metrics(Collector):
                 if count >= 0
             ),
         )
+        yield _gauge(
+            "lockstep_gpu_inforom_corrupted",
+            "1 if NVML reports that the GPU's InfoROM is corrupted",
+            GPU_LABELS,
+            ((names[gpu.uuid], 1) for gpu in facts if gpu.corrupt),
+        )
         yield _counter(
             "lockstep_gpu_xid",
             "XIDs that the driver reported",

@@ -98,7 +98,7 @@ def dumps(captured: Machine) -> str:
     nvml, sysfs = captured.nvml, captured.sysfs
     file = _File(
         schema=SCHEMA,
-        gpus=nvml.gpus,
+        gpus=tuple(dataclasses.replace(gpu, answered=(), unknown=()) for gpu in nvml.gpus),
         driver_version=nvml.driver_version,
         nvml_version=nvml.nvml_version,
         cuda_version=nvml.cuda_version,

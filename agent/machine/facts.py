@@ -103,6 +103,12 @@ class GpuFacts:
     wear: Wear = Wear()
     fault: str = ""  # why NVML can't read this GPU
     denied: tuple[str, ...] = ()  # calls that the driver refused for lack of rights
+    corrupt: tuple[str, ...] = ()  # queries that failed because the InfoROM is corrupted
+    # Whether NVML reports no memory of its own.
+    integrated: bool = field(default=False, compare=False)
+    # Queries with a value, and with the answer UNKNOWN; captures lack them.
+    answered: tuple[str, ...] = field(default=(), compare=False)
+    unknown: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,8 @@ PORTS, LINKS, TEXT = 16, 64, 253
 SMALL = 65535  # NUMA nodes, minor numbers, ports, instances
 PCIE = 64  # generations, lanes
 MEMLOCK = 1 << 62
+# CUDA compute capabilities of Tegra X1 and X2, Xavier, Orin, Thor (by two names) and GB10.
+INTEGRATED = frozenset({"5.3", "6.2", "7.2", "8.7", "10.1", "11.0", "12.1"})
 
 # The kubelet's limit is 63. Slices of old drivers are named MIG-GPU-<uuid>/1/0.
 DEVICE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}")
@@ -41,7 +43,7 @@ CPUS = re.compile(r"[0-9,-]{0,1024}")
 
 
 def checked(machine: Machine) -> tuple[Machine, tuple[str, ...]]:
-    """The plausible machine, and sentences about devices that are left out."""
+    """The plausible machine, and sentences about devices that are left out or need attention."""
     notes: list[str] = []
     return (
         replace(
@@ -57,6 +59,11 @@ def checked(machine: Machine) -> tuple[Machine, tuple[str, ...]]:
 def _nvml(nvml: NvmlFacts, notes: list[str]) -> NvmlFacts:
     if len(nvml.gpus) > GPUS:
         notes.append(f"the driver lists {len(nvml.gpus)} GPUs; {GPUS} are used")
+    notes += [
+        f"GPU {gpu.index}: its InfoROM is corrupted ({', '.join(gpu.corrupt[:3])}); it still works"
+        for gpu in nvml.gpus[:GPUS]
+        if gpu.corrupt
+    ]
     first: dict[str, int] = {}
     gpus = tuple(
         _gpu(replace(gpu, index=position), first) for position, gpu in enumerate(nvml.gpus[:GPUS])
@@ -108,7 +115,15 @@ def _fault(gpu: GpuFacts, first: dict[str, int]) -> str:
         return f"NVML says that it has the UUID of GPU {first[gpu.uuid]}"
     if not 0 <= gpu.memory_bytes <= GPU_MEMORY:
         return f"NVML says that it has {gpu.memory_bytes} bytes of memory"
+    if not gpu.memory_bytes and not _may_lack_memory(gpu):
+        return "NVML reports no memory"
     return ""
+
+
+def _may_lack_memory(gpu: GpuFacts) -> bool:
+    """Integrated GPUs use the machine's memory. GPUs in MIG mode show theirs only to agents with the rights."""
+    integrated = gpu.integrated or gpu.capability in INTEGRATED or "(nvgpu)" in gpu.model
+    return integrated or "nvmlDeviceGetMemoryInfo" in gpu.denied + gpu.corrupt
 
 
 def _slices(

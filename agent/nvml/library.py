@@ -6,6 +6,7 @@ import ctypes
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
@@ -29,21 +30,24 @@ FOLDERS = (
     "home/kubernetes/bin/nvidia/lib64",
     "usr/local/nvidia/lib64",
 )
-# Errors that mean that this GPU or this driver does not support the query.
+# Answers that say nothing against the GPU: it, this driver, or the agent's rights do not cover the query.
 UNSUPPORTED = {
-    pynvml.NVML_ERROR_NOT_SUPPORTED,
-    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
     pynvml.NVML_ERROR_INVALID_ARGUMENT,
-    pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
-    pynvml.NVML_ERROR_NO_PERMISSION,
+    pynvml.NVML_ERROR_NOT_SUPPORTED,
     pynvml.NVML_ERROR_NOT_FOUND,
     pynvml.NVML_ERROR_INSUFFICIENT_SIZE,
-    pynvml.NVML_ERROR_UNKNOWN,
+    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+    pynvml.NVML_ERROR_NO_DATA,
+    pynvml.NVML_ERROR_VGPU_ECC_NOT_SUPPORTED,
+    pynvml.NVML_ERROR_FREQ_NOT_SUPPORTED,
+    pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
+    pynvml.NVML_ERROR_DEPRECATED,
 }
+NEWEST_ERROR = pynvml.NVML_ERROR_RESET_TYPE_NOT_SUPPORTED
 
 MOST_GPUS = 128  # that are asked, whatever the driver counts
 
-_own = threading.local()  # .denied: calls that the driver refused this thread, see denials()
+_own = threading.local()  # .answers: of the queries of this thread, see recorded()
 _lock = threading.Lock()  # guards initialisation and shutdown, which NVML counts
 _inside = 0  # threads inside opened()
 
@@ -148,30 +152,53 @@ def _trouble(error: Any) -> str:
     return fix.get(error.value, f"could not initialise NVML: {error}")
 
 
+class Answer(IntEnum):
+    """How NVML answered a query; of several answers to one the highest counts. A FAULT is the GPU's. UNKNOWN is one if the
+    GPU had a value before, or one like it has (agent/machine/unanswered.py)."""
+
+    UNSUPPORTED, VALUE, UNKNOWN, CORRUPT, DENIED, FAULT = range(6)
+
+
+Answers = dict[
+    str, Answer
+]  # by the name of the query, with its numbers: nvmlDeviceGetNvLinkState(3)
+
+
+def classify(error: int) -> Answer:
+    """error: NVML's return code. One that is newer than the binding is UNKNOWN."""
+    if error in UNSUPPORTED:
+        return Answer.UNSUPPORTED
+    if error in (pynvml.NVML_ERROR_NO_PERMISSION, pynvml.NVML_ERROR_CORRUPTED_INFOROM):
+        return Answer.DENIED if error == pynvml.NVML_ERROR_NO_PERMISSION else Answer.CORRUPT
+    return Answer.FAULT if 0 < error <= NEWEST_ERROR else Answer.UNKNOWN
+
+
 def query(call: Callable[..., Any], *arguments: Any) -> Any:
-    """The result; None if this GPU or driver does not support the call, refuses it (see denials),
-    or answers with something that is not text."""
+    """The result; None if there is none and that is no fault, or if it is not text. Raises pynvml.NVMLError."""
+    found, answer = None, Answer.VALUE
     try:
-        return call(*arguments)
+        found = call(*arguments)
     except pynvml.NVMLError as error:
-        if error.value == pynvml.NVML_ERROR_NO_PERMISSION:
-            getattr(_own, "denied", set[str]()).add(call.__name__.lstrip("_"))
-        if error.value in UNSUPPORTED:
-            return None
-        raise
+        answer = classify(error.value)
+        if answer is Answer.FAULT:
+            raise
     except UnicodeDecodeError:  # the binding decodes texts
         return None
+    numbers = [str(each) for each in arguments if isinstance(each, int)]
+    name = call.__name__.lstrip("_") + (f"({', '.join(numbers)})" if numbers else "")
+    known: Answers = getattr(_own, "answers", {})
+    known[name] = max(answer, known.get(name, answer))
+    return found
 
 
 @contextmanager
-def denials() -> Iterator[set[str]]:
-    """Collects the names of the calls that query() makes in the block, and in this thread, and that
-    the driver refuses for lack of rights."""
-    _own.denied = found = set[str]()
+def recorded() -> Iterator[Answers]:
+    """Collects the answers to what query() asks in the block, and in this thread."""
+    _own.answers = found = Answers()
     try:
         yield found
     finally:
-        del _own.denied
+        del _own.answers
 
 
 def try_query(call: Callable[..., Any], *arguments: Any) -> Any:

@@ -10,9 +10,10 @@ from typing import Any
 
 import pynvml
 
+from agent.machine import unanswered
 from agent.machine.facts import Fabric, GpuFacts, NvLink, NvmlFacts, Platform, Wear
 from agent.nvml import mig_devices
-from agent.nvml.library import UNSUPPORTED, denials, device_count, opened, query, try_query
+from agent.nvml.library import Answer, Answers, device_count, opened, query, recorded, try_query
 
 P2P_NVLINK = pynvml.NVML_P2P_CAPS_INDEX_NVLINK
 REMOTE = {
@@ -50,7 +51,7 @@ def _read() -> NvmlFacts:
         driver_version=query(pynvml.nvmlSystemGetDriverVersion) or "",
         nvml_version=query(pynvml.nvmlSystemGetNVMLVersion) or "",
         cuda_version=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else "",
-        gpus=tuple(_gpu(index, handles, fault) for index, fault in enumerate(faults)),
+        gpus=unanswered.beside(_gpu(index, handles, fault) for index, fault in enumerate(faults)),
     )
 
 
@@ -59,9 +60,9 @@ def _gpu(index: int, handles: list[Any], fault: str) -> GpuFacts:
     if handle is None:
         return GpuFacts(index=index, fault=fault)
     try:
-        with denials() as denied:
+        with recorded() as answers:
             found = _healthy_gpu(index, handle, handles)
-        return replace(found, denied=tuple(sorted(denied)))
+        return _with_answers(found, answers)
     except (pynvml.NVMLError, UnicodeDecodeError) as error:
         # A GPU that fell off the bus or needs a reset often still reports its identity.
         return GpuFacts(
@@ -72,6 +73,20 @@ def _gpu(index: int, handles: list[Any], fault: str) -> GpuFacts:
             minor=_or(try_query(pynvml.nvmlDeviceGetMinorNumber, handle), -1),
             fault=f"NVML can't read it: {error}",
         )
+
+
+def _with_answers(gpu: GpuFacts, answers: Answers) -> GpuFacts:
+    def queries(answer: Answer) -> tuple[str, ...]:
+        return tuple(sorted(name for name, each in answers.items() if each is answer))
+
+    return replace(
+        gpu,
+        denied=tuple(sorted({name.partition("(")[0] for name in queries(Answer.DENIED)})),
+        corrupt=queries(Answer.CORRUPT),
+        answered=queries(Answer.VALUE),
+        unknown=queries(Answer.UNKNOWN),
+        integrated="nvmlDeviceGetMemoryInfo" in queries(Answer.UNSUPPORTED),
+    )
 
 
 def _healthy_gpu(index: int, handle: Any, handles: list[Any]) -> GpuFacts:
@@ -128,14 +143,9 @@ def _peer(handles: list[Any], index: int, peer: int, call: Callable[..., Any], *
 def _nvlinks(handle: Any) -> tuple[NvLink, ...]:
     links = []
     for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
-        try:
-            active = pynvml.nvmlDeviceGetNvLinkState(handle, link) == 1
-        except pynvml.NVMLError as error:
-            if error.value == pynvml.NVML_ERROR_INVALID_ARGUMENT:
-                break  # past the last link
-            if error.value in UNSUPPORTED:
-                continue
-            raise
+        active = query(pynvml.nvmlDeviceGetNvLinkState, handle, link)
+        if active is None:
+            continue  # past the last link, or not reported
         if not active:
             links.append(NvLink(link, active=False))
             continue
@@ -215,6 +225,8 @@ def _ecc(handle: Any, counter: int) -> int:
     return int(pynvml.nvmlDeviceGetTotalEccErrors(handle, UNCORRECTED, counter))
 
 
-def _recovery(handle: Any) -> int | None:
+def _recovery(handle: Any) -> int:
     value = pynvml.nvmlDeviceGetFieldValues(handle, [RECOVERY_ACTION])[0]
-    return None if value.nvmlReturn else int(value.value.uiVal)
+    if value.nvmlReturn:
+        raise pynvml.NVMLError(value.nvmlReturn)
+    return int(value.value.uiVal)

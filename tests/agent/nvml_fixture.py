@@ -68,7 +68,7 @@ class Hardware:
         }
         command = [sys.executable, *arguments]
         return subprocess.run(
-            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=30
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=180
         )
 
     def seen(self, *arguments: str) -> str:

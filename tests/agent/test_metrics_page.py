@@ -71,7 +71,7 @@ def monitor(**other: Any) -> Any:
         usage=lambda: USAGE,
         facts=(
             replace(fact, uuid="g0", nvlinks=links, wear=wear),
-            replace(fact, uuid="g1", nvlinks=(), wear=Wear(-1, 5)),
+            replace(fact, uuid="g1", nvlinks=(), wear=Wear(-1, 5), corrupt=("nvmlDeviceGetSerial",)),
             replace(fact, uuid="g8", nvlinks=links, wear=wear),
         ),
         gpus={"g0": DeviceHealth(), "g1": DeviceHealth(cause=xid), "g2": DeviceHealth(cause=lost, clear_since=3.0)},
@@ -131,6 +131,7 @@ EXPECTED: dict[str, dict[str, float]] = {
     "lockstep_gpu_nvlink_errors": {f"_total {ZERO}": 6},
     "lockstep_gpu_nvlinks_active": {ZERO: 3},
     "lockstep_gpu_ecc_uncorrectable": {f"{ZERO} since=volatile": 0, f"{ZERO} since=aggregate": 2, f"{ONE} since=aggregate": 5},
+    "lockstep_gpu_inforom_corrupted": {ONE: 1},
     "lockstep_gpu_xid": {f"_total {ONE} xid=79": 3, "_total gpu= uuid= xid=31": 1, "_total gpu= uuid=g7 xid=48": 2},
     "lockstep_grant_devices": {
         of("a", f"resource={GPU}"): 2,

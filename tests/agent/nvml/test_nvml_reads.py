@@ -16,7 +16,7 @@ from agent.machine import capture
 from agent.machine.facts import GpuFacts, NvLink, Platform, Wear
 from agent.nvml import computemode, library, memorylimits, processes, reader, usage
 from agent.nvml.events import EventListener
-from agent.nvml.library import NvmlError, denials, opened, query, try_query
+from agent.nvml.library import Answer, NvmlError, opened, query, recorded, try_query
 from agent.nvml.memorylimits import MemoryLimit
 from agent.nvml.usage import Usage
 from tests.agent.nvml_driver import Driver, loaded, of
@@ -297,18 +297,22 @@ def test_a_driver_that_cannot_be_used_is_told_and_used_once_it_can(
     assert len(reader.read(driver.root).gpus) == 1
 
 
-def test_what_a_driver_refuses_is_collected_for_a_thread_and_a_block(driver: Driver) -> None:
+def test_answers_are_collected_for_a_thread_and_a_block(driver: Driver) -> None:
     driver.install(of(NEIGHBOUR))
     driver.control.fail("nvmlDeviceGetName", NO_PERMISSION)
     driver.control.fail("nvmlDeviceGetSerial", NOT_SUPPORTED)
     with opened(driver.root):
         handle = pynvml.nvmlDeviceGetHandleByIndex(0)
         assert query(pynvml.nvmlDeviceGetName, handle) is None, "outside of a block"
-        with denials() as denied:
+        with recorded() as answers:
             assert query(pynvml.nvmlDeviceGetName, handle) is None
             assert query(pynvml.nvmlDeviceGetSerial, handle) is None
             assert query(pynvml.nvmlDeviceGetUUID, handle) == "G1"
-        assert denied == {"nvmlDeviceGetName"}
+        assert answers == {
+            "nvmlDeviceGetName": Answer.DENIED,
+            "nvmlDeviceGetSerial": Answer.UNSUPPORTED,
+            "nvmlDeviceGetUUID": Answer.VALUE,
+        }
         driver.control.fail("nvmlDeviceGetUUID", GPU_IS_LOST)
         assert try_query(pynvml.nvmlDeviceGetUUID, handle) is None
         with pytest.raises(pynvml.NVMLError):

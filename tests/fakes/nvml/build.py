@@ -85,7 +85,8 @@ def _gpu(gpu: GpuFacts) -> Iterator[str]:
     yield from (f"{key} {text}" for key, text in texts.items() if text)
     yield from (f"{key} {number}" for key, number in numbers.items() if number >= 0)
     yield f"device_id {gpu.device_id}"
-    yield f"memory {gpu.memory_bytes}"
+    if gpu.memory_bytes or not gpu.integrated:
+        yield f"memory {gpu.memory_bytes}"
     if gpu.mig or gpu.mig_change:
         yield f"mig {int(gpu.mig)} {int(gpu.mig != gpu.mig_change)}"
     for part in gpu.slices:

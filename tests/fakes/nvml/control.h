@@ -10,7 +10,8 @@
  *   process GPU PID MIB  a compute process and its memory
  *   xid GPU CODE [GI CI] an event, delivered once: lines are appended
  *   hang CALL MS         the call takes MS milliseconds
- *   fail CALL ERROR      the call returns this NVML error
+ *   fail CALL ERROR [GPU]  the call returns this NVML error, for one GPU or for all
+ *   erring GPU ERROR     every call but those that identify the GPU returns this NVML error
  *
  * GPU is an index of the profile. Calls that an older driver lacks: see build(hide=...). */
 
@@ -123,6 +124,24 @@ static unsigned long long used(Gpu *gpu) {
   return (unsigned long long)number_of(gpu, "used", gpu->used);
 }
 
+/* Of the calls of one GPU: the last line for it counts. */
+static int failing(Gpu *gpu, const char *call) {
+  static const char *identity = " nvmlDeviceGetUUID nvmlDeviceGetPciInfo_v3 nvmlDeviceGetMinorNumber ";
+  long long error = 0;
+  char fail[96], name[96];
+  snprintf(fail, sizeof fail, "fail %s", call);
+  snprintf(name, sizeof name, " %s ", call);
+  pthread_mutex_lock(&control_lock);
+  read_orders();
+  for (int place = 0; place < order_count; place++) {
+    Order *each = &order[place];
+    if (each->told > 3 && each->second == (int)gpu->index && !strcmp(each->key, fail)) error = each->value;
+    if (each->index == (int)gpu->index && !strcmp(each->key, "erring") && !strstr(identity, name)) error = each->value;
+  }
+  pthread_mutex_unlock(&control_lock);
+  return (int)error;
+}
+
 static int trouble(const char *call) {
   long long wait = 0, error = 0;
   char hang[96], fail[96];
@@ -132,7 +151,7 @@ static int trouble(const char *call) {
   read_orders();
   for (int place = 0; place < order_count; place++) {
     if (!strcmp(order[place].key, hang)) wait = order[place].value;
-    if (!strcmp(order[place].key, fail)) error = order[place].value;
+    if (!strcmp(order[place].key, fail) && order[place].told < 4) error = order[place].value;
   }
   pthread_mutex_unlock(&control_lock);
   if (wait) nanosleep(&(struct timespec){wait / 1000, wait % 1000 * 1000000}, NULL);

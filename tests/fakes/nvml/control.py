@@ -24,9 +24,9 @@ class Control:
     def hang(self, call: str, seconds: float) -> None:
         self._append(f"hang {call} {int(seconds * 1000)}")
 
-    def fail(self, call: str, error: int) -> None:
-        """0: the call works again."""
-        self._append(f"fail {call} {error}")
+    def fail(self, call: str, error: int, gpu: int | None = None) -> None:
+        """For one GPU, or for all. 0: the call works again."""
+        self._append(f"fail {call} {error}" + ("" if gpu is None else f" {gpu}"))
 
     def forget(self, key: str) -> None:
         self._lines = [line for line in self._lines if line.split(" ", 1)[0] != key]

@@ -62,7 +62,7 @@ typedef struct {
   unsigned index;
   char uuid[TEXT], name[TEXT], serial[TEXT], pci[TEXT], part[TEXT];
   unsigned device_id, minor, module, major_cc, minor_cc, mig, mig_pending;
-  int has_minor, has_module, has_cc, has_mig, has_numa, has_fabric, numa, lost;
+  int has_minor, has_memory, has_module, has_cc, has_mig, has_numa, has_fabric, numa, lost;
   unsigned long long memory;
   uint64_t cpus[MASK / WORD], nodes[MASK / WORD];
   int has_cpus, has_nodes, p2p[GPUS], level[GPUS];
@@ -169,7 +169,8 @@ static void read_gpu_line(Gpu *gpu, const char *key, const char *rest) {
   else if (!strcmp(key, "module")) gpu->has_module = sscanf(rest, "%u", &gpu->module) == 1;
   else if (!strcmp(key, "capability"))
     gpu->has_cc = sscanf(rest, "%u.%u", &gpu->major_cc, &gpu->minor_cc) == 2;
-  else if (!strcmp(key, "memory")) gpu->memory = strtoull(rest, NULL, 10);
+  else if (!strcmp(key, "memory"))
+    gpu->has_memory = sscanf(rest, "%llu", &gpu->memory) == 1;
   else if (!strcmp(key, "numa")) gpu->has_numa = sscanf(rest, "%d", &gpu->numa) == 1;
   else if (!strcmp(key, "cpus")) gpu->has_cpus = read_mask(gpu->cpus, rest);
   else if (!strcmp(key, "nodes")) gpu->has_nodes = read_mask(gpu->nodes, rest);
@@ -256,7 +257,8 @@ static int read_profile(void) { /* the lock is held */
 #define READY() do { if (!initialized) return UNINITIALIZED; \
     int trouble_ = trouble(__func__); if (trouble_) return trouble_; } while (0)
 #define USE(gpu) do { READY(); if (!(gpu) || slice_of(gpu)) return INVALID_ARGUMENT; \
-    int lost_ = lost(gpu); if (lost_) return lost_; } while (0)
+    int lost_ = lost(gpu); if (lost_) return lost_; \
+    int failing_ = failing(gpu, __func__); if (failing_) return failing_; } while (0)
 #define TOLD(condition) do { if (!(condition)) return NOT_SUPPORTED; } while (0)
 
 static int give_text(const char *text, char *to, unsigned size) {
@@ -408,12 +410,14 @@ int nvmlDeviceGetMemoryInfo(Gpu *gpu, Memory *memory) {
   if (slice_of(gpu)) return slice_memory(gpu, memory);
   USE(gpu);
   if (!may_monitor(gpu)) return NO_PERMISSION;
+  TOLD(gpu->has_memory);
   *memory = (Memory){.total = gpu->memory, .free = gpu->memory - used(gpu), .used = used(gpu)};
   return SUCCESS;
 }
 int nvmlDeviceGetMemoryInfo_v2(Gpu *gpu, MemoryV2 *memory) {
   USE(gpu);
   if (!may_monitor(gpu)) return NO_PERMISSION;
+  TOLD(gpu->has_memory);
   if (memory->version != MEMORY_V2) return ARGUMENT_VERSION_MISMATCH;
   memory->total = gpu->memory;
   memory->used = used(gpu);
@@ -516,8 +520,13 @@ int nvmlDeviceGetPlatformInfo(Gpu *gpu, PlatformInfo *info) {
 
 /* ---- NVLink and its fabric ---- */
 
-static int link_of(Gpu *gpu, unsigned number, int active, Link **link) {
-  USE(gpu);
+static int link_of(Gpu *gpu, unsigned number, int active, Link **link, const char *call) {
+  if (!initialized) return UNINITIALIZED;
+  if (!gpu || slice_of(gpu)) return INVALID_ARGUMENT;
+  int error = trouble(call);
+  if (!error) error = lost(gpu);
+  if (!error) error = failing(gpu, call);
+  if (error) return error;
   unsigned last = LINKS;
   while (last && !gpu->link[last - 1].known) last--;
   TOLD(last); /* a GPU without NVLink */
@@ -533,19 +542,19 @@ static int link_of(Gpu *gpu, unsigned number, int active, Link **link) {
 }
 int nvmlDeviceGetNvLinkState(Gpu *gpu, unsigned number, unsigned *active) {
   Link *link;
-  int error = link_of(gpu, number, 0, &link);
+  int error = link_of(gpu, number, 0, &link, __func__);
   if (!error) *active = (unsigned)link->active;
   return error;
 }
 int nvmlDeviceGetNvLinkRemoteDeviceType(Gpu *gpu, unsigned number, unsigned *type) {
   Link *link;
-  int error = link_of(gpu, number, 1, &link);
+  int error = link_of(gpu, number, 1, &link, __func__);
   if (!error) *type = (unsigned)link->remote;
   return error;
 }
 int nvmlDeviceGetNvLinkRemotePciInfo_v2(Gpu *gpu, unsigned number, PciInfo *info) {
   Link *link;
-  int error = link_of(gpu, number, 1, &link);
+  int error = link_of(gpu, number, 1, &link, __func__);
   if (!error) give_pci(link->pci, info);
   return error;
 }
@@ -562,7 +571,7 @@ int nvmlDeviceGetFieldValues(Gpu *gpu, int count, FieldValue *values) {
       continue;
     }
     if (values[place].fieldId != LINK_STATE_FIELD) continue;
-    values[place].nvmlReturn = link_of(gpu, values[place].scopeId, 0, &link);
+    values[place].nvmlReturn = link_of(gpu, values[place].scopeId, 0, &link, __func__);
     values[place].valueType = 1; /* unsigned int */
     if (!values[place].nvmlReturn) values[place].value.u = (unsigned)link->active;
   }
@@ -613,7 +622,7 @@ int nvmlDeviceGetRetiredPagesPendingStatus(Gpu *gpu, int *pending) {
 }
 int nvmlDeviceGetNvLinkErrorCounter(Gpu *gpu, unsigned number, int kind, unsigned long long *count) {
   Link *link;
-  int error = link_of(gpu, number, 1, &link);
+  int error = link_of(gpu, number, 1, &link, __func__);
   if (error) return error;
   int told = 0;
   controlled(gpu, "link_errors", (int)number, &told);

@@ -26,7 +26,8 @@ static int slice_used(Slice *slice) { /* MiB */
 
 #define USE_SLICE(handle) Slice *slice = slice_of(handle); READY(); \
     if (!slice) return INVALID_ARGUMENT; \
-    int lost_ = lost(parent_of(slice)); if (lost_) return lost_
+    int lost_ = lost(parent_of(slice)); if (lost_) return lost_; \
+    int failing_ = failing(parent_of(slice), __func__); if (failing_) return failing_
 
 static int slice_text(void *handle, int name, char *to, unsigned size) {
   USE_SLICE(handle);

@@ -1,0 +1,66 @@
+"""Finds half-dead GPUs ("ERR!" in nvidia-smi): NVML answers UNKNOWN to a query that the GPU answered before, or that a GPU
+like it on this machine answers. Drivers also answer UNKNOWN to what a kind of GPU cannot tell, so that UNKNOWN alone is no
+fault. Pure.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+
+from agent.machine.facts import GpuFacts, NvmlFacts
+
+# Queries with a value, by driver version, UUID, and whether MIG mode is on.
+Answered = Mapping[tuple[str, str, bool], frozenset[str]]
+MIG_MODE = "nvmlDeviceGetMigMode"
+FAR_END = "nvmlDeviceGetNvLinkRemote"  # begins the queries about the other end of a link
+NAMED = 3  # queries in a message
+
+
+def beside(gpus: Iterable[GpuFacts]) -> tuple[GpuFacts, ...]:
+    """The GPUs of one survey, compared with each other. Without a value for the MIG mode a GPU is like those of any mode."""
+    gpus = tuple(gpus)
+    return tuple(
+        _judged(
+            gpu,
+            {
+                name
+                for other in gpus
+                if other.device_id == gpu.device_id
+                and (other.mig == gpu.mig or MIG_MODE in gpu.unknown)
+                for name in other.answered
+            },
+            "a GPU like it answers",
+            gpus,
+        )
+        for gpu in gpus
+    )
+
+
+def since(known: Answered, nvml: NvmlFacts) -> tuple[Answered, NvmlFacts]:
+    """The GPUs compared with earlier surveys. Returns what is known now, and the facts with the faults found."""
+    following = {key: names for key, names in known.items() if key[0] == nvml.driver_version}
+    gpus = []
+    for gpu in nvml.gpus:
+        modes = (False, True) if MIG_MODE in gpu.unknown else (gpu.mig,)
+        keys = [(nvml.driver_version, gpu.uuid, mode) for mode in modes]
+        before = frozenset[str]().union(*(following.get(key, ()) for key in keys))
+        gpus.append(_judged(gpu, before, "it answered before", nvml.gpus))
+        following[nvml.driver_version, gpu.uuid, gpu.mig] = before.union(gpu.answered)
+    return following, replace(nvml, gpus=tuple(gpus))
+
+
+def _judged(
+    gpu: GpuFacts, expected: Collection[str], why: str, gpus: Iterable[GpuFacts]
+) -> GpuFacts:
+    """The GPU, with a fault if an expected query has no value. A query about the far end of a link counts only if all
+    other GPUs are well."""
+    others_ill = any(other.fault or other.unknown for other in gpus if other is not gpu)
+    missing = [
+        name.removeprefix("nvmlDeviceGet")
+        for name in gpu.unknown
+        if name in expected and not (others_ill and name.startswith(FAR_END))
+    ]
+    if gpu.fault or not missing:
+        return gpu
+    more = f" and {len(missing) - NAMED} more queries" if len(missing) > NAMED else ""
+    fault = f"NVML answers UNKNOWN to {', '.join(missing[:NAMED])}{more}, which {why}"
+    return replace(gpu, fault=fault)
