@@ -9,11 +9,12 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import NoReturn
 
 import grpc
 
 from agent.kubelet.latency import Latency
-from agent.kubelet.pod_resources import ObservedGrants
+from agent.kubelet.pod_resources import ObservedGrants, Rejected
 from agent.node import AgentNode
 from agent.node_state import NodeState
 from agent.resources.device_resource import (
@@ -32,6 +33,8 @@ log = logging.getLogger(__name__)
 
 # timeout of pod-resources, long enough for busy nodes; the kubelet admits no other pod meanwhile
 LIST_S = 2.0
+# ... while the kubelet rejects calls of pod-resources: below its own timeout, if it sets one
+REJECTED_S = 10.0
 SENTENCE = 700  # characters of a refusal, which becomes an event of the pod, and of a log line
 CONTAINERS_MOST = 256  # of one call; a kubelet asks for one
 HOLDER_S = 3.0  # to find the container; the kubelet's timeout of PreStartContainer is 30 s
@@ -102,7 +105,12 @@ class DevicePlugin(rpc.DevicePluginServicer):
         _check_count(asked, context)
         must = {each for one in asked for each in one.must_include_deviceIDs}
         offered = {each for one in asked for each in one.available_deviceIDs} - must
-        listed = self.grants.list_now(LIST_S, offered)
+        try:
+            listed = self.grants.list_now(LIST_S, offered, _time_left(context))
+        except Rejected as rejected:
+            listed = None
+            if self._node.state.intents:
+                _refuse(context, "cannot tell which pod asks for devices", rejected)
         current = self._current if must and must <= self._reused else None
         self._reused = frozenset(must)
         if listed is None:
@@ -140,8 +148,9 @@ class DevicePlugin(rpc.DevicePluginServicer):
         answer = pb.AllocateResponse()
         try:
             for container in request.container_requests:
-                answer.container_responses.append(self._response(container.devices_ids))
-        except ValueError as error:
+                time_s = _time_left(context)
+                answer.container_responses.append(self._response(container.devices_ids, time_s))
+        except (ValueError, Rejected) as error:
             why = brief(str(error), SENTENCE)
             log.warning("refused Allocate: %s", why)
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, why)
@@ -149,11 +158,12 @@ class DevicePlugin(rpc.DevicePluginServicer):
         self.took.add(time.monotonic() - began)
         return answer
 
-    def _response(self, ids: Sequence[str]) -> pb.ContainerAllocateResponse:
+    def _response(self, ids: Sequence[str], time_s: float) -> pb.ContainerAllocateResponse:
         if not ids:
             raise ValueError(f"no device of {self.resource.name} is named")
         if not (self._node.state.taken(self.resource.name).keys() - self._reused).isdisjoint(ids):
-            self.grants.list_now(LIST_S)  # the pod that had them may have ended
+            # the pod that had them may have ended
+            self.grants.list_now(LIST_S, rejected_s=time_s)
         self._node.record_allocation(self.resource.name, tuple(ids), time.monotonic(), self._reused)
         state = self._node.state
         try:
@@ -184,7 +194,10 @@ class DevicePlugin(rpc.DevicePluginServicer):
         if not ids:
             why = f"no device of {self.resource.name} is named"
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, why)
-        holder = self.grants.holder(self.resource.name, ids, HOLDER_S)
+        try:
+            holder = self.grants.holder(self.resource.name, ids, HOLDER_S, _time_left(context))
+        except Rejected as rejected:
+            _refuse(context, "cannot tell which container starts", rejected)
         held = brief(self.resource.describe(ids, self._node.state), SENTENCE)
         if holder is None:
             log.warning("a container starts with %s; pod-resources does not list it yet", held)
@@ -226,6 +239,17 @@ def listing(devices: Sequence[Device]) -> pb.ListAndWatchResponse:
             for device in devices
         ]
     )
+
+
+def _time_left(context: grpc.ServicerContext) -> float:
+    """For calls of pod-resources that the kubelet rejects."""
+    return max(0.1, min(REJECTED_S, context.time_remaining() - LIST_S))
+
+
+def _refuse(context: grpc.ServicerContext, what: str, rejected: Rejected) -> NoReturn:
+    why = brief(f"{what}: {rejected}", SENTENCE)
+    log.warning("%s", why)
+    context.abort(grpc.StatusCode.UNAVAILABLE, why)
 
 
 def _check_count(containers: Sequence[object], context: grpc.ServicerContext) -> None:

@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import NoReturn, cast
 
@@ -89,6 +90,9 @@ class Context:
 
     def is_active(self) -> bool:
         return not self.gone.is_set()
+
+    def time_remaining(self) -> float:
+        return inf
 
 
 class Node(AgentNode):

@@ -93,7 +93,7 @@ class Counted(PodResourcesClient):
 
     calls, answers = 0, True
 
-    def list(self, timeout_s: float) -> tuple[ContainerDevices, ...]:
+    def list(self, timeout_s: float, rejected_s: float = 0.0) -> tuple[ContainerDevices, ...]:
         self.calls += 1
         if not self.answers:
             raise OSError("no answer")

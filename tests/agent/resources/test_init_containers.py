@@ -4,6 +4,7 @@ that a real one could make at random."""
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
+from math import inf
 from random import Random
 from typing import cast
 
@@ -32,7 +33,16 @@ from tests.fakes import machines
 
 TOPOLOGY = survey(machines.machine(bridged=True))
 ALL = frozenset(gpu.uuid for gpu in TOPOLOGY.gpus)
-NO_CONTEXT = cast("grpc.ServicerContext", None)
+
+
+class Context:
+    """A call of a kubelet that sets no timeout."""
+
+    def time_remaining(self) -> float:
+        return inf
+
+
+CONTEXT = cast("grpc.ServicerContext", Context())
 Plan = dict[str, Devices]
 
 
@@ -41,7 +51,9 @@ class Listing:
 
     rows: tuple[ContainerDevices, ...] = ()
 
-    def list_now(self, timeout_s: float, offered: object = ()) -> tuple[ContainerDevices, ...]:
+    def list_now(
+        self, timeout_s: float, offered: object = (), rejected_s: float = 0.0
+    ) -> tuple[ContainerDevices, ...]:
         return self.rows
 
     def stale(self) -> None: ...
@@ -67,13 +79,13 @@ class Node:
             must_include_deviceIDs=sorted(must),
             allocation_size=size,
         )
-        (answer,) = self.plugin.GetPreferredAllocation(request, NO_CONTEXT).container_responses
+        (answer,) = self.plugin.GetPreferredAllocation(request, CONTEXT).container_responses
         return frozenset(answer.deviceIDs)
 
     def allocate(self, devices: Devices) -> None:
         request = pb.AllocateRequest()
         request.container_requests.add(devices_ids=sorted(devices))
-        self.plugin.Allocate(request, NO_CONTEXT)
+        self.plugin.Allocate(request, CONTEXT)
 
     def admit(
         self, name: str, pod: Sequence[Container], pick: Callable[[Sequence[Devices]], Devices]
