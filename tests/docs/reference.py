@@ -3,7 +3,8 @@ tests.docs.reference). test_reference.py compares the pages with what is written
 
 import argparse
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,16 +40,52 @@ Rows = Iterator[tuple[str, ...]]
 
 
 def command_line() -> str:
+    """Options that three commands or more share, or that the scheduler has too, are described once."""
+    every = (*commands(cli.parser()), *commands(agent_flags.parser()))
+    shared = Counter(
+        row for prog, parser, _ in every if prog not in DAEMONS for row in options(parser)
+    )
+    of_scheduler = {row for prog, parser, _ in every if prog in DAEMONS for row in options(parser)}
+    ordered = sorted(shared, key=lambda row: -shared[row])
+    first = {
+        _long(row[0]): row
+        for row in reversed(ordered)
+        if shared[row] > 2 and row[0].startswith("`-")
+    }
+    common = set(first.values())
     text = "# Command line\n\n"
-    text += "Options that every command has (`-h`, `--help`) are left out.\n"
-    for prog, parser, about in (*commands(cli.parser()), *commands(agent_flags.parser())):
+    text += "Options that every command has (`-h`, `--help`) are left out.\n\n## Common options\n\n"
+    text += "Each command lists those of these that it has by name.\n\n"
+    text += listed(row for row in shared if row in common)
+    for prog, parser, about in every:
         text += f"\n## {prog}\n\n{prose(about[:1].upper() + about[1:])}.\n"
         if prog in DAEMONS:
             text += f"Its options have [a page of their own]({DAEMONS[prog]}).\n"
             continue
         usage = " ".join([prog, *(_usage(each) for each in parser._actions if _is_operand(each))])
-        text += f"\nUsage: `{usage}`\n\n" + table(("option", "meaning"), options(parser))
+        rows = list(options(parser))
+        as_daemon = [row for row in rows if row in of_scheduler and row not in common]
+        own = [row for row in rows if row not in common and row not in as_daemon]
+        text += f"\nUsage: `{usage}`\n\n" + listed(own)
+        text += _by_name("Common", [row for row in rows if row in common])
+        page = DAEMONS[
+            "lockstep central" if prog.split()[0] == "lockstep" else "lockstep-agent run"
+        ]
+        text += _by_name(f"As [here]({page})", as_daemon)
     return text
+
+
+def _by_name(title: str, rows: list[tuple[str, ...]]) -> str:
+    return f"- {title}: {', '.join(f'`{_long(name)}`' for name, _ in rows)}\n" if rows else ""
+
+
+def _long(names: str) -> str:
+    """The last of an option's names: "`-o`, `--output` `table`" is --output."""
+    return names.partition("` `")[0].split(", ")[-1].strip("`")
+
+
+def listed(rows: Iterable[tuple[str, ...]]) -> str:
+    return "".join(f"- {name}: {meaning}\n" for name, meaning in rows)
 
 
 def scheduler_flags() -> str:
@@ -61,9 +98,7 @@ def agent_run_flags() -> str:
 
 def _flags(title: str, of: str, top: argparse.ArgumentParser) -> str:
     parser = next(parser for prog, parser, _ in commands(top) if prog == of)
-    return f"# {title}\n\nUsage: `{of} [options]`\n\n" + table(
-        ("option", "meaning"), options(parser)
-    )
+    return f"# {title}\n\nUsage: `{of} [options]`\n\n" + listed(options(parser))
 
 
 def commands(of: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser, str]]:
@@ -113,9 +148,12 @@ def metrics() -> str:
     )
     text += "these metrics the usual `process_*` ones.\n"
     for title, families in (("Scheduler", _of_scheduler()), ("Agent", _of_agent())):
-        rows = ((f"`{_exposed(each)}`", each.type, _labels(each), prose(each.documentation))
-                for each in sorted(families, key=lambda each: each.name))  # fmt: skip
-        text += f"\n## {title}\n\n" + table(("metric", "type", "labels", "meaning"), rows)
+        in_order = sorted(families, key=lambda each: each.name)
+        rows = [
+            (f"`{_exposed(each)}` ({_kind_and_labels(each)})", prose(each.documentation))
+            for each in in_order
+        ]
+        text += f"\n## {title}\n\n" + listed(rows)
     return text
 
 
@@ -184,8 +222,9 @@ def _exposed(family: Metric) -> str:
     return f"{family.name}_total" if family.type == "counter" else family.name
 
 
-def _labels(family: Metric) -> str:
-    return ", ".join(f"`{label}`" for label in getattr(family, "_labelnames", ()))
+def _kind_and_labels(family: Metric) -> str:
+    labels = ", ".join(f"`{label}`" for label in getattr(family, "_labelnames", ()))
+    return f"{family.type} by {labels}" if labels else family.type
 
 
 def kinds() -> str:
@@ -205,7 +244,8 @@ def kinds() -> str:
         text += f"; `kubectl get {names['plural']}`{short}.\n"
         text += prose(_schema(crd).get("description", "")) + "\n"
         shared = None if names["kind"] == "Job" else job
-        text += table(("field", "type", "meaning"), _fields(_schema(crd), "", shared))
+        rows = _fields(_schema(crd), "", shared)
+        text += listed((f"{field} ({kind})", about) for field, kind, about in rows)
     return text
 
 

@@ -14,9 +14,9 @@ def test_page_is_as_the_code_has_it(name: str) -> None:
 
 
 def test_every_field_of_a_custom_resource_has_a_meaning() -> None:
-    rows = [line for line in reference.kinds().splitlines() if line.startswith("| `")]
+    rows = [line for line in reference.kinds().splitlines() if line.startswith("- `")]
     assert rows
-    assert [line for line in rows if not line.split("|")[-2].strip()] == []
+    assert [line for line in rows if not line.partition("): ")[2].strip()] == []
 
 
 def test_the_charts_copies_are_as_their_sources() -> None:
