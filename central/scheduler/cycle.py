@@ -18,8 +18,9 @@ from central.scheduler.elastic.elastic_gang import ElasticGang
 from central.scheduler.elastic.needs import Need
 from central.scheduler.inventory.pods import EVICTION_ENDED, Pod
 from central.scheduler.queues import order
+from central.scheduler.round_state import Round
 from central.scheduler.scheduler import Scheduler
-from central.scheduler.scheduling_round import Budget, Round
+from central.scheduler.scheduling_round import Budget
 from central.scheduler.state import handlers
 from central.scheduler.state.gangs import Gang
 from central.scheduler.status import gang_status

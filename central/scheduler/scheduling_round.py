@@ -25,16 +25,12 @@ before a new round in which everybody else has their turn.
 Design: docs/design/budgets.md
 """
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from central.model.arrays import Ints
 from central.model.decisions import Bind, Decision
 from central.scheduler import fence, gang_attempt, refusal_reasons, refused_alike
 from central.scheduler.cycle_phases import Phase
@@ -42,71 +38,16 @@ from central.scheduler.pass_claims import PREEMPTION_RETRY_S
 from central.scheduler.pass_reservations import PassMemory
 from central.scheduler.preemption import withdrawal
 from central.scheduler.queues import order
-from central.scheduler.queues.turns import FairShares
 from central.scheduler.reserved_capacity import NothingReserved, Reserved, ReservedCapacity
+from central.scheduler.round_state import PassOrder, Round, SkipEqual
 from central.scheduler.scheduler import Scheduler
-from central.scheduler.shared_refusals import Verdicts
 from central.scheduler.state.gang_set import GangSet
-from central.scheduler.state.gangs import Gang, GangKey
+from central.scheduler.state.gangs import Gang
 from central.scheduler.work_meter import MAX_FACTOR, Interrupt, SearchProgress
 
 ROUND_S = 1.0  # a round that is older is finished before refused gangs are tried again
-FLOOD_TRIES = 100  # attempts for one namespace in a round of slices, before it waits behind others
 
 Budget = Callable[[], bool]  # asked before each attempt but the first; true: the slice ends
-
-
-@dataclass(slots=True)
-class Round:
-    """What one round has still to do, and what it remembers of what it did."""
-
-    began: float
-    left: GangSet = field(default_factory=GangSet)
-    tried: set[GangKey] = field(default_factory=set)
-    # Tried without an attempt; only a round that is cut needs to know, and adds them to the others.
-    skipped: list[Ints] = field(default_factory=list)
-    by_namespace: Counter[str] = field(default_factory=Counter)  # attempts
-    epoch: int = -1  # at the end of the last slice
-    dropped: bool = False  # a reservation ended, so those refused before are tried again
-    last_pass: bool = False
-    late: bool = False  # gangs were due that had been tried already
-    # See withdrawal.py. withdrawn: of the present pass.
-    claimed: list[Gang] = field(default_factory=list)
-    postponed: list[Gang] = field(default_factory=list)
-    withdrawn: list[Gang] = field(default_factory=list)
-    binds: list[Decision] = field(default_factory=list)  # of earlier slices
-    verdicts: Verdicts = field(default_factory=Verdicts)
-    # By equivalence, see gang_attempt.refuse_alike().
-    first_refused: dict[int, Gang] = field(default_factory=dict)
-    memory: PassMemory = field(default_factory=PassMemory.empty)
-    order: Iterator[Gang] | None = None  # of the gangs that are left, if it still holds
-    # that are in the order for their reservations
-    not_due: list[Gang] = field(default_factory=list)
-    # What the order takes back, see order.in_order().
-    again: list[Gang] = field(default_factory=list)
-    version: int = -1  # of the queues, at the end of the last slice
-    shares: FairShares = field(default_factory=dict)  # while only the round itself changes usage
-    long: list[Gang] = field(default_factory=list)  # due for a long attempt
-    is_long_next: bool = False  # the next cycle begins with it
-    interrupt: Interrupt | None = None  # of a long attempt
-    progress: SearchProgress | None = None  # ... and what it has found
-
-    def flooding(self) -> set[str]:
-        """The namespaces that have had their attempts."""
-        return {name for name, tries in self.by_namespace.items() if tries >= FLOOD_TRIES}
-
-    def must_wait(self, gang: Gang) -> bool:
-        """Whether its namespace has had its attempts, so that it is tried behind the others."""
-        return self.by_namespace[gang.namespace] >= FLOOD_TRIES and gang in self.left
-
-    def next_pass(self, more: Sequence[Ints]) -> None:
-        """With what is left and these rows."""
-        for rows in more:
-            self.left.add_rows(rows)
-        self.last_pass, self.dropped = True, False
-        self.memory, self.verdicts = PassMemory.empty(), Verdicts()
-        self.withdrawn = []
-        self.first_refused, self.order = {}, None
 
 
 Attempt = Callable[[Scheduler, Round, Gang, Reserved, list[Decision]], bool]
@@ -332,12 +273,13 @@ def _one_pass(
         this.again = []
         gangs = _ordered(scheduler, this, sliced=budget is not None)
     this.order = None
-    for gang in gangs:
+    while (gang := _next(scheduler, gangs)) is not None:
         if pending.waiting.get(gang.key) is not gang:
             continue
         if gang in this.left or reserved.must_retry(gang):
             if budget is not None and asked and budget():
-                complete, this.order = False, chain((gang,), gangs)
+                gangs.ahead.append(gang)
+                complete, this.order = False, gangs
                 break
             asked = True
             this.left.discard(gang)
@@ -358,21 +300,30 @@ def _one_pass(
     return complete
 
 
-def _ordered(scheduler: Scheduler, this: Round, *, sliced: bool) -> Iterator[Gang]:
+def _ordered(scheduler: Scheduler, this: Round, *, sliced: bool) -> PassOrder:
     phases = scheduler.quarantine.phases
     if phases.is_left_out(Phase.ORDER):
-        gangs = sorted(this.left.gangs(), key=lambda gang: gang.attempt.rank)
-        return iter([gang for gang in gangs if not _is_blocked(scheduler, gang)])
-    return phases.each(Phase.ORDER, _in_order(scheduler, this, this.again, sliced=sliced))
+        gangs = sorted(this.left.gangs(), key=lambda gang: gang.attempt.rank, reverse=True)
+        return PassOrder(
+            scheduler, this, [gang for gang in gangs if not _is_blocked(scheduler, gang)]
+        )
+    return phases.run(
+        Phase.ORDER, partial(_in_order, sliced=sliced), scheduler, this, without=None
+    ) or PassOrder(scheduler, this)
+
+
+def _next(scheduler: Scheduler, gangs: PassOrder) -> Gang | None:
+    phases = scheduler.quarantine.phases
+    if phases.is_left_out(Phase.ORDER):
+        return gangs.next()
+    return phases.run(Phase.ORDER, gangs.next, without=None)
 
 
 def _is_blocked(scheduler: Scheduler, gang: Gang) -> bool:
     return bool(scheduler.quarantine.set_asides) and fence.blocks(scheduler, gang)
 
 
-def _in_order(
-    scheduler: Scheduler, this: Round, again: list[Gang], *, sliced: bool
-) -> Iterator[Gang]:
+def _in_order(scheduler: Scheduler, this: Round, *, sliced: bool) -> PassOrder:
     pending = scheduler.state.pending
     columns, waiting = pending.columns, pending.waiting
     this.left.discard_rows(columns.released)
@@ -385,49 +336,14 @@ def _in_order(
     rows, behind = this.left.rows, columns.mask()
     in_order = partial(order.in_order, scheduler.queues, columns, shares=this.shares)
     if len(rows) == 1 and not this.not_due:  # there is nothing to put in order
-        yield from in_order(rows, again)
-        return
+        return PassOrder(scheduler, this, [], in_order(rows, this.again))
     if sliced and (flooding := this.flooding()):  # they need not be put in order among the others
         behind[[gang.attempt.row for gang in columns.of(rows) if gang.namespace in flooding]] = True
     first = columns.mask(rows) & ~behind
     first[columns.rows_of(this.not_due)] = True
-
-    skip = partial(_skip, scheduler, this, tuple)
-    ordered = columns.in_rank_order(first)
-    if not sliced:
-        yield from in_order(ordered, again, skip=skip)
-        return
-    for gang in in_order(ordered, again, skip=partial(_skip, scheduler, this, this.flooding)):
-        if this.must_wait(gang):
-            behind[gang.attempt.row] = True
-        else:
-            yield gang
-    yield from in_order(columns.in_rank_order(behind), again, skip=skip)
-
-
-def _skip(
-    scheduler: Scheduler,
-    this: Round,
-    barred: Callable[[], Collection[str]],
-    rows: Ints,
-    goes_on: Callable[[Gang], bool],
-) -> int:
-    """Refuses those of the next gangs whose requests the round has refused already, many at a time. Returns how
-    many. barred: the namespaces whose gangs are not refused so now."""
-    if scheduler.quarantine.set_asides or not this.first_refused:
-        return 0
-    refuse_next = partial(
-        refused_alike.refuse_next,
-        *(scheduler, rows, this.first_refused),
-        left_out=this.not_due,
-        barred=barred(),
-        goes_on=goes_on,
-    )
-    count = scheduler.quarantine.phases.run(Phase.EQUAL_REQUESTS, refuse_next, without=0)
-    if count:
-        this.skipped.append(rows[:count])
-        this.left.discard_rows(rows[:count])
-    return count
+    skip = SkipEqual(scheduler, this, bars_floods=sliced)
+    ordered = in_order(columns.in_rank_order(first), this.again, skip=skip)
+    return PassOrder(scheduler, this, [], ordered, behind if sliced else None)
 
 
 def _contained(attempt: Attempt, scheduler: Scheduler, this: Round, gang: Gang, *of: Any) -> bool:

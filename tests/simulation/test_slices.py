@@ -10,6 +10,7 @@ from central.model.decisions import Bind, Decision, Evict, SetStatus
 from central.model.facts import Answered, Fact
 from central.scheduler.cycle import schedule_once
 from central.scheduler.preemption.withdrawal import CLAIMED, WITHDRAWN
+from central.server import journal
 from tests.central import factories
 from tests.simulation.busy_day import LONG, SHORT, Day, Size
 
@@ -42,6 +43,19 @@ class SlicedDay(CalmDay):
 
     def _budget(self) -> "Attempts":
         return Attempts(self._cuts.choice((0, 0, 1, 3)))
+
+
+class WrittenDay(SlicedDay):
+    """The state is written after each slice, and the next one goes on with what is read again."""
+
+    def schedule(self, facts: list[Fact], now: float) -> list[Decision]:
+        decisions = schedule_once(self.cluster, facts, now, self._budget())
+        self.cluster = journal.unpack(journal.pack(self.cluster))
+        while self.cluster.state.pending.round is not None:
+            self.slices += 1
+            decisions += schedule_once(self.cluster, [], now, self._budget())
+            self.cluster = journal.unpack(journal.pack(self.cluster))
+        return decisions
 
 
 class Attempts:
@@ -81,6 +95,19 @@ def test_slices_decide_what_one_cycle_decides(seed: int) -> None:
             break  # slices do not withdraw what has been sent
         assert deeds(sliced.trace) == deeds(uncut.trace), f"step {now}"
     assert sliced.slices > 50
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "seed", [pytest.param(seed, marks=pytest.mark.slow if seed else ()) for seed in range(DAYS)]
+)
+def test_a_state_that_is_written_after_any_slice_decides_the_same(seed: int) -> None:
+    kept, written = SlicedDay(seed, SHORT), WrittenDay(seed, SHORT)
+    for now in range(SHORT.faults_end):
+        for day in (kept, written):
+            day.step(now, faults=True)
+        assert written.trace == kept.trace, f"step {now}"
+    assert written.slices == kept.slices > 50
 
 
 @pytest.mark.parametrize("more", [0, 1, 100])

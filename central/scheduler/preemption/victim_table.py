@@ -8,6 +8,7 @@ Design: docs/design/evictions.md
 
 from collections.abc import Callable, Iterable
 from itertools import islice
+from typing import Any
 
 import numpy as np
 
@@ -53,6 +54,11 @@ class VictimTable:
         self._class_of: dict[int, int] = {}  # by id of the spec
         self._groups: dict[object, int] = {}
         self._in_group: list[dict[int, None]] = []  # slots by group
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Of a state that is read again its specs have other ids."""
+        self.__dict__.update(state)
+        self._class_of = {id(spec): number for number, spec in enumerate(self.classes)}
 
     def refresh(self) -> "VictimTable":
         """Reads again what changed."""

@@ -51,25 +51,19 @@ def in_order(
     *,
     shares: FairShares | None = None,
     skip: Skip | None = None,
-) -> Iterator[Gang]:
+) -> "GangOrder":
     """Yields one gang at a time. The caller places or refuses it before it takes the next one. asked: rows of the
     columns, by rank. again: if pods of the gang are left for another turn, the caller adds it. shares: of a round in
     slices, found so far. skip: asked behind the first refused gang of a queue; those that it takes are not
     yielded."""
+    rows_of, by_name = dict(_by_queue(columns, asked)) if queues.enabled else {}, queues.by_name
+    leaves = {name for name in rows_of if not by_name[name].error and not by_name[name].children}
+    by_leaf = {by_name[name]: _QueuedGangs(columns, rows_of[name], skip) for name in leaves}
+    # refused, or replacing members of started gangs
+    first = [_QueuedGangs(columns, rows_of[name], None) for name in sorted(rows_of.keys() - leaves)]
     if not queues.enabled:
-        everybody = _QueuedGangs(columns, asked, skip)
-        while everybody:
-            yield from everybody.take(again)
-            everybody.skip(_always)
-        return
-    by_queue = {name: _QueuedGangs(columns, rows, skip) for name, rows in _by_queue(columns, asked)}
-    by_name = queues.by_name
-    leaves = {name for name in by_queue if not by_name[name].error and not by_name[name].children}
-    for name in sorted(by_queue.keys() - leaves):  # refused, or replacing members of started gangs
-        while by_queue[name]:
-            yield from by_queue[name].take(again)
-    lines = {by_name[name]: by_queue[name] for name in leaves}
-    yield from FairShareOrder(queues, lines, again, {} if shares is None else shares)
+        first = [_QueuedGangs(columns, asked, skip)]
+    return GangOrder(queues, first, by_leaf, again, {} if shares is None else shares)
 
 
 def _by_queue(columns: PendingColumns, rows: Ints) -> Iterator[tuple[str, Ints]]:
@@ -132,13 +126,14 @@ def _backfill_rank(gang: Gang) -> tuple[object, ...]:
 class _QueuedGangs:
     """The gangs of one queue, as rows in their order, from the next one on."""
 
-    __slots__ = ("_at", "_columns", "_is_backfill", "_rows", "_skip")
+    __slots__ = ("_at", "_columns", "_is_backfill", "_rows", "_skip", "_taken")
 
     def __init__(self, columns: PendingColumns, rows: Ints, skip: Skip | None) -> None:
         self._columns = columns
         self._rows, self._at = rows, 0
         self._skip = skip
         self._is_backfill = False  # the first one was refused
+        self._taken: Gang | None = None
 
     def __bool__(self) -> bool:
         return self._at < len(self._rows)
@@ -147,12 +142,16 @@ class _QueuedGangs:
     def next(self) -> Gang:
         return self._columns.at(self._rows.item(self._at))
 
-    def take(self, again: list[Gang]) -> Iterator[Gang]:
-        """Yields the next gang, and puts back those that have another turn."""
-        gang = self.next
+    def take(self) -> Gang:
+        """The next gang. The caller places or refuses it, and calls settle()."""
+        self._taken = gang = self.next
         self._at += 1
-        yield gang
-        if gang.attempt.reason and not self._is_backfill:
+        return gang
+
+    def settle(self, again: list[Gang]) -> None:
+        """Puts back the gangs that have another turn."""
+        taken, self._taken = self._taken, None
+        if taken is not None and taken.attempt.reason and not self._is_backfill:
             self._is_backfill = True
             self._sort_by_run_time()
         while again:
@@ -185,18 +184,21 @@ class _QueuedGangs:
         self._rows, self._at = np.insert(left, place, gang.attempt.row), 0
 
 
-class FairShareOrder:
-    """Gangs of leaf queues. Every inner queue has a heap of its children with pending gangs below them."""
+class GangOrder:
+    """The gangs of the first lines, one line after the other, then those of leaf queues. Every inner queue has a heap of its
+    children with pending gangs below them. Plain data: a round keeps it between two slices, where the state may be
+    written."""
 
     def __init__(
         self,
         queues: Queues,
+        first: list[_QueuedGangs],
         by_leaf: dict[Queue, _QueuedGangs],
         again: list[Gang],
         shares: FairShares,
     ) -> None:
         """again: as in in_order(). shares: as QueueTurns has them."""
-        self._again = again
+        self._again, self._first = again, first
         self._root = queues.root
         self._by_leaf = by_leaf
         self.turns = QueueTurns(queues, shares, compares=len(by_leaf) > 1)
@@ -207,25 +209,39 @@ class FairShareOrder:
             heapify(self._heaps.get(queue, []))  # complete: deeper queues come first
             self._heaps.setdefault(queue.parent, []).append(self._entry(queue))
         heapify(self._heaps.get(self._root, []))
+        self._served: _Served | None = None
 
-    def __iter__(self) -> Iterator[Gang]:
-        while heap := self._heaps.get(self._root):
+    def __iter__(self) -> "GangOrder":
+        return self
+
+    def __next__(self) -> Gang:
+        while self._first:
+            line = self._first[0]
+            line.settle(self._again)
+            line.skip(_always)
+            if line:
+                return line.take()
+            del self._first[0]
+        if self._served is not None:
+            self._settle(self._served)
+        if self._served is None:
+            heap = self._heaps.get(self._root)
+            if not heap:
+                raise StopIteration
             queue = self._leaf(heap[0][1])
-            line, version = self._by_leaf[queue], queue.usage_version
-            goes_on = self._while_served(queue, line.next)
-            while True:
-                yield from line.take(self._again)
-                # a refusal leaves the order as it is, but for what the next gang needs
-                if queue.usage_version != version:
-                    break
-                line.skip(goes_on)
-                if not line or not goes_on(line.next):
-                    break
-            self._reorder(queue)
+            self._served = _Served(self, queue, self._by_leaf[queue].next)
+        return self._by_leaf[self._served.queue].take()
 
-    def _while_served(self, queue: Queue, first: Gang) -> Callable[[Gang], bool]:
-        """Whether the queue is still served if this gang is its next one, as long as all are refused."""
-        return _Served(self, queue, first).goes_on if self.turns.compares_shares else _always
+    def _settle(self, served: "_Served") -> None:
+        queue, line = served.queue, self._by_leaf[served.queue]
+        line.settle(self._again)
+        # a refusal leaves the order as it is, but for what the next gang needs
+        if queue.usage_version == served.version:
+            line.skip(served.goes_on)
+            if line and served.goes_on(line.next):
+                return
+        self._served = None
+        self._reorder(queue)
 
     def _leaf(self, queue: Queue) -> Queue:
         """The queue below this one that is served next."""
@@ -258,22 +274,24 @@ class _Served:
     """The queue that is served. After a refusal it goes on, unless the next gang would take it, or a queue above it,
     beyond its share and the one before would not, or the other way round."""
 
-    __slots__ = ("_excess", "_known", "_order", "_queue")
+    __slots__ = ("_excess", "_known", "_order", "queue", "version")
 
-    def __init__(self, order: FairShareOrder, queue: Queue, first: Gang) -> None:
+    def __init__(self, order: GangOrder, queue: Queue, first: Gang) -> None:
         """first: the next gang of the queue."""
-        self._order, self._queue = order, queue
+        self._order, self.queue, self.version = order, queue, queue.usage_version
         self._excess = [turn[0][0] for turn, _ in order.path(queue)]
         # By need: there are few.
         self._known: list[tuple[Sums, bool]] = [(first.attempt.need, True)]
 
     def goes_on(self, gang: Gang) -> bool:
-        """Whether the queue is still served if this gang is its next one."""
+        """Whether the queue is still served if this gang is its next one, as long as all are refused."""
+        if not self._order.turns.compares_shares:
+            return True
         need = gang.attempt.need
         for other, same in self._known:
             if other is need or other == need:
                 return same
-        excess = [self._order.turns.exceeds(above, need) for above in self._queue.path[:-1]]
+        excess = [self._order.turns.exceeds(above, need) for above in self.queue.path[:-1]]
         same = excess == self._excess
         if len(self._known) < NEEDS_KEPT:
             self._known.append((need, same))

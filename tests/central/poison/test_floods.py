@@ -12,8 +12,8 @@ from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Decision
 from central.model.facts import Fact, PodGone, PodSeen, QueueSeen
 from central.scheduler.cycle import schedule_once
+from central.scheduler.round_state import FLOOD_TRIES
 from central.scheduler.scheduler import Scheduler
-from central.scheduler.scheduling_round import FLOOD_TRIES
 from tests.central import factories
 
 NODES = 32  # with 8 GPUs each, all of them in use
