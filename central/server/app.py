@@ -53,7 +53,8 @@ from central.server.leader_parts import LeaderParts, Ready
 from central.server.loop import Loop
 from central.server.metrics import Metrics
 from central.server.node_marker import MarkerOptions, NodeMarker
-from central.server.otlp_endpoint import EndpointUnusable, endpoint
+from central.server.optional_part import PartUnusable, begin_optional
+from central.server.otlp_endpoint import endpoint
 from central.server.podgroup_mirror import PodGroupMirror
 from central.server.queries import ClusterQueries
 from central.server.queue_metrics import QueueLabels, QueueMetrics
@@ -108,7 +109,9 @@ def _observed_loop(settings: Settings, client: Client, stack: ExitStack) -> _Obs
     ready = Ready(scheduler, settings.agents_wait_s)
     metrics = Metrics(client.counts)
     _serve_probes(settings, metrics, stack)
-    journal = _open_journal(settings, scheduler, stack)
+    journal = _open_journal(settings, scheduler)
+    if journal is not None:
+        stack.callback(journal.close)
     labels = QueueLabels(settings.metrics_queues)
     counters = GangCounters(scheduler, labels.label)
     allocations = AllocationLog(scheduler) if settings.history is not None else None
@@ -116,7 +119,7 @@ def _observed_loop(settings: Settings, client: Client, stack: ExitStack) -> _Obs
     metrics.watch_resizes(training.times.families)
     publisher, traces = (
         PlanPublisher(training, scheduler),
-        _trace(settings, scheduler, metrics, stack),
+        begin_optional("traces", partial(_trace, settings, scheduler, metrics, stack)),
     )
     observers = [each for each in (publisher, counters, allocations, traces) if each is not None]
     loop = Loop(
@@ -340,14 +343,15 @@ def _on_cycle(
     decisions: Sequence[Decision],
     seconds: float,
 ) -> None:
-    metrics.observe_cycle(facts, decisions, seconds)
-    for observer in observers:
+    calls: list[Callable[[Sequence[Fact], Sequence[Decision]], None]]
+    calls = [partial(metrics.observe_cycle, seconds=seconds), *(each.observe for each in observers)]
+    for name, observe in zip(
+        ["Metrics", *(type(each).__name__ for each in observers)], calls, strict=True
+    ):
         try:
-            observer.observe(facts, decisions)
+            observe(facts, decisions)
         except Exception as error:  # noqa: BLE001  a bug in what is counted must not stop scheduling
-            quiet.error(
-                type(observer).__name__, error, "could not count what happened to gangs (bug)"
-            )
+            quiet.error(name, error, "could not count what happened to gangs (bug)")
 
 
 def _observe(loop: Loop, agents: AgentService, fact: Fact) -> None:
@@ -378,17 +382,14 @@ def _serve_probes(settings: Settings, metrics: Metrics, stack: ExitStack) -> Non
 def _trace(
     settings: Settings, scheduler: Scheduler, metrics: Metrics, stack: ExitStack
 ) -> GangStages | None:
-    """Sends a trace for each gang if a collector is named. Raises CannotStart."""
-    try:
-        collector = endpoint(settings.otlp_endpoint, os.environ)
-    except EndpointUnusable as error:
-        raise CannotStart(str(error)) from error
+    """Sends a trace for each gang if a collector is named. Raises PartUnusable."""
+    collector = endpoint(settings.otlp_endpoint, os.environ)
     if collector is None:
         return None
     try:
         from central.server.tracing.trace_exporter import TraceExporter
     except ImportError as error:
-        raise CannotStart(
+        raise PartUnusable(
             f"traces need a package that is not installed ({error.name}): pip install '.[central,otel]' in a checkout"
         ) from error
     exporter = TraceExporter(collector)
@@ -405,12 +406,8 @@ def _record(recorder: HistoryRecorder, stack: ExitStack) -> None:
     stack.callback(recorder.stop)
 
 
-def _open_journal(settings: Settings, scheduler: Scheduler, stack: ExitStack) -> Journal | None:
+def _open_journal(settings: Settings, scheduler: Scheduler) -> Journal | None:
     if settings.journal is None:
         return None
-    try:
-        journal = Journal(settings.journal, scheduler, settings.journal_mib << 20)
-    except OSError as error:
-        raise CannotStart(f"--journal {settings.journal}: {error.strerror}") from error
-    stack.callback(journal.close)
-    return journal
+    make = partial(Journal, settings.journal, scheduler, settings.journal_mib << 20)
+    return begin_optional(f"--journal {settings.journal}", make)

@@ -7,17 +7,20 @@
     {"interrupted": units}                                   a long attempt ended after that much work, because others waited
     {"decided": [decision, ...]}                             its decisions, if there were any
 
-A journal above its size is rotated to FILE.1. The new file continues with the whole cluster state, pickled,
-in its second line: {"checkpoint": "..."}. So there are never more than two files. Format 1 differs in the
-names of some classes (codec.RETIRED) and in the wording of reasons.
+A journal above its size becomes FILE.1. The new file continues with the whole cluster state, pickled, in its second line:
+{"checkpoint": "..."}. What the last run has left becomes FILE.1 at a start and FILE.2 after that, so its newest file
+survives two starts, and there are never more than three files. Format 1 differs in the names of some classes (codec.RETIRED) and in the wording of reasons.
 """
 
 import base64
+import errno
 import io
 import logging
+import os
 import pickle
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -35,7 +38,7 @@ MOST_BYTES = 256 << 20
 
 
 class Journal:
-    """If the disk is full or fails, the journal ends and the scheduler goes on."""
+    """Ends at its first error, a full disk or a bug, and the scheduler goes on."""
 
     def __init__(
         self, path: str | Path, scheduler: Scheduler, most_bytes: int = MOST_BYTES
@@ -45,6 +48,7 @@ class Journal:
         self._scheduler = scheduler
         self._most_bytes = most_bytes
         self._bytes = 0
+        self._is_rotated = False  # so FILE.1 is of this run
         self._file: IO[bytes] | None = self._open()
 
     def learn(self, now: float, facts: Sequence[Fact]) -> None:
@@ -56,7 +60,7 @@ class Journal:
         """Before the cycle, so that the facts are recorded even if the cycle fails. Cycles without facts
         are recorded too: some decisions follow from the time alone."""
         if self._bytes > self._most_bytes:
-            self._rotate()
+            self._contained(self._rotate)
         self._write({"turn": [now, codec.tagged(facts)]})
 
     def cut(self, more: int) -> None:
@@ -72,42 +76,63 @@ class Journal:
             self._write({"decided": codec.tagged(decisions)})
 
     def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        file, self._file = self._file, None
+        if file is not None:
+            with suppress(OSError):  # all is written
+                file.close()
 
     def _open(self) -> IO[bytes]:
-        if self._path.exists():
-            self._path.replace(self._path.with_name(f"{self._path.name}.1"))
+        if self._path.is_file() and _has_entries(self._path):
+            first, second = (self._path.with_name(f"{self._path.name}.{n}") for n in (1, 2))
+            if first.exists() and not self._is_rotated:
+                first.replace(second)
+            self._path.replace(first)
+            self._is_rotated = self._bytes > 0  # 0: it starts
         self._bytes = 0
         file = self._path.open("wb", buffering=0)
         header = {"journal": FORMAT, "version": version(), "settings": settings(self._scheduler)}
-        self._bytes += file.write(codec.dumps(header) + b"\n")
+        try:
+            self._append(file, header)
+        except BaseException:
+            file.close()
+            raise
         return file
 
     def _rotate(self) -> None:
-        if self._file is None:
-            return
-        self._file.close()
-        try:
-            self._file = self._open()
-        except OSError as error:
-            self._give_up(error)
-        self._write({"checkpoint": pack(self._scheduler)})
+        checkpoint = {"checkpoint": pack(self._scheduler)}
+        self.close()
+        self._file = self._open()
+        self._append(self._file, checkpoint)
         # the checkpoint may exceed the limit
         self._most_bytes = max(self._most_bytes, 2 * self._bytes)
 
     def _write(self, line: dict[str, Any]) -> None:
+        self._contained(lambda: self._append(self._file, line))
+
+    def _append(self, file: IO[bytes] | None, line: dict[str, Any]) -> None:
+        data = codec.dumps(line) + b"\n"
+        written = file.write(data) if file is not None else len(data)
+        if written < len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._bytes += written
+
+    def _contained(self, act: Callable[[], None]) -> None:
         if self._file is None:
             return
         try:
-            self._bytes += self._file.write(codec.dumps(line) + b"\n")
-        except OSError as error:
-            self._give_up(error)
+            act()
+        except Exception as error:
+            known = isinstance(error, OSError) and error.strerror
+            why = known or f"a bug ({type(error).__name__}: {error})"
+            log.warning("journal %s: %s; recording stopped", self._path, why, exc_info=not known)
+            self.close()
 
-    def _give_up(self, error: OSError) -> None:
-        log.warning("journal %s: %s; recording stopped", self._path, error.strerror)
-        self._file = None
+
+def _has_entries(path: Path) -> bool:
+    """Whether anything follows the first line. A start that recorded nothing replaces no older file."""
+    with path.open("rb") as file:
+        file.readline()
+        return bool(file.read(1))
 
 
 def settings(scheduler: Scheduler) -> dict[str, Any]:

@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
+from central.server.optional_part import PartUnusable
+
 PREFIX = "OTEL_EXPORTER_OTLP_"
 PROTOCOL = "http/protobuf"
 PATH = "/v1/traces"
 SERVICE = "lockstep-central"
 
 
-class EndpointUnusable(Exception):
+class EndpointUnusable(PartUnusable):
     """A sentence for the user."""
 
 

@@ -98,6 +98,11 @@ class _Replay:
                     raise BadJournal(f"{self._path}: line {number} is not a journal entry")
         if pending is not None:
             self._play(pending, None)
+        if not self._cycles:
+            raise BadJournal(
+                f"{self._path}: it has no scheduling cycle to compare: the scheduler ended before its first one, or "
+                f"could not write; an older part may be in {Path(self._path).name}.1"
+            )
         return Replayed(self._cycles, self._facts, self._decisions, self._note)
 
     def _lines(self) -> Iterator[tuple[int, dict[str, Any]]]:

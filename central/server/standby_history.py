@@ -1,6 +1,6 @@
 """The history's file of this replica: it follows the leader's while the replica stands by, and is written by it then.
 
-kept = StandbyHistory(settings, credentials, metrics)     # may raise CannotStart
+kept = StandbyHistory(settings, credentials, metrics)
 kept.followed_until(leads)                                # leads() waits until this replica does
 store = kept.taken_over()                                 # None: no history
 
@@ -14,12 +14,12 @@ from collections.abc import Callable
 from functools import partial
 
 from central.server import tls
-from central.server.grpc.grpc_server import CannotStart
 from central.server.grpc.query_client import TOKEN_FILE
 from central.server.history.history_copier import HistoryCopier
-from central.server.history.history_store import HistoryLocked, HistoryStore, HistoryUnusable
+from central.server.history.history_store import HistoryLocked, HistoryStore
 from central.server.history.leader_link import LeaderAddress, leader_link
 from central.server.metrics import Metrics
+from central.server.optional_part import begin_optional
 from central.server.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -45,28 +45,29 @@ class StandbyHistory:
             copier.stop()
 
     def taken_over(self) -> HistoryStore | None:
-        """None also if another process goes on writing the file. Raises CannotStart."""
+        """None also if the file cannot be used, or if another process goes on writing it."""
         end = time.monotonic() + LOCKED_S
-        while self._settings.history is not None and self._store is None:
-            self._store = self._opened()
-            if self._store is None and time.monotonic() >= end:
+        self._store = self._store or self._opened()
+        while self._is_locked:
+            if time.monotonic() >= end:
                 log.error("this leader keeps no history: another process writes the file")
                 break
             time.sleep(0.2)
+            self._store = self._opened()
         return self._store
 
     def _opened(self) -> HistoryStore | None:
-        """None: none is kept, or another process writes the file. Raises CannotStart."""
-        settings = self._settings
+        """None: none is kept, the file cannot be used, or another process writes it."""
+        settings, self._is_locked = self._settings, False
         if settings.history is None:
             return None
+        make = partial(HistoryStore, settings.history, settings.history_mib << 20, time.time)
         try:
-            return HistoryStore(settings.history, settings.history_mib << 20, time.time)
+            return begin_optional("history", make, HistoryLocked)
         except HistoryLocked as error:
+            self._is_locked = True
             log.debug("%s", error)
             return None
-        except HistoryUnusable as error:
-            raise CannotStart(str(error)) from error
 
     def _leader(self) -> LeaderAddress:
         settings = self._settings

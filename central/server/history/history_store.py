@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from central.server.history.allocations import HELD, Allocation
+from central.server.optional_part import PartUnusable
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +42,7 @@ COLUMNS = "uid, kind, namespace, queue, user, job, model, units, began, ended, c
 INSERT = f"INSERT OR IGNORE INTO allocations ({COLUMNS}) VALUES ({','.join('?' * 12)})"
 
 
-class HistoryUnusable(Exception):
+class HistoryUnusable(PartUnusable):
     """The file can't be created or opened: a sentence for people."""
 
 
@@ -243,6 +244,8 @@ def _row(entry: Allocation) -> tuple[Any, ...]:
 
 def _locked(file: Path) -> int:
     """A descriptor that holds FILE.lock, which stays: a lock ends with its process. Raises HistoryUnusable."""
+    if file.exists() and not file.is_file():
+        raise HistoryUnusable(f"--history {file}: not a regular file")
     lock = file.with_name(f"{file.name}.lock")
     try:
         held = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

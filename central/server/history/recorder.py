@@ -46,7 +46,7 @@ class HistoryRecorder:
         if self._thread.is_alive():
             self._thread.join(10.0)
         self._contained(self._save)
-        self._store.close()
+        self._contained(self._store.close)
 
     def _run(self) -> None:
         while not self._stopping.wait(FLUSH_S):

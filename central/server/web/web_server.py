@@ -25,6 +25,7 @@ from central.model.identity import AuthFailure, Identity, TokenReview
 from central.server.grpc.rates import PeerRates, Rate
 from central.server.grpc.token_cache import TokenCache
 from central.server.grpc.visibility import Access, Viewer
+from central.server.optional_part import PartUnusable
 from central.server.throttled_log import ThrottledLog
 from central.server.web.web_api import MAY_ASK, WebApi
 from central.server.web.web_request import (
@@ -55,7 +56,7 @@ STREAM_S, TICK_S = (
 WRITE_S = 10.0
 
 
-class ConsoleUnservable(Exception):
+class ConsoleUnservable(PartUnusable):
     """A sentence for the user."""
 
 

@@ -2,6 +2,7 @@
 
 import base64
 import dataclasses
+import io
 import json
 import os
 import pickle
@@ -13,7 +14,7 @@ import typing
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -24,6 +25,7 @@ from central.controllers.composite import new_scheduler
 from central.model.decisions import Decision, EmitWarning
 from central.model.facts import Fact, PodGone
 from central.scheduler import cycle
+from central.scheduler.scheduler import Scheduler
 from central.server import codec, journal, replay
 from central.server.journal import Journal
 from central.server.version import version
@@ -31,6 +33,7 @@ from tests.central import factories
 from tests.central.simulator import manifests
 from tests.effort import examples
 
+FULL = Path("/dev/full")
 WORDS = st.text(st.characters(codec="utf-8"), max_size=5)
 PLAIN: dict[Any, st.SearchStrategy[Any]] = {
     str: WORDS,
@@ -256,7 +259,10 @@ HEAD = '{"journal":2,"version":"' + version() + '","settings":{"levels":[]}}\n'
     ("content", "what"),
     [
         (None, "No such file"),
-        ("", ""),
+        ("", "it has no scheduling cycle to compare"),
+        (HEAD, "it has no scheduling cycle to compare"),
+        (HEAD + '{"learn":[0,[]]}\n', "it has no scheduling cycle to compare"),
+        (HEAD + '{"turn":[0,[]]}\n', ""),
         ("[]\n", "line 1 is not a journal entry"),
         ('{"journal": 3}\n', "unknown format 3 (this version reads 1 and 2)"),
         ('{"journal": 1}\n', "line 1: settings: 'settings'"),
@@ -424,14 +430,49 @@ def test_each_entry_is_a_line(tmp_path: Path) -> None:
     assert codec.untagged(rest[-1]["decided"]) == [warning]
 
 
-def test_a_file_that_is_there_becomes_the_older_one(tmp_path: Path) -> None:
-    file, older = tmp_path / "x.journal", tmp_path / "x.journal.1"
-    file.write_text("first")
-    Journal(file, new_scheduler()).close()
-    assert older.read_text() == "first"
-    second = file.read_text()
-    Journal(file, new_scheduler()).close()
-    assert older.read_text() == second
+def run(file: Path, *cycles: float) -> str:
+    """A run with these cycles. Returns what it wrote."""
+    kept = Journal(file, new_scheduler())
+    for now in cycles:
+        kept.turn(now, [])
+    kept.close()
+    return file.read_text()
+
+
+def test_the_file_of_the_last_run_survives_two_starts(tmp_path: Path) -> None:
+    file, older, oldest = (tmp_path / name for name in ("x.journal", "x.journal.1", "x.journal.2"))
+    first, second = run(file, 1.0), run(file, 2.0)
+    assert older.read_text() == first
+    third = run(file, 3.0)
+    assert [each.read_text() for each in (file, older, oldest)] == [third, second, first]
+    assert len({first, second, third}) == 3
+    run(file, 4.0)
+    assert [each.read_text() for each in (older, oldest)] == [third, second]
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_the_last_run_stays_while_this_one_is_rotated(tmp_path: Path) -> None:
+    file, older, oldest = (tmp_path / name for name in ("x.journal", "x.journal.1", "x.journal.2"))
+    first = run(file, 1.0)
+    kept = Journal(file, new_scheduler(), most_bytes=1)
+    for number in range(5):
+        inode = file.stat().st_ino
+        while file.stat().st_ino == inode:
+            kept.turn(2.0 + number, [])
+        assert oldest.read_text() == first
+        assert older.stat().st_ino == inode
+    kept.close()
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_a_start_that_records_nothing_replaces_no_older_file(tmp_path: Path) -> None:
+    file = tmp_path / "x.journal"
+    first = run(file, 1.0)
+    for _ in range(3):
+        run(file)
+    file.write_text("")
+    run(file)
+    assert (tmp_path / "x.journal.1").read_text() == first
     assert len(list(tmp_path.iterdir())) == 2
 
 
@@ -442,7 +483,6 @@ def test_a_file_is_rotated_above_its_size_and_never_soon_after_a_checkpoint(tmp_
     begun, line = file.stat().st_size, len(b'{"turn":[1.0,[]]}\n')
     most = begun + 3 * line
     kept = Journal(file, scheduler, most)
-    older.unlink()
     for _ in range(4):
         kept.turn(1.0, [])
     assert file.stat().st_size == most + line
@@ -475,20 +515,73 @@ def test_a_file_that_cannot_be_rotated_ends_the_journal_only(
     )
 
 
+class Elsewhere(Journal):
+    """Its file is this one."""
+
+    def __init__(self, file: IO[bytes], scheduler: Scheduler, most_bytes: int = 1 << 20) -> None:
+        self._given = file
+        super().__init__("x", scheduler, most_bytes)
+
+    def _open(self) -> IO[bytes]:
+        return self._given
+
+
 def test_a_full_disk_ends_the_journal_only(caplog: pytest.LogCaptureFixture) -> None:
-    full = Path("/dev/full")
-    if not full.exists():
-        pytest.skip("no /dev/full here")
-
-    class OnFullDisk(Journal):
-        def _open(self) -> Any:
-            return file
-
-    with full.open("wb", buffering=0) as file:
-        kept = OnFullDisk("x", new_scheduler())
+    with FULL.open("wb", buffering=0) as file:
+        kept = Elsewhere(file, new_scheduler())
         kept.turn(0.0, [factories.node("a")])
         kept.turn(1.0, [])
         kept.decided([])
     assert [record.message for record in caplog.records] == [
         "journal x: No space left on device; recording stopped"
     ]
+
+
+class Short(io.BytesIO):
+    """Takes the beginning of a line, as a disk does that becomes full."""
+
+    written: list[bytes]
+
+    def write(self, data: Any) -> int:
+        self.written.append(data[:7])
+        return 7
+
+
+def test_a_line_that_was_written_in_part_is_the_last_one(caplog: pytest.LogCaptureFixture) -> None:
+    file, written = Short(), list[bytes]()
+    file.written = written
+    kept = Elsewhere(file, new_scheduler())
+    kept.turn(0.0, [])
+    kept.turn(1.0, [])
+    assert written == [b'{"turn"']
+    assert "No space left on device; recording stopped" in caplog.text
+
+
+def test_a_device_keeps_its_name() -> None:
+    with pytest.raises(OSError, match="No space left"):
+        Journal(FULL, new_scheduler())
+    assert FULL.is_char_device()
+    Journal(os.devnull, new_scheduler()).close()
+    assert Path(os.devnull).is_char_device()
+
+
+def test_a_bug_in_recording_ends_the_journal_only(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Such as a state that cannot be written. What was recorded stays in its place."""
+    file, scheduler = tmp_path / "x.journal", new_scheduler()
+    kept = Journal(file, scheduler, most_bytes=1)
+    scheduler.state.pending.round = (number for number in range(0))
+    kept.turn(1.0, [])
+    kept.turn(2.0, [])
+    assert [*tmp_path.iterdir()] == [file]
+    assert len(lines(file)) == 1
+    [record] = caplog.records
+    assert record.message.startswith(f"journal {file}: a bug (")
+    assert record.exc_info
+    unwritable = Journal(file, new_scheduler())
+    unwritable.decided(
+        [EmitWarning(*cast("list[str]", [object()] * len(EmitWarning.__match_args__)))]
+    )
+    unwritable.turn(3.0, [])
+    assert len(lines(file)) == 1
