@@ -329,8 +329,9 @@ def prose(text: str) -> str:
 def limit_rows() -> str:
     text = "# Limits\n\nWhat exceeds a limit is refused with a sentence that names the field and the limit"
     text += " (for an amount: it counts as\nthe limit). The CRDs have the same limits.\n\n"
-    rows = ((prose(each.what), f"{each.most:,}", prose(each.why)) for each in limits.TABLE)
-    return text + table(("of", "at most", "reason"), rows)
+    text += "`central/model/limits.py` has the reasons.\n\n"
+    rows = ((prose(each.what), f"{each.most:,}") for each in limits.TABLE)
+    return text + table(("of", "at most"), rows)
 
 
 PAGES: dict[str, Callable[[], str]] = {

@@ -70,6 +70,20 @@ def test_the_readme_is_short() -> None:
     assert len(re.findall(r"\S+", (ROOT / "README.md").read_text())) <= 1000
 
 
+MOST_WORDS = 80_000  # of all pages together; lower it when pages become shorter
+
+
+def test_the_pages_are_short() -> None:
+    """Words have a letter or a digit. Examples of code are left out."""
+    fenced = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
+    words = {
+        page: len(re.findall(r"\S*\w\S*", fenced.sub("", page.read_text())))
+        for page in DOCS.rglob("*.md")
+    }
+    longest = sorted(words, key=lambda page: -words[page])[:5]
+    assert sum(words.values()) <= MOST_WORDS, f"cut, for example in {longest}"
+
+
 def test_the_changelog_lists_features_and_no_faults_of_unreleased_code() -> None:
     newest = (ROOT / "CHANGELOG.md").read_text().split("\n## ")[1]
     upgrade, *features = newest.partition("### Before you upgrade\n")[2].split("\n### ")
