@@ -36,7 +36,7 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """Devices that a running pod uses although the kubelet does not know it any more."""
+    """Devices that a running pod uses although the kubelet does not know it any more, or knows other ids of them."""
 
     resource: str
     device_ids: tuple[str, ...]  # sorted
@@ -132,16 +132,23 @@ def held_back(topology: NodeTopology, forgotten: Iterable[Forgotten]) -> NodeTop
     if not whys:
         return topology
     gpus = tuple(
-        replace(_held_back(gpu, whys), slices=tuple(_held_back(part, whys) for part in gpu.slices))
+        replace(
+            _held_back(gpu, whys.get(gpu.uuid)),
+            slices=tuple(
+                _held_back(part, whys.get(gpu.uuid) or whys.get(part.uuid)) for part in gpu.slices
+            ),
+        )
         for gpu in topology.gpus
     )
     return replace(topology, gpus=gpus)
 
 
-def _held_back(device: Device, whys: Mapping[str, str]) -> Device:
-    if not device.healthy or device.uuid not in whys:
-        return device
-    return replace(device, healthy=False, why=f"held back: {whys[device.uuid]}")
+def _held_back(device: Device, why: str | None) -> Device:
+    return (
+        replace(device, healthy=False, why=f"held back: {why}")
+        if why and device.healthy
+        else device
+    )
 
 
 def addresses(topology: NodeTopology) -> dict[str, MigAddress]:

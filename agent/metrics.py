@@ -86,7 +86,7 @@ class Metrics(Collector):
         back = set(map(device_of, self._node.state.held_back()))
         yield _gauge(
             "lockstep_gpu_held_back",
-            "1 if a running pod that the kubelet has forgotten uses the GPU",
+            "1 if the GPU is held back for a running pod: the kubelet has forgotten it, or another device plugin allocated it",
             GPU_LABELS,
             ((names[uuid], 1) for uuid in names if uuid in back),
         )

@@ -7,9 +7,10 @@ from collections.abc import Callable, Container
 from dataclasses import replace
 from math import inf
 
-from agent import allocations
+from agent import allocations, other_plugins
 from agent.allocations import Allocation, Forgotten, MigAddresses
 from agent.node_state import NodeState
+from agent.other_plugins import Holding
 from protos.topology import Grant, MemoryOver, NodeTopology, RdmaUse
 
 
@@ -20,6 +21,8 @@ class AgentNode:
         self._changed = threading.Condition()
         self._state = NodeState()
         self.surveyed = NodeTopology()  # without regard to devices that are held back
+        self._forgotten: tuple[Forgotten, ...] = ()  # of the kubelet
+        self._others: tuple[Holding, ...] = ()
 
     @property
     def state(self) -> NodeState:
@@ -32,8 +35,7 @@ class AgentNode:
                 known = {**self._state.orphaned, **allocations.addresses(self._state.topology)}
                 orphaned = {uuid: at for uuid, at in known.items() if uuid not in here}
                 self.surveyed = topology
-                topology = allocations.held_back(topology, self._state.forgotten)
-                self._become(replace(self._next(), topology=topology, orphaned=orphaned))
+                self._become(replace(self._held_back(), orphaned=orphaned))
 
     def set_grants(
         self,
@@ -43,12 +45,13 @@ class AgentNode:
         *,
         orphaned: MigAddresses | None = None,
         forgotten: tuple[Forgotten, ...] = (),
+        others: tuple[Holding, ...] = (),
         given_up: Callable[[Allocation], bool] = lambda _: False,
     ) -> None:
         """grants come from a List call that began at that monotonic time; unlisted and orphaned
         from the kubelet's checkpoint. given_up: whether the kubelet has given an allocation up."""
         with self._changed:
-            self._set_forgotten(forgotten)
+            self._set_forgotten(forgotten, others)
             old = self._state
             grants = tuple(sorted(grants))
             if grants != old.grants or not old.grants_known:
@@ -63,17 +66,26 @@ class AgentNode:
                 )
 
     def set_unlisted(
-        self, unlisted: tuple[Allocation, ...], forgotten: tuple[Forgotten, ...] = ()
+        self,
+        unlisted: tuple[Allocation, ...],
+        forgotten: tuple[Forgotten, ...] = (),
+        others: tuple[Holding, ...] | None = (),
     ) -> None:
-        """From the checkpoint, while pod-resources does not answer."""
+        """From the checkpoint, while pod-resources does not answer. others: None if they are as before."""
         with self._changed:
-            self._set_forgotten(forgotten)
+            self._set_forgotten(forgotten, self._others if others is None else others)
             self._become(replace(self._state, unlisted=unlisted))
 
-    def _set_forgotten(self, forgotten: tuple[Forgotten, ...]) -> None:
-        if forgotten != self._state.forgotten:
-            topology = allocations.held_back(self.surveyed, forgotten)
-            self._become(replace(self._next(), topology=topology, forgotten=forgotten))
+    def _set_forgotten(self, forgotten: tuple[Forgotten, ...], others: tuple[Holding, ...]) -> None:
+        if (forgotten, others) != (self._forgotten, self._others):
+            self._forgotten, self._others = forgotten, others
+            self._become(self._held_back())
+
+    def _held_back(self) -> NodeState:
+        """The next state, with the devices held back that others use."""
+        forgotten = (*self._forgotten, *other_plugins.held(self._others, self.surveyed))
+        topology = allocations.held_back(self.surveyed, forgotten)
+        return replace(self._next(), topology=topology, forgotten=forgotten)
 
     def record_allocation(
         self, resource: str, ids: tuple[str, ...], now: float, reused: Container[str] = ()

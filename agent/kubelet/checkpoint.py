@@ -4,6 +4,7 @@ pod-resources has their names."""
 import base64
 import binascii
 import errno
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,8 @@ from protos.stubs import deviceplugin_pb2 as pb
 NAME = "kubelet_internal_checkpoint"
 MOST_BYTES = 32 << 20  # of the file: an entry has a kilobyte
 MOST_IDS, NAME_MOST, ANSWER_MOST = 65_536, 253, 1 << 20  # of an entry
+# Behind a CDI kind, or below the folder of volume mounts.
+NAMED = re.compile(r"(?:.*nvidia\.com/gpu=|/var/run/nvidia-container-devices/)(.+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,15 @@ class Entry:
 
     def annotations(self) -> Mapping[str, str]:
         return dict(self._response().annotations)
+
+    def visible(self) -> tuple[str, ...]:
+        """The names of the GPUs in that answer, as NVIDIA's container runtime reads them: UUIDs or indices."""
+        answer = self._response()
+        names = [each.container_path for each in answer.mounts]
+        names += [each.name for each in answer.cdi_devices]
+        names += [name for text in answer.annotations.values() for name in text.split(",")]
+        named = [match[1] for match in map(NAMED.fullmatch, names) if match]
+        return (*named, *answer.envs.get("NVIDIA_VISIBLE_DEVICES", "").split(","))
 
     def _response(self) -> pb.ContainerAllocateResponse:
         """An empty response if the answer cannot be decoded."""

@@ -26,12 +26,13 @@ from pathlib import Path
 import grpc
 from google.protobuf.message import DecodeError
 
+from agent import other_plugins
 from agent.allocations import Allocation, Forgotten
 from agent.backoff import Backoff, StateLogger
 from agent.kubelet.unlisted_pods import UnlistedPods
 from agent.node import AgentNode
 from agent.resources import table
-from agent.resources.device_resource import ContainerDevices, ContainerKey
+from agent.resources.device_resource import ContainerDevices, ContainerKey, Held
 from agent.sockets import CHANNEL, details
 from protos.names import GPU, GPU_SHARE
 from protos.nearest import device_of
@@ -119,7 +120,7 @@ class PodResourcesClient:
             channel.close()
             raise _failure(self.socket, code, why) from None
         return tuple(
-            ContainerDevices(pod.namespace, pod.name, container.name, _served(container))
+            ContainerDevices(pod.namespace, pod.name, container.name, *_devices(container))
             for pod in answer.pod_resources
             for container in pod.containers
         )
@@ -131,13 +132,14 @@ class PodResourcesClient:
             channel.close()
 
 
-def _served(container: pb.ContainerResources) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """A resource may have several entries, one per NUMA node."""
+def _devices(container: pb.ContainerResources) -> tuple[Held, Held]:
+    """Devices that this agent serves, and those that may be another plugin's. A resource may have an entry per NUMA node."""
     held: dict[str, list[str]] = {}
     for devices in container.devices:
-        if table.served(devices.resource_name):
-            held.setdefault(devices.resource_name, []).extend(devices.device_ids)
-    return tuple((name, tuple(sorted(ids))) for name, ids in sorted(held.items()) if ids)
+        held.setdefault(devices.resource_name, []).extend(devices.device_ids)
+    found = [(name, tuple(sorted(ids))) for name, ids in sorted(held.items()) if ids]
+    own = tuple(each for each in found if table.is_own(*each))
+    return own, tuple(each for each in found if not other_plugins.is_certain(*each))
 
 
 def _failure(socket: Path, code: grpc.StatusCode | None, why: str) -> OSError:
@@ -230,9 +232,13 @@ class ObservedGrants:
         self._log.failed(f"pod-resources unavailable: {error}")
         state = self._node.state
         unlisted = self._unlisted.allocations(None)
-        forgotten = self._unlisted.forgotten(None)
-        self._node.set_unlisted(state.unlisted if state.grants_known else unlisted, forgotten)
-        self._tell(forgotten)
+        forgotten, others = self._unlisted.forgotten(None), None
+        if not state.grants_known:
+            others = self._unlisted.others(None)
+        self._node.set_unlisted(
+            state.unlisted if state.grants_known else unlisted, forgotten, others
+        )
+        self._tell(self._node.state.forgotten)
 
     def _apply(
         self, listed: tuple[ContainerDevices, ...], began: float, offered: Collection[str]
@@ -248,10 +254,15 @@ class ObservedGrants:
         unplaced = self._node.state.unplaced(grants)
         orphaned = self._unlisted.addresses(unplaced) if unplaced else {}
         given_up = partial(self._given_up, offered)
+        others = self._unlisted.others(listed)
         self._node.set_grants(
-            grants, unlisted, began, orphaned=orphaned, forgotten=forgotten, given_up=given_up
+            *(grants, unlisted, began),
+            orphaned=orphaned,
+            forgotten=forgotten,
+            others=others,
+            given_up=given_up,
         )
-        self._tell(forgotten)
+        self._tell(self._node.state.forgotten)
 
     def _given_up(self, offered: Collection[str], allocation: Allocation) -> bool:
         if set(offered).isdisjoint(allocation.device_ids):

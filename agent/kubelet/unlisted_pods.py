@@ -20,7 +20,9 @@ from agent.bounded_files import text_or_empty
 from agent.kubelet import checkpoint
 from agent.kubelet.checkpoint import Entry
 from agent.mig import orphans
+from agent.other_plugins import Holding, is_certain
 from agent.resources import table
+from agent.resources.device_resource import ContainerDevices
 from agent.sockets import Identity, identity
 from protos import slicing
 from protos.names import GPU
@@ -49,6 +51,7 @@ class UnlistedPods:
         self._users = users
         self._log = StateLogger(log)
         self._entries: tuple[Entry, ...] = ()  # of the checkpoint
+        self._others: tuple[Entry, ...] = ()  # ... that other device plugins may have made
         self._kubelet: Identity = None
         self._known: dict[AllocationKey, Grant | None] = {}  # what the running kubelet has, or had
         # What former kubelets had, while pods run.
@@ -63,16 +66,19 @@ class UnlistedPods:
             found = checkpoint.Checkpoint()
         else:
             self._note(found.left_out)
-        self._entries = tuple(each for each in found.entries if table.served(each.resource))
+        self._entries = tuple(each for each in found.entries if _is_own(each))
+        self._others = tuple(
+            each for each in found.entries if not is_certain(each.resource, each.device_ids)
+        )
         kubelet = identity(self._plugins / "kubelet.sock")
         if kubelet is not None and kubelet != self._kubelet:
             self._before |= self._known
             self._known, self._kubelet = {}, kubelet
         names = {_devices(grant): grant for grant in listed or ()}
-        here = {_key(each) for each in self._entries}
+        here = {_key(each) for each in found.entries}
         kept = {key for key in self._known.keys() - here if cgroups.pod_runs(self._root, key[0])}
         self._known = {key: names.get(key[1:]) or self._known.get(key) for key in here | kept}
-        known = {_devices(each) for each in self._entries} | names.keys()
+        known = {_devices(each) for each in found.entries} | names.keys()
         self._before = {
             key: grant
             for key, grant in self._before.items()
@@ -115,11 +121,14 @@ class UnlistedPods:
         found = [
             Forgotten(resource, ids, _why(f"pod {_name(grant) or uid}"), grant)
             for (uid, _, resource, ids), grant in sorted(self._before.items(), key=str)
+            if table.is_own(resource, ids)
         ]
+        others = [(e.uid, _gpus((*e.device_ids, *e.visible()))) for e in self._others]
         held = {each for one in found for each in one.device_ids}
         held |= {each for grant in listed or () for each in grant.device_ids}
         for uuid, users in sorted(self._users().items()):
             owners = {each.uid for each in self._entries if uuid in _gpus(each.device_ids)}
+            owners |= {uid for uid, gpus in others if uuid in gpus}
             if not owners and uuid in _gpus(held):
                 continue  # known to the kubelet, or held back already
             if strangers := self._strangers(users, owners):
@@ -128,6 +137,26 @@ class UnlistedPods:
                 why = _why(f"process {pid} of pod {pod}")
                 found.append(Forgotten(resource, (uuid,), why))
         return tuple(found)
+
+    def others(self, listed: Iterable[ContainerDevices] | None) -> tuple[Holding, ...]:
+        """Devices of running pods with ids of other device plugins, as of the last read(). Without a list every entry
+        of the checkpoint counts."""
+        # Ids of an ended pod may be a running pod's now: its entry comes last.
+        entries = {_devices(each): each for each in sorted(self._others, key=self.runs)}
+        found = {
+            (row.container, *each): f"pod {row.namespace}/{row.pod}"
+            for row in listed or ()
+            for each in row.others
+        }
+        unlisted = {
+            key: each.uid for key, each in entries.items() if listed is None or self.runs(each)
+        }
+        unlisted |= {key[1:]: key[0] for key in self._before if not table.is_own(*key[2:])}
+        found = {key: f"pod {uid}" for key, uid in unlisted.items()} | found
+        return tuple(
+            Holding(who, *key[1:], entries[key].visible() if key in entries else ())
+            for key, who in found.items()
+        )
 
     def _strangers(self, users: Mapping[int, str], owners: set[str]) -> list[tuple[int, str]]:
         """The processes that still run and do not belong to the pods that have the device."""
@@ -153,6 +182,10 @@ def _devices(one: Grant | Entry) -> tuple[str, str, tuple[str, ...]]:
 
 def _key(entry: Entry) -> AllocationKey:
     return (entry.uid, *_devices(entry))
+
+
+def _is_own(entry: Entry) -> bool:
+    return table.is_own(entry.resource, entry.device_ids)
 
 
 def _gpus(ids: Iterable[str]) -> set[str]:

@@ -9,6 +9,7 @@ from agent.node_state import NodeState
 
 ContainerKey = tuple[str, str, str]  # namespace, pod, container
 PodKey = tuple[str, str]  # namespace, pod
+Held = tuple[tuple[str, tuple[str, ...]], ...]  # resource, sorted ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,8 @@ class ContainerDevices:
     namespace: str
     pod: str
     container: str
-    devices: tuple[tuple[str, tuple[str, ...]], ...] = ()  # resource, sorted ids
+    devices: Held = ()
+    others: Held = field(default=(), compare=False)  # may be another device plugin's
 
     @property
     def key(self) -> ContainerKey:

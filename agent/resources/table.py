@@ -6,6 +6,7 @@ each name, and pod-resources is read for the same names."""
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+from agent import other_plugins
 from agent.node_state import NodeState
 from agent.resources import mig_slice, rdma_nic
 from agent.resources.cdi import Injection
@@ -79,6 +80,11 @@ KINDS = (
 
 def served(name: str) -> bool:
     return any(kind.serves(name) for kind in KINDS)
+
+
+def is_own(name: str, ids: Collection[str]) -> bool:
+    """Whether this agent serves the resource, and may have allocated the devices."""
+    return served(name) and other_plugins.is_own(name, ids)
 
 
 def names(state: NodeState) -> tuple[str, ...]:

@@ -133,6 +133,8 @@ def test_what_a_forgotten_pod_uses_is_held_back() -> None:
     assert [part.healthy for part in third.slices] == [True, False]
     assert third.slices[1].why == "held back: process 8 uses it"
     assert held_back(topology, []) is topology
+    whole = held_back(topology, [Forgotten(GPU, (third.uuid,), "process 9 uses it")]).gpus[2]
+    assert [part.why for part in whole.slices] == ["held back: process 9 uses it"] * 2
 
 
 def test_an_answer_is_open_until_it_is_listed_given_up_or_old() -> None:

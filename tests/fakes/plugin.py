@@ -1,7 +1,7 @@
 """A minimal device plugin that records its calls."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
@@ -14,6 +14,8 @@ THING = "example.com/thing"
 
 
 class Plugin(rpc.DevicePluginServicer):
+    resource, endpoint = THING, "thing.sock"
+
     def __init__(self, count: int = 4, **options: bool) -> None:
         self.count, self.options = count, pb.DevicePluginOptions(**options)
         self.sick: set[int] = set()
@@ -27,13 +29,16 @@ class Plugin(rpc.DevicePluginServicer):
     def serve(self, kubelet: HollowKubelet, version: str = "v1beta1") -> None:
         self._server = grpc.server(ThreadPoolExecutor(4))
         rpc.add_DevicePluginServicer_to_server(self, self._server)
-        self._server.add_insecure_port(f"unix:{kubelet.plugins}/thing.sock")
+        self._server.add_insecure_port(f"unix:{kubelet.plugins}/{self.endpoint}")
         self._server.start()
         with grpc.insecure_channel(f"unix:{kubelet.socket}") as channel:
             request = pb.RegisterRequest(
-                version=version, endpoint="thing.sock", resource_name=THING
+                version=version, endpoint=self.endpoint, resource_name=self.resource
             )
             rpc.RegistrationStub(channel).Register(request, timeout=5)
+
+    def names(self) -> list[str]:
+        return [f"t{i}" for i in range(self.count)]
 
     def change(self, *sick: int) -> None:
         with self.changed:
@@ -58,8 +63,8 @@ class Plugin(rpc.DevicePluginServicer):
         while not self.closed:
             yield pb.ListAndWatchResponse(
                 devices=[
-                    pb.Device(ID=f"t{i}", health="Unhealthy" if i in self.sick else "Healthy")
-                    for i in range(self.count)
+                    pb.Device(ID=name, health="Unhealthy" if i in self.sick else "Healthy")
+                    for i, name in enumerate(self.names())
                 ]
             )
             with self.changed:
@@ -86,11 +91,10 @@ class Plugin(rpc.DevicePluginServicer):
         if self.refuse:
             context.abort(grpc.StatusCode.INTERNAL, self.refuse)
         (one,) = request.container_requests
-        return pb.AllocateResponse(
-            container_responses=[
-                pb.ContainerAllocateResponse(envs={"THINGS": ",".join(sorted(one.devices_ids))})
-            ]
-        )
+        return pb.AllocateResponse(container_responses=[self.answer(sorted(one.devices_ids))])
+
+    def answer(self, ids: list[str]) -> pb.ContainerAllocateResponse:
+        return pb.ContainerAllocateResponse(envs={"THINGS": ",".join(ids)})
 
     def PreStartContainer(
         self, request: pb.PreStartContainerRequest, context: grpc.ServicerContext
@@ -99,3 +103,23 @@ class Plugin(rpc.DevicePluginServicer):
             context.abort(grpc.StatusCode.INTERNAL, self.refuse)
         self.started.append(sorted(request.devices_ids))
         return pb.PreStartContainerResponse()
+
+
+class SharedGpus(Plugin):
+    """Another vendor's plugin for GPUs that several pods share. answer: from ids to the answer to Allocate."""
+
+    def __init__(
+        self,
+        resource: str,
+        ids: Iterable[str],
+        answer: Callable[[list[str]], pb.ContainerAllocateResponse],
+    ) -> None:
+        super().__init__()
+        self.resource, self.endpoint = resource, "nvidia-gpu.sock"
+        self._ids, self._answer = list(ids), answer
+
+    def names(self) -> list[str]:
+        return self._ids
+
+    def answer(self, ids: list[str]) -> pb.ContainerAllocateResponse:
+        return self._answer(ids)
