@@ -40,10 +40,12 @@ def admit(
         name = gang.account.queue if gang.account is not None else ""
         path = queues.by_name[name].path if name else ()
         bounds = [lines.setdefault(above.name, _Line(above)) for above in path if above.capability]
-        alike = (name, groups, gang.priority, quota.tenant(queues, gang))
-        why = refused.get(alike) or _refusal(queues, min_resources, gang, groups, bounds)
+        alike = (name, groups, gang.priority, quota.tenant(queues, gang), _own_terms(gang))
+        own = gang.object.error if gang.object is not None else ""
+        why = own or refused.get(alike) or _refusal(queues, min_resources, gang, groups, bounds)
         if why:
-            refused[alike] = why
+            if not own:
+                refused[alike] = why
             why = public(why, gang.namespace)
         else:
             for line in bounds:
@@ -93,6 +95,13 @@ class _Line:
         return ""
 
 
+def _own_terms(gang: Gang) -> object:
+    """What else the answer depends on: minResources, or the gang itself once it has pods."""
+    if gang.started or gang.members:
+        return gang.key
+    return gang.object.min_resources if gang.object is not None else ()
+
+
 def _groups(job: Job, gang: Gang) -> Groups:
     """The pods of the Job's minimum, as (requests, count) of each task."""
     seen = gang.object
@@ -108,8 +117,6 @@ def _groups(job: Job, gang: Gang) -> Groups:
 def _refusal(
     queues: Queues, min_resources: MinResources, gang: Gang, groups: Groups, bounds: Iterable[_Line]
 ) -> str:
-    if gang.object is not None and gang.object.error:
-        return gang.object.error
     if why := quota.refusal(queues, min_resources, gang, groups):
         return "" if claimable_quota.may_claim(queues, min_resources, gang, groups) else why
     wanted = queues.currency.counted(requested(groups))

@@ -79,3 +79,40 @@ def test_a_job_with_pods_was_admitted() -> None:
     api.evict("j-w-1")
     api.settle()
     assert list(api.pods()) == ["j-w-0", "j-w-1"]
+
+
+def test_the_error_of_a_job_is_not_the_refusal_of_the_next_one() -> None:
+    """All three ask for the same."""
+    api = Api(nodes=0)
+    api.tell(QueueSeen("q", capability=(("cpu", 300),)))
+    api.apply(job({"w": 2}, name="first", queue="q"))
+    api.settle()
+    wrong = job({"w": 2}, name="b", queue="q")
+    wrong["metadata"]["annotations"] = {"lockstep.dev/placement": "here"}
+    for each in (job({"w": 2}, name="a", queue="q"), wrong, job({"w": 2}, name="c", queue="q")):
+        api.apply(each)
+    api.settle()
+    a, b, c = (api.there["Job", name]["status"]["state"]["message"] for name in "abc")
+    assert a == c == "queue q: capability of 0.3 cpu is already claimed by jobs ahead of this one"
+    assert b == 'annotation lockstep.dev/placement: "here" is neither pack, spread nor balance'
+
+
+def test_more_min_resources_are_another_question() -> None:
+    """Somebody has changed those of one PodGroup."""
+    api = Api(nodes=0)
+    api.tell(QueueSeen("q", capability=(("cpu", 300),)))
+    api.apply(job({"w": 2}, name="first", queue="q"))
+    api.settle()
+    for name in "ab":
+        api.apply(job({"w": 2}, name=name, queue="q"))
+    api.settle()
+    group = next(
+        raw for (kind, name), raw in api.there.items() if kind == "PodGroup" and name[0] == "a"
+    )
+    group["spec"]["minResources"]["cpu"] = "5"
+    api.apply(group)
+    api.tell(QueueSeen("q", capability=(("cpu", 301),)))
+    api.settle()
+    a, b = (api.there["Job", name]["status"]["state"]["message"] for name in "ab")
+    assert "can never start" in a
+    assert b == "queue q: capability of 0.301 cpu is already claimed by jobs ahead of this one"
