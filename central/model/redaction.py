@@ -1,7 +1,7 @@
 """Sentences without the names of other namespaces, for readers who may not see those. Pure.
 
-Sentences name a gang of another namespace NAMESPACE/NAME, with its kind before it: "reserved for job team-b/train"
-becomes "reserved for another namespace"."""
+Sentences name an object of another namespace as qualified() writes it, NAMESPACE/NAME with its kind before it: "reserved
+for job team-b/train" becomes "reserved for another namespace". A name may have a kind in it: team-b/deployment/web."""
 
 import re
 from collections.abc import Callable, Collection
@@ -9,13 +9,21 @@ from collections.abc import Callable, Collection
 ANOTHER = "another namespace"
 
 # Kubernetes' names are bounded, and so is each repetition.
+_KIND = r"(?:[A-Za-z]{0,30}(?:[Jj]ob|[Ss]et|[Cc]luster)|[Dd]eployment|PodGroup|pod|gang|claim|PodDisruptionBudgets?)"
+_NAME = r"[A-Za-z0-9](?:[-\w./]{0,600}[A-Za-z0-9])?"
+_WHOLE_KIND, _WHOLE_NAME = re.compile(_KIND), re.compile(_NAME, re.ASCII)
 _QUALIFIED = re.compile(
-    r"(?<![\w./-])"
-    r"(?:(?:[A-Za-z]{0,30}(?:[Jj]ob|[Ss]et)|[Dd]eployment|PodGroup|pod|gang|PodDisruptionBudgets?) )?"
-    r"(?P<namespace>[a-z0-9][-a-z0-9]{0,62})/[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?"
-    r"(?![\w/])"
+    rf"(?<![\w./-])(?:{_KIND} )?(?P<namespace>[a-z0-9][-a-z0-9]{{0,62}})/{_NAME}(?![\w/])", re.ASCII
 )
 _REPEATED = re.compile(rf"{ANOTHER}(?:(?:,| and) {ANOTHER})+")
+
+
+def qualified(namespace: str, name: str, kind: str = "") -> str:
+    """The object for readers of other namespaces. redacted() finds it whatever its owner calls it: labels, annotations and
+    owner references give gangs names and kinds of any text, of which other characters are replaced or left out."""
+    if not _WHOLE_NAME.fullmatch(name):
+        name = re.sub(r"[^-\w./]", "_", name[:600], flags=re.ASCII).strip("-_./") or "unnamed"
+    return f"{kind} {namespace}/{name}" if _WHOLE_KIND.fullmatch(kind) else f"{namespace}/{name}"
 
 
 def redacted(text: str, namespaces: Collection[str], sees: Callable[[str], bool]) -> str:

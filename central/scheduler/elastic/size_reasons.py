@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from central.model import wording
+from central.model.redaction import qualified
 from central.scheduler.elastic import pools, unready
 from central.scheduler.elastic.autoscaler import Autoscaler
 from central.scheduler.elastic.elastic_gang import ElasticGang
@@ -69,7 +70,7 @@ def _grows(autoscaler: Autoscaler, gang: ElasticGang, goal: int, now: float) -> 
     if autoscaler.needs:
         first, *others = autoscaler.needs
         more = f" and {len(others)} more" if others else ""
-        return f"its share is {goal}; pending gangs take seats first: {first[0]}/{first[1]}{more}"
+        return f"its share is {goal}; pending gangs take seats first: {qualified(*first[:2])}{more}"
     history = autoscaler.histories.get(gang.key)
     at = history.allowed_at(gang, CHURN) if history and not history.starting(now) else now
     if at > now:

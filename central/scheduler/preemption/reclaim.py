@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from central.model import wording
 from central.model.decisions import DEFRAGMENTATION, PREEMPTION, RECLAIM, SUSPENSION, Evict
+from central.model.redaction import qualified
 from central.scheduler.inventory.pods import EVICTED, EVICTION_ENDED, Pod
 from central.scheduler.placement import PlacementRequest
 from central.scheduler.preemption import preemption_plan
@@ -70,7 +71,8 @@ def _list_budgets(context: PreemptionContext, names: Sequence[BudgetKey]) -> str
     listed = []
     for namespace, name in names[:3]:
         left = max(context.budgets.seen[namespace, name].allowed, 0)
-        listed.append(f"{namespace}/{name} ({wording.counted(left, 'disruption')} left)")
+        of = qualified(namespace, name)
+        listed.append(f"{of} ({wording.counted(left, 'disruption')} left)")
     more = ", ..." if len(names) > 3 else ""
     return f"{wording.plural(len(names), 'PodDisruptionBudget')} {', '.join(listed)}{more}"
 

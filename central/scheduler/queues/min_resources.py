@@ -56,7 +56,7 @@ class MinResources:
     def _reserved_from(self, gang: Gang, resource: str) -> Iterator[tuple[str, int]]:
         for other, sums in self.by_gang.values():
             if other is not gang and other.priority >= gang.priority and resource in sums:
-                yield other.name, sums[resource]
+                yield other.qualified_name, sums[resource]
 
 
 def declared(gang: Gang) -> Sums:

@@ -11,6 +11,7 @@ from math import inf
 import numpy as np
 
 from central.model.arrays import Floats, Ints
+from central.model.redaction import qualified
 from central.scheduler import placement
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.placement import PlacementRequest
@@ -246,4 +247,4 @@ def _owner_name(state: ClusterState, pod: Pod, namespace: str) -> str:
     if gang is not None:
         return gang.name_for(namespace)
     seen = pod.seen
-    return seen.name if seen.namespace == namespace else f"{seen.namespace}/{seen.name}"
+    return seen.name if seen.namespace == namespace else qualified(seen.namespace, seen.name)

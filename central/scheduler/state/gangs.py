@@ -6,6 +6,7 @@ from math import inf
 from typing import NamedTuple
 
 from central.model.facts import GangSeen, SubGroups
+from central.model.redaction import qualified
 from central.model.resources import DEFAULT, Sums
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.state import later_roles
@@ -113,11 +114,8 @@ class Gang:
     @property
     def qualified_name(self) -> str:
         """The display name with the namespace, for messages on objects of other namespaces."""
-        # in short, for reasons that name thousands
-        if self.object is None or not self.object.owner:
-            return f"{self.key[0]}/{self.key[1]}"
         kind, _, name = self.owner.rpartition("/")
-        return f"{kind} {self.namespace}/{name or self.name}".lstrip()
+        return qualified(self.namespace, name or self.name, kind)
 
     def name_for(self, namespace: str) -> str:
         """For messages on objects of this namespace: with its own namespace if that is another one, so that

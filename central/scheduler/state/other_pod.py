@@ -1,6 +1,7 @@
 """A pending pod of another scheduler, as a claimant for surplus of elastic gangs. It is in no queue and in no list of
 gangs: it is neither placed nor evicted here."""
 
+from central.model.redaction import qualified
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.state.gangs import Gang
 
@@ -18,7 +19,7 @@ class OtherPod(Gang):
 
     @property
     def qualified_name(self) -> str:
-        return f"pod {self.namespace}/{self.name} of another scheduler"
+        return f"{qualified(self.namespace, self.name, 'pod')} of another scheduler"
 
     @property
     def priority(self) -> int:

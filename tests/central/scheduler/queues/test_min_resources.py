@@ -27,7 +27,7 @@ def test_no_driver_starts_whose_executors_would_find_no_room() -> None:
     assert bound == ["one-driver-0"]
     assert world.told["two"] == (
         "needs 5 cpu (spec.minResources; its first pods request 1); the cluster has 7 free, of "
-        "which 4 are reserved for one (minResources)"
+        "which 4 are reserved for ns/one (minResources)"
     )
     assert world.step(2.0, executor("one", 1), executor("one", 2)) == [
         "one-executor-1",
@@ -42,7 +42,7 @@ def test_what_is_promised_is_kept_from_everybody_of_its_priority() -> None:
     assert world.step(
         2.0, *job("small", 4, gpus=0, created=9.0), factories.pod("p", cpu=4_000)
     ) == [f"small-{i}" for i in range(4)]
-    assert world.told["p"].endswith("of which 4 are reserved for one (minResources)")
+    assert world.told["p"].endswith("of which 4 are reserved for ns/one (minResources)")
     assert world.step(3.0, factories.pod("q", cpu=4_000, priority=5)) == ["q"], "it is more urgent"
 
 
@@ -149,7 +149,7 @@ def test_one_unit_that_no_pod_has_taken_yet_is_reserved() -> None:
     world.step(1.0, group, factories.pod("one-driver-0", 0, "one"))
     world.step(2.0, *job("other", 1, gpus=1, created=2.0))
     assert "one are reserved" not in world.told["other"]
-    assert "reserved for one (minResources)" in world.told["other"]
+    assert "reserved for ns/one (minResources)" in world.told["other"]
 
 
 def test_later_pods_of_a_gang_that_has_started_need_only_what_they_request() -> None:
