@@ -67,7 +67,7 @@ class CronJobController(JobOwners[CronSeen]):
     def _decide(
         self, jobs: JobStore, key: NamespacedName, cron: CronSeen, now: float
     ) -> list[Decision]:
-        children = [job for job in jobs.owned.get(cron.uid, {}).values() if not job.seen.deleting]
+        children = [job for job in jobs.owned_by(cron.namespace, cron.uid) if not job.seen.deleting]
         decisions: list[Decision] = []
         if not cron.error:
             decisions += self._start(key, cron, children, now)

@@ -83,8 +83,8 @@ class JobFlowController(JobOwners[FlowSeen]):
     def _decide(
         self, jobs: JobStore, key: NamespacedName, flow: FlowSeen, now: float
     ) -> list[Decision]:
-        owned = jobs.owned.get(flow.uid, {})
-        children = {job.spec.name: job for job in owned.values() if not job.seen.deleting}
+        owned = jobs.owned_by(flow.namespace, flow.uid)
+        children = {job.spec.name: job for job in owned if not job.seen.deleting}
         if flow.phase in jobflow_status.FINISHED:
             return self._delete_jobs(key, flow, children, now)
         decisions: list[Decision] = []
@@ -144,7 +144,7 @@ class JobFlowController(JobOwners[FlowSeen]):
             job.spec.name
             for flow in self.by_name.values()
             if flow.namespace == key[0] and any(step.name == key[1] for step in flow.steps)
-            for job in jobs.owned.get(flow.uid, {}).values()
+            for job in jobs.owned_by(flow.namespace, flow.uid)
             if job.spec.name == job_name(flow, key[1])
         )
         status = {"jobDependsOnList": names}

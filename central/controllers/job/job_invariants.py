@@ -8,13 +8,15 @@ from central.scheduler.state.cluster_state import ClusterState
 
 
 def check(jobs: JobStore, state: ClusterState) -> None:
-    theirs: dict[str, dict[str, object]] = {}
+    theirs: dict[tuple[str, str], dict[str, object]] = {}
     for pod in state.pods.values():
         if (part := pod.seen.part) is not None:
-            theirs.setdefault(part.job_uid, {})[pod.seen.uid] = pod.seen
+            theirs.setdefault((pod.seen.namespace, part.job_uid), {})[pod.seen.uid] = pod.seen
     for key, job in jobs.by_name.items():
         assert key == job.key, f"Job {job.key} is filed under {key}"
-        assert job.pods == theirs.get(job.spec.uid, {}), f"Job {key} has other pods than the state"
+        assert job.pods == theirs.get((key[0], job.spec.uid), {}), (
+            f"Job {key} has other pods than the state"
+        )
         assert jobs.by_group.get((key[0], job.group)) is job, (
             f"Job {key} is not filed under its group"
         )

@@ -1,7 +1,7 @@
 """All known Jobs and their pods. All durable state is in the API: the Jobs' status, the pods' annotations, and
 names that are the same after every restart."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 
 from central.controllers.job.job import Job, RequestedAction
@@ -21,14 +21,16 @@ class JobStore:
         self.by_group: dict[Key, Job] = {}  # by PodGroup name
         self.elastic: dict[Key, Job] = {}  # with an elastic task
         self.replanned: set[Key] = set()  # Jobs whose coordinator's plan may have changed
-        self.owned: dict[str, dict[Key, Job]] = {}  # by their controller's uid
+        # by namespace and uid of their controller
+        self._owned: dict[Key, dict[Key, Job]] = {}
         self.changed: dict[Key, None] = {}  # since their last reconciliation
         self.unadmitted: dict[Key, Job] = {}  # waiting for admission by their queues
         self.status_limiter = StatusRateLimiter()
         self.files_limiter = MemberFilesLimiter()
         self.admission_stale = False  # a change may allow more admissions
         self.admission_checked_at = 0.0  # when all of unadmitted were last checked
-        self._pods: dict[str, dict[str, PodSeen]] = {}  # by Job uid, then by pod uid
+        # by namespace and uid of the Job, then by pod uid
+        self._pods: dict[Key, dict[str, PodSeen]] = {}
         # The Job of a call, by verb, kind, namespace and name.
         self._asked: dict[tuple[str, str, str, str], Key] = {}
         self._alarms: list[tuple[float, Key]] = []  # heap of (requeue_at, Job)
@@ -42,11 +44,11 @@ class JobStore:
             self.gone(key)  # deleted and recreated under the same name
             job = None
         if job is None:
-            pods = self._pods.setdefault(fact.spec.uid, {})
+            pods = self._pods.setdefault((key[0], fact.spec.uid), {})
             job = self.by_name[key] = Job(fact, pods)
             self.by_group[fact.spec.namespace, job.group] = job
             if fact.owner:
-                self.owned.setdefault(fact.owner, {})[key] = job
+                self._owned.setdefault((key[0], fact.owner), {})[key] = job
         elif job.seen == fact:
             return
         else:
@@ -65,28 +67,36 @@ class JobStore:
             if (elastic := job.seen.spec.elastic) is not None and elastic.coordinator:
                 self.replanned.add(key)
             self.by_group.pop((key[0], job.group), None)
-            if (others := self.owned.get(job.seen.owner)) is not None:
+            above = (key[0], job.seen.owner)
+            if (others := self._owned.get(above)) is not None:
                 others.pop(key, None)
                 if not others:
-                    del self.owned[job.seen.owner]
+                    del self._owned[above]
             self.unadmitted.pop(key, None)
             self.elastic.pop(key, None)
             self.changed.pop(key, None)
             if not job.pods:
-                self._pods.pop(job.spec.uid, None)
+                self._pods.pop((key[0], job.spec.uid), None)
             del self.by_name[key]  # at the end: after an exception all of this is done again
+
+    def owned_by(self, namespace: str, uid: str) -> Iterable[Job]:
+        """The Jobs that a CronJob or JobFlow controls."""
+        return self._owned.get((namespace, uid), {}).values()
 
     def hold_pod(self, pod: PodSeen) -> None:
         """Of a pod whose Job is not known yet, or deleted."""
         if pod.part is not None:
-            self._pods.setdefault(pod.part.job_uid, {})[pod.uid] = pod
+            self._pods.setdefault((pod.namespace, pod.part.job_uid), {})[pod.uid] = pod
 
     def drop_held_pod(self, pod: PodSeen) -> None:
         """As hold_pod."""
-        if pod.part is not None and (others := self._pods.get(pod.part.job_uid)) is not None:
+        if pod.part is None:
+            return
+        of = (pod.namespace, pod.part.job_uid)
+        if (others := self._pods.get(of)) is not None:
             others.pop(pod.uid, None)
             if not others:
-                del self._pods[pod.part.job_uid]
+                del self._pods[of]
 
     def record_pod(self, job: Job, pod: PodSeen) -> None:
         """Of a Job that is set aside: what the pod means for it is found out later."""

@@ -2,6 +2,7 @@
 which controller a pod belongs to."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from central.kube.decode.fields import (
     DECODE_ERRORS,
@@ -104,17 +105,18 @@ def decode_owner(kind: str, raw: Json, levels: frozenset[str]) -> OwnerSeen:
     with identifying(kind, raw):
         meta = raw["metadata"]
         _, name, uid = identity(meta, namespaced=False)
+        namespace = text_field(meta, "namespace", limits.NAME)
         if not uid:
             raise KeyError("uid")
-        name = f"{kind.lower()}/{name}"
+        found = OwnerSeen(uid, f"{kind.lower()}/{name}", namespace=namespace)
     try:
-        return _owner(raw, kind, levels, uid, name)
+        return _owner(raw, kind, levels, found)
     except DECODE_ERRORS as error:
-        why = described(error, _owner, raw, kind, levels, uid, name)
-        return OwnerSeen(uid, name, error=shortened(f"{name}: {why}"))
+        why = described(error, _owner, raw, kind, levels, found)
+        return replace(found, error=shortened(f"{found.name}: {why}"))
 
 
-def _owner(raw: Json, kind: str, levels: frozenset[str], uid: str, name: str) -> OwnerSeen:
+def _owner(raw: Json, kind: str, levels: frozenset[str], plain: OwnerSeen) -> OwnerSeen:
     """Raises DECODE_ERRORS."""
     meta = raw["metadata"]
     annotations = meta.get("annotations") or {}
@@ -122,14 +124,13 @@ def _owner(raw: Json, kind: str, levels: frozenset[str], uid: str, name: str) ->
     if required and required not in levels:
         field = f"annotation {names.TOPOLOGY_REQUIRED}"
         raise FieldError(f'{field}: "{required}" is not a level of the network tree')
-    return OwnerSeen(
-        uid,
-        name,
-        above(kind, meta),
-        min_member(meta.get("labels") or {}, annotations),
-        text_field(annotations, names.QUEUE_NAME, limits.NAME),
-        required,
-        highest_tier(annotations),
+    return replace(
+        plain,
+        above=above(kind, meta),
+        gang_min=min_member(meta.get("labels") or {}, annotations),
+        queue=text_field(annotations, names.QUEUE_NAME, limits.NAME),
+        topology_required=required,
+        required_tier=highest_tier(annotations),
     )
 
 

@@ -157,6 +157,7 @@ class OwnerSeen:
     topology_required: str = ""
     required_tier: int | None = None
     error: str = ""  # the invalid field and why; its pods stay pending with it
+    namespace: str = ""  # journals of older versions lack it
 
 
 @dataclass(frozen=True, slots=True)

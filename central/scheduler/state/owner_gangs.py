@@ -35,6 +35,8 @@ class OwnerGangs:
         """The pod with its controller's settings filled in."""
         fact = self._joined(fact)
         said = self.seen.get(fact.owner)
+        if said is not None and said.namespace not in ("", fact.namespace):
+            said = None  # nobody is a controller in another namespace, whatever uid a pod names
         least = fact.gang_min
         if said is not None and said.error:
             unsupported = fact.spec.unsupported or said.error

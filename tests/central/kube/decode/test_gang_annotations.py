@@ -120,7 +120,7 @@ def test_controllers_are_watched(api: StandaloneApi, client: Any, made: Any) -> 
         meta = {"name": "web-7d9", "annotations": {names.OWNER_MIN: "3"}}
         uid = made(sets, {"metadata": meta})["metadata"]["uid"]
         eventually(lambda: facts, what="OwnerSeen")
-        assert facts == [OwnerSeen(uid, "replicaset/web-7d9", gang_min=3)]
+        assert facts == [OwnerSeen(uid, "replicaset/web-7d9", gang_min=3, namespace="default")]
         client.request("DELETE", f"{sets}/web-7d9")
         eventually(lambda: len(facts) > 1, what="OwnerGone")
         assert facts[1] == OwnerGone(uid)
