@@ -48,6 +48,7 @@ def refresh(scheduler: Scheduler, now: float) -> None:
             continue
         if gang.missing() != entry.missing and (entry := _changed(scheduler, gang, entry)) is None:
             continue
+        entry = _of_tenant(scheduler, gang, entry)
         refused.give(gang, entry)  # at the end: the others have their turn first
         if entry.stamp != stamp and len(known) < RECOMPUTED_MOST and not meter.is_spent:
             if not _recomputed(scheduler, gang, entry, withheld, known):
@@ -79,11 +80,20 @@ def _changed(scheduler: Scheduler, gang: Gang, entry: GangRefusal) -> GangRefusa
     return replace(entry, gang=gang, request=wants[-1], stamp=None, missing=missing)
 
 
+def _of_tenant(scheduler: Scheduler, gang: Gang, entry: GangRefusal) -> GangRefusal:
+    """The refusal, or one of its own for a gang that shares it with a tenant who is answered differently by now."""
+    tenant, now = scheduler.preemption.tenant, scheduler.state.now
+    if entry.gang is gang or tenant(entry.gang, now) == tenant(gang, now):
+        return entry
+    return replace(entry, gang=gang, stamp=None)
+
+
 def refresh_one(scheduler: Scheduler, gang: Gang) -> None:
     """Brings the reason of one gang up to date, for somebody who asks for it between two cycles."""
     entry = scheduler.refused.get(gang.key)
     if entry is None or not gang.attempt.reason:
         return
+    entry = _of_tenant(scheduler, gang, entry)
     stamp = capacity_stamp(scheduler)
     if entry.stamp != stamp:
         withheld = WithheldCapacity(scheduler.state.snapshot)

@@ -103,6 +103,10 @@ class _Observed(NamedTuple):
     allocations: AllocationLog | None
 
 
+def _is_queue(scheduler: Scheduler, name: str) -> bool:
+    return scheduler.queues.is_declared(name)
+
+
 def _observed_loop(settings: Settings, client: Client, stack: ExitStack) -> _Observed:
     """Raises CannotStart."""
     scheduler = _scheduler(settings)
@@ -112,7 +116,7 @@ def _observed_loop(settings: Settings, client: Client, stack: ExitStack) -> _Obs
     journal = _open_journal(settings, scheduler)
     if journal is not None:
         stack.callback(journal.close)
-    labels = QueueLabels(settings.metrics_queues)
+    labels = QueueLabels(settings.metrics_queues, partial(_is_queue, scheduler))
     counters = GangCounters(scheduler, labels.label)
     allocations = AllocationLog(scheduler) if settings.history is not None else None
     training = TrainingPlans(labels.label)

@@ -4,7 +4,6 @@ runs each query between two cycles, so every answer is consistent."""
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from math import inf
-from operator import itemgetter
 from typing import Protocol
 
 from central.model import wording
@@ -288,7 +287,7 @@ def _explanation(scheduler: Scheduler, gang: Gang) -> Explanation:
         _queue(scheduler, gang),
         gang_status.closeness(scheduler.state, gang) if placed else "",
         tuple(use for pod in members for use in _cards(scheduler, pod)),
-        frozenset(map(itemgetter(0), scheduler.state.gangs)),
+        scheduler.state.namespaces,
         gang.owner,
         place,
         pending,

@@ -53,8 +53,11 @@ class QueueLabels:
     """Which queues have series of their own. A queue keeps its series while it is among the first, by what it uses
     and requests; the ranks are taken again once a minute."""
 
-    def __init__(self, most: int = QUEUES_MOST) -> None:
-        self._most = most
+    def __init__(
+        self, most: int = QUEUES_MOST, exists: Callable[[str], bool] = lambda name: True
+    ) -> None:
+        """exists: whether there is such a queue: gangs may name any text."""
+        self._most, self._exists = most, exists
         self._named: frozenset[str] = frozenset()
         self._ranked_at = -RANK_AGAIN_S
         self._all: frozenset[str] | None = None  # all queues, if there are few
@@ -62,7 +65,8 @@ class QueueLabels:
     def label(self, queue: str) -> str:
         """From any thread. Until the first ranking the first queues that are met have labels of their own, or what
         happens before somebody looks would count for others."""
-        if self._all is None and queue not in self._named and len(self._named) < self._most:
+        early = self._all is None and queue not in self._named and len(self._named) < self._most
+        if early and self._exists(queue):
             self._named |= {queue}
         return queue if queue in self._named else OTHER
 

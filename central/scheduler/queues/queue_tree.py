@@ -259,6 +259,10 @@ class Queues:
         for queue in self.root:
             self.record_usage(queue)
 
+    def is_declared(self, name: str) -> bool:
+        """Whether there is such a queue. Else its name is the text of somebody whose gang names it."""
+        return name in self._seen or name in (ROOT, DEFAULT)
+
     def _add_missing(self, name: str) -> Queue:
         queue = self.by_name[name] = Queue.without_object(name)
         queue.error = self._absent(name)

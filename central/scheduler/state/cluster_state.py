@@ -7,6 +7,7 @@ observed, and the scheduler replaces every plan that they contradict.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Protocol
 
 from central.model.facts import GangSeen, PodSeen
@@ -139,6 +140,11 @@ class ClusterState:
             return gang.object
         group = self._quarantine.content(PODGROUP, gang.key[:2])
         return group if isinstance(group, GangSeen) else None
+
+    @property
+    def namespaces(self) -> frozenset[str]:
+        """All that sentences may name."""
+        return frozenset((*self.podclasses.namespaces, *map(itemgetter(0), self.gangs)))
 
     def public(self, text: str, namespace: str) -> str:
         """The sentence for objects of the namespace, whose readers may not see other ones. `lockstep explain` names

@@ -78,6 +78,7 @@ def picture(survey: Survey) -> bytes:
         ],
         "largest": [row._asdict() for row in survey.largest],
         "usable": survey.usable_gpus,
+        "namespaces": sorted(survey.namespaces),
     }
     return zlib.compress(orjson.dumps(found), 6)
 
@@ -98,6 +99,7 @@ def read_picture(body: bytes) -> Survey:
             ),
             largest=tuple(LargestGang(**row) for row in found["largest"]),
             usable_gpus=found["usable"],
+            namespaces=frozenset(found.get("namespaces", ())),  # older pictures have none
         )
     except (KeyError, TypeError, IndexError) as error:
         raise ValueError(f"a survey in another format: {error!r}") from error

@@ -29,7 +29,7 @@ CAUSES = (
     NEVER, QUOTA, CAPACITY, RESERVED, PODS_MISSING, GATED, INVALID, PREEMPTED, RETRY, SET_ASIDE, NEW,
 )  # fmt: skip
 
-REASON_MOST = 600  # characters
+REASON_MOST = 600  # characters; cut between words, because readers may not see half of a name
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ def _row(scheduler: Scheduler, gang: Gang) -> PendingRow:
         gang.owner or gang.name,
         gang.queue,
         cause(scheduler, gang),
-        reason[:REASON_MOST],
+        reason if len(reason) <= REASON_MOST else reason[:REASON_MOST].rpartition(" ")[0],
         gang.minimum if admission else counts.unplaced,
         _gpus(scheduler, gang, admission=admission),
         gang.created,

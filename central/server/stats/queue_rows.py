@@ -81,7 +81,7 @@ def copied(scheduler: Scheduler) -> Generator[None, None, TreeCopy]:
 
 
 def rows(tree: TreeCopy, pending_gpus: float = 0.0) -> list[QueueRow]:
-    """Of all queues, parents before children. pending_gpus: that all pending gangs request. Outside of the scheduling loop."""
+    """Of all queues that exist, parents before children. pending_gpus: that all pending gangs request. Outside of the scheduling loop."""
     if tree.plain is not None:
         return [replace(tree.plain, requested={GPU: pending_gpus})]
     shares = {resource: fair_shares(tree, resource) for resource in tree.shared}
@@ -107,9 +107,9 @@ def shown_resources(queues: Queues) -> tuple[str, ...]:
 
 
 def _in_order(queues: Queues) -> list[str]:
-    """Parents before children; invalid queues at the end."""
+    """Parents before children; invalid queues at the end. Without those that gangs name and that do not exist."""
     tree = [queue.name for queue in queues.root]
-    return [*tree, *sorted(queues.by_name.keys() - set(tree))]
+    return [*tree, *sorted(filter(queues.is_declared, queues.by_name.keys() - set(tree)))]
 
 
 def _row(queue: Queue, tree: TreeCopy, due: Sums) -> QueueRow:

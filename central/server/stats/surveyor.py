@@ -22,7 +22,15 @@ from central.server.stats.queue_rows import QueueRow, TreeCopy
 from central.server.stats.sliced_question import SLICE_S, QuestionLoop, SlicedQuestion
 
 TIMEOUT_S = 10.0
-_Read = tuple[float, TreeCopy, list[PendingRow], list["ReservationRow"], float, list[ElasticRow]]
+_Read = tuple[
+    float,
+    TreeCopy,
+    list[PendingRow],
+    list["ReservationRow"],
+    float,
+    list[ElasticRow],
+    frozenset[str],
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +65,7 @@ class Survey:
     largest: tuple[LargestGang, ...] = ()
     elastic: tuple[ElasticRow, ...] = ()
     usable_gpus: float = 0.0  # GPU equivalents that queues share
+    namespaces: frozenset[str] = frozenset()  # that its sentences may name
 
 
 class SurveySource(Protocol):
@@ -91,7 +100,7 @@ class Surveyor:
         while not self._loop.ask(question, max(0.01, deadline - time.monotonic())):
             if time.monotonic() > deadline:
                 raise TimeoutError
-        at, tree, pending, reservations, usable, elastic = question.answer
+        at, tree, pending, reservations, usable, elastic, namespaces = question.answer
         queues = queue_rows.rows(tree, float(sum(row.gpus for row in pending)))
         nodes = self._table.rows
         order = {row.name: index for index, row in enumerate(queues)}
@@ -108,6 +117,7 @@ class Surveyor:
             largest_gangs(nodes.values(), self._table.levels, _held_by_node(reservations)),
             tuple(elastic),
             usable,
+            namespaces,
         )
 
     def _steps(self, scheduler: Scheduler) -> Generator[None, None, _Read]:
@@ -116,7 +126,8 @@ class Surveyor:
         tree = yield from queue_rows.copied(scheduler)
         elastic = yield from elastic_rows.rows(scheduler)
         usable = scheduler.queues.total.get(GPU_EQUIVALENTS, 0) / GPU_UNITS
-        return scheduler.state.now, tree, pending, _reservations(scheduler), usable, elastic
+        state, held = scheduler.state, _reservations(scheduler)
+        return state.now, tree, pending, held, usable, elastic, state.namespaces
 
 
 def _reservations(scheduler: Scheduler) -> list[ReservationRow]:

@@ -5,7 +5,7 @@ Runs in worker threads. The data come from a survey that all viewers share, so t
 more than one. Each answer is bounded: at most NODES_MOST nodes or ROWS_MOST rows, and a place to go on.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from math import inf
 from typing import Any
 
@@ -92,7 +92,8 @@ class WebApi:
                     "gang": _owner(viewer, row.namespace, row.name),
                     "queue": row.queue,
                     "place": row.place,
-                    "text": redacted(row.text),
+                    # For readers of its own namespace, which it does not name.
+                    "text": redacted(row.text) if viewer.sees(row.namespace) else "reserved",
                     "start": _known(row.start),
                     "gpus": row.held,
                     "nodes": dict(row.gpus),
@@ -117,12 +118,12 @@ class WebApi:
             for name, row in survey.nodes.items()
             if name > after and (everything or row.version > since)
         )
-        page = names[:limit]
+        page, queues = names[:limit], {row.name for row in survey.queues}
         return {
             "version": survey.version,
             "all": everything,
             "levels": survey.levels,
-            "nodes": [_node(survey.nodes[name], viewer) for name in page],
+            "nodes": [_node(survey.nodes[name], viewer, queues) for name in page],
             "next": page[-1] if len(names) > limit else None,
         }
 
@@ -205,7 +206,8 @@ def _redactor(viewer: Viewer, survey: Survey) -> Callable[[str], str]:
     """Removes the names from namespaces that the viewer may not see. The namespaces are collected once."""
     if viewer.sees_everything():
         return str
-    found = {row.key[0] for row in survey.pending}
+    found = set(survey.namespaces)
+    found.update(row.key[0] for row in survey.pending)
     found.update(row.namespace for row in survey.reservations)
     found.update(held.namespace for row in survey.nodes.values() for held in row.holders)
     return lambda text: viewer.redacted(text, found)
@@ -228,8 +230,8 @@ def _owner(viewer: Viewer, namespace: str, name: str) -> str:
     return f"{namespace}/{name}" if viewer.sees(namespace) else HIDDEN
 
 
-def _node(row: SurveyedNode, viewer: Viewer) -> Json:
-    """Short keys, because there may be thousands."""
+def _node(row: SurveyedNode, viewer: Viewer, queues: Collection[str]) -> Json:
+    """Short keys, because there may be thousands. queues: those that exist; other names are texts of gangs."""
     return {
         "n": row.name,
         "p": row.path,
@@ -238,16 +240,19 @@ def _node(row: SurveyedNode, viewer: Viewer) -> Json:
         "f": row.free,
         "u": [*indices_of(row.unhealthy)],
         "x": row.problem,
-        "h": [*_holders(row.holders, viewer)],
+        "h": [*_holders(row.holders, viewer, queues)],
     }
 
 
-def _holders(holders: Iterable[HeldGpus], viewer: Viewer) -> Iterable[Json]:
+def _holders(
+    holders: Iterable[HeldGpus], viewer: Viewer, queues: Collection[str]
+) -> Iterable[Json]:
     """By gang."""
     found: dict[tuple[str, str], Json] = {}
     masks: dict[tuple[str, str], int] = {}
     for held in holders:
-        key = (_owner(viewer, held.namespace, held.job), held.queue)
+        shown = held.queue in queues or viewer.sees(held.namespace)
+        key = (_owner(viewer, held.namespace, held.job), held.queue if shown else "")
         found.setdefault(key, {"o": key[0], "q": key[1]})
         masks[key] = masks.get(key, 0) | held.mask
     for key, each in found.items():
