@@ -68,10 +68,8 @@ def command_line() -> str:
         own = [row for row in rows if row not in common and row not in as_daemon]
         text += f"\nUsage: `{usage}`\n\n" + listed(own)
         text += _by_name("Common", [row for row in rows if row in common])
-        page = DAEMONS[
-            "lockstep central" if prog.split()[0] == "lockstep" else "lockstep-agent run"
-        ]
-        text += _by_name(f"As [here]({page})", as_daemon)
+        daemon = "lockstep central" if prog.split()[0] == "lockstep" else "lockstep-agent run"
+        text += _by_name(f"As of [{daemon}]({DAEMONS[daemon]})", as_daemon)
     return text
 
 
