@@ -90,6 +90,8 @@ class JobFlowController(JobOwners[FlowSeen]):
         decisions: list[Decision] = []
         unmet: dict[str, str] = {}
         for step in flow.steps if not flow.error else ():
+            if unmet.get(step.name) == "":  # a step of the same name creates the Job
+                continue
             if job_name(flow, step.name) not in children and not _is_done(flow, step.name):
                 unmet[step.name] = _waits(flow, step, children)
                 if not unmet[step.name]:

@@ -42,8 +42,7 @@ def flow_status(flow: FlowSeen, jobs: Mapping[str, Job], waits: Mapping[str, str
     conditions: dict[str, ReadOnlyJson] = {}
     before = {one["name"]: one for one in flow.status.get("jobStatusList") or ()}
     done = set(flow.status.get("completedJobs") or ())
-    for step in flow.steps:
-        name = f"{flow.name}-{step.name}"
+    for name in dict.fromkeys(f"{flow.name}-{step.name}" for step in flow.steps):
         job = jobs.get(name)
         if job is not None:
             lists[_LIST_OF.get(job.status.phase, "unKnowJobs")].append(name)
@@ -65,7 +64,7 @@ def flow_status(flow: FlowSeen, jobs: Mapping[str, Job], waits: Mapping[str, str
 def _phase(flow: FlowSeen, lists: Mapping[str, list[str]]) -> str:
     if lists["failedJobs"] or lists["terminatedJobs"]:
         return FAILED
-    if not flow.error and len(lists["completedJobs"]) == len(flow.steps):  # also of none
+    if not flow.error and not any(lists[name] for name in _LISTS if name != "completedJobs"):
         return SUCCEED
     return RUNNING if lists["runningJobs"] or lists["completedJobs"] else PENDING
 

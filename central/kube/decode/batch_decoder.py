@@ -211,15 +211,11 @@ def _check(field: str, raw: Json, kind: str) -> ReadinessCheck:
 
 
 def _check_order(steps: tuple[FlowStep, ...]) -> None:
-    """Names are unique, and every dependency exists and is part of no cycle."""
-    names: set[str] = set()
-    for index, step in enumerate(steps):
-        if step.name in names:
-            raise FieldError(f"spec.flows[{index}].name: {step.name} is used twice")
-        names.add(step.name)
+    """Every dependency exists and is part of no cycle. Of steps with one name the last counts, as in Volcano."""
+    after = {step.name: step.after for step in steps}
     for index, step in enumerate(steps):
         for target in step.after:
-            if target not in names:
+            if target not in after:
                 field = f"spec.flows[{index}].dependsOn.targets"
                 raise FieldError(f"{field}: there is no step {target}")
-    check_acyclic("spec.flows", {step.name: step.after for step in steps})
+    check_acyclic("spec.flows", after)

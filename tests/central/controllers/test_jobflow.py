@@ -76,6 +76,22 @@ def test_one_after_the_other() -> None:
     assert api.there["JobTemplate", "a"]["status"] == {"jobDependsOnList": ["f-a"]}
 
 
+def test_a_step_that_stands_twice_has_one_job() -> None:
+    """It is created when one of the two has no unmet dependency, and is listed once."""
+    api = started(step("a"), step("b", "a"), step("c"), step("b", "c"), step("a", "b"))
+    assert api.names("Job") == ["f-a", "f-c"]
+    assert state(api) == ("Running", "b: waiting for c")
+    assert status(api)["pendingJobs"] == ["f-b"]
+    finish(api, "a")
+    assert api.names("Job") == ["f-a", "f-b", "f-c"]
+    assert state(api) == ("Running", "")
+    assert status(api)["runningJobs"] == ["f-b", "f-c"]
+    finish(api, "b", "c")
+    assert state(api) == ("Succeed", "")
+    assert status(api)["completedJobs"] == ["f-a", "f-b", "f-c"]
+    assert [one["name"] for one in status(api)["jobStatusList"]] == ["f-a", "f-b", "f-c"]
+
+
 def test_a_job_carries_where_it_comes_from() -> None:
     api = started(step("a", minAvailable=1, queue="q"))
     raw = api.job("f-a")
@@ -203,7 +219,6 @@ def test_a_refused_job_is_reported_and_retried() -> None:
     [
         ([step("a", "b"), step("b", "a")], "spec.flows: dependsOn has a cycle: a, b"),
         ([step("a", "x")], "spec.flows[0].dependsOn.targets: there is no step x"),
-        ([step("a"), step("a")], "spec.flows[1].name: a is used twice"),
         (
             [step("a", probe={"tcpSocketList": [{"port": 0}]})],
             "spec.flows[0].dependsOn.probe.tcpSocketList[0].port: 0 is not a port from 1 to 65535",

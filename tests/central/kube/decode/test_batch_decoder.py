@@ -250,9 +250,16 @@ def test_steps_have_an_order_where_the_standard_library_finds_one() -> None:
             assert [step.after for step in seen.steps] == [tuple(on) for on in depends.values()]
 
 
-def test_names_of_steps_are_unique_and_those_of_targets_are_there() -> None:
-    twice = batch_decoder.decode_jobflow(flow({"name": "a"}, {"name": "b"}, {"name": "a"}))
-    assert twice.error == "spec.flows[2].name: a is used twice"
+def test_a_step_may_stand_twice_and_the_last_one_counts_in_a_cycle() -> None:
+    first, last = {"name": "a", "dependsOn": {"targets": ["b"]}}, {"name": "a"}
+    after = {"name": "b", "dependsOn": {"targets": ["a"]}}
+    twice = batch_decoder.decode_jobflow(flow(first, after, last))
+    assert (twice.error, [step.name for step in twice.steps]) == ("", ["a", "b", "a"])
+    cycle = batch_decoder.decode_jobflow(flow(last, after, first))
+    assert cycle.error.startswith("spec.flows: dependsOn has a cycle: ")
+
+
+def test_targets_of_steps_are_there() -> None:
     lost = flow({"name": "a", "dependsOn": {"targets": ["b", "c"]}}, {"name": "b"})
     error = batch_decoder.decode_jobflow(lost).error
     assert error == "spec.flows[0].dependsOn.targets: there is no step c"
