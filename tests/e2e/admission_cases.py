@@ -47,13 +47,23 @@ def flow(name: str, *steps: Json) -> Json:
     return of("flow.volcano.sh/v1alpha1", "JobFlow", name, {"flows": list(steps)})
 
 
-def _asking(**resources: str) -> Json:
-    container = {"name": "c", "image": "i", "resources": {"requests": resources}}
+def asking(part: str = "requests", **resources: str | int) -> Json:
+    container = {"name": "c", "image": "i", "resources": {part: resources}}
     return {"template": {"spec": {"containers": [container]}}}
+
+
+def _negative(where: str) -> Json:
+    """A task with an amount below zero elsewhere than in a container's requests."""
+    amounts = {"resources": {"limits": {"nvidia.com/gpu": -1}}}
+    spec = {**TEMPLATE["spec"], where: amounts["resources"]}
+    if where == "initContainers":
+        spec[where] = [{"name": "d", "image": "i", **amounts}]
+    return task("w", template={"spec": spec})
 
 
 MOUNT = {"mountPath": "/data", "volumeClaimName": "a"}
 FAILED, ANY = {"event": "PodFailed"}, {"event": "*"}
+OURS = {**TEMPLATE["spec"], "schedulerName": "lockstep"}
 JDB = {"volcano.sh/jdb-min-available": "1", "volcano.sh/jdb-max-unavailable": "1"}
 
 BY_THE_CRDS: list[Case] = [
@@ -124,7 +134,15 @@ BY_POLICIES: list[Case] = [
         job("a", task("w", dependsOn={"name": ["w"]})),
         "spec.tasks[].dependsOn.name names the task itself",
     ),
-    ("quantity", job("a", {**task("w"), **_asking(cpu="lots")}), "that is not a quantity"),
+    ("quantity", job("a", {**task("w"), **asking(cpu="lots")}), "that is not a quantity"),
+    ("below zero", job("a", {**task("w"), **asking(cpu="-1")}), "or is below zero"),
+    (
+        "limit below zero",
+        job("a", task("v"), {**task("w"), **asking("limits", memory="-1Mi")}),
+        "or is below zero",
+    ),
+    ("init container below zero", job("a", _negative("initContainers")), "or is below zero"),
+    ("pod below zero", job("a", _negative("resources")), "or is below zero"),
     ("guarantee alone", queue("a", guarantee={"resource": {"cpu": 1}}), "that spec.deserved lacks"),
     (
         "deserved below",
@@ -156,15 +174,11 @@ BY_POLICIES: list[Case] = [
         flow("a", {"name": "x", "dependsOn": {"targets": ["x"]}}),
         "spec.flows[].dependsOn.targets names the flow itself",
     ),
-    ("flow twice", flow("a", {"name": "x"}, {"name": "x"}), "spec.flows[].name is used twice"),
-    (
-        "disruption",
-        of("v1", "Pod", "a", TEMPLATE["spec"], JDB),
-        "jdb-max-unavailable exclude each other",
-    ),
+    ("disruption", of("v1", "Pod", "a", OURS, JDB), "jdb-max-unavailable exclude each other"),
+    ("disruption of a Job", of(BATCH, "Job", "a", {"tasks": [task("w")]}, JDB), "exclude each"),
     (
         "disruption of none",
-        of("v1", "Pod", "a", TEMPLATE["spec"], {"volcano.sh/jdb-min-available": "0"}),
+        of("v1", "Pod", "a", OURS, {"volcano.sh/jdb-min-available": "0"}),
         "are whole numbers above 0, or 1% to 99%",
     ),
     ("hierarchy", queue_at("a//b"), "annotation volcano.sh/hierarchy is not a path from root"),

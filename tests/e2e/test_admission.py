@@ -16,10 +16,14 @@ from central.kube.decode.kubernetes_version import served_version
 from tests.benchmarks import plane
 from tests.benchmarks.plane import Plane
 from tests.e2e.admission_cases import (
+    BATCH,
     BY_POLICIES,
     BY_THE_CRDS,
+    JDB,
     SCHEDULING,
+    TEMPLATE,
     Json,
+    asking,
     flow,
     job,
     of,
@@ -122,6 +126,15 @@ def test_what_changes_later_is_refused(kubectl: Kubectl) -> None:
     assert not kubectl.apply(job("later", task("a", replicas=3), task("b")))
 
 
+def test_what_is_guaranteed_stays_deserved(kubectl: Kubectl) -> None:
+    guarantee = {"resource": {"cpu": 1}}
+    both = queue("kept", guarantee=guarantee, deserved={"cpu": 1, "memory": 1})
+    assert not kubectl.apply(both, dry=False)
+    less = kubectl.apply(queue("kept", guarantee=guarantee, deserved={"memory": 1}))
+    assert "is invalid: spec: Invalid value" in less  # by the CRD, not by the policy
+    assert "spec.guarantee.resource has a resource that spec.deserved lacks" in less
+
+
 def test_nothing_else_is_refused(kubectl: Kubectl) -> None:
     """What people and the examples write."""
     policies = [
@@ -136,6 +149,14 @@ def test_nothing_else_is_refused(kubectl: Kubectl) -> None:
         queue("good", **limits, guarantee=guarantee),
         of("v1", "Pod", "calm", {"containers": [{"name": "c", "image": "i"}]}),
         flow("f", {"name": "x"}, {"name": "y", "dependsOn": {"targets": ["x"]}}),
+    )
+    theirs = {**TEMPLATE["spec"], "schedulerName": "default-scheduler"}
+    zero = {**task("v"), **asking("limits", cpu=0, memory="-0")}
+    assert not kubectl.apply(
+        of("v1", "Pod", "theirs", theirs, JDB),
+        of(BATCH, "Job", "theirs", {"tasks": [task("w")], "schedulerName": "theirs"}, JDB),
+        flow("twice", {"name": "x"}, {"name": "y"}, {"name": "x", "dependsOn": {"targets": ["y"]}}),
+        job("zero", task("w"), zero),
     )
     for path in sorted((ROOT / "daemonset/examples").glob("*.yaml")):
         done = kubectl("apply", "--dry-run=server", "-f", str(path))

@@ -47,7 +47,7 @@ def until(what: str, probe: Callable[[], Found], seconds: float = 120) -> Found:
 
 
 FIRST_WITH_CEL = (
-    25  # minor version of Kubernetes whose CRDs may have the rules of the default manifests
+    30  # minor version of Kubernetes whose CRDs may have the rules of the default manifests
 )
 
 

@@ -228,3 +228,16 @@ def test_the_history_on_a_claim_of_one_node(tmp_path: Path) -> None:
     pod = spec["template"]["spec"]
     assert {"name": "history", **claim} in pod["volumes"]
     assert "--history-size=64" in pod["containers"][0]["args"]
+
+
+def test_policies_have_the_names_that_the_scheduler_serves(tmp_path: Path) -> None:
+    values = {"components": chosen("admission")}
+    for given, listed in (
+        (["a", "b"], '["a","b"]'),
+        ("c", '["c"]'),
+        (None, '["lockstep","volcano"]'),
+    ):
+        flag = {"scheduler": {"flags": {"scheduler-names": given}}}
+        found = rendered(tmp_path, {**values, **flag})
+        policy = found["ValidatingAdmissionPolicy", "", "lockstep-disruption"]
+        assert f" in {listed}" in policy["spec"]["matchConditions"][0]["expression"]

@@ -139,9 +139,8 @@ def test_the_rules_of_the_crds_know_the_plugins() -> None:
     (version,) = definition["spec"]["versions"]
     spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
     assert spec["properties"]["tasks"]["maxItems"], "an unbounded list's rules are refused"
-    rules = [rule["rule"] for rule in spec["x-kubernetes-validations"]]
-    (named,) = [rule for rule in rules if "self.plugins" in rule]
-    assert set(re.findall(r'"(\w+)"', named)) == set(PLUGINS)
+    (named,) = spec["properties"]["plugins"]["x-kubernetes-validations"]
+    assert set(re.findall(r'"(\w+)"', named["rule"])) == set(PLUGINS)
 
 
 def test_older_api_servers_get_crds_without_rules() -> None:
@@ -166,6 +165,7 @@ ELSEWHERE = {  # rules that no single object can break, and what tests with the 
     "spec.tasks cannot be added, removed or renamed": "test_admission.py",
     "which has queues below it": "test_from_volcano.py",
     "which is below": "test_from_volcano.py",
+    "spec is missing": "test_admission_before.py",
 }
 
 
@@ -188,6 +188,20 @@ def _messages(part: Any) -> Iterator[str]:
     if isinstance(part, list):
         for each in part:
             yield from _messages(each)
+
+
+def test_policies_refuse_no_pod_of_another_scheduler() -> None:
+    """A policy that reads pods asks for the scheduler's name first. The class lockstep-critical is of ours alone."""
+    container = pod_spec("Deployment", "lockstep-central")["containers"][0]
+    served = settings.settings(main.parser().parse_args(container["args"])).scheduler_names
+    names_of = re.compile(r'schedulerName\.orValue\("lockstep"\) in (\[.*?\])')
+    for policy in with_components("admission"):
+        if policy["kind"] == "ValidatingAdmissionPolicy" and "pods" in str(
+            policy["spec"]["matchConstraints"]
+        ):
+            first = policy["spec"]["matchConditions"][0]["expression"]
+            (listed,) = names_of.findall(first)
+            assert set(yaml.safe_load(listed)) == set(served)
 
 
 def test_the_centres_arguments_are_accepted() -> None:

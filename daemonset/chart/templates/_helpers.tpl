@@ -84,11 +84,12 @@
 {{ toYaml $object }}
 {{- end }}
 
-{{/* The objects of files/ that match a pattern: {pattern, root}. */}}
+{{/* The objects of files/ that match a pattern, with the release's namespace and scheduler names: {pattern, root}. */}}
 {{- define "lockstep.files" -}}
 {{- $root := .root }}
+{{- $names := splitList "," (include "lockstep.text" (get $root.Values.scheduler.flags "scheduler-names" | default (list "lockstep" "volcano"))) }}
 {{- range $path, $_ := $root.Files.Glob .pattern }}
-{{- range splitList "\n---\n" ($root.Files.Get $path | replace "lockstep-system" $root.Release.Namespace) }}
+{{- range splitList "\n---\n" ($root.Files.Get $path | replace "lockstep-system" $root.Release.Namespace | replace "[\"lockstep\",\"volcano\"]" (toJson $names)) }}
 {{- $object := fromYaml . }}
 {{- if $object.kind }}
 {{ include "lockstep.object" (dict "object" $object "root" $root) }}
