@@ -29,7 +29,7 @@ def _run(arguments: Sequence[str] | None) -> int:
             return commands.capture(given)
         if given.command == "migrate":
             return migrate.run(given)
-        if given.command in ("gpu-setup", "keeper"):
+        if given.command == "gpu-setup":
             return gpu_setup.run(given)
         return run(settings(given))
     except Unusable as error:

@@ -46,8 +46,6 @@ def parser() -> SentenceParser:
             "gpu-setup", help="set GPUs up for MPS and time slices as the agent requests"
         )
     )
-    # The former name of gpu-setup, without help: hidden, for one version.
-    add_setup_arguments(kinds.add_parser("keeper"))
     capture = kinds.add_parser("capture", help="print the machine as a JSON capture")
     commands.add_machine_arguments(capture)
     add_migrate_arguments(

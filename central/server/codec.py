@@ -17,9 +17,6 @@ Read = Callable[[Any], Any]
 
 _NAMED: dict[str, type] = {kind.__name__: kind for kind in (*get_args(Fact), *get_args(Decision))}
 
-RETIRED = {"Tell": "UpdateGangStatus", "Warn": "EmitWarning"}  # names in journals of version 0.1.0
-_NAMED |= {old: _NAMED[new] for old, new in RETIRED.items()}
-
 
 class UnreadableRecord(ValueError):
     """Names the record and what is wrong with it."""

@@ -9,7 +9,7 @@
 
 A journal above its size becomes FILE.1. The new file continues with the whole cluster state, pickled, in its second line:
 {"checkpoint": "..."}. What the last run has left becomes FILE.1 at a start and FILE.2 after that, so its newest file
-survives two starts, and there are never more than three files. Format 1 differs in the names of some classes (codec.RETIRED) and in the wording of reasons.
+survives two starts, and there are never more than three files.
 """
 
 import base64
@@ -33,7 +33,6 @@ from central.server.version import version
 log = logging.getLogger(__name__)
 
 FORMAT = 2
-READABLE = (1, FORMAT)
 MOST_BYTES = 256 << 20
 
 

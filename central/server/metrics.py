@@ -35,18 +35,6 @@ TOTALS = {
     "gangs_pending": "Gangs with pods that have no node yet",
     "gangs_partial": "Gangs of which some pods are bound, and the minimum never was",
 }
-# Names of version 0.1, exposed beside the present ones for one version.
-DEPRECATED = {
-    "lockstep_scheduler_facts": "lockstep_facts",
-    "lockstep_scheduler_decisions": "lockstep_decisions",
-    "lockstep_scheduler_cycle_duration_seconds": "lockstep_turn_seconds",
-    "lockstep_scheduler_leader": "lockstep_leads",
-    "lockstep_scheduler_synced": "lockstep_decides",
-    "lockstep_scheduler_inbox_length": "lockstep_inbox",
-    "lockstep_nodes_unhealthy": "lockstep_nodes_ailing",
-    "lockstep_gpus_unhealthy": "lockstep_gpus_unfit",
-    "lockstep_gangs_pending": "lockstep_gangs_waiting",
-}
 
 
 class ObservedLoop(Protocol):
@@ -194,12 +182,6 @@ class Metrics(Collector):
         return self._api[0].problem() if self._api is not None else ""
 
     def collect(self) -> Iterator[Metric]:
-        for family in self._families():
-            yield family
-            if family.name in DEPRECATED:
-                yield _alias(family, DEPRECATED[family.name])
-
-    def _families(self) -> Iterator[Metric]:
         """Of the process; then of the replica, once it has a loop; then of the cluster, once that is known."""
         yield from self._cycles.collect()
         yield _counters("scheduler_facts", "Facts applied, by kind", ("kind",), self._facts)
@@ -352,12 +334,3 @@ def _gauges(name: str, about: str, label: str, values: Mapping[str, float]) -> M
     for key, value in sorted(dict(values).items()):
         family.add_metric((key,), value)
     return family
-
-
-def _alias(family: Metric, name: str) -> Metric:
-    suffix = "_total" if family.type == "counter" else ""
-    alias = Metric(name, f"Deprecated alias of {family.name}{suffix}", family.type)
-    alias.samples = [
-        sample._replace(name=sample.name.replace(family.name, name, 1)) for sample in family.samples
-    ]
-    return alias

@@ -133,16 +133,18 @@ class _Replay:
 
     def _begin(self, header: dict[str, Any]) -> None:
         found, written_by = header["journal"], header.get("version")
-        if found not in journal.READABLE:
-            raise BadJournal(f"{self._path}: unknown format {found} (this version reads 1 and 2)")
+        if found != journal.FORMAT:
+            raise BadJournal(
+                f"{self._path}: unknown format {found} (this version reads {journal.FORMAT})"
+            )
         try:
             settings = dict(header["settings"])
             settings["levels"] = tuple(settings["levels"])
             self._scheduler = new_scheduler(**settings)
         except (KeyError, TypeError, ValueError) as error:
             raise BadJournal(f"{self._path}: line 1: settings: {error}") from error
-        if (found, written_by) != (journal.FORMAT, version()):
-            self._written_by = f"version {written_by} (format {found})"
+        if written_by != version():
+            self._written_by = f"version {written_by}"
             self._note = f"written by {self._written_by}: gangs' statuses and the wording of reasons were not compared"
 
     def _read(self, number: int, found: Any) -> list[Any]:
@@ -155,8 +157,7 @@ class _Replay:
         where = f"{self._path}: line {number}"
         if self._written_by:
             raise BadJournal(
-                f"{where}: only {self._written_by} can read its checkpoint; this is {version()} "
-                f"(format {journal.FORMAT})"
+                f"{where}: only {self._written_by} can read its checkpoint; this is {version()}"
             )
         try:
             return journal.unpack(text)

@@ -41,9 +41,8 @@ class SentenceParser(argparse.ArgumentParser):
         if choice := _CHOICE.search(message):
             named = [each.strip("' ") for each in choice[3].split(",")]
             known = [each for each in named if each != "[]"]  # argparse's word for none named
-            shown = [each for each in known if each not in self._hidden()]
-            near = get_close_matches(choice[2], shown, 1)
-            wrong = "unknown" if near else f"not one of {', '.join(shown)}"
+            near = get_close_matches(choice[2], known, 1)
+            wrong = "unknown" if near else f"not one of {', '.join(known)}"
             message = f'{choice[1]}: "{choice[2]}" is {wrong}'
         elif message.startswith("unrecognized arguments: "):
             near = get_close_matches(
@@ -56,15 +55,6 @@ class SentenceParser(argparse.ArgumentParser):
     def _verbs(self) -> set[str]:
         """What the help calls the verb."""
         return {str(each.metavar or each.dest) for each in self._subcommands()}
-
-    def _hidden(self) -> set[str]:
-        """Verbs without a help text: former names."""
-        return {
-            name
-            for each in self._subcommands()
-            for name in (each.choices or ())
-            if name not in {pseudo.dest for pseudo in each._choices_actions}
-        }
 
     def _subcommands(self) -> list[Any]:
         return [each for each in self._actions if isinstance(each, argparse._SubParsersAction)]

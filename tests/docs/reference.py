@@ -107,7 +107,7 @@ def commands(of: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.Argume
             first = {id(parser): name for name, parser in reversed(action.choices.items())}
             for name, parser in action.choices.items():
                 if first[id(parser)] != name or name not in about:
-                    continue  # an alias, or a name that help does not show
+                    continue  # a name that help does not show
                 inner = list(commands(parser))
                 yield from inner or [(parser.prog, parser, about[name])]
 

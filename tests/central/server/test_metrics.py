@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from central.controllers.composite import new_scheduler
 from central.model.facts import NodeOffers
 from central.server.loop import Loop
-from central.server.metrics import DEPRECATED, Metrics, totals_of
+from central.server.metrics import Metrics, totals_of
 from protos.common.probes import Probes, Unservable
 from tests.central import factories
 from tests.central.server.test_loop import World, running
@@ -93,18 +93,6 @@ def test_a_loop_at_work(server: Server) -> None:
     assert samples["lockstep_scheduler_cycle_duration_seconds_count"] >= 1
     assert (samples["lockstep_scheduler_synced"], samples["lockstep_scheduler_leader"]) == (1, 0)
     assert samples["process_resident_memory_bytes"] > 0
-    for name, old in DEPRECATED.items():
-        present = {key: value for key, value in samples.items() if key.startswith(name)}
-        assert present, name
-        for key, value in present.items():
-            assert samples[key.replace(name, old, 1)] == value
-
-
-def test_deprecated_names_say_so(server: Server) -> None:
-    assert (
-        "# HELP lockstep_facts_total Deprecated alias of lockstep_scheduler_facts_total\n"
-        in server.get("/metrics")[1]
-    )
 
 
 def test_a_loop_that_is_stuck_is_not_alive(server: Server) -> None:
