@@ -22,13 +22,12 @@ UUID = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 WHOLE = re.compile(f"GPU-{UUID}")
 SPLIT = re.compile(f"MIG-|GPU-{UUID}-|.*{BETWEEN}")  # not as this agent names whole GPUs
 NO_SLICE = re.compile(f"(?!MIG-)|.*{BETWEEN}")
-ABSENT = re.compile(
-    f"(MIG-)?GPU-{UUID}([-/].*)?"
-)  # if unknown: a GPU that this node does not have any more
+ABSENT = re.compile(f"(MIG-)?GPU-{UUID}([-/].*)?")  # if unknown: of a GPU that is gone
 # Resources whose devices are GPUs, whatever their ids: of NVIDIA's plugin, HAMi, Volcano, KAI and gpushare.
 OF_GPUS = re.compile(
-    r"nvidia\.com/(v?gpu|mig-|shared)|(volcano\.sh|4paradigm\.com|hami\.io|aliyun\.com|run\.ai)/"
+    r"nvidia\.com/(v?gpu|mig-|shared)|(volcano\.sh|4paradigm\.com|aliyun\.com|run\.ai)/"
 )
+NAME = re.compile("GPU-|MIG-|all$")
 INDEX = re.compile("(?:gpu|mig)?([0-9]{1,3})(?::[0-9]+)?")  # 3, gpu3; of a slice 3:0, mig3:0
 SHOWN = 120  # characters of an id and its resource
 SUFFIXES = 2  # behind a UUID, each with a dash: 3, memory-3, _-3
@@ -66,18 +65,17 @@ def held(holdings: Iterable[Holding], topology: NodeTopology) -> tuple[Forgotten
     for holding in sorted(holdings):
         devices, unread = _devices(holding, topology, known)
         shown = brief(f"{(unread or holding.device_ids)[0]} of {holding.resource}", SHOWN)
-        why = f"{holding.who} has {shown} from another device plugin"
+        why = f"has {shown} from another device plugin"
         if unread:
-            why = f"{holding.who} may use it: the agent finds no GPU for {shown}"
+            why = f"may use it: the agent finds no GPU for {shown}"
         for each in devices:
-            whys.setdefault(each, []).append(why)
+            whys.setdefault(each, []).append(f"{brief(holding.who, SHOWN)} {why}")
+    more = {
+        each: f" (and {len(every) - 1} more)" * (len(every) > 1) for each, every in whys.items()
+    }
     return tuple(
-        Forgotten(
-            slices.get(each, GPU),
-            (each,),
-            brief(why, 2 * SHOWN) + (f" (and {len(more)} more)" if more else ""),
-        )
-        for each, (why, *more) in sorted(whys.items())
+        Forgotten(slices.get(each, GPU), (each,), every[0] + more[each])
+        for each, every in sorted(whys.items())
     )
 
 
@@ -86,16 +84,14 @@ def _devices(
 ) -> tuple[set[str], list[str]]:
     """The devices of a holding, and the names that stand for more than one."""
     ids = sorted(set(map(device_of, holding.device_ids)))
-    own = is_own(holding.resource, holding.device_ids)
+    if is_own(holding.resource, holding.device_ids) and set(ids) <= set(known.values()):
+        return set(), []
     if all(each in known for each in ids):
-        return (
-            set() if own and set(ids) <= set(known.values()) else {known[each] for each in ids}
-        ), []
-    visible = [each for each in holding.visible if _is_gpu(each) or INDEX.fullmatch(each)]
+        return {known[each] for each in ids}, []
+    visible = [each for each in holding.visible if NAME.match(each) or INDEX.fullmatch(each)]
     devices, unread = set[str](), []
-    for name in visible or ids:
-        if not (visible or _is_gpu(name) or OF_GPUS.match(holding.resource)):
-            continue
+    of_gpus = OF_GPUS.match(holding.resource)
+    for name in visible or filter(None if of_gpus else NAME.match, ids):
         found = _read(name, topology, known)
         if found is None and not ABSENT.fullmatch(name):
             unread.append(name)
@@ -103,10 +99,6 @@ def _devices(
             found = in_mig or {gpu.uuid for gpu in topology.gpus}
         devices |= found or set()
     return devices, unread
-
-
-def _is_gpu(name: str) -> bool:
-    return name == "all" or name.startswith(("GPU-", "MIG-"))
 
 
 def _read(name: str, topology: NodeTopology, known: Mapping[str, str]) -> set[str] | None:

@@ -3,7 +3,7 @@ like it on this machine answers. Drivers also answer UNKNOWN to what a kind of G
 fault. Pure.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from agent.machine.facts import GpuFacts, NvmlFacts
@@ -15,23 +15,19 @@ FAR_END = "nvmlDeviceGetNvLinkRemote"  # begins the queries about the other end 
 NAMED = 3  # queries in a message
 
 
-def beside(gpus: Iterable[GpuFacts]) -> tuple[GpuFacts, ...]:
+def beside(gpus: Sequence[GpuFacts]) -> tuple[GpuFacts, ...]:
     """The GPUs of one survey, compared with each other. Without a value for the MIG mode a GPU is like those of any mode."""
-    gpus = tuple(gpus)
+
+    def alike(gpu: GpuFacts, other: GpuFacts) -> bool:
+        modes = other.mig == gpu.mig or MIG_MODE in gpu.unknown
+        return other.device_id == gpu.device_id and modes
+
+    told = [
+        {name for other in gpus if alike(gpu, other) for name in other.answered} for gpu in gpus
+    ]
     return tuple(
-        _judged(
-            gpu,
-            {
-                name
-                for other in gpus
-                if other.device_id == gpu.device_id
-                and (other.mig == gpu.mig or MIG_MODE in gpu.unknown)
-                for name in other.answered
-            },
-            "a GPU like it answers",
-            gpus,
-        )
-        for gpu in gpus
+        _judged(gpu, each, "a GPU like it answers", gpus)
+        for gpu, each in zip(gpus, told, strict=True)
     )
 
 
@@ -49,18 +45,16 @@ def since(known: Answered, nvml: NvmlFacts) -> tuple[Answered, NvmlFacts]:
 
 
 def _judged(
-    gpu: GpuFacts, expected: Collection[str], why: str, gpus: Iterable[GpuFacts]
+    gpu: GpuFacts, expected: Collection[str], why: str, gpus: Sequence[GpuFacts]
 ) -> GpuFacts:
     """The GPU, with a fault if an expected query has no value. A query about the far end of a link counts only if all
     other GPUs are well."""
-    others_ill = any(other.fault or other.unknown for other in gpus if other is not gpu)
-    missing = [
-        name.removeprefix("nvmlDeviceGet")
-        for name in gpu.unknown
-        if name in expected and not (others_ill and name.startswith(FAR_END))
-    ]
+    ill = any(other.fault or other.unknown for other in gpus if other is not gpu)
+    silent = [name for name in gpu.unknown if not (ill and name.startswith(FAR_END))]
+    missing = [name.removeprefix("nvmlDeviceGet") for name in silent if name in expected]
     if gpu.fault or not missing:
         return gpu
     more = f" and {len(missing) - NAMED} more queries" if len(missing) > NAMED else ""
-    fault = f"NVML answers UNKNOWN to {', '.join(missing[:NAMED])}{more}, which {why}"
-    return replace(gpu, fault=fault)
+    return replace(
+        gpu, fault=f"NVML answers UNKNOWN to {', '.join(missing[:NAMED])}{more}, which {why}"
+    )

@@ -51,7 +51,7 @@ def _read() -> NvmlFacts:
         driver_version=query(pynvml.nvmlSystemGetDriverVersion) or "",
         nvml_version=query(pynvml.nvmlSystemGetNVMLVersion) or "",
         cuda_version=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else "",
-        gpus=unanswered.beside(_gpu(index, handles, fault) for index, fault in enumerate(faults)),
+        gpus=unanswered.beside([_gpu(index, handles, fault) for index, fault in enumerate(faults)]),
     )
 
 
