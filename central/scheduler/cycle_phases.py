@@ -95,7 +95,6 @@ CHANGING_STATE = frozenset(
 class LeftOutPhase:
     until: float
     wait_s: float
-    why: str
 
 
 class CyclePhases:
@@ -170,12 +169,12 @@ class CyclePhases:
         left_out = self._left_out.get(phase)
         return left_out is not None and self.now < left_out.until
 
-    def leave_out(self, phase: Phase, why: str) -> float:
-        """why: the failure, in one line. Returns for how many seconds."""
+    def leave_out(self, phase: Phase) -> float:
+        """Returns for how many seconds."""
         before, wait_s = self._left_out.get(phase), FIRST_S
         if before is not None and self.now < before.until + max(before.wait_s, RECENT_S):
             wait_s = min(2 * before.wait_s, LONGEST_S)
-        self._left_out[phase] = LeftOutPhase(self.now + wait_s, wait_s, why)
+        self._left_out[phase] = LeftOutPhase(self.now + wait_s, wait_s)
         return wait_s
 
     def restore(self, phase: Phase) -> None:
@@ -206,11 +205,12 @@ class CyclePhases:
         return [each.until for each in self.left_out().values()]
 
     def remark(self) -> str:
-        """What the reason of a gang that waits says of them; empty where it does not matter to it."""
+        """What the reason of a gang that waits says of them; empty where it does not matter to it. The error itself may
+        be about an object of another namespace."""
         if not self._left_out:
             return ""
         clauses = [
-            f"{phase.without} for {each.wait_s:.0f} s after a failure of the scheduler (a bug): {each.why}"
+            f"{phase.without} for {each.wait_s:.0f} s after a failure of the scheduler (a bug), which its log names"
             for phase, each in self.left_out().items()
             if phase.without
         ]

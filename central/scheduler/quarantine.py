@@ -87,7 +87,7 @@ class Quarantine:
 
     def leave_out(self, phase: Phase, error: BaseException) -> None:
         """The cycle goes on without the phase for a while."""
-        wait_s = self.phases.leave_out(phase, describe(error))
+        wait_s = self.phases.leave_out(phase)
         self.note(SetAsideKey(STEP, phase.label), ("", phase.label), error)
         if self._is_tried_again(phase):
             self.failed_phases[phase] = error

@@ -394,7 +394,7 @@ def test_a_gang_is_not_released_while_a_phase_that_may_fail_on_it_is_left_out() 
     aside_of(world, "high")
     at = min(world.scheduler.quarantine.retry_times())
     world.scheduler.quarantine.phases.begin(at)
-    world.scheduler.quarantine.phases.leave_out(Phase.HYPERNODE_STATUSES, "a bug")
+    world.scheduler.quarantine.phases.leave_out(Phase.HYPERNODE_STATUSES)
     for _ in range(3):
         schedule_once(world.scheduler, [], at)
     assert world.scheduler.quarantine.set_asides
