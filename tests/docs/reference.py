@@ -16,6 +16,7 @@ from prometheus_client.registry import Collector
 from agent import flags as agent_flags
 from central.cli import main as cli
 from central.controllers.composite import new_scheduler
+from central.kube.queue_names import MADE_FROM, READ
 from central.kube.transport.watch import Watches
 from central.kube.write.tickets import Tickets
 from central.model import limits
@@ -27,10 +28,11 @@ from central.server.metrics import Metrics
 from central.server.queue_metrics import QueueLabels, QueueMetrics
 from central.server.stats.gang_counters import GangCounters
 from central.server.stats.surveyor import Surveyor
+from protos.names import QUEUE_NAME
 from tests.captures.mig import sliced
 from tests.fakes import machines
 from tests.fakes.nodebox import node_box
-from tests.manifests import chart_files
+from tests.manifests import chart_files, queue_policy
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs/reference"
@@ -332,6 +334,27 @@ def limit_rows() -> str:
     return text + table(("of", "at most"), rows)
 
 
+def queue_names() -> str:
+    text = "# Where objects name a queue\n\nA place that ends in `queue` is this field. Any other one stands for the "
+    text += f"annotation `{QUEUE_NAME}` there, `[]` for each entry of a list, `{{}}` for each value of a map.\n\n"
+    titles = (
+        "## Read by the scheduler\n\nA namespace gives its queue to its gangs that name none.\n\n",
+        "## Copied by controllers\n\nFrom here into pods and other objects that the scheduler reads.\n\n",
+    )
+    parts = []
+    for title, places in zip(titles, (READ, MADE_FROM), strict=True):
+        rows = (
+            (f"`{kind}`", ", ".join(f"`{each}`" for each in places[kind]))
+            for kind in sorted(places)
+        )
+        parts.append(title + table(("kind", "places"), rows))
+    text += "\n".join(parts)
+    return text + (
+        "\nThe component [`tenants`](../how-to/share-a-cluster.md) asks for the verb `use` on a queue that is named in any "
+        "of these places.\n"
+    )
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "cli.md": command_line,
     "scheduler-flags.md": scheduler_flags,
@@ -340,6 +363,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "crds.md": kinds,
     "events.md": events,
     "limits.md": limit_rows,
+    "queue-names.md": queue_names,
 }
 
 
@@ -350,4 +374,5 @@ def page(name: str) -> str:
 if __name__ == "__main__":
     for name in PAGES:
         (FOLDER / name).write_text(page(name))
+    queue_policy.write()
     chart_files.write()

@@ -21,16 +21,14 @@ class JobStore:
         self.by_group: dict[Key, Job] = {}  # by PodGroup name
         self.elastic: dict[Key, Job] = {}  # with an elastic task
         self.replanned: set[Key] = set()  # Jobs whose coordinator's plan may have changed
-        # by namespace and uid of their controller
-        self._owned: dict[Key, dict[Key, Job]] = {}
+        self._owned: dict[Key, dict[Key, Job]] = {}  # by namespace and uid of their controller
         self.changed: dict[Key, None] = {}  # since their last reconciliation
         self.unadmitted: dict[Key, Job] = {}  # waiting for admission by their queues
         self.status_limiter = StatusRateLimiter()
         self.files_limiter = MemberFilesLimiter()
         self.admission_stale = False  # a change may allow more admissions
         self.admission_checked_at = 0.0  # when all of unadmitted were last checked
-        # by namespace and uid of the Job, then by pod uid
-        self._pods: dict[Key, dict[str, PodSeen]] = {}
+        self._pods: dict[Key, dict[str, PodSeen]] = {}  # by the Job's namespace and uid; by pod uid
         # The Job of a call, by verb, kind, namespace and name.
         self._asked: dict[tuple[str, str, str, str], Key] = {}
         self._alarms: list[tuple[float, Key]] = []  # heap of (requeue_at, Job)
@@ -90,9 +88,7 @@ class JobStore:
 
     def drop_held_pod(self, pod: PodSeen) -> None:
         """As hold_pod."""
-        if pod.part is None:
-            return
-        of = (pod.namespace, pod.part.job_uid)
+        of = (pod.namespace, pod.part.job_uid if pod.part is not None else "")
         if (others := self._pods.get(of)) is not None:
             others.pop(pod.uid, None)
             if not others:
