@@ -116,6 +116,8 @@ def explanation_json(reply: pb.ExplainReply) -> Any:
         "name": reply.name,
         "phase": reply.phase,
         "reason": reply.reason,
+        "cause": reply.cause or None,
+        "wanted_nodes": [{"nodes": of.nodes, "each": {**of.each}} for of in reply.wanted_nodes],
         "min_member": reply.min_member,
         "queue": queue,
         **({"queue_standing": standing.removesuffix(")")} if standing else {}),

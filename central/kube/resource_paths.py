@@ -60,6 +60,7 @@ _KUBERNETES = (
     ResourcePath("storage.k8s.io", "v1", "CSIStorageCapacity", "csistoragecapacities"),
     ResourcePath("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", namespaced=False),
     ResourcePath("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets"),
+    ResourcePath("resource.k8s.io", "v1", "DeviceClass", "deviceclasses", namespaced=False),
     ResourcePath("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies"),
 )
 _CONTROLLERS = (

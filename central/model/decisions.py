@@ -41,6 +41,9 @@ class Evict:
     public: str = ""  # why, for readers of the pod's namespace; empty: the same
 
 
+PODS_SHOWN = 8  # pods of a gang whose condition and Event have the reason; that of others names the first of them
+
+
 @dataclass(frozen=True, slots=True)
 class UpdateGangStatus:
     """Write the gang's state to the PodGroup's status, the pods' condition and an Event."""
@@ -50,7 +53,9 @@ class UpdateGangStatus:
     phase: str  # Pending, Inqueue, Running, Unknown, Completed
     reason: str  # the message for users
     has_object: bool  # a PodGroup object exists
-    pods: tuple[str, ...] = ()  # names of pending pods; the Event goes to the first
+    pods: tuple[
+        str, ...
+    ] = ()  # names of pending pods that get a condition; the Event goes to the first
     running: int = 0
     succeeded: int = 0
     failed: int = 0
@@ -58,6 +63,10 @@ class UpdateGangStatus:
     of_job: bool = False  # whose status has the counts as well
     native_version: str = ""  # as in GangSeen
     past_turns: PastTurns | None = None
+    cause: str = ""  # of the waiting of its pods: of pending_causes.CAUSES; empty: none waits
+    nominated: tuple[
+        tuple[str, str], ...
+    ] = ()  # pod and node: the place that others are leaving for it
 
 
 @dataclass(frozen=True, slots=True)

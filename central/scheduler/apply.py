@@ -12,6 +12,7 @@ from central.model.facts import (
     BudgetGone,
     BudgetSeen,
     CoordinatorFact,
+    DeviceClassSeen,
     ElasticFact,
     EvictDone,
     Fact,
@@ -106,6 +107,7 @@ HANDLERS: dict[type, Handler] = {
     **dict.fromkeys((QueueSeen, QueueGone, PrioritySeen, PriorityGone), _queue_rule),
     PastUsageSeen: _past_usage,
     **dict.fromkeys((BudgetSeen, BudgetGone), _budget),
+    DeviceClassSeen: lambda s, fact: handlers.device_class(s.state, fact.name, fact.resource),
     Answered: _answered,
     BindDone: lambda scheduler, fact: None,  # assumed before; the watch delivers the pod's node
     OwnerGone: lambda scheduler, fact: scheduler.state.owners.forget_owner(fact.uid),

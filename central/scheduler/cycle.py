@@ -17,6 +17,7 @@ from central.scheduler.cycle_phases import Phase
 from central.scheduler.elastic.elastic_gang import ElasticGang
 from central.scheduler.elastic.needs import Need
 from central.scheduler.inventory.pods import EVICTION_ENDED, Pod
+from central.scheduler.pending_cause import cause_of, nominations
 from central.scheduler.queues import order
 from central.scheduler.round_state import Round
 from central.scheduler.scheduler import Scheduler
@@ -290,6 +291,7 @@ def _status(scheduler: Scheduler, gang: Gang) -> list[Decision]:
     """A gang whose status fails gets one that says so."""
     try:
         turns = scheduler.preemption.time_sharing.past_turns(gang)
-        return gang_status.status_update(scheduler.state, gang, turns)
+        cause, nominated = cause_of(scheduler, gang), nominations(scheduler, gang)
+        return gang_status.status_update(scheduler.state, gang, cause, nominated, turns)
     except Exception as error:  # noqa: BLE001  any bug; nothing but the status was computed
         return gang_status.plain_status(gang, fence.set_gang_aside(scheduler, gang, error))

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from central.model import wording
 from central.model.decisions import Bind, Decision
-from central.scheduler import binding, fence, pass_claims
+from central.model.pending_causes import RETRY
+from central.scheduler import binding, fence, pass_claims, pending_cause
 from central.scheduler.cycle_phases import Phase
 from central.scheduler.inventory.pods import BIND_FAILED, Pod
 from central.scheduler.pass_claims import PREEMPTION_RETRY_S
@@ -21,7 +22,7 @@ from central.scheduler.placement import (
     placement_attempts,
     pod_kinds,
 )
-from central.scheduler.queues import claimable_quota, min_resources, quota
+from central.scheduler.queues import claimable_quota, min_resources
 from central.scheduler.queues.shortfall import Shortfall
 from central.scheduler.reserved_capacity import Reserved
 from central.scheduler.scheduler import GangRefusal, Scheduler
@@ -51,7 +52,8 @@ def schedule(
     of a scarce surplus one unit; else makes or keeps capacity for its minimum. Appends each decision right after
     the state has it: what fails later must not lose it. verdicts: what the round remembers of refusals."""
     missing = gang.missing()
-    gang.attempt.reason = readiness.not_ready_reason(gang, missing, scheduler.quarantine)
+    _, gang.attempt.reason = readiness.not_ready(gang, missing, scheduler.quarantine)
+    readiness.end_eviction(gang)
     scheduler.refused.pop(gang.key)
     if gang.attempt.reason:
         reserved.release(gang)
@@ -77,15 +79,15 @@ class _GangTurn(NamedTuple):
         attempts, wants = placement_attempts.attempts(
             scheduler.state, gang, self.missing, scheduler.policy.placement
         )
-        refusals = [self._over_quota(want) for want in wants]
-        admitted = [index for index, refusal in enumerate(refusals) if not refusal]
+        refusals = [pending_cause.start_refusal(scheduler, gang, want.groups) for want in wants]
+        admitted = [index for index, (why, _) in enumerate(refusals) if not why]
         if not admitted:  # not even the smallest attempt
-            self._refuse_by_quota(wants, refusals[-1])
+            self._refuse_by_quota(wants, *refusals[-1])
             return
         attempts = [attempts[index] for index in admitted]
         allowed = tuple(wants[index] for index in admitted)
         wants = _on_chosen_model(scheduler, gang, self.reserved, allowed)
-        first, most = self._share(attempts) if not refusals[0] else (0, None)
+        first, most = self._share(attempts) if not refusals[0][0] else (0, None)
         refused = self._bind(attempts[first:], wants[first:], most)
         if refused is None or is_undecided(gang):
             return
@@ -106,13 +108,6 @@ class _GangTurn(NamedTuple):
         gang, resources = self.gang, self.scheduler.min_resources
         has_choice = self.missing != len(gang.counts.waiting) or bool(gang.subgroups)
         return has_choice or bool(resources.by_gang) or bool(min_resources.declared(gang))
-
-    def _over_quota(self, want: PlacementRequest) -> str:
-        """Why quota does not admit the attempt; empty if it does."""
-        scheduler, gang, groups = self.scheduler, self.gang, want.groups
-        return quota.refusal(
-            scheduler.queues, scheduler.min_resources, gang, groups
-        ) or scheduler.min_resources.refusal(scheduler.state, gang, groups)
 
     def _share(self, attempts: Sequence[list[Pod]]) -> tuple[int, Sequence[Pod] | None]:
         """The attempt to begin with and, of its pods, those that may be bound; None: all. While others are left in the
@@ -149,11 +144,13 @@ class _GangTurn(NamedTuple):
                 return None
         return refused
 
-    def _refuse_by_quota(self, wants: tuple[PlacementRequest, ...], why: str) -> None:
+    def _refuse_by_quota(self, wants: tuple[PlacementRequest, ...], why: str, cause: str) -> None:
         scheduler, gang, smallest = self.scheduler, self.gang, wants[-1]
         gang.attempt.equivalence = _equivalence(scheduler, gang, wants)
         scheduler.state.pending.refuse(gang, why)
-        refusal = GangRefusal(gang, smallest, why, missing=self.missing, over_quota=True)
+        refusal = GangRefusal(
+            gang, smallest, why, missing=self.missing, over_quota=True, cause=cause
+        )
         scheduler.refused.give(gang, refusal)
         claimable, growth = partial(_claimable, scheduler, gang, smallest), not self.missing
         self.decisions.extend(self.reserved.on_over_quota(gang, smallest, claimable, growth=growth))
@@ -170,7 +167,7 @@ class _GangTurn(NamedTuple):
         gang.attempt.equivalence = _equivalence(scheduler, gang, wants)
         why, withheld = gang.attempt.reason, reserved.withheld()
         refusal = GangRefusal(gang, wants[-1], why, *withheld, missing=self.missing)
-        refusal.counted = refused.counted
+        refusal.counted, refusal.cause = refused.counted, refused.cause
         scheduler.refused.give(gang, refusal)
         on_refused = reserved.on_refused if self.missing else reserved.on_growth_refused
         self.decisions.extend(on_refused(gang, wants[-1]))
@@ -229,9 +226,13 @@ def _place(
     if request in refused:
         pending.refuse(gang, refused[request].reason)
         return []
-    draft = Draft(state.snapshot)
+    draft, cause = Draft(state.snapshot), RETRY
     for want, attempt in dict(zip(wants, attempts, strict=True)).items():
-        if not _fits(scheduler, gang, draft, want, is_last=want == wants[-1]):
+        refusal = _refusal(scheduler, draft, want, is_last=want == wants[-1])
+        if refusal is not None:
+            if refusal.why:
+                gang.attempt.reason = refusal.why
+                cause = explain.cause(state.snapshot, want, refusal)
             continue
         gang.attempt.reason, gang.attempt.refused_at = "", -1
         pods = attempt
@@ -246,32 +247,31 @@ def _place(
     if state.snapshot.meter.was_short:  # no answer, so nothing is certain
         gang.attempt.reason = f"{pod_kinds.describe(wants[-1].groups)}; {explain.WORK_LIMIT}"
     pending.refuse(gang, gang.attempt.reason)
-    refused[request] = RefusedRequest(gang.attempt.reason, reserved.counted())
+    refused[request] = RefusedRequest(gang.attempt.reason, reserved.counted(), cause)
     return []
 
 
-def _fits(
-    scheduler: Scheduler, gang: Gang, draft: Draft, want: PlacementRequest, *, is_last: bool
-) -> bool:
-    """Fills the draft if the request fits. The last one is searched even with no work left, and says why it does not."""
+def _refusal(
+    scheduler: Scheduler, draft: Draft, want: PlacementRequest, *, is_last: bool
+) -> DoesNotFit | None:
+    """Fills the draft if the request fits: None. The last one is searched even with no work left, and says why it does
+    not."""
     state, meter = scheduler.state, scheduler.state.snapshot.meter
     if meter.was_short and not is_last:
-        return False
+        return DoesNotFit("")
     if meter.is_spent:  # by larger attempts
         meter.extend()
     try:
         fence.search(state.snapshot, offered_nodes.fit, draft, want, state.node_sets.not_offered)
     except DoesNotFit as no:
-        if is_last:
-            gang.attempt.reason = no.why
-        return False
+        return no if is_last else DoesNotFit("")
     except WorkLimitReached:
         draft.undo()
-        return False
+        return DoesNotFit("")
     except fence.SearchFailed:
         draft.undo()
         raise
-    return True
+    return None
 
 
 def _raise_filter_failure(snapshot: Snapshot, want: PlacementRequest) -> None:

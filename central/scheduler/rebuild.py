@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from central.model.facts import Fact, NodeReported, PodSeen, PodSpec, Rule
+from central.model.facts import DeviceClassSeen, Fact, NodeReported, PodSeen, PodSpec, Rule
 from central.scheduler.apply import apply
 from central.scheduler.fact_keys import display_of, is_gone, key_of
 from central.scheduler.inventory.pods import EVICTION_ENDED, Pod
@@ -218,6 +218,7 @@ def recorded(scheduler: Scheduler) -> Iterator[Fact]:
     yield from state.snapshot.pod_counts.recorded_limits()
     yield from state.network.hypernodes.values()
     yield from state.owners.seen.values()
+    yield from (DeviceClassSeen(*each) for each in state.snapshot.device_classes.items())
     for node in state.nodes.values():
         if node.report is not None:
             yield node.report

@@ -11,9 +11,9 @@ from dataclasses import replace
 from itertools import islice
 
 from central.model import wording
-from central.scheduler import fence, placement
+from central.model.pending_causes import RETRY
+from central.scheduler import fence, pending_cause, placement
 from central.scheduler.placement import explain, placement_attempts, pod_kinds
-from central.scheduler.queues import quota
 from central.scheduler.refusal_remarks import FITS_NOW, remarks
 from central.scheduler.reservation.reservation import Reservation
 from central.scheduler.reservation.withholding import WithheldCapacity
@@ -27,7 +27,7 @@ from central.scheduler.work_meter import WorkLimitReached
 RECOMPUTED_MOST = 20  # different requests in one cycle; the others follow in the next cycles
 EXAMINED_MOST = 100  # gangs in one cycle, in turn
 
-Known = dict[tuple[object, ...], str]
+Known = dict[tuple[object, ...], tuple[str, str]]  # the refusal's base, and the cause
 
 
 def refresh(scheduler: Scheduler, now: float) -> None:
@@ -70,7 +70,7 @@ def _changed(scheduler: Scheduler, gang: Gang, entry: GangRefusal) -> GangRefusa
     in the next one, its reason speaks of what it lacks now. None: it can't be tried, which is the reason."""
     state, missing = scheduler.state, gang.missing()
     try:
-        if why := readiness.not_ready_reason(gang, missing, scheduler.quarantine):
+        if why := readiness.not_ready(gang, missing, scheduler.quarantine)[1]:
             _set_reason(scheduler, gang, why)
             return None
         _, wants = placement_attempts.attempts(state, gang, missing, scheduler.policy.placement)
@@ -150,8 +150,7 @@ def _recompute(
     state, request = scheduler.state, entry.request
     if scheduler.refused.get(entry.gang.key) is not entry:
         entry.gang = gang
-    base = quota.refusal(scheduler.queues, scheduler.min_resources, entry.gang, request.groups)
-    base = base or scheduler.min_resources.refusal(state, entry.gang, request.groups)
+    base, cause = pending_cause.start_refusal(scheduler, entry.gang, request.groups)
     entry.over_quota = bool(base)
     if base:
         entry.binding = entry.volumes_only = ()
@@ -159,19 +158,21 @@ def _recompute(
         withheld.set([])
         if wording.NEVER not in base:
             any_queue: tuple[object, ...] = (request, "whatever the queue has")
-            if (never := known.get(any_queue)) is None:
-                never = known[any_queue] = _why_not(scheduler, request)
+            if any_queue not in known:
+                known[any_queue] = _why_not(scheduler, request)
+            never, _ = known[any_queue]
             base = never if wording.NEVER in never else base
     else:
         held, volumes = _still_held(scheduler, entry)
         withheld.set(held, volumes)
         key = (request, *map(id, held), None, *map(id, volumes))
         counted = CountedCapacity.of(state, withheld)
-        if (base := known.get(key, "")) == "":
+        if key not in known:
             same = entry.counted == counted
-            base = known[key] = entry.base if same else _why_not(scheduler, request)
+            known[key] = (entry.base, entry.cause) if same else _why_not(scheduler, request)
+        base, cause = known[key]
         entry.counted = counted
-    entry.base = base
+    entry.base, entry.cause = base, cause
 
 
 def _still_held(
@@ -186,18 +187,19 @@ def _still_held(
     return binding, volumes
 
 
-def _why_not(scheduler: Scheduler, request: placement.PlacementRequest) -> str:
+def _why_not(scheduler: Scheduler, request: placement.PlacementRequest) -> tuple[str, str]:
+    """Why the request does not fit, and the cause."""
     draft = Draft(scheduler.state.snapshot)
     with draft.all_or_nothing():
         try:
             placement.fit(draft, request)
         except DoesNotFit as refusal:
-            return refusal.why
+            return refusal.why, explain.cause(scheduler.state.snapshot, request, refusal)
         except WorkLimitReached:
             draft.undo()
-            return f"{pod_kinds.describe(request.groups)}; {explain.WORK_LIMIT}"
+            return f"{pod_kinds.describe(request.groups)}; {explain.WORK_LIMIT}", RETRY
     draft.undo()  # a reservation ended after the gang was refused
-    return f"{pod_kinds.describe(request.groups)}; {FITS_NOW}"
+    return f"{pod_kinds.describe(request.groups)}; {FITS_NOW}", RETRY
 
 
 def _say(scheduler: Scheduler, entry: GangRefusal, withheld: WithheldCapacity, now: float) -> None:

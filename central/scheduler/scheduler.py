@@ -10,6 +10,7 @@ import numpy.ma  # noqa: F401  np.unique imports it when it is called first, and
 from central.model.decisions import Decision
 from central.model.defaults import ACROSS_NAMESPACES, PATIENCE_S, RESERVE_AFTER_S, RESERVE_IDLE
 from central.model.facts import Answered, PodSeen
+from central.model.pending_causes import CAPACITY
 from central.scheduler.elastic.autoscaler import Autoscaler
 from central.scheduler.elastic.elastic_gang import ElasticGang, Resize
 from central.scheduler.placement import PlacementRequest
@@ -62,6 +63,7 @@ class GangRefusal:
     missing: int = 0  # pods that each of the gangs lacked for its minimum
     left_to_surplus: bool = False  # surplus leaves for it
     over_quota: bool = False  # its queue may not start it, or minResources; else it does not fit
+    cause: str = CAPACITY  # of pending_causes.CAUSES
     counted: CountedCapacity | None = None  # for the base, if it does not fit
 
 

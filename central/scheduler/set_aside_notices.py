@@ -11,16 +11,16 @@ Design: docs/design/containment.md
 
 from typing import cast
 
-from central.model.decisions import Decision, EmitWarning, UpdateGangStatus
+from central.model.decisions import PODS_SHOWN, Decision, EmitWarning, UpdateGangStatus
 from central.model.event_objects import about, build_event
 from central.model.event_reasons import SET_ASIDE
 from central.model.facts import ElasticSeen, GangSeen, NodeReported, PodSeen
 from central.model.facts.elastic_facts import SIZED_KINDS
+from central.model.pending_causes import SET_ASIDE as FAILED
 from central.model.phases import PENDING, UNKNOWN
 from central.scheduler.quarantine import ACCOUNT, GANG, PODGROUP, SetAside, SetAsideKey
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import Gang, GangKey
-from central.scheduler.status.gang_status import PODS_SHOWN
 from central.scheduler.status.pod_warning import pod_warning
 
 NODE = "Node"
@@ -93,7 +93,7 @@ def _of_podgroup(scheduler: Scheduler, group: GangSeen, why: str) -> list[Decisi
         scheduler.state.pending.publish(gang)
         return event
     place = group.namespace, group.name
-    update = UpdateGangStatus(*place, UNKNOWN, why, True, past_turns=group.past_turns)
+    update = UpdateGangStatus(*place, UNKNOWN, why, True, past_turns=group.past_turns, cause=FAILED)
     return [*event, update] if event else []
 
 
@@ -107,9 +107,10 @@ def _is_shown(scheduler: Scheduler, pod: PodSeen, found: SetAside) -> bool:
 
 
 def _condition(pod: PodSeen, why: str) -> list[Decision]:
-    if pod.node or not pod.ours:
+    if pod.node or not pod.ours or pod.gated:
         return []
-    return [UpdateGangStatus(pod.namespace, pod.name, PENDING, why, False, (pod.name,))]
+    place = pod.namespace, pod.name
+    return [UpdateGangStatus(*place, PENDING, why, False, (pod.name,), cause=FAILED)]
 
 
 def _event(kind: str, found: SetAside, uid: str) -> EmitWarning:

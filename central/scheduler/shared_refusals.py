@@ -29,6 +29,7 @@ class CountedCapacity(NamedTuple):
 class RefusedRequest(NamedTuple):
     reason: str
     counted: CountedCapacity
+    cause: str  # of pending_causes.CAUSES
 
 
 # By capacity epoch and requests. Within an epoch free capacity only shrinks, so a request that did not

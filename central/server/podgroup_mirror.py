@@ -19,8 +19,8 @@ from central.kube.write.pod_requests import Refused
 from central.kube.write.podgroup_writer import MirroredGang, PodGroupWriter
 from central.kube.write.retrying import Retry
 from central.model import controller_gangs
+from central.scheduler import pending_cause
 from central.scheduler.scheduler import Scheduler
-from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang, GangKey
 from central.scheduler.status import gang_status
 from central.server.rounds import Rounds
@@ -105,16 +105,17 @@ def _look(scheduler: Scheduler) -> Generator[None, None, dict[GangKey, MirroredG
         if number % GANGS_AT_ONCE == 0:
             yield
         gang = scheduler.state.gangs.get(key)
-        mirrored = _mirrored(scheduler.state, gang) if gang is not None else None
+        mirrored = _mirrored(scheduler, gang) if gang is not None else None
         if mirrored is not None:
             found[key] = mirrored
     return found
 
 
-def _mirrored(state: ClusterState, gang: Gang) -> MirroredGang | None:
+def _mirrored(scheduler: Scheduler, gang: Gang) -> MirroredGang | None:
     """None for a gang that no controller makes, and one whose controller's version is unknown."""
     if not controller_gangs.is_controllers(gang.name):
         return None
+    state = scheduler.state
     for pod in gang.members.values():
         kind, _, name = pod.seen.owner_name.partition("/")
         if pod.seen.owner and (path := _OWNERS.get(kind)) is not None:
@@ -128,6 +129,7 @@ def _mirrored(state: ClusterState, gang: Gang) -> MirroredGang | None:
                 gang.queue,
                 gang_status.phase(gang),
                 state.public(gang_status.describe(state, gang), gang.namespace),
+                pending_cause.cause_of(scheduler, gang),
                 (counts.running, counts.succeeded, counts.failed),
             )
     return None

@@ -10,7 +10,7 @@ from central.model import wording
 from central.model.facts import PodSpec
 from central.model.phases import UNKNOWN
 from central.model.resources import DEFAULT, requested
-from central.scheduler import quarantine, refusal_reasons
+from central.scheduler import pending_cause, quarantine, refusal_reasons
 from central.scheduler.elastic import size_reasons
 from central.scheduler.filters import node_filters
 from central.scheduler.inventory import gpu_shares, mig, nics
@@ -295,6 +295,8 @@ def _explanation(scheduler: Scheduler, gang: Gang) -> Explanation:
         gang.priority,
         _size(scheduler, gang),
         scheduler.controllers.job_of(gang.key),
+        pending_cause.cause_of(scheduler, gang),
+        tuple((n, in_units(dict(each))) for n, each in pending_cause.wanted_nodes(scheduler, gang)),
     )
 
 

@@ -116,6 +116,7 @@ BUILT_IN = (
     Resource("storage.k8s.io", "v1", "csistoragecapacities", "CSIStorageCapacity", True, (), ()),
     Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False, ("pc",), ()),
     Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True, ("pdb",)),
+    Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", False, (), ()),
     Resource("coordination.k8s.io", "v1", "leases", "Lease", True, (), ()),
     Resource(
         "batch",

@@ -1751,6 +1751,8 @@ class ExplainReply(_message.Message):
     PRIORITY_FIELD_NUMBER: _builtins.int
     SIZE_FIELD_NUMBER: _builtins.int
     TRAINING_FIELD_NUMBER: _builtins.int
+    CAUSE_FIELD_NUMBER: _builtins.int
+    WANTED_NODES_FIELD_NUMBER: _builtins.int
     CARDS_FIELD_NUMBER: _builtins.int
     found: _builtins.bool
     namespace: _builtins.str
@@ -1774,11 +1776,17 @@ class ExplainReply(_message.Message):
     priority: _builtins.int
     size: _builtins.str
     """of an elastic Job that runs: its size, why it is not larger, its checkpoint, its tasks"""
+    cause: _builtins.str
+    """why it waits, as in the metrics; empty: it does not"""
     @_builtins.property
     def pods(self) -> _containers.RepeatedCompositeFieldContainer[Global___PodView]: ...
     @_builtins.property
     def training(self) -> Global___TrainingView:
         """of an elastic Job whose coordinator reports"""
+
+    @_builtins.property
+    def wanted_nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___WantedNodes]:
+        """that would let it start; none: new nodes would not help"""
 
     @_builtins.property
     def cards(self) -> _containers.RepeatedCompositeFieldContainer[Global___RdmaUse]:
@@ -1803,15 +1811,62 @@ class ExplainReply(_message.Message):
         priority: _builtins.int = ...,
         size: _builtins.str = ...,
         training: Global___TrainingView | None = ...,
+        cause: _builtins.str = ...,
+        wanted_nodes: _abc.Iterable[Global___WantedNodes] | None = ...,
         cards: _abc.Iterable[Global___RdmaUse] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["training", b"training"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cards", b"cards", "closest", b"closest", "found", b"found", "min_member", b"min_member", "name", b"name", "namespace", b"namespace", "owner", b"owner", "pending", b"pending", "phase", b"phase", "place", b"place", "pods", b"pods", "priority", b"priority", "queue", b"queue", "reason", b"reason", "size", b"size", "start", b"start", "training", b"training"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cards", b"cards", "cause", b"cause", "closest", b"closest", "found", b"found", "min_member", b"min_member", "name", b"name", "namespace", b"namespace", "owner", b"owner", "pending", b"pending", "phase", b"phase", "place", b"place", "pods", b"pods", "priority", b"priority", "queue", b"queue", "reason", b"reason", "size", b"size", "start", b"start", "training", b"training", "wanted_nodes", b"wanted_nodes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ExplainReply: _TypeAlias = ExplainReply  # noqa: Y015
+
+@_typing.final
+class WantedNodes(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class EachEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    NODES_FIELD_NUMBER: _builtins.int
+    EACH_FIELD_NUMBER: _builtins.int
+    nodes: _builtins.int
+    @_builtins.property
+    def each(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """by resource: what each of them must have free"""
+
+    def __init__(
+        self,
+        *,
+        nodes: _builtins.int = ...,
+        each: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["each", b"each", "nodes", b"nodes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WantedNodes: _TypeAlias = WantedNodes  # noqa: Y015
 
 @_typing.final
 class TrainingView(_message.Message):

@@ -11,10 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from central.model.pending_causes import CAUSES, UNSCHEDULABLE
 from tests.docs.pages import DOCS, ROOT
 
 PAGE = DOCS / "reference/pending-reasons.md"
-CLAUSES = re.findall(r"^\| `(.+?)` \|", PAGE.read_text(), re.MULTILINE)
+ABOVE, TABLE, BELOW = re.split(
+    r"(?<=## What autoscalers read\n)|(?=## The gang is not complete\n)", PAGE.read_text()
+)
+CLAUSES = re.findall(r"^\| `(.+?)` \|", ABOVE + BELOW, re.MULTILINE)
 SCENARIOS = sorted((ROOT / "tests/scenarios").glob("*.txt"))
 REASONS = (
     *("filters", "placement", "queues", "reservation", "volumes", "refusal_remarks.py"),
@@ -41,6 +45,15 @@ NOT_REASONS = {
     *("not all pods fit together", "not enough capacity", "has enough capacity"),
 }
 HOLE = re.compile(r"\{[^}]*\}")
+
+
+def test_the_table_of_causes_is_the_programs() -> None:
+    rows = re.findall(r"^\| `(\S+)` \| `?(\w+)`? \| (yes|no) \|", TABLE, re.MULTILINE)
+    said = {cause: reason or "none" for cause, reason in CAUSES.items()}
+    assert {cause: reason for cause, reason, _ in rows} == said
+    assert {cause for cause, _, nodes in rows if nodes == "yes"} == {
+        cause for cause, reason in CAUSES.items() if reason == UNSCHEDULABLE
+    }
 
 
 def fixed(clause: str) -> list[str]:

@@ -60,6 +60,12 @@ def kinds(
         _native_podgroup(decoder),
         *(_gangs_object(decoder, rule) for rule in decoder.rules),
         _optional("HyperNode", decoder.hypernode, _by_name(facts.HyperNodeGone)),
+        replace(
+            _optional(
+                "DeviceClass", policy_decoder.decode_device_class, _by_name(facts.DeviceClassSeen)
+            ),
+            dispensable=True,
+        ),
         *_storage(),
         _with_v1beta1(
             "PodDisruptionBudget",

@@ -112,6 +112,7 @@ class PodDecoder:
             claims=claims,
             part=job_decoder.decode_job_member(meta, status),
             yielded_to=awaited is not None,
+            told=_told(status) if ours and not spec.get("nodeName") else ("", ""),
             **fields,
         )
 
@@ -222,7 +223,7 @@ def _scheduling_content(spec: Json, status: Json, ours: bool) -> list[Any]:
             get("affinity"),
             get("tolerations"),
             get("topologySpreadConstraints"),
-            bool(get("resourceClaims")),
+            get("resourceClaims"),
             bool(get("hostNetwork")),
         )
     return content
@@ -231,6 +232,16 @@ def _scheduling_content(spec: Json, status: Json, ours: bool) -> list[Any]:
 def _container_content(container: Json) -> list[Any]:
     get = container.get
     return [get("name"), get("resources"), get("ports"), get("restartPolicy")]
+
+
+def _told(status: Json) -> tuple[str, str]:
+    """The reason of the pod's condition PodScheduled while it is False, and nominatedNodeName."""
+    reasons = (
+        text_field(one, "reason", limits.NAME)
+        for one in status.get("conditions") or ()
+        if one.get("type") == "PodScheduled" and one.get("status") == "False"
+    )
+    return next(reasons, ""), text_field(status, "nominatedNodeName", limits.NAME)
 
 
 def _role(rules: Sequence[GangRule], gang: str, labels: Json, owner: str) -> str:

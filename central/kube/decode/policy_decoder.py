@@ -1,4 +1,4 @@
-"""The cluster's policies as facts: Queues, PriorityClasses and PodDisruptionBudgets."""
+"""The cluster's policies as facts: Queues, PriorityClasses, PodDisruptionBudgets and DeviceClasses."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,7 +19,7 @@ from central.kube.decode.pod_affinity import label_expressions
 from central.kube.decode.queue_policy import amounts_field
 from central.model import limits
 from central.model.amounts import Amounts
-from central.model.facts import BudgetSeen, PrioritySeen, QueueSeen
+from central.model.facts import BudgetSeen, DeviceClassSeen, PrioritySeen, QueueSeen
 from central.model.json_types import Json
 from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS
 from protos import names
@@ -30,6 +30,13 @@ _UNSUPPORTED = {
     "affinity": "groups of nodes are not supported; give the pods a node selector",
     "extendClusters": "other clusters are not supported",
 }
+
+
+def decode_device_class(raw: Json) -> DeviceClassSeen:
+    with identifying("DeviceClass", raw):
+        _, name, _ = identity(raw["metadata"], namespaced=False)
+        spec = raw.get("spec") or {}
+        return DeviceClassSeen(name, text_field(spec, "extendedResourceName", limits.NAME))
 
 
 def decode_queue(raw: Json) -> QueueSeen:

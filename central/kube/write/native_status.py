@@ -8,16 +8,9 @@ from central.kube.resource_paths import BY_KIND, NATIVE_PODGROUP, ResourcePath
 from central.model import limits, native_podgroup, past_turns
 from central.model.decisions import UpdateGangStatus
 from central.model.json_types import Json
-from central.model.phases import COMPLETED, PENDING, RUNNING, UNKNOWN
+from central.model.pending_causes import CAUSES
+from central.model.phases import COMPLETED, INQUEUE, RUNNING
 from central.model.timestamps import stamp
-
-# Status and reason of the condition, by the gang's phase. Unknown: a bug keeps it from being scheduled.
-_OUTCOMES = {
-    RUNNING: ("True", "Scheduled"),
-    COMPLETED: ("True", "Scheduled"),
-    PENDING: ("False", "Unschedulable"),
-    UNKNOWN: ("False", "SchedulerError"),
-}
 
 
 def podgroup(gang: str, native_version: str) -> tuple[ResourcePath, str]:
@@ -57,12 +50,12 @@ def _scheduled(
     found: Json, conditions: Sequence[Json], update: UpdateGangStatus, now: float
 ) -> Json | None:
     """None: it stays."""
-    if update.phase not in _OUTCOMES:
-        return None
+    status, reason = "True", "Scheduled"
+    if update.phase not in (RUNNING, COMPLETED):
+        status, reason = "False", CAUSES.get(update.cause, "")
     kind = native_podgroup.CONDITIONS[update.native_version]
-    status, reason = _OUTCOMES[update.phase]
     before: Json = next((each for each in conditions if each["type"] == kind), {})
-    if before.get("status") == "True" and status != "True":
+    if not reason or update.phase == INQUEUE or (before.get("status") == "True" != status):
         return None
     return {
         "type": kind,

@@ -10,6 +10,7 @@ from central.kube.transport.http_client import MERGE, Client
 from central.kube.write.pod_requests import Refused
 from central.kube.write.retrying import Retry, call, object_of
 from central.model.json_types import Json
+from central.model.pending_causes import CAUSES
 from central.model.phases import COMPLETED, RUNNING
 from protos.names import GANG_OF
 
@@ -28,6 +29,7 @@ class MirroredGang:
     queue: str
     phase: str
     reason: str  # for users
+    cause: str  # of its waiting, of pending_causes.CAUSES; empty: it does not wait
     pods: tuple[int, int, int]  # running, succeeded, failed
 
     @property
@@ -95,12 +97,14 @@ def _podgroup(gang: MirroredGang) -> Json:
 
 def _status(gang: MirroredGang) -> Json:
     placed = gang.phase in {RUNNING, COMPLETED}
-    kind, reason = ("Scheduled", "GangScheduled") if placed else ("Unschedulable", "Unschedulable")
+    kind, reason = (
+        ("Scheduled", "GangScheduled") if placed else ("Unschedulable", CAUSES.get(gang.cause, ""))
+    )
     condition = {"type": kind, "status": "True", "reason": reason, "message": gang.reason}
     running, succeeded, failed = gang.pods
     return {
         "phase": gang.phase,
-        "conditions": [condition],
+        "conditions": [condition] if reason else [],
         "running": running,
         "succeeded": succeeded,
         "failed": failed,

@@ -30,9 +30,10 @@ from central.kube.write.event_writer import EventWriter, LimitedClient
 from central.kube.write.new_reasons import NewReasons
 from central.kube.write.retrying import Retry, object_of, says_gone
 from central.model import past_turns
-from central.model.decisions import EmitWarning, Evict, UpdateGangStatus
+from central.model.decisions import PODS_SHOWN, EmitWarning, Evict, UpdateGangStatus
 from central.model.event_reasons import EVICTED, FAILED_SCHEDULING, STATUS_CHANGED
 from central.model.json_types import Json
+from central.model.pending_causes import CAUSES
 from central.model.phases import COMPLETED, INQUEUE, RUNNING
 from central.model.timestamps import stamp
 
@@ -41,7 +42,6 @@ log = logging.getLogger(__name__)
 StatusKey = tuple[str, str, bool]  # namespace, name, whether there is a PodGroup
 
 PODGROUP, POD = BY_KIND["PodGroup"], BY_KIND["Pod"]
-CONDITION_PODS = 8  # pods of a pending gang that get the condition
 MANY_UPDATES = 20  # with more gangs waiting for a write, running ones are written less often
 FAILED_MOST_S = 300.0
 _REMEMBERED_MOST = 100_000
@@ -243,15 +243,16 @@ class StatusWriter:
         client = self._placed_client if placed else self._pending_client
         if update.has_object:
             involved = self._write_podgroup(client, update)
-        if not placed:
-            for name in update.pods[:CONDITION_PODS]:
-                if self._is_outdated(update):
-                    return  # the pods may be bound by now
-                pod = _write_condition(client, update, name, self._runtime.time())
-                involved = involved or pod
-                if pod is not None and pod is not involved and not self._is_outdated(update):
-                    self._emit_pending(client, pod, update)
-        elif involved is None and update.pods:
+        reason = CAUSES.get(update.cause, "")
+        for index in range(len(update.pods) if reason else 0):
+            if self._is_outdated(update):
+                return  # the pods may be bound by now
+            pod = _write_condition(client, update, index, self._runtime.time())
+            involved = involved or pod
+            is_told = placed or index >= PODS_SHOWN or self._is_outdated(update)
+            if pod is not None and pod is not involved and not is_told:
+                self._emit_pending(client, pod, update)
+        if involved is None and update.pods and not reason:
             reply = client.call("GET", POD.path(update.namespace, update.pods[0]))
             involved = _reference(reply, POD, update.namespace, update.pods[0])
         if involved is not None and not placed:
@@ -273,7 +274,9 @@ class StatusWriter:
         with self._lock:
             gang = self._gangs.get((update.namespace, update.gang, update.has_object))
             newer = gang.update if gang else None
-        return newer is not None and newer.phase != update.phase
+        if newer is None or newer.phase != update.phase:
+            return newer is not None
+        return _is_placed(update) and newer.pods != update.pods
 
     def _write_podgroup(self, client: LimitedClient, update: UpdateGangStatus) -> Json | None:
         if update.native_version:
@@ -282,12 +285,12 @@ class StatusWriter:
         condition = {
             "type": "Scheduled" if placed else "Unschedulable",
             "status": "True",
-            "reason": "GangScheduled" if placed else "Unschedulable",
+            "reason": "GangScheduled" if placed else CAUSES.get(update.cause, ""),
             "message": update.reason,
             "lastTransitionTime": stamp(self._runtime.time()),
             "transitionID": str(uuid.uuid4()),
         }
-        conditions = [condition] if update.phase != INQUEUE else []
+        conditions = [condition] if condition["reason"] and update.phase != INQUEUE else []
         if update.past_turns is not None:  # first: others read the last one
             conditions.insert(0, past_turns.condition(update.past_turns, self._runtime.time()))
         status = {
@@ -321,17 +324,20 @@ class StatusWriter:
 
 
 def _write_condition(
-    client: LimitedClient, update: UpdateGangStatus, name: str, now: float
+    client: LimitedClient, update: UpdateGangStatus, index: int, now: float
 ) -> Json | None:
+    """Of the pod with this index. Behind the first ones, which say the reason, the message names the first."""
+    name, first = update.pods[index], update.pods[0]
+    path = POD.path(update.namespace, name) + "/status"
     condition = {
         "type": "PodScheduled",
         "status": "False",
-        "reason": "Unschedulable",
-        "message": update.reason,
+        "reason": CAUSES[update.cause],
+        "message": update.reason if index < PODS_SHOWN else f"as pod {first}, which says why",
         "lastTransitionTime": stamp(now),
     }
-    path = POD.path(update.namespace, name) + "/status"
-    reply = client.call("PATCH", path, {"status": {"conditions": [condition]}}, STRATEGIC)
+    status = {"conditions": [condition], "nominatedNodeName": dict(update.nominated).get(name)}
+    reply = client.call("PATCH", path, {"status": status}, STRATEGIC)
     return _reference(reply, POD, update.namespace, name)
 
 

@@ -57,6 +57,7 @@ from central.model.facts.pod_facts import (
 from central.model.facts.policy_facts import (
     BudgetGone,
     BudgetSeen,
+    DeviceClassSeen,
     NamespaceGone,
     NamespaceSeen,
     PastUsageSeen,
@@ -85,6 +86,7 @@ __all__ = [
     "CoordinatorSilent",
     "CronGone",
     "CronSeen",
+    "DeviceClassSeen",
     "ElasticFact",
     "ElasticGone",
     "ElasticSeen",
@@ -173,6 +175,7 @@ Fact = (
     | GangGone
     | HyperNodeSeen
     | HyperNodeGone
+    | DeviceClassSeen
     | NamespaceSeen
     | NamespaceGone
     | StorageFact

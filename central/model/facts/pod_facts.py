@@ -130,6 +130,8 @@ class PodSeen:
     yielded_to: bool = (
         False  # another scheduler's, which finds no node for it; surplus leaves for it
     )
+    # Reason of its condition PodScheduled, and nominatedNodeName. The scheduler writes them, so a change is no news.
+    told: tuple[str, str] = field(default=("", ""), compare=False)
 
     @property
     def gang_key(self) -> tuple[str, str, bool] | None:

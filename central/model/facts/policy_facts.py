@@ -7,6 +7,16 @@ from central.model.pod_rules import Expression, Labels
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceClassSeen:
+    """A class of devices that claims (DRA) allocate."""
+
+    name: str
+    resource: str | None = (
+        None  # that pods may request instead (extendedResourceName); None: the class is gone
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class NamespaceSeen:
     name: str
     labels: Labels = ()

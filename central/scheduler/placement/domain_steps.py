@@ -45,7 +45,7 @@ class DomainTrial:
     def begin(self) -> None:
         """The classes follow from the first. Raises DoesNotFit if a slice before has found that."""
         if self._refused is not None:
-            raise DoesNotFit(self._refused.why)
+            raise DoesNotFit(self._refused.why, self._refused.cause)
         self._turn = 0
 
     def next_class(self, meter: WorkMeter, rows: int, divide: Callable[[], Where]) -> Where:

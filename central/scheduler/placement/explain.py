@@ -13,12 +13,15 @@ import numpy as np
 from central.model import wording
 from central.model.arrays import Ints
 from central.model.facts import PodSpec
+from central.model.pending_causes import CAPACITY, CONFINED, INVALID, NEVER
 from central.scheduler.filters import node_filters
 from central.scheduler.inventory import gpu_shares, nic_limits
 from central.scheduler.inventory.pods import PodCounts
 from central.scheduler.placement import never_apart, never_fits, pod_kinds
+from central.scheduler.placement.request import PlacementRequest, SubgroupRequest
 from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.capacity import PodClassCapacity
+from central.scheduler.snapshot.draft import DoesNotFit
 from central.scheduler.snapshot.snapshot import Snapshot
 from protos.names import GPU, GPU_SHARE, ISLAND, NUMA, PCIE_SWITCH
 from protos.slicing import is_slice
@@ -79,6 +82,23 @@ def reason(
             return f"{text}; {never}" if never else text
     never = never_fits.too_many_gpus(snapshot, groups)
     return text + (never or never_apart.too_few(snapshot, groups, required) or NOT_TOGETHER)
+
+
+def cause(snapshot: Snapshot, request: PlacementRequest, refused: DoesNotFit) -> str:
+    """Why the request does not fit, of pending_causes.CAUSES."""
+    if refused.cause:
+        return refused.cause
+    if all(_is_confined(snapshot, part) for part in request.subgroups or (request,)):
+        return CONFINED
+    if never_apart.ALL_IN_ONE in refused.why:
+        return INVALID
+    return NEVER if wording.NEVER in refused.why else CAPACITY
+
+
+def _is_confined(snapshot: Snapshot, part: PlacementRequest | SubgroupRequest) -> bool:
+    """Whether the pods must join running members on a node, or running members that are in no single domain."""
+    rest = place_of_rest(snapshot, part.required, part.existing_rows)
+    return rest is not None and (not len(rest.rows) or part.required in island_masks.ON_NODE)
 
 
 def _fits_nowhere(snapshot: Snapshot, groups: PodCounts) -> str:

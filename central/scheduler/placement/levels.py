@@ -6,6 +6,7 @@ gang requires them.
 Design: docs/design/topology.md
 """
 
+from central.model.pending_causes import INVALID
 from central.model.wording import NEVER
 from central.scheduler.placement.domain_choice import ANYWHERE
 from central.scheduler.snapshot import island_masks
@@ -22,8 +23,9 @@ def ladder(snapshot: Snapshot, required: str) -> list[str]:
     if required in island_masks.OPT_IN:
         return [required]
     if required not in every:
+        known = ", ".join([*PARTS_OF_NODE, *every[1:-1]])
         raise DoesNotFit(
-            f"{NEVER}: topology level {required} is not one of {', '.join([*PARTS_OF_NODE, *every[1:-1]])} (--topology-levels)"
+            f"{NEVER}: topology level {required} is not one of {known} (--topology-levels)", INVALID
         )
     return every[: every.index(required) + 1]
 

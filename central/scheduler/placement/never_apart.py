@@ -18,6 +18,7 @@ from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.snapshot import Snapshot
 
 HOST = "kubernetes.io/hostname"
+ALL_IN_ONE = "all must be"  # in a refusal that no new node changes
 
 
 class _Rule(NamedTuple):
@@ -41,7 +42,7 @@ def too_few(snapshot: Snapshot, groups: PodCounts, required: str) -> str:
             level = never_fits.level_name(required)
             there = f"no {level} has more than {wording.counted(most, noun)} that they may use"
         if noun == "node" and required in island_masks.ON_NODE:
-            there = f"all must be {never_fits.in_one(required)}"
+            there = f"{ALL_IN_ONE} {never_fits.in_one(required)}"
         return (
             f"{wording.NEVER}: {rule.why} no two of {needed} pods may share a {noun}, and {there}"
         )

@@ -17,7 +17,7 @@ from central.scheduler.inventory.columns import ABSENT
 from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.capacity import LastingCapacity, PodClassCapacity
 from central.scheduler.snapshot.snapshot import Snapshot
-from protos.names import GPU_SHARE, NUMA, PCIE_SWITCH
+from protos.names import GPU, GPU_SHARE, NUMA, PCIE_SWITCH
 from protos.slicing import is_slice
 
 NOT_LASTING = (GPU_SHARE, "hca_handle", "hca_object")
@@ -50,7 +50,7 @@ def no_node_for_one(snapshot: Snapshot, view: PodClassCapacity, which: str = "")
     where = "no node that they may use" if refusals else "no node"
     for index, column in enumerate(view.columns.tolist()):
         asked, best, resource = int(view.amounts[index]), int(lasting.most[index]), names[column]
-        if column == ABSENT and _offered(snapshot, resource):
+        if column == ABSENT and is_offered(snapshot, resource):
             return ""
         if asked > best:
             return (
@@ -69,9 +69,13 @@ def resource_names(snapshot: Snapshot, view: PodClassCapacity) -> dict[int, str]
     return {**names, ABSENT: next(absent, "")}
 
 
-def _offered(snapshot: Snapshot, resource: str) -> bool:
-    """Whether a node offers the resource although it has no column, because there are too many."""
-    return any(resource in node.allocatable for node in snapshot.columns.nodes if node is not None)
+def is_offered(snapshot: Snapshot, resource: str) -> bool:
+    """Whether a node has the resource, or GPUs that its kubelet does not offer yet. There are too many for a column each."""
+    columns = snapshot.columns
+    if (column := columns.column.get(resource)) is not None:
+        has_some = bool(columns.allocatable[:, column].any())
+        return has_some or (resource == GPU and bool(columns.gpus.installed.any()))
+    return any(resource in node.allocatable for node in columns.nodes if node is not None)
 
 
 def too_many(snapshot: Snapshot, view: PodClassCapacity, required: str, count: int) -> str:

@@ -13,12 +13,14 @@ import numpy as np
 from central.model import wording
 from central.model.arrays import Ints
 from central.model.facts import PodSpec
+from central.model.pending_causes import INVALID
 from central.scheduler.placement import explain, role_placement, sequential, subgroup_search
 from central.scheduler.placement.assign import assign, level_below
 from central.scheduler.placement.compaction import compact
 from central.scheduler.placement.domain_choice import TRIED_DOMAINS, DomainChoice
 from central.scheduler.placement.domain_steps import DomainTrial, spend_order, steps_of
 from central.scheduler.placement.levels import ladder
+from central.scheduler.placement.never_fits import is_offered
 from central.scheduler.placement.packing import Packer
 from central.scheduler.placement.request import PlacementRequest, RolePreferences
 from central.scheduler.snapshot import island_masks
@@ -26,6 +28,7 @@ from central.scheduler.snapshot.draft import Assignment, DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from protos.slicing import is_slice
 
+BY_CLASS = "deviceclass.resource.kubernetes.io/"  # before a class's name: each class serves that resource, too
 ROLE_DOMAINS_TRIED = 8  # domains of a level, for gangs with role preferences
 
 NO_PART = f"{wording.NEVER}: MIG slices cannot be kept to one island, NUMA node or PCIe switch; require node or a wider level"
@@ -37,10 +40,11 @@ def fit(draft: Draft, request: PlacementRequest) -> list[Assignment]:
     Raises DoesNotFit, with the draft as it was, or WorkLimitReached: the caller undoes the draft then.
     """
     by_islands = request.by_islands
-    for spec, _ in request.groups:
-        if refusal := spec.unsupported or (by_islands and _not_inside_node(spec)):
-            raise DoesNotFit(refusal)
     snapshot = draft.snapshot
+    for spec, _ in request.groups:
+        refusal = spec.unsupported or (by_islands and _not_inside_node(spec))
+        if refusal := refusal or _served_by_class(snapshot, spec):
+            raise DoesNotFit(refusal, INVALID)
     levels = ladder(snapshot, request.required)
     if len(levels) > 1 and _is_one_share(request):
         levels = levels[1:]  # one GPU share is on one GPU, in an island or not
@@ -201,6 +205,18 @@ def _fit_sequentially(
     except DoesNotFit as refusal:
         text = _why(draft.snapshot, request, refusal.why)
         raise DoesNotFit(text) from None
+
+
+def _served_by_class(snapshot: Snapshot, spec: PodSpec) -> str:
+    """Names the DeviceClass that serves a resource of the pod which no node offers by a device plugin; empty: none."""
+    for name, served in sorted(snapshot.device_classes.items()):
+        asked = (each for each, _ in spec.requests if each in (served, BY_CLASS + name))
+        if (resource := next(asked, "")) and not is_offered(snapshot, resource):
+            return (
+                f"asks for {resource}, which DeviceClass {name} serves; Lockstep does not allocate device claims yet: "
+                "use another scheduler for such pods, or a device plugin for such nodes"
+            )
+    return ""
 
 
 def _why(snapshot: Snapshot, request: PlacementRequest, together: str = "") -> str:

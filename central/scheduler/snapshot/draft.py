@@ -21,11 +21,12 @@ _spec = attrgetter("spec")
 
 
 class DoesNotFit(Exception):
-    """An answer rather than an error: why a placement fails, and which candidate came closest."""
+    """An answer rather than an error: why a placement fails, and which candidate came closest. cause: of
+    pending_causes.CAUSES; empty: capacity."""
 
-    def __init__(self, why: str) -> None:
+    def __init__(self, why: str, cause: str = "") -> None:
         super().__init__(why)
-        self.why = why
+        self.why, self.cause = why, cause
 
 
 class Assignment(NamedTuple):

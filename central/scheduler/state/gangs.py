@@ -1,7 +1,7 @@
 """A gang, with what the scheduler keeps about it. A pod without a gang is a gang of one."""
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
@@ -48,6 +48,8 @@ class Published:
     """What the scheduler last published about a gang, and overrides by controllers."""
 
     state: tuple[object, ...] = ()  # phase, reason and counts as last written
+    # By uid of a pending pod, the condition that was decided last, as in PodSeen.told. The watch may not show it yet.
+    told: dict[str, tuple[str, str]] = field(default_factory=dict)
     warned: frozenset[tuple[str, str, str]] = frozenset()  # unhealthy devices with a warning
     override: tuple[str, str] | None = None  # phase and reason, set by a controller
     suppress_event: bool = False  # an Event of its Job has the same content

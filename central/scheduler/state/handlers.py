@@ -80,8 +80,9 @@ def update_pod(state: ClusterState, fact: PodSeen) -> None:
         state.snapshot.mix.observe(fact.spec)
         reclassification.classify(state, pod, None)
         gang_members.join(state, pod, first_sight=True)
-    elif pod.seen == fact:
-        return  # its status changed in fields that the scheduler does not read
+    elif pod.seen == fact:  # its status changed in fields that decide nothing
+        _note_condition(state, pod, fact)
+        return
     else:
         stale = pod.seen
         _replace_fact(state, pod, fact)
@@ -102,6 +103,15 @@ def update_pod(state: ClusterState, fact: PodSeen) -> None:
         reconcile_gpus(state, state.nodes[pod.node])
     if stale is not None and stale.spec != fact.spec:
         reclassification.drop_rules(state, stale)
+
+
+def _note_condition(state: ClusterState, pod: Pod, fact: PodSeen) -> None:
+    """The condition of a pending pod is written again where it is not the one that was decided last."""
+    before, pod.seen = pod.seen, fact
+    gang = state.gang_of(pod) if before.told != fact.told else None
+    if gang is not None and gang.published.told.get(fact.uid, before.told) != fact.told:
+        gang.published.told[fact.uid] = fact.told
+        state.pending.publish(gang)
 
 
 def _replace_fact(state: ClusterState, pod: Pod, fact: PodSeen) -> None:
@@ -194,6 +204,15 @@ def evict_done(state: ClusterState, fact: EvictDone) -> None:
     pod.evict_backoff = EvictionBackoff(refusals, not_before)
     state.pending.preemption_retry_at.add(not_before)
     gang_members.member_changed(state, pod)
+
+
+def device_class(state: ClusterState, name: str, resource: str | None) -> None:
+    """resource: that the class serves; None: the class is gone."""
+    classes = state.snapshot.device_classes
+    if classes.pop(name, None) != resource:
+        state.pending.capacity_freed("device classes changed")
+    if resource is not None:
+        classes[name] = resource
 
 
 # --- nodes, from the API server and from agents -------------------------------

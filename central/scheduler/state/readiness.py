@@ -3,32 +3,45 @@
 from collections import Counter
 
 from central.model import controller_gangs, native_podgroup, wording
+from central.model.pending_causes import GATED, INVALID, PODS_MISSING, PREEMPTED
 from central.scheduler.quarantine import PODGROUP, Quarantine
 from central.scheduler.state.gangs import Gang
 
 
-def not_ready_reason(gang: Gang, missing: int, quarantine: Quarantine) -> str:
-    """Empty: the gang can be tried. missing: Gang.missing(), which the caller has computed."""
-    counts = gang.counts
-    if gang.preemption.preempted_for and (why := _preempted(gang)):
-        return why
-    if gang.object is not None and gang.object.error:
-        return gang.object.error
-    if gang.object is not None and gang.object.priority_class and gang.class_priority is None:
-        name = gang.object.priority_class
-        return f"spec.priorityClassName: PriorityClass {name} {quarantine.absence('PriorityClass', name)}"
-    if gang.key[2] and gang.object is None and _needs_object(gang, quarantine):
-        return _no_podgroup(gang, quarantine)
+def not_ready(gang: Gang, missing: int, quarantine: Quarantine) -> tuple[str, str]:
+    """The cause, of pending_causes.CAUSES, and the reason; both empty: the gang can be tried. missing: Gang.missing(),
+    which the caller has computed."""
+    counts, group = gang.counts, gang.object
+    if gang.preemption.preempted_for and _is_breaking(gang):
+        return PREEMPTED, f"{eviction(gang)}: its pods are being evicted"
+    if group is not None and group.error:
+        return INVALID, group.error
+    if group is not None and group.priority_class and gang.class_priority is None:
+        name = group.priority_class
+        absence = quarantine.absence("PriorityClass", name)
+        return INVALID, f"spec.priorityClassName: PriorityClass {name} {absence}"
+    if gang.key[2] and group is None and _needs_object(gang, quarantine):
+        return INVALID, _no_podgroup(gang, quarantine)
     if counts.gated:
-        return f"{counts.gated} of {len(gang.members)} pods are held by scheduling gates"
+        return GATED, f"{counts.gated} of {len(gang.members)} pods are held by scheduling gates"
     if missing and len(gang.pods_to_start()) < missing:
         if counts.blocked:
-            return counts.blocked
+            return INVALID, counts.blocked
         clauses = (shortage(gang, missing), *_set_aside(gang, quarantine))
-        return "; ".join(clauses)
+        return PODS_MISSING, "; ".join(clauses)
     if gang.subgroups and counts.waiting and not gang.division().units():
-        return gang.division().incomplete_group()
-    return counts.blocked if not counts.waiting else ""
+        return PODS_MISSING, gang.division().incomplete_group()
+    return (INVALID, counts.blocked) if counts.blocked and not counts.waiting else ("", "")
+
+
+def end_eviction(gang: Gang) -> None:
+    """Ends a preemption that leaves the gang its minimum. Until none of its pods is being evicted it counts as preempted,
+    because each uses disruption budgets."""
+    standing = gang.preemption
+    if not standing.preempted_for or _is_breaking(gang):
+        return
+    if not any(pod.evicting for pod in gang.counts.placed):
+        standing.preempted_for = ""
 
 
 def shortage(gang: Gang, missing: int) -> str:
@@ -60,15 +73,6 @@ def eviction(gang: Gang) -> str:
     if standing.suspended:
         return f"suspended for {standing.preempted_for} after its quantum"
     return f"preempted by {standing.preempted_for}"
-
-
-def _preempted(gang: Gang) -> str:
-    """Empty: evictions leave it its minimum. It is preempted until none goes on, because each uses disruption budgets."""
-    if _is_breaking(gang):
-        return f"{eviction(gang)}: its pods are being evicted"
-    if not any(pod.evicting for pod in gang.counts.placed):
-        gang.preemption.preempted_for = ""
-    return ""
 
 
 def _needs_object(gang: Gang, quarantine: Quarantine) -> bool:

@@ -1,11 +1,14 @@
 """The phase and the reason of a gang, and a status update whenever they change."""
 
+from collections.abc import Mapping
 from operator import attrgetter
 
 from central.model import wording
-from central.model.decisions import Decision, UpdateGangStatus
+from central.model.decisions import PODS_SHOWN, Decision, UpdateGangStatus
 from central.model.past_turns import PastTurns
+from central.model.pending_causes import CAUSES, ERROR, SET_ASIDE, UNSCHEDULABLE
 from central.model.phases import COMPLETED, PENDING, RUNNING, UNKNOWN
+from central.scheduler.inventory.pods import Pod
 from central.scheduler.state import readiness
 from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang
@@ -13,7 +16,6 @@ from central.scheduler.status import unhealthy
 from protos.names import ISLAND, NODE
 
 MOST_TASKS = 3  # named in one reason
-PODS_SHOWN = 8  # pods of a pending gang whose condition says the reason
 
 
 def phase(gang: Gang) -> str:
@@ -111,10 +113,14 @@ def _on_one_node(state: ClusterState, name: str, masks: list[int]) -> str:
 
 
 def status_update(
-    state: ClusterState, gang: Gang, past_turns: PastTurns | None = None
+    state: ClusterState,
+    gang: Gang,
+    cause: str,
+    nominated: Mapping[str, str],
+    past_turns: PastTurns | None = None,
 ) -> list[Decision]:
     """An UpdateGangStatus if the gang's phase, reason or counts changed, or what it had run, after warnings about its
-    devices."""
+    devices. cause: of pending_causes.CAUSES. nominated: by name, the nodes of pods whose place others are leaving."""
     aside = state.why_set_aside(gang)
     if not (gang.members or gang.published.override or _is_news_without_pods(gang, aside)):
         return []
@@ -123,11 +129,11 @@ def status_update(
     pod_phases = (counts.running, counts.succeeded, counts.failed)
     now = PENDING if aside and not gang.members else phase(gang)
     reason = state.public(_describe(state, gang, now, aside), gang.namespace)
-    # Each of the first pods that wait gets the reason, so another one is news.
-    shown = min(len(counts.waiting), PODS_SHOWN) if now == PENDING else 0
+    shown, others, is_news = _pods_to_tell(gang, cause, nominated)
     turns = (past_turns.ran_s, past_turns.until, past_turns.runs) if past_turns else None
-    published = (now, reason, pod_phases, shown, turns)
-    if published == gang.published.state:
+    # Each of the first pods that wait gets the reason, so another one is news.
+    published = (now, reason, pod_phases, len(shown), turns, cause)
+    if published == gang.published.state and not is_news:
         return [*warnings]
     gang.published.state = published
     group = state.group_of(gang)
@@ -137,14 +143,41 @@ def status_update(
         now,
         reason,
         group is not None and not group.declared,
-        tuple([pod.seen.name for pod in counts.waiting]),
+        tuple([pod.seen.name for pod in (*shown, *others)]),
         *pod_phases,
         quiet=gang.published.suppress_event,
         of_job=gang.published.of_job,
         native_version=group.native_version if group is not None else "",
         past_turns=past_turns,
+        cause=cause,
+        nominated=tuple(nominated.items()),
     )
     return [*warnings, update]
+
+
+def _pods_to_tell(
+    gang: Gang, cause: str, nominated: Mapping[str, str]
+) -> tuple[list[Pod], list[Pod], bool]:
+    """The first pending pods without scheduling gates, and those of the others whose condition makes autoscalers act
+    otherwise than it should; and whether one of these is not decided yet. A gang that was not tried changes none."""
+    reason = CAUSES.get(cause, "")
+    waiting = [pod for pod in gang.counts.waiting if not pod.seen.gated]
+    if gang.counts.blocked and reason == ERROR:
+        waiting += [pod for pod in gang.members.values() if pod.bind_error and pod.waiting]
+    shown, others, is_news = waiting[:PODS_SHOWN], list[Pod](), False
+    if not reason:
+        return shown, others, is_news
+    before, told = gang.published.told, dict[str, tuple[str, str]]()
+    for index, pod in enumerate(waiting):
+        wanted, seen = (reason, nominated.get(pod.seen.name, "")), pod.seen.told
+        last = told[pod.seen.uid] = before.get(pod.seen.uid, seen)
+        matters = UNSCHEDULABLE in (seen[0], last[0], reason) or seen[1] or last[1] or wanted[1]
+        if index < PODS_SHOWN or (matters and not seen == last == wanted):
+            told[pod.seen.uid] = wanted
+            others += [pod] if index >= PODS_SHOWN else []
+            is_news |= index >= PODS_SHOWN and last != wanted
+    gang.published.told = told
+    return shown, others, is_news
 
 
 def _is_news_without_pods(gang: Gang, aside: str) -> bool:
@@ -161,7 +194,8 @@ def plain_status(gang: Gang, why: str) -> list[Decision]:
     if published == gang.published.state:
         return []
     gang.published.state = published
-    names = tuple(pod.seen.name for pod in gang.members.values())
+    pending = (pod.seen for pod in gang.members.values() if pod.waiting)
+    names = tuple(seen.name for seen in pending if not seen.gated)
     return [
         UpdateGangStatus(
             gang.namespace,
@@ -172,5 +206,6 @@ def plain_status(gang: Gang, why: str) -> list[Decision]:
             names,
             native_version=gang.object.native_version if gang.object is not None else "",
             past_turns=gang.object.past_turns if gang.object is not None else None,
+            cause=SET_ASIDE,
         )
     ]

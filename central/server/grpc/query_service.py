@@ -101,6 +101,10 @@ class Explanation:
     priority: int = 0
     size: str = ""  # of an elastic Job: its size, why it is not larger, its checkpoint, its tasks
     job: str = ""  # the Lockstep Job whose pods they are
+    cause: str = ""  # of pending_causes.CAUSES; empty: it does not wait
+    wanted_nodes: tuple[
+        tuple[int, Mapping[str, float]], ...
+    ] = ()  # how many, and what each must have
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +274,8 @@ class QueryService:
             priority=found.priority,
             size=viewer.redacted(found.size, found.namespaces),
             training=self._training(found, viewer),
+            cause=found.cause,
+            wanted_nodes=[pb.WantedNodes(nodes=n, each=each) for n, each in found.wanted_nodes],
         )
 
     def _training(self, found: Explanation, viewer: Viewer) -> pb.TrainingView | None:

@@ -220,6 +220,7 @@ def test_every_field_of_an_explanation() -> None:
         found=True, namespace="ns", name="j", phase="Pending", reason="why", min_member=2,
         queue="q (uses 0 of 7 GPUs (GPU units) of its fair share)",
         closest="rack r1", owner="job/j", pending=4, start=1793491200.0, pods=pods,
+        cause="capacity", wanted_nodes=[pb.WantedNodes(nodes=2, each={"cpu": 0.5})],
         cards=wire.to_rdma_use([card]),
     )  # fmt: skip
     assert render.explanation_json(reply) == {
@@ -227,6 +228,8 @@ def test_every_field_of_an_explanation() -> None:
         "name": "j",
         "phase": "Pending",
         "reason": "why",
+        "cause": "capacity",
+        "wanted_nodes": [{"nodes": 2, "each": {"cpu": 0.5}}],
         "min_member": 2,
         "queue": "q",
         "queue_standing": "uses 0 of 7 GPUs (GPU units) of its fair share",

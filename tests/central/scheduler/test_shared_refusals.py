@@ -45,6 +45,6 @@ def test_what_is_known_of_a_request_was_refused_with_no_less_to_use() -> None:
             tries += 1
             tried.add((epoch, wants, reserved))
             if dice.random() < 0.7:  # else it fits
-                known[epoch, wants] = RefusedRequest(f"reason {number}", COUNTED)
+                known[epoch, wants] = RefusedRequest(f"reason {number}", COUNTED, "capacity")
                 refusals.append((epoch, wants, reserved, f"reason {number}"))
     assert min(found, larger, tries) > 300

@@ -55,7 +55,7 @@ def test_a_queue_that_runs_and_waits() -> None:
     assert found["lockstep_queue_requested", "q", GPU] == 12
     assert found["lockstep_queue_pending_gangs", "q", "quota"] == 1
     assert found["lockstep_queue_pending_gpus", "q", "quota"] == 3
-    assert found["lockstep_queue_pending_gpus", "q", "never"] == 9
+    assert found["lockstep_queue_pending_gpus", "q", "invalid"] == 9
     assert found["lockstep_queue_oldest_pending_seconds", "q"] == 60
     assert found["lockstep_queue_gangs", "q", "pending"] == 2
     assert found["lockstep_queues",] == 3

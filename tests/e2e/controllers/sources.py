@@ -88,6 +88,16 @@ TRAINER = Source(
     left_out="../../third-party/jobset",  # JOBSET has it
 )
 
+KARPENTER = Source(
+    "karpenter",
+    "sigs.k8s.io/karpenter",
+    "v1.14.0",
+    "h1:+SXlqYNb9FIKRpDgPPRnphVmWbrWLw4tgzKezr372Mc=",
+    "./kwok",
+    "kwok",
+    "",
+)
+
 
 def build(source: Source) -> Path:
     """The folder with `manager`, the program, and its manifests. Raises Trouble."""

@@ -103,7 +103,7 @@ class Stage(LocalCluster):
         argv += ["--leader-elect=false", f"--secure-port={free_port()}"]
         argv += [f"--controllers={','.join(f'{each}-controller' for each in CONTROLLERS)}"]
         argv += [f"--cert-dir={self.directory / 'kcm'}", "--bind-address=127.0.0.1"]
-        self._stack.enter_context(_process(argv, self.directory / "controller-manager.log"))
+        self._stack.enter_context(running_process(argv, self.directory / "controller-manager.log"))
         self.wait_for_scheduler()
 
     # --- requests
@@ -194,7 +194,7 @@ class Stage(LocalCluster):
         log = self.directory / f"{source.name}.log"
         secret = next((each for each in objects if each["kind"] == "Secret"), None)
         try:
-            with _process(command, log, variables):
+            with running_process(command, log, variables):
                 if secret is not None:
                     self.wait("its certificate", lambda: self._mounted(secret["metadata"], mounted))
                 say(f"{source.name} {source.version} is running")
@@ -295,7 +295,9 @@ def _own_address() -> str:
 
 
 @contextmanager
-def _process(command: list[str], log: Path, env: dict[str, str] | None = None) -> Iterator[None]:
+def running_process(
+    command: list[str], log: Path, env: dict[str, str] | None = None
+) -> Iterator[None]:
     with log.open("ab") as output:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=env

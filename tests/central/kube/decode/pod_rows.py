@@ -306,8 +306,9 @@ AMOUNTS: list[Row] = [
             ({"conditions": [{**INFEASIBLE, "type": "Ready"}]}, {}),
         )
     ),
-    ("spec/resourceClaims", [{"name": "c"}], refused("spec.resourceClaims: dynamic resource allocation is not supported yet")),
+    ("spec/resourceClaims", [{"name": "c"}], refused("spec.resourceClaims: asks for claim c; Lockstep does not allocate device claims yet: use another scheduler for such pods, or request the devices as resources")),
     ("spec/hostNetwork", True, {}),
+    ("status/nominatedNodeName", "n1", {}),  # told, which is not compared
     ("spec/volumes", [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}], {"claims": ("c",)}),
     ("spec/volumes", [{"name": "v", "ephemeral": {}}], {}),
     ("spec/volumes", [{"name": "v", "ephemeral": {"volumeClaimTemplate": {}}}], {"claims": ("w-3-v",)}),

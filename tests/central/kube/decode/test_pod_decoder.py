@@ -449,3 +449,18 @@ def test_preferences() -> None:
         }
     }
     assert reader().pod(pod(affinity=broken)).spec.rules is None
+
+
+def test_what_the_condition_of_a_pending_pod_says() -> None:
+    """It is no part of the fact's identity: the scheduler writes it."""
+    false = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    plain = pod("p")
+    for condition, nominated, expected in (
+        (false, "n1", ("Unschedulable", "n1")),
+        ({**false, "status": "True"}, "", ("", "")),
+        ({**false, "type": "Ready"}, "", ("", "")),
+    ):
+        raw = {**plain, "status": {"conditions": [condition], "nominatedNodeName": nominated}}
+        seen = reader().pod(raw)
+        assert seen.told == expected
+        assert seen == reader().pod({**plain, "status": {}})

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from central.kube.decode import policy_decoder
 from central.kube.decode.fields import MalformedObject
-from central.model.facts import PrioritySeen, QueueSeen
+from central.model.facts import DeviceClassSeen, PrioritySeen, QueueSeen
 from central.model.json_types import Json
 from protos.names import GPU
 from tests.central.kube import api_fixtures
@@ -107,6 +107,14 @@ def test_an_invalid_queue_names_the_field(spec: Json, error: str) -> None:
     assert seen.error.startswith(error)
 
 
+def test_a_device_class() -> None:
+    raw = {"metadata": {"name": "gpu.example"}, "spec": {"extendedResourceName": "nvidia.com/gpu"}}
+    decode = policy_decoder.decode_device_class
+    assert decode(raw) == DeviceClassSeen("gpu.example", "nvidia.com/gpu")
+    assert decode({"metadata": {"name": "plain"}}) == DeviceClassSeen("plain", "")
+    assert DeviceClassSeen("plain", "") != DeviceClassSeen("plain"), "which is gone"
+
+
 def test_a_priority_class() -> None:
     assert policy_decoder.decode_priority_class(
         api_fixtures.priority_class("high", 9)
@@ -132,7 +140,11 @@ FIELDS = ("weight", "priority", "parent", "capability", "guarantee", "deserved",
 def test_unexpected_shapes_raise_only_malformed_object(spec: Json, meta: Json, more: Json) -> None:
     raw: Json = {"metadata": {"name": "q", **meta}, "spec": spec, "status": more, "value": spec}
     raw = json.loads(json.dumps(raw))
-    for convert in (policy_decoder.decode_queue, policy_decoder.decode_priority_class):
+    for convert in (
+        policy_decoder.decode_queue,
+        policy_decoder.decode_priority_class,
+        policy_decoder.decode_device_class,
+    ):
         with contextlib.suppress(MalformedObject):
             assert hash(convert(raw)) is not None
 

@@ -30,7 +30,14 @@ def writer(client: Client) -> Iterator[StatusWriter]:
 
 def update(phase: str, reason: str = "", version: str = "v1alpha2") -> UpdateGangStatus:
     return UpdateGangStatus(
-        "default", "podgroup/g", phase, reason, True, ("g-0",), native_version=version
+        "default",
+        "podgroup/g",
+        phase,
+        reason,
+        True,
+        ("g-0",),
+        native_version=version,
+        cause={"Pending": "capacity", "Unknown": "set-aside"}.get(phase, ""),
     )
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from central.kube.transport.http_client import Reply, Unreachable
 from central.kube.write import status_writer
-from central.kube.write.status_writer import CONDITION_PODS, StatusWriter
-from central.model.decisions import EmitWarning, Evict, UpdateGangStatus
+from central.kube.write.status_writer import StatusWriter
+from central.model.decisions import PODS_SHOWN, EmitWarning, Evict, UpdateGangStatus
 from tests.simulation.nemesis.virtual_runtime import Kernel
 
 Put = tuple[float, UpdateGangStatus]
@@ -25,7 +25,9 @@ REFUSED = Reply(403, orjson.dumps({"kind": "Status", "reason": "Forbidden"}), 0.
 def gang(
     phase: str = "Pending", running: int = 0, name: str = "g", **more: Any
 ) -> UpdateGangStatus:
-    given = {"has_object": True, "running": running, "reason": f"{phase.lower()} {name}", **more}
+    waits = "capacity" if phase in ("Pending", "Unknown") else ""
+    told = {"reason": f"{phase.lower()} {name}", "cause": waits}
+    given = {"has_object": True, "running": running, **told, **more}
     return UpdateGangStatus("ns", name, phase, **given)
 
 
@@ -312,11 +314,11 @@ def test_after_the_end_nothing_is_written() -> None:
 
 
 def test_the_first_pods_of_a_pending_gang_get_the_condition_and_an_event() -> None:
-    pods = tuple(f"p{number}" for number in range(CONDITION_PODS + 3))
+    pods = tuple(f"p{number}" for number in range(PODS_SHOWN + 3))
     course = Course([(0, gang(pods=pods)), (10, gang(pods=pods, reason="other"))]).run()
-    known = pods[:CONDITION_PODS]
+    known = pods[:PODS_SHOWN]
     first = [(name, what) for at, name, what in course.sent if at < 10]
-    assert [name for name, what in first if what == "condition"] == list(known)
+    assert [name for name, what in first if what == "condition"] == list(pods)
     says = "Warning FailedScheduling: pending g"
     assert [each for each in first if ":" in each[1]] == [(name, says) for name in (*known, "g")]
     again = [name for at, name, what in course.sent if at > 10 and ":" in what]

@@ -10,8 +10,9 @@ import pytest
 from central.kube.transport.http_client import Client
 from central.kube.write.status_writer import StatusTiming, StatusWriter
 from central.model import past_turns
-from central.model.decisions import EmitWarning, Evict, UpdateGangStatus
+from central.model.decisions import PODS_SHOWN, EmitWarning, Evict, UpdateGangStatus
 from central.model.past_turns import PastTurns
+from central.model.pending_causes import CAUSES
 from tests.central.kube.api_fixtures import EVENTS, GROUPS, PODS, group, pod
 from tests.central.kube.scripted_api import Answer, Call, Scripted, failure, missing
 from tests.fakes.eventually import eventually
@@ -40,7 +41,9 @@ def start() -> Iterator[Start]:
 def update(
     gang: str = "g", phase: str = "Pending", reason: str = UNSCHEDULABLE, **more: Any
 ) -> UpdateGangStatus:
-    return UpdateGangStatus("default", gang, phase, reason, **{"has_object": True, **more})
+    cause = "capacity" if phase == "Pending" else ""
+    given = {"has_object": True, "cause": cause, **more}
+    return UpdateGangStatus("default", gang, phase, reason, **given)
 
 
 def events(client: Client) -> list[tuple[str, str, str, str]]:
@@ -105,6 +108,58 @@ def test_a_single_pod(client: Client, made: Make, start: Start) -> None:
     eventually(lambda: events(client) == [("Pod", "p", "FailedScheduling", UNSCHEDULABLE)])
     writer.put(update("p", "Running", "on node n1", has_object=False, pods=("p",)))
     eventually(lambda: ("Pod", "p", "Running", "on node n1") in events(client))
+
+
+def conditions(client: Client, name: str) -> list[tuple[str, str]]:
+    found = client.get(f"{PODS}/{name}").get("status", {}).get("conditions") or ()
+    return [(each["reason"], each["message"]) for each in found]
+
+
+@pytest.mark.parametrize("cause", [*CAUSES, ""])
+@pytest.mark.parametrize("phase", ["Pending", "Running"])
+def test_conditions_have_the_reason_of_the_cause(
+    client: Client, made: Make, start: Start, cause: str, phase: str
+) -> None:
+    """Of pods that wait, and of the PodGroup that does."""
+    made(GROUPS, group("g"))
+    made(PODS, pod("g-0"))
+    start(client, started_s=0.0).put(update(phase=phase, pods=("g-0",), cause=cause))
+    eventually(lambda: events(client))
+    reason = CAUSES.get(cause, "")
+    assert conditions(client, "g-0") == ([(reason, UNSCHEDULABLE)] if reason else [])
+    own = client.get(f"{GROUPS}/g")["status"]["conditions"]
+    expected = (
+        [("Scheduled", "GangScheduled")] if phase == "Running" else [("Unschedulable", reason)]
+    )
+    assert [(each["type"], each["reason"]) for each in own] == (expected if expected[0][1] else [])
+
+
+def test_pods_behind_the_first_name_the_first(client: Client, made: Make, start: Start) -> None:
+    names = tuple(f"g-{number}" for number in range(PODS_SHOWN + 2))
+    for name in names:
+        made(PODS, pod(name))
+    start(client).put(update("g", has_object=False, pods=names, cause="quota"))
+    eventually(lambda: conditions(client, names[-1]))
+    pointer = ("SchedulerError", "as pod g-0, which says why")
+    shown = ("SchedulerError", UNSCHEDULABLE)
+    assert [conditions(client, name) for name in names] == [[shown]] * PODS_SHOWN + [[pointer]] * 2
+    eventually(lambda: len(events(client)) >= PODS_SHOWN)
+    assert {name for _, name, _, _ in events(client)} == {*names[:PODS_SHOWN]}
+
+
+def test_a_nominated_node_is_written_and_removed(client: Client, made: Make, start: Start) -> None:
+    made(PODS, pod("p"))
+    writer = start(client, same_phase_s=0.0)
+    given: dict[str, Any] = {"has_object": False, "pods": ("p",)}
+    writer.put(update("p", cause="place-reserved", nominated=(("p", "n1"),), **given))
+
+    def node() -> object:
+        return client.get(f"{PODS}/p").get("status", {}).get("nominatedNodeName")
+
+    eventually(lambda: node() == "n1")
+    writer.put(update("p", cause="capacity", **given))
+    eventually(lambda: node() is None)
+    assert conditions(client, "p") == [("Unschedulable", UNSCHEDULABLE)]
 
 
 def test_a_quiet_update_writes_no_event(client: Client, made: Make, start: Start) -> None:

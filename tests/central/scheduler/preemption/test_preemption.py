@@ -6,7 +6,7 @@ from central.model.decisions import Evict
 from central.model.facts import EvictDone, Fact, PodGone, QueueSeen
 from central.scheduler.cycle import schedule_once
 from central.scheduler.preemption.disruption_budgets import disruptions_left
-from central.scheduler.state.readiness import not_ready_reason
+from central.scheduler.state.readiness import end_eviction, not_ready
 from protos.names import RACK
 from tests.central import factories
 from tests.central.scheduler.small_cluster import World, job
@@ -233,7 +233,8 @@ def test_surplus_that_is_being_evicted_is_spent_though_its_gang_tries_to_grow() 
     leaving.seen = replace(leaving.seen, deleting=False)  # the watch is late
     gang = state.gang_of(leaving)
     assert gang is not None
-    assert not_ready_reason(gang, 0, world.cluster.quarantine) == ""
+    assert not_ready(gang, 0, world.cluster.quarantine) == ("", "")
+    end_eviction(gang)
     left = disruptions_left(world.cluster.budgets, state.gangs.values())
     assert left == {("ns", "keep-w"): 0}
 

@@ -129,7 +129,7 @@ def test_volumes_come_back_though_nothing_else_is_withheld() -> None:
 def test_who_must_leave_more_free_is_refused_as_well() -> None:
     verdicts, wants = Verdicts(), (PlacementRequest(((factories.spec(1), 1),)),)
     few, more, others = frozenset({"a"}), frozenset({"a", "b"}), frozenset({"b"})
-    refused = RefusedRequest("no", CountedCapacity(1, 7, (), (), 0))
+    refused = RefusedRequest("no", CountedCapacity(1, 7, (), (), 0), "capacity")
     verdicts.of(few, wants, 7)[7, wants] = refused
     assert verdicts.of(more, wants, 7) == {(7, wants): refused}
     assert verdicts.of(others, wants, 7) == {}

@@ -176,7 +176,7 @@ def test_a_gang_with_enough_pods_says_of_which_task_it_has_too_few() -> None:
 def test_a_status_is_published_when_phase_reason_or_counts_change() -> None:
     members = [Member("n0", "Running"), Member("n1", "Pending"), Member("", "Pending")]
     scheduler, gang = made(members, 2)
-    (first,) = gang_status.status_update(scheduler.state, gang)
+    (first,) = gang_status.status_update(scheduler.state, gang, "", {})
     assert isinstance(first, UpdateGangStatus)
     assert (first.namespace, first.gang, first.phase) == ("ns", "g", "Running")
     assert first.reason == "2 of 3 pods placed on 2 nodes of rack r0"
@@ -188,17 +188,17 @@ def test_a_status_is_published_when_phase_reason_or_counts_change() -> None:
         False,
         "",
     )
-    assert gang_status.status_update(scheduler.state, gang) == []
+    assert gang_status.status_update(scheduler.state, gang, "", {}) == []
     for phase, counts in (("Failed", (1, 0, 1)), ("Succeeded", (1, 1, 0)), ("Running", (2, 0, 0))):
         apply(scheduler, factories.pod("g-1", 0, "g", node="n1", phase=phase))
-        (then,) = gang_status.status_update(scheduler.state, gang)
+        (then,) = gang_status.status_update(scheduler.state, gang, "", {})
         assert isinstance(then, UpdateGangStatus)
         assert (then.running, then.succeeded, then.failed) == counts
-        assert gang_status.status_update(scheduler.state, gang) == []
+        assert gang_status.status_update(scheduler.state, gang, "", {}) == []
     gang.attempt.reason = "no room"
     gang.published.suppress_event = gang.published.of_job = True
     apply(scheduler, factories.gang("g", 2, native_version="v1alpha1"))
-    (last,) = gang_status.status_update(scheduler.state, gang)
+    (last,) = gang_status.status_update(scheduler.state, gang, "", {})
     assert isinstance(last, UpdateGangStatus)
     assert (last.quiet, last.of_job, last.native_version) == (True, True, "v1alpha1")
     assert last.reason.endswith("; remaining pods: no room")
@@ -222,9 +222,9 @@ def test_a_podgroup_whose_last_pod_was_deleted_says_so(before: str, then: list[s
 
 def test_a_gang_without_members_has_the_status_that_its_controller_gives_it() -> None:
     scheduler, gang = made([], 2)
-    assert gang_status.status_update(scheduler.state, gang) == []
+    assert gang_status.status_update(scheduler.state, gang, "", {}) == []
     gang.published.override = ("Inqueue", "waits for its Job")
-    (update,) = gang_status.status_update(scheduler.state, gang)
+    (update,) = gang_status.status_update(scheduler.state, gang, "", {})
     assert isinstance(update, UpdateGangStatus)
     assert (update.phase, update.reason) == ("Inqueue", "waits for its Job")
 
@@ -241,7 +241,11 @@ def test_a_gang_whose_status_cannot_be_computed_says_so_once(native: str) -> Non
         "Unknown",
         "set aside",
     )
-    assert (update.has_object, update.pods, update.native_version) == (True, ("g-0", "g-1"), native)
+    assert (update.has_object, update.pods, update.native_version) == (True, ("g-1",), native), (
+        "g-0 is bound"
+    )
     assert gang_status.plain_status(gang, "set aside") == []
     assert gang_status.plain_status(gang, "for another reason")
-    assert gang_status.status_update(scheduler.state, gang), "it is published again once it can be"
+    assert gang_status.status_update(scheduler.state, gang, "", {}), (
+        "it is published again once it can be"
+    )

@@ -6,9 +6,9 @@ from typing import Any
 
 from central.controllers.composite import new_scheduler
 from central.model.facts import Fact, NodeGone, NodeOffers, PodGone, QueueSeen
+from central.model.pending_causes import CAPACITY, GATED, NEVER, PODS_MISSING, QUOTA
 from central.scheduler.cycle import schedule_once
 from central.scheduler.scheduler import Scheduler
-from central.server.stats.pending_rows import CAPACITY, GATED, NEVER, PODS_MISSING, QUOTA
 from central.server.stats.surveyor import Survey, Surveyor
 from protos.names import GPU, RACK
 from tests.central import factories
