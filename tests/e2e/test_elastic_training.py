@@ -14,20 +14,20 @@ from tests.e2e.cluster.settings import say
 from tests.e2e.elastic_jobs import ElasticRun, Service
 from tests.e2e.world import World
 
-pytestmark = [
-    pytest.mark.e2e,
-    pytest.mark.timeout(580),
-    pytest.mark.skipif(
-        torch_training.python() != "/usr/bin/python3", reason="apt-get install python3-torch"
-    ),
-]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(580)]
 PYTHON = "/usr/bin/python3"
 LAUNCH = f"{PYTHON} -m lockstep_train.launch --stop-wait=20 -- {PYTHON}"
 STEPS, LAST = 400, 3  # the last size, at which steps follow each other without a pause
 
 
 @pytest.fixture(scope="module")
-def _image(cluster: World, tmp_path_factory: pytest.TempPathFactory) -> None:
+def _torch() -> None:
+    if torch_training.python() != PYTHON:
+        pytest.skip("apt-get install python3-torch")
+
+
+@pytest.fixture(scope="module")
+def _image(_torch: None, cluster: World, tmp_path_factory: pytest.TempPathFactory) -> None:
     elastic_jobs.load_image(tmp_path_factory.mktemp("python"))
 
 

@@ -12,10 +12,7 @@ import yaml
 from tests.agent.train import torch_training
 from tests.architecture.sources import ROOT
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not torch_training.python(), reason=torch_training.NEEDS),
-]
+pytestmark = pytest.mark.slow
 
 
 def example(epochs: int) -> str:

@@ -112,8 +112,8 @@ def test_a_program_that_says_nothing_has_no_steps(tmp_path: Path) -> None:
         team.end()
 
 
-@pytest.mark.skipif(not torch_training.has_torchrun(), reason="torchrun of this PyTorch fails")
 def test_steps_of_torchruns_workers(tmp_path: Path) -> None:
+    torch_training.need_torchrun()
     with (
         coordinator(tmp_path, "--most=1", "--linger=60") as running,
         workers(tmp_path / "team", WITH_PROGRESS, torch_training.python()) as made,
@@ -138,7 +138,6 @@ sys.exit(child.wait())
 """
 
 
-@pytest.mark.skipif(not torch_training.python(), reason=torch_training.NEEDS)
 def test_steps_of_the_rendezvous_backend(tmp_path: Path) -> None:
     with (
         coordinator(tmp_path, "--most=1", "--linger=60") as running,

@@ -17,11 +17,7 @@ from tests.agent.train import torch_training
 from tests.agent.train.coordinators import RunningCoordinator, coordinator
 from tests.agent.train.workers import Workers, wait_for, workers
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.timeout(400),
-    pytest.mark.skipif(not torch_training.python(), reason=torch_training.NEEDS),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 WITHIN_S = 120.0
 
 
@@ -197,9 +193,9 @@ def test_a_killed_worker_costs_the_steps_since_the_checkpoint(
     print(f"{len(again)} steps twice; losses differ by {worst:.1e} at most")
 
 
-@pytest.mark.skipif(not torch_training.has_torchrun(), reason="torchrun of this PyTorch fails")
 def test_torchrun_counts_no_restart_for_a_change_of_size(stack: ExitStack, tmp_path: Path) -> None:
     """`--max-restarts=0` and sizes 2, 3 and 2: a counted restart would end torchrun."""
+    torch_training.need_torchrun()
     steps, batch = 300, 240
     launcher = ["-m", "lockstep_train.torchrun", "--nnodes=1:6", "--nproc_per_node=1"]
     launcher += ["--max_restarts=0", "--monitor_interval=0.5"]
