@@ -77,7 +77,7 @@ LEADER_WORKER_SET = ResourcePath(
 )
 RAY_CLUSTER = ResourcePath("ray.io", "v1", "RayCluster", "rayclusters")
 
-# Of Kubernetes 1.37; 1.36 has it as v1alpha2.
+# The version of Kubernetes 1.37; the watch finds out which one the API server has.
 NATIVE_PODGROUP = ResourcePath("scheduling.k8s.io", "v1beta1", "PodGroup", "podgroups")
 
 # Job and CronJob are those of batch.volcano.sh, PodGroup is that of scheduling.volcano.sh.

@@ -3,14 +3,15 @@
 A namespace may have a PodGroup of scheduling.volcano.sh with the same name. So these gangs carry their kind, as
 those of controllers do (deployment/web): podgroup/train."""
 
-from collections.abc import Mapping
-
-# The condition that says whether the minimum was placed once, by version of scheduling.k8s.io, the newest first.
-CONDITIONS: Mapping[str, str] = {
-    "v1beta1": "PodGroupInitiallyScheduled",
-    "v1alpha2": "PodGroupScheduled",
-}
 _PREFIX = "podgroup/"
+
+
+def condition_type(version: str) -> str:
+    """Name the condition that says whether the minimum was placed once.
+
+    version: of scheduling.k8s.io. v1alpha2 is Kubernetes 1.36's; all later ones renamed the condition.
+    """
+    return "PodGroupScheduled" if version == "v1alpha2" else "PodGroupInitiallyScheduled"
 
 
 def gang_name(podgroup: str) -> str:

@@ -14,7 +14,6 @@ from central.controllers.composite import new_scheduler
 from central.kube.decode import api_kinds
 from central.kube.decode.api_kinds import Kind
 from central.kube.decode.decoder import Decoder
-from central.kube.decode.kubernetes_version import KubernetesVersion
 from central.kube.transport.access_review import AccessReviewer
 from central.kube.transport.http_client import Client, connect
 from central.kube.transport.running_volcano import running_volcano
@@ -26,13 +25,7 @@ from central.model.json_types import Json
 from central.scheduler.scheduler import Scheduler
 from central.server import tls
 from central.server.console import serve_console, what_if_process
-from central.server.first_answers import (
-    Stopping,
-    answered,
-    current_credentials,
-    first_credentials,
-    kubernetes_version,
-)
+from central.server.first_answers import Stopping, answered, current_credentials, first_credentials
 from central.server.grpc.agent_service import AgentService
 from central.server.grpc.auth import Authenticator
 from central.server.grpc.grpc_server import CannotStart, Server, serve
@@ -151,11 +144,10 @@ def _scheduler(settings: Settings) -> Scheduler:
     )
 
 
-def _watched_kinds(settings: Settings, version: KubernetesVersion) -> tuple[Kind, ...]:
+def _watched_kinds(settings: Settings) -> tuple[Kind, ...]:
     decoder = Decoder(
         settings.scheduler_names,
         settings.topology_levels,
-        version,
         settings.pod_groups,
         yield_to_others=settings.yield_to_others,
     )
@@ -271,9 +263,6 @@ class _Leader(NamedTuple):
         server = _serve_grpc(settings, client, self.credentials, services, stack)
         observed.metrics.watch_connections(server.front)
         _refuse_beside_volcano(settings, client, self.stopping)
-        version = settings.kubernetes_version or kubernetes_version(client, self.stopping)
-        if version is None:
-            return
         if history is not None and observed.allocations is not None:
             loop, surveyor = observed.loop, observed.surveyor
             _record(HistoryRecorder(history, observed.allocations, loop, surveyor), stack)
@@ -287,17 +276,15 @@ class _Leader(NamedTuple):
             history=history,
             what_if=asked,
         )
-        self._schedule(services, version, stack)
+        self._schedule(services, stack)
 
-    def _schedule(
-        self, services: GrpcServices, version: KubernetesVersion, stack: ExitStack
-    ) -> None:
+    def _schedule(self, services: GrpcServices, stack: ExitStack) -> None:
         settings, client, observed = self.settings, self.client, self.observed
         loop = observed.loop
         parts = LeaderParts(
             client,
             loop,
-            _watched_kinds(settings, version),
+            _watched_kinds(settings),
             services.plans,
             observe=partial(_observe, loop, services.agents),
             may_act=self.election.may_act,

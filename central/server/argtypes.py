@@ -13,7 +13,6 @@ from protos.slicing import is_slice
 # each command loads this module: what few flags need is imported where they are read
 if TYPE_CHECKING:
     from central.kube.decode.gang_rules import GangRule
-    from central.kube.decode.kubernetes_version import KubernetesVersion
     from central.model.facts import Taint
 
 SHORTEST_INTERVAL_S = 0.1
@@ -166,15 +165,6 @@ def number(text: str) -> int:
     if not (text.isascii() and text.isdigit()) or int(text) >= 2**63:
         raise ArgumentTypeError(f"{text} is not a whole number of 0 or more")
     return int(text)
-
-
-def kubernetes_version(text: str) -> "KubernetesVersion":
-    from central.kube.decode.kubernetes_version import UnknownVersion, typed_version
-
-    try:
-        return typed_version(text)
-    except UnknownVersion as error:
-        raise ArgumentTypeError(str(error)) from error
 
 
 def gang_rules(path: str) -> "tuple[GangRule, ...]":

@@ -10,14 +10,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
-from central.kube.decode.kubernetes_version import (
-    NEWEST,
-    KubernetesVersion,
-    UnknownVersion,
-    served_version,
-)
 from central.kube.transport.http_client import Client, StatusError, Unreachable
-from central.model.json_types import Json
 from central.server import tls, tls_secret
 from central.server.settings import Settings
 
@@ -90,26 +83,3 @@ def _write(path: Path, content: bytes) -> None:
         fresh.replace(path)
     except OSError as error:
         raise tls.UnusableCredentials(f"--ca-out {path}: {error.strerror}") from error
-
-
-def kubernetes_version(client: Client, stopping: Stopping) -> KubernetesVersion | None:
-    """The API server's; the newest, where it does not say one. None: stopped meanwhile."""
-    document = answered(lambda: _version_document(client), "version of Kubernetes", stopping)
-    if document is None:
-        return None
-    try:
-        version = served_version(document)
-    except UnknownVersion as error:
-        log.warning("%s; objects are read as Kubernetes %s does", error, NEWEST)
-        return NEWEST
-    log.info("the API server is of Kubernetes %s", version)
-    return version
-
-
-def _version_document(client: Client) -> Json:
-    try:
-        return client.get("/version")
-    except StatusError as error:
-        if error.status in (401, 403, 404):  # a proxy in between may hide it
-            return {}
-        raise

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from central.kube.decode.kubernetes_version import NEWEST, KubernetesVersion
 from central.model.defaults import (
     ACROSS,
     ACROSS_NAMESPACES,
@@ -104,15 +103,6 @@ class Settings:
         (SCHEDULER, "volcano"),
         "schedule pods with one of these schedulerNames",
         type=argtypes.some_names,
-        scheduling=True,
-    )
-    kubernetes_version: KubernetesVersion | None = _flag(  # noqa: RUF009  # it is a field()
-        "--kubernetes-version VERSION",
-        None,
-        "read objects as this version of Kubernetes does: before 1.27 a topology spread constraint with an "
-        "empty selector counts all pods, since then none",
-        type=argtypes.kubernetes_version,
-        shown=f"the API server's, or {NEWEST} where there is none",
         scheduling=True,
     )
     pod_groups: "tuple[GangRule, ...]" = _flag(  # noqa: RUF009  # it is a field()

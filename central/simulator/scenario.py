@@ -11,7 +11,6 @@ from central.kube.decode import elastic_range, pod_affinity, podspec, storage_de
 from central.kube.decode.decoder import Decoder
 from central.kube.decode.fields import DECODE_ERRORS, FieldError, MalformedObject, error_text
 from central.kube.decode.gang_rules import GangRule
-from central.kube.decode.kubernetes_version import NEWEST, KubernetesVersion
 from central.model import native_podgroup
 from central.model.facts import (
     BatchFact,
@@ -68,7 +67,6 @@ def read(
     documents: Iterable[tuple[SourceLocation, Json]],
     scheduler_names: Sequence[str],
     levels: Sequence[str],
-    version: KubernetesVersion | None = None,
     rules: Sequence[GangRule] = (),
     *,
     yield_to_others: bool = False,
@@ -81,9 +79,7 @@ def read(
     ]
     if not objects:
         raise BadInput(NO_OBJECTS)
-    reader = Decoder(
-        scheduler_names, levels, version or NEWEST, rules, yield_to_others=yield_to_others
-    )
+    reader = Decoder(scheduler_names, levels, rules, yield_to_others=yield_to_others)
     return _ScenarioBuilder(objects, reader).read()
 
 

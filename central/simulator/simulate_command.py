@@ -30,7 +30,6 @@ def run(args: argparse.Namespace) -> int:
             documents.read(args.paths),
             args.scheduler_names,
             args.topology_levels,
-            args.kubernetes_version,
             args.pod_groups,
             yield_to_others=args.yield_to_others,
         )

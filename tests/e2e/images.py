@@ -3,6 +3,7 @@ daemonset/build-images with buildah, on a base of this machine's Python, since a
 reach. Packages for the programs of examples are installed into an environment that is kept in the
 user's cache for as long as pyproject.toml names the same ones."""
 
+import fcntl
 import functools
 import hashlib
 import json
@@ -13,6 +14,8 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +48,25 @@ def built_by_the_dockerfiles(folder: Path) -> list[Path]:
 
 @functools.cache
 def build_once() -> None:
-    """Both images, in buildah's store, in this run of the tests."""
-    _base()
-    run("daemonset/build-images", ENGINE="buildah", BASE=BASE)
+    """Builds both images into buildah's store, unless another process of this run of the tests has."""
+    this_run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
+    with _store() as store:
+        built_by = store / "built-by"
+        if built_by.exists() and built_by.read_text() == this_run:
+            return
+        _base()
+        run("daemonset/build-images", ENGINE="buildah", BASE=BASE)
+        built_by.write_text(this_run)
     say("the images of the agent and the scheduler are built")
+
+
+@contextmanager
+def _store() -> Iterator[Path]:
+    """The folder that all clusters of this machine share, locked."""
+    STORE.mkdir(parents=True, exist_ok=True)
+    with (STORE / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield STORE
 
 
 def tag(name: str) -> str:
@@ -88,7 +106,11 @@ def _busybox() -> Path:
 
 def python(extra: str) -> tuple[bytes, dict[str, str]]:
     """The layer with an interpreter and the extra's packages, and the variables it needs."""
-    venv = _environment(extra)
+    with _store() as store:
+        return _python(_environment(extra, store))
+
+
+def _python(venv: Path) -> tuple[bytes, dict[str, str]]:
     recipe = hashlib.sha256(Path(image.__file__).read_bytes()).hexdigest()[:12]
     archive, variables = venv / "layer.tar", venv / f"layer-{recipe}.json"
     if not variables.exists():
@@ -109,15 +131,15 @@ def _project() -> dict[str, Any]:
     return project
 
 
-def _environment(extra: str) -> Path:
+def _environment(extra: str, store: Path) -> Path:
     project = _project()
     wanted = [*project["dependencies"], *project["optional-dependencies"][extra]]
     told = json.dumps([wanted, sys.version, platform.machine()])
     key = hashlib.sha256(told.encode()).hexdigest()[:12]
-    venv = STORE / f"{extra}-{key}"
+    venv = store / f"{extra}-{key}"
     if (venv / "complete").exists():
         return venv
-    for old in STORE.glob(f"{extra}-*"):
+    for old in store.glob(f"{extra}-*"):
         shutil.rmtree(old)
     subprocess.run([sys.executable, "-m", "venv", venv], check=True)
     subprocess.run([venv / "bin/pip", "install", "-q", *wanted], check=True, env=WITHOUT_TRACE)

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from tests.benchmarks.plane import Plane, free_port
-from tests.e2e.cluster.settings import known_flags, program
+from tests.e2e.cluster.settings import program
 
 Json = dict[str, Any]
 Answers = dict[str, list[set[str]]]  # by pod, each time it was asked
@@ -88,7 +88,6 @@ def _scheduler(plane: Plane, extender: int) -> Iterator[None]:
         argv += [f"--secure-port={free_port()}", f"--cert-dir={plane.folder / 'asked'}"]
         argv += [f"--authentication-kubeconfig={plane.kubeconfig}"]
         argv += [f"--authorization-kubeconfig={plane.kubeconfig}"]
-        argv += known_flags("kube-scheduler", "--port=0")  # several may run on one machine
         with (plane.folder / "asked.log").open("wb") as log:
             process = subprocess.Popen(argv, stdout=log, stderr=log)
         try:

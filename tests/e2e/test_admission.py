@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import yaml
 
-from central.kube.decode.kubernetes_version import served_version
 from tests.benchmarks import plane
 from tests.benchmarks.plane import Plane
 from tests.e2e.admission_cases import (
@@ -30,15 +29,17 @@ from tests.e2e.admission_cases import (
     queue,
     task,
 )
-from tests.e2e.cluster.settings import ROOT, program
+from tests.e2e.cluster.settings import KUBE, ROOT, program
 from tests.e2e.world import until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 
+SERVES_MUTATION = KUBE != "1.35"  # MutatingAdmissionPolicy is of Kubernetes 1.36
+
+
 class Kubectl:
     def __init__(self, api: Plane) -> None:
-        self.version = served_version(api.client.get("/version"))
         self._base = [str(program("kubectl")), f"--kubeconfig={api.kubeconfig}"]
 
     def __call__(self, *argv: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
@@ -62,8 +63,6 @@ class Kubectl:
 def kubectl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
     with plane.running() as api:
         found = Kubectl(api)
-        if found.version < (1, 25):
-            pytest.skip(f"Kubernetes {found.version} evaluates no CEL")
         until("the namespace", lambda: not found("get", "namespace", "default").returncode)
         _install(found, tmp_path_factory.mktemp("manifests"))
         yield found
@@ -71,12 +70,10 @@ def kubectl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
 
 def _install(kubectl: Kubectl, folder: Path) -> None:
     """As people do. Policies take a moment to come into force."""
-    chosen = ["admission"] * (kubectl.version >= (1, 30)) + ["defaults"] * (
-        kubectl.version >= (1, 36)
-    )
+    chosen = ["admission", *(["defaults"] if SERVES_MUTATION else [])]
     path = Path(os.path.relpath(ROOT / "daemonset", folder))
     components = [str(path / "components" / name) for name in chosen]
-    content = {"resources": [str(path)], **({"components": components} if components else {})}
+    content = {"resources": [str(path)], "components": components}
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(content))
     done = kubectl("apply", "-k", str(folder))
     assert not done.returncode, done.stderr
@@ -89,9 +86,8 @@ def _install(kubectl: Kubectl, folder: Path) -> None:
     group = of(SCHEDULING, "PodGroup", "g", {"minMember": 1})
     for one in (job("a"), group):
         until(f"a {one['kind']} to be accepted", partial(_accepted, kubectl, one), 120)
-    if kubectl.version >= (1, 30):
-        bad = flow("a", {"name": "x", "dependsOn": {"targets": ["y"]}})
-        until("the policies", lambda: "does not exist" in kubectl.apply(bad), 120)
+    bad = flow("a", {"name": "x", "dependsOn": {"targets": ["y"]}})
+    until("the policies", lambda: "does not exist" in kubectl.apply(bad), 120)
 
 
 def _served(kubectl: Kubectl, kind: str) -> bool:
@@ -109,8 +105,6 @@ def test_the_crds_refuse(kubectl: Kubectl, raw: Json, told: str) -> None:
 
 @pytest.mark.parametrize(("raw", "told"), [case[1:] for case in BY_POLICIES])
 def test_policies_refuse(kubectl: Kubectl, raw: Json, told: str) -> None:
-    if kubectl.version < (1, 30):
-        pytest.skip("no ValidatingAdmissionPolicy")
     assert told in kubectl.apply(raw)
 
 
@@ -164,7 +158,7 @@ def test_nothing_else_is_refused(kubectl: Kubectl) -> None:
 
 
 def test_defaults_are_read_back(kubectl: Kubectl) -> None:
-    if kubectl.version < (1, 36):
+    if not SERVES_MUTATION:
         pytest.skip("no MutatingAdmissionPolicy")
     space: Json = {"apiVersion": "v1", "kind": "Namespace"}
     notes = {"scheduling.volcano.sh/queue-name": "research"}

@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from central.kube.decode.kubernetes_version import served_version
 from central.kube.write.pod_requests import Evictor
 from central.model.decisions import Evict
 from tests.benchmarks import plane
@@ -17,8 +16,6 @@ PODS = "/api/v1/namespaces/default/pods"
 def test_an_evicted_pod_says_that_it_was_a_disruption() -> None:
     """Jobs with a podFailurePolicy for DisruptionTarget do not count it as a failure."""
     with plane.running() as api:
-        if served_version(api.client.get("/version")) < (1, 26):
-            pytest.skip("no such condition")
         raw = pod("victim", 0)
         raw["spec"] |= {"nodeName": "n0", "terminationGracePeriodSeconds": 30}
         namespace = json.dumps({"metadata": {"name": "default"}}).encode()

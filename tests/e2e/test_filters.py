@@ -11,7 +11,6 @@ import pytest
 from central.controllers.composite import new_scheduler
 from central.kube.decode import storage_decoder
 from central.kube.decode.decoder import Decoder
-from central.kube.decode.kubernetes_version import served_version
 from central.scheduler.apply import apply
 from central.scheduler.invariants import check_invariants
 from central.scheduler.scheduler import Scheduler
@@ -70,9 +69,7 @@ def _compare(api: Plane, asking: set[str], answers: scheduler.Answers) -> None:
     pods = api.client.get("/api/v1/pods")["items"]
     world = World({node["metadata"]["name"]: node for node in nodes})
     world.pods = {pod["metadata"]["uid"]: pod for pod in pods}
-    version = served_version(api.client.get("/version"))
-    world.empty_counts = version < (1, 27)
-    reader, cluster = Decoder((SCHEDULER,), (), version), new_scheduler()
+    reader, cluster = Decoder((SCHEDULER,), ()), new_scheduler()
     for node in nodes:
         apply(cluster, reader.node(node))
     for pod in pods:
@@ -80,7 +77,6 @@ def _compare(api: Plane, asking: set[str], answers: scheduler.Answers) -> None:
     _tell_storage(api, world, cluster)
     check_invariants(cluster)
     sizes: Counter[int] = Counter()
-    olds = 0
     for uid in sorted(asking):
         judged = answers.get(uid, [set()])
         assert all(found == judged[0] for found in judged), "kube-scheduler is of two minds"
@@ -92,14 +88,8 @@ def _compare(api: Plane, asking: set[str], answers: scheduler.Answers) -> None:
             if able and view.by_row[row]
         }
         pod = world.pods[uid]
-        world.old_spread = False
-        assert ours == naive_filters.feasible(world, pod), pod["spec"]
-        if ours != judged[0]:  # Kubernetes 1.20 is apart from those that came after in one way
-            world.old_spread = True
-            assert judged[0] == naive_filters.feasible(world, pod), pod["spec"]
-            olds += 1
+        assert ours == naive_filters.feasible(world, pod) == judged[0], pod["spec"]
         sizes[len(ours)] += 1
-    assert olds < 5
     assert sizes[0] > 3
     assert sum(count for size, count in sizes.items() if 0 < size < len(nodes)) > 20
 

@@ -5,16 +5,21 @@ from typing import Any
 
 import pytest
 
+from central.model.native_podgroup import condition_type
 from protos import names
+from tests.e2e.cluster.plane import NATIVE_GANGS
 from tests.e2e.cluster.settings import KUBE
 from tests.e2e.world import World, disjoint, native_podgroup, pod, podgroup, until
 
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.timeout(300),
-    pytest.mark.skipif(KUBE != "1.36", reason="scheduling.k8s.io/v1alpha2 is of Kubernetes 1.36"),
+    pytest.mark.skipif(
+        KUBE not in NATIVE_GANGS, reason="PodGroups of scheduling.k8s.io came with 1.36"
+    ),
 ]
-GROUPS = "/apis/scheduling.k8s.io/v1alpha2/namespaces"
+VERSION = NATIVE_GANGS.get(KUBE, [""])[0]
+GROUPS = f"/apis/scheduling.k8s.io/{VERSION}/namespaces"
 
 
 def member(name: str, group: str, gpus: int, scheduler: str = names.SCHEDULER) -> dict[str, Any]:
@@ -26,7 +31,7 @@ def member(name: str, group: str, gpus: int, scheduler: str = names.SCHEDULER) -
 def condition(cluster: World, namespace: str, name: str) -> tuple[str, str, str]:
     found = cluster.api.get(f"{GROUPS}/{namespace}/podgroups/{name}")
     for each in found.get("status", {}).get("conditions", ()):
-        if each["type"] == "PodGroupScheduled":
+        if each["type"] == condition_type(VERSION):
             return each["status"], each["reason"], each["message"]
     return "", "", ""
 
@@ -92,6 +97,11 @@ def test_a_job_that_its_controller_makes_a_gang(cluster: World, namespace: str) 
             "completionMode": "Indexed",
             "parallelism": 2,
             "completions": 2,
+            **(
+                {"scheduling": {"schedulingPolicy": {"gang": {"minCount": 2}}}}
+                if KUBE != "1.36"
+                else {}
+            ),
             "template": {"spec": template["spec"]},
         },
     }

@@ -10,20 +10,14 @@ import pytest
 import yaml
 
 from tests.e2e.cluster import verbs
-from tests.e2e.cluster.settings import ROOT, STATE, minor
+from tests.e2e.cluster.settings import ROOT, STATE
 from tests.e2e.test_uninstall import REST
-from tests.e2e.world import FIRST_WITH_CEL, NAMESPACE, World, pod, podgroup, shipped, until
+from tests.e2e.world import NAMESPACE, World, pod, podgroup, shipped, until
 from tests.fakes.nvml.build import CONTROL
 from tests.fakes.nvml.control import Control
 from tests.manifests import helm_program
 
-pytestmark = [
-    pytest.mark.e2e,
-    pytest.mark.timeout(900),
-    pytest.mark.skipif(
-        minor("kube-apiserver") < FIRST_WITH_CEL, reason="the chart is tried on the newest"
-    ),
-]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 VALUES = {
     "components": {"watch": {"enabled": True}, "mps": {"enabled": True}}
 }  # as the tests install

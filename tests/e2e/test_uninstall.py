@@ -3,17 +3,8 @@ and nobody else gets them."""
 
 import pytest
 
-from tests.e2e.cluster.settings import ROOT, minor
-from tests.e2e.world import (
-    FIRST_WITH_CEL,
-    NAMESPACE,
-    World,
-    disjoint,
-    pod,
-    podgroup,
-    shipped,
-    until,
-)
+from tests.e2e.cluster.settings import ROOT
+from tests.e2e.world import NAMESPACE, World, disjoint, pod, podgroup, until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 REST = (
@@ -36,10 +27,7 @@ def test_taken_off_and_put_on_again(cluster: World, namespace: str) -> None:
 
     late = pod("late", 2)
     cluster.apply(namespace, late)
-    if minor("kube-apiserver") < FIRST_WITH_CEL:
-        cluster.kubectl("apply", "-f", "-", stdin=shipped())
-    else:
-        cluster.kubectl("apply", "-k", str(ROOT / "daemonset"))
+    cluster.kubectl("apply", "-k", str(ROOT / "daemonset"))
     cluster.forget_centre()
     until("GPUs on every node", lambda: set(cluster.allocatable().values()) == {8}, 120)
     pods = cluster.running(namespace, 3, 90)

@@ -13,7 +13,7 @@ from tests.e2e.world import World, until
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.timeout(300),
-    pytest.mark.skipif(KUBE == "1.20", reason="MutatingAdmissionPolicy is of Kubernetes 1.36"),
+    pytest.mark.skipif(KUBE == "1.35", reason="MutatingAdmissionPolicy is of Kubernetes 1.36"),
 ]
 Json = dict[str, Any]
 POLICY = ROOT / "daemonset/components/users/users.yaml"

@@ -16,7 +16,8 @@ from protos.stubs import fleet_pb2, fleet_pb2_grpc, podresources_pb2, podresourc
 from protos.topology import NodeTopology
 from tests.e2e.cluster import verbs
 from tests.e2e.cluster.api import Api
-from tests.e2e.cluster.settings import STATE, Trouble, minor
+from tests.e2e.cluster.plane import NATIVE_GANGS
+from tests.e2e.cluster.settings import KUBE, STATE, Trouble
 from tests.manifests.manifests import with_components
 
 NAMESPACE = names.NAMESPACE
@@ -46,15 +47,8 @@ def until(what: str, probe: Callable[[], Found], seconds: float = 120) -> Found:
         time.sleep(0.1)
 
 
-FIRST_WITH_CEL = (
-    30  # minor version of Kubernetes whose CRDs may have the rules of the default manifests
-)
-
-
 def shipped(*components: str) -> str:
-    """The manifests with these components, and with what the Kubernetes of this run needs, as a list."""
-    if minor("kube-apiserver") < FIRST_WITH_CEL:
-        components = (*components, "before-1.25")
+    """The manifests with these components, as a list."""
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": with_components(*components)})
 
 
@@ -261,11 +255,11 @@ def pod(
 
 
 def native_podgroup(name: str, least: int, key: str = "") -> dict[str, Any]:
-    """Of Kubernetes 1.36. key: of the node label that all its pods must share."""
+    """A PodGroup of scheduling.k8s.io. key: of the node label that all its pods must share."""
     spec: dict[str, Any] = {"schedulingPolicy": {"gang": {"minCount": least}}}
     if key:
         spec["schedulingConstraints"] = {"topology": [{"key": key}]}
-    version = "scheduling.k8s.io/v1alpha2"
+    version = f"scheduling.k8s.io/{NATIVE_GANGS[KUBE][0]}"
     return {"apiVersion": version, "kind": "PodGroup", "metadata": {"name": name}, "spec": spec}
 
 

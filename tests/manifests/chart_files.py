@@ -108,7 +108,5 @@ def write() -> None:
 
 def in_values(component: str) -> str:
     """The name of a component's folder as a key: gpu-operator is gpuOperator."""
-    if component == "before-1.25":
-        return "before125"
     first, *others = component.split("-")
     return first + "".join(each.capitalize() for each in others)

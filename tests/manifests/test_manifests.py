@@ -143,11 +143,6 @@ def test_the_rules_of_the_crds_know_the_plugins() -> None:
     assert set(re.findall(r'"(\w+)"', named["rule"])) == set(PLUGINS)
 
 
-def test_older_api_servers_get_crds_without_rules() -> None:
-    assert "x-kubernetes-validations" in str(shipped())
-    assert "x-kubernetes-validations" not in str(with_components("before-1.25"))
-
-
 def test_policies_are_bound_and_every_rule_has_a_message() -> None:
     made = with_components("admission", "defaults")
     for kind in ("ValidatingAdmissionPolicy", "MutatingAdmissionPolicy"):

@@ -93,10 +93,6 @@ def _simulated(
     place = documents.SourceLocation("the cluster", 1)
     given = [(place, copy.deepcopy(each)) for each in objects]
     read = scenario.read(
-        [*given, *submit],
-        flags.scheduler_names,
-        flags.topology_levels,
-        flags.kubernetes_version,
-        flags.pod_groups,
+        [*given, *submit], flags.scheduler_names, flags.topology_levels, flags.pod_groups
     )
     return Simulation(read, simulate_command.scheduler_of(flags), until_s=until_s).run()

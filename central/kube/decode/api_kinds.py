@@ -17,8 +17,8 @@ from central.kube.decode import (
 from central.kube.decode.decoder import Decoder
 from central.kube.decode.fields import identified
 from central.kube.decode.gang_rules import GangRule
-from central.kube.resource_paths import ResourcePath
-from central.model import facts, native_podgroup, volumes
+from central.kube.resource_paths import NATIVE_PODGROUP, ResourcePath
+from central.model import facts, volumes
 from central.model.facts import Fact
 from central.model.json_types import Json
 
@@ -29,7 +29,9 @@ class Kind:
     seen: Callable[[Json], Fact]
     gone: Callable[[Json], Fact]
     optional: bool = False  # the API server may not serve it, as with CRDs
-    fallback: "Kind | None" = None  # an older version of the kind
+    in_version: "Callable[[str], Kind] | None" = (
+        None  # the kind in another version that the API server may serve
+    )
     dispensable: bool = False  # without the right to read it, it counts as not installed
     metadata_only: bool = False  # only the metadata is fetched
     namespace: str = ""  # only the objects of this one; "": of all
@@ -67,12 +69,7 @@ def kinds(
             dispensable=True,
         ),
         *_storage(),
-        _with_v1beta1(
-            "PodDisruptionBudget",
-            policy_decoder.decode_budget,
-            policy_decoder.decode_v1beta1_budget,
-            _in_namespace(facts.BudgetGone),
-        ),
+        _kind("PodDisruptionBudget", policy_decoder.decode_budget, _in_namespace(facts.BudgetGone)),
         *(
             replace(kind, namespace=namespace)
             for kind in job_kinds(decoder)
@@ -112,16 +109,13 @@ def _storage() -> tuple[Kind, ...]:
         "StorageClass": (storage_decoder.decode_storage_class, _by_name(volumes.StorageClassGone)),
         "CSINode": (storage_decoder.decode_csi_node, _by_name(volumes.AttachLimits)),
         "CSIDriver": (storage_decoder.decode_csi_driver, _by_name(volumes.DriverGone)),
+        "CSIStorageCapacity": (
+            storage_decoder.decode_capacity,
+            _in_namespace(volumes.CapacityGone),
+        ),
     }
-    capacity = _identified("CSIStorageCapacity", storage_decoder.decode_capacity)
-    return (
-        *(
-            _optional(word, _identified(word, seen), gone)
-            for word, (seen, gone) in decoders.items()
-        ),
-        _with_v1beta1(
-            "CSIStorageCapacity", capacity, capacity, _in_namespace(volumes.CapacityGone)
-        ),
+    return tuple(
+        _optional(word, _identified(word, seen), gone) for word, (seen, gone) in decoders.items()
     )
 
 
@@ -130,36 +124,27 @@ def _identified(word: str, seen: Callable[[Json], Fact]) -> Callable[[Json], Fac
     return lambda raw: identified(word, seen, raw)
 
 
-def _native_podgroup(decoder: Decoder) -> Kind:
-    """The newest version that the API server offers; most offer none, or not yet."""
-    found: Kind | None = None
-    for version in reversed(tuple(native_podgroup.CONDITIONS)):
-        found = Kind(
-            replace(resource_paths.NATIVE_PODGROUP, version=version),
-            partial(decoder.native_gang, version),
-            native_podgroup_decoder.native_podgroup_gone,
-            optional=True,
-            dispensable=True,
-            fallback=found,
-        )
-    assert found is not None
-    return found
+def _native_podgroup(decoder: Decoder, version: str = NATIVE_PODGROUP.version) -> Kind:
+    return Kind(
+        replace(NATIVE_PODGROUP, version=version),
+        partial(decoder.native_gang, version),
+        native_podgroup_decoder.native_podgroup_gone,
+        optional=True,
+        in_version=partial(_native_podgroup, decoder),
+        dispensable=True,
+    )
 
 
-def _gangs_object(decoder: Decoder, rule: GangRule) -> Kind:
-    """A controller's object that makes its pods a gang."""
-    found: Kind | None = None
-    for version in (*rule.older, rule.resource.version):
-        found = Kind(
-            replace(rule.resource, version=version),
-            partial(decoder.controllers_gang, rule),
-            partial(gang_rules.object_gone, rule),
-            optional=True,
-            dispensable=True,
-            fallback=found,
-        )
-    assert found is not None
-    return found
+def _gangs_object(decoder: Decoder, rule: GangRule, version: str = "") -> Kind:
+    """A controller's object that makes its pods a gang. version: empty: the one that the rule names."""
+    return Kind(
+        replace(rule.resource, version=version or rule.resource.version),
+        partial(decoder.controllers_gang, rule),
+        partial(gang_rules.object_gone, rule),
+        optional=True,
+        in_version=partial(_gangs_object, decoder, rule),
+        dispensable=True,
+    )
 
 
 def _owners(decoder: Decoder) -> tuple[Kind, ...]:
@@ -195,18 +180,6 @@ def _kind(word: str, seen: Callable[[Json], Fact], gone: Callable[[Json], Fact])
 
 def _optional(word: str, seen: Callable[[Json], Fact], gone: Callable[[Json], Fact]) -> Kind:
     return Kind(resource_paths.BY_KIND[word], seen, gone, optional=True)
-
-
-def _with_v1beta1(
-    word: str,
-    seen: Callable[[Json], Fact],
-    fallback: Callable[[Json], Fact],
-    gone: Callable[[Json], Fact],
-) -> Kind:
-    """With v1beta1 as the fallback; the API server may serve neither."""
-    path = resource_paths.BY_KIND[word]
-    older = Kind(replace(path, version="v1beta1"), fallback, gone, optional=True)
-    return Kind(path, seen, gone, fallback=older)
 
 
 def _by_name(gone: Callable[[str], Fact]) -> Callable[[Json], Fact]:

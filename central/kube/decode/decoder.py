@@ -29,7 +29,6 @@ from central.kube.decode.fields import (
     text_field,
 )
 from central.kube.decode.gang_rules import WELL_KNOWN, GangRule
-from central.kube.decode.kubernetes_version import NEWEST, KubernetesVersion
 from central.kube.decode.pod_decoder import PodDecoder
 from central.kube.decode.topology_constraints import TopologyConstraints
 from central.model import limits
@@ -53,18 +52,17 @@ class Decoder:
         self,
         scheduler_names: Sequence[str],
         levels: Sequence[str],
-        version: KubernetesVersion = NEWEST,
         rules: Sequence[GangRule] = (),
         *,
         yield_to_others: bool = False,
     ) -> None:
-        """levels: the tree's node label keys, widest first. version: of the API server. rules: of controllers that are
+        """levels: the tree's node label keys, widest first. rules: of controllers that are
         not well-known; they go first. yield_to_others: surplus leaves for pending pods of other schedulers."""
         self.rules = (*rules, *WELL_KNOWN)
         self._default_scheduler = next(iter(scheduler_names), names.SCHEDULER)
         self._topology = TopologyConstraints(levels)
         self._pods = PodDecoder(
-            scheduler_names, self._topology, version, self.rules, yield_to_others=yield_to_others
+            scheduler_names, self._topology, self.rules, yield_to_others=yield_to_others
         )
 
     def pod(self, raw: Json) -> PodSeen:

@@ -46,7 +46,6 @@ class GangRule:
     owners: tuple[str, ...] = ()  # kinds of the pods' own controllers; empty: any
     replicas: ReplicasOf = lambda _: {}
     later: LaterOf = lambda _: ()
-    older: tuple[str, ...] = ()  # versions that are tried if the API server does not serve this one
 
     @property
     def each_replica(self) -> bool:
@@ -107,15 +106,12 @@ WELL_KNOWN: tuple[GangRule, ...] = (
         owners=("statefulset",),
     ),
     _rule(RAY_CLUSTER, ["ray.io/cluster"], roles=workload_roles.raycluster, role=("ray.io/group",)),
-    replace(
-        _rule(
-            _kubeflow("v2beta1", "MPIJob"),
-            [f"{_TRAINING}/job-name"],
-            roles=workload_roles.mpijob,
-            role=(f"{_TRAINING}/job-role", f"{_TRAINING}/replica-type"),
-            owners=("mpijob", "job"),  # the launcher is a Job
-        ),
-        older=("v1",),
+    _rule(
+        _kubeflow("v2beta1", "MPIJob"),  # v1 where the training operator is installed
+        [f"{_TRAINING}/job-name"],
+        roles=workload_roles.mpijob,
+        role=(f"{_TRAINING}/job-role", f"{_TRAINING}/replica-type"),
+        owners=("mpijob", "job"),  # the launcher is a Job
     ),
     *(
         _rule(

@@ -1,6 +1,6 @@
 """PodGroups of scheduling.k8s.io, Kubernetes' own, as facts.
 
-v1alpha2 (Kubernetes 1.36) and v1beta1 (1.37) differ in the disruption mode and the condition. What a PodGroup of
+v1alpha2 (Kubernetes 1.36) and later versions differ in the disruption mode and the condition. What a PodGroup of
 scheduling.volcano.sh has fields for, this one takes from the same annotations as pods do: the queue, a preferred
 level, the placement.
 
@@ -34,7 +34,7 @@ from protos import names
 
 _HOSTNAME = "kubernetes.io/hostname"
 _MODES = {"Pod": False, "PodGroup": True}  # of v1alpha2, to GangSeen.evicted_whole
-_MODE_FIELDS = {"single": False, "all": True}  # of v1beta1
+_MODE_FIELDS = {"single": False, "all": True}  # since v1beta1
 
 
 def decode_native_podgroup(version: str, raw: Json, topology: TopologyConstraints) -> GangSeen:
@@ -59,7 +59,7 @@ def _gang(raw: Json, seen: GangSeen, topology: TopologyConstraints) -> GangSeen:
     level = errors.read("", _required_level, spec, topology)
     required, preferred = errors.read(("", ""), topology.from_annotations, annotations)
     status = raw.get("status") or {}
-    scheduled, message = _condition(status, native_podgroup.CONDITIONS[seen.native_version])
+    scheduled, message = _condition(status, native_podgroup.condition_type(seen.native_version))
     return replace(
         seen,
         min_member=errors.read(1, _min_count, spec),

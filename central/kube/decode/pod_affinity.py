@@ -15,7 +15,6 @@ from central.kube.decode.fields import (
     strings_field,
     text_field,
 )
-from central.kube.decode.kubernetes_version import NEWEST, KubernetesVersion
 from central.model import limits
 from central.model.json_types import Json
 from central.model.pod_rules import (
@@ -61,11 +60,9 @@ def _terms_of(affinity: Json, kind: str, when: str) -> list[Json]:
     return list_field(rules, when, f"spec.affinity.{kind}", limits.TERMS)
 
 
-def _spreads(
-    spec: Json, namespace: str, labels: Json, version: KubernetesVersion, *, hard: bool
-) -> tuple[Spread, ...]:
+def _spreads(spec: Json, namespace: str, labels: Json, *, hard: bool) -> tuple[Spread, ...]:
     return tuple(
-        _spread(part, namespace, labels, version)
+        _spread(part, namespace, labels)
         for part in list_field(spec, "topologySpreadConstraints", "spec", limits.TERMS)
         if (part.get("whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule") == hard
     )
@@ -81,9 +78,7 @@ def label_keys(parts: Iterable[Json]) -> list[str]:
     ]
 
 
-def decode_pod_rules(
-    spec: Json, ours: bool, namespace: str, labels: Json, version: KubernetesVersion = NEWEST
-) -> Rules | None:
+def decode_pod_rules(spec: Json, ours: bool, namespace: str, labels: Json) -> Rules | None:
     affinity = spec.get("affinity") or {}
     near = _terms(affinity, "podAffinity", namespace, labels) if ours else []
     apart = _terms(affinity, "podAntiAffinity", namespace, labels)
@@ -92,11 +87,11 @@ def decode_pod_rules(
         if near
         else None,
         apart=_unique(Apart(Peers((selector,)), key) for selector, key in apart),
-        spread=_spreads(spec, namespace, labels, version, hard=True) if ours else (),
+        spread=_spreads(spec, namespace, labels, hard=True) if ours else (),
         ports=_unique(_ports(spec)),
         nodes=_preferred_nodes(affinity) if ours else (),
         nearer=_nearer(affinity, namespace, labels) if ours else (),
-        even=_spreads(spec, namespace, labels, version, hard=False) if ours else (),
+        even=_spreads(spec, namespace, labels, hard=False) if ours else (),
     )
     return None if rules == Rules() else rules
 
@@ -157,15 +152,13 @@ def _term(term: Json, namespace: str, labels: Json, field: str) -> tuple[Selecto
     return selector, _key(term, field)
 
 
-def _spread(part: Json, namespace: str, labels: Json, version: KubernetesVersion) -> Spread:
+def _spread(part: Json, namespace: str, labels: Json) -> Spread:
     field = "spec.topologySpreadConstraints"
     skew, domains = part.get("maxSkew", 1), part.get("minDomains") or 1
     if not all(type(one) is int and 1 <= one <= INT32_MAX for one in (skew, domains)):
         raise FieldError(f"{field}: maxSkew and minDomains must be whole numbers from 1")
-    expressions = _labels(part, labels, field)
-    if expressions == () and not version.empty_spread_counts_all:
-        expressions = None
-    selector = Selector((namespace,), expressions)
+    # An empty selector counts no pod (kube-scheduler, pkg/scheduler/framework/plugins/podtopologyspread/common.go).
+    selector = Selector((namespace,), _labels(part, labels, field) or None)
     return Spread(
         Peers((selector,), leaving=False),
         _key(part, field),

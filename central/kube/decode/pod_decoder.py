@@ -33,7 +33,6 @@ from central.kube.decode.fields import (
     whole,
 )
 from central.kube.decode.gang_rules import WELL_KNOWN, GangRule
-from central.kube.decode.kubernetes_version import NEWEST, KubernetesVersion
 from central.kube.decode.quantities import lenient_time, parse_time
 from central.kube.decode.topology_constraints import TopologyConstraints
 from central.model import limits
@@ -59,14 +58,12 @@ class PodDecoder:
         self,
         scheduler_names: Sequence[str],
         topology: TopologyConstraints,
-        version: KubernetesVersion = NEWEST,
         rules: Sequence[GangRule] = WELL_KNOWN,
         *,
         yield_to_others: bool = False,
     ) -> None:
         self._yields = yield_to_others
         self._rules = rules
-        self._version = version
         self._ours = frozenset(scheduler_names)
         self._annotations = pod_annotations.PodAnnotations(topology)
         self._specs_by_content: dict[bytes, PodSpec] = {}
@@ -180,7 +177,7 @@ class PodDecoder:
                 podspec.decode_pod_spec(
                     spec,
                     ours,
-                    pod_affinity.decode_pod_rules(spec, ours, namespace, labels, self._version)
+                    pod_affinity.decode_pod_rules(spec, ours, namespace, labels)
                     if rule_parts
                     else None,
                     status,

@@ -107,17 +107,13 @@ def _priority_class(raw: Json) -> PrioritySeen:
     return PrioritySeen(name, whole(raw["value"]))
 
 
-def decode_budget(raw: Json, *, empty_is_all: bool = True) -> BudgetSeen:
-    """empty_is_all: a selector without terms covers every pod of the namespace; in policy/v1beta1 it
-    covers none."""
-    return identified("PodDisruptionBudget", _budget, raw, empty_is_all)
+def decode_budget(raw: Json) -> BudgetSeen:
+    return identified("PodDisruptionBudget", _budget, raw)
 
 
-def _budget(raw: Json, empty_is_all: bool) -> BudgetSeen:
+def _budget(raw: Json) -> BudgetSeen:
     meta, status = raw["metadata"], raw.get("status") or {}
     selector = (raw.get("spec") or {}).get("selector")
-    if selector is not None and not (empty_is_all or any(selector.values())):
-        selector = None
     namespace, name, _ = identity(meta)
     seen = BudgetSeen(
         namespace,
@@ -128,10 +124,6 @@ def _budget(raw: Json, empty_is_all: bool) -> BudgetSeen:
     )
     hash(seen)
     return seen
-
-
-def decode_v1beta1_budget(raw: Json) -> BudgetSeen:
-    return decode_budget(raw, empty_is_all=False)
 
 
 def _disruptions_allowed(meta: Json, status: Json) -> int:

@@ -131,7 +131,7 @@ class _Reflector:
         self._in_sync = False  # a list or a watch is under way without trouble
         self._lost_at = runtime.monotonic()
         self._runtime = runtime
-        self._kind = self._preferred = kind
+        self._kind = kind
         self._client = client
         self._inbox = inbox
         self._page = page
@@ -139,6 +139,7 @@ class _Reflector:
         self._delivered: dict[Fact, Fact] = {}  # Gone fact of an object -> its last fact
         self._version = ""
         self._missing = False
+        self._seeks_version = False  # the next step is to ask which version of the kind is served
         self._not_found = 0  # in a row
         self._failures = 0
         self._missed = False  # somebody has noticed that the watch missed something
@@ -182,6 +183,13 @@ class _Reflector:
 
     def _follow(self) -> None:
         """Lists if needed, and watches until the watch ends."""
+        if self._seeks_version:
+            found = self._served_version()
+            self._seeks_version = False
+            if found is None and not self._may_come_back():
+                self._absent()
+                return
+            self._kind = found or self._kind
         if not self._version or self._must_list():
             self._missed, self._version = False, ""
             self._list()
@@ -208,22 +216,39 @@ class _Reflector:
         watched, too_many = bool(self._version), refused.status == 429
         if not too_many:
             self._version = ""
+        if refused.status == 404 and not watched:
+            self._not_found += 1
         if refused.status == 410:
             self._list_soon(str(refused))
         elif refused.status == 404 and (watched or self._may_come_back()):
             limits = GANGS_BACKOFF_S if self._kind.dispensable else BACKOFF_S
             self._pause(f"{self._client.server}: {refused.message}", limits)
-            self._kind = self._kind.fallback or self._preferred  # which may have taken its place
-        elif refused.status == 404 and self._kind.fallback is not None:
-            self._kind = self._kind.fallback
-            if not self._missing:
-                log.info("%s: using %s", self._kind.full_name, self._kind.path)
+            self._seeks_version = self._kind.in_version is not None
+        elif refused.status == 404 and self._kind.in_version is not None:
+            self._seeks_version = True
         elif refused.status == 404 and self._kind.optional:
             self._absent()
         elif refused.status == 403 and self._may_be_forbidden() and not self._delivered:
             self._not_allowed(refused.message)
         else:
             self._pause(f"{self._client.server}: {refused.status} {refused.message}")
+
+    def _served_version(self) -> Kind | None:
+        """The kind in the version that the API server puts first; None: it serves no version."""
+        here = self._kind.resource
+        try:
+            group = self._client.get(f"/apis/{here.group}")
+            for version in (each["version"] for each in group["versions"]):
+                served = self._client.get(f"/apis/{here.group}/{version}")
+                if here.plural in (each["name"] for each in served["resources"]):
+                    assert self._kind.in_version is not None
+                    found = self._kind.in_version(version)
+                    log.info("%s: using %s", found.full_name, found.path)
+                    return found
+        except StatusError as refused:
+            if refused.status != 404:
+                raise
+        return None
 
     def _may_be_forbidden(self) -> bool:
         return bool(self._kind.namespace) or self._kind.dispensable
@@ -248,7 +273,6 @@ class _Reflector:
     def _may_come_back(self) -> bool:
         """Of a kind that was served: an API server that starts does not know its CRDs yet. The objects of a
         kind are believed to be gone after some refusals in a row only."""
-        self._not_found += 1
         most = GANGS_NOT_FOUND_MOST if self._kind.dispensable else NOT_FOUND_MOST
         return self.synced.is_set() and not self._missing and self._not_found < most
 
@@ -263,7 +287,6 @@ class _Reflector:
         self._set_in_sync(True)
         self.synced.set()
         self._ending.wait(again_s)
-        self._kind = self._preferred
 
     def _pause(self, why: str, limits: tuple[float, float] = BACKOFF_S) -> None:
         """limits: the first pause and the longest, in s."""

@@ -53,7 +53,7 @@ def _scheduled(
     status, reason = "True", "Scheduled"
     if update.phase not in (RUNNING, COMPLETED):
         status, reason = "False", CAUSES.get(update.cause, "")
-    kind = native_podgroup.CONDITIONS[update.native_version]
+    kind = native_podgroup.condition_type(update.native_version)
     before: Json = next((each for each in conditions if each["type"] == kind), {})
     if not reason or update.phase == INQUEUE or (before.get("status") == "True" != status):
         return None

@@ -154,20 +154,11 @@ def _set_status(client: Client, decision: SetStatus) -> Answered:
     """By JSON patch, which replaces the whole status, and fails if the uid is another object's."""
     patch = [
         {"op": "test", "path": "/metadata/uid", "value": decision.uid},
-        {"op": "add", "path": "/status", "value": _without_empty_strings(decision.status)},
+        {"op": "add", "path": "/status", "value": decision.status},
     ]
     path = _path(decision) + "/status"
     reply = call(client, "PATCH", path, patch, JSON_PATCH)
     return failed(decision, GONE, 404) if _is_gone(decision, reply) else _outcome(decision, reply)
-
-
-def _without_empty_strings(status: Any) -> Any:
-    """Kubernetes 1.20 takes an empty string in a JSON patch for null, and rejects it."""
-    if isinstance(status, Mapping):
-        return {key: _without_empty_strings(value) for key, value in status.items() if value != ""}
-    if isinstance(status, (list, tuple)):
-        return [_without_empty_strings(value) for value in status]
-    return status
 
 
 def _patch(client: Client, decision: Patch) -> Answered:

@@ -77,23 +77,14 @@ def read_pod(client: Client, namespace: str, name: str, uid: str) -> Json | None
 
 
 class Evictor:
-    """Evicts by policy/v1, or by v1beta1 once the API server has turned out to be older than 1.22."""
-
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._version = "policy/v1"
 
     def evict(self, decision: Evict) -> EvictDone:
         """Raises Retry, Refused."""
-        reply = self._post(decision, self._version)
-        missing = reply.status in {400, 404, 415} and not says_gone(reply, POD, decision.name)
-        if missing and self._version == "policy/v1":
-            fallback = self._post(decision, "policy/v1beta1")
-            if fallback.ok or says_gone(fallback, POD, decision.name) or fallback.status == 429:
-                log.info("evicting through policy/v1beta1, the API server does not serve policy/v1")
-                self._version = "policy/v1beta1"
-                reply = fallback
-        return EvictDone(decision.pod, self._why_not(decision, reply), decision.trial)
+        return EvictDone(
+            decision.pod, self._why_not(decision, self._post(decision)), decision.trial
+        )
 
     def _why_not(self, decision: Evict, reply: Reply) -> str:
         """Why the pod stays; empty: it goes. Raises Retry, Refused."""
@@ -111,9 +102,9 @@ class Evictor:
             raise Retry(reply.error().message)
         return reply.error().message
 
-    def _post(self, decision: Evict, version: str) -> Reply:
+    def _post(self, decision: Evict) -> Reply:
         body = {
-            "apiVersion": version,
+            "apiVersion": "policy/v1",
             "kind": "Eviction",
             "metadata": {"name": decision.name, "namespace": decision.namespace},
             "deleteOptions": {"preconditions": {"uid": decision.pod}},

@@ -98,16 +98,6 @@
 {{- end }}
 {{- end }}
 
-{{/* Takes the CEL rules out of a schema, at every depth. */}}
-{{- define "lockstep.withoutRules" -}}
-{{- if kindIs "map" . }}
-{{- $_ := unset . "x-kubernetes-validations" }}
-{{- range . }}{{ include "lockstep.withoutRules" . }}{{ end }}
-{{- else if kindIs "slice" . }}
-{{- range . }}{{ include "lockstep.withoutRules" . }}{{ end }}
-{{- end }}
-{{- end }}
-
 {{- define "lockstep.labels" -}}
 app.kubernetes.io/name: {{ .name }}
 app.kubernetes.io/part-of: lockstep

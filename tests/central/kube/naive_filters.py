@@ -20,12 +20,6 @@ class World:
     csinodes: dict[str, Json] = field(default_factory=dict)
     csidrivers: dict[str, Json] = field(default_factory=dict)
     capacities: list[Json] = field(default_factory=list)
-    # As Kubernetes 1.20 had it: spread counts the pods of a domain that has a node for the pod, those
-    # on its other nodes too.
-    old_spread: bool = False
-    empty_counts: bool = (
-        False  # as before 1.27: an empty selector of a spread constraint counts all
-    )
 
     def there(self) -> list[tuple[Json, Json]]:
         """(pod, node) of all pods that run on a node."""
@@ -416,11 +410,6 @@ def spread(world: World, pod: Json, node: Json) -> bool:
             if spread_counts(pod, constraint, constraints, other_node):
                 value = other_node["metadata"]["labels"][key]
                 counts[value] = counts.get(value, 0) + peers_on(world, pod, constraint, other_node)
-        if world.old_spread:
-            for other_node in world.nodes.values():
-                value = other_node["metadata"]["labels"].get(key)
-                if value in counts and not spread_counts(pod, constraint, constraints, other_node):
-                    counts[value] += peers_on(world, pod, constraint, other_node)
         fewest = min(counts.values(), default=0)
         if len(counts) < (constraint.get("minDomains") or 1):
             fewest = 0
@@ -442,7 +431,7 @@ def spread_counts(pod: Json, constraint: Json, every: list[Json], node: Json) ->
 
 def peers_on(world: World, pod: Json, constraint: Json, node: Json) -> int:
     count = 0
-    if not world.empty_counts and selects_everything(pod, constraint):
+    if selects_everything(pod, constraint):
         return 0
     for other, where in world.there():
         if where is not node or "deletionTimestamp" in other["metadata"]:

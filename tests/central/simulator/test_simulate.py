@@ -12,7 +12,6 @@ import pytest
 
 from central.cli.main import main
 from central.simulator import machines
-from protos.names import RACK
 from tests.central.simulator import manifests
 from tests.central.simulator.manifests import Simulate, gang, group, node, pod, when, where
 
@@ -380,26 +379,3 @@ def test_the_table_is_for_people(simulate: Simulate, capsys: pytest.CaptureFixtu
     assert "default/train" in shown
     assert "default/big is pending: needs 3 pods x 8 GPUs" in shown
     assert "2 pods placed, 2 ended, 0 evicted, 3 pending" in shown
-
-
-def test_the_version_decides_what_an_empty_spread_selector_counts(
-    simulate: Simulate, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Three pods that must spread over two racks, of which the second is full with one pod."""
-    spread = {"topologyKey": RACK, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
-    racks = [node("a", rack="r1"), node("b", 1, rack="r2"), pod("full", 1, on="b")]
-    pods = [pod(name, 2) for name in ("p-0", "p-1", "p-2")]
-    for one in pods:
-        one["spec"]["topologySpreadConstraints"] = [{**spread, "labelSelector": {}}]
-
-    def placed(*flags: str) -> set[str]:
-        return where(simulate(*racks, *pods, flags=flags)).keys() - {"full"}
-
-    assert placed() == {"p-0", "p-1", "p-2"}
-    journal = tmp_path / "old.journal"
-    assert placed("--kubernetes-version", "1.26", "--journal", str(journal)) == {"p-0", "p-1"}
-    assert main(["replay", str(journal)]) == 0  # whatever the version is now
-    capsys.readouterr()
-    with pytest.raises(SystemExit):
-        main(["simulate", "--kubernetes-version", "new", str(tmp_path)])
-    assert "such as 1." in capsys.readouterr().err

@@ -12,11 +12,11 @@ Docker, no image registry; root is needed.
     python -m tests.e2e.cluster status             machines and processes
     python -m tests.e2e.cluster down               end everything, remove everything
 
-The programs are those of Kubernetes $KUBE (1.36 by default, or 1.20), which a script in
-tests/e2e/programs builds if need be (`build` ends with status 3 where it cannot have the sources); where KUBEBUILDER_ASSETS names a folder with
-kube-apiserver, etcd, kubectl or any other of them (kubelet, kube-controller-manager,
-kube-scheduler, kube-proxy), those are used in their place.
-K8S_CACHE: where the programs are. K8S_STATE: where the cluster is (default /var/tmp/k8s-e2e;
+The programs are those of Kubernetes $KUBE (1.37, or another folder of tests/e2e/programs/kubernetes), built if need
+be; where KUBEBUILDER_ASSETS names a folder with kube-apiserver, etcd, kubectl or any other of them (kubelet,
+kube-controller-manager, kube-scheduler, kube-proxy), those are used in their place.
+K8S_CLUSTER: 0 (the default) to 9, to have several clusters side by side; the addresses below are those of 0.
+K8S_CACHE: where the programs are. K8S_STATE: where the cluster is (default /var/tmp/k8s-e2e-0;
 each machine's logs are in its log/). K8S_TIMEOUT: seconds that `up` waits for each thing (120).
 
 The control plane and each node are a "machine": namespaces whose process 1 is ours, and a
@@ -38,7 +38,7 @@ import sys
 from pathlib import Path
 
 from tests.e2e.cluster import verbs
-from tests.e2e.cluster.settings import NoSources, Trouble, program
+from tests.e2e.cluster.settings import Trouble, program
 
 
 def parser() -> argparse.ArgumentParser:
@@ -106,8 +106,5 @@ def main() -> None:
 if __name__ == "__main__":
     try:
         main()
-    except NoSources as error:
-        print(error, file=sys.stderr)
-        raise SystemExit(verbs.NO_SOURCES) from None
     except Trouble as error:
         raise SystemExit(str(error)) from None

@@ -15,11 +15,7 @@ from tests.e2e.cluster.settings import (
     DNS_SERVICE_IP,
     MACHINES,
     NAME,
-    PAUSE_IMAGE,
     PODS,
-    known_flags,
-    lacks_beta,
-    minor,
     program,
     wait,
 )
@@ -72,12 +68,6 @@ class Node(Machine):
                 str(program("kubelet")),
                 f"--config={self.directory}/kubelet.json",
                 f"--kubeconfig={pki.kubeconfig(self.name)}",
-                *known_flags(
-                    "kubelet",
-                    "--container-runtime=remote",
-                    "--container-runtime-endpoint=unix:///run/containerd/containerd.sock",
-                    f"--pod-infra-container-image={PAUSE_IMAGE}",  # image collection spares it
-                ),
                 f"--hostname-override={self.name}",
                 f"--node-ip={self.address}",
                 f"--node-labels={labels}",
@@ -116,8 +106,8 @@ class Node(Machine):
             "tlsPrivateKeyFile": pki.key(self.name),
             "cgroupDriver": "cgroupfs",
             "cgroupRoot": f"/{NAME}/{self.name}",
-            # Since 1.35 a kubelet refuses cgroup v1 unless told otherwise.
-            **({"failCgroupV1": False} if minor("kubelet") >= 31 else {}),
+            "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
+            "failCgroupV1": False,
             "clusterDNS": [DNS_SERVICE_IP],
             "clusterDomain": CLUSTER_DOMAIN,
             "resolvConf": self.directory / "resolv.conf",
@@ -144,11 +134,6 @@ class Node(Machine):
             "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
             "kind": "KubeProxyConfiguration",
             "mode": "iptables",
-            **(
-                {"featureGates": {"EndpointSliceProxying": False}}
-                if lacks_beta("kube-proxy")
-                else {}
-            ),
             "clientConnection": {"kubeconfig": pki.directory / "kube-proxy.kubeconfig"},
             "clusterCIDR": PODS,
             "hostnameOverride": self.name,

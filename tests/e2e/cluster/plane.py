@@ -10,22 +10,21 @@ from tests.e2e.cluster.settings import (
     CONTROL_PLANE,
     CONTROL_PLANE_IP,
     HERE,
+    KUBE,
     PODS,
     SERVICES,
-    known_flags,
-    lacks_beta,
-    minor,
     program,
 )
 
-NATIVE_GANGS_ALPHA = 36  # PodGroups of scheduling.k8s.io are alpha there, and off
-NATIVE_GANGS = ",".join(
-    f"{feature}=true"
-    for feature in (
+# PodGroups of scheduling.k8s.io, which are off by default: the API version and the feature gates.
+NATIVE_GANGS = {
+    "1.36": (
+        "v1alpha2",
         *("GenericWorkload", "GangScheduling", "TopologyAwareWorkloadScheduling"),
         *("WorkloadAwarePreemption", "WorkloadWithJob"),
-    )
-)
+    ),
+    "1.37": ("v1beta1", "GenericWorkload", "TopologyAwareWorkloadScheduling", "WorkloadWithJob"),
+}
 
 
 def control_plane(pki: Pki, flags: dict[str, list[str]]) -> Machine:
@@ -44,19 +43,18 @@ def control_plane(pki: Pki, flags: dict[str, list[str]]) -> Machine:
         "kube-scheduler": [
             str(program("kube-scheduler")),
             *_as(pki, "scheduler"),
-            *known_flags("kube-scheduler", "--port=0"),
             *("--bind-address=127.0.0.1", "--leader-elect=false"),
-            *_without("PodDisruptionBudget", "kube-scheduler"),
         ],
         "dns": [
             *(sys.executable, "-S", "-E", str(HERE / "dns.py"), CONTROL_PLANE_IP),
             *(str(pki.crt("ca")), str(pki.crt("dns")), str(pki.key("dns")), CLUSTER_DOMAIN),
         ],
     }
-    if minor("kube-apiserver") == NATIVE_GANGS_ALPHA:
-        components["kube-apiserver"].append("--runtime-config=scheduling.k8s.io/v1alpha2=true")
+    if KUBE in NATIVE_GANGS:
+        version, *gates = NATIVE_GANGS[KUBE]
+        components["kube-apiserver"].append(f"--runtime-config=scheduling.k8s.io/{version}=true")
         for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler"):
-            components[name].append(f"--feature-gates={NATIVE_GANGS}")
+            components[name].append("--feature-gates=" + ",".join(f"{gate}=true" for gate in gates))
     for name, argv in components.items():
         argv.extend(flags.get(name, []))
     machine = Machine(CONTROL_PLANE)
@@ -84,11 +82,6 @@ def _identities(pki: Pki) -> None:
     pki.issue("dns", "system:serviceaccount:kube-system:kube-dns")
     for name in ("admin", "controller-manager", "scheduler", "kube-proxy", "dns"):
         pki.kubeconfig(name)
-
-
-def _without(feature: str, name: str) -> list[str]:
-    """Else it waits for ever for what a newer API server does not have."""
-    return [f"--feature-gates={feature}=false"] if lacks_beta(name) else []
 
 
 def _as(pki: Pki, user: str) -> list[str]:
@@ -131,7 +124,6 @@ def _controllers(pki: Pki) -> list[str]:
     return [
         str(program("kube-controller-manager")),
         *_as(pki, "controller-manager"),
-        *known_flags("kube-controller-manager", "--port=0"),
         "--bind-address=127.0.0.1",
         *("--leader-elect=false", "--use-service-account-credentials=true"),
         f"--service-account-private-key-file={pki.key('service-account')}",

@@ -1,4 +1,7 @@
-"""Where the cluster keeps things, which addresses it uses, which programs it runs."""
+"""Where a cluster keeps things, which addresses it uses, which programs it runs.
+
+Several clusters fit on one machine: K8S_CLUSTER (0 to 9; by default the number of pytest-xdist's worker) gives each a
+folder, a network and a cgroup of its own."""
 
 import ipaddress
 import os
@@ -11,22 +14,21 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]  # of the repository
 PROGRAMS = HERE.parent / "programs"
-BUILDERS = {  # by version of Kubernetes
-    "1.20": PROGRAMS / "kubernetes-from-debian.sh",
-    "1.36": PROGRAMS / "kubernetes-from-modules.sh",
-}
-KUBE = os.environ.get("KUBE") or "1.36"
+BUILDER = PROGRAMS / "kubernetes-from-modules.sh"
+KUBE = os.environ.get("KUBE") or "1.37"  # a folder of programs/kubernetes
 CACHE = Path(
     os.environ.get("K8S_CACHE")
     or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", f"kubernetes-{KUBE}")
 ).expanduser()
-STATE = Path(os.environ.get("K8S_STATE", "/var/tmp/k8s-e2e"))
+_WORKER = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
+CLUSTER = int(os.environ.get("K8S_CLUSTER") or _WORKER)
+NAME = f"k8s-e2e-{CLUSTER}"  # the host's network interface, and the cgroup of it all
+STATE = Path(os.environ.get("K8S_STATE") or f"/var/tmp/{NAME}")
 ASSETS = os.environ.get("KUBEBUILDER_ASSETS", "")
 
-NAME = "k8s-e2e"  # the host's network interface, and the cgroup of it all
-MACHINES = ipaddress.IPv4Network("10.89.0.0/24")
-PODS = ipaddress.IPv4Network("10.244.0.0/16")
-SERVICES = ipaddress.IPv4Network("10.96.0.0/16")
+MACHINES = ipaddress.IPv4Network(f"10.89.{CLUSTER}.0/24")
+PODS = ipaddress.IPv4Network(f"10.{244 + CLUSTER}.0.0/16")
+SERVICES = ipaddress.IPv4Network(f"10.{96 + CLUSTER}.0.0/16")
 CONTROL_PLANE = "control-plane"
 CONTROL_PLANE_IP = str(MACHINES[1])
 HOST_IP = str(MACHINES[254])
@@ -47,28 +49,12 @@ class Trouble(Exception):
     """What keeps the cluster from being as asked, in words for the person who asked."""
 
 
-class NoSources(Trouble):
-    """What the programs are built from cannot be had."""
-
-
 def program(name: str) -> Path:
     """A program of the cluster: KUBEBUILDER_ASSETS' where that has it, else the cache's."""
     for folder in (*map(Path, filter(None, [ASSETS])), *_FOLDERS):
         if os.access(found := folder / name, os.X_OK):
             return found
     return CACHE / "bin" / name
-
-
-def known_flags(name: str, *flags: str) -> list[str]:
-    """Those of these flags that the program still takes: some went after Kubernetes 1.20."""
-    listing = subprocess.run([program(name), "--help"], capture_output=True, text=True).stdout
-    return [flag for flag in flags if f"{flag.split('=')[0]} " in listing]
-
-
-def minor(name: str) -> int:
-    """20, of a program of Kubernetes 1.20.2."""
-    told = subprocess.run([program(name), "--version"], capture_output=True, text=True).stdout
-    return int(told.split(".")[1]) if "." in told else 0
 
 
 def versions() -> str:
@@ -81,11 +67,6 @@ def versions() -> str:
         words = [word for word in done.stdout.split() if word.lstrip("v")[:1].isdigit()]
         found.append(f"{name} {words[0] if words else 'of an unknown version'}")
     return ", ".join(found)
-
-
-def lacks_beta(name: str) -> bool:
-    """Whether the API server no longer has the beta groups of 1.20 that this program speaks."""
-    return minor("kube-apiserver") >= 25 > minor(name)
 
 
 def say(text: str) -> None:

@@ -19,7 +19,7 @@ from tests.e2e.cluster.node import Node
 from tests.e2e.cluster.pki import Pki
 from tests.e2e.cluster.plane import control_plane
 from tests.e2e.cluster.settings import (
-    BUILDERS,
+    BUILDER,
     CACHE,
     CONTROL_PLANE,
     CONTROL_PLANE_IP,
@@ -32,7 +32,6 @@ from tests.e2e.cluster.settings import (
     PODS,
     SERVICES,
     STATE,
-    NoSources,
     Trouble,
     program,
     run,
@@ -40,7 +39,6 @@ from tests.e2e.cluster.settings import (
     wait,
 )
 
-NO_SOURCES = 3  # exit status of a builder
 TOOLS = {
     "unshare": "util-linux",
     "nsenter": "util-linux",
@@ -53,13 +51,9 @@ TOOLS = {
 
 def build() -> None:
     """The programs, into the cache; at once where they are there already."""
-    if KUBE not in BUILDERS:
-        raise Trouble(f"KUBE={KUBE}: there is no recipe for it; there is {', '.join(BUILDERS)}")
-    status = subprocess.run([BUILDERS[KUBE], CACHE]).returncode
-    if status == NO_SOURCES:
-        raise NoSources(f"Kubernetes {KUBE} cannot be built: its sources cannot be had")
+    status = subprocess.run([BUILDER, KUBE, CACHE]).returncode
     if status:
-        raise Trouble(f"{BUILDERS[KUBE].name}: exit status {status}")
+        raise Trouble(f"{BUILDER.name} {KUBE}: exit status {status}")
 
 
 def nodes_defined() -> list[Node]:
@@ -157,10 +151,8 @@ def _bring_in(api: Api, node: Node) -> bool:
 
 
 def account_ready(api: Api, namespace: str = "default") -> bool:
-    """Pods are refused until there is one; before 1.24, until it has a Secret with a token."""
-    account = api.get(f"/api/v1/namespaces/{namespace}/serviceaccounts/default")
-    minor = int("".join(filter(str.isdigit, api.get("/version")["minor"])))
-    return minor >= 24 or bool(account.get("secrets"))
+    """Whether pods are accepted: they are refused until their namespace has its default account."""
+    return bool(api.get(f"/api/v1/namespaces/{namespace}/serviceaccounts/default"))
 
 
 def _serve_dns(api: Api) -> None:

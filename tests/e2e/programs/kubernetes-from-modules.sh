@@ -1,11 +1,11 @@
 #!/bin/bash
-# Build Kubernetes 1.36, etcd and containerd 2 from the Go modules that kubernetes/ and containerd/
-# beside this script pin (go.sum holds their hashes), and collect runc, the CNI plugins, conntrack
-# and busybox from Debian's packages.
+# Build one version of Kubernetes, its etcd and containerd 2 from the Go modules that kubernetes/VERSION/
+# and containerd/ beside this script pin (go.sum holds their hashes), and collect runc, the CNI plugins,
+# conntrack and busybox from Debian's packages.
 #
-#   kubernetes-from-modules.sh [CACHE_DIR]
+#   kubernetes-from-modules.sh VERSION [CACHE_DIR]     (VERSION: 1.37, or another folder of kubernetes/)
 #
-# CACHE_DIR defaults to ${XDG_CACHE_HOME:-$HOME/.cache}/kubernetes-1.36.
+# CACHE_DIR defaults to ${XDG_CACHE_HOME:-$HOME/.cache}/kubernetes-VERSION.
 # When it is complete the script returns at once and uses no network. It holds:
 #
 #   bin/      kube-apiserver kube-controller-manager kube-scheduler kube-proxy kubelet kubectl
@@ -25,13 +25,15 @@ set -euo pipefail
 
 here=$(dirname "$(realpath "${BASH_SOURCE[0]}")")
 . "$here/common.sh"
+minor=${1:?usage: kubernetes-from-modules.sh VERSION [CACHE_DIR]}
+[ -d "$here/kubernetes/$minor" ] || die "there is no recipe for Kubernetes $minor, only for: $(ls "$here/kubernetes" | xargs)"
 suite=bookworm
 tools=(runc containernetworking-plugins conntrack busybox-static)
 mapfile -t commands < <(wanted kube-{apiserver,controller-manager,proxy,scheduler} kube{let,ctl})
 mapfile -t stores < <(wanted etcd)
 mapfile -t runtime < <(wanted containerd containerd-shim-runc-v2 ctr)
-begin "$(realpath -m "${1:-${XDG_CACHE_HOME:-$HOME/.cache}/kubernetes-1.36}")" \
-    "$(cat "${BASH_SOURCE[0]}" "$here"/{common.sh,pause/main.go,{kubernetes,containerd}/*} | sha256sum | cut -d' ' -f1)-$(dpkg --print-architecture)" \
+begin "$(realpath -m "${2:-${XDG_CACHE_HOME:-$HOME/.cache}/kubernetes-$minor}")" \
+    "$(cat "${BASH_SOURCE[0]}" "$here"/{common.sh,pause/main.go,{kubernetes/"$minor",containerd}/*} | sha256sum | cut -d' ' -f1)-$(dpkg --print-architecture)" \
     "${commands[@]}" "${stores[@]}" "${runtime[@]}" pause
 
 read_package_lists
@@ -58,7 +60,7 @@ if [ -z "$go" ] || ! newer_go "$go"; then
 fi
 export GOCACHE=${GOCACHE:-$work/gocache}
 
-cd "$here/kubernetes"
+cd "$here/kubernetes/$minor"
 say "fetching the sources from $("$go" env GOPROXY)"
 "$go" mod download k8s.io/kubernetes k8s.io/kubelet || {
     say "the Go modules of Kubernetes cannot be had from $("$go" env GOPROXY); GOPROXY names another place"
@@ -75,7 +77,7 @@ for variable in "gitVersion=$version" "gitMajor=$major" "gitMinor=$minor" gitTre
     done
 done
 
-# One change to what 1.36 is: its kubelet limits the pods' cgroup to the processors that it found,
+# One change to the sources: the kubelet limits the pods' cgroup to the processors that it found,
 # which on the tests' nodes are more than this machine has.
 cp -r "$("$go" list -m -f '{{.Dir}}' k8s.io/kubernetes)" "$work/kubernetes"
 chmod -R u+w "$work/kubernetes"

@@ -5,8 +5,6 @@ from typing import Any
 
 import pytest
 
-from central.kube.decode.decoder import Decoder
-from central.kube.decode.kubernetes_version import KubernetesVersion
 from central.model import limits
 from central.model.facts import PodSpec
 from central.model.json_types import Json
@@ -22,7 +20,7 @@ from tests.central.kube.decode.pod_rows import (
     changed,
     container,
 )
-from tests.central.kube.raw_objects import LEVELS, reader
+from tests.central.kube.raw_objects import reader
 
 LARGEST = 2**31 - 1
 
@@ -124,14 +122,11 @@ def test_rails() -> None:
     assert reader().pod(other).spec == expected
 
 
-def test_an_empty_selector_of_a_spread_by_version() -> None:
-    """Until Kubernetes 1.26 it counted every pod of the namespace."""
+def test_an_empty_selector_of_a_spread_counts_no_pod() -> None:
     raw = changed(POD, "spec/topologySpreadConstraints", spread(labelSelector={}))
-    for version, labels in (((1, 26), ()), ((1, 27), None)):
-        decoder = Decoder(("lockstep",), LEVELS, KubernetesVersion(*version))
-        rules = decoder.pod(raw).spec.rules
-        assert rules is not None
-        assert rules.spread[0].peers.selectors[0].labels == labels
+    rules = reader().pod(raw).spec.rules
+    assert rules is not None
+    assert rules.spread[0].peers.selectors[0].labels is None
 
 
 def test_a_request_of_nothing_is_none() -> None:

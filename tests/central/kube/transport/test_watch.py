@@ -161,24 +161,6 @@ def test_disruption_budgets(client: Client, made: Make, inbox: Inbox) -> None:
     eventually(lambda: BudgetGone("default", "keep") in inbox.facts)
 
 
-def test_a_server_from_before_policy_v1(connected: Callable[[str], Client], inbox: Inbox) -> None:
-    def answer(call: Call) -> Answer:
-        if "/v1beta1/" not in call.path:
-            return failure(404, "the server could not find the requested resource")
-        if "watch=1" in call.query:
-            return Answer(200, {})
-        everything = {
-            "metadata": {"namespace": "default", "name": "keep"},
-            "spec": {"selector": {}},
-        }
-        return Answer(200, {"metadata": {"resourceVersion": "1"}, "items": [everything]})
-
-    with Scripted(answer) as server:
-        assert inbox.watch(connected(server.url), "poddisruptionbudgets").wait_synced(10)
-        assert inbox.facts == [BudgetSeen("default", "keep")]  # there it covers nobody
-        inbox.stop()
-
-
 def test_a_list_of_many_pages(client: Client, made: Make, inbox: Inbox) -> None:
     for index in range(25):
         made(PODS, pod(f"p-{index}"))
@@ -316,7 +298,7 @@ def test_a_missing_crd_is_checked_again(
     ]
 
 
-@pytest.mark.parametrize("version", ["v1alpha2", "v1beta1"])
+@pytest.mark.parametrize("version", ["v1alpha2", "v1beta1", "v1", "v1beta2"])
 def test_native_podgroups_that_are_offered_later(
     client: Client, made: Make, inbox: Inbox, version: str
 ) -> None:
@@ -345,6 +327,11 @@ def test_another_version_takes_the_place_of_a_kinds(
 
     def answer(call: Call) -> Answer:
         version, there = served[-1]
+        if call.path == "/apis/kubeflow.org":
+            return Answer(200, {"versions": [{"version": "v0"}, {"version": version}]})
+        if call.path in ("/apis/kubeflow.org/v0", f"/apis/kubeflow.org/{version}"):
+            plural = "others" if call.path.endswith("v0") else "mpijobs"
+            return Answer(200, {"resources": [{"name": plural}]})
         if f"/{version}/" not in call.path:
             return failure(404, "page not found")
         if "watch=1" in call.query:

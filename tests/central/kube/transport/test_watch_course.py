@@ -287,21 +287,50 @@ def _named(name: str) -> Json:
     return raw
 
 
-def test_an_older_version_of_a_kind() -> None:
-    newer = kind("poddisruptionbudgets.policy")
-    older = newer.fallback
-    assert older is not None
-    course = Course([refused(404), page(), LASTS, refused(404), page(), LASTS], newer).run()
-    paths = [each.path.partition("?")[0] for each in course.requests]
-    assert paths == [newer.path, older.path, older.path, older.path, newer.path, newer.path]
-    assert course.pauses() == [0.0, 0.0, SPENT_S, 0.2, 0.0]
-    course = Course([page(), refused(404), page(), LASTS], newer).run()
-    paths = [each.path.partition("?")[0] for each in course.requests]
-    assert paths == [newer.path, newer.path, older.path, older.path]
-    course = Course([refused(404), refused(404), page(), LASTS], newer).run()
-    paths = [each.path.partition("?")[0] for each in course.requests]
-    assert paths == [newer.path, older.path, newer.path, newer.path]
-    assert course.pauses() == [0.0, RECHECK_S, 0.0]
+NATIVE = "podgroups.scheduling.k8s.io"
+GROUP = "/apis/scheduling.k8s.io"
+VERSIONS: Json = {"versions": [{"version": "v1"}, {"version": "v1beta2"}, {"version": "v1alpha2"}]}
+CLASSES: Json = {"resources": [{"name": "priorityclasses"}]}
+BOTH: Json = {"resources": [{"name": "priorityclasses"}, {"name": "podgroups"}]}
+
+
+def _paths(course: Course) -> list[str]:
+    return [each.path.partition("?")[0].removeprefix(GROUP) for each in course.requests]
+
+
+def test_the_served_version_of_a_kind_is_found() -> None:
+    served: dict[str, Answer] = {GROUP: VERSIONS, f"{GROUP}/v1": CLASSES, f"{GROUP}/v1beta2": BOTH}
+    course = Course([refused(404), page(), LASTS], kind(NATIVE), served=served).run()
+    assert course.discovered == [GROUP, f"{GROUP}/v1", f"{GROUP}/v1beta2"]
+    assert _paths(course) == ["/v1beta1/podgroups", *["/v1beta2/podgroups"] * 2]
+    assert course.pauses() == [0.0, 0.0]
+
+
+def test_another_version_after_an_upgrade() -> None:
+    served: dict[str, Answer] = {GROUP: VERSIONS, f"{GROUP}/v1": BOTH}
+    course = Course([page(), refused(404), page(), LASTS], kind(NATIVE), served=served).run()
+    assert _paths(course) == [*["/v1beta1/podgroups"] * 2, *["/v1/podgroups"] * 2]
+
+
+@pytest.mark.parametrize("classes", [False, True], ids=["no group", "no such kind"])
+def test_a_kind_that_is_served_in_no_version(classes: bool) -> None:
+    paths = [f"{GROUP}/{each['version']}" for each in VERSIONS["versions"]]
+    served: dict[str, Answer] = (
+        {GROUP: VERSIONS, **dict.fromkeys(paths, CLASSES)} if classes else {}
+    )
+    course = Course([refused(404), refused(404), page()], kind(NATIVE), served=served).run()
+    assert (
+        course.pauses()
+        == [watch.GANGS_RECHECK_S, watch.GANGS_RECHECK_S, 0.0][: len(course.pauses())]
+    )
+    assert course.discovered == [GROUP, *(paths if classes else ())] * 2
+
+
+def test_an_error_of_discovery_is_tried_again() -> None:
+    served: dict[str, Answer] = {GROUP: [refused(500), VERSIONS], f"{GROUP}/v1": BOTH}
+    course = Course([refused(404), page(), LASTS], kind(NATIVE), served=served).run()
+    assert course.discovered == [GROUP, GROUP, f"{GROUP}/v1"]
+    assert _paths(course) == ["/v1beta1/podgroups", *["/v1/podgroups"] * 2]
 
 
 @pytest.mark.parametrize(

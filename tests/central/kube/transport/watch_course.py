@@ -10,6 +10,7 @@ from central.kube.decode import api_kinds
 from central.kube.decode.api_kinds import Kind
 from central.kube.decode.decoder import Decoder
 from central.kube.transport import watch
+from central.kube.transport.http_client import StatusError
 from central.model.facts import Fact
 from central.model.json_types import Json
 
@@ -157,13 +158,18 @@ class Course:
 
     server = "https://api"
 
-    def __init__(self, answers: Sequence[Answer], *kinds: Kind) -> None:
+    def __init__(
+        self, answers: Sequence[Answer], *kinds: Kind, served: dict[str, Answer] | None = None
+    ) -> None:
+        """served: by path, the documents of discovery; any other is not found."""
         self.clock = _Clock()
         self.facts: list[Fact] = []
         self.requests: list[Request] = []
         self.closed = 0  # how often the idle connections were closed
         self._began = self.clock.now
         self.answers = list(answers)
+        self.served = served or {}
+        self.discovered: list[str] = []  # the paths of discovery that were asked for
         self.meanwhile: dict[int, Callable[[], None]] = {}  # in another thread, by request
         self.watches = watch.start(
             kinds or [kind("pods")],
@@ -193,9 +199,21 @@ class Course:
         return [round(later - now, 3) for now, later in itertools.pairwise(times)]
 
     def get(self, path: str, *, metadata_only: bool = False) -> Json:
+        if "?" not in path:
+            return self._discovery(path)
         answer = self._next(path, None, metadata_only)
         if not isinstance(answer, dict):
             raise Misplaced(f"{path}: {answer!r}")
+        return answer
+
+    def _discovery(self, path: str) -> Json:
+        self.discovered.append(path)
+        answer = self.served.get(path, StatusError(404, "NotFound", "not found"))
+        if isinstance(answer, list):
+            answer = answer.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        assert isinstance(answer, dict)
         return answer
 
     def stream(self, path: str, timeout_s: float, *, metadata_only: bool = False) -> _Stream:

@@ -244,24 +244,3 @@ def test_a_trial_eviction_evicts_nobody(client: Client, made: Make, run: Run) ->
     uid = made(PODS, pod("p"))["metadata"]["uid"]
     assert run(client, replace(evict("p", uid), trial=True)) == [EvictDone(uid, trial=True)]
     assert client.request("GET", f"{PODS}/p").ok
-
-
-def test_an_older_server_evicts_by_v1beta1(connected: Connected, run: Run) -> None:
-    def answer(call: Call) -> Answer:
-        if not call.path.endswith("/eviction"):
-            return SUCCESS
-        if call.body["apiVersion"] == "policy/v1":
-            return failure(400, 'no kind "Eviction" is registered for version "policy/v1"')
-        if call.path.endswith("/gone/eviction"):
-            return failure(404, 'pods "gone" not found')
-        return SUCCESS
-
-    with Scripted(answer) as server:
-        facts: list[Fact] = []
-        effects = DecisionExecutor(connected(server.url), facts.append, PlanGate(), workers=1)
-        effects.submit([evict("a", "1"), evict("b", "2"), evict("gone", "3")])
-        eventually(lambda: len(facts) == 3)
-        effects.stop()
-        assert facts == [EvictDone("1"), EvictDone("2"), EvictDone("3")]
-        versions = [call.body["apiVersion"] for call in server.of("POST", "/eviction")]
-        assert versions == ["policy/v1", "policy/v1beta1", "policy/v1beta1", "policy/v1beta1"]

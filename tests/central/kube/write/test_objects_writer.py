@@ -145,17 +145,6 @@ def test_only_the_object_with_the_uid_is_changed(client: Client, made: Make, run
     assert client.get(GROUPS)["items"] == []
 
 
-def test_empty_strings_in_a_status_are_omitted(client: Client, made: Make, run: Run) -> None:
-    """Kubernetes 1.20 takes one in a JSON patch for null, and rejects the whole status."""
-    uid = made(GROUPS, group("g"))["metadata"]["uid"]
-    condition = {"type": "Scheduled", "status": "True", "reason": ""}
-    status = {"phase": "Running", "running": 0, "conditions": [condition]}
-    run(client, SetStatus("PodGroup", "default", "g", uid, status))
-    there = client.get(f"{GROUPS}/g")["status"]
-    condition.pop("reason")
-    assert there == status
-
-
 def test_a_rejection_is_an_outcome(connected: Connected, run: Run) -> None:
     def answer(call: Call) -> Answer:
         return failure(403, "exceeded quota: small", reason="Forbidden")

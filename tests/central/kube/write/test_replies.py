@@ -286,37 +286,6 @@ def test_what_an_eviction_came_to(answer: Reply, read: Reply | None, expected: s
         assert found == EvictDone("u", expected)
 
 
-@pytest.mark.parametrize("answer", [NOT_SERVED, failure(400), failure(415)])
-def test_an_old_api_server_is_asked_once_by_the_new_version(answer: Reply) -> None:
-    made, table = client(v1=answer, v1beta1=SUCCESS)
-    evictor = Evictor(made)
-    for _ in range(2):
-        assert evictor.evict(EVICT) == EvictDone("u", "")
-    versions = [body["apiVersion"] for _, _, body in table.asked]
-    assert versions == ["policy/v1", "policy/v1beta1", "policy/v1beta1"]
-
-
-@pytest.mark.parametrize(
-    ("fallback", "why", "remembered"),
-    [(BUDGET, BLOCKED_BY_BUDGET, True), (gone(), "", True), (failure(403, "y"), "no", False)],
-)
-def test_when_the_old_version_counts(fallback: Reply, why: str, remembered: bool) -> None:
-    made, table = client(v1=failure(400), v1beta1=fallback)
-    evictor = Evictor(made)
-    assert evictor.evict(EVICT) == EvictDone("u", why)
-    table.asked.clear()
-    evictor.evict(EVICT)
-    assert (table.asked[0][2]["apiVersion"] == "policy/v1beta1") == remembered
-
-
-def test_a_missing_path_in_the_old_version_is_the_answer() -> None:
-    made, table = client(v1=NOT_SERVED, v1beta1=[SUCCESS, failure(404, "not here")])
-    evictor = Evictor(made)
-    evictor.evict(EVICT)
-    assert evictor.evict(EVICT) == EvictDone("u", "not here")
-    assert len(table.asked) == 3
-
-
 def test_a_trial_changes_nothing() -> None:
     made, table = client(v1=SUCCESS)
     assert Evictor(made).evict(Evict("u", "ns", "p", "n1", "", trial=True)) == EvictDone(

@@ -34,12 +34,20 @@ class Watched(NamedTuple):
         return self.kind.gone(raw)
 
 
+# Versions that API servers serve in place of the one that the watch begins with.
+OTHER_VERSIONS = {
+    "podgroups.scheduling.k8s.io": ("v1", "v1alpha2"),
+    "mpijobs.kubeflow.org": ("v1",),
+}
+
+
 def watched_kinds(decoder: Decoder) -> Iterator[tuple[str, Kind]]:
-    for newest in api_kinds.kinds(decoder, elastic=True):
-        kind: Kind | None = newest
-        while kind is not None:
-            yield _name(kind), kind
-            kind = kind.fallback
+    for kind in api_kinds.kinds(decoder, elastic=True):
+        yield _name(kind), kind
+        for version in OTHER_VERSIONS.get(kind.resource.full_name, ()):
+            assert kind.in_version is not None
+            other = kind.in_version(version)
+            yield _name(other), other
 
 
 def _name(kind: Kind) -> str:
