@@ -1,5 +1,10 @@
+import math
+import os
+import random
 import sys
+from collections import defaultdict
 from collections.abc import Generator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -16,8 +21,42 @@ OUTSIDE = {
 _collecting: list[pytest.Session] = []
 
 
+SEEDS = ("seed", "base")  # names of parameters whose values are seeds; base is the first of a block
+PART = 4  # one of so many seeds is tried in a run
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite expected answers")
+
+
+def pytest_configure() -> None:
+    os.environ.setdefault("LOCKSTEP_SEED", datetime.now(UTC).date().isoformat())
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keeps a part of the seeds of each test, another one each day. LOCKSTEP_SEED=all keeps every one."""
+    today = os.environ["LOCKSTEP_SEED"]
+    if today == "all" or any("[" in argument for argument in config.args):
+        return
+    alike: defaultdict[object, list[pytest.Item]] = defaultdict(list)  # equal but for the seed
+    for item in items:
+        given: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
+        if not given.keys().isdisjoint(SEEDS):
+            others = tuple((name, id(value)) for name, value in given.items() if name not in SEEDS)
+            alike[item.nodeid.partition("[")[0], others].append(item)
+    left_out: set[pytest.Item] = set()
+    for group in alike.values():
+        dice = random.Random(f"{today} {group[0].nodeid}")
+        left_out.update(set(group).difference(dice.sample(group, math.ceil(len(group) / PART))))
+    config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+    items[:] = [item for item in items if item not in left_out]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if terminalreporter.stats.get("failed"):
+        terminalreporter.write_line(
+            f"LOCKSTEP_SEED={os.environ['LOCKSTEP_SEED']} repeats the seeds of this run"
+        )
 
 
 @pytest.hookimpl(wrapper=True)

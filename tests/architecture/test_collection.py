@@ -1,4 +1,5 @@
-"""Tests can be collected on a fresh machine: importing them starts no program and connects to nothing."""
+"""Tests can be collected on a fresh machine: importing them starts no program and connects to nothing. Of seeds a part is
+tried in a run, the same one for the same day."""
 
 import os
 import subprocess
@@ -14,7 +15,16 @@ CONNECT = "import socket\nsocket.create_connection(('127.0.0.1', 9), 1)\n"
 TEST = "def test_nothing() -> None: ...\n"
 
 
-def collect(*arguments: object, home: Path) -> subprocess.CompletedProcess[str]:
+SEEDED = """import pytest
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("way", ["a", "b"])
+def test_x(way: str, seed: int) -> None: ...
+@pytest.mark.parametrize("size", range(5))
+def test_y(size: int) -> None: ...
+"""
+
+
+def collect(*arguments: object, home: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     """Runs pytest with an empty home folder and a PATH that has no programs."""
     kept = {name: os.environ[name] for name in os.environ.keys() & {"LANG", "TMPDIR"}}
     return subprocess.run(
@@ -29,7 +39,7 @@ def collect(*arguments: object, home: Path) -> subprocess.CompletedProcess[str]:
             *map(str, arguments),
         ],
         cwd=ROOT,
-        env={**kept, "HOME": str(home), "PATH": str(home)},
+        env={**kept, "HOME": str(home), "PATH": str(home), **variables},
         capture_output=True,
         text=True,
     )
@@ -42,6 +52,25 @@ def test_what_a_module_does_on_import_is_an_error(tmp_path: Path, at_import: str
     done = collect("-c", ROOT / "pyproject.toml", "-p", "tests.conftest", module, home=tmp_path)
     assert "while tests are collected" in done.stdout
     assert done.returncode
+
+
+def test_a_quarter_of_the_seeds_is_tried_and_all_of_what_is_no_seed(tmp_path: Path) -> None:
+    module = tmp_path / "test_x.py"
+    module.write_text(SEEDED)
+
+    def chosen(day: str, *tests: str) -> list[str]:
+        arguments = ("-c", ROOT / "pyproject.toml", "-p", "tests.conftest", *(tests or (module,)))
+        done = collect(*arguments, home=tmp_path, LOCKSTEP_SEED=day)
+        return [line.partition("::")[2] for line in done.stdout.splitlines() if "::" in line]
+
+    one, other = chosen("2026-11-28"), chosen("2026-11-29")
+    assert one == chosen("2026-11-28") != other
+    for way in ("a", "b"):
+        assert sum(each.startswith(f"test_x[{way}-") for each in one) == 5
+    assert len(one) == len(other) == 15
+    assert len(chosen("all")) == 45
+    left_out = min({f"test_x[a-{seed}]" for seed in range(20)}.difference(one))
+    assert chosen("2026-11-28", f"{module}::{left_out}"), "a test that is asked for by name is run"
 
 
 def test_every_folder_is_collected_without_programs_and_cache(tmp_path: Path) -> None:
