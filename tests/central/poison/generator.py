@@ -208,6 +208,7 @@ KINDS: dict[str, Callable[[], Json]] = {
     corpus.QUEUES: queue,
     corpus.HYPERNODES: hypernode,
     "priorityclasses.scheduling.k8s.io": lambda: {"metadata": meta("", name="p"), "value": 10},
+    "deviceclasses.resource.k8s.io": lambda: {"metadata": meta("", name="d"), "spec": {"extendedResourceName": "example.com/d"}},
     "poddisruptionbudgets.policy": budget,
     "persistentvolumeclaims": claim,
     "persistentvolumes": volume,

@@ -243,6 +243,22 @@ class Slow(Watched):
         return ""
 
 
+def test_all_pods_of_a_large_gang_are_nominated_until_the_place_is_given_up() -> None:
+    world = Watched(*nodes("a", "b"))
+    world.grace_s = 1000.0
+    world.step(0.0, *job("low", 2, gpus=8))
+    urgent = big(pods=10, gpus=1, priority=5)
+    world.step(1.0, *urgent)
+    world.step(2.0)
+    told = [world.conditions[f"g-{number}"] for number in range(10)]
+    assert {why for why, _ in told} == {"SchedulerError"}
+    assert all(node for _, node in told)
+    world.step(3.0, *with_pods(urgent, told=("SchedulerError", "a")))
+    world.step(4.0, *with_pods(urgent, told=("SchedulerError", "a"), gated=True)[-1:])
+    assert world.cause("g") == "gated"
+    assert {world.conditions[f"g-{number}"] for number in range(9)} == {("SchedulingGated", "")}
+
+
 def test_a_gang_whose_pods_are_being_evicted_wants_none() -> None:
     world = Slow(*nodes("a"))
     low = job("low", 2, gpus=4)
@@ -325,6 +341,10 @@ def test_a_condition_that_comes_late_is_corrected() -> None:
     world.conditions["g-15"] = (UNSCHEDULABLE, "")
     world.step(1.0, replace(late, told=(UNSCHEDULABLE, "")))
     assert world.conditions["g-15"] == ("SchedulerError", "")
+    world.step(1.5, replace(late, told=("SchedulerError", "")))
+    world.conditions["g-15"] = (UNSCHEDULABLE, "")
+    world.step(1.6, replace(late, told=(UNSCHEDULABLE, "")))
+    assert world.conditions["g-15"] == ("SchedulerError", ""), "again"
     before = len(world.decisions)
     world.step(2.0, replace(late, told=("SchedulerError", "")))
     world.step(3.0)
@@ -364,6 +384,13 @@ def test_a_device_class_that_comes_or_goes() -> None:
     assert world.bought() == ["g-0"]
     world.step(5.0, DeviceClassSeen("gpu.example", GPU), factories.node("b"))
     assert world.cause("g") == "", "its node has a device plugin"
+
+
+def test_gpus_that_an_agent_reports_are_no_class() -> None:
+    """The kubelet does not offer them yet."""
+    world = Watched(*nodes("a", gpus=0), DeviceClassSeen("gpu.example", GPU), factories.report("a"))
+    world.step(0.0, *big(pods=1))
+    assert world.cause("g") != "invalid"
 
 
 def test_each_class_serves_a_resource_of_its_own_name() -> None:

@@ -62,7 +62,8 @@ def _numbered_pod() -> Json:
 def _plain_pod(annotations: Json | None = None, labels: Json | None = None, **spec: object) -> Json:
     given = {"schedulerName": "lockstep", "containers": [container(gpu=1)], **spec}
     found = meta(annotations=annotations or {}, labels={"app": "x", **(labels or {})})
-    return {"metadata": found, "spec": given, "status": {"phase": "Pending"}}
+    status = {"phase": "Pending", "nominatedNodeName": "n0"}
+    return {"metadata": found, "spec": given, "status": status}
 
 
 def _native_pod() -> Json:

@@ -259,7 +259,7 @@ def rich(kind: str, number: int) -> Bundle:
 
 CLUSTER = {  # kinds that no tenant writes
     "namespaces", "nodes", "queues", "hypernodes", "priorityclasses", "persistentvolumes", "storageclasses", "csinodes",
-    "csidrivers", "csistoragecapacities",
+    "csidrivers", "csistoragecapacities", "deviceclasses",
 }  # fmt: skip
 RICH = tuple(
     (one.name, number)
