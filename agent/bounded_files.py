@@ -14,11 +14,13 @@ import os
 import os.path
 import re
 import stat
+import uuid
 from pathlib import Path
 from typing import IO, Any
 
 MOST_BYTES = 65_536  # of a file of the kernel; they have 4096 as a rule
 NO_FILE = "not a regular file"
+PROCESS = uuid.uuid4().hex[:8]  # not its number, which two containers may both have
 NUMBER = re.compile(r"-?[0-9]{1,19}")
 
 
@@ -88,6 +90,17 @@ def parsed(text: str) -> Any:
 def number(text: str, otherwise: int = -1) -> int:
     """A decimal number of at most 19 digits."""
     return int(text) if NUMBER.fullmatch(text) else otherwise
+
+
+def replace_text(file: Path, text: str, mode: int = 0o644) -> None:
+    """Writes the file at once: no reader sees a part, whichever other process writes it too. Raises OSError."""
+    part = file.with_name(f".{file.name}.{PROCESS}")
+    try:
+        part.write_text(text, encoding="utf-8")
+        part.chmod(mode)
+        part.replace(file)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def exists(path: Path) -> bool:

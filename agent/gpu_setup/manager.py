@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent.backoff import Backoff, StateLogger
-from agent.bounded_files import MOST_BYTES, read_json
+from agent.bounded_files import MOST_BYTES, read_json, replace_text
 from agent.gpu_setup.mps_server import MpsServer
 from agent.gpu_setup.nvidia_tools import CONTROL, SMI, Tool, ToolError, find
 from agent.kubelet.directory_watch import DirectoryWatch
@@ -180,7 +180,7 @@ class GpuSetupManager:
         """Saves the former setup; the first one saved counts."""
         file = self._requests.folder / uuid / BEFORE
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(before | _read(file)), encoding="utf-8")
+        replace_text(file, json.dumps(before | _read(file)))
 
 
 def _read(file: Path) -> dict[str, int]:

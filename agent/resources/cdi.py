@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.backoff import StateLogger
+from agent.bounded_files import replace_text
 from agent.resources.device_resource import ContainerResponse
 
 log = logging.getLogger(__name__)
@@ -65,26 +66,18 @@ class Specs:
             ):
                 return True
             try:
-                self._write(file, wanted)
+                if wanted is None:
+                    file.unlink(missing_ok=True)
+                else:
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    # Runtimes read only names ending in .json, which those of parts do not.
+                    replace_text(file, json.dumps(wanted, indent=1) + "\n")
             except OSError as error:
                 self._log.failed(f"cannot write {file}: {error.strerror}")
                 return False
             self._written[kind] = wanted
             self._log.ok(f"{file}: {len(devices)} devices")
             return True
-
-    def _write(self, file: Path, wanted: dict[str, Any] | None) -> None:
-        if wanted is None:
-            file.unlink(missing_ok=True)
-            return
-        self.directory.mkdir(parents=True, exist_ok=True)
-        new = file.with_name(f".{file.name}.new")  # runtimes read only names ending in .json
-        try:
-            new.write_text(json.dumps(wanted, indent=1) + "\n", encoding="utf-8")
-            new.chmod(0o644)
-            new.replace(file)
-        finally:
-            new.unlink(missing_ok=True)
 
 
 class Injection:

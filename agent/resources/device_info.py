@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from agent.backoff import StateLogger
+from agent.bounded_files import replace_text
 from protos.names import RDMA
 from protos.nic_ids import names
 from protos.topology import Hca, NodeTopology
@@ -38,7 +39,7 @@ class DeviceInfoFiles:
             self._folder.mkdir(parents=True, exist_ok=True)
             for device in device_ids:
                 if (nic := nics.get(name(device))) is not None:
-                    self._replace(self._path(resource, device), _content(nic, topology))
+                    replace_text(self._path(resource, device), _content(nic, topology), 0o444)
         except OSError as error:
             self._log.failed(f"no device-info file for Multus: {error}")
         else:
@@ -47,14 +48,6 @@ class DeviceInfoFiles:
     def _path(self, resource: str, device: str) -> Path:
         assert self._folder is not None
         return self._folder / f"{resource}-{device}-device.json".replace("/", "-")
-
-    def _replace(self, path: Path, content: str) -> None:
-        """Multus never reads half a file. Earlier writers leave files that nobody may write."""
-        part = path.with_name(f".{path.name}")
-        part.unlink(missing_ok=True)
-        part.write_text(content, encoding="utf-8")
-        part.chmod(0o444)
-        part.replace(path)
 
 
 def _content(nic: Hca, topology: NodeTopology) -> str:

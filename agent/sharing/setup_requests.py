@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar, get_origin, get_type_hints
 
-from agent.bounded_files import MOST_BYTES, read_json, read_text
+from agent.bounded_files import MOST_BYTES, read_json, read_text, replace_text
 
 STATES = "state"
 UUID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
@@ -156,9 +156,7 @@ def _write(file: Path, value: dict[str, Any]) -> None:
     with contextlib.suppress(OSError):
         if read_text(file) == text:
             return
-    fresh = file.with_name(f".{file.name}.new")
-    fresh.write_text(text, encoding="utf-8")
-    fresh.replace(file)
+    replace_text(file, text)
 
 
 def _read(file: Path, kind: type[T]) -> T | None:

@@ -2,6 +2,8 @@
 
 import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -130,3 +132,26 @@ def test_what_a_place_is(folder: Path) -> None:
         "gone": (False, False, False),
         "most/below": (False, False, False),
     }
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from agent.bounded_files import replace_text
+for _ in range(400):
+    replace_text(Path(sys.argv[1]), sys.argv[2] * int(sys.argv[3]), 0o444)
+"""
+
+
+def test_two_processes_that_write_a_file_never_mix(tmp_path: Path) -> None:
+    file = tmp_path / "spec.json"
+    contents = {"a" * 50_000, "b" * 7}
+    bounded_files.replace_text(file, "b" * 7)
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITER, file, each[0], str(len(each))])
+        for each in contents
+    ]
+    while any(writer.poll() is None for writer in writers):
+        assert file.read_text() in contents
+    assert [writer.returncode for writer in writers] == [0, 0]
+    assert [each.name for each in tmp_path.iterdir()] == ["spec.json"]
