@@ -12,7 +12,8 @@ from agent.backoff import Backoff
 from agent.cgroups import Cgroups
 from agent.device_monitor import DeviceMonitor
 from agent.kubelet.directory_watch import DirectoryWatch
-from agent.kubelet.plugin import DevicePlugin
+from agent.kubelet.node_owner import NodeOwner
+from agent.kubelet.plugin import DevicePlugin, same_devices
 from agent.kubelet.pod_resources import ObservedGrants, PodResourcesClient
 from agent.kubelet.registration import PluginRegistration
 from agent.kubelet.unlisted_pods import UnlistedPods
@@ -41,6 +42,8 @@ FIRST_S, MOST_S = 0.5, 30.0  # pauses after a thread failed
 LEAVE_S = 2.0  # for the last report
 LAST_PODS_S = 0.3  # from a binding to the kubelet
 GRANTS_S = 2.0  # timeout of pod-resources at the start
+OWNER_S = 0.25  # between attempts to own the node
+LOCK_S = 5.0  # between attempts to lock it, where that failed
 MEMORY_S = 2.0  # between checks of processes' memory, while a pod has a cap
 
 
@@ -55,6 +58,7 @@ class Agent:
         self._monitor = DeviceMonitor(settings, self.node)
         plugins = settings.kubelet_dir / "device-plugins"
         self._plugins = DirectoryWatch(plugins, self.node.wake)
+        self._owner = NodeOwner(plugins, self.node.boot_id[:8])
         self._pod_resources = PodResourcesClient(
             settings.kubelet_dir / "pod-resources" / "kubelet.sock"
         )
@@ -126,25 +130,23 @@ class Agent:
 
     def _registration(self, name: str) -> PluginRegistration:
         resource = table.make(name, self._services)
-        plugin = DevicePlugin(resource, self.node, self._grants)
-        return PluginRegistration(self._plugins, self.node, plugin)
+        plugin = DevicePlugin(resource, self.node, self._grants, self._owner)
+        return PluginRegistration(self._plugins, self.node, plugin, self._owner.run)
 
     def start(self) -> None:
         """Raises CaptureError or Unusable for a configuration that cannot work."""
         folder = self._settings.cgroup_root
         if folder and not folder.is_dir():
             raise Unusable(f"--cgroup-root {folder}: no such directory")
+        self._owner.acquire()
         self._serve_probes()
-        if reporter := self._reporter:
-            self._spawn("report", partial(self._run_reports, reporter))
+        self._spawn("owner", self._own_node)
         if self._settings.preflight != "none":
             self._grants.list_now(GRANTS_S)  # which GPUs are idle, before any is said to be healthy
         self._monitor.refresh(first=True)
         self._surveyed.set()
         every = self._settings.report_every_s
         self._spawn("survey", partial(self._monitor.run, self._stop))
-        if self._settings.preflight != "none":
-            self._spawn("preflight", partial(self._monitor.preflight.run, self._stop))
         if events := self._monitor.events:
             self._spawn("events", partial(events.run, self._stop))
         self._spawn("folder", partial(self._plugins.run, self._stop))
@@ -152,19 +154,34 @@ class Agent:
             self._spawn("kubelet", partial(registration.run, self._stop))
         self._spawn("resources", self._serve_new_resources)
         self._spawn("grants", lambda: self._grants.run(every, self._stop))
+        if setups := self._setups:
+            self._spawn("setups", partial(setups.run, self._stop))
+        if reporter := self._reporter:
+            self._spawn("intents", lambda: reporter.run_intents(self._stop))
+        else:
+            log.info("no --server: serving the kubelet only")
+
+    def _own_node(self) -> None:
+        """Waits until this agent owns the node, and begins what only one agent may do."""
+        while not self._owner.acquire():
+            if self._stop.wait(OWNER_S):
+                return
+        if not self._probes:
+            self._serve_probes()
+        if reporter := self._reporter:
+            self._spawn("report", partial(self._run_reports, reporter))
+        self._surveyed.wait()
+        if self._settings.preflight != "none":
+            self._spawn("preflight", partial(self._monitor.preflight.run, self._stop))
         if self._settings.injection() != "env":
             self._spawn("cdi", self._keep_specs)
         if self._settings.cgroup_root:
             self._spawn("limits", self._keep_limits)
         self._spawn("sharing", self._keep_sharing)
-        if setups := self._setups:
-            self._spawn("setups", partial(setups.run, self._stop))
         if self._settings.gpu_memory != "none" and not self._settings.capture:
             self._spawn("memory", self._watch_memory)
-        if reporter:
-            self._spawn("intents", lambda: reporter.run_intents(self._stop))
-        else:
-            log.info("no --server: serving the kubelet only")
+        while not self._stop.wait(LOCK_S):
+            self._owner.acquire()
 
     def _serve_probes(self) -> None:
         """Raises Unusable."""
@@ -181,6 +198,8 @@ class Agent:
                 unready=self._unready,
             )
         except Unservable as error:
+            if not self._owner.is_this:
+                return  # tried again when it is
             raise Unusable(str(error)) from error
         self._probes.start()
         log.info("serving metrics and probes on port %d", self._probes.port)
@@ -240,6 +259,7 @@ class Agent:
             timeout_s = deadline - time.monotonic() if thread.name == "kubelet" else 0.05
             thread.join(max(0.0, timeout_s))
         self._pod_resources.close()
+        self._owner.release()
 
     def interrupt(self) -> None:
         """For signal handlers, which may run at any moment and more than once. The interrupted
@@ -302,11 +322,8 @@ class Agent:
 
     def _allocations_changed(self, old: NodeState) -> Callable[[NodeState], bool]:
         return lambda state: (
-            state.grants is not old.grants
+            not same_devices(state, old)
             or state.grants_known != old.grants_known
-            or state.allocations is not old.allocations
-            or state.unlisted is not old.unlisted
-            or state.forgotten is not old.forgotten
             or state.intents is not old.intents
             or self._stop.is_set()
         )

@@ -1,5 +1,6 @@
 """Constants and helpers for the gRPC sockets of the kubelet and the scheduler."""
 
+import socket
 from pathlib import Path
 
 import grpc
@@ -27,3 +28,14 @@ def identity(path: Path) -> Identity:
     except OSError:
         return None
     return found.st_dev, found.st_ino, found.st_mtime_ns
+
+
+def refuses(path: Path) -> bool:
+    """Whether the process that listened on the socket has ended."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(str(path))
+        except OSError as error:  # of a full queue, for one
+            return isinstance(error, ConnectionRefusedError)
+    return False

@@ -8,12 +8,14 @@ Design: docs/design/kubelet.md
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import grpc
 
 from agent.kubelet.latency import Latency
+from agent.kubelet.node_owner import NodeOwner, is_passed_on
 from agent.kubelet.pod_resources import ObservedGrants, Rejected
 from agent.node import AgentNode
 from agent.node_state import NodeState
@@ -41,8 +43,14 @@ HOLDER_S = 3.0  # to find the container; the kubelet's timeout of PreStartContai
 
 
 class DevicePlugin(rpc.DevicePluginServicer):
-    def __init__(self, resource: DeviceResource, node: AgentNode, grants: ObservedGrants) -> None:
-        self.resource = resource
+    def __init__(
+        self,
+        resource: DeviceResource,
+        node: AgentNode,
+        grants: ObservedGrants,
+        owner: NodeOwner | None = None,
+    ) -> None:
+        self.resource, self._owner = resource, owner
         self.options = pb.DevicePluginOptions(
             pre_start_required=resource.pre_start_required, get_preferred_allocation_available=True
         )
@@ -50,9 +58,9 @@ class DevicePlugin(rpc.DevicePluginServicer):
         self._reused: frozenset[str] = frozenset()  # devices that the pod in admission may have
         self._current: PodKey | None = None  # the pod in admission, if known
         self._asked: frozenset[ContainerKey] = frozenset()
-        self._count = threading.Lock()
-        self.streams = 0  # open ListAndWatch calls
-        self.listed = 0  # ... of them, those whose first list was sent
+        self._counting = threading.Lock()
+        # ListAndWatch calls: open, listed, dropped (by the kubelet), others (of other agents, ended)
+        self.streams = Counter[str]()  # of this registration
         self.closing = threading.Event()
         self.took = Latency()  # of Allocate
 
@@ -64,32 +72,41 @@ class DevicePlugin(rpc.DevicePluginServicer):
     def ListAndWatch(
         self, request: pb.Empty, context: grpc.ServicerContext
     ) -> Iterator[pb.ListAndWatchResponse]:
-        with self._count:
-            self.streams += 1
+        streams, others = self.streams, is_passed_on(context)
         listed = False
+        self._count(streams, open=not others)
         try:
-            context.add_callback(self._node.wake)
-            sent: tuple[Device, ...] | None = None
-            state = self._node.state
-            while context.is_active() and not self.closing.is_set():
-                now = self.resource.devices(state)
-                if now != sent:
-                    yield listing(now)
-                    sent = now
-                if not listed:
+            for now in self._lists(context):
+                yield now
+                if not listed and not others:
                     listed = True
-                    self._count_listed(1)
-                state = self._node.wait(self._changed(state, context), timeout_s=60)
+                    self._count(streams, listed=1)
         finally:
-            with self._count:
-                self.streams -= 1
-            if listed:
-                self._count_listed(-1)
+            if others:
+                self._count(streams, others=1)
+            else:
+                self._count(streams, open=-1, listed=-listed, dropped=1)
 
-    def _count_listed(self, change: int) -> None:
-        with self._count:
-            self.listed += change
-        self._node.wake()  # the reporter
+    def _count(self, streams: Counter[str], **changes: int) -> None:
+        with self._counting:
+            streams.update(changes)
+        self._node.wake()  # the registration and the reporter
+
+    def _lists(self, context: grpc.ServicerContext) -> Iterator[pb.ListAndWatchResponse]:
+        """Each list that differs from the one before: of the node's owner while it answers, else of this agent."""
+        context.add_callback(self._node.wake)
+        owner = self._owner
+        sent: pb.ListAndWatchResponse | None = None
+        while context.is_active() and not self.closing.is_set():
+            for sent in owner.lists(self.resource.endpoint, context) if owner else ():
+                yield sent
+            state = self._node.state
+            now = listing(self.resource.devices(state))
+            if now != sent and context.is_active():
+                yield now
+                sent = now
+            alone = owner is None or owner.is_this
+            self._node.wait(self._changed(state, context), timeout_s=60 if alone else 1)
 
     def _changed(
         self, old: NodeState, context: grpc.ServicerContext
@@ -101,6 +118,11 @@ class DevicePlugin(rpc.DevicePluginServicer):
     def GetPreferredAllocation(
         self, request: pb.PreferredAllocationRequest, context: grpc.ServicerContext
     ) -> pb.PreferredAllocationResponse:
+        given: pb.PreferredAllocationResponse | None = self._passed_on(
+            "GetPreferredAllocation", request, context
+        )
+        if given is not None:
+            return given
         asked = request.container_requests
         _check_count(asked, context)
         must = {each for one in asked for each in one.must_include_deviceIDs}
@@ -143,6 +165,9 @@ class DevicePlugin(rpc.DevicePluginServicer):
     def Allocate(
         self, request: pb.AllocateRequest, context: grpc.ServicerContext
     ) -> pb.AllocateResponse:
+        given: pb.AllocateResponse | None = self._passed_on("Allocate", request, context)
+        if given is not None:
+            return given
         began = time.monotonic()
         _check_count(request.container_requests, context)
         answer = pb.AllocateResponse()
@@ -190,6 +215,11 @@ class DevicePlugin(rpc.DevicePluginServicer):
     def PreStartContainer(
         self, request: pb.PreStartContainerRequest, context: grpc.ServicerContext
     ) -> pb.PreStartContainerResponse:
+        given: pb.PreStartContainerResponse | None = self._passed_on(
+            "PreStartContainer", request, context
+        )
+        if given is not None:
+            return given
         ids = tuple(sorted(request.devices_ids))  # the kubelet sends a set's order
         if not ids:
             why = f"no device of {self.resource.name} is named"
@@ -210,6 +240,10 @@ class DevicePlugin(rpc.DevicePluginServicer):
             log.warning("refused to start a container with %s: %s", held, why)
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, why)
         return pb.PreStartContainerResponse()
+
+    def _passed_on(self, method: str, request: Any, context: grpc.ServicerContext) -> Any:
+        endpoint = self.resource.endpoint
+        return self._owner.ask(endpoint, method, request, context) if self._owner else None
 
 
 def same_devices(state: NodeState, old: NodeState) -> bool:

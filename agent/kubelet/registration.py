@@ -1,13 +1,19 @@
 """Serves the plugin's socket and registers it with the kubelet, again after each restart of the
-kubelet: a starting kubelet empties the directory and forgets all registrations."""
+kubelet: a starting kubelet removes all sockets and forgets all registrations.
 
-import contextlib
+Each registration has a socket of a new name: a kubelet of 1.37 refuses one that it has, and never forgets it then.
+
+Design: docs/design/kubelet.md
+"""
+
 import logging
 import os
 import socket
 import threading
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
 
 import grpc
@@ -17,7 +23,7 @@ from agent.kubelet.directory_watch import DirectoryWatch
 from agent.kubelet.latency import Latency
 from agent.kubelet.plugin import DevicePlugin
 from agent.node import AgentNode
-from agent.sockets import CHANNEL, PATH_BYTES, Identity, details, identity
+from agent.sockets import CHANNEL, PATH_BYTES, Identity, details, identity, refuses
 from protos.stubs import deviceplugin_pb2 as pb
 from protos.stubs import deviceplugin_pb2_grpc as rpc
 
@@ -45,11 +51,13 @@ class KubeletAbsent(KubeletUnavailable):
 class PluginRegistration:
     """One plugin, in a thread of its own, so that a failing resource does not affect the others."""
 
-    def __init__(self, folder: DirectoryWatch, node: AgentNode, plugin: DevicePlugin) -> None:
+    def __init__(
+        self, folder: DirectoryWatch, node: AgentNode, plugin: DevicePlugin, run: str
+    ) -> None:
         self._folder, self.plugins = folder, folder.path
         self.socket = self.plugins / "kubelet.sock"
         self._node, self._plugin, self._resource = node, plugin, plugin.resource
-        self.own = self.plugins / self._resource.endpoint
+        self._names, self._numbers = f"{self._resource.endpoint}.{run}-", count(1)
         self._log = StateLogger(log)
         self.registered = False
         # since when, or later, the kubelet does not have the devices
@@ -72,7 +80,7 @@ class PluginRegistration:
     def is_awaited(self, now: float) -> bool:
         """Whether there are devices that the kubelet does not have yet, or not any more. Not for ever if a
         running kubelet does not take them. now: monotonic."""
-        offered = self.registered and self._plugin.listed
+        offered = self.registered and self._plugin.streams["listed"]
         return not offered and now - self._lacking_since < REFUSED_S and self.has_devices
 
     def run(self, stop: threading.Event) -> None:
@@ -99,9 +107,9 @@ class PluginRegistration:
     def _serve_once(self, stop: threading.Event) -> bool:
         """Serves until the kubelet restarts, the socket or the last device goes, or stop; returns
         True."""
+        self.own = self._next_path()
         self._check_directory()
-        with contextlib.suppress(FileNotFoundError):
-            self.own.unlink()
+        self._plugin.streams = Counter()
         workers = ThreadPoolExecutor(THREADS, thread_name_prefix="plugin")
         server = grpc.server(workers)
         rpc.add_DevicePluginServicer_to_server(self._plugin, server)
@@ -115,7 +123,7 @@ class PluginRegistration:
             server.start()
             ours, kubelet = identity(self.own), identity(self.socket)
             self._plugin.grants.list_now(GRANTS_S)  # a new kubelet may have forgotten pods
-            self._register()
+            self._register(self.own)
             self._log.ok(f"registered {self._resource.name} with the kubelet at {self.socket}")
             self.registered = True
             self._node.wake()  # the reporter
@@ -128,6 +136,11 @@ class PluginRegistration:
             server.stop(grace=0.2).wait(timeout=1.0)
             workers.shutdown(wait=False)
             self._plugin.closing.clear()
+            for path in self.plugins.glob(f"{self._names}*"):
+                path.unlink(missing_ok=True)
+
+    def _next_path(self) -> Path:
+        return self.plugins / f"{self._names}{next(self._numbers)}.sock"
 
     def _check_directory(self) -> None:
         length = len(str(self.own).encode())
@@ -157,10 +170,10 @@ class PluginRegistration:
                 f"no permission to connect to {self.socket}: the agent must run as root"
             )
 
-    def _register(self) -> None:
+    def _register(self, path: Path) -> None:
         request = pb.RegisterRequest(
             version=VERSION,
-            endpoint=self._resource.endpoint,
+            endpoint=path.name,
             resource_name=self._resource.name,
             options=self._plugin.options,
         )
@@ -176,8 +189,9 @@ class PluginRegistration:
     def _watch(self, stop: threading.Event, ours: Identity, kubelet: Identity) -> None:
         heard, changes = time.monotonic(), -1
         had_devices = time.monotonic()
+        streams, others = self._plugin.streams, 0
         while not self._idle(stop, changes):
-            changes = self._folder.changes
+            changes = self._changes()
             if self.has_devices:
                 had_devices = time.monotonic()
             elif time.monotonic() - had_devices > EMPTY_S:
@@ -189,24 +203,31 @@ class PluginRegistration:
             if identity(self.own) != ours:
                 self._log.ok(f"{self.own} was removed")
                 return
-            if self._plugin.listed:
+            if streams["listed"]:
                 self._lacking_since = time.monotonic()
-            if self._plugin.streams:
+            if streams["open"]:
                 heard = time.monotonic()
-            elif time.monotonic() - heard > SILENT_S:
-                self._log.failed(
-                    f"the kubelet has dropped this plugin; does another plugin serve "
-                    f"{self._resource.name}?"
+            hung_up = streams["dropped"] and not refuses(self.socket)
+            if hung_up or time.monotonic() - heard > SILENT_S:
+                raise KubeletUnavailable(
+                    f"it has dropped this plugin; does another plugin serve {self._resource.name}?"
                 )
-                return
+            if others != streams["others"]:
+                others = streams["others"]
+                # A kubelet before 1.37 now has no plugin of the resource. Open calls stay.
+                (again := self._next_path()).hardlink_to(self.own)
+                self._register(again)
+
+    def _changes(self) -> int:
+        """Grows with each change in the directory, and each call of ListAndWatch that ends."""
+        streams = self._plugin.streams
+        return self._folder.changes + streams["dropped"] + streams["others"]
 
     def _idle(self, stop: threading.Event, changes: int) -> bool:
-        """Waits for a change in the directory since then, or until the next check; returns whether
-        to stop."""
-        watched = self._folder.watching and self._plugin.streams
+        """Waits for a change since then, or until the next check; returns whether to stop."""
+        watched = self._folder.watching and self._plugin.streams["open"]
         self._node.wait(
-            lambda _: stop.is_set() or self._folder.changes != changes,
-            WATCHED_S if watched else POLL_S,
+            lambda _: stop.is_set() or self._changes() != changes, WATCHED_S if watched else POLL_S
         )
         return stop.is_set()
 

@@ -95,7 +95,7 @@ class DeviceResource(ABC):
     """One extended resource and its devices."""
 
     name: str  # of the resource, such as nvidia.com/gpu
-    endpoint: str  # file name of the device plugin's socket
+    endpoint: str  # begins the names of the device plugin's sockets
     # Whether pre_start() does anything. If it does, no container with these devices can start or
     # restart while the agent is away.
     pre_start_required = False

@@ -36,7 +36,7 @@ class ShareTerms(Protocol):
 
 class GpuShareResource(GpuResource):
     name = GPU_SHARE
-    endpoint = "lockstep-gpu-share.sock"
+    endpoint = "lockstep-gpu-share"
     pre_start_required = True
 
     def __init__(self, files: FindFiles, injection: Injection, terms: ShareTerms) -> None:

@@ -35,7 +35,7 @@ class MigSliceResource(GpuResource):
     ) -> None:
         super().__init__(files, injection, recent)
         self.name = name
-        self.endpoint = f"lockstep-{name.rpartition('/')[2]}.sock"
+        self.endpoint = f"lockstep-{name.rpartition('/')[2]}"
         self._recent_nics = recent_nics
 
     def devices(self, state: NodeState) -> tuple[Device, ...]:

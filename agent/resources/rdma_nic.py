@@ -36,7 +36,7 @@ class RdmaNicResource(DeviceResource):
     ) -> None:
         """limit: writes the pod's RDMA limits; raises Refused."""
         self.name = name
-        self.endpoint = f"lockstep-{name.partition('/')[2]}.sock"
+        self.endpoint = f"lockstep-{name.partition('/')[2]}"
         self._files, self._injection, self._limit = files, injection, limit
         self._info = info
         self._recent_gpus, self._recent = recent_gpus, recent

@@ -13,7 +13,7 @@ from protos.names import GPU, GPU_SHARE
 
 class WholeGpuResource(GpuResource):
     name = GPU
-    endpoint = "lockstep-gpu.sock"
+    endpoint = "lockstep-gpu"
 
     def __init__(
         self,

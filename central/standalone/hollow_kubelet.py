@@ -12,12 +12,7 @@ from typing import Any, Self
 
 import grpc
 
-from central.standalone.device_manager import (
-    CHECKPOINT,
-    AdmissionError,
-    DeviceCounts,
-    DeviceManager,
-)
+from central.standalone.device_manager import AdmissionError, DeviceCounts, DeviceManager
 from protos.stubs import deviceplugin_pb2 as pb
 from protos.stubs import deviceplugin_pb2_grpc as rpc
 from protos.stubs import podresources_pb2 as podresources
@@ -112,6 +107,8 @@ class HollowKubelet:
     """on_change(capacity, allocatable) is called from any thread, whenever a plugin's devices
     change. before_record is called in the moment between a plugin's answer to Allocate and its record."""
 
+    device_manager = DeviceManager
+
     def __init__(
         self,
         directory: Path,
@@ -124,7 +121,7 @@ class HollowKubelet:
         self.plugins = directory / "device-plugins"
         self.socket = self.plugins / "kubelet.sock"
         self.resources_socket = directory / "pod-resources" / "kubelet.sock"
-        for path in (self.plugins / "lockstep-gpu.sock", self.resources_socket):
+        for path in (self.plugins / "lockstep-gpu.00000000-1.sock", self.resources_socket):
             length = len(str(path).encode())
             if length > SOCKET_PATH_BYTES:
                 raise ValueError(
@@ -137,7 +134,7 @@ class HollowKubelet:
         self._ended: set[str] = set()
         self._results: dict[str, Admission] = {}
         self._servers: list[grpc.Server] = []
-        self._devices = DeviceManager(
+        self._devices = self.device_manager(
             self.plugins,
             active=self._active,
             on_change=on_change,
@@ -159,7 +156,7 @@ class HollowKubelet:
         for folder in (self.plugins, self.resources_socket.parent):
             folder.mkdir(parents=True, exist_ok=True)
         for file in self.plugins.iterdir():
-            if file.name != CHECKPOINT and not file.is_dir():
+            if file.is_socket():
                 file.unlink(missing_ok=True)
         self._devices.forget_plugins()
         registration, lister = (

@@ -70,7 +70,7 @@ def main(folder: Path) -> None:
         capture = machines.save(folder, machines.machine())
         agent = Agent(Settings("n", kubelet_dir=disk, capture=capture, report_every_s=0.2))
         agent.start()
-        eventually(lambda: said.has("lockstep-gpu.sock: No space left on device"))
+        eventually(lambda: said.has("-1.sock: No space left on device"))
         found["socket said"] = True
         found["no traceback"] = not said.has("Traceback")
         for filler in fillers:

@@ -156,9 +156,7 @@ def box() -> Iterator[NodeBox]:
 
 
 def plugin(box: NodeBox) -> tuple[grpc.Channel, rpc.DevicePluginStub]:
-    channel = grpc.insecure_channel(
-        f"unix:{box.kubelet.plugins}/lockstep-gpu.sock", options=CHANNEL
-    )
+    channel = grpc.insecure_channel(f"unix:{box.socket()}", options=CHANNEL)
     return channel, rpc.DevicePluginStub(channel)
 
 

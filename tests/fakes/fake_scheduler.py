@@ -81,6 +81,7 @@ class FakeScheduler(rpc.FleetServicer):
         self.old = False  # a version without support for reports without the topology
         self.on_report: Callable[[pb.NodeReport], None] = lambda report: None
         self.arrived = 0  # the version of the plans that the agent has
+        self.seen: dict[str, int] = {}  # ... that each agent has, by boot id
         self._intents = pb.IntentList(version=1)
         self._changed = threading.Condition()
         self._server: grpc.Server | None = None
@@ -132,7 +133,7 @@ class FakeScheduler(rpc.FleetServicer):
 
     def Intents(self, request: pb.IntentsRequest, context: grpc.ServicerContext) -> pb.IntentList:
         self._check(context)
-        self.arrived = request.version
+        self.arrived = self.seen[request.boot_id] = request.version
         with self._changed:
             self._changed.wait_for(
                 lambda: self._intents.version != request.version or not context.is_active(),

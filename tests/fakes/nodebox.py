@@ -10,6 +10,7 @@ from agent.health.gpu_health import HoldDown
 from agent.machine.facts import Machine
 from agent.service import Agent
 from agent.settings import Settings
+from central.standalone.device_manager import DeviceCounts
 from central.standalone.hollow_kubelet import Admission, Container, HollowKubelet, KubeletPod
 from protos.names import GPU
 from protos.topology import Grant
@@ -54,6 +55,11 @@ class NodeBox:
     def plan(self, *plans: Grant) -> None:
         self.agent.node.set_intents(tuple(plans), self.agent.node.state.intents_version + 1)
 
+    def socket(self, endpoint: str = "lockstep-gpu") -> Path:
+        """A socket of the agent."""
+        run = self.agent.node.boot_id[:8]
+        return next(self.kubelet.plugins.glob(f"{endpoint}.{run}-*.sock"))
+
     def truth(self) -> dict[str, list[int]]:
         """The GPUs of each pod as the agent observed them."""
         return {
@@ -65,14 +71,18 @@ class NodeBox:
 
 @contextmanager
 def node_box(
-    machine: Machine | None = None, *, before_record: Callable[[], None] = lambda: None
+    machine: Machine | None = None,
+    *,
+    before_record: Callable[[], None] = lambda: None,
+    on_change: Callable[[DeviceCounts, DeviceCounts], None] = lambda capacity, allocatable: None,
+    kubelet: type[HollowKubelet] = HollowKubelet,
 ) -> Iterator[NodeBox]:
     # Not pytest's tmp_path: a unix socket's path must be short.
     with tempfile.TemporaryDirectory(prefix="ls-") as name:
         directory = Path(name)
         (directory / "next").mkdir()
-        with HollowKubelet(directory, before_record=before_record) as kubelet:
-            box = NodeBox(directory, machine or machines.machine(), kubelet)
+        with kubelet(directory, before_record=before_record, on_change=on_change) as running:
+            box = NodeBox(directory, machine or machines.machine(), running)
             try:
                 yield box
             finally:

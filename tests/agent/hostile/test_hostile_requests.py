@@ -23,9 +23,9 @@ from tests.fakes.nodebox import NodeBox, gpus, node_box, pod
 CALL_S = 20.0  # of processor time
 PATIENCE_S = 120.0
 ENDPOINTS = {
-    GPU: ("lockstep-gpu.sock", machines.uuid(3)),
-    GPU_SHARE: ("lockstep-gpu-share.sock", f"{machines.uuid(2)}::7"),
-    RDMA: ("lockstep-rdma.sock", "mlx5_0::1"),
+    GPU: ("lockstep-gpu", machines.uuid(3)),
+    GPU_SHARE: ("lockstep-gpu-share", f"{machines.uuid(2)}::7"),
+    RDMA: ("lockstep-rdma", "mlx5_0::1"),
 }
 # What a program that refuses says; UNKNOWN is an exception that nobody expected.
 REFUSALS = {
@@ -73,7 +73,7 @@ METHODS: dict[str, Callable[[str], Message]] = {
 
 @contextmanager
 def caller(box: NodeBox, socket: str, method: str) -> Iterator[Callable[[bytes], str]]:
-    address = f"unix:{box.directory}/device-plugins/{socket}"
+    address = f"unix:{box.socket(socket)}"
     with grpc.insecure_channel(address, options=CHANNEL) as channel:
         raw: Callable[..., bytes] = channel.unary_unary(f"/v1beta1.DevicePlugin/{method}")
 

@@ -23,7 +23,7 @@ def box() -> Iterator[NodeBox]:
 
 def allocate(box: NodeBox, *ids: str) -> str:
     """Why it is refused; empty: it is not."""
-    with grpc.insecure_channel(f"unix:{box.kubelet.plugins}/lockstep-gpu.sock") as channel:
+    with grpc.insecure_channel(f"unix:{box.socket()}") as channel:
         request = pb.ContainerAllocateRequest(devices_ids=ids)
         try:
             rpc.DevicePluginStub(channel).Allocate(

@@ -94,6 +94,9 @@ class Context:
     def time_remaining(self) -> float:
         return inf
 
+    def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
+        return ()
+
 
 class Node(AgentNode):
     woken = 0
@@ -382,26 +385,26 @@ def test_every_stream_is_counted_until_it_ends(box: Box) -> None:
     first, second = box.watch(), box.watch()
     assert len(next(first).devices) == 8
     next(second)
-    assert box.plugin.streams == 2
+    assert box.plugin.streams["open"] == 2
     first.close()  # type: ignore[attr-defined]  # a generator
-    assert box.plugin.streams == 1
+    assert box.plugin.streams["open"] == 1
     box.context.gone.set()
     assert list(second) == []
-    assert (box.plugin.streams, box.plugin.listed) == (0, 0)
+    assert (box.plugin.streams["open"], box.plugin.streams["listed"]) == (0, 0)
 
 
 def test_a_stream_is_listed_once_its_first_list_was_taken(box: Box) -> None:
     stream = box.watch()
     next(stream)
-    assert box.plugin.listed == 0
+    assert box.plugin.streams["listed"] == 0
     broken = replace(TOPOLOGY.gpus[0], healthy=False)
     box.node.set_topology(replace(TOPOLOGY, gpus=(broken, *TOPOLOGY.gpus[1:])))
     assert [each.health for each in next(stream).devices] == ["Unhealthy", *["Healthy"] * 7]
-    assert box.plugin.listed == 1
-    assert box.node.woken == 1  # the reporter
+    assert box.plugin.streams["listed"] == 1
+    assert box.node.woken == 2  # the registration when it began, and the reporter
     box.plugin.closing.set()
     assert list(stream) == []
-    assert box.plugin.listed == 0
+    assert box.plugin.streams["listed"] == 0
 
 
 def test_a_list_without_a_change_is_not_sent_again(box: Box) -> None:
@@ -417,7 +420,7 @@ def test_a_list_without_a_change_is_not_sent_again(box: Box) -> None:
 def test_a_call_that_has_ended_is_not_answered(box: Box) -> None:
     box.context.gone.set()
     assert list(box.watch()) == []
-    assert box.plugin.streams == 0
+    assert box.plugin.streams["open"] == 0
 
 
 GRANT = Grant("team", "a", "c0", GPU, uuids(0))

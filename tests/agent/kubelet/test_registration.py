@@ -8,7 +8,6 @@ from functools import partial
 import pytest
 
 from agent.health.gpu_health import ABSENT
-from agent.resources.whole_gpu import WholeGpuResource
 from central.standalone.hollow_kubelet import Container, HollowKubelet, KubeletPod
 from protos.names import GPU, GPU_SHARE, RDMA
 from tests.agent.health.test_gpu_health import without
@@ -152,8 +151,10 @@ def test_the_kubelet_restarts_again_and_again_while_pods_come_and_go() -> None:
 def test_the_own_socket_is_removed() -> None:
     with node_box() as box:
         box.start()
-        (box.kubelet.plugins / WholeGpuResource.endpoint).unlink()
-        eventually((box.kubelet.plugins / WholeGpuResource.endpoint).exists)
+        removed = box.socket()
+        removed.unlink()
+        eventually(lambda: [*box.kubelet.plugins.glob("lockstep-gpu.*")])
+        assert box.socket() != removed
         box.wait_for(8)
         assert gpus(box.kubelet.add_pod(pod("a", 8))) == list(range(8))
 

@@ -29,8 +29,7 @@ def box() -> Iterator[NodeBox]:
 
 @contextmanager
 def plugin(box: NodeBox) -> Iterator[rpc.DevicePluginStub]:
-    socket = box.directory / "device-plugins" / "lockstep-gpu.sock"
-    with grpc.insecure_channel(f"unix:{socket}", options=CHANNEL) as channel:
+    with grpc.insecure_channel(f"unix:{box.socket()}", options=CHANNEL) as channel:
         yield rpc.DevicePluginStub(channel)
 
 
@@ -66,9 +65,7 @@ def test_any_preference_is_answered(box: NodeBox, size: int, offered: list[str])
 
 
 def test_bytes_that_are_no_message(box: NodeBox) -> None:
-    with grpc.insecure_channel(
-        f"unix:{box.directory}/device-plugins/lockstep-gpu.sock", options=CHANNEL
-    ) as channel:
+    with grpc.insecure_channel(f"unix:{box.socket()}", options=CHANNEL) as channel:
         for method in ("Allocate", "GetPreferredAllocation", "PreStartContainer", "None"):
             call: Callable[..., bytes] = channel.unary_unary(f"/v1beta1.DevicePlugin/{method}")
             with pytest.raises(grpc.RpcError):
