@@ -115,6 +115,13 @@ def _add_container_arguments(run: argparse.ArgumentParser) -> None:
         "directory with device-plugins/ and pod-resources/ (default %(default)s)",
         default=Path("/var/lib/kubelet"),
     )
+    flag(
+        "--numa-hints",
+        "tell the kubelet's topology manager the devices' NUMA nodes: always: its policy chooses "
+        "devices before the scheduler's plan; never; auto: only without --server (default auto)",
+        ("auto", "always", "never"),
+        "auto",
+    )
     flag("--dev-root DIR", "the host's /dev (default %(default)s)", default=Path("/dev"))
     flag(
         "--pass-device-nodes",

@@ -130,7 +130,9 @@ class Agent:
 
     def _registration(self, name: str) -> PluginRegistration:
         resource = table.make(name, self._services)
-        plugin = DevicePlugin(resource, self.node, self._grants, self._owner)
+        s = self._settings
+        hints = s.numa_hints == "always" or (s.numa_hints == "auto" and not s.server)
+        plugin = DevicePlugin(resource, self.node, self._grants, self._owner, numa_hints=hints)
         return PluginRegistration(self._plugins, self.node, plugin, self._owner.run)
 
     def start(self) -> None:

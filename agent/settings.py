@@ -30,6 +30,7 @@ class Settings:
     hold_down: HoldDown = field(default_factory=HoldDown)
     preflight: str = "none"  # or links, copy
     preflight_wait_s: float = 20.0
+    numa_hints: str = "auto"  # or always, never
     pass_device_nodes: str = "auto"
     imex_channel: int = -1  # -1: none
     driver_mount: tuple[tuple[str, str], ...] = ()  # on the host, in containers with GPUs

@@ -49,8 +49,11 @@ class DevicePlugin(rpc.DevicePluginServicer):
         node: AgentNode,
         grants: ObservedGrants,
         owner: NodeOwner | None = None,
+        *,
+        numa_hints: bool = True,
     ) -> None:
-        self.resource, self._owner = resource, owner
+        """numa_hints: whether the kubelet's topology manager learns the devices' NUMA nodes."""
+        self.resource, self._owner, self._numa_hints = resource, owner, numa_hints
         self.options = pb.DevicePluginOptions(
             pre_start_required=resource.pre_start_required, get_preferred_allocation_available=True
         )
@@ -101,7 +104,7 @@ class DevicePlugin(rpc.DevicePluginServicer):
             for sent in owner.lists(self.resource.endpoint, context) if owner else ():
                 yield sent
             state = self._node.state
-            now = listing(self.resource.devices(state))
+            now = listing(self.resource.devices(state), numa_hints=self._numa_hints)
             if now != sent and context.is_active():
                 yield now
                 sent = now
@@ -186,7 +189,9 @@ class DevicePlugin(rpc.DevicePluginServicer):
     def _response(self, ids: Sequence[str], time_s: float) -> pb.ContainerAllocateResponse:
         if not ids:
             raise ValueError(f"no device of {self.resource.name} is named")
-        if not (self._node.state.taken(self.resource.name).keys() - self._reused).isdisjoint(ids):
+        state = self._node.state
+        listed = {each for grant in state.grants for each in grant.device_ids}
+        if not (state.taken(self.resource.name).keys() - (self._reused - listed)).isdisjoint(ids):
             # the pod that had them may have ended
             self.grants.list_now(LIST_S, rejected_s=time_s)
         self._node.record_allocation(self.resource.name, tuple(ids), time.monotonic(), self._reused)
@@ -258,7 +263,7 @@ def same_devices(state: NodeState, old: NodeState) -> bool:
     )
 
 
-def listing(devices: Sequence[Device]) -> pb.ListAndWatchResponse:
+def listing(devices: Sequence[Device], *, numa_hints: bool = True) -> pb.ListAndWatchResponse:
     return pb.ListAndWatchResponse(
         devices=[
             pb.Device(
@@ -266,7 +271,7 @@ def listing(devices: Sequence[Device]) -> pb.ListAndWatchResponse:
                 health="Healthy" if device.healthy else "Unhealthy",
                 topology=(
                     pb.TopologyInfo(nodes=[pb.NUMANode(ID=device.numa)])
-                    if device.numa >= 0
+                    if numa_hints and device.numa >= 0
                     else None
                 ),
             )

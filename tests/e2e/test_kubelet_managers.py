@@ -1,4 +1,4 @@
-"""Agents on the kubelet's own managers of 1.37: two of them on one node.
+"""Agents on the kubelet's own managers of 1.37: two of them on one node, and a topology manager policy beside plans.
 Real agent processes on the fake NVML library, real sockets; the scheduler alone is a fake."""
 
 import contextlib
@@ -26,6 +26,9 @@ from tests.fakes.fake_scheduler import FakeScheduler
 from tests.fakes.nvml import build
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3600)]
+
+POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
+PODS = int(os.environ.get("POLICY_PODS", "20"))  # for each policy and scope
 
 
 class Node:
@@ -128,3 +131,34 @@ def test_the_agent_that_owns_the_node_is_killed() -> None:
         gone(here, first, signal.SIGKILL)
         assert here.admit_twenty() == 20
         assert here.kubelet.lowest()[GPU] == 8
+
+
+@pytest.mark.parametrize("scope", ["container", "pod"])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_plans_are_kept_under_each_topology_manager_policy(policy: str, scope: str) -> None:
+    """Plans inside one NUMA node and across both, with exclusive CPUs."""
+    order = random.Random(f"{policy} {scope}")
+    flags = (f"--topology-policy={policy}", f"--topology-scope={scope}", "--cpu-policy=static")
+    missed = []
+    with node(*flags) as here, here.agent():
+        for number in range(PODS):
+            pool = range(8) if number % 2 else order.choice([range(4), range(4, 8)])
+            plan = sorted(order.sample(pool, order.randint(1, 4)))
+            admitted = here.admit(plan, cpu="8", memory="1Gi")
+            if not admitted.ok or here.has(admitted) != plan:
+                missed.append((plan, admitted))
+            else:
+                assert len(admitted.cpus["c0"] or ()) == 8
+    assert missed == []
+
+
+def test_hints_let_the_policy_choose() -> None:
+    """Where an operator wants CPUs and GPUs of one NUMA node: the GPUs are the policy's."""
+    flags = ("--topology-policy=single-numa-node", "--cpu-policy=static")
+    with node(*flags) as here, here.agent("--numa-hints=always"):
+        for plan in ([0, 1], [5], [4, 5, 6, 7]):
+            admitted = here.admit(plan, cpu="8", memory="1Gi")
+            (numa,) = {gpu // 4 for gpu in here.has(admitted)}
+            assert {cpu // 32 for cpu in admitted.cpus["c0"] or ()} == {numa}
+        across = here.admit([3, 4, 5, 6, 7], cpu="8", memory="1Gi")
+        assert across.reason == "TopologyAffinityError"

@@ -39,6 +39,16 @@ def test_what_was_allocated_is_listed_soon(box: NodeBox) -> None:
     eventually(lambda: box.truth() == {"a": [*range(8)]}, 60)
 
 
+def test_devices_of_an_ended_pod_are_allocated_again_and_again(box: NodeBox) -> None:
+    """A topology manager policy leaves no choice, so the kubelet never asks for one."""
+    ids = [machines.uuid(number) for number in range(8)]
+    assert box.kubelet.add_pod(pod("a", 8)).ok
+    eventually(lambda: box.truth() == {"a": [*range(8)]})
+    box.kubelet.remove_pod("uid-a")
+    for _ in range(3):
+        assert allocate(box, *ids) == ""
+
+
 def test_a_refused_allocation_takes_nothing(box: NodeBox) -> None:
     assert allocate(box, machines.uuid(3), "GPU-of-another-node")
     assert allocate(box, machines.uuid(3)) == ""
