@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from central.controllers.job import job_podgroup
 from central.controllers.job.job import Job
 from central.model import wording
+from central.model.amounts import Amounts
 from central.model.facts import PodSpec
 from central.model.resources import Sums, add, requested
 from central.scheduler.queues import claimable_quota, quota
@@ -40,8 +41,8 @@ def admit(
         name = gang.account.queue if gang.account is not None else ""
         path = queues.by_name[name].path if name else ()
         bounds = [lines.setdefault(above.name, _Line(above)) for above in path if above.capability]
-        alike = (name, groups, gang.priority, quota.tenant(queues, gang), _own_terms(gang))
-        own = gang.object.error if gang.object is not None else ""
+        own, least = _own_terms(gang)
+        alike = (name, groups, gang.priority, gang.started, least, quota.tenant(queues, gang))
         why = own or refused.get(alike) or _refusal(queues, min_resources, gang, groups, bounds)
         if why:
             if not own:
@@ -95,11 +96,9 @@ class _Line:
         return ""
 
 
-def _own_terms(gang: Gang) -> object:
-    """What else the answer depends on: minResources, or the gang itself once it has pods."""
-    if gang.started or gang.members:
-        return gang.key
-    return gang.object.min_resources if gang.object is not None else ()
+def _own_terms(gang: Gang) -> tuple[str, Amounts]:
+    """The error of its PodGroup, and minResources."""
+    return (gang.object.error, gang.object.min_resources) if gang.object is not None else ("", ())
 
 
 def _groups(job: Job, gang: Gang) -> Groups:
