@@ -257,7 +257,8 @@ class Autoscaler:
             goal = goals.get(donor.key, len(donor.placed) - len(pods))
             leaving = down_to(context, donor, pods, goal, now, alike=alike)
             going = self._whole_steps(context, donor, leaving, now)
-            shrunk = self._shrunk(donor, going, f"room for {plan.for_whom[index]}", NEED)
+            why = context.state.public(f"room for {plan.for_whom[index]}", donor.gang.namespace)
+            shrunk = self._shrunk(donor, going, why, NEED)
             yield replace(shrunk, leave_s=LEAVE_FOR_NEEDS_S)
 
     def _goals_with(

@@ -115,3 +115,9 @@ def test_what_happens_before_anybody_looks_counts_for_its_queue() -> None:
     labels.rank(rows(1, 2, 3))
     assert [labels.label(f"q{at}") for at in range(3)] == [OTHER, "q1", "q2"]
     assert labels.label("made-up") == OTHER  # names are no longer taken up
+
+
+def test_a_queue_that_does_not_exist_has_no_label() -> None:
+    """Any pod may name one, also before the queues are ranked."""
+    labels = QueueLabels(exists=lambda name: name == "q")
+    assert [labels.label(name) for name in ("q", "log in at x", "q")] == ["q", OTHER, "q"]

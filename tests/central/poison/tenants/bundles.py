@@ -188,10 +188,14 @@ def job_in_a_queue() -> list[Written]:
 
 
 def elastic_job() -> list[Written]:
-    notes = {key: value for key, value in ELASTIC_NOTES.items() if "elastic" not in key}
+    notes = {
+        key: value
+        for key, value in ELASTIC_NOTES.items()
+        if "elastic" not in key and key not in (names.WORK_LEFT, names.SPEED)
+    }
     one = {"metadata": {}, "spec": {"containers": [container(gpu=4)]}}
-    tasks = [_task(replicas=1, template=one)]
-    plugins = {"elastic": ["--task=worker", "--step=1", "--max=4"], "svc": []}
+    tasks = [_task(replicas=4, minAvailable=1, template=one)]
+    plugins = {"elastic": ["--task=worker", "--hold=10s"], "svc": []}
     spec = _job_spec(tasks=tasks, plugins=plugins, minAvailable=1)
     return [(corpus.JOBS, {"metadata": _meta(annotations=notes), "spec": spec, "status": {}})]
 

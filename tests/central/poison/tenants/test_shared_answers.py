@@ -7,6 +7,8 @@ import pytest
 
 from central.controllers.composite import jobs_of
 from central.model.facts import QueueSeen, TenantDebt
+from central.model.json_types import Json
+from central.server.stats.pending_rows import REASON_MOST
 from protos import names
 from protos.names import GPU
 from tests.central import factories
@@ -151,3 +153,42 @@ def _of_owner(what: str, uid: str) -> list[tuple[str, Any]]:
         meta["annotations"] |= {names.TASK: "worker", "volcano.sh/task-index": "0"}
         meta["annotations"]["volcano.sh/job-version"] = "0"
     return found
+
+
+def test_an_elastic_job_does_not_say_for_whom_it_shrinks() -> None:
+    world = TwoTenants(nodes())
+    (kind, job), *_ = owned(bundles.elastic_job(), RED, "red")
+    main = job["spec"]["tasks"][0]["template"]["spec"]["containers"][0]
+    main["resources"]["requests"][GPU] = "8"
+    said = world.cycle(facts_of([(kind, job)]))
+    for _ in range(12):
+        said += world.cycle(after_s=10.0)
+    said += world.cycle(of("single_pod", BLUE))
+    for _ in range(6):
+        said += world.cycle(after_s=5.0)
+    without_leaks([*said, *world.answers()])
+    assert "2 to 1 members; room for another namespace" in told(said, RED)
+
+
+def test_a_namespace_without_gpus_is_left_out_too() -> None:
+    """The console knows it, though none of its pods is in a table."""
+    world = TwoTenants(nodes())
+    whole: Json = {"name": "main", "image": "x", "resources": {"requests": {"cpu": "64"}}}
+    for tenant, number in ((RED, 1), (RED, 2), (BLUE, 3)):
+        (kind, pod), *_ = owned(bundles.single_pod(), tenant, f"{tenant.mark}-{number}")
+        pod["spec"]["containers"] = [whole]
+        world.cycle(facts_of([(kind, pod)]))
+    for _ in range(3):
+        said = [*world.cycle(after_s=100.0), *world.answers()]
+        without_leaks(said)
+    assert "another namespace" in told(said, BLUE)
+
+
+def test_half_a_name_is_not_shown() -> None:
+    """A long reason is cut in the table of pending gangs, before names are left out of it."""
+    world = TwoTenants(nodes(0))
+    world.cycle([*of("single_pod", RED), *of("single_pod", BLUE)])
+    gang = world.scheduler.state.gangs[BLUE.space, "zqbx-1-0", False]
+    for length in range(REASON_MOST - 30, REASON_MOST):
+        gang.attempt.reason = f"{'x' * length} {RED.space}/train ends"
+        without_leaks([*world.answers()])

@@ -6,6 +6,7 @@ readers of the other tenant's namespace, or of objects of the cluster, see.
 
 import json
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from prometheus_client import generate_latest
@@ -84,14 +85,8 @@ class TwoTenants:
         self.scheduler: Any = new_scheduler(LEVELS, **policy)
         self.now = NOW
         self._made = 0
-        loop: Any = AtOnce(self.scheduler)
-        self._queries, self._surveyor = ClusterQueries(loop), Surveyor(loop)
-        self._api = WebApi(self._surveyor, self._queries)
-        self._metrics = Metrics(dict)
-        self._metrics.watch_loop(loop)
-        labels = QueueLabels(exists=self.scheduler.queues.is_declared)
-        self._counters = GangCounters(self.scheduler, labels.label)
-        self._metrics.watch_queues(self._surveyor, QueueMetrics(self._counters, labels))
+        self._labels = QueueLabels(exists=self.scheduler.queues.is_declared)
+        self._counters = GangCounters(self.scheduler, self._labels.label)
         self._answers: list[Fact] = []
         spaces = [{"metadata": {"name": tenant.space}} for tenant in TENANTS]
         self.cycle([*facts, *facts_of(("namespaces", space) for space in spaces)])
@@ -99,7 +94,9 @@ class TwoTenants:
     def cycle(self, facts: Iterable[Fact] = (), after_s: float = 1.0) -> list[Said]:
         """One more, in which the API server agrees to what the last one decided. Returns what it says."""
         self.now += after_s
-        decisions = schedule_once(self.scheduler, [*self._answers, *facts], self.now)
+        facts = [*self._answers, *facts]
+        decisions = schedule_once(self.scheduler, facts, self.now)
+        self._counters.observe(facts, decisions)
         aside = [each.why for each in self.scheduler.quarantine.set_asides.values()]
         assert not aside, aside[0]
         self._answers = [fact for each in decisions for fact in self._answer(each)]
@@ -109,6 +106,11 @@ class TwoTenants:
         match decision:
             case Bind():
                 yield BindDone(decision.pod, decision.node)
+                seen = self.scheduler.state.pods[decision.pod].seen
+                part = seen.part and replace(seen.part, ready=True)
+                yield replace(
+                    seen, node=decision.node, phase="Running", started=self.now, part=part
+                )
             case Evict():
                 yield EvictDone(decision.pod, trial=decision.trial)
                 if not decision.trial:
@@ -134,8 +136,19 @@ class TwoTenants:
 
     # --- what it answers -----------------------------------------------------------------
 
+    def _serve(self) -> None:
+        """Of the cluster as it is now: surveys are kept for a while."""
+        loop: Any = AtOnce(self.scheduler)
+        surveyor = Surveyor(loop)
+        self._queries = ClusterQueries(loop)
+        self._api = WebApi(surveyor, self._queries)
+        self._metrics = Metrics(dict)
+        self._metrics.watch_loop(loop)
+        self._metrics.watch_queues(surveyor, QueueMetrics(self._counters, self._labels))
+
     def answers(self) -> Iterator[Said]:
         """Of explain, the console and the metrics, to each tenant."""
+        self._serve()
         state = self.scheduler.state
         names = {(gang.namespace, gang.name) for gang in state.gangs.values()}
         names |= {(pod.seen.namespace, pod.seen.name) for pod in state.pods.values()}
