@@ -116,7 +116,10 @@ def check(cases: list[Case], dice: random.Random) -> None:
     assert not found, f"{len(found)} leaks, as {found[0]}\n" + "\n".join(c.where for c in cases)
 
 
-@pytest.mark.parametrize("seed", range(12))
+MORE = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(12, 150)]
+
+
+@pytest.mark.parametrize("seed", [*range(12), *MORE])
 def test_random_texts(seed: int) -> None:
     dice = random.Random(seed)
     cases = []
@@ -126,7 +129,7 @@ def test_random_texts(seed: int) -> None:
     check(cases, dice)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [*range(6), *MORE])
 def test_random_texts_in_rich_objects(seed: int) -> None:
     dice = random.Random(seed)
     cases = []
