@@ -160,17 +160,20 @@ class Store:
     def update(
         self, resource: Resource, namespace: str, name: str, change: Change, part: str = ""
     ) -> Item:
-        """part: "status" changes only the status; "" all but the status, if that is a subresource."""
+        """part: "status" changes only the status, and a pod's metadata; "" all but the status, if that is a subresource."""
         old = self.get(resource, namespace, name)
         new = change(old.obj)
         metadata = new.get("metadata") or {}
         self._check_metadata(resource, old, metadata)
+        fixed = FIXED | {"ownerReferences"} if part else FIXED
+        kept = {key: value for key, value in metadata.items() if key not in fixed}
+        was = {key: value for key, value in old.obj["metadata"].items() if key in fixed}
+        changed = {"metadata": {**kept, **was}}
         if part == "status":
-            new = {**old.obj, "status": new.get("status", {})}
+            changed = changed if resource.kind == "Pod" else {}
+            new = {**old.obj, **changed, "status": new.get("status", {})}
         else:
-            kept = {key: value for key, value in metadata.items() if key not in FIXED}
-            was = {key: value for key, value in old.obj["metadata"].items() if key in FIXED}
-            new = {**new, "metadata": {**kept, **was}}
+            new = {**new, **changed}
             if "status" in resource.subresources:
                 new.pop("status", None)
                 if "status" in old.obj:

@@ -295,7 +295,7 @@ def test_the_scheduler_is_granted_what_it_calls_and_nothing_else() -> None:
         ("authorization.k8s.io", "subjectaccessreviews", "create"),
     }
     assert granted("ClusterRole") == lists | calls
-    own = {("", "secrets", "create"), ("", "configmaps", "create"), ("", "pods", "patch")}
+    own = {("", "secrets", "create"), ("", "configmaps", "create")}
     assert granted("Role") == {*own, ("coordination.k8s.io", "leases", "create")}
 
 

@@ -1,4 +1,7 @@
-"""The label of the leader's pod. The Service selects it, so that agents and users reach the leader."""
+"""The label of the leader's pod. The Service selects it, so that agents and users reach the leader.
+
+Written through the pod's status, as all metadata of pods is: the right to patch pods would reach their images.
+"""
 
 import logging
 from urllib.parse import quote
@@ -37,6 +40,6 @@ def set_label(client: Client, namespace: str, pod: str, *, leads: bool) -> bool:
 
 def _label(client: Client, path: str, value: str | None) -> None:
     patch = orjson.dumps({"metadata": {"labels": {LABEL: value}}})
-    reply = client.request("PATCH", path, patch, MERGE, timeout_s=4.0)
+    reply = client.request("PATCH", f"{path}/status", patch, MERGE, timeout_s=4.0)
     if not reply.ok and reply.status != 404:  # a pod that is gone has no label either
         raise reply.error()

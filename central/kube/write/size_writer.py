@@ -81,7 +81,8 @@ def _mark(client: Client, decision: SetSize, name: str, uid: str) -> None:
     """A pod that is gone needs no mark; without the mark another one leaves."""
     cost = {DELETION_COST: str(-decision.rank)}
     body = {"metadata": {"uid": uid, "annotations": cost}}
-    call(client, "PATCH", BY_KIND["Pod"].path(decision.namespace, name), body, MERGE)
+    path = BY_KIND["Pod"].path(decision.namespace, name)
+    call(client, "PATCH", f"{path}/status", body, MERGE)  # which takes annotations, too
 
 
 def _job(decision: SetSize) -> dict[str, Any]:

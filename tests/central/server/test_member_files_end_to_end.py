@@ -13,7 +13,6 @@ from tests.central.controllers.job.job_api import job
 from tests.central.controllers.job.test_elastic import elastic
 from tests.central.server.test_rights import allowed, rules
 from tests.fakes.request_log import Request, RequestLog
-from tests.manifests.manifests import FOLDER, documents
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 Json = dict[str, Any]
@@ -45,7 +44,7 @@ def deletions(log: RequestLog) -> list[Request]:
 
 
 def annotated(log: RequestLog) -> list[Request]:
-    return [each for each in log.requests if (each.verb, each.resource) == ("patch", "pods")]
+    return [each for each in log.requests if (each.verb, each.resource) == ("patch", "pods/status")]
 
 
 def sized(cpu: str, raw: Json) -> Json:
@@ -55,7 +54,7 @@ def sized(cpu: str, raw: Json) -> Json:
     return raw
 
 
-def test_they_are_told_with_the_rights_of_the_component(
+def test_they_are_told_with_the_rights_of_the_scheduler(
     box: tuple[LocalCluster, RequestLog],
 ) -> None:
     cluster, log = box
@@ -83,15 +82,9 @@ def test_they_are_told_with_the_rights_of_the_component(
     times = Counter(each.name for each in annotated(log))
     assert (times["j-worker-2"], times["j-worker-3"]) == (1, 1)
     assert max(times.values()) <= 2
-    [component] = [
-        each["rules"]
-        for each in documents(FOLDER / "components/elastic/rights.yaml")
-        if each["kind"] == "ClusterRole"
-    ]
-    shipped = [*rules("ClusterRole", "lockstep-central"), *rules("ClusterRole", "lockstep-jobs")]
-    for request in annotated(log):
-        assert allowed(request, component)
-        assert not allowed(request, shipped), "only with the component"
+    shipped = rules("ClusterRole", "lockstep-central")
+    assert all(allowed(request, shipped) for request in annotated(log))
+    assert not [each for each in log.requests if (each.verb, each.resource) == ("patch", "pods")]
 
 
 def _runs(cluster: LocalCluster, name: str) -> bool:

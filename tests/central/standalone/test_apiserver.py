@@ -100,6 +100,23 @@ def test_patches_of_every_kind(call: Caller) -> None:
     assert refusal(lambda: call("PATCH", f"{GROUPS}/g", {}, STRATEGIC))[0] == 415
 
 
+def test_the_status_of_a_pod_takes_labels_and_annotations(call: Caller) -> None:
+    """But no owner; a custom resource's takes nothing else."""
+    call("POST", PODS, pod("p", metadata={"labels": {"a": "b"}}))
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "o", "uid": "u"}
+    marks = {"labels": {"c": "d"}, "annotations": {"e": "f"}, "ownerReferences": [owner]}
+    patch = {"metadata": marks, "spec": {"nodeName": "n"}}
+    found = call("PATCH", f"{PODS}/p/status", patch, MERGE)
+    assert found["metadata"]["labels"] == {"a": "b", "c": "d"}
+    assert found["metadata"]["annotations"] == {"e": "f"}
+    assert "ownerReferences" not in found["metadata"]
+    assert "nodeName" not in found["spec"]
+    queues = "/apis/scheduling.volcano.sh/v1beta1/queues"
+    call("POST", queues, {"metadata": {"name": "q"}})
+    found = call("PATCH", f"{queues}/q/status", {"metadata": marks}, MERGE)
+    assert not {"labels", "annotations"} & found["metadata"].keys()
+
+
 def test_a_pod_is_bound_once(call: Caller) -> None:
     call("POST", PODS, pod("p"))
     answer = call("POST", f"{PODS}/p/binding", binding("p", "n1"))

@@ -144,7 +144,7 @@ def test_those_whom_nobody_needs_have_the_longer_time() -> None:
 
 
 def no_files(asked: Decision) -> str:
-    forbidden = 'pods "j-worker-0" is forbidden; components/elastic has the right'
+    forbidden = 'pods "j-worker-0" is forbidden: a webhook denied it'
     return forbidden if isinstance(asked, Patch) and asked.kind == "Pod" else ""
 
 
@@ -159,7 +159,7 @@ def test_without_the_right_members_leave_in_the_same_time_and_the_status_says_wh
     until(api, lambda: api.phase("k") == "Running")
     state = api.status()["state"]
     assert (state["reason"], state["message"][:18]) == ("ApiRefuses", "files of members: ")
-    assert "components/elastic has the right" in state["message"]
+    assert state["message"].endswith("is forbidden: a webhook denied it")
     for _ in range(300):
         api.step(1.0)
     assert len(api.patches) - before <= 8 + 12  # a batch, and then one pod, at most once a minute

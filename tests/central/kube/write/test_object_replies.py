@@ -22,7 +22,6 @@ CERTIFICATE = Create("Secret", "ns", "c", {"metadata": META}, certificate=("host
 DELETE = Delete("ConfigMap", "ns", "c", "u", "over")
 STATUS = SetStatus("Job", "ns", "c", "u", {"a": 1, "c": [{"e": 0}], "f": None})
 PATCH = Patch("ConfigMap", "ns", "c", "u", {"metadata": {"labels": {"x": "y"}}, "data": {}})
-ANNOTATE = Patch("Pod", "ns", "c", "u", {})
 PATH = "/api/v1/namespaces/ns/configmaps"
 
 
@@ -212,15 +211,3 @@ def test_a_patch() -> None:
     assert met(gone(), of=PATCH) == (GONE, 404, "")
     assert met(CONFLICT, of=PATCH) == ("other uid", 409, "")
     assert met(NO_NAMESPACE, of=PATCH) == ("no", 0, "")
-
-
-def test_a_right_that_is_missing_is_named() -> None:
-    denied = "User x cannot patch resource pods"
-    advice = f"{denied}; components/elastic has the right"
-    for decision, code, said, why in (
-        (ANNOTATE, 403, denied, advice),
-        (ANNOTATE, 403, "a webhook says no", "a webhook says no"),
-        (ANNOTATE, 422, denied, denied),
-        (PATCH, 403, denied, denied),
-    ):
-        assert met(failure(code, message=said), of=decision) == (why, code, "")

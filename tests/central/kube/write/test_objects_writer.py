@@ -183,27 +183,8 @@ def test_annotations_of_a_pod_are_merged_under_its_uid(run: Run, connected: Conn
         [fact] = run(connected(api.url), annotate())
     assert fact == Answered("Patch", "Pod", "default", "p", uid="u")
     [call] = api.calls
-    assert (call.method, call.path) == ("PATCH", "/api/v1/namespaces/default/pods/p")
+    assert (call.method, call.path) == ("PATCH", "/api/v1/namespaces/default/pods/p/status")
     assert call.body == {"metadata": {"annotations": {"a": "b", "c": None}, "uid": "u"}}
-
-
-@pytest.mark.parametrize(
-    ("message", "told"),
-    [
-        (
-            'pods "p" is forbidden: User "s" cannot patch resource "pods" in API group ""',
-            "; components/elastic has the right",
-        ),
-        ('admission webhook "w" denied the request', ""),
-    ],
-)
-def test_who_may_not_annotate_pods_learns_what_to_install(
-    run: Run, connected: Connected, message: str, told: str
-) -> None:
-    with Scripted(lambda _: failure(403, message, reason="Forbidden")) as api:
-        [fact] = run(connected(api.url), annotate())
-    assert isinstance(fact, Answered)
-    assert (fact.why, fact.code) == (message + told, 403)
 
 
 def test_annotations_that_nobody_answers_hold_up_no_deletion(

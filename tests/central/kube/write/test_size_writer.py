@@ -58,8 +58,8 @@ def test_those_who_leave_are_marked_before_the_size_changes(write: Any) -> None:
     decision = asked(leaving=(("e-1", "u1"), ("e-2", "u2")), rank=77)
     done, calls = write(decision, Answer(200), missing("pods", "e-2"), Answer(200, SCALE))
     assert not done.why, "a pod that is gone is no matter"
-    pods = [call.path.rpartition("/")[2] for call in calls]
-    assert pods == ["e-1", "e-2", "scale"]
+    pods = [call.path.partition("/ns/")[2] for call in calls]
+    assert pods == ["pods/e-1/status", "pods/e-2/status", "deployments/e/scale"]
     notes = calls[0].body["metadata"]
     assert notes["annotations"] == {"controller.kubernetes.io/pod-deletion-cost": "-77"}
     assert notes["uid"] == "u1"
