@@ -22,6 +22,7 @@ NOISE = re.compile(
     r"perf_event|operationExecutor|clientconn|passthrough|endpoint.go|opology|oom score"
 )
 _numbers = itertools.count(1)
+os.environ.pop("COLUMNS", None)  # of pytest-xdist's workers; commands would fit their tables to it
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

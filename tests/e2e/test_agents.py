@@ -63,4 +63,5 @@ def test_an_agent_has_no_rights_on_the_api_server(cluster: World) -> None:
         "selfsubjectaccessreviews.authorization.k8s.io",
         "selfsubjectrulesreviews.authorization.k8s.io",
         "selfsubjectreviews.authentication.k8s.io",
+        "clustertrustbundles.certificates.k8s.io",  # for every ServiceAccount since 1.37
     }

@@ -33,10 +33,16 @@ def gang_of(
     labels: Json, raw: Json, rules: Sequence[GangRule], errors: FirstError
 ) -> tuple[str, int | None, str, str]:
     """The gang's name and minimum, as far as the pod itself gives them; the uid and name of the
-    controller that may give the rest."""
+    controller that may give the rest.
+
+    Since Kubernetes 1.37 the Job controller (gate WorkloadWithJob) puts the pods of every Job into a PodGroup of
+    scheduling.k8s.io, of the policy basic unless the Job asks for another. So a Job's pods are in that gang only
+    where nothing else names one.
+    """
     meta, spec = raw["metadata"], raw["spec"]
     annotations = meta.get("annotations") or {}
-    if spec.get("schedulingGroup"):
+    native = bool(spec.get("schedulingGroup"))
+    if native and not _is_of_job(meta):
         return errors.read("", _native_gang, labels, annotations, spec), None, "", ""
     for key in names.GROUP_NAMES:
         if key in annotations and (
@@ -54,7 +60,19 @@ def gang_of(
         why = f"the pod has no controller, and no label {names.GANG_LABEL}"
         errors.add(FieldError(f"annotation {names.GANG_MIN}: {why}"))
         least = None
+    if native and not gang and least is None:
+        gang = errors.read("", _native_gang, labels, annotations, spec)
     return gang, least, uid, name
+
+
+def _is_of_job(meta: Json) -> bool:
+    """Whether the pod's controller is a Job of Kubernetes, not one of batch.volcano.sh."""
+    owners = list_field(meta, "ownerReferences", "metadata", limits.OWNERS)
+    return any(
+        owner.get("controller")
+        and (owner.get("apiVersion"), owner.get("kind")) == ("batch/v1", "Job")
+        for owner in owners
+    )
 
 
 def _native_gang(labels: Json, annotations: Json, spec: Json) -> str:

@@ -181,6 +181,50 @@ def test_a_pod_in_two_gangs_is_refused(metadata: Json, by: str) -> None:
     assert found.gang == ""
 
 
+JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "a", "uid": "j", "controller": True}
+JOBSET_LABELS = {
+    "jobset.sigs.k8s.io/jobset-name": "s",
+    "jobset.sigs.k8s.io/replicatedjob-name": "w",
+}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "gang", "least"),
+    [
+        ({}, "podgroup/g", None),
+        ({"labels": {names.GANG_LABEL: "v"}}, "v", None),
+        ({"annotations": {"scheduling.k8s.io/group-name": "v"}}, "v", None),
+        ({"annotations": {names.GANG_MIN: "2"}}, "", 2),
+        ({"labels": JOBSET_LABELS}, "jobset/s", None),
+    ],
+    ids=["nothing else", "label", "annotation", "minimum", "JobSet"],
+)
+def test_the_group_that_the_job_controller_makes_is_the_last_choice(
+    metadata: Json, gang: str, least: int | None
+) -> None:
+    """Kubernetes 1.37 makes one for every Job; pods of two Jobs with one label must still start together."""
+    raw = pod(
+        schedulingGroup={"podGroupName": "g"}, metadata={**metadata, "ownerReferences": [JOB]}
+    )
+    found = reader().pod(raw)
+    assert (found.gang, found.gang_min, found.spec.unsupported) == (gang, least, "")
+
+
+@pytest.mark.parametrize(
+    "owner",
+    [
+        {**JOB, "apiVersion": "batch.volcano.sh/v1alpha1"},
+        {**JOB, "controller": False},
+        {**JOB, "kind": "Other"},
+    ],
+    ids=["Volcano's Job", "not the controller", "another kind"],
+)
+def test_the_group_of_other_controllers_pods_is_their_own_choice(owner: Json) -> None:
+    metadata = {"labels": {names.GANG_LABEL: "v"}, "ownerReferences": [owner]}
+    found = reader().pod(pod(schedulingGroup={"podGroupName": "g"}, metadata=metadata))
+    assert "a pod belongs to one gang" in found.spec.unsupported
+
+
 @pytest.mark.parametrize("group", [{"podGroupName": ""}, {"podGroupName": 7}, {"other": "x"}, "g"])
 def test_a_group_without_a_name_is_refused(group: object) -> None:
     unsupported = reader().pod(pod(schedulingGroup=group)).spec.unsupported
