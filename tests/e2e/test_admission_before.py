@@ -82,7 +82,17 @@ BY_TWO_OBJECTS: list[Case] = [
     ("a queue's parent", queue("a", parent="a-below"), "which is below"),
     ("an inner queue", of(SCHEDULING, "PodGroup", "a", {"queue": "a"}), "has queues below it"),
 ]
-CASES = {case[0]: case for case in BY_THE_CRDS + BY_POLICIES + BY_THE_SCHEMA + BY_TWO_OBJECTS}
+BY_TENANTS: list[Case] = [
+    (
+        "a class of the system",
+        of(SCHEDULING, "PodGroup", "a", {"priorityClassName": "lockstep-critical"}),
+        "is for the namespace lockstep-system only",
+    )
+]
+CASES = {
+    case[0]: case
+    for case in BY_THE_CRDS + BY_POLICIES + BY_THE_SCHEMA + BY_TWO_OBJECTS + BY_TENANTS
+}
 BESIDE = {
     "a queue's parent": [queue("a-below", parent="a"), queue("a-below-too", parent="a")],
     "an inner queue": [
@@ -206,7 +216,8 @@ def without_rules(definition: Json) -> Json:
 @pytest.fixture(scope="module")
 def before() -> Iterator[Before]:
     definitions = [each for each in shipped() if each["kind"] == "CustomResourceDefinition"]
-    policies: list[Any] = [d for d in with_components("admission") if d["kind"] in INSTALLED]
+    chosen = with_components("admission", "tenants")
+    policies: list[Any] = [d for d in chosen if d["kind"].startswith("Validating")]
     with plane.running() as api:
         made = Before(api.client)
         for each in definitions:
