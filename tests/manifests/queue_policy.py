@@ -123,10 +123,10 @@ def _of(above: str, steps: list[str]) -> str:
         found += f".?{step.rstrip('[]{}')}"
         each, rest = f"x{at}", steps[at + 1 :]
         if step.endswith("[]"):
-            return f"{found}.orValue([]).map({each},\n          {_of(each, rest)})"
+            return f"{found}.orValue([]).map({each},\n        {_of(each, rest)})"
         if step.endswith("{}"):
             inside = _of(f"{found}[{each}]", rest)
-            return f"{found}.orValue({{}}).map({each},\n          {inside})"
+            return f"{found}.orValue({{}}).map({each},\n        {inside})"
     if steps[-1] != "queue":
         found += ".?annotations[?variables.key]"
     return f'{found}.orValue("")'
