@@ -94,6 +94,7 @@ def parser() -> argparse.ArgumentParser:
     about = "journal written by central or simulate with --journal"
     replay.add_argument("file", metavar="FILE", help=about)
     flag(replay, "--check", "check all invariants after each scheduling cycle")
+    flag(replay, "--decisions-only", "compare no wording of reasons, and no Events")
     _add_asking(commands)
     about = (
         "show GPU-hours by queue, namespace, user, job or GPU model, from the scheduler's history"
@@ -254,7 +255,7 @@ def _replay(args: argparse.Namespace) -> int:
     from central.server import replay
 
     try:
-        done = replay.replay(args.file, check=args.check)
+        done = replay.replay(args.file, check=args.check, decisions_only=args.decisions_only)
     except replay.BadJournal as error:
         return _fail(error)
     except replay.Differs as error:

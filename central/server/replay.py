@@ -1,15 +1,27 @@
-"""`lockstep replay FILE`: feeds the facts of a journal to a new cluster state and compares the decisions."""
+"""`lockstep replay FILE`: feeds the facts of a journal to a new cluster state and compares the decisions.
 
-from collections.abc import Iterator, Sequence
+A file may hold several journals, one behind the other, and may be compressed with xz. The header of a journal may name it:
+{"journal": 2, ..., "name": "..."}.
+"""
+
+import lzma
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import orjson
 
 from central.controllers.composite import new_scheduler
-from central.model.decisions import Create, Decision, Evict, UpdateGangStatus
+from central.model.decisions import (
+    Create,
+    Decision,
+    EmitWarning,
+    Evict,
+    SetStatus,
+    UpdateGangStatus,
+)
 from central.model.facts import Fact
 from central.scheduler import cycle
 from central.scheduler.invariants import check_invariants
@@ -17,6 +29,8 @@ from central.scheduler.scheduler import Scheduler
 from central.scheduler.scheduling_round import Budget
 from central.server import codec, journal
 from central.server.version import version
+
+Fields = dict[type, Collection[str]]  # that records of a class have in this journal
 
 
 class BadJournal(ValueError):
@@ -53,16 +67,20 @@ class _Cycle:
         return self.interrupted is not None and used >= self.interrupted
 
 
-def replay(path: str, *, check: bool = False) -> Replayed:
-    """check: check all invariants after each cycle. Raises BadJournal, Differs, and what the scheduler
-    raises."""
-    return _Replay(path, check).run()
+def replay(path: str, *, check: bool = False, decisions_only: bool = False) -> Replayed:
+    """check: check all invariants after each cycle. decisions_only: compare no wording. Raises BadJournal, Differs, and
+    what the scheduler raises."""
+    return _Replay(path, check, decisions_only).run()
 
 
 class _Replay:
-    def __init__(self, path: str, check: bool) -> None:
+    def __init__(self, path: str, check: bool, decisions_only: bool) -> None:
         self._path = path
         self._check = check
+        self._decisions_only = decisions_only
+        self._then, self._now = _Statuses(), _Statuses()
+        self._name, self._cycles_before = "", 0  # of this journal
+        self._fields: Fields = {}
         self._cycles = self._facts = self._decisions = 0
         self._note = ""
         self._written_by = ""  # the version, if it is another one
@@ -79,7 +97,7 @@ class _Replay:
                 pending.interrupted = content
                 continue
             if pending is not None:
-                self._play(pending, self._read(number, content) if kind == "decided" else [])
+                self._play(pending, self._decided(number, content) if kind == "decided" else [])
                 pending = None
             match kind, content:
                 case "journal", _:
@@ -108,12 +126,14 @@ class _Replay:
     def _lines(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """The last line may be incomplete, if the writer was killed."""
         try:
-            with Path(self._path).open("rb") as file:
+            with (lzma.open if self._path.endswith(".xz") else open)(self._path, "rb") as file:
                 yield from self._parsed(file)
         except OSError as error:
             raise BadJournal(f"{self._path}: {error.strerror}") from error
+        except (lzma.LZMAError, EOFError) as error:
+            raise BadJournal(f"{self._path}: not a whole file of xz: {error}") from error
 
-    def _parsed(self, file: IO[bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
+    def _parsed(self, file: Iterable[bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
         for number, raw in enumerate(file, 1):
             try:
                 line = orjson.loads(raw)
@@ -127,12 +147,14 @@ class _Replay:
                     ) from error
                 why = str(error).partition(": line ")[0]  # orjson counts from this line
                 raise BadJournal(f"{self._path}: line {number}: not JSON: {why}") from error
-            if not isinstance(line, dict) or not line or (number == 1) != ("journal" in line):
+            if not isinstance(line, dict) or not line or (number == 1 and "journal" not in line):
                 raise BadJournal(f"{self._path}: line {number} is not a journal entry")
             yield number, line
 
     def _begin(self, header: dict[str, Any]) -> None:
         found, written_by = header["journal"], header.get("version")
+        self._name, self._cycles_before = header.get("name", ""), self._cycles
+        self._then, self._now, self._fields = _Statuses(), _Statuses(), {}
         if found != journal.FORMAT:
             raise BadJournal(
                 f"{self._path}: unknown format {found} (this version reads {journal.FORMAT})"
@@ -152,6 +174,12 @@ class _Replay:
             return codec.untagged(found)
         except (codec.UnreadableRecord, TypeError) as error:
             raise BadJournal(f"{self._path}: line {number}: {error}") from error
+
+    def _decided(self, number: int, found: Any) -> list[Decision]:
+        decisions = self._read(number, found)
+        for decision, (_, fields) in zip(decisions, found, strict=True):
+            self._fields.setdefault(type(decision), fields.keys())
+        return decisions
 
     def _unpack(self, number: int, text: str) -> Scheduler:
         where = f"{self._path}: line {number}"
@@ -177,16 +205,46 @@ class _Replay:
         if expected is None:
             return
         decided: Sequence[Decision] = decisions
-        if self._written_by:  # versions publish different statuses and Events
+        if self._decisions_only:
+            expected = self._then.changed(expected, self._fields)
+            decided = self._now.changed(decisions, self._fields)
+        elif self._written_by:  # versions publish different statuses and Events
             expected, decided = _without_notices(expected), _without_notices(decisions)
         for number, (then, now) in enumerate(zip_longest(expected, decided), 1):
-            if not _same(then, now, wording=not self._written_by):
+            if not _same(
+                then,
+                now,
+                self._fields if self._decisions_only else {},
+                wording=not self._written_by and not self._decisions_only,
+            ):
                 raise Differs(
-                    f"cycle {self._cycles} (line {pending.line}, now {pending.now:.3f}, "
-                    f"{len(pending.facts)} facts), decision {number}:\n"
+                    f"{self._name}{self._name and ': '}cycle {self._cycles - self._cycles_before} "
+                    f"(line {pending.line}, now {pending.now:.3f}, {len(pending.facts)} facts), decision {number}:\n"
                     f"  then: {then or 'no decision'}\n  now:  {now or 'no decision'}"
                 )
         self._decisions += len(decided)
+
+
+class _Statuses:
+    """Of one side of a comparison: what the statuses said last, without wording."""
+
+    def __init__(self) -> None:
+        self._said: dict[tuple[object, ...], Any] = {}
+
+    def changed(self, decisions: Sequence[Decision], fields: Fields) -> list[Decision]:
+        """Without texts for people, and without statuses that only have another wording."""
+        found: list[Decision] = []
+        for each in decisions:
+            if isinstance(each, EmitWarning) or _is_event(each):
+                continue
+            if isinstance(each, UpdateGangStatus | SetStatus):
+                of = (each.gang,) if isinstance(each, UpdateGangStatus) else (each.kind, each.name)
+                said, key = _plain(each, fields), (each.namespace, *of)
+                if self._said.get(key) == said:
+                    continue
+                self._said[key] = said
+            found.append(each)
+        return found
 
 
 def _without_notices(decisions: Sequence[Decision]) -> list[Decision]:
@@ -199,24 +257,29 @@ def _is_event(decision: Decision) -> bool:
     return isinstance(decision, Create) and decision.kind == "Event"
 
 
-def _same(then: Decision | None, now: Decision | None, *, wording: bool) -> bool:
+def _same(then: Decision | None, now: Decision | None, fields: Fields, *, wording: bool) -> bool:
     """wording: texts for people are compared, too. A journal from before evictions had a cause has none to compare."""
     if isinstance(then, Evict) and isinstance(now, Evict):
         if not then.cause:
             now = replace(now, cause="")
         elif then.cause != now.cause:
             return False
-    return then == now or (not wording and bool(_plain(then) == _plain(now)))
+    return then == now or (not wording and bool(_plain(then, fields) == _plain(now, fields)))
 
 
-def _plain(decision: Decision | None) -> Any:
-    return _without_wording(orjson.loads(codec.dumps(codec.tagged([decision]))))
+def _plain(decision: Decision | None, fields: Fields) -> Any:
+    """As JSON, without wording and without fields that the journal is older than."""
+    [[kind, found]] = orjson.loads(codec.dumps(codec.tagged([decision])))
+    known = fields.get(type(decision))
+    if known is not None:
+        found = {key: value for key, value in found.items() if key in known}
+    return kind, _without_wording(found)
 
 
 def _without_wording(value: Any) -> Any:
     """JSON without its texts for people, which may differ between versions."""
     if isinstance(value, dict):
-        texts = ("why", "reason", "message")
+        texts = ("why", "public", "reason", "message")
         later = ("closedBy", "ancestors")  # of a Queue's status
         return {
             key: _amounts(inner) if key == "minResources" else _without_wording(inner)

@@ -4,6 +4,7 @@ import base64
 import dataclasses
 import io
 import json
+import lzma
 import os
 import pickle
 import re
@@ -208,6 +209,83 @@ def test_a_checkpoint_of_another_version_is_refused(tmp_path: Path) -> None:
     message = "line 2: only version 0.0.9 can read its checkpoint; this is"
     with pytest.raises(replay.BadJournal, match=message):
         replay.replay(str(file))
+
+
+def reworded(file: Path, old: str, new: str) -> None:
+    """In what was decided."""
+    found = file.read_text().splitlines(keepends=True)
+    changed = [line.replace(old, new) if line.startswith('{"decided"') else line for line in found]
+    assert changed != found
+    file.write_text("".join(changed))
+
+
+def status(file: Path) -> str:
+    """The first decision that is a pending gang's status, as it was written."""
+    found = re.search(r'\["UpdateGangStatus",\{[^]]*?"phase":"Pending".*?\}\]', file.read_text())
+    assert found is not None
+    return found[0]
+
+
+def test_decisions_only_leaves_wording_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = written(tmp_path)
+    reworded(file, "the cluster fits", "there is room for")
+    assert main(["replay", str(file)]) == 1
+    assert main(["replay", "--decisions-only", str(file)]) == 0
+    assert "the same" in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_decisions_only_leaves_out_a_status_that_is_only_reworded(tmp_path: Path) -> None:
+    """One more or one less of them is no difference, another phase is one."""
+    file = written(tmp_path)
+    one = status(file)
+    again = re.sub(r'"reason":"[^"]*"', '"reason":"other words"', one)
+    assert again != one
+    reworded(file, one, f"{one},{again}")
+    with pytest.raises(replay.Differs):
+        replay.replay(str(file))
+    assert replay.replay(str(file), decisions_only=True).cycles
+    reworded(file, again, again.replace('"Pending"', '"Inqueue"'))
+    with pytest.raises(replay.Differs, match="Inqueue"):
+        replay.replay(str(file), decisions_only=True)
+
+
+def test_decisions_only_compares_no_field_that_the_journal_is_older_than(tmp_path: Path) -> None:
+    file = written(tmp_path)
+    changed, count = re.subn(r'"running":\d+,|"gpus":\d+,', "", file.read_text())
+    assert count
+    file.write_text(changed)
+    with pytest.raises(replay.Differs):
+        replay.replay(str(file))
+    assert replay.replay(str(file), decisions_only=True).decisions
+
+
+@pytest.mark.parametrize("decision", ["Bind", "Evict"])
+def test_decisions_only_compares_what_is_decided(tmp_path: Path, decision: str) -> None:
+    file = written_with_jobs(tmp_path)
+    changed, count = re.subn(
+        rf'(\["{decision}",\{{[^]]*?"node":")n"', r'\1far"', file.read_text(), count=1
+    )
+    assert count
+    file.write_text(changed)
+    with pytest.raises(replay.Differs, match=rf"then: {decision}\(.*node='far'"):
+        replay.replay(str(file), decisions_only=True)
+
+
+def test_a_file_may_be_compressed_and_hold_several_journals(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, packed = written(tmp_path), tmp_path / "both.journal.xz"
+    once = replay.replay(str(file))
+    packed.write_bytes(lzma.compress(2 * file.read_bytes()))
+    twice = replay.replay(str(packed), check=True)
+    assert (twice.cycles, twice.decisions) == (2 * once.cycles, 2 * once.decisions)
+    packed.write_bytes(packed.read_bytes()[:-200])
+    assert main(["replay", str(packed)]) == 2
+    packed.write_bytes(b"no xz")
+    assert main(["replay", str(packed)]) == 2
+    assert capsys.readouterr().err.count("not a whole file of xz") == 2
 
 
 def test_a_missing_or_new_decision_is_a_difference(tmp_path: Path) -> None:
