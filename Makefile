@@ -9,7 +9,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE     # rewriting and compiling the tests again costs each run seconds
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check quick fix lint types layers fast unit sim nightly mutants e2e bench stubs reference docs lock images clean
+.PHONY: help install demo test check quick fix lint types layers fast unit sim nightly golden mutants e2e bench stubs reference docs lock images clean
 
 help:                ## this list
 	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):.*## /  make \1\t/' | expand -t 18
@@ -56,6 +56,8 @@ nightly: install     ## 10,000 days, 100,000 stories, 1,000 nemeses, 10^6 hostil
 	LOCKSTEP_PLAN_STORIES=100000 pytest -q tests/central/controllers/job/test_plan_stories.py -n auto --dist worksteal
 	LOCKSTEP_REQUESTS=1000000 pytest -q tests/central/coordinator/test_hostile_requests.py
 	LOCKSTEP_KILL_RUNS=50 pytest -q tests/agent/train/test_killed_at_random.py
+golden: install      ## replay all golden journals: the first decision that differs, in full; WORDING=1 compares reasons, too
+	python -m tests.golden.play $(if $(WORDING),--wording)
 mutants: install     ## change the deciding modules one by one; tests should fail (MUTANTS=number, SEED=)
 	python -m tests.mutation.run --mutants $(or $(MUTANTS),20) --seed $(or $(SEED),1)
 e2e: install         ## the shipped manifests on a real Kubernetes (root, Debian-like; builds and caches it)
