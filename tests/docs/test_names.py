@@ -18,6 +18,7 @@ from tests.flags import flags
 NAMES = re.compile(r"lockstep\.dev/[a-z0-9-]*[a-z0-9]|\bLOCKSTEP_[A-Z_]+[A-Z]")
 # Of other programs, and of programs of the tests.
 OTHERS_FLAGS = {
+    "--again",
     "--controllers",
     "--coordinator",
     "--core",
