@@ -30,6 +30,8 @@ def _request(method: str, target: str) -> Request:
         return Request("get", "", url.path, "", "")
     group = parts[1] if parts[0] == "apis" else ""
     rest = parts[3:] if parts[0] == "apis" else parts[2:]
+    if not rest:  # discovery
+        return Request("get", "", url.path, "", "")
     namespace = ""
     if len(rest) > 2 and rest[0] == "namespaces":
         namespace, rest = rest[1], rest[2:]
