@@ -237,10 +237,9 @@ class _Reflector:
         """The kind in the version that the API server puts first; None: it serves no version."""
         here = self._kind.resource
         try:
-            group = self._client.get(f"/apis/{here.group}")
-            for version in (each["version"] for each in group["versions"]):
-                served = self._client.get(f"/apis/{here.group}/{version}")
-                if here.plural in (each["name"] for each in served["resources"]):
+            for version in self._discovered(f"/apis/{here.group}", "versions", "version"):
+                path = f"/apis/{here.group}/{version}"
+                if here.plural in self._discovered(path, "resources", "name"):
                     assert self._kind.in_version is not None
                     found = self._kind.in_version(version)
                     log.info("%s: using %s", found.full_name, found.path)
@@ -249,6 +248,16 @@ class _Reflector:
             if refused.status != 404:
                 raise
         return None
+
+    def _discovered(self, path: str, field: str, key: str) -> list[str]:
+        """What the entries of a discovery document say. Raises Unreachable if the answer is another document."""
+        entries = self._client.get(path).get(field)
+        found = [each.get(key) for each in entries or () if isinstance(each, dict)]
+        if not isinstance(entries, list) or not all(isinstance(each, str) for each in found):
+            raise Unreachable(
+                f"{self._client.server}: the answer for {path} has no list of {field}"
+            )
+        return [str(each) for each in found]
 
     def _may_be_forbidden(self) -> bool:
         return bool(self._kind.namespace) or self._kind.dispensable

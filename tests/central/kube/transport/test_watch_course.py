@@ -326,6 +326,19 @@ def test_a_kind_that_is_served_in_no_version(classes: bool) -> None:
     assert course.discovered == [GROUP, *(paths if classes else ())] * 2
 
 
+@pytest.mark.parametrize(
+    "rubbish", [{}, {"versions": None}, {"versions": [{"version": 7}]}, {"versions": {"a": 1}}]
+)
+def test_rubbish_in_place_of_discovery_is_the_worlds_fault(
+    rubbish: Json, caplog: pytest.LogCaptureFixture
+) -> None:
+    served: dict[str, Answer] = {GROUP: [rubbish, VERSIONS], f"{GROUP}/v1": BOTH}
+    course = Course([refused(404), page(), LASTS], kind(NATIVE), served=served).run()
+    assert _paths(course) == ["/v1beta1/podgroups", *["/v1/podgroups"] * 2]
+    assert "has no list of versions" in caplog.text
+    assert "(bug)" not in caplog.text
+
+
 def test_an_error_of_discovery_is_tried_again() -> None:
     served: dict[str, Answer] = {GROUP: [refused(500), VERSIONS], f"{GROUP}/v1": BOTH}
     course = Course([refused(404), page(), LASTS], kind(NATIVE), served=served).run()
