@@ -144,7 +144,7 @@ class Agent:
         self._serve_probes()
         self._spawn("owner", self._own_node)
         if self._settings.preflight != "none":
-            self._grants.list_now(GRANTS_S)  # which GPUs are idle, before any is said to be healthy
+            self._grants.refresh(GRANTS_S)  # which GPUs are idle, before any is said to be healthy
         self._monitor.refresh(first=True)
         self._surveyed.set()
         every = self._settings.report_every_s

@@ -10,13 +10,13 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import grpc
 
 from agent.kubelet.latency import Latency
 from agent.kubelet.node_owner import NodeOwner, is_passed_on
-from agent.kubelet.pod_resources import ObservedGrants, Rejected
+from agent.kubelet.pod_resources import ANSWER_S, ObservedGrants, Rejected
 from agent.node import AgentNode
 from agent.node_state import NodeState
 from agent.resources.device_resource import (
@@ -33,13 +33,10 @@ from protos.stubs import deviceplugin_pb2_grpc as rpc
 
 log = logging.getLogger(__name__)
 
-# timeout of pod-resources, long enough for busy nodes; the kubelet admits no other pod meanwhile
-LIST_S = 2.0
-# ... while the kubelet rejects calls of pod-resources: below its own timeout, if it sets one
+# for pod-resources while the kubelet rejects calls of it; the kubelet admits no other pod meanwhile
 REJECTED_S = 10.0
 SENTENCE = 700  # characters of a refusal, which becomes an event of the pod, and of a log line
 CONTAINERS_MOST = 256  # of one call; a kubelet asks for one
-HOLDER_S = 3.0  # to find the container; the kubelet's timeout of PreStartContainer is 30 s
 
 
 class DevicePlugin(rpc.DevicePluginServicer):
@@ -131,11 +128,12 @@ class DevicePlugin(rpc.DevicePluginServicer):
         must = {each for one in asked for each in one.must_include_deviceIDs}
         offered = {each for one in asked for each in one.available_deviceIDs} - must
         try:
-            listed = self.grants.list_now(LIST_S, offered, _time_left(context))
+            listed = self.grants.list_now(_time_left(context), offered)
         except Rejected as rejected:
-            listed = None
-            if self._node.state.intents:
-                _refuse(context, "cannot tell which pod asks for devices", rejected)
+            listed, why = None, brief(f"cannot tell which pod asks: {rejected}", SENTENCE)
+            if self._node.state.intents:  # else no pod needs to be known
+                log.warning(why)
+                context.abort(grpc.StatusCode.FAILED_PRECONDITION, why)
         current = self._current if must and must <= self._reused else None
         self._reused = frozenset(must)
         if listed is None:
@@ -192,8 +190,7 @@ class DevicePlugin(rpc.DevicePluginServicer):
         state = self._node.state
         listed = {each for grant in state.grants for each in grant.device_ids}
         if not (state.taken(self.resource.name).keys() - (self._reused - listed)).isdisjoint(ids):
-            # the pod that had them may have ended
-            self.grants.list_now(LIST_S, rejected_s=time_s)
+            self.grants.list_now(time_s)  # the pod that had them may have ended
         self._node.record_allocation(self.resource.name, tuple(ids), time.monotonic(), self._reused)
         state = self._node.state
         try:
@@ -229,18 +226,15 @@ class DevicePlugin(rpc.DevicePluginServicer):
         if not ids:
             why = f"no device of {self.resource.name} is named"
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, why)
-        try:
-            holder = self.grants.holder(self.resource.name, ids, HOLDER_S, _time_left(context))
-        except Rejected as rejected:
-            _refuse(context, "cannot tell which container starts", rejected)
         held = brief(self.resource.describe(ids, self._node.state), SENTENCE)
-        if holder is None:
-            log.warning("a container starts with %s; pod-resources does not list it yet", held)
-        else:
-            log.info("%s/%s, container %s, starts with %s", *holder, held)
         try:
+            holder = self.grants.holder(self.resource.name, ids, _time_left(context))
+            if holder is None:
+                log.warning("a container starts with %s; pod-resources does not list it yet", held)
+            else:
+                log.info("%s/%s, container %s, starts with %s", *holder, held)
             self.resource.pre_start(ids, holder)
-        except Refused as refused:
+        except (Refused, Rejected) as refused:
             why = brief(str(refused), SENTENCE)
             log.warning("refused to start a container with %s: %s", held, why)
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, why)
@@ -281,14 +275,8 @@ def listing(devices: Sequence[Device], *, numa_hints: bool = True) -> pb.ListAnd
 
 
 def _time_left(context: grpc.ServicerContext) -> float:
-    """For calls of pod-resources that the kubelet rejects."""
-    return max(0.1, min(REJECTED_S, context.time_remaining() - LIST_S))
-
-
-def _refuse(context: grpc.ServicerContext, what: str, rejected: Rejected) -> NoReturn:
-    why = brief(f"{what}: {rejected}", SENTENCE)
-    log.warning("%s", why)
-    context.abort(grpc.StatusCode.UNAVAILABLE, why)
+    """For pod-resources: less than the kubelet's timeout, if it sets one."""
+    return max(0.1, min(REJECTED_S, context.time_remaining() - ANSWER_S))
 
 
 def _check_count(containers: Sequence[object], context: grpc.ServicerContext) -> None:

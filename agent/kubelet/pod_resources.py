@@ -16,9 +16,11 @@ Design: docs/design/kubelet.md
 """
 
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -44,26 +46,17 @@ log = logging.getLogger(__name__)
 CALM = 6  # List calls without a change, after which the interval grows
 SELDOM = 6  # factor of the longer interval
 POLL_S = 0.01
-LIST_S = 1.0  # timeout of calls that wait for nothing
 LIST = "/v1.PodResourcesLister/List"
 SETTLE_S = 0.5  # longest wait for the kubelet's record; nothing relies on it
-# Pauses before a call is repeated: the first and the longest. Rejected calls cost the other clients
-# nothing, and the more of them, the sooner one is answered.
-REJECTED_S = (0.004, 0.02)
-FAILED_S = (0.05, 0.5)
-LASTING = (
-    grpc.StatusCode.UNIMPLEMENTED,
-    grpc.StatusCode.PERMISSION_DENIED,
-    grpc.StatusCode.UNAUTHENTICATED,
-    grpc.StatusCode.INVALID_ARGUMENT,
+ANSWER_S = 2.0  # for an answer, on busy nodes too, and for attempts after errors that may pass
+# Pauses before a call is repeated: the first and the longest. A rejected call costs no other client anything.
+REJECTED_S, FAILED_S = (0.004, 0.02), (0.05, 0.5)
+LASTING = re.compile(
+    "UNIMPLEMENTED|PERMISSION_DENIED|larger than max|Permission denied|No such file"
 )
 
 
-class Failed(OSError):
-    """pod-resources does not answer, and may do so soon."""
-
-
-class Rejected(Failed):
+class Rejected(ConnectionError):
     """The kubelet answers too many other calls."""
 
 
@@ -73,23 +66,18 @@ class PodResourcesClient:
         self._lock = threading.Lock()
         self._channel: grpc.Channel | None = None
 
-    def list(self, timeout_s: float, rejected_s: float = 0.0) -> tuple[ContainerDevices, ...]:
+    def list(self, time_s: float) -> tuple[ContainerDevices, ...]:
         """Lists containers in the kubelet's order, with the devices that this agent serves. Raises
-        OSError with a sentence: Rejected, Failed, or another one if no attempt can help.
-
-        timeout_s: for an answer, and for further attempts after errors that may pass
-        rejected_s: the same while the kubelet rejects calls, if longer
-        """
-        began = time.monotonic()
-        rejections, failures = Backoff(*REJECTED_S), Backoff(*FAILED_S)
+        OSError with a sentence: Rejected after time_s, others after ANSWER_S at most."""
+        began, answer_s = time.monotonic(), min(time_s, ANSWER_S)
+        pauses = Backoff(*FAILED_S), Backoff(*REJECTED_S)
         while True:
             try:
-                return self._list(timeout_s)
-            except Failed as error:
+                return self._list(answer_s)
+            except ConnectionError as error:
                 rejected = isinstance(error, Rejected)
-                pause_s = (rejections if rejected else failures).pause_s()
-                most_s = max(timeout_s, rejected_s) if rejected else timeout_s
-                if time.monotonic() + pause_s > began + most_s:
+                pause_s = pauses[rejected].pause_s()
+                if time.monotonic() + pause_s > began + (time_s if rejected else answer_s):
                     raise
             time.sleep(pause_s)
 
@@ -109,16 +97,15 @@ class PodResourcesClient:
         except DecodeError as error:
             raise OSError(f"{self.socket} answers with what is no message: {error}") from None
         except (grpc.RpcError, ValueError) as error:
-            code, why = getattr(error, "code", lambda: None)(), details(error)
-            if code == grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" not in why:
-                raise Rejected(
-                    f"{self.socket} answers too many calls of other clients on this node ({why})"
-                ) from None
+            text = f"{error.code().name}: {details(error)}" if isinstance(error, grpc.Call) else ""
+            lasting = LASTING.search(text)
+            if text.startswith("RESOURCE_EXHAUSTED") and not lasting:
+                raise Rejected(f"{self.socket} answers too many other calls: {text}") from None
             with self._lock:
                 if self._channel is channel:
                     self._channel = None
             channel.close()
-            raise _failure(self.socket, code, why) from None
+            raise (OSError if lasting else ConnectionError)(_why_not(self.socket, error)) from None
         return tuple(
             ContainerDevices(pod.namespace, pod.name, container.name, *_devices(container))
             for pod in answer.pod_resources
@@ -142,20 +129,17 @@ def _devices(container: pb.ContainerResources) -> tuple[Held, Held]:
     return own, tuple(each for each in found if not other_plugins.is_certain(*each))
 
 
-def _failure(socket: Path, code: grpc.StatusCode | None, why: str) -> OSError:
+def _why_not(socket: Path, error: Exception) -> str:
     try:
-        mounted, there = socket.parent.exists(), socket.exists()
+        there = socket.exists()
     except PermissionError:
-        mounted = there = True
+        there = True
     if not there:
-        kind = Failed if mounted else OSError
-        return kind(
-            f"{socket} does not exist; is the directory mounted, and is the kubelet running?"
-        )
+        return f"{socket} does not exist; is the directory mounted, and is the kubelet running?"
+    why = details(error)
     if "Permission denied" in why:
-        return OSError(f"no permission for {socket}; the agent must run as root")
-    lasting = code in LASTING or code == grpc.StatusCode.RESOURCE_EXHAUSTED
-    return (OSError if lasting else Failed)(f"{socket} does not answer: {why}")
+        return f"no permission for {socket}; the agent must run as root"
+    return f"{socket} does not answer: {why}"
 
 
 class ObservedGrants:
@@ -167,33 +151,18 @@ class ObservedGrants:
         self._refreshing = threading.Lock()
         self._wake = threading.Event()
         self._allocated_at = inf  # monotonic time of the last Allocate of this run
-        # the last answer, and the monotonic time of its call
-        self._listed: tuple[tuple[ContainerDevices, ...], float] = (), -inf
+        self._listed: tuple[tuple[ContainerDevices, ...], float] = (), -inf  # at: monotonic
 
     def stale(self) -> None:
         """Call after Allocate: the known grants are out of date."""
         self._allocated_at = time.monotonic()
         self._wake.set()
 
-    def refresh(self, timeout_s: float, rejected_s: float = 0.0, *, again: bool = False) -> bool:
-        """Returns True if the grants include the last Allocate before this call; with again, if they
-        are newer than this call. Raises Rejected if rejected_s is not 0."""
-        if not again and self._listed[1] > self._allocated_at:
-            return True
-        self._settle(min(timeout_s, SETTLE_S))
-        since = time.monotonic() if again else self._allocated_at
-        return self._list(since, timeout_s, rejected_s) is not None
-
-    def list_now(
-        self, timeout_s: float, offered: Collection[str] = (), rejected_s: float = 0.0
-    ) -> tuple[ContainerDevices, ...] | None:
-        """The containers as pod-resources lists them at this moment; None if it does not answer.
-        Raises Rejected if rejected_s is not 0.
-
-        offered: devices that the kubelet takes for free
-        timeout_s, rejected_s: see PodResourcesClient.list
-        """
-        return self._list(time.monotonic(), timeout_s, rejected_s, offered)
+    def refresh(self, time_s: float, since: float = inf) -> bool:
+        """Returns whether list_now() has an answer in time."""
+        with suppress(Rejected):
+            return self.list_now(time_s, since=since) is not None
+        return False
 
     def _settle(self, timeout_s: float) -> None:
         """Waits until the kubelet has recorded what was allocated."""
@@ -203,42 +172,38 @@ class ObservedGrants:
         ):
             time.sleep(POLL_S)
 
-    def _list(
-        self, since: float, timeout_s: float, rejected_s: float = 0.0, offered: Collection[str] = ()
+    def list_now(
+        self, time_s: float, offered: Collection[str] = (), since: float = inf
     ) -> tuple[ContainerDevices, ...] | None:
-        """Lists unless the last answer is to a call after that monotonic time: one call serves all
-        that wait for it."""
-        if not self._refreshing.acquire(timeout=max(timeout_s, rejected_s)):
-            if rejected_s:
-                raise Rejected(f"{self._client.socket} has not answered another call")
-            return None
+        """The containers as pod-resources lists them at this moment, or listed them to another caller
+        after the monotonic time `since`; None if it does not answer. Raises Rejected after time_s.
+        offered: devices that the kubelet takes for free."""
+        since = min(since, time.monotonic())
+        if not self._refreshing.acquire(timeout=time_s):
+            raise Rejected(f"{self._client.socket} has not answered the call before")
         try:
             listed, began = self._listed
             if began < since:
                 began = time.monotonic()
-                listed = self._client.list(timeout_s, rejected_s)
+                listed = self._client.list(time_s)
                 self._listed = listed, began
             self._apply(listed, began, offered)
+            return listed
         except OSError as error:
-            self._unavailable(error)
-            if rejected_s and isinstance(error, Rejected):
+            self._log.failed(f"pod-resources unavailable: {error}")
+            state, unlisted = self._node.state, self._unlisted.allocations(None)
+            forgotten, others = self._unlisted.forgotten(None), None
+            if state.grants_known:
+                unlisted = state.unlisted
+            else:
+                others = self._unlisted.others(None)
+            self._node.set_unlisted(unlisted, forgotten, others)
+            self._tell(self._node.state.forgotten)
+            if isinstance(error, Rejected):
                 raise
             return None
         finally:
             self._refreshing.release()
-        return listed
-
-    def _unavailable(self, error: OSError) -> None:
-        self._log.failed(f"pod-resources unavailable: {error}")
-        state = self._node.state
-        unlisted = self._unlisted.allocations(None)
-        forgotten, others = self._unlisted.forgotten(None), None
-        if not state.grants_known:
-            others = self._unlisted.others(None)
-        self._node.set_unlisted(
-            state.unlisted if state.grants_known else unlisted, forgotten, others
-        )
-        self._tell(self._node.state.forgotten)
 
     def _apply(
         self, listed: tuple[ContainerDevices, ...], began: float, offered: Collection[str]
@@ -288,17 +253,18 @@ class ObservedGrants:
         for plan in plans:
             other = allocated.shared.keys() if plan.resource == GPU else allocated.whole
             if plan.resource in (GPU, GPU_SHARE) and not other.isdisjoint(plan.device_ids):
-                self.refresh(0.5, again=True)
+                self.refresh(0.5)
                 return
 
     def holder(
-        self, resource: str, device_ids: tuple[str, ...], timeout_s: float, rejected_s: float = 0.0
+        self, resource: str, device_ids: tuple[str, ...], time_s: float
     ) -> ContainerKey | None:
-        """The container that holds exactly these devices; None if unknown. Raises Rejected if
-        rejected_s is not 0."""
+        """The container that holds exactly these devices; None if unknown. Raises Rejected after time_s."""
         wanted = resource, tuple(sorted(device_ids))
-        for again in (False, True):  # a kubelet on a busy node may record the answer late
-            if not self.refresh(timeout_s, rejected_s, again=again):
+        # A kubelet on a busy node may record the answer late.
+        for since in (self._allocated_at, inf):
+            self._settle(SETTLE_S)
+            if self.list_now(time_s, since=since) is None:
                 return None
             for grant in self._node.state.grants:
                 if (grant.resource, grant.device_ids) == wanted:
@@ -308,18 +274,17 @@ class ObservedGrants:
     def run(self, every_s: float, stop: threading.Event) -> None:
         """Lists after every Allocate and periodically, because the kubelet does not report the end
         of pods; less often after CALM calls without a change."""
-        same, woken = 0, False
+        same, since = 0, inf
         while not stop.is_set():
             self._wake.clear()
             before = self._node.state.grants
             self._settle(SETTLE_S)
-            since = self._allocated_at if woken else time.monotonic()
-            done = self._list(since, LIST_S) is not None
+            done = self.refresh(ANSWER_S, since)
             same = same + 1 if done and self._node.state.grants == before else 0
             pause_s = every_s * (SELDOM if same > CALM and not self._must_return_soon() else 1)
-            woken = self._wake.wait(pause_s if done else min(every_s, 0.5))
-            if woken:
-                same = 0
+            since = inf
+            if self._wake.wait(pause_s if done else min(every_s, 0.5)):
+                same, since = 0, self._allocated_at
 
     def _must_return_soon(self) -> bool:
         """Whether a GPU is withheld from one of the kubelet's lists because it is allocated in

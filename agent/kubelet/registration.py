@@ -122,7 +122,7 @@ class PluginRegistration:
                 ) from None
             server.start()
             ours, kubelet = identity(self.own), identity(self.socket)
-            self._plugin.grants.list_now(GRANTS_S)  # a new kubelet may have forgotten pods
+            self._plugin.grants.refresh(GRANTS_S)  # a new kubelet may have forgotten pods
             self._register(self.own)
             self._log.ok(f"registered {self._resource.name} with the kubelet at {self.socket}")
             self.registered = True

@@ -10,7 +10,7 @@ class PodResources(PodResourcesClient):
     rows: tuple[ContainerDevices, ...] | None = ()
     calls = 0
 
-    def list(self, timeout_s: float, rejected_s: float = 0.0) -> tuple[ContainerDevices, ...]:
+    def list(self, time_s: float) -> tuple[ContainerDevices, ...]:
         self.calls += 1
         if self.rows is None:
             raise OSError("no answer")

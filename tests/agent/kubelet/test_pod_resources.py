@@ -93,7 +93,7 @@ class Counted(PodResourcesClient):
 
     calls, answers = 0, True
 
-    def list(self, timeout_s: float, rejected_s: float = 0.0) -> tuple[ContainerDevices, ...]:
+    def list(self, time_s: float) -> tuple[ContainerDevices, ...]:
         self.calls += 1
         if not self.answers:
             raise OSError("no answer")
@@ -146,3 +146,9 @@ def test_without_an_answer_it_is_listed_again_soon(tmp_path: Path) -> None:
 def test_the_end_of_a_pod_is_noticed_without_a_word_of_the_kubelet(tmp_path: Path) -> None:
     with listing(tmp_path, every_s=0.01) as grants:
         eventually(partial(_called, grants, 12), 60)
+
+
+def test_the_end_of_a_pod_is_noticed_after_an_allocate_too(tmp_path: Path) -> None:
+    with listing(tmp_path, every_s=0.01) as grants:
+        grants.stale()
+        eventually(partial(_called, grants, calls(grants) + 6), 60)

@@ -15,7 +15,7 @@ import grpc
 import pytest
 
 from agent.kubelet.plugin import DevicePlugin
-from agent.kubelet.pod_resources import Failed, ObservedGrants, PodResourcesClient, Rejected
+from agent.kubelet.pod_resources import ObservedGrants, PodResourcesClient, Rejected
 from agent.kubelet.unlisted_pods import UnlistedPods
 from agent.machine.survey import survey
 from agent.node import AgentNode
@@ -32,13 +32,7 @@ PASSING = [
     code
     for code in grpc.StatusCode
     if code
-    not in (
-        grpc.StatusCode.OK,
-        grpc.StatusCode.UNIMPLEMENTED,
-        grpc.StatusCode.PERMISSION_DENIED,
-        grpc.StatusCode.UNAUTHENTICATED,
-        grpc.StatusCode.INVALID_ARGUMENT,
-    )
+    not in (grpc.StatusCode.OK, grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.PERMISSION_DENIED)
 ]
 TOO_LARGE = grpc.StatusCode.RESOURCE_EXHAUSTED, "Received message larger than max (5 vs. 4)"
 
@@ -126,7 +120,7 @@ def test_a_call_is_repeated_after_an_error_that_may_pass(code: grpc.StatusCode) 
 def test_an_error_that_does_not_pass_is_told_in_the_end(code: grpc.StatusCode) -> None:
     lister = Lister()
     lister.errors = [(code, "why")] * 10_000
-    with node(lister) as made, pytest.raises(Failed, match="why") as caught:
+    with node(lister) as made, pytest.raises(ConnectionError, match="why") as caught:
         made.client.list(0.5)
     assert isinstance(caught.value, Rejected) == (code == grpc.StatusCode.RESOURCE_EXHAUSTED)
     assert lister.calls > 2
@@ -144,9 +138,20 @@ def test_a_call_is_not_repeated_where_that_cannot_help(error: tuple[grpc.StatusC
     lister = Lister()
     lister.errors = [error] * 2
     with node(lister) as made, pytest.raises(OSError, match=r"does not answer: \w") as caught:
-        made.client.list(60, 60)
-    assert not isinstance(caught.value, Failed)
+        made.client.list(60)
+    assert not isinstance(caught.value, ConnectionError)
     assert lister.calls == 1
+
+
+def test_rejected_calls_have_more_time_than_failed_ones() -> None:
+    lister = Lister(lambda: listing("a"))
+    with node(lister) as made:
+        lister.errors = [REJECTED] * 250  # for more than ANSWER_S
+        assert made.client.list(60)
+        lister.calls, lister.errors = 0, [(grpc.StatusCode.UNAVAILABLE, "why")] * 10_000
+        with pytest.raises(ConnectionError):
+            made.client.list(600)
+        assert 2 < lister.calls < 60
 
 
 def test_a_rejected_call_keeps_the_connection() -> None:
@@ -179,19 +184,19 @@ def test_no_devices_are_chosen_for_an_unknown_pod_while_calls_are_rejected() -> 
     with node(lister) as made:
         made.plan(a=(3, 5), b=(0, 6))
         with pytest.raises(
-            Aborted, match=r"UNAVAILABLE: cannot tell which pod asks for devices: .*rejected"
+            Aborted, match=r"FAILED_PRECONDITION: cannot tell which pod asks: .*rejected"
         ):
             made.prefer(2, left_s=2.5)
-        assert lister.calls > 5
+        assert 5 < lister.calls < 150  # in half a second
         with pytest.raises(
-            Aborted, match=r"UNAVAILABLE: cannot tell which container starts: .*rejected"
+            Aborted, match=r"FAILED_PRECONDITION: .*answers too many other calls: .*rejected"
         ):
             made.starts(left_s=2.5)
         lister.errors = []
         assert made.prefer(2) == {3, 5}
         lister.errors = [REJECTED] * 100_000
         made.node.set_grants((intent("ended", (3, 5)),))
-        with pytest.raises(Aborted, match=r"INVALID_ARGUMENT: .* answers too many calls"):
+        with pytest.raises(Aborted, match=r"INVALID_ARGUMENT: .* answers too many other calls"):
             made.allocates(3, 5)
 
 
@@ -220,3 +225,41 @@ def test_one_call_serves_all_that_wait_for_it() -> None:
         rows = [each.result(60) for each in (first, *waiting)]
     assert [[row.pod for row in each or ()] for each in rows] == [["a"]] * 20
     assert lister.answered == 2  # the first one began before the others asked
+
+
+def test_a_call_that_waits_too_long_for_another_one_is_rejected() -> None:
+    begun, go = threading.Event(), threading.Event()
+
+    def slow() -> Answer:
+        begun.set()
+        assert go.wait(60)
+        return listing("a")
+
+    with node(Lister(slow)) as made, ThreadPoolExecutor(1) as threads:
+        first = threads.submit(made.grants.list_now, 60)
+        assert begun.wait(60)
+        with pytest.raises(Rejected, match="has not answered the call before"):
+            made.grants.list_now(0.1)
+        assert not made.grants.refresh(0.1)
+        go.set()
+        assert first.result(60)
+
+
+def test_an_allocate_is_listed_once_whoever_asks() -> None:
+    lister = Lister(lambda: listing("a"))
+    with node(lister) as made:
+        made.plan(a=(3, 5))
+        assert made.prefer(2) == {3, 5}
+        made.allocates(3, 5)
+        assert made.prefer(1)  # for the next container
+        assert lister.answered == 2
+        stop = threading.Event()
+        with ThreadPoolExecutor(1) as threads:
+            ended = threads.submit(made.grants.run, 600.0, stop)
+            eventually(lambda: lister.answered == 3, 60)  # at its start
+            made.allocates(3, 5)
+            eventually(lambda: lister.answered == 4, 60)
+            stop.set()
+            made.grants.stop()
+            ended.result(60)
+        assert lister.answered == 4
