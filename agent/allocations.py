@@ -32,6 +32,7 @@ class Allocation:
     resource: str
     device_ids: tuple[str, ...]  # sorted
     at: float = 0.0  # monotonic time of the answer to Allocate
+    uid: str = ""  # of the pod, where the checkpoint has it
 
 
 @dataclass(frozen=True, slots=True)

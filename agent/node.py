@@ -54,12 +54,12 @@ class AgentNode:
             self._set_forgotten(forgotten, others)
             old = self._state
             grants = tuple(sorted(grants))
-            if grants != old.grants or not old.grants_known:
-                self._become(replace(self._next(), grants=grants, grants_known=True))
             kept = allocations.unconfirmed(old.allocations, grants, began, given_up)
             held = allocations.slices_held((*grants, *kept, *unlisted, *forgotten))
             known = {**(orphaned or {}), **old.orphaned}
             left = {uuid: at for uuid, at in known.items() if uuid in held}
+            if (grants, True) != (old.grants, old.grants_known):
+                self._become(replace(self._state, grants=grants, grants_known=True))
             if (kept, unlisted, left) != (old.allocations, old.unlisted, old.orphaned):
                 self._become(
                     replace(self._state, allocations=kept, unlisted=unlisted, orphaned=left)
@@ -85,7 +85,7 @@ class AgentNode:
         """The next state, with the devices held back that others use."""
         forgotten = (*self._forgotten, *other_plugins.held(self._others, self.surveyed))
         topology = allocations.held_back(self.surveyed, forgotten)
-        return replace(self._next(), topology=topology, forgotten=forgotten)
+        return replace(self._state, topology=topology, forgotten=forgotten)
 
     def record_allocation(
         self, resource: str, ids: tuple[str, ...], now: float, reused: Container[str] = ()
@@ -125,10 +125,11 @@ class AgentNode:
         with self._changed:
             self._state = replace(self._state, memory_over=found)
 
-    def _next(self) -> NodeState:
-        return replace(self._state, generation=self._state.generation + 1)
-
     def _become(self, state: NodeState) -> None:
+        old = self._state
+        reported = [(s.topology, s.grants_known, s.reported_grants()) for s in (old, state)]
+        if reported[0] != reported[1]:
+            state = replace(state, generation=old.generation + 1)
         self._state = state
         self._changed.notify_all()
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from agent import allocations
 from agent.allocations import Allocated, Allocation, Forgotten, MigAddresses
+from protos.names import GPU, GPU_SHARE, REST_OF_POD
 from protos.topology import Grant, MemoryOver, NodeTopology, RdmaUse
 
 Held = tuple[Allocation | Forgotten, ...]
@@ -51,8 +52,22 @@ class NodeState:
         return {**held, **listed, **self.held_back()}
 
     def reported_grants(self) -> tuple[Grant, ...]:
-        """What containers hold: as pod-resources lists it, or listed it before the kubelet forgot."""
-        return (*self.grants, *(one.grant for one in self.forgotten if one.grant))
+        """What containers hold: as pod-resources lists it, or listed it before the kubelet forgot, and the
+        GPUs that only the checkpoint has."""
+        return (*self.grants, *(one.grant for one in self.forgotten if one.grant), *self.rests())
+
+    def rests(self) -> tuple[Grant, ...]:
+        """The GPUs that no list has and the checkpoint has for a pod, as those of init containers."""
+        listed = {each for grant in self.grants for each in grant.device_ids}
+        found: dict[tuple[str, str], set[str]] = {}
+        for one in self.unlisted if self.grants_known else ():
+            if one.resource in (GPU, GPU_SHARE):
+                found.setdefault((one.uid, one.resource), set()).update(one.device_ids)
+        return tuple(
+            Grant("", uid, REST_OF_POD, resource, tuple(sorted(ids - listed)))
+            for (uid, resource), ids in sorted(found.items())
+            if ids - listed
+        )
 
     def unplaced(self, grants: Iterable[Grant]) -> set[str]:
         """UUIDs of allocated MIG slices whose address is unknown."""

@@ -72,7 +72,7 @@ COMMAND = f"{DOMAIN}/command"  # on a Queue: uid of the last executed Command
 ZONE = "topology.kubernetes.io/zone"
 BLOCK = f"{DOMAIN}/block"
 RACK = f"{DOMAIN}/rack"
-# As a container's name in a plan: GPUs of the pod that only its init containers use.
+# As a container's name: GPUs of the pod that only its init containers use.
 REST_OF_POD = ""
 # Levels that agents report from the GPUs' own data, used like node labels.
 CLIQUE = f"{DOMAIN}/clique"

@@ -143,7 +143,7 @@ class NodeTopology:
 class Grant:
     """Devices of one resource that a container holds (observed) or is to get (an intent)."""
 
-    namespace: str
+    namespace: str  # empty: `pod` is a UID, as the kubelet's checkpoint has it
     pod: str
     container: str
     resource: str
@@ -153,6 +153,7 @@ class Grant:
     # Of an intent: hca_handle and hca_object per NIC and pod; share: hundredths of the GPU; memory:
     # cap in bytes; least: lowest rank of its enforcement.
     limits: tuple[tuple[str, int], ...] = ()
+    uid: str = ""  # of an intent: the pod's
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -26,6 +26,7 @@ from agent.resources.device_resource import (
     DeviceResource,
     PodKey,
     Refused,
+    with_rests,
 )
 from protos.printing import brief
 from protos.stubs import deviceplugin_pb2 as pb
@@ -139,6 +140,7 @@ class DevicePlugin(rpc.DevicePluginServicer):
         if listed is None:
             log.warning("pod-resources unavailable; choosing devices without pod identity")
         state = self._node.state
+        rows = None if listed is None else with_rests(listed, self.resource.name, state)
         taken = state.taken(self.resource.name).keys() - must
         answer = pb.PreferredAllocationResponse()
         for each in asked:
@@ -146,7 +148,7 @@ class DevicePlugin(rpc.DevicePluginServicer):
                 tuple(one for one in each.available_deviceIDs if one not in taken),
                 tuple(each.must_include_deviceIDs),
                 each.allocation_size,
-                listed,
+                rows,
                 self._asked,
                 current,
             )

@@ -36,6 +36,7 @@ from agent.node import AgentNode
 from agent.resources import table
 from agent.resources.device_resource import ContainerDevices, ContainerKey, Held
 from agent.sockets import CHANNEL, details
+from protos.gpu_sharing import key_of
 from protos.names import GPU, GPU_SHARE
 from protos.nearest import device_of
 from protos.stubs import podresources_pb2 as pb
@@ -214,7 +215,9 @@ class ObservedGrants:
             for row in listed
             for resource, ids in row.devices
         )
-        unlisted = self._unlisted.allocations(grants)
+        pods = {row.key[:2] for row in listed}
+        planned = {plan.uid for plan in self._node.state.intents if key_of(plan)[:2] in pods}
+        unlisted = self._unlisted.allocations(grants, planned)
         forgotten = self._unlisted.forgotten(grants)
         unplaced = self._node.state.unplaced(grants)
         orphaned = self._unlisted.addresses(unplaced) if unplaced else {}

@@ -10,7 +10,7 @@ Design: docs/design/kubelet.md
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
 from agent import cgroups
@@ -104,17 +104,20 @@ class UnlistedPods:
     def runs(self, entry: Entry) -> bool:
         return cgroups.pod_runs(self._root, entry.uid)
 
-    def allocations(self, listed: Iterable[Grant] | None) -> tuple[Allocation, ...]:
+    def allocations(
+        self, listed: Iterable[Grant] | None, alive: Collection[str] = ()
+    ) -> tuple[Allocation, ...]:
         """What the checkpoint has and pod-resources does not. If that does not answer, every entry
-        counts, else those of running pods."""
+        counts, else those of running pods and of those whose UIDs are in alive."""
         self.read(listed)
         shown = {_devices(grant) for grant in listed or ()}
         found = {
-            Allocation(entry.resource, entry.device_ids)
+            Allocation(entry.resource, entry.device_ids, uid=entry.uid)
             for entry in self._entries
-            if _devices(entry) not in shown and (listed is None or self.runs(entry))
+            if _devices(entry) not in shown
+            and (listed is None or entry.uid in alive or self.runs(entry))
         }
-        return tuple(sorted(found, key=lambda each: (each.resource, each.device_ids)))
+        return tuple(sorted(found, key=lambda each: (each.resource, each.device_ids, each.uid)))
 
     def forgotten(self, listed: Iterable[Grant] | None) -> tuple[Forgotten, ...]:
         """What the kubelet would allocate again although its pod runs, as of the last read()."""

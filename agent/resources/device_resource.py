@@ -6,6 +6,8 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agent.node_state import NodeState
+from protos.gpu_sharing import hundredths, key_of
+from protos.names import REST_OF_POD
 
 ContainerKey = tuple[str, str, str]  # namespace, pod, container
 PodKey = tuple[str, str]  # namespace, pod
@@ -35,6 +37,21 @@ class ContainerDevices:
 
     def ids(self, resource: str) -> tuple[str, ...]:
         return dict(self.devices).get(resource, ())
+
+
+def with_rests(
+    listed: tuple[ContainerDevices, ...], resource: str, state: NodeState
+) -> tuple[ContainerDevices, ...]:
+    """Adds a row for each pod in the list with a plan for what only its init containers use, which
+    pod-resources does not list. The row has no devices before they have as many as planned."""
+    pods, rows = {row.key[:2] for row in listed}, list(listed)
+    held = {rest.pod: rest.device_ids for rest in state.rests() if rest.resource == resource}
+    for plan in state.intents:
+        key, ids = key_of(plan), held.get(plan.uid, ())
+        if key[2] == REST_OF_POD and plan.resource == resource and key[:2] in pods:
+            enough = len(ids) >= (hundredths(plan) or len(plan.device_ids))
+            rows.append(ContainerDevices(*key, ((resource, ids),) if enough else ()))
+    return tuple(rows)
 
 
 @dataclass(frozen=True, slots=True)

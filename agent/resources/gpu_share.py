@@ -124,7 +124,8 @@ def preferred(request: DeviceRequest, topology: NodeTopology, plans: Sequence[Gr
         favoured = [*ours[key].device_ids, *_shared_by_pod(key, rows)]
     least = dict(ours[key].limits).get(LEAST, 0) if key is not None else 0
     index = {gpu.uuid: gpu.index for gpu in topology.gpus if RANKS[gpu.enforcement] >= least}
-    others = [plan for plan in plans if key_of(plan) != key and key_of(plan) not in served]
+    pod = (key or ())[:2]  # its init containers may have what is planned for its others
+    others = [p for p in plans if key_of(p)[:2] != pod and key_of(p) not in served]
     for planned in (_planned(others), {}):
         left = {
             index[uuid]: len(ids) - planned.get(uuid, 0)

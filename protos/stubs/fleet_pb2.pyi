@@ -617,10 +617,14 @@ class Grant(_message.Message):
     RESOURCE_FIELD_NUMBER: _builtins.int
     DEVICE_IDS_FIELD_NUMBER: _builtins.int
     LIMITS_FIELD_NUMBER: _builtins.int
+    UID_FIELD_NUMBER: _builtins.int
     namespace: _builtins.str
+    """empty: `pod` is a UID, and only init containers have the devices"""
     pod: _builtins.str
     container: _builtins.str
     resource: _builtins.str
+    uid: _builtins.str
+    """of an intent: the pod's"""
     @_builtins.property
     def device_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """An intent for lockstep.dev/rdma names NICs, an observed grant their shares. Grants of
@@ -642,10 +646,11 @@ class Grant(_message.Message):
         resource: _builtins.str = ...,
         device_ids: _abc.Iterable[_builtins.str] | None = ...,
         limits: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        uid: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["container", b"container", "device_ids", b"device_ids", "limits", b"limits", "namespace", b"namespace", "pod", b"pod", "resource", b"resource"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["container", b"container", "device_ids", b"device_ids", "limits", b"limits", "namespace", b"namespace", "pod", b"pod", "resource", b"resource", "uid", b"uid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -51,10 +51,10 @@ def decode_pod_spec(
     """Of pods that another scheduler places, only resources and anti-affinity matter."""
     amounts = requests_of(spec, status or {})
     asked = _kept(amounts)
-    gpus = _device_containers(spec, names.GPU)
+    gpus = _device_containers(spec, names.GPU, asked)
     rdma = _device_containers(spec, names.RDMA)
     rails = _rail_containers(spec, asked)
-    shares = _device_containers(spec, names.GPU_SHARE)
+    shares = _device_containers(spec, names.GPU_SHARE, asked)
     if not ours:
         return PodSpec(
             requests=asked,
@@ -83,17 +83,20 @@ def decode_pod_spec(
     )
 
 
-def _device_containers(spec: Json, resource: str) -> tuple[tuple[str, int], ...]:
+def _device_containers(
+    spec: Json, resource: str, asked: Amounts = ()
+) -> tuple[tuple[str, int], ...]:
     """The containers that hold such devices while the pod runs, in the order in which the kubelet
-    allocates: sidecars first. They reuse the devices of init containers."""
+    allocates: sidecars first. They reuse the devices of init containers. Of those that are asked, the
+    others are for init containers only: REST_OF_POD."""
     sidecars = [c for c in spec.get("initContainers") or () if is_sidecar(c)]
-    found = (
-        (c, container_requests(c, "spec").get(resource, 0))
+    found = [
+        (c["name"], bounded(resource, count))
         for c in (*sidecars, *spec["containers"])
-    )
-    return tuple(
-        (container["name"], bounded(resource, count)) for container, count in found if count
-    )
+        if (count := container_requests(c, "spec").get(resource, 0))
+    ]
+    rest = dict(asked).get(resource, 0) - sum(count for _, count in found)
+    return (*found, (names.REST_OF_POD, rest)) if rest > 0 else tuple(found)
 
 
 def _rail_containers(spec: Json, asked: Amounts) -> tuple[tuple[str, str], ...]:

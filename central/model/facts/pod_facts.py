@@ -33,7 +33,7 @@ class PodSpec:
     # terms are alternatives, the requirements of a term hold together; None: no required affinity
     node_terms: NodeTerms | None = None
     tolerations: tuple[Toleration, ...] = ()
-    # containers in order with their nvidia.com/gpu
+    # containers in order with their nvidia.com/gpu; last REST_OF_POD with what init containers have beyond that
     gpu_containers: tuple[tuple[str, int], ...] = ()
     rdma_containers: tuple[tuple[str, int], ...] = ()  # the same with their lockstep.dev/rdma
     rail_containers: tuple[tuple[str, str], ...] = ()  # containers with a rail that they request

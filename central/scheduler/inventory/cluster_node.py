@@ -12,7 +12,7 @@ from central.scheduler.inventory.node_report import Reported
 from central.scheduler.inventory.pods import DEVICES_UNKNOWN, OBSERVED, Pod, PodName
 from protos.closest import closest
 from protos.gpu_sharing import LEAST, MEMORY, RANKS, SHARE, WHOLE, choose_gpu
-from protos.names import GPU, GPU_SHARE, REST_OF_POD
+from protos.names import GPU, GPU_SHARE
 from protos.topology import Grant, RdmaUse, indices_of, mask_of
 
 
@@ -43,6 +43,8 @@ class ClusterNode:
         if same and known is not None and known.generation >= report.generation:
             return False
         self.report, self.reported = report, Reported.of(report)
+        for pod in self.pods.values():
+            self.reported.adopt(pod.seen.uid, (pod.seen.namespace, pod.seen.name))
         self.report_failed = False
         return True
 
@@ -143,7 +145,8 @@ class ClusterNode:
         """Decides which pod has which GPUs: observed devices first, then plans that still hold, then new
         plans. find: the pod of a name, on whichever node it is.
 
-            1. observed whole GPUs    in order of names; a GPU that is reported twice goes to the first
+            1. observed whole GPUs    in order of names; a GPU that is reported twice goes to the first.
+                                      A pod with containers that lack theirs keeps as many planned ones
             2. observed shares        at most 100 hundredths of a GPU, none of a GPU of step 1
             3. observed earlier       living pods keep their GPUs if steps 1 and 2 left them free
             4. planned                keep their GPUs if these are healthy and free; without a report all keep theirs
@@ -183,6 +186,7 @@ class ClusterNode:
         """Step 1. Returns the GPUs that are taken, as a mask."""
         taken = 0
         self.foreign_gpus = 0
+        observed = mask_of(gpu for mask in self.reported.gpus.values() for gpu in indices_of(mask))
         for name, mask in sorted(self.reported.gpus.items()):
             pod = find(name)
             here = pod is not None and pod.node == self.name
@@ -191,11 +195,20 @@ class ClusterNode:
             mine = mask & ~taken
             taken |= mine
             if here and pod is not None and not pod.share:
+                if self.reported.shape is not None and self._unserved(pod):
+                    missing = pod.spec.request(GPU) - mine.bit_count()
+                    mine |= closest(self.reported.shape, pod.gpus & ~observed, missing)
+                    taken |= mine
                 pod.gpus = mine
                 pod.advance(OBSERVED)
             else:
                 self.foreign_gpus |= mine
         return taken
+
+    def _unserved(self, pod: Pod) -> list[tuple[str, int]]:
+        """The containers with whole GPUs of which none are observed, REST_OF_POD among them."""
+        name, observed = (pod.seen.namespace, pod.seen.name), self.reported.container_gpus
+        return [each for each in pod.spec.gpu_containers if (*name, each[0]) not in observed]
 
     def _is_unreported(self, pod: Pod) -> bool:
         """Whether it lives, and the report does not list its devices."""
@@ -282,24 +295,26 @@ class ClusterNode:
             reported = sum(self.reported.shares.get(name, {}).values())
             missing = reported < sum(part for _, part in pod.spec.share_containers)
             missing |= bool(pod.spec.memory_cap)  # the agent enforces it while the pod lives
-            if not pod.gpus or not pod.alive or not (missing if pod.share else not pod.observed):
+            unserved = self._unserved(pod) if not pod.observed or name in self.reported.gpus else []
+            if not pod.gpus or not pod.alive or not (missing if pod.share else unserved):
                 continue
             for container, part in pod.spec.share_containers:
                 key = (pod.seen.namespace, pod.seen.name, container)
                 planned[key] = pod.gpus
                 uuid = uuids[pod.gpus.bit_length() - 1]
-                grants.append(Grant(*key, GPU_SHARE, (uuid,), _share_limits(pod, part)))
+                grants.append(
+                    Grant(*key, GPU_SHARE, (uuid,), _share_limits(pod, part), pod.seen.uid)
+                )
             left = pod.gpus
-            for container, count in pod.spec.gpu_containers:
+            for container, _ in set(pod.spec.gpu_containers) - set(unserved):
+                left &= ~self.reported.container_gpus.get((*name, container), 0)
+            for container, count in unserved:
                 share = closest(self.reported.shape, left, count)
                 left &= ~share
                 planned[pod.seen.namespace, pod.seen.name, container] = share
                 ids = tuple(uuids[index] for index in indices_of(share))
                 if ids:
-                    grants.append(Grant(*name, container, GPU, ids))
-            if pod.spec.gpu_containers and left:
-                ids = tuple(uuids[index] for index in indices_of(left))
-                grants.append(Grant(*name, REST_OF_POD, GPU, ids))
+                    grants.append(Grant(*name, container, GPU, ids, uid=pod.seen.uid))
         return grants, planned
 
 

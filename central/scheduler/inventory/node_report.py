@@ -88,11 +88,20 @@ class Reported:
             return True
         return self.nics is not None and any(key[:2] == name for key in self.held_nics)
 
+    def adopt(self, uid: str, name: PodName) -> None:
+        """Adds the devices that are reported under the pod's uid to those under its name."""
+        unnamed = "", uid
+        if unnamed in self.gpus:
+            self.gpus[name] = self.gpus.get(name, 0) | self.gpus.pop(unnamed)
+        for gpu, part in self.shares.pop(unnamed, {}).items():
+            parts = self.shares.setdefault(name, {})
+            parts[gpu] = parts.get(gpu, 0) + part
+
     def forget(self, name: PodName) -> None:
         """The pod is gone; a later pod of this name has other devices."""
         self.gpus.pop(name, None)
         self.shares.pop(name, None)
-        for held in (self.held_nics, self.held_rails):
+        for held in (self.held_nics, self.held_rails, self.container_gpus):
             for key in [key for key in held if key[:2] == name]:
                 del held[key]
         self.slices = self.slices.without(name)

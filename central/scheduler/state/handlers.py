@@ -356,6 +356,7 @@ def move_pod(state: ClusterState, pod: Pod, where: str, gpus: int = 0) -> None:
             pod.advance(DEVICES_UNKNOWN)
         if where:
             node_of(state, where).pods[pod.seen.uid] = pod
+            node_of(state, where).reported.adopt(pod.seen.uid, (pod.seen.namespace, pod.seen.name))
         _notify_agent(state, pod)
     pod.gpus = gpus if where and pod.alive else 0
     charge(state, pod)

@@ -16,7 +16,7 @@ from agent.machine.survey import survey
 from agent.node import AgentNode
 from agent.resources.device_resource import ContainerDevices
 from protos import slicing
-from protos.names import GPU, GPU_SHARE
+from protos.names import GPU, GPU_SHARE, RDMA, REST_OF_POD
 from protos.nearest import share_id
 from protos.topology import Grant
 from tests.agent.kubelet.listed_devices import PodResources
@@ -100,10 +100,18 @@ def test_of_the_checkpoint_only_running_pods_count_beside_a_list(host: Host) -> 
     host.records(row(A, 0), row(B, 1))
     host.runs(A)
     host.runs(B, False)
-    assert host.pods.allocations(()) == (Allocation(GPU, uuids(0)),)
+    both = (Allocation(GPU, uuids(0), uid=A), Allocation(GPU, uuids(1), uid=B))
+    assert host.pods.allocations(()) == both[:1]
     assert host.pods.allocations((grant("a", 0),)) == ()
-    both = (Allocation(GPU, uuids(0)), Allocation(GPU, uuids(1)))
     assert host.pods.allocations(None) == both  # no list: every entry
+
+
+def test_a_pod_counts_that_is_alive_and_has_no_process_yet(host: Host) -> None:
+    host.records(row(A, 0, container="i0"), row(A, 1), row(B, 2))
+    mine = Allocation(GPU, uuids(0), uid=A)
+    assert host.pods.allocations((grant("a", 1),)) == ()
+    assert host.pods.allocations((grant("a", 1),), {A}) == (mine,)
+    assert host.pods.allocations((), {A}) == (mine, Allocation(GPU, uuids(1), uid=A))
 
 
 def test_an_entry_is_listed_only_with_its_container_its_resource_and_its_devices(
@@ -111,7 +119,7 @@ def test_an_entry_is_listed_only_with_its_container_its_resource_and_its_devices
 ) -> None:
     host.records(row(A, 0))
     host.runs(A)
-    expected = (Allocation(GPU, uuids(0)),)
+    expected = (Allocation(GPU, uuids(0), uid=A),)
     for other in (grant("a", 0, container="c1"), grant("a", 0, resource=GPU_SHARE), grant("a", 1)):
         assert host.pods.allocations((other,)) == expected
 
@@ -338,6 +346,65 @@ class Watched:
 @pytest.fixture
 def watched(host: Host) -> Watched:
     return Watched(host)
+
+
+def test_a_holder_that_is_listed_late_is_found(watched: Watched) -> None:
+    watched.lists(a=(0,))
+
+    def later(time_s: float) -> tuple[ContainerDevices, ...]:
+        rows = watched.client.rows or ()
+        watched.lists(a=(0,), b=(1,))
+        return rows
+
+    watched.client.list = later  # type: ignore[method-assign]
+    assert watched.grants.holder(GPU, uuids(1), 1.0) == ("team", "b", "c0")
+
+
+def test_init_containers_are_reported_by_uid(host: Host, watched: Watched) -> None:
+    host.records(row(A, 0, 1, container="i0"), row(A, 1), row(B, 2, container="i0"))
+    rest = (Grant("", A, REST_OF_POD, GPU, uuids(0)),)
+    generation = watched.node.state.generation
+
+    def lists(**pods: tuple[int, ...]) -> bool:
+        """Whether the report has changed."""
+        nonlocal generation
+        watched.lists(**pods)
+        watched.grants.list_now(1.0)
+        before, generation = generation, watched.node.state.generation
+        return before != generation
+
+    assert lists(a=(1,))
+    assert not watched.node.state.rests()
+    host.runs(A)
+    assert lists(a=(1,))
+    assert watched.node.state.rests() == rest
+    assert watched.node.state.reported_grants() == (grant("a", 1), *rest)
+    assert not lists(a=(1,))
+    planned = Grant("team", "b", REST_OF_POD, GPU, uuids(3), uid=B)
+    watched.node.set_intents((planned,), 1)
+    assert not lists(a=(1,))  # its pod is not listed
+    assert lists(a=(1,), b=())
+    assert watched.node.state.rests() == (*rest, Grant("", B, REST_OF_POD, GPU, uuids(2)))
+    assert watched.taken() == {0, 1, 2}
+    host.runs(A, False)
+    assert lists(b=())
+    assert watched.node.state.rests() == (Grant("", B, REST_OF_POD, GPU, uuids(2)),)
+
+
+def test_without_a_list_nothing_is_reported_by_uid(host: Host, watched: Watched) -> None:
+    host.records(row(A, 0))
+    watched.client.rows = None
+    assert watched.grants.list_now(1.0) is None
+    assert (watched.taken(), watched.node.state.reported_grants()) == ({0}, ())
+
+
+def test_nics_and_slices_of_init_containers_are_not_reported(host: Host, watched: Watched) -> None:
+    host.records(row(A, 0, resource=RDMA), (A, "c0", "nvidia.com/mig-1g.5gb", ("MIG-0",)))
+    host.runs(A)
+    watched.lists()
+    watched.grants.list_now(1.0)
+    assert len(watched.node.state.unlisted) == 2
+    assert not watched.node.state.reported_grants()
 
 
 def test_a_list_that_fails_frees_nothing(host: Host, watched: Watched) -> None:

@@ -1,13 +1,15 @@
 """How the kubelet gives devices to the containers of one pod, written from the rules of its device
 manager (Allocate and devicesToAllocate in pkg/kubelet/cm/devicemanager/manager.go, the same from
-1.20 to 1.36), and what the best possible device plugin could reach. It shares no code with the agent.
+1.20 to 1.37), and what the best possible device plugin could reach. It shares no code with the agent.
 
 1. Containers are served in order: init containers, then the others.
 2. A container first takes devices that earlier init containers of its pod had and no container has
    kept: any of them, if there are more than it needs. The plugin is not asked then.
 3. For the others it asks the plugin, which must include those of rule 2.
 4. What a container gets is kept by it, except that the devices of an init container that ends can
-   be reused. They stay allocated to the pod."""
+   be reused. They stay allocated to the pod.
+5. The devices of each container are in the checkpoint before the next container is served. Of init
+   containers, pod-resources lists sidecars alone."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -26,21 +28,26 @@ class Container:
 @dataclass(slots=True)
 class Kubelet:
     """prefer: (available, must include, size) -> devices; allocate: called with each choice; pick:
-    which of several equal choices the kubelet takes (random in the real one)."""
+    which of several equal choices the kubelet takes (random in the real one); held: of each
+    container, as in the checkpoint."""
 
     healthy: Devices
     prefer: Callable[[Devices, Devices, int], Devices]
     allocate: Callable[[Devices], None]
     pick: Callable[[Sequence[Devices]], Devices]
     kept: dict[str, Devices] = field(default_factory=dict)
+    held: dict[str, Devices] = field(default_factory=dict)
     allocated: set[str] = field(default_factory=set)
 
     def admit(self, pod: Sequence[Container]) -> None:
         reusable: Devices = frozenset()
         for container in pod:
+            if not container.size:
+                continue
             chosen = self._choose(container.size, reusable)
             self.allocate(chosen)
             self.allocated |= chosen
+            self.held[container.name] = chosen
             if container.ends:
                 reusable |= chosen
             else:

@@ -152,7 +152,8 @@ def test_what_the_checkpoint_alone_knows_is_sold(tmp_path: Path) -> None:
     (plugins / "kubelet_internal_checkpoint").write_text(json.dumps({"Data": data, "Checksum": 0}))
     (groups / "kubepods" / "podu-1").mkdir(parents=True)
     unlisted = UnlistedPods(plugins, groups)
-    assert unlisted.allocations(()) == (allocations.Allocation(GPU, ("g0",)),)  # u-2 has ended
+    mine = allocations.Allocation(GPU, ("g0",), uid="u-1")
+    assert unlisted.allocations(()) == (mine,)  # u-2 has ended
     assert unlisted.allocations([Grant("ns", "p", "c", GPU, ("g0",))]) == ()
     assert len(unlisted.allocations(None)) == 2
 

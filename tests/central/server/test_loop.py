@@ -5,6 +5,7 @@ import gc
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 
@@ -154,7 +155,7 @@ def test_plans_are_published_before_the_pods_are_bound() -> None:
             loop.put(fact)
         assert world.bound.wait(60.0)
     assert world.log.index("plans of a: 1") < world.log.index("bind one to a")
-    assert world.grants["a"] == (factories.grant("one", 0, 1),)
+    assert world.grants["a"] == (replace(factories.grant("one", 0, 1), uid="uid-one"),)
 
 
 def test_its_journal_replays(tmp_path: Path) -> None:

@@ -252,6 +252,41 @@ def test_sidecars_come_first_among_the_gpu_containers() -> None:
     assert seen.spec.request(names.GPU) == 3
 
 
+@pytest.mark.parametrize(
+    ("inits", "main", "found"),
+    [
+        ([("a", 4, False)], 2, (("main", 2), (names.REST_OF_POD, 2))),
+        ([("a", 2, False)], 2, (("main", 2),)),
+        ([("a", 3, False)], 2, (("main", 2), (names.REST_OF_POD, 1))),
+        ([("a", 1, False), ("b", 3, False)], 0, ((names.REST_OF_POD, 3),)),
+        ([("a", 1, True), ("b", 2, False)], 0, (("a", 1), (names.REST_OF_POD, 2))),
+        ([("a", 2, False), ("b", 1, True)], 2, (("b", 1), ("main", 2))),
+    ],
+)
+@pytest.mark.parametrize("scheduler", ["lockstep", "default-scheduler"])
+@pytest.mark.parametrize("resource", [names.GPU, names.GPU_SHARE])
+def test_what_only_init_containers_use_is_planned_for_the_rest_of_the_pod(
+    inits: list[tuple[str, int, bool]],
+    main: int,
+    found: tuple[tuple[str, int], ...],
+    scheduler: str,
+    resource: str,
+) -> None:
+    def asking(name: str, count: int, **fields: object) -> Json:
+        return {"name": name, "resources": {"limits": {resource: str(count)}}, **fields}
+
+    made = [
+        asking(name, count, **({"restartPolicy": "Always"} if sidecar else {}))
+        for name, count, sidecar in inits
+    ]
+    seen = reader().pod(
+        pod("p", asking("main", main), initContainers=made, schedulerName=scheduler)
+    )
+    spec = seen.spec
+    assert (spec.gpu_containers if resource == names.GPU else spec.share_containers) == found
+    assert spec.request(resource) == sum(count for _, count in found)
+
+
 def test_a_limit_stands_in_for_a_request() -> None:
     raw = pod("p", {"name": "m", "resources": {"limits": {names.GPU: "8"}}})
     assert requests(raw) == {names.GPU: 8, "pods": 1}

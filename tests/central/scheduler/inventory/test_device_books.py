@@ -3,6 +3,7 @@ than a whole GPU in shares, pods that are missing from a report, and pods that n
 
 import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -87,6 +88,16 @@ def check(node: ClusterNode, pods: dict[str, Pod], whole: Reported, parts: Repor
             assert node.free_shares().get(gpu) == 100 - hundredths[gpu]
 
 
+def _by_name_or_uid(dice: random.Random, grant: Grant, known: bool) -> list[Grant]:
+    """A part of a known pod's GPUs under its UID, as those of init containers are."""
+    ids = grant.device_ids
+    cut = dice.randint(0, len(ids)) if known else len(ids)
+    unnamed = replace(
+        grant, namespace="", pod=f"uid-{grant.pod}", container="", device_ids=ids[cut:]
+    )
+    return [replace(grant, device_ids=ids[:cut]), unnamed] if ids[cut:] else [grant]
+
+
 @pytest.mark.parametrize("seed", range(150))
 def test_no_gpu_is_given_twice_and_what_is_reported_first_holds(seed: int) -> None:
     dice = random.Random(seed)
@@ -96,7 +107,11 @@ def test_no_gpu_is_given_twice_and_what_is_reported_first_holds(seed: int) -> No
     for generation in range(2, 6):
         before = {name: (pod.gpus, pod.observed) for name, pod in pods.items()}
         whole, parts = drawn(dice, pods)
-        grants: list[Grant] = [factories.grant(name, *gpus) for name, gpus in whole.items()]
+        grants: list[Grant] = [
+            grant
+            for name, gpus in whole.items()
+            for grant in _by_name_or_uid(dice, factories.grant(name, *gpus), name in pods)
+        ]
         grants += [factories.grant_part(name, *part) for name, part in parts.items()]
         apply(made, factories.report("a", TOPOLOGY, generation, tuple(grants)))
         check(node, pods, whole, parts)

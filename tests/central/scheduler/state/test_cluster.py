@@ -6,11 +6,12 @@ import pytest
 
 from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Decision
-from central.model.facts import BindFailed, Fact, NodeGone, PodGone
+from central.model.facts import BindFailed, Fact, NodeGone, PodGone, PodSeen
 from central.scheduler.cycle import schedule_once
 from central.scheduler.invariants import check_invariants
 from central.scheduler.scheduler import Scheduler
-from protos.names import REST_OF_POD
+from protos.gpu_sharing import SHARE
+from protos.names import GPU, GPU_SHARE, REST_OF_POD
 from protos.topology import Grant, indices_of
 from tests.central import factories
 
@@ -166,8 +167,116 @@ def test_the_agent_is_told_of_planned_gpus(scheduler: Scheduler) -> None:
 
 
 def test_gpus_that_only_an_init_container_uses_are_planned_too(scheduler: Scheduler) -> None:
-    whole = factories.pod("one", 4)
-    spec = replace(whole.spec, gpu_containers=(("main", 2),))
-    schedule_once(scheduler, [replace(whole, spec=spec)], 0.0)
-    plans = {grant.container: grant.device_ids for grant in scheduler.state.planned_devices("a")}
-    assert plans == {"main": ("GPU-0", "GPU-1"), REST_OF_POD: ("GPU-2", "GPU-3")}
+    schedule_once(scheduler, [containers("one", main=2, rest=2)], 0.0)
+    assert plans(scheduler) == {"main": ("GPU-0", "GPU-1"), REST_OF_POD: ("GPU-2", "GPU-3")}
+
+
+def containers(name: str, rest: int = 0, **counts: int) -> PodSeen:
+    """A pod with these GPUs for its containers, and for init containers alone."""
+    whole = factories.pod(name, sum(counts.values()) + rest)
+    asked = (*counts.items(), *(((REST_OF_POD, rest),) if rest else ()))
+    return replace(whole, spec=replace(whole.spec, gpu_containers=asked))
+
+
+def plans(scheduler: Scheduler) -> dict[str, tuple[str, ...]]:
+    found = scheduler.state.planned_devices("a")
+    assert all(grant.uid == f"uid-{grant.pod}" for grant in found)
+    return {grant.container: grant.device_ids for grant in found}
+
+
+def reports(scheduler: Scheduler, generation: int, *grants: Grant) -> None:
+    fact = factories.report("a", factories.topology(8, HALVES), generation, grants)
+    schedule_once(scheduler, [fact], 0.0)
+    check_invariants(scheduler)
+
+
+def held(container: str, *gpus: int, uid: str = "") -> Grant:
+    """By the pod "one", or by a pod whose UID alone is known."""
+    ids = tuple(f"GPU-{gpu}" for gpu in gpus)
+    return Grant("" if uid else "ns", uid or "one", container, GPU, ids)
+
+
+def test_containers_without_devices_keep_their_plan(scheduler: Scheduler) -> None:
+    """A report between two containers of one admission."""
+    schedule_once(scheduler, [containers("one", c0=2, c1=1, rest=1)], 0.0)
+    assert plans(scheduler) == {"c0": ("GPU-0", "GPU-1"), "c1": ("GPU-2",), "": ("GPU-3",)}
+    reports(scheduler, 2, held("c0", 0, 1))
+    assert plans(scheduler) == {"c1": ("GPU-2",), "": ("GPU-3",)}
+    assert free(scheduler, "a") == [4, 5, 6, 7]
+    reports(scheduler, 3, held("c0", 0, 1))  # again
+    assert plans(scheduler) == {"c1": ("GPU-2",), "": ("GPU-3",)}
+    # The kubelet gave the next one another GPU; the pod has as many as it asked for.
+    reports(scheduler, 4, held("c0", 0, 1), held("c1", 7), held("", 6, uid="uid-one"))
+    assert free(scheduler, "a") == [2, 3, 4, 5]
+
+
+def test_what_other_pods_have_is_not_kept_for_containers_that_wait(scheduler: Scheduler) -> None:
+    schedule_once(scheduler, [containers("one", c0=1, c1=1), factories.pod("two", 1)], 0.0)
+    theirs = replace(held("main", 1), pod="two")
+    reports(scheduler, 2, held("c0", 0), theirs)
+    assert [pod.gpus for pod in scheduler.state.pods.values()] == [1, 2]
+
+
+def test_what_is_kept_for_containers_that_wait_is_planned_for_nobody_else(
+    scheduler: Scheduler,
+) -> None:
+    schedule_once(scheduler, [containers("one", c0=1, c1=1), factories.pod("two", 1)], 0.0)
+    reports(scheduler, 2, held("c0", 0), held("", 2, uid="uid-unknown"))
+    pods = scheduler.state.nodes["a"].pods
+    assert (pods["uid-one"].gpus, pods["uid-two"].gpus) == (0b11, 0b1000)
+
+
+def test_a_pod_that_a_report_lacks_gets_no_plan_anew(scheduler: Scheduler) -> None:
+    """A restarted kubelet lists it only after it has admitted it again."""
+    schedule_once(scheduler, [containers("one", c0=1, rest=1)], 0.0)
+    reports(scheduler, 2, held("c0", 0), held("", 1, uid="uid-one"))
+    reports(scheduler, 3)
+    assert not plans(scheduler)
+    assert free(scheduler, "a") == [2, 3, 4, 5, 6, 7]
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_gpus_of_init_containers_are_those_of_the_pod_with_that_uid(
+    scheduler: Scheduler, early: bool
+) -> None:
+    pod = replace(containers("one", c0=1, rest=2), node="a")
+    grants = (held("c0", 5), held("", 4, 7, uid="uid-one"), held("", 6, uid="uid-unknown"))
+    if not early:
+        schedule_once(scheduler, [pod], 0.0)
+    reports(scheduler, 2, *grants)
+    if early:
+        assert scheduler.state.nodes["a"].foreign_gpus == 0b11110000
+        schedule_once(scheduler, [pod], 0.0)
+    check_invariants(scheduler)
+    node = scheduler.state.nodes["a"]
+    assert (node.pods["uid-one"].gpus, node.foreign_gpus) == (0b10110000, 0b1000000)
+    schedule_once(scheduler, [PodGone("uid-one")], 0.0)
+    assert free(scheduler, "a") == [0, 1, 2, 3, 4, 5, 7]
+
+
+def test_shares_of_init_containers_are_those_of_the_pod_with_that_uid() -> None:
+    made = new_scheduler(factories.LEVELS)
+    shared = factories.topology(8, HALVES, shares=True)
+    pod = factories.part("one", 60)
+    pod = replace(pod, spec=replace(pod.spec, share_containers=(("c0", 20), (REST_OF_POD, 40))))
+    schedule_once(made, [factories.node("a", shares=True), factories.report("a", shared), pod], 0.0)
+    planned = [(g.container, dict(g.limits)[SHARE], g.uid) for g in made.state.planned_devices("a")]
+    assert planned == [("", 40, "uid-one"), ("c0", 20, "uid-one")]
+    parts = [
+        Grant("ns", "one", "c0", GPU_SHARE, ("GPU-5",), ((SHARE, 20),)),
+        Grant("", "uid-one", "", GPU_SHARE, ("GPU-5",), ((SHARE, 40),)),
+    ]
+    for count in (1, 2):
+        schedule_once(made, [factories.report("a", shared, 1 + count, tuple(parts[:count]))], 0.0)
+        check_invariants(made)
+        assert made.state.nodes["a"].free_shares() == {5: 40}
+        assert bool(made.state.planned_devices("a")) == (count == 1)
+
+
+def test_a_pod_of_an_earlier_ones_name_gets_a_plan(scheduler: Scheduler) -> None:
+    schedule_once(scheduler, [containers("one", c0=1)], 0.0)
+    reports(scheduler, 2, held("c0", 0))
+    assert not plans(scheduler)
+    again = replace(containers("one", c0=1), uid="uid-two")
+    schedule_once(scheduler, [PodGone("uid-one"), again], 0.0)
+    assert [grant.uid for grant in scheduler.state.planned_devices("a")] == ["uid-two"]
