@@ -1,4 +1,4 @@
-"""How each GPU is allocated: not at all, whole to one container, or in shares or MIG slices. Pure.
+"""The use of each GPU: free, whole for one container, or in shares or MIG slices. Pure.
 
 These are separate resources to the kubelet, which does not know that they are the same GPUs, so the
 agent must not let one GPU be allocated in two ways. A GPU in use one way is reported as unhealthy
@@ -57,7 +57,7 @@ class Allocated:
     holders: Mapping[MigAddress, frozenset[tuple[str, str]]]  # resource and UUID of slices
 
     def refusal(self, resource: str, ids: Iterable[str], topology: NodeTopology) -> str:
-        """Why the devices must not be allocated; empty if they may."""
+        """Returns why the devices must not be allocated; "" if they may."""
         if slicing.is_slice(resource):
             return self._of_slices(resource, ids, topology)
         gpus = sorted(set(map(device_of, ids)))
@@ -95,7 +95,7 @@ class Allocated:
         return ""
 
     def withheld(self, gpu: Gpu, part: Slice) -> str:
-        """Why the slice must not be allocated; empty if it may."""
+        """Returns why the slice must not be allocated; "" if it may."""
         if gpu.uuid in self.whole:
             return f"GPU {gpu.index} is in use as a whole"
         if gpu.uuid in self.shared:

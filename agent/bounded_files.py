@@ -109,12 +109,12 @@ def exists(path: Path) -> bool:
 
 
 def is_folder(path: Path) -> bool:
-    """As exists()."""
+    """Returns whether the path is a folder. Raises OSError as exists() does."""
     return os.path.isdir(path)  # noqa: PTH112
 
 
 def is_file(path: Path) -> bool:
-    """As exists()."""
+    """Returns whether the path is a file. Raises OSError as exists() does."""
     return os.path.isfile(path)  # noqa: PTH113
 
 

@@ -118,7 +118,7 @@ def enable(root: Path, pod: Path, controller: str, files: CgroupFiles | None = N
 
 
 def pod_runs(root: Path, uid: str) -> bool:
-    """Whether the pod has a cgroup of any controller with a process in it."""
+    """Returns whether the pod has a cgroup of any controller with a process in it."""
     if not UID.fullmatch(uid):
         return False
     bases = [root, *(root / name for name in KUBELET_CONTROLLERS)]

@@ -80,7 +80,7 @@ def capture(arguments: argparse.Namespace) -> int:
 
 
 def _observed(arguments: argparse.Namespace) -> Machine:
-    """Of the capture if one is given, else of this machine. Raises Unusable."""
+    """Reads the capture if one is given, else this machine. Raises Unusable."""
     if arguments.capture:
         return captures.load(arguments.capture)
     return Machine(

@@ -107,7 +107,7 @@ class DeviceMonitor:
             return events
 
     def _pause_s(self) -> float:
-        """Until the next survey; shorter if a hold-down ends before."""
+        """Returns the seconds until the next survey, or until the end of a hold-down if that is earlier."""
         every_s = self._settings.survey_every_s
         held = (*self.gpus.values(), *self.nics.values(), *self.slices.values())
         due = gpu_health.next_release(held, self._settings.hold_down)
@@ -181,7 +181,7 @@ class DeviceMonitor:
         return self._meter.call(lambda: read_processes(self._settings.driver_root, uuids), METER_S)
 
     def _read_users(self, topology: NodeTopology) -> None:
-        """Which pods have processes on which GPUs, as far as the driver shows processes."""
+        """Reads which pods have processes on which GPUs, as far as the driver shows processes."""
         if self._settings.capture:
             return
         uuids = [gpu.uuid for gpu in topology.gpus if gpu.healthy and not gpu.mig]
@@ -248,7 +248,8 @@ class DeviceMonitor:
         return Machine(nvml_facts, *self._kernel_facts())
 
     def _kernel_facts(self) -> kernel.Facts:
-        """While a read hangs, what was read last: nothing before the first. Raises Unusable."""
+        """Reads the kernel's files. While a read hangs, returns the result of the last one, which is empty before the
+        first. Raises Unusable."""
         s = self._settings
         try:
             self._of_kernel = self._kernel.call(
@@ -261,7 +262,8 @@ class DeviceMonitor:
         return self._of_kernel
 
     def _keep_minors(self, topology: NodeTopology) -> None:
-        """Of the GPUs that exist and of those that are lost. Others hold the dictionary itself."""
+        """Keeps the minor numbers of the GPUs that exist and of those that are lost. Others hold the dictionary
+        itself."""
         self.minors.update({gpu.uuid: gpu.minor for gpu in self.facts if gpu.uuid})
         for uuid in self.minors.keys() - {gpu.uuid for gpu in topology.gpus}:
             del self.minors[uuid]

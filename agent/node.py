@@ -71,7 +71,8 @@ class AgentNode:
         forgotten: tuple[Forgotten, ...] = (),
         others: tuple[Holding, ...] | None = (),
     ) -> None:
-        """From the checkpoint, while pod-resources does not answer. others: None if they are as before."""
+        """Sets the devices that only the checkpoint has, while pod-resources does not answer. others: None if
+        unchanged."""
         with self._changed:
             self._set_forgotten(forgotten, self._others if others is None else others)
             self._become(replace(self._state, unlisted=unlisted))

@@ -1,4 +1,4 @@
-"""What the agent knows of its node at one moment. Pure."""
+"""The agent's knowledge of its node at one moment. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -52,8 +52,8 @@ class NodeState:
         return {**held, **listed, **self.held_back()}
 
     def reported_grants(self) -> tuple[Grant, ...]:
-        """What containers hold: as pod-resources lists it, or listed it before the kubelet forgot, and the
-        GPUs that only the checkpoint has."""
+        """Returns the grants of containers: those that pod-resources lists, or listed before the kubelet forgot them,
+        and the GPUs that only the checkpoint has."""
         return (*self.grants, *(one.grant for one in self.forgotten if one.grant), *self.rests())
 
     def rests(self) -> tuple[Grant, ...]:

@@ -44,7 +44,8 @@ class Holding:
 
 
 def is_own(resource: str, ids: Iterable[str]) -> bool:
-    """Whether this agent may have allocated the devices. NVIDIA's plugin uses the same ids for devices that are not shared."""
+    """Returns whether this agent may have allocated the devices. NVIDIA's plugin uses the same ids for devices that
+    are not shared."""
     if resource != GPU and not slicing.is_slice(resource):
         return resource.startswith(DOMAIN)
     other = SPLIT if resource == GPU else NO_SLICE
@@ -52,7 +53,7 @@ def is_own(resource: str, ids: Iterable[str]) -> bool:
 
 
 def is_certain(resource: str, ids: Iterable[str]) -> bool:
-    """Whether no other plugin uses ids of this form for the resource, except for devices that are not shared."""
+    """Returns whether only this agent uses ids of this form for the resource, apart from unshared devices."""
     return is_own(resource, ids) and (resource != GPU or all(map(WHOLE.fullmatch, ids)))
 
 

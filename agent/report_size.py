@@ -1,5 +1,5 @@
-"""What of the grants fits into a report. The scheduler refuses a report with more, and would then know
-nothing of the node; no kubelet that works lists as much. Pure.
+"""The part of the grants that fits into a report. The scheduler refuses a larger report, and would then know nothing
+about the node; no working kubelet lists as much. Pure.
 
 Design: docs/design/hostile-inputs.md
 """
@@ -37,7 +37,7 @@ def _texts(grant: Grant) -> tuple[str, ...]:
 
 
 def _implausible(grant: Grant) -> str:
-    """Why the scheduler would refuse it; empty if it would not."""
+    """Returns why the scheduler would refuse the grant, or ""."""
     if len(grant.device_ids) > DEVICES:
         return f"{len(grant.device_ids)} devices of {grant.resource:.64}; at most {DEVICES}"
     if (share := dict(grant.limits).get(SHARE, 0)) > WHOLE:
@@ -58,5 +58,5 @@ def _no_name(text: str) -> str:
 
 
 def _bytes(grant: Grant) -> int:
-    """At least its size in the message."""
+    """Returns an upper limit of the grant's bytes in the message."""
     return sum(4 * len(each) + 4 for each in _texts(grant)) + 32 * (1 + len(grant.limits))

@@ -328,7 +328,7 @@ class Reporter:
 
 
 def _brief(text: str) -> str:
-    """Without the parts that differ between attempts, so that the message is logged once."""
+    """Removes the parts that differ between attempts, so that the message is logged once."""
     for sign in ("; RPC Error", "; last error"):
         text = text.split(sign, maxsplit=1)[0]
     return text

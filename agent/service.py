@@ -120,7 +120,7 @@ class Agent:
         )
 
     def awaits_kubelet(self, now: float) -> bool:
-        """Whether the kubelet is about to have devices that it does not have now (monotonic)."""
+        """Returns whether the kubelet's list of a resource is about to change. now: monotonic."""
         return any(each.is_awaited(now) for each in tuple(self._registrations))
 
     def _run_reports(self, reporter: Reporter) -> None:
@@ -235,7 +235,7 @@ class Agent:
         thread.start()
 
     def wait(self) -> None:
-        """Until interrupt()."""
+        """Waits until interrupt() is called."""
         signal_wait.next_item(self._interrupted)
 
     def stop(self) -> None:
@@ -264,8 +264,8 @@ class Agent:
         self._owner.release()
 
     def interrupt(self) -> None:
-        """For signal handlers, which may run at any moment and more than once. The interrupted
-        thread may hold an Event's lock; SimpleQueue.put is reentrant."""
+        """Ends wait(). Signal handlers call it, at any moment and more than once. The interrupted thread may hold an
+        Event's lock; SimpleQueue.put is reentrant."""
         self._interrupted.put(None)
 
     def _serve_new_resources(self) -> None:

@@ -61,7 +61,7 @@ class Settings:
 
 
 def settings(arguments: argparse.Namespace) -> Settings:
-    """From the arguments of `run`. Raises Unusable for flags that contradict each other."""
+    """Converts the arguments of `run`. Raises Unusable for flags that contradict each other."""
     values = vars(arguments)
     given = {
         each.name: values[each.name.removesuffix("_s")]

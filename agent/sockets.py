@@ -31,7 +31,7 @@ def identity(path: Path) -> Identity:
 
 
 def refuses(path: Path) -> bool:
-    """Whether the process that listened on the socket has ended."""
+    """Returns whether the process that listened on the socket has ended."""
     with socket.socket(socket.AF_UNIX) as probe:
         probe.setblocking(False)
         try:

@@ -36,7 +36,7 @@ PLACES = (
 
 
 class Refused(Exception):
-    """Why there is no release; a line for each cause."""
+    """Raised if there can be no release; a line for each cause."""
 
 
 def main() -> None:
@@ -93,7 +93,7 @@ def write(root: Path, version: str) -> None:
 
 
 def problems(root: Path, version: str) -> Iterator[str]:
-    """What the files say that a release with this version must not."""
+    """Yields the files and texts that contradict a release with this version."""
     for file, said in dict.fromkeys((file, said) for file, _, said in named(root)):
         if said != version:
             yield f"{file.relative_to(root)}: names {said}, not {version}; use --write"

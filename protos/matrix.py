@@ -112,7 +112,7 @@ def notes(topology: NodeTopology) -> tuple[str, ...]:
 
 
 def _hidden(topology: NodeTopology) -> bool:
-    """Whether no two devices share a PCI domain, on a machine that is not Grace."""
+    """Returns whether no two devices share a PCI domain, on a machine that is not Grace."""
     addresses = [gpu.pci for gpu in topology.gpus] + [hca.pci for hca in topology.hcas]
     domains = {address.partition(":")[0] for address in addresses}
     return (
@@ -133,7 +133,8 @@ def _aligned(rows: list[list[str]]) -> list[str]:
 
 
 def _switches(topology: NodeTopology) -> list[str]:
-    """Nothing where no two GPUs share a switch and every GPU's place is known."""
+    """Returns lines with the GPUs below each PCIe switch; none if no two GPUs share a switch and every GPU's place is
+    known."""
     known = {gpu for switch in topology.pcie_switches for gpu in switch}
     shared = [switch for switch in topology.pcie_switches if len(switch) > 1]
     unknown = [gpu.index for gpu in topology.gpus if gpu.index not in known]

@@ -1,4 +1,4 @@
-"""How a pod can use each RDMA NIC of a node. Pure.
+"""The access of a pod to each RDMA NIC of a node. Pure.
 
 A program with the device file of an InfiniBand NIC can use it. RoCE takes its addresses (GIDs) from
 the network interface, so the pod also needs an interface of that NIC in its network namespace."""
@@ -37,7 +37,7 @@ def access(hca: Hca, topology: NodeTopology) -> str:
 
 
 def _name(hca: Hca) -> str:
-    """With what a NetworkAttachmentDefinition names."""
+    """Returns the NIC's name, with the identifier that a NetworkAttachmentDefinition uses."""
     what = hca.pci if hca.physical else hca.net if hca.link_layer == ETHERNET else ""
     inside = ", ".join(filter(None, (what, hca.rail)))
     return f"{hca.name} ({inside})" if inside else hca.name

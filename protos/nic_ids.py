@@ -16,14 +16,15 @@ from protos.topology import Grant, Hca, NodeTopology
 
 
 def ids(hca: Hca, topology: NodeTopology) -> tuple[str, ...]:
-    """Of all its shares."""
+    """Returns the device ids of all its shares."""
     if hca.shares == 1 and hca.pci in _unique(topology):
         return (hca.pci,)
     return tuple(share_id(hca.name, number) for number in range(hca.shares))
 
 
 def names(topology: NodeTopology) -> Callable[[str], str]:
-    """What gives the NIC's name for a device id, also for one that this agent gave when the NIC had more shares."""
+    """Returns a function from a device id to the NIC's name. It also accepts ids that this agent gave when the NIC
+    had more shares."""
     unique = _unique(topology)
     by_address = {hca.pci: hca.name for hca in topology.hcas if hca.pci in unique}
     return lambda device: by_address.get(device) or device_of(device)
@@ -40,7 +41,7 @@ def is_rail(resource: str) -> bool:
 
 
 def are_nics(resource: str) -> bool:
-    """Whether the resource's devices are shares of NICs."""
+    """Returns whether the resource's devices are shares of NICs."""
     return resource == RDMA or is_rail(resource)
 
 

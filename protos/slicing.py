@@ -16,7 +16,7 @@ def is_slice(resource: str) -> bool:
 
 
 def requests_devices(requests: Iterable[tuple[str, int]]) -> bool:
-    """Whether these are requests of GPUs, of shares of one, or of MIG slices."""
+    """Returns whether a request is for GPUs, for shares of one, or for MIG slices."""
     return any(amount and (name in (GPU, GPU_SHARE) or is_slice(name)) for name, amount in requests)
 
 
@@ -32,5 +32,5 @@ def enforcement(profile: str) -> str:
 
 
 def words(gpu: Gpu, part: Slice) -> str:
-    """For messages: GPU 3's 1g.10gb (gi 7, ci 0)"""
+    """Names a slice for messages, such as GPU 3's 1g.10gb (gi 7, ci 0)."""
     return f"GPU {gpu.index}'s {part.profile} (gi {part.gi}, ci {part.ci})"

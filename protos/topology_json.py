@@ -90,7 +90,7 @@ def _nic(hca: Hca, topology: NodeTopology) -> dict[str, object]:
 
 
 def _limit(limit: RdmaLimit) -> dict[str, int | str]:
-    """As in rdma.max."""
+    """Returns the limits in the form of rdma.max."""
     return {
         "hca_handle": limit.hca_handle if limit.hca_handle >= 0 else "max",
         "hca_object": limit.hca_object if limit.hca_object >= 0 else "max",

@@ -35,8 +35,8 @@ class MpsServer:
         )  # as set: MiB, process ids of the servers
 
     def serves(self) -> bool:
-        """Whether a daemon runs, started by this process or by an earlier one. Raises ToolTimeout
-        if it does not answer: on a busy machine that is no reason to end its clients."""
+        """Returns whether a daemon runs, started by this process or by an earlier one. Raises ToolTimeout if it does
+        not answer: on a busy machine that is no reason to end its clients."""
         if self._child is not None and self._child.poll() is not None:
             return False
         try:

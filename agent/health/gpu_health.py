@@ -59,7 +59,7 @@ class Expiring:
 
 @dataclass(frozen=True, slots=True)
 class DeviceHealth:
-    """What is remembered of one GPU, NIC or MIG slice. Times are seconds on the caller's clock."""
+    """The history of one GPU, NIC or MIG slice. Times are seconds on the caller's clock."""
 
     cause: Finding | None = None  # None: healthy
     since: float = 0.0  # start of the present state, healthy or unhealthy
@@ -113,7 +113,7 @@ def step(
 
 
 def confined_to_slices(event: XidEvent, gpu: Gpu) -> bool:
-    """Whether the error affects only the slices of one GPU instance."""
+    """Returns whether the error affects only the slices of one GPU instance."""
     if event.uuid != gpu.uuid or xid_rules.classify(event.xid)[0] != xid_rules.RESTART:
         return False
     return any(part.gi == event.gi for part in gpu.slices)
@@ -155,7 +155,7 @@ def _next(
 
 
 def _gone(health: DeviceHealth, facts: GpuFacts | None) -> bool:
-    """Whether the GPU is lost, was reset a moment ago, or needs a recovery."""
+    """Returns whether the GPU is lost, was reset a moment ago, or needs a recovery."""
     return facts is None or bool(facts.fault) or facts.wear.recovery > 0 or _reset(health, facts)
 
 
@@ -226,7 +226,7 @@ def advance(
 
 
 def reason(health: DeviceHealth, hold_down: HoldDown) -> str:
-    """Why the device is unhealthy; empty if it is healthy."""
+    """Returns why the device is unhealthy; "" if it is healthy."""
     if health.cause is None:
         return ""
     if health.clear_since is None:
@@ -235,7 +235,7 @@ def reason(health: DeviceHealth, hold_down: HoldDown) -> str:
 
 
 def next_release(devices: Iterable[DeviceHealth], hold_down: HoldDown) -> float | None:
-    """When the next hold-down ends if no error comes; None without a hold-down."""
+    """Returns the end of the next hold-down if no error occurs; None without a hold-down."""
     return min(
         (
             health.clear_since + health.hold_s(hold_down)
@@ -286,7 +286,7 @@ def _as_seen(gpu: Gpu, seen: Gpu | None, unknown: list[Gpu]) -> Gpu:
 
 
 def all_unhealthy(known: NodeTopology, why: str) -> NodeTopology:
-    """For a driver that does not answer."""
+    """Returns the topology with every GPU unhealthy, for a driver that does not answer."""
     return replace(known, gpus=tuple(replace(gpu, healthy=False, why=why) for gpu in known.gpus))
 
 

@@ -97,7 +97,7 @@ def _begin(path: Path) -> int:
 
 
 def _gone(data: bytes) -> bool:
-    """Whether the directory itself was removed or moved."""
+    """Returns whether the directory itself was removed or moved."""
     offset = 0
     while offset < len(data):
         _, mask, _, length = EVENT.unpack_from(data, offset)

@@ -248,7 +248,7 @@ class DevicePlugin(rpc.DevicePluginServicer):
 
 
 def same_devices(state: NodeState, old: NodeState) -> bool:
-    """Whether the devices of all resources are the same in both states."""
+    """Returns whether the devices of all resources are the same in both states."""
     return (
         state.topology is old.topology
         and state.grants is old.grants
@@ -277,12 +277,12 @@ def listing(devices: Sequence[Device], *, numa_hints: bool = True) -> pb.ListAnd
 
 
 def _time_left(context: grpc.ServicerContext) -> float:
-    """For pod-resources: less than the kubelet's timeout, if it sets one."""
+    """Returns the seconds that a read of pod-resources may take: less than the kubelet's timeout, if it sets one."""
     return max(0.1, min(REJECTED_S, context.time_remaining() - ANSWER_S))
 
 
 def _check_count(containers: Sequence[object], context: grpc.ServicerContext) -> None:
-    """What is allocated is compared with what is held, container by container."""
+    """Refuses a call with too many containers: allocated and held devices are compared container by container."""
     if len(containers) > CONTAINERS_MOST:
         why = f"{len(containers)} containers; a call may have {CONTAINERS_MOST}"
         context.abort(grpc.StatusCode.INVALID_ARGUMENT, why)

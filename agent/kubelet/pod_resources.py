@@ -290,8 +290,8 @@ class ObservedGrants:
                 same, since = 0, self._allocated_at
 
     def _must_return_soon(self) -> bool:
-        """Whether a GPU is withheld from one of the kubelet's lists because it is allocated in
-        another way. It must return soon after its pod ends."""
+        """Returns whether a GPU is withheld from one of the kubelet's lists because it is allocated in another way.
+        It must return soon after its pod ends."""
         state = self._node.state
         shared = any(gpu.shares for gpu in state.topology.gpus)
         held = any(grant.resource in (GPU, GPU_SHARE) for grant in state.grants)

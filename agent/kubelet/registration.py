@@ -78,8 +78,8 @@ class PluginRegistration:
         return bool(self._resource.devices(self._node.state))
 
     def is_awaited(self, now: float) -> bool:
-        """Whether there are devices that the kubelet does not have yet, or not any more. Not for ever if a
-        running kubelet does not take them. now: monotonic."""
+        """Returns whether the kubelet's list of devices is out of date, and the kubelet is expected to update it.
+        False after a while if a running kubelet does not take them. now: monotonic."""
         offered = self.registered and self._plugin.streams["listed"]
         return not offered and now - self._lacking_since < REFUSED_S and self.has_devices
 

@@ -107,8 +107,8 @@ class UnlistedPods:
     def allocations(
         self, listed: Iterable[Grant] | None, alive: Collection[str] = ()
     ) -> tuple[Allocation, ...]:
-        """What the checkpoint has and pod-resources does not. If that does not answer, every entry
-        counts, else those of running pods and of those whose UIDs are in alive."""
+        """Returns the allocations that the checkpoint has and pod-resources does not. If pod-resources does not
+        answer, every entry counts, else those of running pods and of those whose UIDs are in alive."""
         self.read(listed)
         shown = {_devices(grant) for grant in listed or ()}
         found = {
@@ -120,7 +120,7 @@ class UnlistedPods:
         return tuple(sorted(found, key=lambda each: (each.resource, each.device_ids, each.uid)))
 
     def forgotten(self, listed: Iterable[Grant] | None) -> tuple[Forgotten, ...]:
-        """What the kubelet would allocate again although its pod runs, as of the last read()."""
+        """Returns devices of running pods that the kubelet would allocate again, as of the last read()."""
         found = [
             Forgotten(resource, ids, _why(f"pod {_name(grant) or uid}"), grant)
             for (uid, _, resource, ids), grant in sorted(self._before.items(), key=str)

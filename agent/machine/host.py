@@ -17,7 +17,7 @@ UNLIMITED, UNKNOWN = -1, 0
 
 
 def read(proc_root: str | Path = "/proc") -> HostFacts:
-    """In a container, boot id, CPUs and memory are the host's; the name is that of the UTS
+    """Reads the host's facts. In a container, boot id, CPUs and memory are the host's; the name is that of the UTS
     namespace."""
     return HostFacts(
         hostname=socket.gethostname(),
@@ -30,9 +30,9 @@ def read(proc_root: str | Path = "/proc") -> HostFacts:
 
 
 def memlock(proc: Path) -> int:
-    """How many bytes containers may lock: the limit of the container runtime's process, which they
-    inherit; UNLIMITED, or UNKNOWN if no runtime is found. RDMA registers memory by locking it, and
-    a program whose registration fails falls back to TCP silently."""
+    """Returns how many bytes containers may lock: the limit of the container runtime's process, which they inherit;
+    UNLIMITED, or UNKNOWN if no runtime is found. RDMA registers memory by locking it, and a program whose
+    registration fails falls back to TCP silently."""
     pid = _runtime(proc)
     if pid and _text(proc / pid / "comm") not in RUNTIMES:  # the pid was reused
         _runtime.cache_clear()

@@ -1,4 +1,5 @@
-"""What the kernel's files say of this machine. A read of one may hang in the kernel, as of a device that is gone."""
+"""Facts about this machine from the kernel's files. A read may hang in the kernel, for example of a device that is
+gone."""
 
 from pathlib import Path
 

@@ -1,5 +1,4 @@
-"""How each pair of GPUs is connected: the connection's name, its bandwidth, and whether it is
-degraded. Pure.
+"""The connection of each pair of GPUs: its name, its bandwidth, and whether it is degraded. Pure.
 
 The NVLink count of a pair is the number of active links from one GPU to the other. If there are
 none and both have links into a switch, it is the smaller number of those, provided that

@@ -105,7 +105,7 @@ def _below(
 
 
 def _address(word: str, where: str) -> str:
-    """As /sys writes it."""
+    """Returns the address in the form of /sys."""
     found = ADDRESS.fullmatch(word.lower())
     if not found:
         raise Unusable(f'{where}: "{word[:40]}" is not a PCI address such as 0001:00:00.0')

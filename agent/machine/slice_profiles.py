@@ -16,7 +16,7 @@ GIB = 1 << 30
 
 
 def slices(gpu: GpuFacts) -> tuple[Slice, ...]:
-    """In the order of GPU instance and compute instance."""
+    """Returns the GPU's slices, sorted by GPU instance and compute instance."""
     found = [
         Slice(part.uuid, profile(gpu, part), part.gi, part.ci, part.memory_bytes)
         for part in gpu.slices

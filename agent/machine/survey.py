@@ -180,7 +180,7 @@ def _hca(nic: InfinibandDevice, device: PciDevice, physical: Mapping[str, str]) 
 
 
 def _unhealthy(nic: InfinibandDevice) -> str:
-    """Why the NIC is unhealthy; empty if it is healthy."""
+    """Returns why the NIC is unhealthy; "" if it is healthy."""
     if any(port.state == ACTIVE for port in nic.ports):
         return ""
     states = ", ".join(f"{port.number} is {port.state or 'unknown'}" for port in nic.ports)

@@ -189,7 +189,7 @@ def _rdma_cgroup(sys: Path) -> RdmaCgroup | None:
 
 
 def _limits(text: str) -> list[RdmaDeviceLimit]:
-    """From lines such as `mlx5_0 hca_handle=2 hca_object=max`. Unknown keys are ignored."""
+    """Parses lines such as `mlx5_0 hca_handle=2 hca_object=max`. Unknown keys are ignored."""
     limits = []
     for line in text.splitlines():
         name, _, rest = line.strip().partition(" ")

@@ -38,7 +38,7 @@ CHOICES = {
 
 @dataclass(frozen=True, slots=True)
 class PluginConfig:
-    """What a configuration of NVIDIA's device plugin becomes."""
+    """The settings of Lockstep that replace a configuration of NVIDIA's device plugin."""
 
     sharing: str  # for the ConfigMap lockstep-sharing; empty: GPUs are whole
     share: int  # hundredths that stand for one replica; 0: not shared
@@ -123,7 +123,7 @@ def _object(value: object, where: str) -> Json:
 
 @dataclass(frozen=True, slots=True)
 class PodChange:
-    """What one container, or the pod's annotations, should ask for."""
+    """The request of one container, or an annotation of the pod, before and after the migration."""
 
     where: str  # such as containers[main]
     before: str

@@ -1,4 +1,4 @@
-"""How many shares each RDMA NIC is advertised as: a share lets one pod use the NIC. Pure.
+"""The number of shares of each RDMA NIC: a share lets one pod use the NIC. Pure.
 
 Design: docs/design/nics.md
 """

@@ -57,7 +57,7 @@ def _term(text: str) -> Term:
 
 
 def functions(selectors: Sequence[str]) -> bool:
-    """Whether virtual functions are to be listed as NICs."""
+    """Returns whether virtual functions are to be listed as NICs."""
     return any(Term(VIRTUAL) in _terms(each) for each in selectors)
 
 

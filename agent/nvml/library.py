@@ -74,9 +74,9 @@ def opened(driver_root: str | Path | None = None) -> Iterator[None]:
 
 
 def _initialise(root: Path | None) -> None:
-    """With the library in use, else that on the loader's path (where the container toolkit puts
-    it), else those below root. When the driver is replaced, the toolkit's mount keeps the old
-    library for the life of the container, and the new one is below root. Raises NvmlError."""
+    """Initialises NVML with the library in use, else with that on the loader's path (where the container toolkit puts
+    it), else with those below root. When the driver is replaced, the toolkit's mount keeps the old library for the
+    life of the container, and the new one is below root. Raises NvmlError."""
     problems: list[str] = []
     mismatch: Any = None
     if pynvml.nvmlLib is not None and (mismatch := _mismatch()) is None:
@@ -153,8 +153,8 @@ def _trouble(error: Any) -> str:
 
 
 class Answer(IntEnum):
-    """How NVML answered a query; of several answers to one the highest counts. A FAULT is the GPU's. UNKNOWN is one if the
-    GPU had a value before, or one like it has (agent/machine/unanswered.py)."""
+    """The kind of answer that NVML gave; of several answers to one query the highest counts. FAULT means that the GPU
+    is faulty. So does UNKNOWN if the GPU or an equal one had a value before (agent/machine/unanswered.py)."""
 
     UNSUPPORTED, VALUE, UNKNOWN, CORRUPT, DENIED, FAULT = range(6)
 

@@ -14,7 +14,7 @@ UNSUPPORTED = (pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_NOT_SUPPO
 
 @dataclass(frozen=True, slots=True)
 class MemoryLimit:
-    """In bytes."""
+    """A limit of memory and its use, in bytes."""
 
     limit: int
     used: int

@@ -13,7 +13,7 @@ MOST_SLICES = 64  # that are asked, whatever the driver counts
 
 
 def mode(handle: Any) -> tuple[bool, bool]:
-    """Whether MIG mode is on, and whether the next reset changes it."""
+    """Returns whether MIG mode is on, and whether the next reset changes it."""
     now, pending = query(pynvml.nvmlDeviceGetMigMode, handle) or (0, 0)
     return bool(now), bool(now) != bool(pending)
 

@@ -19,7 +19,8 @@ MemoryByPid = dict[int, int]  # bytes, by the process's pid on the host
 
 
 def read(driver_root: Path | None, uuids: Sequence[str]) -> dict[str, MemoryByPid | None]:
-    """By the GPU's uuid; None: this driver does not list processes. Raises NvmlError."""
+    """Returns the memory of each process by the GPU's UUID; None if this driver does not list processes. Raises
+    NvmlError."""
     with opened(driver_root):
         return {uuid: _of(uuid) for uuid in uuids}
 
@@ -39,7 +40,7 @@ def _of(uuid: str) -> MemoryByPid | None:
 
 
 def _count(name: str, handle: Any) -> int:
-    """How many processes the driver would list; 0 if it does not list any."""
+    """Returns how many processes the driver would list; 0 if it lists none."""
     call = try_query(pynvml._nvmlGetFunctionPointer, name)
     found = ctypes.c_uint(0)
     if call is not None:

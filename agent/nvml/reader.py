@@ -156,7 +156,7 @@ def _nvlinks(handle: Any) -> tuple[NvLink, ...]:
 
 
 def _fabric(handle: Any) -> Fabric | None:
-    """In the newest version of the structure that the driver supports."""
+    """Reads the fabric in the newest version of the structure that the driver supports; None if it supports none."""
     for make in (pynvml.c_nvmlGpuFabricInfo_v3_t, pynvml.c_nvmlGpuFabricInfo_v2_t):
         info = make()
         if query(pynvml.nvmlDeviceGetGpuFabricInfoV, handle, ctypes.byref(info)) is None:

@@ -18,7 +18,7 @@ LINK_ERRORS = (
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """None: not reported."""
+    """The GPU's counters. None: not reported."""
 
     uuid: str
     memory_used: int | None = None

@@ -71,15 +71,15 @@ class CopyProcess:
 
 
 def _not_the_gpus(code: int, text: str) -> str:
-    """Why the process ended early, if no GPU is to blame; else empty."""
+    """Returns why the process ended early if the GPUs are not the cause, else ""."""
     if code == -signal.SIGKILL:
         return "the process was killed, probably for the container's memory limit"
     return "" if text else f"the process ended with {code} before it began"
 
 
 def outcome(text: str, uuids: Sequence[str], broken_off: str) -> CopyOutcome:
-    """What the lines say. broken_off: what is wrong if they do not end with done; the step that was tried last is to
-    blame for it, or every GPU if there was none."""
+    """Parses the lines of the copy process. broken_off: the fault if the lines do not end with done; it is ascribed
+    to the step that was tried last, or to every GPU if no step was."""
     pairs: dict[Pair, str] = {}
     last: Pair | None = None
     for line in text.splitlines():

@@ -1,5 +1,4 @@
-"""What speaks against an idle GPU beside its health: fewer NVLinks than its neighbours, and no working NIC beside it.
-Pure."""
+"""Checks of idle GPUs beside their health: fewer NVLinks than the neighbours, and no working NIC nearby. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping
 
@@ -13,7 +12,7 @@ Pair = tuple[str, str]  # UUIDs
 def failures(
     topology: NodeTopology, facts: Iterable[GpuFacts], uuids: Collection[str]
 ) -> dict[str, str]:
-    """Why, by UUID of the GPU; those that pass are not in it."""
+    """Returns the cause of each failure by the GPU's UUID. GPUs that pass are left out."""
     links = _links(facts)
     found: dict[str, str] = {}
     for gpu in topology.gpus:
@@ -39,7 +38,7 @@ def _links(facts: Iterable[GpuFacts]) -> dict[str, str]:
 
 
 def _nics(topology: NodeTopology, gpu: Gpu) -> str:
-    """If every NIC beside the GPU is down, its traffic would take the NIC of another GPU."""
+    """Returns why no NIC beside the GPU works, else "". The GPU's traffic would take the NIC of another GPU."""
     beside = adjacent_nics(topology, 1 << gpu.index)
     whys = {hca.name: hca.why for hca in topology.hcas if hca.name in beside}
     if not whys or not all(whys.values()):

@@ -134,7 +134,7 @@ class Preflight:
 
 
 def idle(state: NodeState, gpu: Gpu) -> bool:
-    """Whether the GPU can be allocated whole and nobody has any of it."""
+    """Returns whether the GPU is unused and can be allocated whole."""
     if gpu.mig or not state.grants_known:
         return False
     allocated = state.allocated()
@@ -143,7 +143,7 @@ def idle(state: NodeState, gpu: Gpu) -> bool:
 
 
 def checkable(gpu: Gpu) -> bool:
-    """Whether nothing but an earlier check speaks against the GPU."""
+    """Returns whether the GPU is healthy, or unhealthy only by an earlier check."""
     return gpu.healthy or gpu.why.startswith(PREFLIGHT)
 
 

@@ -81,7 +81,7 @@ class Specs:
 
 
 class Injection:
-    """How the devices of one resource get into containers.
+    """Passes the devices of one resource into containers.
 
     Mode env: environment variables and device files. cdi: CDI names, and variables that NVIDIA's
     runtime does not act on. both: all of these. current() returns the present devices with their

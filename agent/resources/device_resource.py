@@ -1,5 +1,5 @@
-"""What a kind of device must implement so that the kubelet can allocate it, and the values that
-pass between the device plugin and the kinds. kubelet/plugin.py translates them from and to gRPC."""
+"""The interface of a kind of device that the kubelet allocates, and the values that pass between the device plugin
+and the kinds. kubelet/plugin.py translates them from and to gRPC."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Container, Mapping, Sequence
@@ -119,7 +119,7 @@ class DeviceResource(ABC):
 
     @abstractmethod
     def devices(self, state: NodeState) -> tuple[Device, ...]:
-        """What ListAndWatch sends."""
+        """Returns the devices for ListAndWatch."""
 
     @abstractmethod
     def preferred(self, request: DeviceRequest, state: NodeState) -> Choice:

@@ -1,4 +1,4 @@
-"""Which whole GPUs a container gets, and its environment. Pure.
+"""The choice of whole GPUs for a container, and its environment. Pure.
 
 GetPreferredAllocation does not name the container. But the kubelet admits one pod at a time, and
 pod-resources lists that pod before it has devices: the one pod that the scheduler has a plan for

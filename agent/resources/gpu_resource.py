@@ -1,4 +1,4 @@
-"""What whole GPUs, GPU shares and MIG slices have in common: how devices get into a container."""
+"""The common part of whole GPUs, GPU shares and MIG slices: passing devices into a container."""
 
 import threading
 import time

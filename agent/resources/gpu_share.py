@@ -25,7 +25,7 @@ from protos.topology import Grant, NodeTopology
 
 
 class ShareTerms(Protocol):
-    """How containers share a GPU; see agent.sharing.sharing.Sharing."""
+    """The terms on which containers share a GPU; see agent.sharing.sharing.Sharing."""
 
     def response(
         self, ids: tuple[str, ...], state: NodeState, meant: Collection[ContainerKey]

@@ -1,4 +1,4 @@
-"""Which shares of which RDMA NICs a container gets. Pure.
+"""The choice of RDMA NICs, and of their shares, for a container. Pure.
 
 A NIC is advertised as several shares so that several pods can use it; the shares of one NIC are
 alike, and a plan names NICs. A container gets the NICs of its plan, else those closest to the GPUs

@@ -1,4 +1,4 @@
-"""Which MIG slices a container gets. Pure.
+"""The choice of MIG slices for a container. Pure.
 
 The choice prefers, in this order: few GPUs; GPUs near the container's RDMA NICs; GPUs with the
 least free slice memory, so that other GPUs stay free for large requests or for another

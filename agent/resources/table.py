@@ -83,7 +83,7 @@ def served(name: str) -> bool:
 
 
 def is_own(name: str, ids: Collection[str]) -> bool:
-    """Whether this agent serves the resource, and may have allocated the devices."""
+    """Returns whether this agent serves the resource and may have allocated the devices."""
     return served(name) and other_plugins.is_own(name, ids)
 
 

@@ -19,7 +19,7 @@ NO_CAP = MemoryCap()
 
 
 def of(plans: Iterable[Grant], key: ContainerKey) -> MemoryCap | None:
-    """None if the container has no plan."""
+    """Returns the container's memory cap; None if it has no plan."""
     for plan in plans:
         if plan.resource == GPU_SHARE and key_of(plan) == key:
             return _cap(plan)

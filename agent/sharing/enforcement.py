@@ -1,5 +1,5 @@
-"""How surely memory caps hold on each GPU that may be shared. It follows from the configuration and
-from what the node supports, and does not change while a pod that it would affect runs. Pure."""
+"""The enforcement of memory caps on each GPU that may be shared. It follows from the configuration and from the
+node's capabilities, and does not change while a pod that it would affect runs. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ MPS = "mps"
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """Why this node does not support an enforcement; empty if it does."""
+    """Reasons why this node does not support an enforcement; "" if it does."""
 
     kernel: str
     mps: str
@@ -71,5 +71,5 @@ def _with_sharing(
 
 
 def _closed(gpu: Gpu, level: str, why: str) -> Gpu:
-    """No new shares; allocated ones stay."""
+    """Returns the GPU without free shares; allocated ones stay."""
     return replace(gpu, shares=0, enforcement=level, share_why=why)

@@ -52,7 +52,7 @@ class KernelCaps:
         self._log = StateLogger(log)
 
     def why_not(self, uuid: str) -> str:
-        """Why the memory of a healthy GPU cannot be limited by cgroup; empty if it can."""
+        """Returns why the memory of a healthy GPU cannot be limited by cgroup; "" if it can."""
         root = self._root
         if root is None:
             return "the agent cannot write cgroups (--cgroup-root is not set)"
@@ -109,7 +109,7 @@ class KernelCaps:
 
 
 def may(proc_root: Path, capability: int) -> bool:
-    """Whether this process has the Linux capability."""
+    """Returns whether this process has the Linux capability."""
     rights = status(proc_root).get("CapEff", "")
     return bool(int(rights, 16) & capability) if RIGHTS.fullmatch(rights) else False
 

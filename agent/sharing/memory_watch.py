@@ -1,6 +1,6 @@
-"""Which pods exceed their memory cap on a shared GPU: the memory of processes as the driver reports
-it, summed by pod (from the processes' cgroups) and compared with the caps of the scheduler's plans.
-The agent only reports; the scheduler evicts."""
+"""Detection of pods that exceed their memory cap on a shared GPU. The memory of processes that the driver reports is
+summed by pod (from the processes' cgroups) and compared with the caps in the scheduler's plans. The agent only
+reports; the scheduler evicts."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +24,7 @@ Name = tuple[str, str]
 
 
 def capped(state: NodeState) -> bool:
-    """Whether a pod on this node has a cap."""
+    """Returns whether a pod on this node has a cap."""
     return any(MEMORY in dict(plan.limits) for plan in state.intents)
 
 

@@ -39,8 +39,7 @@ class GpuSetupClient:
         return self._requests.capabilities().mps if self._requests else NONE
 
     def troubles(self, capabilities: Mapping[str, str]) -> dict[str, str]:
-        """Why MPS does not work on GPUs, by UUID. capabilities: CUDA compute capabilities by
-        UUID."""
+        """Returns why MPS does not work, by the GPU's UUID. capabilities: CUDA compute capabilities by UUID."""
         if self._requests is None:
             return {}
         found = {

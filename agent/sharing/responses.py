@@ -1,6 +1,5 @@
-"""How the containers with GPU shares were set up when they got them: enforcement, memory cap, time
-slice. After a restart of the agent the kubelet's checkpoint has it, because it holds the answers to
-Allocate."""
+"""The setup of containers with GPU shares at their allocation: enforcement, memory cap, time slice. After a restart
+of the agent it is read from the kubelet's checkpoint, which holds the answers to Allocate."""
 
 import logging
 import threading

@@ -41,7 +41,7 @@ class SetupState:
 
 @dataclass(frozen=True, slots=True)
 class SetupCapabilities:
-    """Why gpu-setup cannot do it; empty if it can."""
+    """Reasons why gpu-setup cannot configure MPS or time slices; "" if it can."""
 
     mps: str = ""
     slices: str = ""
@@ -80,7 +80,7 @@ class SetupRequests:
         return _read(self.state_folder / f"{uuid}.json", SetupState)
 
     def ready(self, uuid: str) -> str:
-        """Why the GPU does not have the requested setup; empty if it has."""
+        """Returns why the GPU does not have the requested setup; "" if it has."""
         wanted, state = self.desired(uuid), self.state(uuid)
         if why := self.unavailable():
             return why
@@ -89,7 +89,7 @@ class SetupRequests:
         return state.why
 
     def failure(self, uuid: str) -> str:
-        """Why the setup failed; empty if it did not, even if it is still in progress."""
+        """Returns why the setup failed; "" if it succeeded or is in progress."""
         state = self.state(uuid)
         return self.unavailable() or (state.why if state else "")
 
@@ -101,7 +101,7 @@ class SetupRequests:
         )
 
     def unavailable(self) -> str:
-        """Why requests are not served; empty if gpu-setup runs."""
+        """Returns why requests are not served; "" if gpu-setup runs."""
         try:
             with (self.folder / "keeper.lock").open("rb") as file:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -160,7 +160,7 @@ def _write(file: Path, value: dict[str, Any]) -> None:
 
 
 def _read(file: Path, kind: type[T]) -> T | None:
-    """None if the file is missing or unreadable, or a field has a value of another type."""
+    """Reads the values; None if the file is missing or unreadable, or a field has a value of another type."""
     types = {name: get_origin(hint) or hint for name, hint in get_type_hints(kind).items()}
     try:
         raw = read_json(file, MOST_BYTES)

@@ -1,6 +1,5 @@
-"""Which GPUs of this node may be shared, and how: from the flag, or from a directory that is read
-at each survey (a mounted ConfigMap). A file named after the node takes precedence over one named
-default."""
+"""The sharing policy of this node's GPUs: from the flag, or from a directory that is read at each survey (a mounted
+ConfigMap). A file named after the node takes precedence over one named default."""
 
 import logging
 from pathlib import Path

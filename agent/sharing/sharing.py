@@ -83,7 +83,7 @@ class Sharing:
         return Capabilities(limits, self._setup.why_not(), watch)
 
     def _why_not_watch(self, uuids: Sequence[str]) -> str:
-        """Why the memory of processes cannot be watched; empty if it can."""
+        """Returns why the memory of processes cannot be watched; "" if it can."""
         numbers = kernel_caps.status(self._settings.proc_root).get("NSpid", "").split()
         if len(numbers) != 1:
             # The driver omits processes that are not in the caller's PID namespace.
@@ -216,7 +216,7 @@ class Sharing:
         return self._responses.current(self._node.state)
 
     def watched(self, ids: tuple[str, ...]) -> bool:
-        """Whether the container with these shares is watched: False if its enforcement is none."""
+        """Returns whether the container with these shares is watched: not if its enforcement is none."""
         return self._responses.get(tuple(sorted(ids))).level != "none"
 
 

@@ -43,8 +43,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """What needs PyTorch, transformers or Lightning is imported when it is used, and what submits Jobs, because training does
-    not."""
+    """Imports parts on first use: those that need PyTorch, transformers or Lightning, and the submission of Jobs,
+    which training does not need."""
     if name in ("torch", "huggingface", "lightning"):
         return import_module(f".{name}", __name__)
     if name in ("submit", "SubmittedJob"):

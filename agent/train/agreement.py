@@ -13,7 +13,7 @@ Known = tuple[int, int]
 
 
 class LoneAgreement:
-    """Of one process, or of processes that have no process group: what this one knows."""
+    """Agreement inside one process, or among processes without a process group: each knows only its own values."""
 
     def exchange(self, known: Known) -> Known | None:
         return known
@@ -23,15 +23,15 @@ class LoneAgreement:
 
 
 class TorchAgreement:
-    """By an asynchronous all-reduce of the default process group."""
+    """Agreement by an asynchronous all-reduce of the default process group."""
 
     def __init__(self, distributed: Any) -> None:
         self._distributed = distributed
         self._pending: tuple[Any, Any] | None = None
 
     def exchange(self, known: Known) -> Known | None:
-        """What all ranks agreed on after the step before; None after the first step. The next exchange
-        starts with what this rank knows now."""
+        """Returns the values that all ranks agreed on after the previous step, or None after the first. Starts the
+        next exchange with this rank's present values."""
         agreed = self._read()
         self._start(known)
         return agreed

@@ -1,4 +1,4 @@
-"""How the records of one step are divided among the processes, and what each of them is handed."""
+"""Division of a step's records among the processes, and the batches that each of them gets."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class StepPlan:
 
 @dataclass(frozen=True)
 class Cursor:
-    """Where the next step starts."""
+    """The position of the next step."""
 
     step: int = 0  # steps taken
     epoch: int = 0
@@ -44,7 +44,7 @@ class Cursor:
 
 @dataclass(frozen=True)
 class Shape:
-    """What decides the steps at one size of the world."""
+    """The parameters that determine the steps at one size of the world."""
 
     length: int  # records of an epoch
     batch: int  # of all processes together
@@ -55,7 +55,7 @@ class Shape:
         return self.length // self.batch if self.drop_last else -(-self.length // self.batch)
 
     def plans(self, at: Cursor) -> Iterator[StepPlan]:
-        """From a position to the end of the last epoch."""
+        """Yields the steps from a position to the end of the last epoch."""
         step, epoch, record = at.step, at.epoch, at.record
         while epoch < self.epochs:
             count = min(self.batch, self.length - record)
@@ -72,7 +72,7 @@ class Shape:
 
 
 class Batch:
-    """What a loader made of one batch of records, with its weight.
+    """A loader's batch of records, with its weight.
 
     `data` is the loader's own object. Iterating, indexing and len() reach through to it, so
     `inputs, targets = batch` works where it works for `data`.

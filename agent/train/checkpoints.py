@@ -51,7 +51,7 @@ class Record(Protocol):
     """The side that decides whether a checkpoint is complete."""
 
     def begin(self, step: int, generation: int) -> str:
-        """Its name."""
+        """Starts a checkpoint and returns its name."""
 
     def written(self, name: str, part: Part) -> None:
         """A part is in place."""
@@ -63,17 +63,17 @@ class Record(Protocol):
         """The name of the newest complete one. None: the record has none."""
 
     def restored(self, name: str) -> None:
-        """It is being loaded: what was done after it counts as not done."""
+        """Marks a checkpoint as being loaded: later work counts as not done."""
 
 
 class LocalRecord:
-    """Of one process: what it wrote is complete."""
+    """The record of one process: every checkpoint that it wrote is complete."""
 
     def begin(self, step: int, generation: int) -> str:
         return f"ckpt-{step}-{generation}"
 
     def written(self, name: str, part: Part) -> None:
-        """It is the only part."""
+        """Completes the checkpoint: there is one part."""
 
     def completed(self, name: str, data: Mapping[str, Any]) -> bool:
         return True
@@ -82,7 +82,7 @@ class LocalRecord:
         return None
 
     def restored(self, name: str) -> None:
-        """Nobody else needs to know."""
+        """Does nothing: there is no other process."""
 
 
 class CoordinatedRecord:
@@ -173,7 +173,7 @@ class Checkpoints:
         return chosen
 
     def wait(self) -> None:
-        """Until all asynchronous parts are written."""
+        """Waits until all asynchronous parts are written."""
         for thread in self._running:
             thread.join()
         self._running.clear()
@@ -230,7 +230,7 @@ class Checkpoints:
         return [each for each in found if each is not None]
 
     def _delete_older(self) -> None:
-        """What is older than the ones to keep, complete or torn."""
+        """Deletes checkpoints older than the ones to keep, both complete and torn ones."""
         complete = sorted(self._complete(), key=lambda each: each.step)
         if len(complete) <= self._keep:
             return
@@ -258,7 +258,7 @@ class _Saving:
 
 
 def _read(place: Path) -> Saved | None:
-    """None: it is not complete."""
+    """Reads the checkpoint; None if it is incomplete."""
     try:
         manifest = json.loads((place / MANIFEST).read_text())
         parts = [place / f"part-{rank}" for rank in range(len(manifest["bytes"]))]
@@ -294,7 +294,7 @@ def _digest(place: Path) -> tuple[str, int]:
 
 
 def _write_whole(place: Path, text: str) -> None:
-    """By a rename, so that nobody reads a half."""
+    """Writes the file by a rename, so that readers never see a part of it."""
     new = place.with_suffix(".new")
     with new.open("w") as file:
         file.write(text)

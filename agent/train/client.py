@@ -27,7 +27,7 @@ class CoordinatorError(Exception):
 
 
 class Unreachable(CoordinatorError):
-    """No answer, or one that asks to come again later (429, 503)."""
+    """Raised for a missing answer, or for one that asks to retry later (429, 503)."""
 
 
 class RequestRefused(CoordinatorError):
@@ -64,7 +64,7 @@ class CoordinatorClient:
     def get(
         self, path: str, query: Mapping[str, Any], timeout_s: float = _TIMEOUT_S
     ) -> Answer | None:
-        """None: there is none (204)."""
+        """Requests the path; None for an empty answer (204)."""
         text = urlencode({key: value for key, value in query.items() if value is not None})
         return self._ask("GET", f"{path}?{text}" if text else path, None, timeout_s)
 

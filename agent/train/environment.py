@@ -1,4 +1,4 @@
-"""What the plugin `elastic`, lockstep-launch or torchrun say in environment variables."""
+"""Environment variables set by the plugin `elastic`, lockstep-launch or torchrun."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class BadVariable(ValueError):
 
 @dataclass(frozen=True)
 class PodPlace:
-    """Which member this process speaks for, and where it is."""
+    """The member that this process belongs to, and its place."""
 
     member: int
     incarnation: int  # grows with each process that speaks for the member
@@ -47,7 +47,7 @@ class LaunchedRank:
 
 
 def coordinator(environ: Mapping[str, str] = os.environ) -> CoordinatorClient | None:
-    """None: there is no coordinator."""
+    """Returns a client of the coordinator that the environment names; None if it names none."""
     url = environ.get("LOCKSTEP_COORDINATOR", "")
     if not url:
         return None
@@ -73,7 +73,7 @@ def pod_place(environ: Mapping[str, str] = os.environ) -> PodPlace:
 
 
 def launched_rank(environ: Mapping[str, str] = os.environ) -> LaunchedRank | None:
-    """None: no launcher started this process."""
+    """Returns the rank that a launcher gave to this process; None without a launcher."""
     if "RANK" not in environ or "WORLD_SIZE" not in environ or "LOCAL_RANK" not in environ:
         return None
     return LaunchedRank(

@@ -61,11 +61,11 @@ class FrameworkTurn:
         return Batches(self, loader)
 
     def over(self, step: int) -> bool:
-        """Whether to save and to stop after this step: the same answer on every rank."""
+        """Returns whether to save and to stop after this step: the same answer on every rank."""
         return self.world.over(step)
 
     def save(self, step: int, write: Callable[[str], Any]) -> None:
-        """After the framework wrote its checkpoint on all ranks; `write(path)` brings it to the path, on rank 0."""
+        """Saves when all ranks have written the framework's checkpoint. `write(path)` moves it to the path, on rank 0."""
         if (group := process_group()) is not None:
             group.barrier()  # rank 0 may have been the first to write
         self.job.save(step, write, data=self.order.state_after(step))
@@ -85,8 +85,8 @@ class FrameworkTurn:
 
 
 class Batches:
-    """This rank's batches from the order's position on, to the end of the last epoch. It has no length: a framework
-    would count the steps before the position."""
+    """The rank's batches from the order's position to the end of the last epoch. It has no length: a framework would
+    count the steps before the position."""
 
     def __init__(self, turn: FrameworkTurn, loader: Loader) -> None:
         self._turn, self._loader = turn, loader

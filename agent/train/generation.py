@@ -50,7 +50,7 @@ NOTHING = Generation(0, NONE_YET)
 
 
 def parse(answer: Mapping[str, Any]) -> Generation:
-    """Of an answer of /v1/generation. Raises ValueError for what is not a generation."""
+    """Parses an answer of /v1/generation. Raises ValueError for anything else."""
     try:
         leader = answer.get("leader") or {}
         return Generation(

@@ -1,9 +1,9 @@
-"""How long a process counts on its generation while the coordinator does not answer.
+"""The time for which a process trusts its generation while the coordinator does not answer.
 
-The coordinator gives up a process of which it has heard nothing for a while, and the others go on without it. A
-process that got no answer for as long cannot know whether that happened. While steps are taken the others are there,
-and only the coordinator is away. When no step is taken either, the process is cut off and ends: what it would do
-further counts nowhere.
+The coordinator removes a process that has been silent for a while, and the other members continue without it. A
+process that got no answer for as long cannot know whether that happened. While steps are taken, the other members are
+present and only the coordinator is away. When no step is taken either, the process is cut off and ends: its further
+work would not count.
 
 Design: docs/design/members.md"""
 
@@ -35,7 +35,7 @@ class CutOff(CoordinatorError):
 
 
 class GenerationLease:
-    """Of one process. All methods may be called from any thread. Times by the process's own steady clock."""
+    """The lease of one process. All methods may be called from any thread. Times by the process's own steady clock."""
 
     def __init__(
         self, client: CoordinatorClient, clock: Callable[[], float] = time.monotonic
@@ -56,7 +56,7 @@ class GenerationLease:
 
     @contextlib.contextmanager
     def busy(self) -> Iterator[None]:
-        """No step can be taken meanwhile, as while a checkpoint is written."""
+        """Suspends the limit while no step can be taken, for example while a checkpoint is written."""
         self._busy += 1
         try:
             yield
@@ -73,7 +73,7 @@ class GenerationLease:
         return self._clock() - self._client.answered_at >= self.span_s
 
     def expired(self, *, waiting: bool = False) -> bool:
-        """Whether the process is cut off. waiting: it takes no steps by itself, because its turn is over."""
+        """Returns whether the process is cut off. waiting: it takes no steps because its turn is over."""
         if self._busy or not self.unanswered():
             return False
         usual_s = 0.0 if waiting else _SLOWER * self._longest_s

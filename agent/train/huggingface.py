@@ -1,4 +1,4 @@
-"""For transformers' Trainer: `lockstep_train.huggingface.TrainerElasticity`."""
+"""Support of transformers' Trainer: `lockstep_train.huggingface.TrainerElasticity`."""
 
 from __future__ import annotations
 

@@ -66,9 +66,9 @@ class Job:
             yield from self._generations(self.membership)
 
     def follow(self) -> World:
-        """For workers that take no common steps, such as those of Tasks: be in each generation without a turn of
-        worlds(). Returns the present world as soon as this process is in a live generation, which is before
-        latest() and save() are called."""
+        """Joins each generation without a turn of worlds(), for workers that take no common steps, such as those of
+        Tasks. Returns the present world as soon as this process is in a live generation, which is before latest() and
+        save() are called."""
         if self._launched is not None:
             self.world = self.world or self._launched_as(self._launched)
         elif self.membership is None:
@@ -120,7 +120,7 @@ class Job:
                 return
 
     def _busy(self) -> AbstractContextManager[None]:
-        """Without steps for a while, on purpose."""
+        """Returns a context in which the absence of steps is intended."""
         return nullcontext() if self.membership is None else self.membership.lease.busy()
 
     def latest(self) -> Saved | None:
@@ -153,7 +153,7 @@ class Job:
             self.checkpoints.wait()
 
     def _watched_turn(self, membership: Membership, world: World) -> Iterator[World]:
-        """As _turn(). The process ends if it is cut off from the coordinator and from the other members."""
+        """Runs _turn(), and ends the process if it is cut off from the coordinator and from the other members."""
         self._hangs = self._hangs or HangWatch(membership.lease)
         with self._hangs.turn():
             yield from self._turn(world)
@@ -238,7 +238,7 @@ def join(checkpoints: str | os.PathLike[str] | None = None) -> Job:
 
 
 def present_job() -> Job:
-    """What join() returned last; joins if there is none yet."""
+    """Returns the result of the last join(); joins if there is none yet."""
     return _present[-1] if _present else join()
 
 

@@ -113,7 +113,7 @@ class SubmittedJob:
         return phase
 
     def why(self) -> str:
-        """Why it is in its phase: of a pending job, the scheduler's reason."""
+        """Returns the reason of its phase: for a pending job, the scheduler's."""
         job = self._api.request("GET", self._path)
         if self._phase_of(job) == "Pending":
             for pod in self._pods():
@@ -141,7 +141,7 @@ class SubmittedJob:
         return f"<job {self.namespace}/{self.name}>"
 
     def _repr_html_(self) -> str:
-        """For notebooks. What others wrote is shown as text."""
+        """Renders the job for notebooks. Texts from outside are escaped."""
         try:
             phase, why, pods = self.phase(), self.why(), self._pods()
         except ClusterRefused as refused:
@@ -164,7 +164,7 @@ class SubmittedJob:
         return f"/api/v1/namespaces/{quote(self.namespace)}/pods"
 
     def _pods(self) -> list[dict[str, Any]]:
-        """In the order of their numbers."""
+        """Returns the job's pods, sorted by number."""
         label = quote(f"volcano.sh/job-name={self.name}")
         items = self._api.request("GET", f"{self._pods_path()}?labelSelector={label}")["items"]
         return sorted(items, key=lambda pod: _number(pod["metadata"]["name"]))
@@ -212,7 +212,7 @@ def _verbatim(text: str) -> str:
 
 
 def _plain(name: str) -> str:
-    """As a part of an object's name."""
+    """Returns the name in a form that fits into an object's name."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "job"
 
 

@@ -62,7 +62,7 @@ def _sentence(error: urllib.error.HTTPError) -> str:
 
 
 def connect() -> KubernetesApi:
-    """With the pod's own ServiceAccount, unless KUBECONFIG is set. Raises ClusterRefused."""
+    """Connects with the pod's own ServiceAccount, unless KUBECONFIG is set. Raises ClusterRefused."""
     host, token = os.environ.get("KUBERNETES_SERVICE_HOST"), ACCOUNT / "token"
     if host and token.exists() and "KUBECONFIG" not in os.environ:
         port = os.environ.get("KUBERNETES_SERVICE_PORT", "443")

@@ -88,7 +88,7 @@ class Launcher:
         return TRY_AGAIN
 
     def _run_generation(self, found: Generation) -> int | None:
-        """None: a newer generation is there. Else the exit code of the member."""
+        """Runs the processes of one generation. Returns the exit code, or None if a newer generation exists."""
         count = self._given.nproc
         framework = self._given.framework
         environments = [

@@ -12,7 +12,7 @@ from .generation import Generation
 def variables(
     found: Generation, place: PodPlace, processes: int, local_rank: int, framework: str = ""
 ) -> dict[str, str]:
-    """Of one process. All members have the same number of processes."""
+    """Returns the variables of one process. All members have the same number of processes."""
     mine = found.find(place.member, place.incarnation)
     if mine is None:
         raise ValueError(f"member {place.member} is not in generation {found.number}")

@@ -15,8 +15,8 @@ _log = logging.getLogger("lockstep_train")
 
 
 class LeaseRenewal:
-    """Of one task. A process that lives keeps its lease; one that is stuck keeps it for `timeout_s` seconds at
-    most, without which it keeps it for ever."""
+    """Renews the lease of one task: as long as the process lives, or for at most `timeout_s` seconds, so that a stuck
+    process loses it."""
 
     def __init__(self, queue: TaskQueue, lease: TaskLease, timeout_s: float | None) -> None:
         self._queue, self._lease = queue, lease

@@ -1,4 +1,4 @@
-"""For PyTorch Lightning: `lockstep_train.lightning.ElasticCallback`."""
+"""Support of PyTorch Lightning: `lockstep_train.lightning.ElasticCallback`."""
 
 from __future__ import annotations
 

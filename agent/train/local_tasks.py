@@ -22,7 +22,7 @@ _FOREVER_S = 3600.0  # nobody else could take the task
 
 
 class LocalTasks:
-    """In memory. `state()` and `load()` carry it through a checkpoint."""
+    """A queue of tasks in memory. `state()` and `load()` carry it through a checkpoint."""
 
     def __init__(self, tasks: TaskList, settings: QueueSettings) -> None:
         self._tasks, self._settings = tasks, settings
@@ -63,7 +63,7 @@ class LocalTasks:
         return not self._todo and not self._held
 
     def _ended(self, lease: TaskLease) -> bool:
-        """Whether the lease was held; it ends."""
+        """Ends the lease. Returns whether it was held."""
         if lease.epoch != self._epoch or self._held.get(lease.task) != lease.attempt:
             return False
         del self._held[lease.task]
@@ -119,11 +119,11 @@ class LocalTasks:
         return [found[task] for task in sorted(found) if task >= start], None
 
     def state(self) -> dict[str, Any]:
-        """What is done of the present epoch, for a checkpoint: JSON."""
+        """Returns the done tasks of the present epoch as JSON, for a checkpoint."""
         return {"epoch": self._epoch, "tasks": self._tasks.total, "done": sorted(self._done)}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """What was done after the state is todo again. Raises ValueError for another queue's state."""
+        """Restores a state; tasks done since are to do again. Raises ValueError for another queue's state."""
         epoch, done = state.get("epoch"), state.get("done")
         if state.get("tasks") != self._tasks.total:
             raise ValueError(

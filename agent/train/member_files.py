@@ -18,7 +18,7 @@ def watched(environ: Mapping[str, str] = os.environ) -> Path | None:
 
 
 def leaves(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether this member is to end by itself before its pod is deleted."""
+    """Returns whether this member should end by itself before its pod is deleted."""
     folder = watched(environ)
     if folder is None:
         return False

@@ -61,7 +61,7 @@ class Membership:
 
     @property
     def left_by_plan(self) -> bool:
-        """This process may end: the Job is over, or the newest generation does without it on purpose."""
+        """Returns whether this process may end: the Job is over, or the newest generation excludes it on purpose."""
         newest = self.newest
         return newest.over or self.place.member in newest.leaving
 

@@ -17,7 +17,7 @@ _PER_MEMBER = re.compile(r"per-member:([1-9][0-9]{0,8})")
 
 
 class HasRank(Protocol):
-    """What an Order needs of a world."""
+    """The part of a world that an Order needs."""
 
     @property
     def rank(self) -> int: ...
@@ -61,7 +61,7 @@ class Order:
         drop_last: bool = False,
         micro: int | None = None,
     ) -> Order:
-        """For sources that are read from their start: records are (shard name, offset). Shards are
+        """Creates an order for sources that are read from their start: records are (shard name, offset). Shards are
         permuted, then records inside windows of `window` consecutive positions."""
         made = cls.__new__(cls)
         made._begin(ShardSequence(shards, seed, window), batch, epochs, drop_last, micro)
@@ -100,7 +100,7 @@ class Order:
 
     @property
     def all_steps(self) -> int:
-        """From the first to the end of the last epoch; with "per-member" nobody knows."""
+        """Returns the number of steps from the first to the end of the last epoch; unknown with "per-member"."""
         self._needs_fixed_steps()
         return self.epochs * self.shape(1).steps_per_epoch()
 
@@ -169,7 +169,7 @@ class Order:
             )
 
     def shape(self, size: int) -> Shape:
-        """Of the steps in a world of `size` processes."""
+        """Returns the shape of the steps in a world of `size` processes."""
         batch = self._per_member * size if self._per_member else int(self.batch)
         return Shape(self.records.length, batch, self.epochs, self.drop_last)
 

@@ -1,4 +1,4 @@
-"""In which order the records of an epoch come: a pure function of epoch, seed and position."""
+"""The order of the records in an epoch: a pure function of epoch, seed and position."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class RecordSequence:
         self._permutation = lru_cache(maxsize=2)(self._make)
 
     def span(self, epoch: int, start: int, stop: int) -> list[Any]:
-        """What stands at positions start..stop-1 of the epoch."""
+        """Returns the records at positions start..stop-1 of the epoch."""
         if not self.shuffle:
             return list(range(start, stop))
         return list(self._permutation(epoch).span(start, stop))
@@ -64,7 +64,7 @@ class ShardSequence:
         self._window = lru_cache(maxsize=4)(self._make_window)
 
     def span(self, epoch: int, start: int, stop: int) -> list[Any]:
-        """What stands at positions start..stop-1 of the epoch."""
+        """Returns the records at positions start..stop-1 of the epoch."""
         found: list[Any] = []
         while start < stop:
             number, offset = divmod(start, self.window)

@@ -1,4 +1,4 @@
-"""Where worlds learn that they are to stop: the coordinator, SIGTERM, or nothing."""
+"""Sources of the request to stop a world: the coordinator, SIGTERM, or none."""
 
 from __future__ import annotations
 

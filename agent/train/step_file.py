@@ -35,7 +35,7 @@ class Progress(NamedTuple):
 
 
 def parse(line: bytes) -> Progress | None:
-    """None: it is no line of that form."""
+    """Parses a line; None if it has another form."""
     found = _LINE.fullmatch(line) if len(line) <= _MOST_BYTES else None
     if found is None:
         return None
@@ -44,7 +44,7 @@ def parse(line: bytes) -> Progress | None:
 
 
 class StepFile:
-    """Of the processes of one generation, as their launcher sees it."""
+    """The steps of one generation's processes, as their launcher sees them."""
 
     def __init__(self, path: Path, generation: int, lease: GenerationLease) -> None:
         self.generation = generation
@@ -55,7 +55,7 @@ class StepFile:
 
     @classmethod
     def begin(cls, folder: str, generation: int, lease: GenerationLease) -> StepFile:
-        """For the processes of a generation that starts now: they inherit its name."""
+        """Creates the file for the processes of a generation that starts now: they inherit its name."""
         path = Path(folder, f"generation-{generation}", "step")
         path.parent.mkdir(exist_ok=True)
         path.touch()
@@ -97,7 +97,7 @@ class StepFile:
         return found
 
     def _files(self) -> list[Path]:
-        """That of the variable, and those of processes by their local rank."""
+        """Returns the file of the variable, and those of processes by their local rank."""
         try:
             with os.scandir(self._path.parent) as entries:
                 return [Path(each.path) for each in islice(entries, _MOST_FILES)]
@@ -116,7 +116,7 @@ def _changed_ns(path: Path) -> int:
 
 
 def write_step(step: int, records: int = 0, left: int | None = None) -> None:
-    """By a process that a launcher started, after each step. Without a launcher nothing happens."""
+    """Writes the step, in a process that a launcher started, after each step. Does nothing without a launcher."""
     path = os.environ.get(STEP_FILE)
     if not path:
         return

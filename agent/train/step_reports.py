@@ -13,7 +13,7 @@ REPORT_EVERY_S = 0.5
 
 
 class ReportSender:
-    """Of one member."""
+    """Sends the reports of one member."""
 
     def __init__(self, membership: Membership) -> None:
         self._membership = membership
@@ -40,7 +40,7 @@ class ReportSender:
 
 
 class LauncherReports:
-    """What the processes of a launcher wrote into their files."""
+    """Sends the steps that the processes of a launcher wrote into their files."""
 
     def __init__(self, membership: Membership) -> None:
         self._sender = ReportSender(membership)
@@ -49,7 +49,7 @@ class LauncherReports:
         self._thread = threading.Thread(target=self._send_all, name="lockstep-report", daemon=True)
 
     def follow(self, steps: StepFile) -> None:
-        """Those of a generation that starts now."""
+        """Follows the files of a generation that starts now."""
         self._steps = steps
         if not self._thread.is_alive():
             self._thread.start()

@@ -1,4 +1,4 @@
-"""What a queue of tasks gives out, with a coordinator or without one."""
+"""Leases and results of a queue of tasks, with a coordinator or without one."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class SetAside:
 
 @dataclass(frozen=True)
 class EpochStatus:
-    """How far the present epoch is, in tasks. `set_aside` names the first 100."""
+    """The progress of the present epoch, in tasks. `set_aside` names the first 100."""
 
     epoch: int
     tasks: int
@@ -51,7 +51,7 @@ class EpochStatus:
 
 @dataclass(frozen=True)
 class TaskResult:
-    """What the one counted attempt at a task said with done()."""
+    """The result that the one counted attempt at a task passed to done()."""
 
     task: int
     name: str
@@ -126,4 +126,4 @@ class TaskQueue(Protocol):
     def status(self) -> EpochStatus: ...
 
     def results(self, epoch: int, start: int) -> tuple[list[TaskResult], int | None]:
-        """From task `start` on, and where the next part starts."""
+        """Returns the results from task `start` on, and the start of the next part."""

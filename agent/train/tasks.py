@@ -233,7 +233,7 @@ class Tasks:
         raise WorkerStopped(TERMINATED)
 
     def status(self) -> EpochStatus:
-        """Of the present epoch."""
+        """Returns the status of the present epoch."""
         return self._queue.status()
 
     def results(self, epoch: int) -> Iterator[TaskResult]:
@@ -245,7 +245,8 @@ class Tasks:
             yield from found
 
     def state(self) -> dict[str, Any]:
-        """For a checkpoint's data. Empty with a coordinator, which keeps it with the checkpoint itself."""
+        """Returns the state for a checkpoint's data. Empty with a coordinator, which keeps it with the checkpoint
+        itself."""
         return self._queue.state() if isinstance(self._queue, LocalTasks) else {}
 
     def load(self, state: Mapping[str, Any]) -> None:

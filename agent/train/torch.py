@@ -1,4 +1,4 @@
-"""For PyTorch: `lockstep_train.torch.share` gives newcomers the state of those who were there."""
+"""Support of PyTorch: `lockstep_train.torch.share` sends the state of present members to newcomers."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def share(model: Any, optimizer: Any = None, order: Order | None = None) -> int:
 
 
 class RecordStream(torch.utils.data.IterableDataset):  # type: ignore[misc]
-    """For sources that are read from their start: whole batches, in the order's order, whatever the number of the loader's
-    processes. `read(ids)` makes a batch of what Order.over() names, such as (shard, offset).
+    """A stream of whole batches for sources that are read from their start, in the order's order, with any number of
+    the loader's processes. `read(ids)` makes a batch of the records that Order.over() names, such as (shard, offset).
 
     As a loader: `lambda sampler: DataLoader(RecordStream(sampler, read), batch_size=None, num_workers=4)`"""
 
@@ -115,7 +115,7 @@ def _broadcast(tensor: Any, source: int, device: str) -> Any:
 
 
 def _device() -> str:
-    """Where tensors of collectives must be."""
+    """Returns the device that tensors of collectives must be on."""
     if "nccl" in str(dist.get_backend()):
         return f"cuda:{torch.cuda.current_device()}"
     return "cpu"

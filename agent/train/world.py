@@ -10,14 +10,14 @@ NO_STEP = -1
 
 
 class Source(Protocol):
-    """Where a world learns that it is to stop."""
+    """The source of the request to stop a world."""
 
     def newest(self) -> tuple[int, int]:
         """(newest generation known, step after which the present one stops; NO_STEP: at the next)."""
 
     def report(self, generation: int, step: int, samples: int, left: int | None) -> None:
-        """That many steps were taken, and this rank took that many samples in this generation. left: records that all
-        ranks together have left in the epoch; None: not known. Costs no wait."""
+        """Reports the steps and this rank's samples in this generation, without waiting. left: records of the epoch
+        that all ranks together have left; None if unknown."""
 
 
 class World:
@@ -63,8 +63,8 @@ class World:
         return {"init_method": f"tcp://{host}:{port}", "rank": self.rank, "world_size": self.size}
 
     def over(self, step: int) -> bool:
-        """Whether this generation ends after this step: the same answer on every rank. Call it on all
-        ranks after each step, with the number of steps taken; end the turn when it is true.
+        """Returns whether this generation ends after this step: the same answer on every rank. Call it on all ranks
+        after each step, with the number of steps taken; end the turn when it is true.
 
         With a process group of PyTorch it is one asynchronous all-reduce of two integers. Without one,
         a single process asks nobody; several must take each step together by some other means."""

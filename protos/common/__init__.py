@@ -1,2 +1,1 @@
-"""What both programs share besides the wire: logging, output that nobody takes, and /metrics and probes over
-HTTP."""
+"""Code of both programs besides the wire: logging, output that cannot be written, and /metrics and probes over HTTP."""

@@ -1,6 +1,5 @@
-"""What ends a command early without being a bug: Ctrl-C, and a standard output that nobody reads or nothing can hold
-(`| head` that has ended, a full disk, a descriptor that was closed before the command began). None of them is a
-traceback."""
+"""Ends of a command that are no bugs: Ctrl-C, and a standard output that is closed or full (`| head` that has ended,
+a full disk, a descriptor that was closed before the command began). None of them prints a traceback."""
 
 import errno
 import os
@@ -39,5 +38,5 @@ def _open_closed() -> None:
 
 
 def _discard() -> None:
-    """What is still buffered: Python would write it when it exits."""
+    """Discards buffered output: Python would write it when it exits."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -53,7 +53,7 @@ class SentenceParser(argparse.ArgumentParser):
         self.exit(WRONG, f"{about}\n")
 
     def _verbs(self) -> set[str]:
-        """What the help calls the verb."""
+        """Returns the verbs as the help names them."""
         return {str(each.metavar or each.dest) for each in self._subcommands()}
 
     def _subcommands(self) -> list[Any]:

@@ -35,7 +35,7 @@ def hung(line: str, width: int) -> str:
 
 
 def pieces(word: str, width: int) -> list[str]:
-    """Of at most `width` characters each."""
+    """Splits the word into pieces of at most `width` characters."""
     if len(word) <= width:
         return [word]
     found: list[str] = []

@@ -20,7 +20,7 @@ class Acceptor:
         self._thread.start()
 
     def close(self) -> None:
-        """When it returns, take() is not called any more."""
+        """Stops accepting connections. take() is not called after it returns."""
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread up
         self._thread.join()

@@ -58,8 +58,8 @@ class SeveralPlugins(DeviceManager):
 
 
 class DeviceManager137(SeveralPlugins):
-    """When a plugin ends, any other one of the resource is called. A path that is connected is refused; the end of the
-    plugin that has it is not noticed any more."""
+    """A device manager that calls any other plugin of a resource when one ends. A path that is connected is refused;
+    the end of its plugin is no longer noticed."""
 
     def _check(self, key: tuple[str, Path]) -> None:
         if (known := self._connected.get(key)) is not None:
@@ -78,7 +78,7 @@ class DeviceManager137(SeveralPlugins):
 
 
 class OlderDeviceManager(SeveralPlugins):
-    """When any plugin of the resource ends, the one that registered last is hung up on."""
+    """A device manager that hangs up on the last registered plugin when any plugin of the resource ends."""
 
     def _ended(self, endpoint: Endpoint) -> None:
         with self._mutex:

@@ -1,4 +1,4 @@
-"""Whether processes have ended, also those that nobody waits for."""
+"""Waits for the end of processes, including those without a waiting parent."""
 
 import time
 from collections.abc import Iterable

@@ -50,7 +50,8 @@ Attack = Callable[[Target, threading.Event], None]
 
 
 def _kept(target: Target, stop: threading.Event, number: int, first: bytes, drip: bytes) -> None:
-    """So many connections, each after its first bytes. With drip, one byte of it each half second."""
+    """Keeps the number of connections open, each after its first bytes. With drip, sends one byte on each every half
+    second."""
     held: list[socket.socket] = []
     sent = 0
     while not stop.is_set():
@@ -122,7 +123,7 @@ def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 
 
 def headers(**more: str) -> bytes:
-    """Of a call, in HPACK without compression."""
+    """Encodes the headers of a call, in HPACK without compression."""
     fields = {
         ":method": "POST",
         ":scheme": "https",
@@ -213,7 +214,7 @@ def _random_token() -> str:
 
 
 def _forged_token() -> str:
-    """With the claims of an agent, and no valid signature."""
+    """Returns a token with the claims of an agent and an invalid signature."""
     claims = {
         "iss": "https://kubernetes.default.svc.cluster.local",
         "sub": "system:serviceaccount:lockstep-system:lockstep-agent",
@@ -262,7 +263,7 @@ ATTACKS: tuple[Attack, ...] = (
 
 @contextlib.contextmanager
 def attacked(target: Target, *attacks: Attack, clients: int = 1) -> Iterator[None]:
-    """By so many clients of each kind."""
+    """Attacks the target with the number of clients for each attack."""
     stop = threading.Event()
     threads = [
         threading.Thread(target=attack, args=(target, stop), daemon=True)

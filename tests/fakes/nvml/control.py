@@ -25,7 +25,7 @@ class Control:
         self._append(f"hang {call} {int(seconds * 1000)}")
 
     def fail(self, call: str, error: int, gpu: int | None = None) -> None:
-        """For one GPU, or for all. 0: the call works again."""
+        """Makes a call fail, on one GPU or on all. 0: the call works again."""
         self._append(f"fail {call} {error}" + ("" if gpu is None else f" {gpu}"))
 
     def forget(self, key: str) -> None:
