@@ -35,7 +35,7 @@ class BuiltinController:
 
     @property
     def wanted(self) -> int:
-        """How many pods should run now."""
+        """Returns how many pods should run now."""
         spec = self.raw["spec"]
         if self.over or spec.get("suspend") is True:
             return 0
@@ -53,18 +53,18 @@ class BuiltinController:
 
     @property
     def numbered(self) -> bool:
-        """Whether pods have identities: a recreated pod keeps its number."""
+        """Returns whether pods have identities: a recreated pod keeps its number."""
         indexed = self.raw["spec"].get("completionMode") == "Indexed"
         return self.kind == "StatefulSet" or indexed
 
     @property
     def one_by_one(self) -> bool:
-        """Whether the next pod is created only when all others run."""
+        """Returns whether the next pod is created only when all others run."""
         parallel = self.raw["spec"].get("podManagementPolicy") == "Parallel"
         return self.kind == "StatefulSet" and not parallel
 
     def completed(self) -> bool:
-        """Whether the Job has just completed."""
+        """Returns whether the Job has just completed."""
         if self.kind != "Job" or self.over or self.pods or not self.done:
             return False
         self.over = self.completions == NO_END or len(self.done) >= self.completions
@@ -162,7 +162,7 @@ class BuiltinControllers:
             self._changed[owner] = None
 
     def mark(self, uid: str) -> None:
-        """It is looked at again."""
+        """Marks the controller for another look."""
         if uid in self._by_uid:
             self._changed[uid] = None
 
@@ -193,7 +193,7 @@ def replica_set(deployment: Json) -> Json:
 
 
 def _ended(raw: Json) -> bool:
-    """Whether the status, in a dump of a cluster, says that the Job has ended."""
+    """Returns whether the status, in a dump of a cluster, says that the Job has ended."""
     given = (raw.get("status") or {}).get("conditions") or ()
     return any(one["type"] in ("Complete", "Failed") and one["status"] == "True" for one in given)
 

@@ -52,7 +52,7 @@ class CommandController:
         self._calls.seen(("Command", *key))
 
     def answered(self, fact: Answered, fence: ObjectFence, now: float) -> bool:
-        """Whether it answers one of this controller's calls."""
+        """Returns whether the fact answers one of this controller's calls."""
         found = self._calls.answered(fact, now)
         if found is None:
             return False
@@ -207,7 +207,7 @@ def _named(command: CommandSeen) -> tuple[str, str, str]:
 
 
 def _is_known(jobs: JobStore, queues: Queues, command: CommandSeen) -> bool:
-    """Whether the target, with the uid that the Command names, is known."""
+    """Returns whether the target, with the uid that the Command names, is known."""
     if command.kind == "Job":
         job = jobs.by_name.get((command.namespace, command.target))
         uid = job.spec.uid if job is not None else None

@@ -125,7 +125,7 @@ class BatchControllers:
         self.flows.job_changed(namespace, name, owner)
 
     def answered(self, fact: Answered, quarantine: Quarantine, now: float) -> bool:
-        """Whether it answers one of theirs."""
+        """Returns whether the fact answers a call of one of the controllers."""
         if self.elastic.answered(fact, now):
             return True
         for part in (self.commands, self.crons, self.flows):
@@ -154,11 +154,11 @@ class BatchControllers:
         return [*elastic_jobs.elastic_gangs(self.jobs, state), *self.elastic.gangs(state)]
 
     def size_left_alone(self, key: GangKey, now: float) -> str:
-        """Why the size of an elastic gang is not decided now; empty: it is, or the gang is none."""
+        """Returns why the size of an elastic gang is not decided now; "" if it is, or the gang is none."""
         return self.elastic.left_alone(key, now)
 
     def training(self, key: GangKey, now: float) -> str:
-        """What the coordinator of an elastic Job reports, as text; empty: there is none."""
+        """Returns the report of an elastic Job's coordinator as text; "" if there is none."""
         job = self.jobs.by_group.get(key[:2])
         return "" if job is None else training_view.describe(job, now)
 

@@ -18,7 +18,7 @@ _DIGITS = len(str(limits.REPLICAS))
 
 
 def counts(seen: ElasticSeen, pod: Pod) -> bool:
-    """Whether the object's size counts the pod."""
+    """Returns whether the object's size counts the pod."""
     return not seen.role or pod.seen.task == seen.role
 
 
@@ -48,7 +48,7 @@ def as_gang(
 
 
 def _by_index(seen: ElasticSeen, gang: Gang) -> dict[str, int]:
-    """By uid, unit by unit. A pod whose labels say no number is not a member."""
+    """Numbers the pods by uid, unit by unit. A pod whose labels have no number is not a member."""
     found = {}
     for pod in gang.members.values():
         if pod.alive and counts(seen, pod) and (number := _number(seen, pod)) is not None:
@@ -75,7 +75,7 @@ def _whole(text: str | None) -> int | None:
 
 
 def _by_age(seen: ElasticSeen, gang: Gang) -> dict[str, int]:
-    """By uid, in the order in which they stay: the newest, and those without a node, go first."""
+    """Numbers the pods by uid in the order in which they stay: the newest, and those without a node, leave first."""
     alive = [pod for pod in gang.members.values() if pod.alive and counts(seen, pod)]
     alive.sort(key=lambda pod: (pod.leaving, not pod.node, pod.seen.created, pod.seen.uid))
     return {pod.seen.uid: number for number, pod in enumerate(alive)}

@@ -109,7 +109,7 @@ class ElasticObjects:
             del self.by_gang[known.key]
 
     def answered(self, fact: Answered, now: float) -> bool:
-        """Whether it answers one of theirs."""
+        """Returns whether the fact answers a call for one of these objects."""
         if fact.verb != SetSize.__name__:
             return False
         known = self.by_name.get((fact.kind, fact.namespace, fact.name))
@@ -146,14 +146,14 @@ class ElasticObjects:
                 yield self._view(known, gang, state)
 
     def left_alone(self, key: GangKey, now: float) -> str:
-        """Why its size is not decided now; empty: it is, or the object is none of these."""
+        """Returns why its size is not decided now; "" if it is, or the object is none of these."""
         known = self.by_gang.get(key[:2])
         if known is None:
             return ""
         return known.told if known.seen.error or known.stays_until > now else ""
 
     def resize(self, asked: Resize) -> bool:
-        """Whether it is one of these."""
+        """Writes the size if the gang belongs to one of these objects. Returns whether it does."""
         known = self.by_gang.get(asked.key[:2])
         if known is None:
             return False
@@ -250,7 +250,7 @@ class ElasticObjects:
         )
 
     def _settle(self, known: ElasticObject, state: ClusterState, now: float) -> None:
-        """What the watches show of the last write."""
+        """Compares the last write with the watches."""
         decided = known.decided
         if decided is not None and decided.written:
             if known.seen.set_size == decided.size or now >= decided.until:

@@ -106,7 +106,7 @@ class JobFlowController(JobOwners[FlowSeen]):
     def _create_job(
         self, key: NamespacedName, flow: FlowSeen, step: FlowStep, now: float
     ) -> tuple[str, list[Decision]]:
-        """Why the Job does not exist yet (or ""), and the calls to make."""
+        """Returns why the Job does not exist yet (or ""), and the calls to make."""
         name = job_name(flow, step.name)
         template = self.templates.get((flow.namespace, step.name))
         if template is None:
@@ -176,7 +176,7 @@ def job_name(flow: FlowSeen, template: str) -> str:
 
 
 def _is_done(flow: FlowSeen, template: str) -> bool:
-    """Whether the flow's status lists the step's Job as completed; the Job itself may be gone."""
+    """Returns whether the flow's status lists the step's Job as completed; the Job itself may be gone."""
     return job_name(flow, template) in (flow.status.get("completedJobs") or ())
 
 

@@ -23,7 +23,7 @@ class ObjectFence:
         self._quarantine, self._kind, self._now = quarantine, kind, now
 
     def blocks(self, key: NamespacedName, content: object) -> bool:
-        """Whether the object, as it is now, must not be tried."""
+        """Returns whether the object, as it is now, must not be tried."""
         return self._quarantine.blocks(self._key(key), content, self._now)
 
     def failed(self, key: NamespacedName, content: object, error: Exception) -> SetAside:
@@ -31,11 +31,12 @@ class ObjectFence:
         return self._quarantine.set_aside(self._key(key), key, error, content, self._now)
 
     def why(self, key: NamespacedName) -> str:
-        """Why the object is set aside, for users; empty: it is not."""
+        """Returns why the object is set aside, for users; "" if it is not."""
         return self._quarantine.why(self._key(key))
 
     def absence(self, kind: str, name: str, namespace: str = "") -> str:
-        """As Quarantine.absence(); empty: the object is not set aside, so it does not exist or is not known yet."""
+        """Returns Quarantine.absence(); "" if the object is not set aside, so that it does not exist or is not known
+        yet."""
         why = self._quarantine.why(SetAsideKey(kind, (namespace, name)))
         return f"is {why}" if why else ""
 

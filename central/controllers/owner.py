@@ -47,7 +47,7 @@ class JobOwners(Generic[Owner]):
             self._changed[key] = None
 
     def answered(self, fact: Answered, fence: ObjectFence, now: float) -> bool:
-        """Whether it answers one of this controller's calls."""
+        """Returns whether the fact answers one of this controller's calls."""
         if (found := self._calls.answered(fact, now)) is None:
             return False
         call, key = found
@@ -63,7 +63,7 @@ class JobOwners(Generic[Owner]):
         return True
 
     def _note_answer(self, call: Call, key: NamespacedName, why: str) -> None:
-        """why: why the API server refused the call; empty: it did not."""
+        """Records an answer. why: why the API server refused the call; "" if it did not."""
         raise NotImplementedError
 
     def _forget_calls(self, key: NamespacedName) -> None:

@@ -63,7 +63,7 @@ def _probe(check: ReadinessCheck) -> ReadOnlyJson:
 
 
 def unmet(step: FlowStep, target: str, job: Job) -> str:
-    """Which condition of the step the target's pods do not meet yet; empty: none."""
+    """Returns the condition of the step that the target's pods do not meet yet; "" if they meet all."""
     tasks = {task.name: task.replicas for task in job.spec.tasks}
     phases: Counter[tuple[str, str]] = Counter()
     ready: Counter[str] = Counter()

@@ -24,8 +24,8 @@ _LEVEL = 6
 
 
 class ApiStore:
-    """Its methods block. An answer that promises durability waits for the next write, at most apart_s and what the
-    write takes."""
+    """A store at the scheduler. Its methods block. An answer that promises durability waits for the next write, at
+    most apart_s and the duration of the write."""
 
     durable, before_telling = True, False
     apart_s, writes_all = 1.0, True

@@ -1,4 +1,4 @@
-"""What the coordinator says of itself: its status as JSON, and metrics as Prometheus text."""
+"""The coordinator's own report: its status as JSON, and metrics as Prometheus text."""
 
 from collections.abc import Iterator
 

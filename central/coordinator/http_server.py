@@ -138,7 +138,7 @@ class HttpServer:
         self._strangers.spoke(number)
 
     def admit(self, number: int) -> bool:
-        """It has shown the token. False: there are too many."""
+        """Counts a connection that has shown the token as a member's. False if there are too many."""
         if number in self._members:
             return True
         if len(self._members) >= self.most:

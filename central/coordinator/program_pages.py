@@ -9,8 +9,8 @@ _DONTNEED = 4  # of mman.h
 
 
 def give_back() -> int:
-    """They come back from the kernel's cache, or from the disk, when they are used. Returns how many bytes were given back; 0
-    where the system does not say what is mapped."""
+    """Returns unchanged pages of the program to the kernel. They are read from its cache, or from the disk, on the
+    next use. Returns the number of bytes; 0 if the system does not report its mappings."""
     advise = ctypes.CDLL(None).madvise
     try:
         text = _SMAPS.read_text(encoding="utf-8", errors="replace")
@@ -39,7 +39,8 @@ def _unchanged(smaps: str) -> Iterator[tuple[int, int, int]]:
 
 
 def _read_only(addresses: str, rest: str) -> tuple[int, int] | None:
-    """Of the line that begins a mapping: rights, offset, device, inode, path."""
+    """Parses the line that begins a mapping: rights, offset, device, inode, path. None if it is no read-only mapping
+    of a file."""
     rights, _, _, inode, *_ = rest.split()
     if "w" in rights or not rights.endswith("p") or inode == "0":
         return None

@@ -16,7 +16,7 @@ ValueT = TypeVar("ValueT")
 
 
 class FieldRefused(ValueError):
-    """Which field is wrong, and why."""
+    """Raised with the field that is wrong and the reason."""
 
 
 def parse(body: bytes) -> Json:
@@ -65,7 +65,7 @@ def optional_number(data: Json, name: str) -> int | None:
 
 
 def amount(data: Json, name: str) -> float:
-    """Not negative; 0 if it is not given."""
+    """Reads an amount that is not negative; 0 if it is not given."""
     value = data.get(name, 0)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e15:
         raise FieldRefused(f"{name}: {_short(value)} is not a number from 0 to 10^15")
@@ -155,7 +155,7 @@ def _given(data: Json, name: str, default: ValueT) -> Any | ValueT:
 
 
 def _short(value: object) -> str:
-    """As in a sentence."""
+    """Formats a value for a sentence."""
     shown = (
         repr(value) if isinstance(value, str | int | float | bool | None) else type(value).__name__
     )

@@ -1,4 +1,4 @@
-"""How many requests each member sends, and how fast it steps by the coordinator's own clock."""
+"""The rate of each member's requests, and its speed in steps by the coordinator's own clock."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -74,7 +74,7 @@ class RequestRates:
         return max(0, max((self.of(member).step for member in members), default=0))
 
     def epoch_left(self, members: list[int]) -> int | None:
-        """As the member says that reported the most steps. None: it does not say it."""
+        """Returns the rest of the epoch as the member with the most steps reports it; None if it does not."""
         first = max(map(self.of, members), key=lambda one: one.step, default=_MemberRate())
         return first.epoch_left
 

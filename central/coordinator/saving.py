@@ -107,7 +107,7 @@ class Saving:
 
     @property
     def before_telling(self) -> bool:
-        """Whether members learn of a generation only when it is stored."""
+        """Returns whether members learn of a generation only after it is stored."""
         return self._store.before_telling
 
     async def first_write(self) -> bool:

@@ -1,4 +1,4 @@
-"""Where the coordinator finds the scheduler, and by which token it is known there."""
+"""The scheduler's address, and the token with which the coordinator authenticates there."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,12 +18,13 @@ class SchedulerEndpoint:
 
     @classmethod
     def read(cls, folder: Path, token_file: Path) -> "SchedulerEndpoint":
-        """From the Job's Secret. Raises OSError, ValueError."""
+        """Reads the endpoint from the Job's Secret. Raises OSError, ValueError."""
         address = (folder / SCHEDULER_ADDRESS).read_text("ascii").strip()
         return cls(address, (folder / SCHEDULER_CA).read_bytes(), token_file)
 
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """Of a call. The token is read each time: the kubelet renews it. Raises OSError, ValueError."""
+        """Returns the metadata of a call. The token is read each time: the kubelet renews it. Raises OSError,
+        ValueError."""
         with self.token_file.open("rb") as file:
             token = file.read(_TOKEN_BYTES).strip()
         return (("authorization", f"Bearer {token.decode('ascii')}"),)

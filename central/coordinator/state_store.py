@@ -1,4 +1,4 @@
-"""Where the coordinator's state is stored: in an SQLite file, or nowhere. In a ConfigMap: api_store.
+"""Storage of the coordinator's state in an SQLite file, or none. In a ConfigMap: api_store.
 
 SQLite in WAL mode with synchronous=FULL: a commit survives the loss of the process and of the node, as far as the
 volume does. One transaction for all sections that changed.

@@ -18,7 +18,7 @@ _MOST_EPOCH = 1 << 31
 
 
 class TaskApp(Protocol):
-    """What these requests need of the app."""
+    """The part of the app that these requests need."""
 
     state: StoredState
 

@@ -1,4 +1,4 @@
-"""What the coordinator reports to the scheduler, as messages.
+"""Messages with which the coordinator reports to the scheduler.
 
 Design: docs/design/coordinator.md
 """
@@ -14,7 +14,7 @@ _WHY = 300  # characters of the reason of a task that was set aside
 
 
 def training_report(state: StoredState, plan: int) -> pb.TrainingReport:
-    """Without what changes all the time."""
+    """Returns the report without values that change all the time."""
     members = state.membership
     training = members.live.incarnations() if members.live is not None else members.present()
     newest = state.checkpoints.newest()
@@ -33,7 +33,7 @@ def training_report(state: StoredState, plan: int) -> pb.TrainingReport:
 
 
 def _latest_set_aside(state: StoredState) -> str:
-    """In one line; empty: there is none."""
+    """Returns one line about the latest task that was set aside; "" if there is none."""
     for name, queue in state.tasks.queues.items():
         if queue.set_aside:
             task, why = list(queue.set_aside.items())[-1]
@@ -45,7 +45,8 @@ def _latest_set_aside(state: StoredState) -> str:
 def training_progress(
     state: StoredState, rates: RequestRates, pauses: PauseMeter, now: float
 ) -> pb.TrainingProgress:
-    """What changes all the time. Bounded: of a large Job a part of the members, all of whose stragglers come first."""
+    """Returns the values that change all the time. Bounded: of a large Job a part of the members, all of whose
+    stragglers come first."""
     live, present = state.membership.live, list(state.membership.present())
     found = pb.TrainingProgress(samples_per_s=rates.samples_per_s(present))
     if (left := rates.epoch_left(present)) is not None:

@@ -14,17 +14,17 @@ class ResourcePath:
 
     @property
     def api_version(self) -> str:
-        """As in objects: v1, batch.volcano.sh/v1alpha1."""
+        """The version as in objects: v1, batch.volcano.sh/v1alpha1."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def full_name(self) -> str:
-        """As in kubectl: pods, jobs.batch.volcano.sh."""
+        """The name as in kubectl: pods, jobs.batch.volcano.sh."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
     def singular(self) -> str:
-        """For messages: job."""
+        """The name for messages: job."""
         return self.kind.lower()
 
     def path(self, namespace: str = "", name: str = "") -> str:

@@ -5,7 +5,7 @@ from central.model import native_podgroup
 
 
 def is_controllers(gang: str) -> bool:
-    """Whether the gang is named after a controller. Names of objects and labels of gangs have no slash."""
+    """Returns whether the gang is named after a controller. Names of objects and labels of gangs have no slash."""
     return "/" in gang and not native_podgroup.is_native(gang)
 
 

@@ -16,7 +16,7 @@ def folded_model(name: str) -> str:
 
 @lru_cache(maxsize=1 << 12)
 def is_model(model: str, patterns: tuple[str, ...]) -> bool:
-    """Whether the model matches one of the patterns; without any, every model does."""
+    """Returns whether the model matches one of the patterns; without patterns every model does."""
     folded = folded_model(model)
     return not patterns or any(_matches(folded_model(pattern), folded) for pattern in patterns)
 

@@ -32,8 +32,7 @@ class AuthFailure:
 
 class TokenReview(Protocol):
     def implausible(self, token: str, role: Role) -> str:
-        """Why the API server would surely reject the token, found without asking it; "" if it may accept
-        it."""
+        """Returns why the API server would surely reject the token, found without asking it; "" if it may accept it."""
 
     def review(self, token: str, role: Role) -> Identity | AuthFailure:
         """Asks the API server, and blocks meanwhile."""

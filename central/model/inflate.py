@@ -4,7 +4,7 @@ import zlib
 
 
 def inflated(text: bytes, most: int) -> bytes | None:
-    """None: it is cut off, or stands for more than that many bytes. Raises zlib.error."""
+    """Decompresses the text; None if it is cut off or larger than `most` bytes. Raises zlib.error."""
     unpack = zlib.decompressobj()
     plain = unpack.decompress(text, most)
     return plain if unpack.eof and not unpack.unconsumed_tail else None

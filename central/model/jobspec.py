@@ -131,7 +131,7 @@ class ElasticTask:
     files: bool = False  # its pods have the files of central.model.member_files
 
     def on(self, models: frozenset[str]) -> "ElasticTask":
-        """With the speeds that hold on GPUs of these models."""
+        """Returns the task with the speeds for GPUs of these models."""
         return self if self.speeds is None or not self.speeds.by_model else _on(self, models)
 
 

@@ -15,7 +15,7 @@ _UNREADABLE = "?"  # unlike anything that is written
 
 
 class MemberFiles(NamedTuple):
-    """Their contents; empty: an empty file, and no annotation."""
+    """Contents of the files; "": an empty file, and no annotation."""
 
     generation: str = ""
     size: str = ""
@@ -35,12 +35,12 @@ ANNOTATIONS = {
 
 
 def of_members(generation: int, members: Sequence[int]) -> MemberFiles:
-    """Of a member that stays."""
+    """Returns the files of a member that stays."""
     return MemberFiles(str(generation), str(len(members)), member_numbers.to_text(members))
 
 
 def of_annotations(annotations: Mapping[str, Any]) -> MemberFiles | None:
-    """None: the pod has none of them."""
+    """Reads the files from annotations; None if the pod has none of them."""
     found = [annotations.get(key) for key in ANNOTATIONS.values()]
     if not any(each is not None for each in found):
         return None
@@ -54,7 +54,7 @@ def _text(value: Any) -> str:
 
 
 def to_annotations(files: MemberFiles) -> dict[str, str]:
-    """Without those that are empty."""
+    """Returns the annotations of the files that are not empty."""
     return {key: text for key, text in zip(ANNOTATIONS.values(), files, strict=True) if text}
 
 

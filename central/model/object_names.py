@@ -1,3 +1,3 @@
-"""How an object is named in the API, where its kind is known."""
+"""Names of objects in the API, for known kinds."""
 
 NamespacedName = tuple[str, str]  # namespace and name

@@ -1,4 +1,4 @@
-"""What a gang that shares time has run, as a condition of its PodGroup: it outlives the scheduler.
+"""The run times of a gang that shares time, as a condition of its PodGroup: it outlives the scheduler.
 
     type: TimeShared, message: "ran 2640 s until 2026-11-28T12:00:00Z and runs since; contention 2.25"
 
@@ -43,7 +43,7 @@ def condition(turns: PastTurns, now: float) -> Json:
 
 
 def read(conditions: Iterable[Json]) -> PastTurns | None:
-    """None: there is no such condition, or its message is another's."""
+    """Reads the condition; None if there is none, or its message is another's."""
     for each in conditions:
         if each.get("type") == CONDITION and isinstance(message := each.get("message"), str):
             return _read(message)

@@ -16,7 +16,7 @@ GPU_UNITS = 8400
 
 
 def requested(groups: Iterable[tuple[PodSpec, int]]) -> Sums:
-    """What that many pods of these classes request together."""
+    """Returns the sum of the requests of that many pods of these classes."""
     sums: Sums = {}
     for spec, count in groups:
         add(sums, dict(spec.requests), count)

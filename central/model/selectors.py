@@ -10,7 +10,7 @@ SOFT = "PreferNoSchedule"
 
 
 def inside(places: tuple[NodeTerms, ...], node: NodeSeen) -> bool:
-    """Whether the node meets all of the node affinities."""
+    """Returns whether the node meets all of the node affinities."""
     return all(meets(terms, node) for terms in places)
 
 

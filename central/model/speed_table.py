@@ -1,5 +1,5 @@
-"""How fast an elastic job trains by its size and the number of nodes that it is on, as annotation lockstep.dev/speed
-says it: `1:1 2:1.9 4:3.6 4/2:2.1`. `4/2` is four members on two nodes; a size without nodes holds on any number.
+"""The speed of an elastic job by its size and the number of its nodes, from annotation lockstep.dev/speed: `1:1 2:1.9
+4:3.6 4/2:2.1`. `4/2` is four members on two nodes; a size without nodes holds on any number.
 
 Between two sizes on as many nodes the speed is interpolated. Above the largest it does not grow. An entry may name a GPU
 model, `A100=4:14.2`: the first pattern that matches the model of the job's GPUs has the table that holds. Entries
@@ -35,7 +35,8 @@ class SpeedTable:
     by_model: tuple[tuple[str, _ByNodes], ...] = ()
 
     def on(self, models: Collection[str]) -> "SpeedTable":
-        """What holds on GPUs of these models: on several, its members wait for those on the slowest."""
+        """Returns the table for GPUs of these models: if there are several, its members wait for those on the
+        slowest."""
         if not self.by_model or not models:
             return self
         return min((self._on(model) for model in models), key=lambda table: table.at(1, 1))
@@ -52,7 +53,7 @@ class SpeedTable:
         return _interpolated((known or [self.by_nodes[0][1]])[-1], members)
 
     def at_each(self, members: Ints, nodes: Ints) -> Floats:
-        """at() of each pair; members above 0."""
+        """Returns at() of each pair; members above 0."""
         counts = [count for count, _ in self.by_nodes]
         chosen = np.maximum(np.searchsorted(counts, nodes, side="right") - 1, 0)
         found = np.zeros(len(members))
@@ -77,7 +78,7 @@ class SpeedTable:
         return found
 
     def useful(self, sizes: Iterable[int]) -> tuple[int, ...]:
-        """Those of the sizes, which ascend, that are faster than all below, in their best place."""
+        """Returns the sizes, of an ascending list, that are faster than all smaller ones, each in its best place."""
         members = np.fromiter(sizes, dtype=np.int64)
         speeds = self._fastest(members)
         below = np.concatenate(([0.0], np.maximum.accumulate(speeds)[:-1]))

@@ -14,7 +14,7 @@ def stamp(seconds: float) -> str:
 
 
 def read_stamp(text: str) -> int:
-    """What stamp() formatted, in seconds since the epoch. Raises ValueError."""
+    """Parses a stamp() into seconds since the epoch. Raises ValueError."""
     found = _STAMP.fullmatch(text)
     if found is None:
         raise ValueError(f'"{text}" is not a time like 2026-11-20T10:00:00Z')
@@ -23,7 +23,7 @@ def read_stamp(text: str) -> int:
 
 
 def _days(year: int, month: int, day: int) -> int:
-    """Since the epoch; the inverse of _date()."""
+    """Returns the days since the epoch; the inverse of _date()."""
     year -= month <= 2
     passed = (153 * (month - 3 + 12 * (month <= 2)) + 2) // 5 + day - 1  # since 1 March
     return 365 * year + year // 4 - year // 100 + year // 400 + passed - 719_468
@@ -40,7 +40,7 @@ def _date(days: int) -> tuple[int, int, int]:
 
 
 def duration(seconds: float) -> str:
-    """As in 1h2m3s."""
+    """Formats a duration such as 1h2m3s."""
     whole = max(0, int(seconds))
     hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
     if hours:

@@ -9,7 +9,7 @@ AVAILABLE = "Available"
 
 @dataclass(frozen=True, slots=True)
 class VolumeRequest:
-    """What an unbound claim requires of its volume."""
+    """The requirements of an unbound claim for its volume."""
 
     storage_class: str
     size: int = 0  # bytes, at least
@@ -19,7 +19,7 @@ class VolumeRequest:
     made: tuple[NodeTerms, ...] | None = None  # where it can be provisioned; None: nowhere
 
     def takes(self, volume: "VolumeSeen") -> bool:
-        """Whether the volume satisfies the request, apart from its class and whether it is free."""
+        """Returns whether the volume satisfies the request, apart from its class and whether it is free."""
         if volume.size < self.size or volume.block != self.block:
             return False
         if not set(self.modes) <= set(volume.modes):
@@ -27,7 +27,7 @@ class VolumeRequest:
         return not self.selector or all(e.matches(dict(volume.labels)) for e in self.selector)
 
     def harder(self, other: "VolumeRequest") -> bool:
-        """Whether every volume that satisfies this request satisfies the other."""
+        """Returns whether every volume that satisfies this request satisfies the other."""
         return (
             (self.block, self.selector) == (other.block, other.selector)
             and self.size >= other.size
@@ -37,7 +37,7 @@ class VolumeRequest:
 
 @dataclass(frozen=True, slots=True)
 class Volumes:
-    """What a pod's claims require of its node."""
+    """The requirements of a pod's claims for its node."""
 
     places: tuple[NodeTerms, ...] = ()  # the node must meet all of them
     attach: tuple[tuple[str, int], ...] = ()  # number of volumes by CSI driver

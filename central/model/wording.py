@@ -58,7 +58,7 @@ def amount(name: str, value: int) -> str:
 
 
 def format_duration(span_s: float) -> str:
-    """As in 0.5 s, 90 s, 2 h 05 min."""
+    """Formats a span such as 0.5 s, 90 s, 2 h 05 min."""
     if span_s < 120:
         return f"{span_s:.3g} s"
     minutes = round(span_s / 60)
@@ -69,12 +69,12 @@ def format_duration(span_s: float) -> str:
 
 
 def plural(number: int, what: str) -> str:
-    """As in "pod" for 1, and "pods"."""
+    """Returns "pod" for 1, and "pods" for other numbers."""
     return what if number == 1 else f"{what}s"
 
 
 def counted(number: int, what: str) -> str:
-    """As in "1 pod" or "2 pods"."""
+    """Returns "1 pod" or "2 pods"."""
     return f"{number} {plural(number, what)}"
 
 

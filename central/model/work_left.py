@@ -1,4 +1,4 @@
-"""What a job says is left of its work: a time at its present size, a share of the whole, or a number of steps."""
+"""The rest of a job's work as it reports it: a time at its present size, a share of the whole, or a number of steps."""
 
 from typing import NamedTuple
 

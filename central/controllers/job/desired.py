@@ -124,7 +124,7 @@ def _make_objects(job: Job, now: float) -> Iterator[Decision]:
 
 
 def _has_objects(job: Job) -> bool:
-    """Whether the plugins' objects exist. Pods that mount a missing object would only wait on their nodes."""
+    """Returns whether the plugins' objects exist. Pods that mount a missing object would only wait on their nodes."""
     return not any(
         place in job.refused or ("Create", place) in job.in_flight for place in job.objects
     )

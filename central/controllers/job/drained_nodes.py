@@ -15,7 +15,7 @@ _EMPTIED = ("ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted", "karpent
 
 
 def note(job: Job, state: ClusterState) -> None:
-    """Of an elastic Job, before it is reconciled."""
+    """Sets the drained nodes of an elastic Job before it is reconciled."""
     nodes = {job.lost_from.get(name, "") for name in job.lost if name not in job.by_scheduler}
     job.drained = frozenset(name for name in nodes if _is_closed(state, name))
 

@@ -8,7 +8,7 @@ from central.scheduler.state.cluster_state import ClusterState
 
 
 def elastic_gangs(jobs: JobStore, state: ClusterState) -> list[ElasticGang]:
-    """Of the Jobs whose pods may be created. In no order."""
+    """Returns the elastic gangs of Jobs whose pods may be created, in no order."""
     found = (_view(job, state) for job in jobs.elastic.values())
     return [view for view in found if view is not None]
 

@@ -23,7 +23,8 @@ Update = tuple[PodSeen, MemberFiles]
 
 
 def updates(job: Job, limiter: MemberFilesLimiter, now: float) -> list[Patch]:
-    """To be called after the Job's objects were reconciled: then it is known which members leave by when."""
+    """Returns the writes of members' files. Called after the Job's objects were reconciled, when it is known which
+    members leave by when."""
     if not _has_files(job):
         return []
     leaving, staying = _outdated(job)
@@ -45,7 +46,7 @@ def updates(job: Job, limiter: MemberFilesLimiter, now: float) -> list[Patch]:
 def _in_turn(
     job: Job, staying: list[Update], limiter: MemberFilesLimiter, now: float
 ) -> list[Update]:
-    """Those that are written now. The Job gets another turn for the rest."""
+    """Returns the updates that are written now. The rest is written in a later turn of the Job."""
     wanted = min(len(staying), FILES_BATCH)
     if job.files_due_at is None and wanted:
         job.files_due_at = limiter.turn(now, wanted)

@@ -148,7 +148,7 @@ class Job:
 
     @property
     def spec(self) -> JobSpec:
-        """As declared; of an elastic task with the members that the status has."""
+        """The spec as declared; an elastic task has the members of the status."""
         declared = self.seen.spec
         if declared.elastic is None:
             return declared
@@ -159,7 +159,7 @@ class Job:
 
     @property
     def members(self) -> tuple[int, ...]:
-        """Of the elastic task. As long as none are written, those that have pods, or the least size."""
+        """The members of the elastic task. Before any are written: those that have pods, or the least size."""
         elastic = self.seen.spec.elastic
         assert elastic is not None
         if self.status.members is not None:
@@ -178,12 +178,12 @@ class Job:
 
     @property
     def is_written(self) -> bool:
-        """Whether this scheduler writes the status: then its own copy is newer than the watch."""
+        """Returns whether this scheduler writes the status: then its own copy is newer than the watch."""
         return self.written is not None or self.writing is not None
 
     @property
     def is_making_pods(self) -> bool:
-        """Whether pods were requested that the watch does not show yet. Their gang lacks them until then."""
+        """Returns whether pods were requested that the watch does not show yet. Their gang lacks them until then."""
         asked = any(verb == "Create" and place[0] == "Pod" for verb, place in self.in_flight)
         return asked or any(place[0] == "Pod" for place in self.unobserved)
 
@@ -206,7 +206,7 @@ class Job:
         return dict(self.status.restarts).get(name, 0)
 
     def current(self) -> dict[str, PodSeen]:
-        """By name, the desired pods of this version that are not being deleted by the controller."""
+        """Returns by name the desired pods of this version that the controller is not deleting."""
         turns = dict(self.status.restarts)
         desired_pods = self.desired_pods
         found = {}
@@ -326,7 +326,7 @@ class Job:
         self.is_new = True
 
     def _has_seen(self, fact: Answered) -> bool:
-        """Whether the watch has delivered the created pod already."""
+        """Returns whether the watch has delivered the created pod already."""
         if fact.kind != "Pod":
             return False
         return fact.uid in self.pods if fact.uid else fact.name in self.names()
@@ -361,7 +361,7 @@ class Job:
         self.status = status
 
     def may_call(self, verb: str, place: ObjectRef, now: float) -> bool:
-        """Whether to make the call now; otherwise requeues the Job for the time when it may."""
+        """Returns whether to make the call now; otherwise requeues the Job for the time when it may."""
         if self._may_call_now(verb, place, now):
             return True
         refusal = self.refused.get(place)
@@ -376,7 +376,8 @@ class Job:
             self.requeue_at = at if self.requeue_at is None else min(self.requeue_at, at)
 
     def _may_call_now(self, verb: str, place: ObjectRef, now: float) -> bool:
-        """Not while the call is in flight, in backoff, or while the watch may still show its effect."""
+        """Returns whether the call may be made: not while it is in flight, in backoff, or while the watch may still
+        show its effect."""
         if (verb, place) in self.in_flight:
             return False
         refusal = self.refused.get(place)
@@ -388,7 +389,7 @@ class Job:
         )
 
     def saved(self) -> dict[str, Any]:
-        """What a decision may change, for restore()."""
+        """Returns the fields that a decision may change, for restore()."""
         fields = {name: getattr(self, name) for name in self.__slots__ if name not in _OBSERVED}
         return {
             name: value.copy() if isinstance(value, dict | set | list) else value
@@ -400,7 +401,7 @@ class Job:
             setattr(self, name, value)
 
     def why_pending(self) -> str:
-        """Why the Job has no pods; empty: it has some, or needs none."""
+        """Returns why the Job has no pods; "" if it has some or needs none."""
         if self.status.phase not in ACTIVE:
             return ""
         return self.seen.error or self.set_aside or self.refused_call() or self.pending_reason

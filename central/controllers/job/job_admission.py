@@ -1,5 +1,5 @@
-"""Whether a Job's pods may be created: only when its queue has quota for them, so that Jobs over quota have no
-pods. Free capacity in the cluster is not checked: pending pods show an autoscaler what is missing.
+"""Admission of Jobs: the pods of a Job are created only when its queue has quota for them, so that Jobs over quota
+have no pods. Free capacity in the cluster is not checked: pending pods show an autoscaler how much is missing.
 
 Design: docs/design/admission.md
 """

@@ -37,7 +37,7 @@ class JobEvent:
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """What policies are evaluated on: the pods of the Job's current version."""
+    """The input of policies: the pods of the Job's current version."""
 
     spec: JobSpec
     pods: dict[str, PodSeen]  # the desired ones, by name

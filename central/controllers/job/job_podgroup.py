@@ -81,7 +81,7 @@ def _parts(job: JobSpec) -> list[ReadOnlyJson]:
 def initial_pods(
     tasks: Sequence[TaskSpec], least: int, *, each: bool
 ) -> list[tuple[TaskSpec, int]]:
-    """How many pods of each task make up the minimum: first each task's own minimum, then in order."""
+    """Returns how many pods of each task make up the minimum: first each task's own minimum, then in order."""
     counts = {task.name: (task.minimum if each else 0) for task in tasks}
     left = least - sum(counts.values())
     for task in tasks:

@@ -81,7 +81,7 @@ def controlled_resources(spec: JobSpec) -> dict[str, str]:
 
 
 def _reason_and_message(job: Job, status: JobStatus) -> tuple[str, str]:
-    """Why the Job is in its phase. What blocks it now comes before what led to the phase."""
+    """Returns the reason of the Job's phase. A present obstacle precedes the cause of the phase."""
     if job.seen.error:
         return "InvalidSpec", job.seen.error
     if status.phase in FINISHED:
@@ -99,7 +99,7 @@ def _reason_and_message(job: Job, status: JobStatus) -> tuple[str, str]:
 def should_write(
     job: Job, found: ReadOnlyJson, counts: PodTally, status_limiter: StatusRateLimiter, now: float
 ) -> tuple[bool, float | None]:
-    """Whether to write it now; otherwise when, if at all."""
+    """Returns whether to write the status now, and otherwise when, if at all."""
     if found == job.written:
         if _is_shown(job):
             return False, None
@@ -121,7 +121,7 @@ def _apart(before: ReadOnlyJson, after: ReadOnlyJson) -> float:
 
 
 def _is_shown(job: Job) -> bool:
-    """Whether the API shows the state that was written."""
+    """Returns whether the API shows the state that was written."""
     seen, own = job.seen.status, job.status
     return (seen.phase, seen.version) == (own.phase, own.version)
 

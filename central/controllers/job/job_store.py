@@ -82,12 +82,12 @@ class JobStore:
         return self._owned.get((namespace, uid), {}).values()
 
     def hold_pod(self, pod: PodSeen) -> None:
-        """Of a pod whose Job is not known yet, or deleted."""
+        """Keeps a pod whose Job is not known yet, or deleted."""
         if pod.part is not None:
             self._pods.setdefault((pod.namespace, pod.part.job_uid), {})[pod.uid] = pod
 
     def drop_held_pod(self, pod: PodSeen) -> None:
-        """As hold_pod."""
+        """Drops a pod that hold_pod() keeps."""
         of = (pod.namespace, pod.part.job_uid if pod.part is not None else "")
         if (others := self._pods.get(of)) is not None:
             others.pop(pod.uid, None)
@@ -95,13 +95,13 @@ class JobStore:
                 del self._pods[of]
 
     def record_pod(self, job: Job, pod: PodSeen) -> None:
-        """Of a Job that is set aside: what the pod means for it is found out later."""
+        """Records a pod of a Job that is set aside; its effect on the Job is determined later."""
         job.pods[pod.uid] = pod
         job.is_new = True
         self.changed[job.key] = None
 
     def forget_pod(self, job: Job, pod: PodSeen) -> None:
-        """As record_pod."""
+        """Removes a pod of a Job that is set aside; the effect on the Job is determined later."""
         job.pods.pop(pod.uid, None)
         job.is_new = True
         self.changed[job.key] = None

@@ -1,5 +1,5 @@
-"""What the Job controller hears of pods and of its calls. An exception in it is the Job's, never the pod's: the
-pod is recorded in any case, and the Job, set aside, finds what it missed when it is tried again.
+"""Changes of pods, and answers to calls, for the Job controller. An exception in it is the Job's, never the pod's:
+the pod is recorded in any case, and the Job, set aside, catches up when it is tried again.
 
 Design: docs/design/containment.md
 """
@@ -14,7 +14,8 @@ from central.model.facts import Answered, PodSeen
 
 
 class PodChange(NamedTuple):
-    """What a change of a pod means to a Job, and to the store where no Job hears of it."""
+    """The functions for one kind of change of a pod: for its Job, and for the store if the Job is set aside or
+    unknown."""
 
     hear: Callable[..., None]  # Job, PodSeen, now, by_scheduler
     note: Callable[[JobStore, Job, PodSeen], None]  # the Job is set aside
@@ -61,6 +62,6 @@ def answered(jobs: JobStore, fence: ObjectFence, fact: Answered, now: float) -> 
 
 
 def content_of(job: Job) -> object:
-    """What a decision about the Job depends on, apart from its pods, which change often."""
+    """Returns the input of a decision about the Job, apart from its pods, which change often."""
     seen = job.seen
     return (seen.spec, seen.error, seen.deleting, tuple(wish.uid for wish in job.commands))

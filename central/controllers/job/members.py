@@ -57,7 +57,7 @@ def next_members(job: Job, status: JobStatus, now: float) -> JobStatus:
 
 
 def _leave_running(job: Job, elastic: ElasticTask, going: set[int]) -> bool:
-    """Whether one of them runs, and can learn that it leaves."""
+    """Returns whether one of them runs, and can learn that it leaves."""
     return any(
         pod.part is not None
         and pod.part.task == elastic.task
@@ -77,7 +77,7 @@ class Going(NamedTuple):
 
     @property
     def is_loss(self) -> bool:
-        """Nobody planned it."""
+        """Returns whether the member leaves without a plan."""
         return self.cause == LOSS
 
 
@@ -113,7 +113,8 @@ def _lost_where(job: Job, elastic: ElasticTask, gone: set[int]) -> Going:
 
 
 def _on_drained_nodes(job: Job, elastic: ElasticTask) -> list[int]:
-    """Those that are being taken first, then the others on the same nodes, highest number first."""
+    """Returns the members on drained nodes: those that are being evicted first, then the others on the same nodes,
+    highest number first."""
     if not job.drained:
         return []
     task = job.spec.task(elastic.task)
@@ -160,7 +161,7 @@ def lowest_free(members: Iterable[int], more: int) -> set[int]:
 
 
 def event(job: Job, status: JobStatus, now: float) -> Decision:
-    """Of a change of size that is being written."""
+    """Returns the Event of a change of size that is being written."""
     before, after = len(job.status.members or ()), len(status.members or ())
     elastic = job.seen.spec.elastic
     assert elastic is not None

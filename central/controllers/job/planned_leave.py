@@ -1,6 +1,7 @@
-"""When members that leave by plan are deleted. Their coordinator knows the plan first: it agrees with all members on
-the step at which these stop, and says when they train no more. It is waited for as long as the resize allows, and not
-at all while it is silent. Members with files read there that they leave, and end by themselves in the same time.
+"""The deletion of members that leave by plan. Their coordinator knows the plan first: it agrees with all members on
+the step at which these stop, and reports when they have stopped training. Deletion waits for the report as long as
+the resize allows, and does not wait for a silent coordinator. Members with files read there that they leave, and end
+by themselves in the same time.
 
 Design: docs/design/coordinator.md, docs/design/members.md
 """
@@ -13,8 +14,8 @@ from central.scheduler.elastic.elastic_gang import LEAVE_S
 
 
 def ready(job: Job, unwanted: Iterable[PodSeen], now: float) -> list[PodSeen]:
-    """Of the pods that are no longer part of the Job, those that are deleted now. Sees to it that the others are
-    looked at again."""
+    """Returns the pods that are deleted now, of those that are no longer part of the Job. Requeues the Job for the
+    others."""
     found, leave_by = [], {}
     for pod in unwanted:
         if _trains(job, pod):
@@ -29,8 +30,8 @@ def ready(job: Job, unwanted: Iterable[PodSeen], now: float) -> list[PodSeen]:
 
 
 def _trains(job: Job, pod: PodSeen) -> bool:
-    """Whether other members may still count on this pod, which is no member any more, or it may still learn that it
-    leaves."""
+    """Returns whether other members may still count on this pod, which is no member any more, or it may still learn
+    that it leaves."""
     part, elastic, said = pod.part, job.seen.spec.elastic, job.reported
     if part is None or elastic is None or part.task != elastic.task:
         return False

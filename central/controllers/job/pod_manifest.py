@@ -66,7 +66,7 @@ def manifest(job: JobSpec, status: JobStatus, task: TaskSpec, index: int) -> Rea
 
 
 def _of_template(meta: ReadOnlyJson) -> dict[str, Any]:
-    """Its annotations, without those that the controller alone writes."""
+    """Returns the template's annotations, without those that the controller alone writes."""
     given = without_user(meta.get("annotations") or {})
     ours = member_files.ANNOTATIONS.values()
     return {key: value for key, value in given.items() if key not in ours}

@@ -25,7 +25,7 @@ FILES_AHEAD = 100  # writes that members who leave may take before the time of a
 
 
 class MemberFilesLimiter:
-    """Of FILES_PER_S writes in the mean. Jobs take turns; members that leave go before."""
+    """A limit of FILES_PER_S writes in the mean. Jobs take turns; members that leave precede."""
 
     def __init__(self) -> None:
         self._left = float(FILES_BATCH)  # writes that may be done now; negative: taken ahead
@@ -33,13 +33,13 @@ class MemberFilesLimiter:
         self._next_turn = 0.0
 
     def turn(self, now: float, count: int) -> float:
-        """When a Job may write the files of so many members that stay."""
+        """Returns the time at which a Job may write the files of `count` members that stay."""
         at = max(now, self._next_turn)
         self._next_turn = at + count / FILES_PER_S
         return at
 
     def take(self, now: float, count: int, *, urgent: bool = False) -> int:
-        """How many of these writes may be done now."""
+        """Allocates as many of these writes as may be done now, and returns their number."""
         passed_s = max(0.0, now - self._left_at)
         self._left = min(float(FILES_BATCH), self._left + passed_s * FILES_PER_S)
         self._left_at = max(now, self._left_at)

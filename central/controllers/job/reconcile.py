@@ -30,7 +30,7 @@ ADMISSION_INTERVAL_S = 0.5  # minimum interval between checks of all unadmitted 
 
 @dataclass(frozen=True, slots=True)
 class JobContext:
-    """What the Job controller looks at."""
+    """The input of the Job controller."""
 
     jobs: JobStore
     state: ClusterState
@@ -40,7 +40,7 @@ class JobContext:
 
 
 def decide(context: JobContext, now: float) -> list[Decision]:
-    """To be called before gang statuses are written: they depend on the Jobs' phases."""
+    """Reconciles the changed Jobs. Called before gang statuses are written, which depend on the Jobs' phases."""
     jobs = context.jobs
     if not jobs.by_name:
         return []
@@ -134,7 +134,7 @@ def _gang_of(context: JobContext, job: Job) -> Gang | None:
 
 
 def _asks_queue(context: JobContext, job: Job) -> bool:
-    """As _needs_admission(). A Job for which it raises is set aside."""
+    """Calls _needs_admission(). A Job for which it raises is set aside."""
     try:
         return _needs_admission(context, job)
     except Exception as error:  # noqa: BLE001  any bug
@@ -149,7 +149,7 @@ def _set_aside(context: JobContext, job: Job, error: Exception) -> None:
 
 
 def _needs_admission(context: JobContext, job: Job) -> bool:
-    """Whether to ask the Job's queue. A Job that has pods was admitted before."""
+    """Returns whether to ask the Job's queue. A Job that has pods was admitted before."""
     if job.status.phase not in ACTIVE or job.seen.error or job.admitted:
         context.jobs.unadmitted.pop(job.key, None)
         return False

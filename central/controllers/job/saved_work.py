@@ -1,5 +1,5 @@
-"""What the checkpoints of an elastic Job save: its coordinator says when the newest one was complete, and evicting a pod
-loses only what came after. A checkpoint stays complete when the coordinator is silent."""
+"""The work of an elastic Job that checkpoints save: its coordinator reports when the newest one was complete, and
+evicting a pod loses only later work. A checkpoint stays complete when the coordinator is silent."""
 
 from central.controllers.job.job import Job
 from central.scheduler.state.cluster_state import ClusterState

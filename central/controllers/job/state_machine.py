@@ -52,7 +52,7 @@ EMPTYING = (*PHASE_ONCE_EMPTY, RESTARTING)  # until no pod is left, or none of t
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why an action is taken."""
+    """The cause of an action."""
 
     reason: str  # an event's name, or Command
     message: str
@@ -130,7 +130,7 @@ def _restarted(spec: JobSpec, status: JobStatus, counts: PodTally) -> str:
 
 
 def _stuck(spec: JobSpec, counts: PodTally) -> str:
-    """Why tasks can never start, since their dependencies ended unready; empty: they still can."""
+    """Returns why tasks can never start, since their dependencies ended unready; "" if they can."""
     ended = counts.succeeded + counts.failed
     if not counts.blocked or counts.unfinished or ended < spec.replicas - counts.blocked:
         return ""

@@ -14,7 +14,7 @@ APART_S = {CHECKPOINT_COMPLETE: 60.0, RESTORED: 10.0, TASK_SET_ASIDE: 10.0}
 
 @dataclass(slots=True)
 class TrainingNotes:
-    """What Events have said, or need not say. at: when, by the Event's reason."""
+    """The values that Events have reported, or need not report. at: the time, by the Event's reason."""
 
     checkpoint: str
     restored: str

@@ -1,5 +1,5 @@
-"""What the scheduler sends to the coordinator of an elastic Job: which members the Job has, where their pods are, and who leaves by
-when.
+"""The scheduler's plan for the coordinator of an elastic Job: its members, the places of their pods, and who leaves
+by when.
 
 Design: docs/design/coordinator.md
 """
@@ -20,7 +20,7 @@ from central.scheduler.state.cluster_state import ClusterState
 
 @dataclass(frozen=True, slots=True)
 class PodPlace:
-    """Of a member's pod. path: its domains, widest first, then the node, in an order that can be compared."""
+    """The place of a member's pod. path: its domains, widest first, then the node, in an order that can be compared."""
 
     member: int
     pod: str
@@ -52,8 +52,8 @@ class TrainingPlan:
 def changed(
     jobs: JobStore, state: ClusterState, currency: GpuCurrency
 ) -> dict[tuple[str, str], dict[str, TrainingPlan]]:
-    """Of the Jobs that were reconciled since the last call: their plans by the uid of each pod that may ask for them.
-    Empty: the Job is gone, or has no coordinator."""
+    """Returns the plans of the Jobs that were reconciled since the last call, by the uid of each pod that may ask for
+    them. Empty if the Job is gone or has no coordinator."""
     found = {}
     for key in jobs.replanned:
         job = jobs.by_name.get(key)

@@ -1,4 +1,4 @@
-"""What the coordinator of an elastic Job reports, for people."""
+"""The report of an elastic Job's coordinator, for people."""
 
 from central.controllers.job.job import Job
 from central.model.timestamps import duration

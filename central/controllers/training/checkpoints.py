@@ -1,5 +1,5 @@
-"""Which checkpoint of an elastic Job is complete: all parts of one generation are in place, and the position in the
-data is known. A torn one is never offered.
+"""Checkpoints of an elastic Job. A checkpoint is complete when all parts of one generation are in place and the
+position in the data is known. A torn one is never offered.
 
 Design: docs/design/coordinator.md
 """
@@ -16,7 +16,7 @@ _MOST_OPEN = 8  # begun ones; a Job has one or two at a time
 
 
 class NoSuchCheckpoint(KeyError):
-    """It was not begun, or is not kept."""
+    """Raised for a checkpoint that was not begun or is not kept."""
 
     def __str__(self) -> str:
         return f"name: there is no checkpoint {self.args[0]}"

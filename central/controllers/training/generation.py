@@ -32,7 +32,7 @@ class NotAllowed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What the scheduler says of a member's pod."""
+    """The scheduler's report of a member's pod."""
 
     path: tuple[str, ...] = ()  # its domains, widest first; the last one is the node
     pod: str = ""
@@ -40,7 +40,7 @@ class Place:
     ended: bool = False
 
     def ends(self, uid: str) -> bool:
-        """Whether the pod with this uid no longer runs: it has ended, or another one has its number."""
+        """Returns whether the pod with this uid no longer runs: it has ended, or another one has its number."""
         if self.uid and uid and self.uid != uid:
             return True
         return self.ended
@@ -48,7 +48,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class SizePlan:
-    """Which members the scheduler has decided on. A plan with a lower version than the present one is ignored."""
+    """The members that the scheduler has decided on. A plan with a lower version than the present one is ignored."""
 
     version: int
     members: tuple[int, ...]
@@ -99,7 +99,7 @@ class Generation:
         return {one.member: one.incarnation for one in self.processes}
 
     def stopped(self) -> bool:
-        """Whether a member said at which step it stopped, so that the step is final."""
+        """Returns whether a member has reported the step at which it stopped, so that the step is final."""
         return any(step is not None for step in self.acknowledged.values())
 
     def snapshot(self) -> Json:
@@ -129,7 +129,7 @@ class Generation:
 
 
 def ranked(processes: Iterable[Process], places: Mapping[int, Place]) -> tuple[Process, ...]:
-    """In topology order: members of one domain, node and island have successive ranks."""
+    """Sorts the processes in topology order: members of one domain, node and island have successive ranks."""
 
     def key(one: Process) -> tuple[tuple[str, ...], str, str, int]:
         place = places.get(one.member)
@@ -139,7 +139,7 @@ def ranked(processes: Iterable[Process], places: Mapping[int, Place]) -> tuple[P
 
 
 def member_list(generation: Generation) -> list[dict[str, Any]]:
-    """As GET /v1/generation shows them. local: index among the members on the same node."""
+    """Returns the members in the form of GET /v1/generation. local: index among the members on the same node."""
     on_node: dict[str, int] = {}
     found = []
     for rank, one in enumerate(generation.processes):

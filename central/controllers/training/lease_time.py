@@ -1,4 +1,4 @@
-"""How long a task may be held: from how long the last ones took."""
+"""The time for which a task may be held, from the durations of the last ones."""
 
 from bisect import bisect_left
 from collections import deque

@@ -1,4 +1,4 @@
-"""Which processes of an elastic Job train together.
+"""The processes of an elastic Job that train together.
 
 A generation is proposed, acknowledged by all its members, then live. Its number only grows. At most one is
 proposed and one is live; a change while one is proposed supersedes it under the next number. The proposal names
@@ -85,7 +85,7 @@ class Membership:
 
     @property
     def mark(self) -> tuple[int, int]:
-        """What must be stored before members learn of it: the highest number, and the live generation's."""
+        """The part that must be stored before members learn of it: the highest number, and the live generation's."""
         return self.number, self.live.number if self.live else 0
 
     def present(self) -> dict[int, int]:
@@ -122,7 +122,7 @@ class Membership:
         }
 
     def has_changed(self, after: int, *, live: bool = False) -> bool:
-        """Whether a long poll is to be answered now. live: wait until a generation above `after` is live."""
+        """Returns whether a long poll is to be answered now. live: wait until a generation above `after` is live."""
         newest = self.newest
         if self.over:
             return True
@@ -133,7 +133,7 @@ class Membership:
         return newest.number > after
 
     def unacknowledged(self, member: int) -> bool:
-        """Whether the proposal waits for this member."""
+        """Returns whether the proposal waits for this member."""
         proposal = self.proposal
         if proposal is None or member in proposal.acknowledged:
             return False
@@ -297,7 +297,7 @@ class Membership:
         return self.plan is None or member in self.plan.members
 
     def _wanted(self) -> int:
-        """How many members a full generation has."""
+        """Returns the number of members in a full generation."""
         most = self.rules.most if self.plan is None else len(self.plan.members)
         return max(self._least(), most - self.rules.spares - len(self.roster.done))
 
@@ -340,7 +340,7 @@ class Membership:
         return self._gathered(now, come, size, self.rules.hold_s)
 
     def _gathered(self, now: float, come: list[int], size: int, wait_s: float) -> bool:
-        """Whether all that can come are here, or the first of those who came has waited long enough."""
+        """Returns whether all members that can join have joined, or the first of them has waited long enough."""
         if size < self._least():
             return False
         if size >= self._wanted():

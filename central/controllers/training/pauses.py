@@ -1,7 +1,7 @@
-"""What the latest change of membership cost: how long nobody took a step, and which steps were taken again.
+"""The cost of the latest change of membership: the time without a step, and the steps that were repeated.
 
-Only reports of steps say that. A Job whose processes report none has no pauses, and neither has the first generation
-of a coordinator's run.
+It is known from reports of steps alone. A Job whose processes report none has no pauses, and neither has the first
+generation of a coordinator's run.
 """
 
 from dataclasses import dataclass

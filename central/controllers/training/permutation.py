@@ -43,7 +43,7 @@ def _hashed(turn: int, right: int, half: int, key: bytes) -> int:
 
 @lru_cache(maxsize=8)
 def _tables(half: int, key: bytes) -> tuple[list[int], ...]:
-    """By round: the hashes of all values of a half. 4,096 at most, 10 ms."""
+    """Returns by round the hashes of all values of a half: 4,096 at most, 10 ms."""
     return tuple(
         [_hashed(turn, right, half, key) for right in range(1 << half)] for turn in range(_ROUNDS)
     )

@@ -1,9 +1,9 @@
-"""How a queue's state is stored: a snapshot, and after it entries with the tasks that changed since. What a write costs grows
-with what changed and not with the leases that are held.
+"""The storage of a queue's state: a snapshot, and after it entries with the tasks that changed since. The cost of a
+write grows with the changes and not with the leases that are held.
 
 An entry names the snapshot that it follows. When the entries have more rows than the snapshot, a new snapshot
-supersedes them, and their names in the store are used again. What is left of older ones names another snapshot, and
-is passed over. So the store is bounded, deletes nothing, and is whole between any two writes.
+supersedes them, and their names in the store are used again. Older entries name another snapshot and are skipped. So
+the store is bounded, deletes nothing, and is whole between any two writes.
 
 Design: docs/design/coordinator.md
 """
@@ -15,7 +15,7 @@ from central.model.json_types import Json, ReadOnlyJson
 
 
 class JournalLimits(NamedTuple):
-    """When a new snapshot is due. rows: of all entries, at least; entries: at most."""
+    """Thresholds for a new snapshot. rows: of all entries, at least; entries: at most."""
 
     rows: int = 2048
     entries: int = 1024
@@ -28,7 +28,7 @@ _TASKS_PER_ROW = 256  # of the set of done tasks in a snapshot
 
 
 class QueueJournal:
-    """Of one queue in one run of the coordinator, whose first write is a snapshot."""
+    """The journal of one queue in one run of the coordinator, whose first write is a snapshot."""
 
     def __init__(self, name: str, run: int, limits: JournalLimits) -> None:
         self._name, self._run, self._limits = name, run, limits
@@ -36,7 +36,7 @@ class QueueJournal:
         self._entries, self._rows, self._most_rows = 0, 0, -1
 
     def sections(self, queue: TaskQueue, now: float, *, whole: bool) -> dict[str, Json]:
-        """What changed in the queue since the last call. whole: no entries."""
+        """Returns the changes of the queue since the last call. whole: no entries."""
         changed = queue.take_changed()
         if whole or changed is None or self._is_full(len(changed)):
             return self._snapshot(queue, now)

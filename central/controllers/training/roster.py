@@ -1,4 +1,4 @@
-"""Which processes of an elastic Job are there: who joined, when each was last heard, who has ended."""
+"""The processes of an elastic Job that are present: their joins, their last messages, and those that have ended."""
 
 from dataclasses import dataclass, field, replace
 
@@ -52,7 +52,8 @@ class Roster:
         return there
 
     def join(self, now: float, process: Process) -> bool:
-        """Whether it is new. A younger incarnation replaces the one before. Raises Outdone, Stale."""
+        """Records the process and returns whether it is new. A younger incarnation replaces an older one. Raises
+        Outdone, Stale."""
         member, incarnation = process.member, process.incarnation
         there, highest = self.present.get(member), self.highest.get(member, -1)
         if incarnation < highest:

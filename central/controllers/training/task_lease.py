@@ -13,7 +13,7 @@ _SPARE = 64  # entries of the heap beyond twice the owners
 
 
 class TaskLease(NamedTuple):
-    """As it was when it was asked for. Times in seconds."""
+    """A lease as it was when it was requested. Times in seconds."""
 
     task: int
     owner: Owner
@@ -78,7 +78,7 @@ class TaskLeases:
         return tuple(self._held[owner].of(task) for owner in owners if owner is not None)
 
     def of_owner(self, owner: Owner) -> list[TaskLease]:
-        """In the order in which they were added."""
+        """Returns the owner's leases in the order in which they were added."""
         held = self._held.get(owner)
         return [] if held is None else [held.at(index) for index in range(len(held.tasks))]
 
@@ -93,7 +93,7 @@ class TaskLeases:
         return 0 if held is None else len(held.tasks)
 
     def oldest_of_others(self, owner: Owner) -> TaskLease | None:
-        """Of the tasks that others hold and nobody is asked for instead."""
+        """Returns the oldest lease of other owners that no third owner was asked to repeat."""
         oldest: TaskLease | None = None
         for held in self._held.values():
             if held.owner == owner or (oldest is not None and min(held.since) >= oldest.since):
@@ -134,7 +134,7 @@ class TaskLeases:
                 self._ended(task, owner)
 
     def due(self, now: float) -> Iterator[TaskLease]:
-        """Those that end by now, the first one first. The caller ends each."""
+        """Yields the leases that end by now, the earliest first. The caller ends each."""
         while self._ends and self._ends[0][0] <= now:
             if (first := self.first()) is not None and first.until <= now:
                 yield first
@@ -155,7 +155,7 @@ class TaskLeases:
         return None
 
     def _note_end(self, owner: Owner, until: float) -> None:
-        """Of an owner's leases the earliest end alone: those of one request end together."""
+        """Notes the earliest end of an owner's leases: those of one request end together."""
         if until >= self._noted.get(owner, math.inf):
             return
         self._noted[owner] = until

@@ -46,7 +46,7 @@ class OtherEpoch(Stale):
 
 
 class LeaseKey(NamedTuple):
-    """Which lease an owner speaks of."""
+    """The identity of a lease in an owner's request."""
 
     owner: Owner
     epoch: int
@@ -113,7 +113,7 @@ class TaskQueue:
 
     @property
     def is_over(self) -> bool:
-        """Nothing is todo or leased in the present epoch."""
+        """Returns whether no task is todo or leased in the present epoch."""
         return self.epoch >= 0 and self.done.count + len(self.set_aside) == self.source.total
 
     def _begin(self, epoch: int) -> None:
@@ -138,7 +138,7 @@ class TaskQueue:
         self.version += 1
 
     def _next_todo(self) -> int | None:
-        """In the epoch's order, those that were never given before those that came back."""
+        """Returns the next task in the epoch's order; tasks that were never leased precede those that were returned."""
         total = self.source.total
         while self._position < total:
             task = permuted(self._position, total, self.settings.seed, self.epoch)
@@ -303,14 +303,14 @@ class TaskQueue:
         return {"results": found, "next": numbers[most] if len(numbers) > most else None}
 
     def next_time(self) -> float | None:
-        """When the first lease expires."""
+        """Returns the time at which the first lease expires."""
         first = self._leases.first()
         return None if first is None else first.until
 
     # -- checkpoints and storing
 
     def token(self) -> Json:
-        """What counts as done for a checkpoint that is taken now."""
+        """Returns the tasks that count as done for a checkpoint that is taken now."""
         return {"epoch": self.epoch, "done": self.done.to_text()}
 
     def unbegun(self) -> Json:
@@ -318,8 +318,7 @@ class TaskQueue:
         return {"epoch": -1, "done": BitMap(self.source.total).to_text()}
 
     def rewind(self, token: ReadOnlyJson) -> None:
-        """What was done after the token is todo again. Only queues with `commit` are rewound. The token was made
-        by this queue."""
+        """Restores a token of this queue: tasks done since are todo again. Only queues with `commit` are rewound."""
         if not self.settings.commit:
             return
         left = self.epoch
@@ -355,7 +354,7 @@ class TaskQueue:
                 yield epoch, part, [[task, *results[task]] for task in tasks if task in results]
 
     def snapshot(self, now: float) -> Json:
-        """Without the source and the results."""
+        """Returns the state without the source and the results."""
         recent = list(self._recent.items())[-64:]
         spans = _Spans(now)
         return {
@@ -470,7 +469,8 @@ class TaskQueue:
         self._progress.pop(task, None)
 
     def read_results(self, epoch: int, rows: Sequence[Any]) -> None:
-        """Those that a snapshot was stored with. Those of earlier epochs were overwritten, or are not read."""
+        """Reads the results that a snapshot was stored with. Those of earlier epochs were overwritten, or are
+        skipped."""
         for task, attempt, text in rows:
             if epoch == self.epoch - 1:
                 self.previous[task] = (attempt, text)

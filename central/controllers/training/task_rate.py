@@ -1,4 +1,4 @@
-"""How many tasks of a queue are done in a second, of late."""
+"""The number of tasks of a queue that were lately done in a second."""
 
 from collections import deque
 

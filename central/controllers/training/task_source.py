@@ -1,4 +1,4 @@
-"""What a queue's tasks are: parts of a range of records, or names that the Job gave."""
+"""The tasks of a queue: parts of a range of records, or names that the Job gave."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -81,7 +81,7 @@ class Tasks:
         return ""
 
     def token(self) -> Json:
-        """Of the queues that are tied to checkpoints."""
+        """Returns the tokens of the queues that are tied to checkpoints."""
         return {name: queue.token() for name, queue in self.queues.items() if queue.settings.commit}
 
     def rewind(self, token: ReadOnlyJson) -> None:

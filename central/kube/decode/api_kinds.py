@@ -38,13 +38,13 @@ class Kind:
 
     @property
     def full_name(self) -> str:
-        """For messages: pods, jobs.batch.volcano.sh in team-a."""
+        """Returns the name for messages: pods, jobs.batch.volcano.sh in team-a."""
         inside = f" in {self.namespace}" if self.namespace else ""
         return f"{self.resource.full_name}{inside}"
 
     @property
     def path(self) -> str:
-        """Of its list."""
+        """Returns the path of its list."""
         return self.resource.path(self.namespace)
 
 
@@ -82,7 +82,7 @@ def kinds(
 
 
 def job_kinds(decoder: Decoder) -> tuple[Kind, ...]:
-    """Those of the Job controller."""
+    """Returns the kinds of the Job controller."""
     return (
         _optional("Job", decoder.job, _in_namespace(facts.JobGone)),
         _optional("Command", batch_decoder.decode_command, _in_namespace(facts.CommandGone)),
@@ -102,7 +102,7 @@ def kinds_by_name(decoder: Decoder) -> dict[str, Kind]:
 
 
 def _storage() -> tuple[Kind, ...]:
-    """For the volumes of pods."""
+    """Returns the kinds for the volumes of pods."""
     decoders: dict[str, tuple[Callable[[Json], Fact], Callable[[Json], Fact]]] = {
         "PersistentVolumeClaim": (storage_decoder.decode_claim, _in_namespace(volumes.ClaimGone)),
         "PersistentVolume": (storage_decoder.decode_volume, _by_name(volumes.VolumeGone)),

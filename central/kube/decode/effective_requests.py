@@ -1,4 +1,4 @@
-"""What a pod takes from its node, as kube-scheduler counts it: containers, sidecars and init containers, pod-level
+"""Requests of a pod on its node, as kube-scheduler counts them: containers, sidecars and init containers, pod-level
 resources, overhead, and the larger of old and new amounts while a resize in place is under way.
 
 The formulas are those of PodRequests in k8s.io/component-helpers/resource (Kubernetes 1.36). Raises FieldError.
@@ -19,7 +19,7 @@ _NOTHING: Json = {}
 
 
 def requests_of(spec: Json, status: Json = _NOTHING) -> Amounts:
-    """By resource, with the pod itself as pods=1. Amounts are at most limits.POD_AMOUNT."""
+    """Returns the amounts by resource, with the pod itself as pods=1. Amounts are at most limits.POD_AMOUNT."""
     total = _of_containers(spec, status)
     overhead = resource_amounts(spec.get("overhead"), "spec.overhead")
     total |= _of_pod(spec, status, total, overhead)
@@ -89,7 +89,7 @@ def pod_status_content(spec: Json, status: Json) -> list[object]:
 
 
 def _reported(container: Json) -> tuple[Json | None, Json | None]:
-    """What the kubelet has granted to a container, and what the container has at present."""
+    """Returns the amounts that the kubelet has granted to a container, and those that the container has at present."""
     granted = container.get("allocatedResources")
     return granted, (container.get("resources") or _NOTHING).get("requests") or granted
 
@@ -116,7 +116,7 @@ def _of_containers(spec: Json, status: Json) -> Amounts:
 
 
 def _infeasible(status: Json) -> bool:
-    """Whether the node can never grant the resize that the spec asks for."""
+    """Returns whether the node can never grant the resize that the spec asks for."""
     if status.get("resize") == "Infeasible":  # until Kubernetes 1.32
         return True
     return any(
@@ -165,7 +165,7 @@ def _of_pod(spec: Json, status: Json, containers: Amounts, overhead: Amounts) ->
 
 
 def _pod_level(amounts: Amounts) -> Iterator[tuple[str, int]]:
-    """Those that a pod may request as a whole."""
+    """Yields the amounts that a pod may request as a whole."""
     for name, amount in amounts.items():
         if name in ("cpu", "memory") or name.startswith("hugepages-"):
             yield name, bounded(name, max(0, amount))

@@ -74,8 +74,8 @@ def elastic_task(job: JobSpec) -> ElasticTask | None:
 
 
 class MembersStatus(NamedTuple):
-    """What a Job's status says of its members. No numbers: none written, or none that can be read; then the pods that
-    exist are the members."""
+    """The members in a Job's status. None if no numbers are written or can be read; then the pods that exist are the
+    members."""
 
     members: tuple[int, ...] | None = None
     generation: int = 0

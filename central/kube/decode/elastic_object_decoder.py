@@ -48,7 +48,7 @@ def decode(kind: str, raw: Json, *, owned: bool = False) -> ElasticSeen | Elasti
 
 
 def _head(raw: Json, kind: str) -> tuple[tuple[str, str, str], str, dict[str, Any]]:
-    """Its identity, the controller above it and its annotations. Raises DECODE_ERRORS."""
+    """Returns the object's identity, the controller above it and its annotations. Raises DECODE_ERRORS."""
     meta = raw["metadata"]
     return identity(meta), gang_annotations.above(kind, meta), _annotations(raw)
 
@@ -69,7 +69,7 @@ def _annotations(raw: Json) -> dict[str, Any]:
 
 
 def _part(kind: str, raw: Json, notes: dict[str, Any], seen: ElasticSeen) -> ElasticSeen:
-    """Of an object with roles, or whose pods come and go in groups. Raises FieldError."""
+    """Reads an object with roles, or whose pods are created and deleted in groups. Raises FieldError."""
     _, above = gang_annotations.controller_of(raw["metadata"])
     if above.startswith("trainjob/"):
         raise FieldError(

@@ -55,7 +55,7 @@ def read(kind: str, raw: Json, notes: Notes) -> ElasticPart:
 
 
 def valid(kind: str, raw: Json) -> ElasticPart | None:
-    """None: the object has no range, or none that is valid, so that its size stays as it is."""
+    """Returns the elastic part; None if the object has no valid range, so that its size stays as it is."""
     notes = raw["metadata"].get("annotations") or {}
     if kind not in READERS or not elastic_range.is_elastic(notes):
         return None
@@ -126,7 +126,7 @@ def _leaderworkerset(raw: Json, notes: Notes) -> ElasticPart:
 
 
 def _needs(template: Json, key: str) -> list[Any]:
-    """What decides where such a pod fits."""
+    """Returns the fields that decide where such a pod fits."""
     field = f"spec.leaderWorkerTemplate.{key}"
     spec = map_field(
         map_field(template, key, "spec.leaderWorkerTemplate", limits.TASKS),

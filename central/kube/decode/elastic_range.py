@@ -75,7 +75,7 @@ def of_role(notes: Notes, roles: Sequence[str], what: str) -> tuple[str, Range]:
 
 
 def task(name: str, notes: Notes, sizes: Range, unit: int = 1) -> ElasticTask:
-    """In pods. unit: how many come and go together."""
+    """Returns the task with sizes in pods. unit: number of pods that are created and deleted together."""
     if sizes.most * unit > limits.REPLICAS:
         raise FieldError(
             f"annotation {ELASTIC_MAX}: {sizes.most} units of {unit} pods are more than {limits.REPLICAS} pods"

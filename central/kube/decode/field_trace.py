@@ -1,6 +1,6 @@
-"""Which field of a raw object its decoder could not read, where the decoder met a value of another shape than it expects:
-the one without the attribute that it asked for, or of the type that the exception names, or else the field that it looked
-up last.
+"""Finds the field of a raw object that its decoder could not read, if the decoder met a value of another shape than
+it expects: the one without the requested attribute, or of the type that the exception names, or else the field that
+was looked up last.
 
 The decoder runs once more on a view of the object that notes lookups. Objects that can be read never pay for that.
 
@@ -62,7 +62,7 @@ def last_field(errors: tuple[type[Exception], ...], read: Callable[..., Any], *g
 
 
 def _kind(value: Any) -> str:
-    """As Python's messages call the type."""
+    """Returns the type as Python's messages name it."""
     return "dict" if isinstance(value, dict) else type(value).__name__
 
 

@@ -42,7 +42,7 @@ class MalformedObject(ValueError):
 
 
 class UnnamedError(ValueError):
-    """What is wrong with a value, as a clause; described() puts the field before it."""
+    """An error in a value, as a clause; described() puts the field before it."""
 
 
 class FieldError(ValueError):
@@ -243,7 +243,7 @@ def identity(meta: Json, *, namespaced: bool = True) -> tuple[str, str, str]:
 
 
 def check_nesting(raw: Any) -> None:
-    """Of an object whose parts are kept, compared and written as they are. Raises FieldError."""
+    """Checks the nesting of an object whose parts are kept, compared and written unchanged. Raises FieldError."""
     level = [raw]
     for _ in range(limits.NESTING):
         level = [

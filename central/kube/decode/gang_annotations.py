@@ -66,7 +66,7 @@ def gang_of(
 
 
 def _is_of_job(meta: Json) -> bool:
-    """Whether the pod's controller is a Job of Kubernetes, not one of batch.volcano.sh."""
+    """Returns whether the pod's controller is a Job of Kubernetes, not one of batch.volcano.sh."""
     owners = list_field(meta, "ownerReferences", "metadata", limits.OWNERS)
     return any(
         owner.get("controller")

@@ -1,5 +1,5 @@
-"""Which objects make their pods a gang, and which labels of the pods say so: a table of well-known controllers, and
-declarations of others (--pod-groups FILE).
+"""Rules for gangs of controllers: the objects that make their pods a gang, and the pods' labels with the gang's name.
+A table of well-known controllers, and declarations of others (--pod-groups FILE).
 
 Design: docs/design/gangs.md
 """
@@ -183,7 +183,7 @@ def _gang(rule: GangRule, raw: Json, seen: GangSeen, topology: TopologyConstrain
 def _with_least(
     roles: Roles, later: Sequence[LaterRole], elastic: ElasticPart
 ) -> tuple[Roles, tuple[LaterRole, ...]]:
-    """With the least size of the role whose number of pods varies."""
+    """Sets the least size of the role whose number of pods varies."""
     role, least = elastic.role, elastic.least
     if role in roles:
         roles = {**roles, role: least}
@@ -218,7 +218,7 @@ def _role_subgroups(
     starting: tuple[Roles, Sequence[LaterRole], Mapping[str, Replicas]],
     topology: TopologyConstraints,
 ) -> tuple[SubGroups, ...]:
-    """Of roles that come later, the gang needs no subgroup to start."""
+    """Returns the subgroups. A gang can start without subgroups of roles that start later."""
     roles, later, replicas = starting
     annotations, label = raw["metadata"]["annotations"], next(iter(rule.role), "")
     come_later = {each.role: each.least for each in later if each.role}
@@ -303,7 +303,7 @@ def _number(part: Any, key: str, field: str) -> int:
 
 
 def _at(raw: Any, path: str) -> Any:
-    """What stands at the path, such as spec.groups; None if a part is missing. Raises FieldError."""
+    """Returns the value at the path, such as spec.groups; None if a part is missing. Raises FieldError."""
     for key in path.split(".") if path else ():
         if raw is None:
             return None

@@ -235,7 +235,7 @@ _CANNOT_START = {
 
 
 def decode_job_member(meta: Json, status: Json) -> JobMember | None:
-    """None if no Job controls the pod."""
+    """Returns the pod's place in its Job; None if no Job controls the pod."""
     for owner in meta.get("ownerReferences") or ():
         if (
             owner.get("controller")

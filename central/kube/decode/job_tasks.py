@@ -130,7 +130,7 @@ def _partition(raw: Json | None, replicas: int, field: str) -> Partition | None:
 
 
 def network_topology(raw: Json | None, field: str) -> Json | None:
-    """Only checked here; the scheduler reads it from the Job's PodGroup."""
+    """Checks the field; the scheduler reads it from the Job's PodGroup."""
     if raw and raw.get("highestTierAllowed") is not None and raw.get("highestTierName"):
         raise FieldError(f"{field}: highestTierAllowed and highestTierName exclude each other")
     return raw or None

@@ -31,7 +31,7 @@ def load_all(text: str) -> list[Any]:
 
 
 def sentence(error: yaml.YAMLError, lines_before: int = 0) -> str:
-    """What is wrong in which line. lines_before: of the file, that are not part of the text."""
+    """Describes the error and its line. lines_before: lines of the file before the text."""
     mark = getattr(error, "problem_mark", None)
     line = "" if mark is None else f"line {lines_before + mark.line + 1}: "
     problem = getattr(error, "problem", None) or str(error).partition("\n")[0]

@@ -177,7 +177,7 @@ def _key(part: Json, field: str) -> str:
 
 
 def _labels(part: Json, labels: Json, field: str) -> tuple[Expression, ...] | None:
-    """None, which matches no pod, without a selector."""
+    """Returns the selector's expressions; None, which matches no pod, without a selector."""
     if part.get("labelSelector") is None:
         return None
     own = [

@@ -114,7 +114,7 @@ def _movable(annotations: Json) -> bool:
 
 
 def _suspension(annotations: Json) -> float | None:
-    """What a suspension costs, in seconds; None: the pod may not be suspended."""
+    """Returns the cost of a suspension in seconds; None if the pod may not be suspended."""
     value = annotations[names.SUSPENDABLE]
     if value in ("true", "false"):
         return SUSPENSION_S if value == "true" else None
@@ -185,7 +185,7 @@ def _level(level: Any) -> str:
 
 
 def _gpu_model(annotations: Json, spec: PodSpec) -> PodSpec:
-    """Which models the pod's GPUs may be, and how much memory each must have."""
+    """Reads the allowed models of the pod's GPUs, and the memory that each must have."""
     models, least = annotations.get(GPU_MODEL), annotations.get(GPU_LEAST)
     key = GPU_MODEL if models is not None else GPU_LEAST
     gpus = (names.GPU, GPU_SHARE)

@@ -242,7 +242,7 @@ def _told(status: Json) -> tuple[str, str]:
 
 
 def _role(rules: Sequence[GangRule], gang: str, labels: Json, owner: str) -> str:
-    """What the label of the gang's rule says; labels were checked to be texts."""
+    """Returns the role that the label of the gang's rule names; labels were checked to be texts."""
     for rule in rules:
         if rule.role and rule.gang_of(labels, owner) == gang:
             return str(next(filter(None, map(labels.get, rule.role)), ""))[: limits.NAME]
@@ -250,7 +250,8 @@ def _role(rules: Sequence[GangRule], gang: str, labels: Json, owner: str) -> str
 
 
 def _ended(meta: Json, status: Json) -> float | None:
-    """When the last of its containers ended, if all have, or its deletion was asked for if that was before."""
+    """Returns when the last of its containers ended, if all have, or when its deletion was requested if that is
+    earlier."""
     times = []
     if status.get("phase") in ENDED:
         states = [each.get("state") or {} for each in status.get("containerStatuses") or ()]
@@ -262,7 +263,7 @@ def _ended(meta: Json, status: Json) -> float | None:
 
 
 def _labels(meta: Json, errors: FirstError) -> Json:
-    """None, with an error, if they cannot be read."""
+    """Returns the labels; empty, with an error, if they cannot be read."""
     labels: Json = meta.get("labels") or {}
     if len(labels) <= limits.LABELS and all(type(each) is str for each in labels.values()):
         return labels

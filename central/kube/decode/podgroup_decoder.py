@@ -117,7 +117,7 @@ def _count(field: str, value: Any) -> int:
 
 
 def _last_message(conditions: Sequence[Json]) -> str:
-    """As this scheduler wrote it; another's may be longer than what is kept."""
+    """Returns the last message if this scheduler wrote it; another's may be longer than the limit."""
     last = conditions[-1] if conditions else {}
     message = last.get("message") if last.get("type") != past_turns.CONDITION else ""
     return message[: limits.TEXT] if isinstance(message, str) else ""
@@ -173,7 +173,7 @@ def _roles(annotations: Json) -> Roles | None:
 
 
 def _task_sets(key: str, value: Any) -> list[list[str]]:
-    """Their names count before they are paired: all pairs of n names are n(n-1)/2 rules."""
+    """Splits the sets of tasks. Names are limited before they are paired: all pairs of n names are n(n-1)/2 rules."""
     field = f"annotation {key}"
     if type(value) is not str:
         raise FieldError(f"{field}: {value!r} is not a string")

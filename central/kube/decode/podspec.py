@@ -33,8 +33,8 @@ _OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"})
 
 
 def requests(spec: Json, status: Json) -> Amounts:
-    """What a pod takes from its node, sorted by name. Of too many resources it keeps Kubernetes' own and
-    then the first."""
+    """Returns the pod's requests on its node, sorted by name. If there are too many resources, Kubernetes' own are
+    kept, and then the first."""
     return _kept(requests_of(spec, status))
 
 
@@ -48,7 +48,7 @@ def _kept(amounts: dict[str, int]) -> Amounts:
 def decode_pod_spec(
     spec: Json, ours: bool, rules: Rules | None = None, status: Json | None = None
 ) -> PodSpec:
-    """Of pods that another scheduler places, only resources and anti-affinity matter."""
+    """Decodes a pod's spec. For pods that another scheduler places, only resources and anti-affinity matter."""
     amounts = requests_of(spec, status or {})
     asked = _kept(amounts)
     gpus = _device_containers(spec, names.GPU, asked)

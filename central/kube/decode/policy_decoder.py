@@ -93,7 +93,7 @@ def _contradiction(seen: QueueSeen) -> str:
 
 
 def _in_units(amounts: Amounts) -> Iterator[tuple[str, int]]:
-    """With whole GPUs as GPU equivalents."""
+    """Yields the amounts, with whole GPUs as GPU equivalents."""
     for resource, amount in amounts:
         yield (GPU_EQUIVALENTS, amount * GPU_UNITS) if resource == names.GPU else (resource, amount)
 

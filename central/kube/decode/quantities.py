@@ -31,13 +31,13 @@ class InvalidQuantity(ValueError):
 
 
 def parse_quantity(resource: str, quantity: Any) -> int:
-    """In the resource's unit, rounded up: cpu in thousandths of a core, everything else in bytes or
-    pieces. Extended resources such as nvidia.com/gpu must be whole. Raises InvalidQuantity."""
+    """Parses a quantity into the resource's unit, rounded up: cpu in thousandths of a core, everything else in bytes
+    or pieces. Extended resources such as nvidia.com/gpu must be whole. Raises InvalidQuantity."""
     return _parse(resource == "cpu", "/" in resource, _text(quantity))
 
 
 def parse_exact(quantity: Any) -> Fraction:
-    """Of any resource, with fractions. Raises InvalidQuantity."""
+    """Parses a quantity of any resource, with fractions. Raises InvalidQuantity."""
     return min(Fraction(_MOST), _exact(_text(quantity)))
 
 

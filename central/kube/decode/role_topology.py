@@ -1,6 +1,6 @@
-"""How close together the pods of a controller's role run, and those of each replica of a role: the annotation
-lockstep.dev/role-topology on the controller's object, such as "workers=lockstep.dev/block; workers/each=node". Both at
-once are replicas inside a layer.
+"""Closeness of the pods of a controller's role, and of those of each replica of a role: the annotation
+lockstep.dev/role-topology on the controller's object, such as "workers=lockstep.dev/block; workers/each=node". Both
+at once are replicas inside a layer.
 
 Design: docs/design/subgroups.md
 """
@@ -21,7 +21,7 @@ EACH = "each"
 
 
 class Replicas(NamedTuple):
-    """Of a role that consists of equal replicas."""
+    """The replicas of a role that consists of equal ones."""
 
     size: int  # pods of each
     number: int  # of them

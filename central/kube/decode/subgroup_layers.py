@@ -51,7 +51,7 @@ def check_layer(level: str) -> None:
 
 
 def _depth(policy: SubGroups, label: str) -> int:
-    """How many keys are equal in the subgroups of the layer."""
+    """Returns the number of keys that are equal in the subgroups of the layer."""
     if not label:
         return 0
     outer = policy.keys[:-1]

@@ -1,4 +1,4 @@
-"""How close together the pods of a gang must run, from annotations and from spec.networkTopology.
+"""Closeness of a gang's pods, from annotations and from spec.networkTopology.
 
 Without HyperNodes, tier 0 is one node, tier 1 the narrowest level of the network tree (a rack), tier 2 the
 next wider one, and so on. A tier above the widest level constrains nothing. highestTierName is a level, or the
@@ -38,7 +38,7 @@ class TopologyConstraints:
         return required, preferred
 
     def check_label(self, key: str, field: str) -> None:
-        """Of a constraint by node label. Raises FieldError if the network tree has no such level."""
+        """Checks the node label of a constraint. Raises FieldError if the network tree has no such level."""
         if key not in self._labels:
             known = ", ".join(self._labels)
             raise FieldError(f'{field}: "{key}" is not a label of the network tree ({known})')

@@ -1,7 +1,7 @@
-"""How many pods of which role start together, as the objects of well-known controllers say.
+"""The number of pods of each role that start together, from the objects of well-known controllers.
 
-A role counts only if its controller creates its pods before others of the gang run: a minimum that waits for
-pods that are created later would never be reached. Roles that come later start together when they come."""
+A role counts only if its controller creates its pods before others of the gang run: a minimum that waits for pods
+that are created later would never be reached. Pods of later roles start together when they are created."""
 
 from collections.abc import Callable
 from typing import Any
@@ -100,7 +100,7 @@ def leaderworkerset_later(raw: Json) -> tuple[LaterRole, ...]:
 
 
 def leader_first(raw: Json) -> bool:
-    """Whether workers are created after the leader is ready, or has a node (exclusive topology)."""
+    """Returns whether workers are created after the leader is ready, or has a node (exclusive topology)."""
     spec = map_field(raw, "spec", "", limits.TASKS)
     annotations = map_field(raw["metadata"], "annotations", "metadata", limits.LABELS)
     return text_field(spec, "startupPolicy") == "LeaderReady" or any(
@@ -133,8 +133,8 @@ def mpijob(raw: Json) -> Roles:
 
 
 def replicas(key: str) -> RolesOf:
-    """Of the training operator: spec.KEY has the replicas of each role. runPolicy.schedulingPolicy.minAvailable and
-    elasticPolicy.minReplicas lower them."""
+    """Returns a reader for the training operator: spec.KEY has the replicas of each role.
+    runPolicy.schedulingPolicy.minAvailable and elasticPolicy.minReplicas lower them."""
 
     def roles(raw: Json) -> Roles:
         spec = map_field(raw, "spec", "", limits.TASKS)

@@ -1,5 +1,5 @@
-"""What a user may do, by SubjectAccessReview. Answers are cached, because one question about the cluster needs many
-of them.
+"""Rights of a user, by SubjectAccessReview. Answers are cached, because one question about the cluster needs many of
+them.
 
     reviewer = AccessReviewer(client)
     reviewer.may(identity, "get", "pods", "team-a")     # blocks for one request; may raise AccessUnknown

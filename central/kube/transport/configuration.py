@@ -95,7 +95,7 @@ def load_user_config(kubeconfig: str | None, context: str | None) -> tuple[Clien
 
 
 def without_credentials(config: ClientConfig) -> dict[str, Any]:
-    """Where the API server is and how to know it, as JSON: what as_user takes."""
+    """Returns the API server's address and its certificate authority as JSON, the input of as_user."""
     given = config.configuration
     return {
         "host": given.host,
@@ -125,7 +125,7 @@ def _existing(kubeconfig: str | None) -> str:
 
 
 def _check_text(file: Path) -> None:
-    """Before the parsers below, which take any depth, and files of any size."""
+    """Checks size and nesting of the file before it is parsed: the parsers below accept any depth and any size."""
     try:
         with file.open("rb") as opened:
             content = opened.read(MOST_BYTES + 1)
@@ -154,7 +154,7 @@ def _read_config(where: str, path: str | None, context: str | None = None) -> Cl
 
 
 def _broken() -> tuple[type[Exception], ...]:
-    """What the kubernetes package raises for a configuration that is missing or invalid."""
+    """Returns the exceptions that the kubernetes package raises for a configuration that is missing or invalid."""
     from kubernetes.config import ConfigException
 
     return (ConfigException, *_INVALID)

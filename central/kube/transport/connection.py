@@ -20,7 +20,7 @@ _CHUNK = 1 << 18
 
 
 class InvalidResponse(Exception):
-    """What the server sent is not a complete HTTP response."""
+    """Raised if the server sent an incomplete HTTP response."""
 
 
 class ConnectionClosed(InvalidResponse, ConnectionError):
@@ -161,5 +161,5 @@ def _open(config: ClientConfig, timeout_s: float) -> socket.socket:
 
 
 def is_stale(error: Exception) -> bool:
-    """Whether the server closed an idle connection before it accepted the request."""
+    """Returns whether the server closed an idle connection before it accepted the request."""
     return isinstance(error, ConnectionError | ssl.SSLEOFError)

@@ -91,7 +91,7 @@ class Reply:
         return deep_json.loads(self.body)
 
     def error(self) -> StatusError:
-        """From the Status object in the body, or else from the body's first line."""
+        """Reads the error from the Status object in the body, or else from the body's first line."""
         try:
             status = orjson.loads(self.body)
             reason, message = str(status.get("reason") or ""), str(status.get("message") or "")
@@ -116,7 +116,7 @@ class Client:
         self._credentials: tuple[float, bytes] = (0.0, b"")
 
     def address(self) -> dict[str, Any]:
-        """Where the API server is, without credentials, as JSON: for configuration.as_user."""
+        """The API server's address without credentials, as JSON: for configuration.as_user."""
         return without_credentials(self._config)
 
     def request(
@@ -281,7 +281,7 @@ class Stream:
             raise Unreachable(f"{self._server}: {_why(error)}") from error
 
     def set_silence(self, timeout_s: float) -> None:
-        """From the reader's thread: the longest silence from now on."""
+        """Sets the longest silence from now on. Called from the reader's thread."""
         self._connection.set_timeout(timeout_s)
 
     def close(self) -> None:

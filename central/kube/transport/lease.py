@@ -56,7 +56,7 @@ class Lease:
         return self._clock() < self._until
 
     def acquire(self) -> bool:
-        """Whether we hold the Lease now. Raises Unreachable, StatusError."""
+        """Acquires or renews the Lease. Returns whether this process holds it now. Raises Unreachable, StatusError."""
         asked_at = self._clock()
         found = self._call("GET", f"{self._path}/{NAME}")
         if found.status == 404:

@@ -31,7 +31,7 @@ USER_KEYS = frozenset(
 
 @dataclass(slots=True)
 class PlainConfiguration:
-    """What is used of kubernetes.client.Configuration. Certificate files given as data are temporary."""
+    """The fields of kubernetes.client.Configuration that are used. Certificate files given as data are temporary."""
 
     host: str
     proxy: str = ""
@@ -53,7 +53,8 @@ class PlainConfiguration:
 
 @contextmanager
 def read(path: str, context: str | None) -> Iterator[PlainConfiguration | None]:
-    """None: it is not a plain kubeconfig, or is not valid; the kubernetes package says why."""
+    """Reads a plain kubeconfig; None if it is of another form or invalid: the kubernetes package then reports the
+    error."""
     with tempfile.TemporaryDirectory(prefix="lockstep-") as folder:
         try:
             found = _plain(Path(path).expanduser(), context, Path(folder))

@@ -1,5 +1,5 @@
-"""Whether Volcano runs on the cluster. Its scheduler would bind the same pods, and its Job controller would
-act on the same Jobs.
+"""Detects Volcano on the cluster. Its scheduler would bind the same pods, and its Job controller would act on the
+same Jobs.
 
 A label alone proves nothing, since every tenant can write it: a pod counts if its ServiceAccount may delete
 pods in all namespaces, as Volcano's scheduler and controllers may.

@@ -1,4 +1,4 @@
-"""What the program's parts need of the operating system: clocks, chance, threads, and ways to wait.
+"""The operating system as the program's parts see it: clocks, chance, threads, and ways to wait.
 
 Every part that waits takes a Runtime, and reads no other clock (tests/architecture), so that a test can run the whole program on virtual time, one thread
 at a time. RUNTIME is the operating system's.
@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 
 class Flag(Protocol):
-    """As threading.Event."""
+    """The interface of threading.Event."""
 
     def set(self) -> None: ...
     def clear(self) -> None: ...
@@ -24,7 +24,7 @@ class Flag(Protocol):
 
 
 class Mailbox(Protocol):
-    """As queue.SimpleQueue: get() raises queue.Empty after the timeout."""
+    """The interface of queue.SimpleQueue: get() raises queue.Empty after the timeout."""
 
     def put(self, item: Any) -> None: ...
     def get(self, block: bool = True, timeout: float | None = None) -> Any: ...
@@ -34,7 +34,7 @@ class Mailbox(Protocol):
 
 
 class JoinableThread(Protocol):
-    """As threading.Thread."""
+    """The interface of threading.Thread."""
 
     def start(self) -> None: ...
     def join(self, timeout: float | None = None) -> None: ...

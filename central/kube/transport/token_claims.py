@@ -1,5 +1,5 @@
-"""What a bearer token says about itself, before anybody has verified it. This only ever refuses a token that the
-API server would refuse as well: it keeps nonsense away from the API server, and proves nothing."""
+"""Claims of a bearer token before they are verified. They only ever refuse a token that the API server would refuse
+as well: this keeps nonsense away from the API server, and proves nothing."""
 
 import base64
 import binascii
@@ -14,7 +14,7 @@ _JSON_MOST = LONGEST
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """Of a JSON Web Token."""
+    """The claims of a JSON Web Token."""
 
     issuer: str
     subject: str
@@ -24,12 +24,12 @@ class Claims:
 
 
 def is_jwt(token: str) -> bool:
-    """Whether it has the form of one. Users of some clusters have tokens of other forms."""
+    """Returns whether the token has the form of a JSON Web Token. Users of some clusters have tokens of other forms."""
     return token.count(".") == 2 and token.startswith("eyJ")
 
 
 def claims(token: str) -> Claims | None:
-    """None: it is not a JSON Web Token."""
+    """Returns the claims; None if it is not a JSON Web Token."""
     if len(token) > LONGEST or not is_jwt(token) or not token.isascii():
         return None
     head, body, signature = token.split(".")

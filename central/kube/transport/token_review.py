@@ -44,8 +44,8 @@ class TokenReviewer:
         self._account = f"system:serviceaccount:{namespace}:{names.AGENT_ACCOUNT}"
 
     def implausible(self, token: str, role: Role) -> str:
-        """Why the API server would surely reject the token; "" if it may accept it. The tokens of agents
-        and coordinators are JSON Web Tokens with our audiences. Users' tokens may have another form, which says nothing."""
+        """Returns why the API server would surely reject the token; "" if it may accept it. The tokens of agents and
+        coordinators are JSON Web Tokens with our audiences. Users' tokens may have another form, which says nothing."""
         if len(token) > token_claims.LONGEST or not token.isascii() or not token.isprintable():
             return "the token is not a bearer token"
         if role == "user" and not token_claims.is_jwt(token):
@@ -95,7 +95,7 @@ class TokenReviewer:
         return node if isinstance(node, AuthFailure) else _identity(user, token, node)
 
     def _coordinator(self, token: str) -> ReviewResult:
-        """Of any account: which Job the pod speaks for is decided by who knows the Jobs' pods."""
+        """Reviews the token of a pod with any account; the Job is found later from the Jobs' pods."""
         status = self._review(token, names.COORDINATOR_AUDIENCE)
         if isinstance(status, AuthFailure):
             return status

@@ -52,8 +52,8 @@ class Watches:
         self._runtime = runtime
 
     def wait_synced(self, timeout_s: float | None = None) -> bool:
-        """Whether the first list of every kind has been delivered in time. Kinds that the API server
-        does not serve count as empty."""
+        """Returns whether the first list of every kind has been delivered in time. Kinds that the API server does not
+        serve count as empty."""
         now = self._runtime.monotonic
         deadline = None if timeout_s is None else now() + timeout_s
         for reflector in self._reflectors:
@@ -63,8 +63,8 @@ class Watches:
         return True
 
     def out_of_sync(self) -> dict[str, tuple[float, str]]:
-        """By kind, since how many seconds it has neither a list nor a watch that works, and why; without
-        those that are in sync."""
+        """Returns by kind the seconds since which it has no working list or watch, and the reason; kinds in sync are
+        left out."""
         return {
             each.kind_name: (late_s, each.problem)
             for each in self._reflectors
@@ -81,7 +81,7 @@ class Watches:
         return f"{kind} are out of sync for {seconds:.0f} s: {why}"
 
     def list_again(self, plural: str) -> None:
-        """Of the kind with this plural, as soon as it can: its watch has missed something."""
+        """Lists the kind with this plural again as soon as possible: its watch has missed a change."""
         for reflector in self._reflectors:
             if reflector.plural == plural:
                 reflector.list_again()
@@ -154,7 +154,7 @@ class _Reflector:
             stream.close()
 
     def list_again(self) -> None:
-        """From any thread."""
+        """Closes the watch and lists again. Called from any thread."""
         self._missed = True
         if (stream := self._stream) is not None:
             stream.close()
@@ -204,7 +204,7 @@ class _Reflector:
             self._failures = 0
 
     def _must_list(self) -> bool:
-        """Whether list_again() was called, possibly by another thread in this moment."""
+        """Returns whether list_again() was called, possibly by another thread in this moment."""
         return self._missed
 
     def _set_in_sync(self, now: bool, why: str = "") -> None:
@@ -250,7 +250,8 @@ class _Reflector:
         return None
 
     def _discovered(self, path: str, field: str, key: str) -> list[str]:
-        """What the entries of a discovery document say. Raises Unreachable if the answer is another document."""
+        """Returns the values of a key in the entries of a discovery document. Raises Unreachable if the answer is
+        another document."""
         entries = self._client.get(path).get(field)
         found = [each.get(key) for each in entries or () if isinstance(each, dict)]
         if not isinstance(entries, list) or not all(isinstance(each, str) for each in found):
@@ -272,7 +273,7 @@ class _Reflector:
         self._ending.wait(self._recheck_s)
 
     def _list_soon(self, why: str) -> None:
-        """At once, and later if it happens again and again."""
+        """Lists at once, and after a pause if that repeats."""
         if self._failures:
             self._pause(why)
         else:
@@ -280,8 +281,8 @@ class _Reflector:
             log.info("%s: %s; listing again", self.kind_name, why)
 
     def _may_come_back(self) -> bool:
-        """Of a kind that was served: an API server that starts does not know its CRDs yet. The objects of a
-        kind are believed to be gone after some refusals in a row only."""
+        """Returns whether a kind that was served may be served again: an API server that starts does not know its
+        CRDs yet. The objects of a kind count as gone only after several refusals in a row."""
         most = GANGS_NOT_FOUND_MOST if self._kind.dispensable else NOT_FOUND_MOST
         return self.synced.is_set() and not self._missing and self._not_found < most
 
@@ -334,8 +335,8 @@ class _Reflector:
         self.synced.set()
 
     def _checked(self, page: Json) -> tuple[list[Json], str, str]:
-        """Its items, resourceVersion and continue token. Raises Unreachable if it is not a list: an empty
-        object is not an empty list, which would remove everything."""
+        """Returns the page's items, resourceVersion and continue token. Raises Unreachable if it is not a list: an
+        empty object is not an empty list, which would remove everything."""
         meta, items = page.get("metadata"), page.get("items", "")
         kind = str(page.get("kind", "List"))
         version = str(meta.get("resourceVersion") or "") if isinstance(meta, dict) else ""
@@ -445,12 +446,12 @@ class _Reflector:
 
 
 def _is_unbound(before: Fact | None, now: Fact) -> bool:
-    """Of a pod that was bound and is pending: etcd was restored from before the binding."""
+    """Returns whether a pod that was bound is pending: etcd was restored from before the binding."""
     if not isinstance(before, PodSeen) or not isinstance(now, PodSeen):
         return False
     return bool(before.node) and not now.node
 
 
 def _is_before(one: str, other: str) -> bool:
-    """Of two resourceVersions of one kind, which API servers count up."""
+    """Compares two resourceVersions of one kind, which API servers count up."""
     return one.isdecimal() and other.isdecimal() and int(one) < int(other)

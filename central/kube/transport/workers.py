@@ -31,7 +31,7 @@ class WorkerPool:
 
     @property
     def has_backlog(self) -> bool:
-        """Whether items that are due wait for a worker."""
+        """Returns whether due items wait for a worker."""
         return not self._ready.empty()
 
     def put(self, item: WorkItem) -> None:
@@ -75,7 +75,7 @@ class WorkerPool:
 
 
 class RateLimiter:
-    """At most per_s uses per second, after an initial burst."""
+    """A limit of per_s uses per second, after an initial burst."""
 
     def __init__(self, per_s: float, burst: int, runtime: Runtime = RUNTIME) -> None:
         self._step_s = 1.0 / per_s

@@ -15,7 +15,7 @@ QUEUE = BY_KIND["Queue"]
 
 
 def create_default_queue(client: Client) -> None:
-    """After a failure the next leader tries again; nothing depends on it."""
+    """Creates the Queue default. After a failure the next leader tries again; nothing depends on it."""
     body = {
         "apiVersion": QUEUE.api_version,
         "kind": QUEUE.kind,

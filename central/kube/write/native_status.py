@@ -14,7 +14,7 @@ from central.model.timestamps import stamp
 
 
 def podgroup(gang: str, native_version: str) -> tuple[ResourcePath, str]:
-    """Where the gang's PodGroup is served, and its name there."""
+    """Returns the path on which the gang's PodGroup is served, and its name there."""
     if not native_version:
         return BY_KIND["PodGroup"], gang
     path = replace(NATIVE_PODGROUP, version=native_version)
@@ -49,7 +49,7 @@ def _with(conditions: list[Json], one: Json) -> list[Json]:
 def _scheduled(
     found: Json, conditions: Sequence[Json], update: UpdateGangStatus, now: float
 ) -> Json | None:
-    """None: it stays."""
+    """Returns the new condition; None if it stays the same."""
     status, reason = "True", "Scheduled"
     if update.phase not in (RUNNING, COMPLETED):
         status, reason = "False", CAUSES.get(update.cause, "")

@@ -1,5 +1,5 @@
-"""Which reasons of a pending object are new enough for an Event: the first one, and each of another form. The same words
-with other numbers are not new, because free capacity changes all the time."""
+"""Reasons of a pending object that are new enough for an Event: the first one, and each of another form. The same
+words with other numbers are not new, because free capacity changes all the time."""
 
 import re
 from collections import OrderedDict
@@ -17,7 +17,7 @@ class NewReasons:
         self._objects: OrderedDict[str, tuple[list[str], list[float]]] = OrderedDict()
 
     def is_new(self, uid: str, message: str, now: float) -> bool:
-        """Whether to write an Event of the message about the object. now: seconds, monotonic."""
+        """Returns whether to write an Event of the message about the object. now: seconds, monotonic."""
         forms, times = self._objects.setdefault(uid, ([], []))
         self._objects.move_to_end(uid)
         if len(self._objects) > _OBJECTS_MOST:

@@ -150,7 +150,7 @@ def _is_gone(decision: ObjectDecision, reply: Reply) -> bool:
 
 
 def _set_status(client: Client, decision: SetStatus) -> Answered:
-    """By JSON patch, which replaces the whole status, and fails if the uid is another object's."""
+    """Replaces the whole status by a JSON patch, which fails if the uid is another object's."""
     patch = [
         {"op": "test", "path": "/metadata/uid", "value": decision.uid},
         {"op": "add", "path": "/status", "value": decision.status},

@@ -48,8 +48,8 @@ def bind(client: Client, decision: Bind) -> BindDone | BindFailed:
 
 
 def settle(client: Client, decision: Bind, why: str) -> BindDone | BindFailed:
-    """What the API server says of the pod of a binding that failed, or whose outcome is unknown. why: the
-    reason if the pod has no node. Raises Retry while the pod cannot be read, and Refused."""
+    """Reads the outcome of a binding that failed or whose outcome is unknown. why: the reason if the pod has no node.
+    Raises Retry while the pod cannot be read, and Refused."""
     pod, final = read_pod(client, decision.namespace, decision.name, decision.pod), ""
     node = ((pod or {}).get("spec") or {}).get("nodeName")
     if node == decision.node:
@@ -87,7 +87,7 @@ class Evictor:
         )
 
     def _why_not(self, decision: Evict, reply: Reply) -> str:
-        """Why the pod stays; empty: it goes. Raises Retry, Refused."""
+        """Returns why the pod is not evicted; "" if it is. Raises Retry, Refused."""
         if reply.ok:
             check_success(reply)
             return ""

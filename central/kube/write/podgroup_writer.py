@@ -19,7 +19,7 @@ PODGROUP = BY_KIND["PodGroup"]
 
 @dataclass(frozen=True, slots=True)
 class MirroredGang:
-    """What a PodGroup says of a gang that has none."""
+    """The PodGroup of a gang that has none of its own."""
 
     namespace: str
     gang: str  # deployment/web

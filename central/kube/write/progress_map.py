@@ -35,7 +35,7 @@ class OtherCoordinator(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ProgressOf:
-    """Which Job's."""
+    """The identity of the Job whose progress is stored."""
 
     namespace: str
     job: str

@@ -62,8 +62,8 @@ def object_of(reply: Reply, resource: ResourcePath, name: str) -> Json:
 
 
 def is_success(reply: Reply) -> bool:
-    """Whether the reply is a Status object that says so, as to bindings, evictions and deletions. Raises
-    Retry if it is no object at all."""
+    """Returns whether the reply is a Status object of a success, the answer to bindings, evictions and deletions.
+    Raises Retry if it is no object at all."""
     found = _parse(reply)
     return found.get("kind") == "Status" and found.get("status") == "Success"
 
@@ -75,7 +75,7 @@ def check_success(reply: Reply) -> None:
 
 
 def says_gone(reply: Reply, resource: ResourcePath, name: str) -> bool:
-    """Whether a 404 is about this object: not about its path, its namespace, or from a proxy."""
+    """Returns whether a 404 is about this object: not about its path, its namespace, or from a proxy."""
     error = reply.error()
     if reply.status != 404 or error.reason not in {"NotFound", ""}:
         return False

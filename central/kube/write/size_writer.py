@@ -122,7 +122,7 @@ def _worker_group(decision: SetSize) -> list[dict[str, Any]]:
 
 
 def _groups(decision: SetSize) -> list[dict[str, Any]]:
-    """Of the Scale."""
+    """Returns the patch of the Scale."""
     size = {"op": "add", "path": "/spec/replicas", "value": decision.size}
     return [_same_object(decision), size]
 

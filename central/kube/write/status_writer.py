@@ -1,4 +1,4 @@
-"""What users see of a gang: its PodGroup's status, the PodScheduled condition of its pods, Events.
+"""Gangs as users see them: the PodGroup's status, the PodScheduled condition of its pods, Events.
 
 Only the newest state of a gang counts, so an update that is not written yet is replaced by the next one.
 When the first and the following writes of a gang happen, with the times of StatusTiming:
@@ -50,7 +50,7 @@ _BUSY_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class StatusTiming:
-    """In seconds; the timeline above shows them."""
+    """Times in seconds; the timeline above shows them."""
 
     settle_s: float = 0.3  # the pods of a gang are created one by one
     started_s: float = 1.0  # by then most pods run, and one write says both
@@ -187,7 +187,7 @@ class StatusWriter:
         gang.update = update
 
     def _start_s(self, update: UpdateGangStatus) -> float:
-        """How long a gang that starts waits for what follows at once, so that one write has it all."""
+        """Returns the delay of a starting gang's write, so that one write covers the following changes as well."""
         if update.phase not in {INQUEUE, RUNNING}:
             return 0.0
         is_starting = update.of_job and update.phase == RUNNING and not update.running
@@ -205,7 +205,7 @@ class StatusWriter:
             self._pool(update).put_later(partial(self._work, key), delay_s)
 
     def _early_s(self, gang: _GangWrites, update: UpdateGangStatus) -> float:
-        """How long the update must still wait."""
+        """Returns the seconds for which the update must still wait."""
         if gang.writing:
             return _BUSY_S
         if gang.written is None or gang.written.phase != update.phase:
@@ -326,7 +326,8 @@ class StatusWriter:
 def _write_condition(
     client: LimitedClient, update: UpdateGangStatus, index: int, now: float
 ) -> Json | None:
-    """Of the pod with this index. Behind the first ones, which say the reason, the message names the first."""
+    """Writes the condition of the pod with this index. Behind the first ones, which have the reason, the message
+    names the first."""
     name, first = update.pods[index], update.pods[0]
     path = POD.path(update.namespace, name) + "/status"
     condition = {

@@ -67,7 +67,7 @@ class Tickets:
                     self._pods[uid] = left
 
     def is_open(self, uid: str) -> bool:
-        """Whether a binding or an eviction of the pod has no answer yet."""
+        """Returns whether a binding or an eviction of the pod is unanswered."""
         with self._lock:
             return uid in self._pods
 

@@ -1,5 +1,5 @@
-"""What queues have used and what tenants owe for short stays, in the ConfigMap lockstep-queue-usage of the scheduler's
-namespace, so that a leader knows what the one before knew.
+"""Past use of queues, and penalties of tenants for short stays, in the ConfigMap lockstep-queue-usage of the
+scheduler's namespace, so that a new leader continues with them.
 
     usage = usage_map.load(client, namespace)     # None: nobody has written it yet
     usage_map.save(client, namespace, usage)

@@ -31,8 +31,8 @@ class VolumeBinder:
         self._selected: set[tuple[str, str]] = set()
 
     def bind_volumes(self, bind: Bind) -> str:
-        """ "" when all claims of the pod are bound, or why they can't be. Raises Retry while the cluster
-        is still binding them."""
+        """Binds the claims of the pod. Returns "" if all are bound, or why they can't be. Raises Retry while the
+        cluster is still binding them."""
         unbound: list[Retry] = []
         why = ""
         for name, volume in bind.claims:

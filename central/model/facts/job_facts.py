@@ -143,7 +143,7 @@ class TemplateGone:
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorReported:
-    """What the coordinator of an elastic Job says, when it changed. uid: of the Job."""
+    """A changed report of an elastic Job's coordinator. uid: of the Job."""
 
     namespace: str
     name: str
@@ -160,7 +160,7 @@ class CoordinatorReported:
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorSilent:
-    """Nothing was heard of it for a while: nobody waits for it."""
+    """A coordinator has been silent for a while: decisions no longer wait for it."""
 
     namespace: str
     name: str

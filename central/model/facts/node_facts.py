@@ -71,8 +71,8 @@ class NodeSilent:
 
 @dataclass(frozen=True, slots=True)
 class NodeOffers:
-    """Whether the kubelet has the node's devices, as an agent reports. It has none while the agent or
-    the kubelet restarts."""
+    """An agent's report whether the kubelet has the node's devices. It has none while the agent or the kubelet
+    restarts."""
 
     node: str
     offered: bool

@@ -25,7 +25,7 @@ class Toleration:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PodSpec:
-    """What placement must know of a pod. Equal for pods that are alike, which are then decided together."""
+    """The input of placement about a pod. Equal for pods that are alike, which are then decided together."""
 
     # sorted by name; with overhead and init containers; always has pods=1
     requests: tuple[tuple[str, int], ...]
@@ -71,12 +71,12 @@ class PodSpec:
 
     @property
     def has_nics(self) -> bool:
-        """Whether it requests shares of RDMA NICs, by rail or not."""
+        """Returns whether it requests shares of RDMA NICs, by rail or not."""
         return bool(self.rdma_containers or self.rail_containers)
 
     @property
     def nics_in_pod_network(self) -> bool:
-        """Whether it opens RDMA NICs from a network namespace of its own."""
+        """Returns whether it opens RDMA NICs from a network namespace of its own."""
         return self.has_nics and not self.on_host
 
     def request(self, resource: str) -> int:

@@ -30,8 +30,8 @@ class NamespaceGone:
 
 @dataclass(frozen=True, slots=True)
 class QueueAccess:
-    """Whose pods may use a queue: each of the lists admits on its own. Users and groups are those of the pods'
-    ServiceAccounts, as in system:serviceaccount:team-a:trainer and system:serviceaccounts:team-a."""
+    """Users of a queue: each of the lists admits on its own. Users and groups are those of the pods' ServiceAccounts,
+    as in system:serviceaccount:team-a:trainer and system:serviceaccounts:team-a."""
 
     namespaces: tuple[str, ...] = ()
     selector: tuple[Expression, ...] | None = None  # by labels of the namespace; None: admits none
@@ -77,7 +77,7 @@ class QueueGone:
 
 @dataclass(frozen=True, slots=True)
 class QueuePast:
-    """Of one queue: its mean use above what it deserves, by resource, in the units of Sums."""
+    """The mean use of one queue above its deserved amount, by resource, in the units of Sums."""
 
     name: str
     means: tuple[tuple[str, float], ...]
@@ -85,8 +85,8 @@ class QueuePast:
 
 @dataclass(frozen=True, slots=True)
 class TenantDebt:
-    """What a tenant owes for short stays, in seconds from the time at which it was written down. price_s: of its latest
-    stay."""
+    """The penalty of a tenant for short stays, in seconds from the time at which it was written. price_s: of its
+    latest stay."""
 
     queue: str
     namespace: str
@@ -96,7 +96,8 @@ class TenantDebt:
 
 @dataclass(frozen=True, slots=True)
 class PastUsageSeen:
-    """What queues had used, and tenants owed, when a leader before wrote it down. at: Unix time of that."""
+    """The past use of queues, and the penalties of tenants, as an earlier leader wrote them. at: Unix time of the
+    write."""
 
     at: float
     queues: tuple[QueuePast, ...]

@@ -89,7 +89,7 @@ def enabled(job: JobSpec) -> tuple[str, ...]:
 
 
 def check(job: JobSpec) -> str:
-    """What is wrong with the Job's use of plugins; empty: nothing."""
+    """Returns the error in the Job's use of plugins; "" if there is none."""
     for name, _ in job.plugins:
         if name not in PLUGINS:
             known = ", ".join(sorted(PLUGINS))
@@ -107,7 +107,7 @@ def check(job: JobSpec) -> str:
 
 
 def warnings(job: JobSpec) -> tuple[str, ...]:
-    """What of the Job's plugins is ignored, a sentence for each; for a Job that check() accepts."""
+    """Returns a sentence for each ignored argument of the Job's plugins, for a Job that check() accepts."""
     return tuple(
         f"spec.plugins.{name}: {why}"
         for name, arguments in job.plugins

@@ -66,7 +66,7 @@ def policy(job: JobSpec, name: str) -> PluginObject:
 
 
 def _secret(job: JobSpec) -> str:
-    """With the Job's uid, as the name of plugin ssh's Secret."""
+    """Returns the Secret's name: it contains the Job's uid, like the name of plugin ssh's Secret."""
     return f"{job.name}-elastic-{job.uid[:8]}"
 
 
@@ -94,7 +94,7 @@ def coordinator(job: JobSpec, elastic: TaskSpec, store: str, pod: Json) -> Json:
 
 
 def _with_token(pod: Json) -> Json:
-    """By it the scheduler knows which pod speaks, and so for which Job. The API server does not accept it."""
+    """Adds a token from which the scheduler knows the pod, and so the Job. The API server does not accept it."""
     token = {"audience": COORDINATOR_AUDIENCE, "expirationSeconds": _TOKEN_S, "path": "token"}
     sources = [{"serviceAccountToken": token}]
     projected = {"sources": sources, "defaultMode": 0o444}

@@ -1,5 +1,5 @@
-"""What a Job plugin is made of: the Protocol that its module satisfies, its options, and the objects that it
-creates. The package's docstring says how to add a plugin."""
+"""The parts of a Job plugin: the Protocol that its module satisfies, its options, and the objects that it creates.
+The package's docstring says how to add a plugin."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -15,7 +15,7 @@ _FALSE = frozenset(("0", "f", "F", "false", "FALSE", "False"))
 
 
 class BadArgument(ValueError):
-    """What is wrong with a plugin's arguments or with its use in a Job, as a sentence for the Job's author."""
+    """An error in a plugin's arguments or in its use in a Job, as a sentence for the Job's author."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class JobPlugin(Protocol):
         """Raises BadArgument if the Job cannot be run with the plugin."""
 
     def objects(self, job: JobSpec, options: Any) -> tuple[PluginObject, ...]:
-        """What to create before the pods. Deleted with the Job (owned_object)."""
+        """Returns the objects to create before the pods. They are deleted with the Job (owned_object)."""
 
     def decorate(self, job: JobSpec, task: TaskSpec, index: int, options: Any, pod: Json) -> Json:
         """The manifest of the task's pod with this index, with what the plugin adds (pod_edits). The given
@@ -71,7 +71,7 @@ def read_options(kind: type[OptionsT], arguments: Sequence[str]) -> OptionsT:
 
 
 def unknown_arguments(kind: type[Any], arguments: Sequence[str]) -> list[str]:
-    """Those that read_options() leaves out, a sentence for each. Raises BadArgument."""
+    """Returns a sentence for each argument that read_options() leaves out. Raises BadArgument."""
     flags = ", ".join(f"--{_flag(one)}" for one in fields(kind)) or "none"
     return [
         f'unknown argument "{argument}" is ignored; known: {flags}'
