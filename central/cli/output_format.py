@@ -16,7 +16,7 @@ def add(parser: argparse.ArgumentParser, formats: tuple[str, ...]) -> None:
 
 
 def written(found: Any, output: str) -> str:
-    """As JSON or YAML, like kubectl -o. found: what JSON can hold."""
+    """Formats an object as JSON or YAML, like kubectl -o. found: any JSON value."""
     if output == "json":
         return json.dumps(found, indent=2) + "\n"
     import yaml

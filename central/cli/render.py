@@ -52,8 +52,8 @@ def topology_picture(reply: pb.TopologyReply) -> str:
 
 
 def selected(reply: pb.TopologyReply, names: Mapping[str, str]) -> pb.TopologyReply:
-    """Only the nodes in the domains with these names, by level: rack, or lockstep.dev/rack. Raises ValueError for a level
-    that the tree does not have, and where no node is."""
+    """Keeps the nodes in the domains with these names, by level: rack, or lockstep.dev/rack. Raises ValueError for a
+    level that the tree does not have, and for domains without nodes."""
     keys = list(reply.levels)
     short = [key.rpartition("/")[2] for key in keys]
     wanted: dict[int, str] = {}
@@ -217,7 +217,7 @@ def _ranges(gpus: set[int]) -> str:
 
 
 def _skew(reply: pb.TopologyReply) -> str:
-    """Which agents have another version than the scheduler, as during an upgrade; empty: none."""
+    """Returns which agents have another version than the scheduler, for example during an upgrade; "" if none."""
     others: dict[str, list[str]] = {}
     for node in reply.nodes:
         if node.agent_version and node.agent_version != reply.version:
@@ -336,7 +336,7 @@ def _node_json(node: pb.NodeView, levels: list[str]) -> Any:
 
 
 def _enforced(node: pb.NodeView, holder: pb.Holder) -> dict[str, str]:
-    """How the memory cap of a GPU share is enforced; `whole` for whole GPUs."""
+    """Returns how the memory cap of a GPU share is enforced; `whole` for whole GPUs."""
     if not holder.gpus:
         return {}
     gpus = {gpu.index: gpu for gpu in node.topology.gpus}

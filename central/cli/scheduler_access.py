@@ -1,6 +1,6 @@
-"""How a command on a user's machine reaches the scheduler: at the address that the user names, or else through the API
-server, with the user's kubeconfig: kubectl forwards a port, the ConfigMap lockstep-ca has the certificate, and
-the API server issues a token for the scheduler's own ServiceAccount. The user's own credentials stay with the API server.
+"""Access to the scheduler from a user's machine: at the address that the user names, or else through the API server
+with the user's kubeconfig. kubectl forwards a port, the ConfigMap lockstep-ca has the certificate, and the API server
+issues a token for the scheduler's own ServiceAccount. The user's own credentials stay with the API server.
 
 Design: docs/design/command-line.md
 """

@@ -55,14 +55,14 @@ def width() -> int | None:
 
 
 def coloured() -> bool:
-    """Whether states are coloured: on a terminal, unless NO_COLOR is set or the terminal is dumb."""
+    """Returns whether states are coloured: on a terminal, unless NO_COLOR is set or the terminal is dumb."""
     return (
         sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     )
 
 
 def state(text: str) -> str:
-    """In the colour of its first word, where there is a terminal."""
+    """Colours the text by its first word, on a terminal."""
     colour = COLOURS.get(text.strip().partition(" ")[0])
     if colour is None or not coloured():
         return text
@@ -125,7 +125,7 @@ def _text(cell: str | int | Cell, *, short: bool) -> str:
 
 
 def printable(text: str) -> str:
-    """Without characters that a terminal would obey, such as escape sequences in somebody's message."""
+    """Replaces characters that a terminal would obey, such as escape sequences in other people's messages."""
     return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
 
 
@@ -178,7 +178,7 @@ def _folded(columns: Sequence[Column], lines: list[list[str]], most: int) -> str
 
 
 def _longest_word(cell: str) -> int:
-    """What fold() breaks last."""
+    """Returns the length of the longest piece that fold() does not break first."""
     return max((len(piece) for word in cell.split() for piece in pieces(word, 12)), default=1)
 
 
@@ -214,7 +214,7 @@ def age(stamp: str | None, now: datetime | None = None) -> str:
 
 
 def clock(stamp: str | None) -> str:
-    """In the user's own time zone."""
+    """Formats the time in the user's own time zone."""
     began = moment(stamp)
     return f"{began.astimezone():%Y-%m-%d %H:%M:%S%z}" if began else "-"
 

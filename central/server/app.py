@@ -65,8 +65,9 @@ quiet = ThrottledLog(log)
 
 
 def run(settings: Settings, what_if: Sequence[str] = ()) -> int:
-    """Until SIGTERM or SIGINT. what_if: the command behind the console's what-if, if it offers one. Raises
-    http_client.Unusable, CannotStart or tls.UnusableCredentials, each with a sentence for the user."""
+    """Runs the scheduler until SIGTERM or SIGINT. what_if: the command behind the console's what-if, if it offers
+    one. what_if: the command behind the console's what-if, if it offers one. Raises http_client.Unusable, CannotStart
+    or tls.UnusableCredentials, each with a sentence for the user."""
     stopping = Stopping()
     client = connect(settings.kubeconfig)
     with ExitStack() as stack:
@@ -244,7 +245,7 @@ def _services(
 
 
 class _Leader(NamedTuple):
-    """What the replica that has the lease does."""
+    """The work of the replica that has the lease."""
 
     settings: Settings
     client: Client
@@ -254,7 +255,7 @@ class _Leader(NamedTuple):
     stopping: Stopping
 
     def lead(self, history: HistoryStore | None, what_if: Sequence[str], stack: ExitStack) -> None:
-        """Until the loop is stopped. Raises CannotStart."""
+        """Schedules until the loop is stopped. Raises CannotStart."""
         settings, client, observed = self.settings, self.client, self.observed
         if settings.default_queue:
             default_queue.create_default_queue(client)
@@ -346,8 +347,8 @@ def _on_cycle(
 
 
 def _observe(loop: Loop, agents: AgentService, fact: Fact) -> None:
-    """For each fact of the watches. The inbox gets NodeGone first, so that a report which arrives in
-    between is requested again rather than lost."""
+    """Passes each fact of the watches on. The inbox gets NodeGone first, so that a report which arrives in between is
+    requested again rather than lost."""
     loop.put(fact)
     if isinstance(fact, NodeGone):
         agents.forget(fact.name)

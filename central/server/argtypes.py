@@ -84,7 +84,7 @@ def label_keys(text: str) -> tuple[str, ...]:
 
 
 def mig_fractions(text: str) -> tuple[tuple[str, Fraction], ...]:
-    """By MIG resource, in whole units of GPU_UNITS to a GPU."""
+    """Parses the size of each MIG resource, in units of which GPU_UNITS are one GPU."""
     found: dict[str, Fraction] = {}
     for each in names(text):
         resource, _, part = each.partition("=")
@@ -168,7 +168,7 @@ def number(text: str) -> int:
 
 
 def gang_rules(path: str) -> "tuple[GangRule, ...]":
-    """Of the file. Its errors name the file and the field."""
+    """Reads the rules of the file. Its errors name the file and the field."""
     import yaml
 
     from central.kube.decode import plain_yaml

@@ -131,7 +131,7 @@ class AssumptionAudit:
         return settled if isinstance(settled, BindFailed) else None
 
     def _correct(self, scheduler: Scheduler, assumption: Assumption, fact: Fact) -> bool:
-        """In the loop's thread: unless a later decision has replaced the assumption."""
+        """Corrects the assumption in the loop's thread, unless a later decision has replaced it."""
         if assumption not in assumptions_of(scheduler) or self._tickets.is_open(assumption.uid):
             return False
         self._loop.put(fact)

@@ -51,7 +51,7 @@ def _by_queue(rows: Sequence[ElasticRow], label: Callable[[str], str]) -> Iterat
 
 
 def _by_job(rows: Sequence[ElasticRow], label: Callable[[str], str]) -> Iterator[Metric]:
-    """Of one name in one namespace there is one Job, so no series comes twice."""
+    """Yields the metrics by job. A name is unique in its namespace, so no series occurs twice."""
     largest = sorted(rows, key=lambda row: (-row.gpus, -row.size, row.namespace, row.job))
     abouts: tuple[tuple[str, str, Callable[[ElasticRow], float]], ...] = (
         ("size", "Members that have a node", lambda row: row.size),

@@ -1,4 +1,5 @@
-"""What the program needs from the API server before it can serve, asked until it answers or until a signal ends the program."""
+"""Requests to the API server that must succeed before the program can serve, repeated until they do or a signal ends
+the program."""
 
 import contextlib
 import logging
@@ -21,7 +22,7 @@ RETRY_S = (0.5, 10.0)  # first, longest
 
 
 class Stopping:
-    """Whether SIGTERM or SIGINT arrived."""
+    """The arrival of SIGTERM or SIGINT."""
 
     def __init__(self) -> None:
         self._signals: SimpleQueue[None] = SimpleQueue()
@@ -37,7 +38,7 @@ class Stopping:
         signal.signal(signal.SIGINT, handle)
 
     def within(self, seconds: float) -> bool:
-        """Whether a signal arrives in that time."""
+        """Waits, and returns whether a signal arrived in that time."""
         with contextlib.suppress(Empty):
             self._signals.get(timeout=seconds)
             return True
@@ -60,7 +61,7 @@ def answered(call: Callable[[], Some], what: str, stopping: Stopping) -> Some | 
 def first_credentials(
     settings: Settings, client: Client, stopping: Stopping
 ) -> tls.Credentials | None:
-    """None: stopped meanwhile. Raises tls.UnusableCredentials."""
+    """Returns the credentials; None if stopped meanwhile. Raises tls.UnusableCredentials."""
     found = answered(lambda: current_credentials(settings, client), "certificate", stopping)
     if found is not None and settings.ca_out is not None:
         _write(Path(settings.ca_out), found.ca)
@@ -68,7 +69,8 @@ def first_credentials(
 
 
 def current_credentials(settings: Settings, client: Client) -> tls.Credentials:
-    """From --tls-dir or from the cluster. Issued if there are none, renewed if they expire soon."""
+    """Reads the credentials from --tls-dir or from the cluster. They are issued if there are none, and renewed if
+    they expire soon."""
     now = datetime.now(UTC)
     if settings.tls_dir is not None:
         return tls.from_files(Path(settings.tls_dir), settings.namespace, now)

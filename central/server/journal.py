@@ -56,8 +56,8 @@ class Journal:
             self._write({"learn": [now, codec.tagged(facts)]})
 
     def turn(self, now: float, facts: Sequence[Fact]) -> None:
-        """Before the cycle, so that the facts are recorded even if the cycle fails. Cycles without facts
-        are recorded too: some decisions follow from the time alone."""
+        """Records the facts before the cycle, so that they are kept even if the cycle fails. Cycles without facts are
+        recorded too: some decisions follow from the time alone."""
         if self._bytes > self._most_bytes:
             self._contained(self._rotate)
         self._write({"turn": [now, codec.tagged(facts)]})
@@ -128,7 +128,7 @@ class Journal:
 
 
 def _has_entries(path: Path) -> bool:
-    """Whether anything follows the first line. A start that recorded nothing replaces no older file."""
+    """Returns whether any entry follows the first line. A start that recorded nothing replaces no older file."""
     with path.open("rb") as file:
         file.readline()
         return bool(file.read(1))

@@ -126,13 +126,14 @@ class Loop:
         self._sources.append(source)
 
     def put(self, fact: Fact) -> None:
-        """From any thread."""
+        """Puts a fact into the inbox, from any thread."""
         self._inbox.put(fact)
         if type(fact) is PodSeen and not fact.node:
             self._allowed_s = LONG_S
 
     def ask(self, question: Callable[[Scheduler], Result], timeout_s: float = 10.0) -> Result:
-        """From any other thread: question(cluster), called between two cycles. Raises TimeoutError."""
+        """Calls question(cluster) between two cycles and returns its answer, in any other thread. Raises
+        TimeoutError."""
         asked = _Question(question, self._runtime.flag())
         self._inbox.put(asked)
         self._allowed_s = min(self._allowed_s, LONG_ASKED_S)
@@ -144,14 +145,14 @@ class Loop:
         return answer
 
     def stop(self) -> None:
-        """From any thread and from a signal handler: it takes no lock."""
+        """Stops the loop, from any thread and from a signal handler: it takes no lock."""
         self._stopping, self._allowed_s = True, 0.0
         self._inbox.put(None)
 
     def run(self, submit: Submit, publish: Publish) -> None:
-        """Until stop(). publish takes the planned devices by node. An exception is a bug. It stops the
-        object that triggered it (central.scheduler.fence); one that no object is found for, and that
-        building the state again does not end, ends the process: a restart lists everything again."""
+        """Runs until stop(). publish takes the planned devices by node. An exception is a bug. It stops the object
+        that triggered it (central.scheduler.fence); if no object is found, and building the state again does not
+        help, the process ends: a restart lists everything again."""
         collect_seldom()
         while not self._stopping:
             # Asked before the inbox is read: the inbox holds everything that was listed by then.

@@ -38,7 +38,7 @@ TOTALS = {
 
 
 class ObservedLoop(Protocol):
-    """What metrics need of server.loop.Loop."""
+    """The part of server.loop.Loop that metrics read."""
 
     @property
     def inbox_length(self) -> int: ...
@@ -50,7 +50,7 @@ class ObservedLoop(Protocol):
 
 
 class LeaderStatus(Protocol):
-    """What metrics need of server.leader_election.LeaderElection."""
+    """The part of server.leader_election.LeaderElection that metrics read."""
 
     @property
     def is_leader(self) -> bool: ...
@@ -59,21 +59,21 @@ class LeaderStatus(Protocol):
 
 
 class WatchStatus(Protocol):
-    """What metrics need of kube.transport.watch.Watches."""
+    """The part of kube.transport.watch.Watches that metrics read."""
 
     def out_of_sync(self) -> Mapping[str, tuple[float, str]]: ...
     def problem(self) -> str: ...
 
 
 class OpenTickets(Protocol):
-    """What metrics need of kube.write.tickets.Tickets."""
+    """The part of kube.write.tickets.Tickets that metrics read."""
 
     def open_count(self) -> int: ...
     def oldest_s(self) -> float: ...
 
 
 class AuditStatus(Protocol):
-    """What metrics need of server.assumption_audit.AssumptionAudit."""
+    """The part of server.assumption_audit.AssumptionAudit that metrics read."""
 
     @property
     def old(self) -> int: ...
@@ -82,14 +82,14 @@ class AuditStatus(Protocol):
 
 
 class ConnectionStatus(Protocol):
-    """What metrics need of server.grpc.front.Front."""
+    """The part of server.grpc.front.Front that metrics read."""
 
     def counts(self) -> Mapping[str, int]: ...
     def closed(self) -> Mapping[str, int]: ...
 
 
 class TraceStatus(Protocol):
-    """What metrics need of server.tracing.trace_exporter.TraceExporter."""
+    """The part of server.tracing.trace_exporter.TraceExporter that metrics read."""
 
     @property
     def sent(self) -> int: ...
@@ -99,7 +99,7 @@ class TraceStatus(Protocol):
 
 
 class FollowedStarts(Protocol):
-    """What metrics need of server.tracing.gang_stages.GangStages."""
+    """The part of server.tracing.gang_stages.GangStages that metrics read."""
 
     @property
     def ignored(self) -> int: ...
@@ -144,7 +144,7 @@ class Metrics(Collector):
         self._api = (watches, tickets, audit)
 
     def watch_connections(self, connections: ConnectionStatus) -> None:
-        """Of the gRPC port."""
+        """Adds the metrics of the gRPC port."""
         self._connections = connections
 
     def watch_standby(self, lag: Callable[[], str]) -> None:
@@ -152,7 +152,7 @@ class Metrics(Collector):
         self._standby_lag = lag
 
     def watch_resizes(self, families: Callable[[], Iterable[Metric]]) -> None:
-        """Of elastic Jobs."""
+        """Adds the metrics of elastic Jobs."""
         self._resizes = families
 
     def watch_traces(self, exporter: TraceStatus, starts: FollowedStarts) -> None:
@@ -167,7 +167,7 @@ class Metrics(Collector):
                 counts[kind.__name__] += count
 
     def unhealthy(self) -> str:
-        """Why the liveness probe fails; empty: it succeeds. unready() likewise."""
+        """Returns why the liveness probe fails; "" if it succeeds. unready() likewise."""
         last_at = self._loop.last_cycle_at if self._loop else None
         late_s = time.monotonic() - last_at if last_at is not None else 0.0
         return f"the last scheduling cycle began {late_s:.0f} s ago" if late_s > STUCK_S else ""
@@ -182,7 +182,8 @@ class Metrics(Collector):
         return self._api[0].problem() if self._api is not None else ""
 
     def collect(self) -> Iterator[Metric]:
-        """Of the process; then of the replica, once it has a loop; then of the cluster, once that is known."""
+        """Yields metrics of the process; then of the replica, once it has a loop; then of the cluster, once that is
+        known."""
         yield from self._cycles.collect()
         yield _counters("scheduler_facts", "Facts applied, by kind", ("kind",), self._facts)
         yield _counters(
@@ -207,7 +208,7 @@ class Metrics(Collector):
                 yield from self._cluster_families(self._loop)
 
     def _cluster_families(self, loop: ObservedLoop) -> Iterator[Metric]:
-        """What the scheduler has in its state. Raises TimeoutError."""
+        """Yields metrics of the scheduler's state. Raises TimeoutError."""
         totals, wakeups, (set_aside, failures, phases) = loop.ask(
             lambda it: (totals_of(it), wakeups_of(it), quarantine_of(it)), ASK_S
         )
@@ -280,7 +281,7 @@ class Metrics(Collector):
 
 
 def wakeups_of(scheduler: Scheduler) -> dict[str, int]:
-    """By reason; the sum is the capacity epoch (central.scheduler.state.pending_gangs)."""
+    """Returns wakeups by reason; the sum is the capacity epoch (central.scheduler.state.pending_gangs)."""
     state = scheduler.state
     return {"node capacity freed": state.snapshot.freed, **state.pending.wakeups}
 
@@ -294,7 +295,7 @@ def quarantine_of(scheduler: Scheduler) -> tuple[dict[str, int], dict[str, int],
 
 
 def totals_of(scheduler: Scheduler) -> dict[str, int]:
-    """By the names in TOTALS."""
+    """Returns totals by the names in TOTALS."""
     state, snapshot = scheduler.state, scheduler.state.snapshot
     rows = list(snapshot.columns.row.values())
     nodes = [state.nodes[name] for name in snapshot.columns.row]

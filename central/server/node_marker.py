@@ -105,7 +105,7 @@ class NodeMarker:
         return done
 
     def _look(self, scheduler: Scheduler) -> Generator[None, None, list[SeenNode]]:
-        """In the loop's thread."""
+        """Reads the nodes in the loop's thread."""
         found: list[SeenNode] = []
         for number, name in enumerate(list(scheduler.state.nodes)):
             if number % NAMES_AT_ONCE == 0:

@@ -15,7 +15,7 @@ class PartUnusable(Exception):
 
 
 def begin_optional(name: str, make: Callable[[], Part], *raised: type[Exception]) -> Part | None:
-    """What make() returns; None if it raises anything but these, which the log says."""
+    """Returns make(); None, with a line in the log, if it raises any other exception than `raised`."""
     try:
         return make()
     except raised:

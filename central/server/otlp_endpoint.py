@@ -1,5 +1,5 @@
-"""Where traces go: --otlp-endpoint, and the environment variables that OpenTelemetry's specification names for
-exporters. Times, protocol and samplers other than the ones below have no effect here."""
+"""The destination of traces: --otlp-endpoint, and the environment variables that OpenTelemetry's specification names
+for exporters. Times, protocol and samplers other than the ones below have no effect here."""
 
 import ssl
 from collections.abc import Mapping

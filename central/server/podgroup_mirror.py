@@ -99,7 +99,7 @@ class PodGroupMirror:
 
 
 def _look(scheduler: Scheduler) -> Generator[None, None, dict[GangKey, MirroredGang]]:
-    """In the loop's thread."""
+    """Reads the gangs in the loop's thread."""
     found: dict[GangKey, MirroredGang] = {}
     for number, key in enumerate(list(scheduler.state.gangs)):
         if number % GANGS_AT_ONCE == 0:
@@ -112,7 +112,8 @@ def _look(scheduler: Scheduler) -> Generator[None, None, dict[GangKey, MirroredG
 
 
 def _mirrored(scheduler: Scheduler, gang: Gang) -> MirroredGang | None:
-    """None for a gang that no controller makes, and one whose controller's version is unknown."""
+    """Returns the mirrored gang; None for a gang that no controller makes, and one whose controller's version is
+    unknown."""
     if not controller_gangs.is_controllers(gang.name):
         return None
     state = scheduler.state

@@ -90,7 +90,7 @@ def node_views(scheduler: Scheduler, name: str = "") -> list[NodeView]:
 
 
 def _every_node(scheduler: Scheduler) -> Generator[None, None, list[NodeView]]:
-    """By name. Yields between two nodes; one that is gone by then is left out."""
+    """Returns the views of all nodes, by name. Yields between two nodes; one that is gone by then is left out."""
     views: list[NodeView] = []
     for name in sorted(scheduler.state.snapshot.columns.row):
         views += node_views(scheduler, name)
@@ -217,9 +217,9 @@ SET_ASIDE_OF_CLUSTER = "set aside after a failure of the scheduler (a bug), whic
 
 
 def explain(scheduler: Scheduler, namespace: str, name: str) -> Explanation | None:
-    """By the name of a PodGroup, a gang by label, a pod, the PodGroup's owner (such as a Job), or the
-    controller whose pods are the gang (deployment/web, or web). None: there is no such thing. Whatever has the name and
-    is set aside says so: a Job beside its gang, a node, a queue."""
+    """Explains an object by the name of a PodGroup, a gang by label, a pod, the PodGroup's owner (such as a Job), or
+    the controller whose pods are the gang (deployment/web, or web). None if there is no such object. An object that
+    is set aside is named as well: a Job beside its gang, a node, a queue."""
     found = _explained(scheduler, namespace, name)
     if (known := scheduler.quarantine.find(namespace, name)) is None:
         return found
@@ -309,7 +309,7 @@ def _size(scheduler: Scheduler, gang: Gang) -> str:
 
 
 def _place(scheduler: Scheduler, gang: Gang) -> tuple[int, int]:
-    """Its place among the pending gangs of its queue, from 1, and their number. 0: it does not wait."""
+    """Returns its place among the pending gangs of its queue, from 1, and their number. 0 if it is not pending."""
     waiting, queue = scheduler.state.pending.waiting, gang.queue
     if gang.key not in waiting:
         return 0, 0

@@ -50,8 +50,8 @@ UNITS = "GPU equivalents, CPU cores, bytes, or units of the resource"
 
 
 class QueueLabels:
-    """Which queues have series of their own. A queue keeps its series while it is among the first, by what it uses
-    and requests; the ranks are taken again once a minute."""
+    """The queues that have series of their own. A queue keeps its series while it is among the first by use and
+    requests; the ranks are taken again once a minute."""
 
     def __init__(
         self, most: int = QUEUES_MOST, exists: Callable[[str], bool] = lambda name: True
@@ -63,8 +63,8 @@ class QueueLabels:
         self._all: frozenset[str] | None = None  # all queues, if there are few
 
     def label(self, queue: str) -> str:
-        """From any thread. Until the first ranking the first queues that are met have labels of their own, or what
-        happens before somebody looks would count for others."""
+        """Returns the queue's label, from any thread. Before the first ranking the first queues have labels of their
+        own, or their early counts would be counted for others."""
         early = self._all is None and queue not in self._named and len(self._named) < self._most
         if early and self._exists(queue):
             self._named |= {queue}
@@ -118,7 +118,7 @@ class QueueMetrics:
         yield build
 
     def _folded(self, rows: Iterable[QueueRow]) -> dict[str, list[QueueRow]]:
-        """By label."""
+        """Groups the rows by label."""
         found: dict[str, list[QueueRow]] = {}
         for row in rows:
             found.setdefault(self._labels.label(row.name), []).append(row)
@@ -226,7 +226,7 @@ class QueueMetrics:
 
 
 def cumulative(buckets: Buckets) -> list[tuple[str, float]]:
-    """As the exposition format has it: le, and the count up to there."""
+    """Returns the buckets in the exposition format: le, and the count up to there."""
     found, count = [], 0
     counts = list(buckets.counts)
     for bound, more in zip((*map(str, buckets.bounds), "+Inf"), counts, strict=True):

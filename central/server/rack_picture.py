@@ -63,7 +63,7 @@ def racks(reply: "pb.TopologyReply") -> list[Rack]:
 
 
 def _together(owners: Sequence[str]) -> str:
-    """Those of one GPU, which shares can have several of."""
+    """Names the owners of one GPU; shares can have several."""
     names = sorted({*owners})
     more = f" and {len(names) - OWNERS_SHOWN} more" if len(names) > OWNERS_SHOWN else ""
     return ", ".join(names[:OWNERS_SHOWN]) + more
@@ -134,7 +134,7 @@ def _legend(racks: Sequence[Rack], signs: dict[str, tuple[str, str]]) -> list[Te
 
 
 def _lines(parts: Sequence[Text], width: int) -> Iterator[Text]:
-    """As many parts on a line as fit; none is broken."""
+    """Yields lines with as many parts as fit; parts are not broken."""
     line = Text()
     for part in parts:
         if line and line.cell_len + 3 + part.cell_len > width:

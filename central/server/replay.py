@@ -226,13 +226,13 @@ class _Replay:
 
 
 class _Statuses:
-    """Of one side of a comparison: what the statuses said last, without wording."""
+    """The last statuses of one side of a comparison, without wording."""
 
     def __init__(self) -> None:
         self._said: dict[tuple[object, ...], Any] = {}
 
     def changed(self, decisions: Sequence[Decision], fields: Fields) -> list[Decision]:
-        """Without texts for people, and without statuses that only have another wording."""
+        """Returns the decisions without texts for people, and without statuses that only have another wording."""
         found: list[Decision] = []
         for each in decisions:
             if isinstance(each, EmitWarning) or _is_event(each):
@@ -268,7 +268,7 @@ def _same(then: Decision | None, now: Decision | None, fields: Fields, *, wordin
 
 
 def _plain(decision: Decision | None, fields: Fields) -> Any:
-    """As JSON, without wording and without fields that the journal is older than."""
+    """Returns the decision as JSON, without wording and without fields that are newer than the journal."""
     [[kind, found]] = orjson.loads(codec.dumps(codec.tagged([decision])))
     known = fields.get(type(decision))
     if known is not None:

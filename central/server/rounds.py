@@ -25,7 +25,7 @@ class Rounds:
 
     @property
     def ending(self) -> bool:
-        """Whether a round that is under way should come to its end."""
+        """Returns whether a round that is under way should come to its end."""
         return self._ending.is_set()
 
     def start(self) -> None:

@@ -26,7 +26,7 @@ OWN, ALL = "own", "all"  # --names-in-events
 
 
 def _flag(typed: str, default: Any, about: str, **more: Any) -> Any:
-    """As for argtypes.add_flag. scheduling: the command `simulate` has the flag too."""
+    """Returns a field like argtypes.add_flag. scheduling: the command `simulate` has the flag too."""
     return field(default=default, metadata={"typed": typed, "about": about, **more})
 
 

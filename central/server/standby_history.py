@@ -33,7 +33,7 @@ class StandbyHistory:
         self._store = self._opened()
 
     def followed_until(self, leads: Callable[[], bool]) -> bool:
-        """What leads() returns. Until then the file follows the leader's."""
+        """Follows the leader's file until leads() returns, and returns its result."""
         if self._store is None or not self._settings.leader_elect:
             return leads()
         copier = HistoryCopier(self._store, partial(leader_link, self._leader()))
@@ -45,7 +45,7 @@ class StandbyHistory:
             copier.stop()
 
     def taken_over(self) -> HistoryStore | None:
-        """None also if the file cannot be used, or if another process goes on writing it."""
+        """Returns the store; None also if the file cannot be used, or if another process continues to write it."""
         end = time.monotonic() + LOCKED_S
         self._store = self._store or self._opened()
         while self._is_locked:
@@ -57,7 +57,7 @@ class StandbyHistory:
         return self._store
 
     def _opened(self) -> HistoryStore | None:
-        """None: none is kept, the file cannot be used, or another process writes it."""
+        """Opens the store; None if none is kept, the file cannot be used, or another process writes it."""
         settings, self._is_locked = self._settings, False
         if settings.history is None:
             return None

@@ -9,7 +9,8 @@ CAUSES = 50  # a minute
 
 
 class ThrottledLog:
-    """From any thread. What is left out is counted and said with the next line of the same cause."""
+    """A log with a limit for each cause, for any thread. Lines that are left out are counted, and reported with the
+    next line of the same cause."""
 
     def __init__(self, log: logging.Logger, again_s: float = AGAIN_S, causes: int = CAUSES) -> None:
         self._log = log
@@ -23,11 +24,11 @@ class ThrottledLog:
         self._write(cause, message, args, exception=False)
 
     def exception(self, cause: str, message: str, *args: object) -> None:
-        """With the traceback of the exception that is being handled."""
+        """Logs with the traceback of the exception that is being handled."""
         self._write(cause, message, args, exception=True)
 
     def error(self, cause: str, error: BaseException, message: str, *args: object) -> None:
-        """With the traceback of an exception that was handled before."""
+        """Logs with the traceback of an exception that was handled before."""
         self._write(cause, message, args, exception=error)
 
     def _write(

@@ -32,7 +32,7 @@ def from_cluster(client: Client, namespace: str, now: datetime) -> Credentials:
 
 
 def _from_secret(client: Client, namespace: str, now: datetime) -> Credentials | None:
-    """None: another replica wrote the Secret meanwhile; read it again."""
+    """Reads the Secret, or issues one; None if another replica wrote it meanwhile, so that it must be read again."""
     folder = f"/api/v1/namespaces/{quote(namespace)}/secrets"
     reply = client.request("GET", f"{folder}/{SECRET}")
     if reply.status == 404:

@@ -52,7 +52,7 @@ class UsageStore:
         self._rounds = Rounds("usage-store", self.check, every_s=EVERY_S, runtime=runtime)
 
     def restore(self) -> None:
-        """Without it the scheduler starts all the same: the order of queues forgets their past."""
+        """Restores the usage. If that fails, the scheduler starts all the same, without the queues' past."""
         for number in range(READS):
             if number:
                 self._runtime.sleep(READ_APART_S)
@@ -102,7 +102,7 @@ class UsageStore:
 
 
 def _look(scheduler: Scheduler) -> Generator[None, None, PastUsageSeen]:
-    """In the loop's thread."""
+    """Reads the usage in the loop's thread."""
     found: list[QueuePast] = []
     queues = scheduler.queues
     for number, name in enumerate(list(queues.by_name) if queues.half_life_s else ()):

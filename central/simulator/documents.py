@@ -65,7 +65,7 @@ def read(paths: Iterable[str], most: int = MOST_TEXT) -> Iterator[tuple[SourceLo
 
 
 def _files(path: str) -> list[Path | None]:
-    """None: standard input."""
+    """Returns the files below the path; None stands for standard input."""
     if path == "-":
         return [None]
     file = Path(path)

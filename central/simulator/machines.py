@@ -44,13 +44,13 @@ def named(name: str) -> tuple[NodeTopology, Mapping[str, int]]:
 
 
 def is_file(name: str) -> bool:
-    """Whether a capture is named by its file."""
+    """Returns whether a capture is named by its file."""
     return "/" in name or name.endswith(".json")
 
 
 @lru_cache(maxsize=256)
 def from_file(path: Path) -> tuple[NodeTopology, Mapping[str, int]]:
-    """As named(). Raises Unknown."""
+    """Reads a machine like named(). Raises Unknown."""
     try:
         with path.open("rb") as file:
             content = file.read(MOST_BYTES + 1)
@@ -71,7 +71,7 @@ def from_file(path: Path) -> tuple[NodeTopology, Mapping[str, int]]:
 
 
 def _surveyed(path: Path) -> dict[str, Any]:
-    """What the agent reads from its capture. The agent is another program, so it is run."""
+    """Returns the topology that the agent reads from its capture. The agent is another program, so it is run."""
     command = [sys.executable, "-m", "agent", "topology", "--capture", str(path), "-o", "json"]
     try:
         done = subprocess.run(command, capture_output=True, check=False, timeout=TIMEOUT_S)

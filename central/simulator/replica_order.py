@@ -1,6 +1,6 @@
-"""Which pods of a ReplicaSet leave when it has too many, in the order of Kubernetes' controller (1.36): pods without a node
-first, then pods that do not run yet, then those with the lowest deletion cost, then pods of nodes that have most of them, counted before any leaves, then pods that
-became ready lately, then pods that were created lately.
+"""The order in which pods of a ReplicaSet leave when it has too many, as in Kubernetes' controller (1.36): pods
+without a node first, then pods that do not run yet, then those with the lowest deletion cost, then pods of nodes that
+have most of them, counted before any leaves, then pods that became ready lately, then pods that were created lately.
 
 Both times have whole seconds there. Where they differ, ages are compared by powers of two, and within one a hash of the
 uid decides: uids are random there. Restarts of containers, which come before the creation, do not happen in a simulation.

@@ -283,13 +283,13 @@ class _ScenarioBuilder:
         spec["template"] = {"metadata": given, "spec": pod.raw["spec"]}
 
     def _is_job(self, found: ManifestObject, owner: Json) -> bool:
-        """Whether the owner is a Job of the scheduler's own Job controller."""
+        """Returns whether the owner is a Job of the scheduler's own Job controller."""
         kind = (scenario_kinds.group_of(str(owner.get("apiVersion"))), owner.get("kind"))
         return kind == scenario_kinds.JOB and (found.namespace, owner.get("name")) in self._jobs
 
     def _check(self, found: ManifestObject, fact: Fact) -> None:
-        """What an API server would reject is an error here. What this version does not support is not: its gang
-        stays pending with the reason."""
+        """Raises an error for a fact that an API server would reject. A fact that this version does not support is
+        accepted: its gang stays pending with the reason."""
         if isinstance(fact, PodSeen):
             self._foreign_pods += not fact.ours and not fact.node
             if fact.spec.unsupported:

@@ -43,7 +43,7 @@ def namespaced(kind: GroupKind) -> bool:
 
 
 def unread(kind: GroupKind) -> str:
-    """Why the kind is ignored."""
+    """Returns why the kind is ignored."""
     return "the controller is not simulated" if kind in _OTHER_CONTROLLERS else "not simulated"
 
 

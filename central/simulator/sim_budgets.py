@@ -55,7 +55,7 @@ class DisruptionBudget:
         )
 
     def allows(self) -> bool:
-        """Whether one more running pod may be evicted."""
+        """Returns whether one more running pod may be evicted."""
         return not self.there or self.allowed() > 0
 
     def allowed(self) -> int:

@@ -43,7 +43,8 @@ class SimKubelets:
             self.gpus_there -= seen.allocatable.get(GPU, 0)
 
     def gpu_models(self, node: str) -> frozenset[str]:
-        """Of the hardware, else as the node's labels say: uniform machines have GPUs without a name."""
+        """Returns the models of the hardware, else those of the node's labels: uniform machines have GPUs without a
+        name."""
         machine = self._machines.get(node)
         if machine is not None and any(gpu.model for gpu in machine.gpus):
             return frozenset(gpu.model for gpu in machine.gpus if gpu.model)

@@ -40,7 +40,7 @@ def waits(seen: PodSeen) -> bool:
 
 
 def gpus_of(seen: PodSeen) -> float:
-    """How many GPUs it uses; a share counts as a fraction."""
+    """Returns how many GPUs it uses; a share counts as a fraction."""
     share = seen.spec.request(GPU_SHARE)
     return share / WHOLE if share else seen.spec.request(GPU)
 

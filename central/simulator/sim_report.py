@@ -61,7 +61,7 @@ def metrics(result: SimulationResult) -> dict[str, Any]:
 
 
 def _changes(resized: Sequence[Resized]) -> list[Resized]:
-    """Without the size that each elastic Job has at first."""
+    """Leaves out the first size of each elastic Job."""
     first: dict[tuple[str, str], Resized] = {}
     return [
         each for each in resized if first.setdefault((each.namespace, each.name), each) is not each

@@ -74,7 +74,7 @@ def _print(result: SimulationResult, output: str) -> None:
 
 
 def scheduler_of(args: argparse.Namespace | Settings) -> Scheduler:
-    """As the flags of settings.add_scheduling_flags say."""
+    """Creates a scheduler from the flags of settings.add_scheduling_flags."""
     return new_scheduler(
         args.topology_levels,
         args.patience_s,

@@ -83,7 +83,7 @@ class Simulation:
         self.now = at
 
     def _wake_up(self, now: float) -> Iterable[Fact]:
-        """Only time has passed."""
+        """Runs a cycle without facts: only time has passed."""
         self._wake_at = None
         return ()
 
@@ -103,7 +103,7 @@ class Simulation:
         self._note_load()
 
     def _cycle(self, facts: list[Fact]) -> list[Decision]:
-        """As cycle.turn, with the clock between its halves."""
+        """Runs the halves of cycle.turn, and measures each."""
         if self._random is not None:
             facts = _interleaved(facts, self._random)
         if self._journal is not None:

@@ -1,4 +1,4 @@
-"""What happened in a simulation: events with their times, and sums."""
+"""The result of a simulation: events with their times, and sums."""
 
 from dataclasses import dataclass, field
 

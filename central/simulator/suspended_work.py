@@ -16,7 +16,7 @@ class SuspendedWork:
         self._done_s: dict[PodName, float] = {}
 
     def run_time_s(self, sim_pod: SimPod) -> float | None:
-        """From its start to its end; None: it does not end by itself."""
+        """Returns the seconds from its start to its end; None if it does not end by itself."""
         runs_s, name = sim_pod.plan.runs_s, _name(sim_pod)
         if runs_s is None or name not in self._done_s:
             return runs_s

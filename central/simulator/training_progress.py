@@ -1,4 +1,4 @@
-"""What elastic Jobs have trained: their progress by the speed of their size and place, and when they are done.
+"""The training of elastic Jobs: their progress by the speed of their size and place, and their ends.
 
 A Job with annotations lockstep.dev/work and lockstep.dev/speed ends when its work is done: the time that a single member
 needs, on a GPU of a model that the speeds do not name. Each change of its members, its start included, stops it for its lockstep.dev/resize-cost.
@@ -41,7 +41,7 @@ class TrainingJob:
         self.since = now
 
     def change(self, now: float) -> None:
-        """After its members have changed."""
+        """Updates the rate after its members have changed."""
         self.changes += 1
         self.paused_until = now + self.cost_s
         nodes = len({node for node, _ in self.members.values()})
@@ -75,7 +75,7 @@ class TrainingProgress:
             self._change(job, now)
 
     def ends(self) -> Iterator[tuple[float, TrainingJob]]:
-        """When the Jobs end whose members have changed since the last call, as long as nothing changes again."""
+        """Yields the ends of the Jobs whose members have changed since the last call, valid until the next change."""
         for key in self._changed:
             job = self._jobs[key]
             if (at := job.ends_at()) is not None:
@@ -95,7 +95,7 @@ class TrainingProgress:
 
 
 def read(fact: JobSeen, annotations: Json) -> TrainingJob | None:
-    """None: the Job does not say what it has to train. Raises ValueError, with the field that is wrong."""
+    """Reads the Job's training; None if it has no amount of work. Raises ValueError with the field that is wrong."""
     elastic = fact.spec.elastic
     if elastic is None or WORK not in annotations:
         return None

@@ -348,7 +348,7 @@ class World:
             yield from self._forget_pod(sim_pod, now, again=again)
 
     def _start_leaving(self, sim_pod: SimPod, now: float, *, again: bool) -> Iterator[Fact]:
-        """Its controller may create the next one, except of the same name."""
+        """Marks the pod as leaving. Its controller may create the next one, except of the same name."""
         if sim_pod.seen.deleting:
             return
         sim_pod.seen = replace(sim_pod.seen, deleting=True)
@@ -392,7 +392,7 @@ class World:
             self.events.append((at, partial(self._trained, job, job.changes)))
 
     def _trained(self, job: TrainingJob, changes: int, now: float) -> Iterator[Fact]:
-        """Its work is done, unless its members have changed since."""
+        """Ends the Job's pods because its work is done, unless its members have changed since."""
         if changes != job.changes:
             return
         job.settle(now)

@@ -16,7 +16,7 @@ class BudgetController:
         self._pods = registry.by_key(("", "pods"))
 
     def update_statuses(self, written: Resource, namespace: str) -> None:
-        """To be called after a pod or a budget of the namespace was written."""
+        """Updates budgets after a pod or a budget of the namespace was written."""
         if written.key not in (self._budgets.key, self._pods.key):
             return
         budgets = self._store.list(self._budgets, namespace)

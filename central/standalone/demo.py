@@ -226,7 +226,7 @@ def _keep(console: Console, box: LocalCluster, console_port: int) -> None:
 
 
 def _path_hint() -> list[str]:
-    """Nothing, where the shell finds this `lockstep` already."""
+    """Returns a line for the shell; none if the shell finds this `lockstep` already."""
     here = Path(sys.executable).parent
     found = shutil.which("lockstep")
     if not (here / "lockstep").exists() or (found and Path(found).parent == here):

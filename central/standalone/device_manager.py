@@ -94,7 +94,7 @@ DeviceCounts = dict[str, int]
 
 
 class AdmissionError(Exception):
-    """Why the container cannot get its devices, as a sentence."""
+    """Raised with a sentence why the container cannot get its devices."""
 
 
 class Endpoint:

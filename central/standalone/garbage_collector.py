@@ -31,7 +31,8 @@ def _owns(owner: Item, obj: Json) -> bool:
 
 
 def is_orphan(store: Store, registry: Registry, obj: Json) -> bool:
-    """Whether it has owner references, but none of the owners exists. Owners of unserved kinds count as existing."""
+    """Returns whether it has owner references, but none of the owners exists. Owners of unserved kinds count as
+    existing."""
     owners = obj["metadata"].get("ownerReferences") or ()
     return bool(owners) and not any(_is_there(store, registry, obj, owner) for owner in owners)
 

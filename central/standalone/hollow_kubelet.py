@@ -35,12 +35,12 @@ class KubeletPod:
     init_containers: tuple[Container, ...] = ()
 
     def listed_containers(self) -> tuple[Container, ...]:
-        """As pod-resources lists them: without the init containers that end."""
+        """Returns the containers that pod-resources lists: without the init containers that end."""
         return (*(each for each in self.init_containers if each.sidecar), *self.containers)
 
     @classmethod
     def from_object(cls, pod: Mapping[str, Any]) -> Self:
-        """From a Pod object of the API server."""
+        """Reads a Pod object of the API server."""
         meta, spec = pod["metadata"], pod["spec"]
         return cls(
             meta["uid"],
@@ -62,7 +62,7 @@ def _container(item: Mapping[str, Any]) -> Container:
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """What the container runtime would get for one container."""
+    """The devices that the container runtime would get for one container."""
 
     container: str
     devices: Mapping[str, tuple[str, ...]]  # resource -> ids

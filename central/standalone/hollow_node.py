@@ -50,7 +50,7 @@ class HollowNode:
 
 
 class NoKubelet:
-    """Of bare nodes: every pod runs. What a worker needs of a HollowKubelet."""
+    """The kubelet of bare nodes: every pod runs. It has the part of a HollowKubelet that a worker needs."""
 
     def add_pod(self, pod: Json, *, start: bool) -> Admission:
         return Admission()

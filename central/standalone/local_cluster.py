@@ -53,7 +53,8 @@ class Interrupted(Exception):
 
 
 class LocalCluster:
-    """with LocalCluster(nodes) as cluster: cluster.start_api(); cluster.start_scheduler(); ...
+    """A cluster in local processes: with LocalCluster(nodes) as cluster: cluster.start_api();
+    cluster.start_scheduler(); ...
 
     flags are for the scheduler, run_s for the hollow nodes, faults for the API server. interrupted is polled by every wait, which then raises Interrupted. A signal handler that raises could do so
     between the start of a process and its registration for cleanup."""

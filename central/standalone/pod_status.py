@@ -8,7 +8,7 @@ from protos.names import RUNS_FOR
 
 
 def runs_for_s(pod: Json) -> float | None:
-    """How long the pod runs; None: forever. Raises ValueError if the annotation is invalid."""
+    """Returns the seconds for which the pod runs; None: forever. Raises ValueError if the annotation is invalid."""
     text = (pod["metadata"].get("annotations") or {}).get(RUNS_FOR)
     return None if text is None else parse_duration(text)
 

@@ -1,4 +1,4 @@
-"""How long a pod runs in the demo, where no container starts. Pure."""
+"""The run times of pods in the demo, where no container starts. Pure."""
 
 import re
 from typing import Any
@@ -12,8 +12,9 @@ SLEEP = re.compile(r"\bsleep\s+([0-9]+(?:\.[0-9]+)?|infinity)")
 
 
 def demo_run_s(pod: Json) -> float | None:
-    """What the annotation lockstep.dev/runs-for says, else the last `sleep` of its command, a minute at most, else
-    UNKNOWN_S. None: until it is deleted, as a pod whose containers are always restarted. Raises ValueError."""
+    """Returns the time in the annotation lockstep.dev/runs-for, else that of the last `sleep` in its command, a
+    minute at most, else UNKNOWN_S. None if it runs until it is deleted, as does a pod whose containers are always
+    restarted. Raises ValueError."""
     given = runs_for_s(pod)
     if given is not None:
         return given

@@ -81,7 +81,7 @@ POD_SUBRESOURCES = ("status", "binding", "eviction", "log", "resize")
 
 
 def _counts(*names: str) -> tuple[PrinterColumn, ...]:
-    """Of the status, and the age."""
+    """Returns columns for fields of the status, and the age."""
     columns = [
         PrinterColumn(name, "integer", f".status.{name[0].lower()}{name[1:].replace(' ', '')}")
         for name in names

@@ -111,7 +111,7 @@ class WorkloadControllers:
         self._write_status(one, len(failed))
 
     def _too_many(self, one: BuiltinController) -> list[str]:
-        """Those of a ReplicaSet that have the lowest deletion cost first."""
+        """Returns the pods to delete. For a ReplicaSet those with the lowest deletion cost come first."""
         uids = one.too_many()
         if one.kind != "ReplicaSet" or not uids:
             return uids
@@ -122,7 +122,7 @@ class WorkloadControllers:
         return any(_phase(self._pods.get(uid, {})) != "Running" for uid in one.pods)
 
     def _create_pod(self, one: BuiltinController) -> bool:
-        """Whether it was created."""
+        """Creates the next pod. Returns whether it was created."""
         pod = one.next()
         namespace, _ = one.place
         reply = self._client.request("POST", POD.path(namespace), orjson.dumps(pod))

@@ -79,7 +79,7 @@ class Api:
         return next(iter(get_close_matches(name, names, 1)), "")
 
     def find(self, kind: ResourcePath, name: str) -> Json | None:
-        """None: it does not exist, or the user may not see it."""
+        """Returns the object; None if it does not exist or the user may not see it."""
         try:
             return self._client.get(kind.path(self.namespace, name))
         except StatusError:

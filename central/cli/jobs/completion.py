@@ -42,7 +42,7 @@ def _files(**asked: Any) -> Iterable[str]:
 
 
 def script(shell: str) -> str:
-    """To be sourced: `source <(lockstep completion bash)`."""
+    """Returns a script to be sourced: `source <(lockstep completion bash)`."""
     from argcomplete.shell_integration import shellcode
 
     made = shellcode(["lockstep"], shell=shell)

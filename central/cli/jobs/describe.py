@@ -73,7 +73,7 @@ def show(api: Api, args: argparse.Namespace) -> int:
 
 
 def _whole(api: Api, kind: ResourcePath, args: argparse.Namespace) -> Json:
-    """As in the API; of an elastic Job also what its coordinator reports, where the scheduler is named."""
+    """Returns the object as in the API. An elastic Job also gets its coordinator's report if the scheduler is named."""
     found = api.get(kind, args.chosen)
     if args.kind == "job" and (found.get("status") or {}).get("elastic"):
         gang = asked_of_scheduler(args, api.namespace, args.chosen)
@@ -227,7 +227,7 @@ def queue(api: Api, args: argparse.Namespace, most: int | None) -> str:
 
 
 def _limits(page: Page, spec: Json, status: Json) -> None:
-    """What the queue may use and what it uses."""
+    """Prints the queue's limits and its use."""
     page.line("Weight", str(spec.get("weight", 1)))
     if spec.get("priority"):
         page.line("Priority", str(spec["priority"]))
@@ -272,7 +272,7 @@ def group_of(api: Api, job: Json) -> Json | None:
 
 
 def job_pods(api: Api, job: Json) -> list[Json]:
-    """In the order of the job's tasks, then by index."""
+    """Returns the job's pods in the order of its tasks, then by index."""
     tasks = [task.get("name") for task in (job.get("spec") or {}).get("tasks") or ()]
     order = {task: index for index, task in enumerate(tasks)}
     pods = api.all(PODS, labelSelector=f"{JOB_NAME}={job['metadata']['name']}")
@@ -293,7 +293,7 @@ def why_of(job: Json, group: Json | None) -> str:
 
 
 def _starting(pods: list[Json]) -> str:
-    """Why pods that have a node do not run yet, with the number of pods for each reason."""
+    """Returns why pods that have a node do not run yet, with the number of pods for each reason."""
     reasons = Counter(
         pod_status(pod)
         for pod in pods

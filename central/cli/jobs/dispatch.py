@@ -1,5 +1,5 @@
-"""From parsed flags to the command. Each command's module is imported when it runs, so that `lockstep`
-starts quickly."""
+"""Dispatch of parsed flags to the command. Each command's module is imported when it runs, so that `lockstep` starts
+quickly."""
 
 import argparse
 import importlib

@@ -79,7 +79,7 @@ def logs(api: Api, args: argparse.Namespace) -> int:
 
 
 def _follow(api: Api, job: Json, args: argparse.Namespace, printer: "_Printer") -> int:
-    """Until the job has ended and all output is read. A container that restarts is read again."""
+    """Prints output until the job has ended and all of it is read. A container that restarts is read again."""
     readers: dict[Source, threading.Thread] = {}
     while True:
         found = api.find(JOBS, job["metadata"]["name"])
@@ -136,7 +136,7 @@ def _copy(
 
 
 def _end_of(pod: Json, container: str) -> str:
-    """How the container failed according to its kubelet; empty: it did not."""
+    """Returns the container's failure as its kubelet reports it; "" if it did not fail."""
     for status in (pod.get("status") or {}).get("containerStatuses") or ():
         ended = (status.get("state") or {}).get("terminated") or {}
         if status.get("name") == container and ended.get("exitCode"):

@@ -1,5 +1,6 @@
-"""What is wrong with a Job before it is created: a queue or PriorityClass that does not exist, a level that
-no node has, a request that no node and no queue can meet. Only what the user may see is compared, and a warning stops nothing."""
+"""Warnings about a Job before it is created: a queue or PriorityClass that does not exist, a level that no node has,
+a request that no node and no queue can meet. Only objects that the user may see are compared, and a warning stops
+nothing."""
 
 from collections.abc import Iterator
 from difflib import get_close_matches
@@ -86,7 +87,7 @@ def _level(level: str, nodes: list[Json]) -> Iterator[str]:
 
 
 def _all(api: Api, kind: ResourcePath) -> list[Json] | None:
-    """None: the user may not list them."""
+    """Returns all objects of the kind; None if the user may not list them."""
     try:
         return api.all(kind)
     except CannotDo:

@@ -148,7 +148,7 @@ def _rows(api: Api, kind: ResourcePath, objects: list[Json], args: argparse.Name
 
 
 def object_name(kind: ResourcePath, obj: Json) -> str:
-    """As -o name prints it."""
+    """Returns the object's name in the form of -o name."""
     return f"{kind.singular}.{kind.group}/{obj['metadata']['name']}"
 
 
@@ -180,7 +180,7 @@ def sizes(job: Json) -> str:
 
 
 def size(elastic: Json) -> str:
-    """Of an elastic task: its members, and how many it may have, such as 14/2-64."""
+    """Returns the members of an elastic task and its range, such as 14/2-64."""
     now, least, most = (elastic.get(key, "?") for key in ("size", "least", "most"))
     return f"{now}/{least}-{most}"
 
@@ -227,7 +227,7 @@ def queue_state(queue: Json) -> str:
 
 
 def counts_by_queue(api: Api) -> dict[str, Counter[str]] | None:
-    """None: the user may not list the groups of all namespaces."""
+    """Counts the groups of each queue by phase; None if the user may not list the groups of all namespaces."""
     try:
         groups = api.all(GROUPS, everywhere=True)
     except CannotDo:
@@ -276,7 +276,7 @@ def amounts(quantities: Mapping[str, object] | None) -> str:
 
 
 def in_queue(objects: Iterable[Json], queue: str) -> list[Json]:
-    """Those of the queue; all of them if queue is empty."""
+    """Returns the objects in the queue; all of them if queue is empty."""
     return [
         one
         for one in objects

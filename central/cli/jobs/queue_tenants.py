@@ -26,7 +26,7 @@ SCALED = {"memory": (1 << 30, "Gi"), "ephemeral-storage": (1 << 30, "Gi")}
 
 
 def limits(queue: Json) -> dict[str, str]:
-    """What each namespace and each user may use, as sentences by the heads of their lines."""
+    """Returns the limits of each namespace and each user as sentences, by the heads of their lines."""
     spec = {**(queue.get("spec") or {}), **_annotated(queue)}
     found = {}
     for field, head in KINDS.items():
@@ -43,8 +43,8 @@ def limits(queue: Json) -> dict[str, str]:
 
 
 def invalid_because(objects: Iterable[Json], name: str) -> str:
-    """By the scheduler's own rules, since the object's status has no field for it. objects: all Queues. Empty: the queue
-    is valid, or has no object."""
+    """Returns why the queue is invalid by the scheduler's own rules, since the object's status has no field for it.
+    objects: all Queues. "" if the queue is valid or has no object."""
     from central.kube.decode.fields import MalformedObject
     from central.kube.decode.policy_decoder import decode_queue
     from central.scheduler.queues.queue_tree import Queues

@@ -1,6 +1,6 @@
-"""What only the scheduler knows of a job: the GPUs of its pods, its place in the queue, its expected start.
+"""The scheduler's own knowledge of a job: the GPUs of its pods, its place in the queue, its expected start.
 
-It is asked where --server or LOCKSTEP_SERVER names it; commands for jobs work without it."""
+The scheduler is asked if --server or LOCKSTEP_SERVER names it; commands for jobs work without it."""
 
 import argparse
 from collections.abc import Mapping
@@ -31,8 +31,8 @@ DEFAULT = "default"
 
 
 def gpus_of_default(args: argparse.Namespace) -> Json | None:
-    """What the queue default uses, as in a Queue's status. None: the scheduler is not named, does not answer, or does
-    not show all."""
+    """Returns the use of the queue default in the form of a Queue's status. None if the scheduler is not named, does
+    not answer, or does not show everything."""
     if args.server == query_client.SERVER:
         return None
     try:

@@ -1,5 +1,5 @@
-"""What the coordinator of an elastic Job reports, in `lockstep job view`: as text, and as `status.training` of its JSON.
-What is unknown is "-", or null."""
+"""The report of an elastic Job's coordinator in `lockstep job view`: as text, and as `status.training` of its JSON.
+Unknown values are "-", or null."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -54,7 +54,7 @@ def lines(view: "pb.TrainingView") -> Iterator[tuple[str, str]]:
 
 
 def members(view: "pb.TrainingView") -> list[Row]:
-    """By rank."""
+    """Returns a row for each member, by rank."""
     places = {place.member: place.domains for place in view.places}
     return [
         (
@@ -164,7 +164,7 @@ def _is_over(queue: "pb.QueueProgress") -> bool:
 
 
 def _queue_ends_s(queue: "pb.QueueProgress") -> float | None:
-    """At the present speed; None: unknown."""
+    """Returns the seconds until the queue's end at the present speed; None if unknown."""
     if not queue.tasks_per_s:
         return None
     return (queue.todo + queue.leased) / queue.tasks_per_s

@@ -93,5 +93,5 @@ def in_tree(queues: list[Json]) -> list[tuple[Json, str]]:
 
 
 def gpus_in(amounts: Json | None) -> str:
-    """- where there is no amount."""
+    """Returns the GPUs among the amounts; "-" if there is no amount."""
     return str((amounts or {}).get(GPU, "-"))

@@ -1,4 +1,4 @@
-"""What `migrate check` reads: lists of bounded length. Nothing is written."""
+"""Objects that `migrate check` reads: lists of bounded length. Nothing is written."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a migration from kube-scheduler with NVIDIA's device plugin meets."""
+"""Findings of a migration from kube-scheduler with NVIDIA's device plugin."""
 
 from collections.abc import Iterator
 

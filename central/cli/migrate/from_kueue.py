@@ -1,4 +1,4 @@
-"""What a migration from Kueue meets: a Queue for each ClusterQueue, with its quota in the words of a Queue."""
+"""Findings of a migration from Kueue: a Queue for each ClusterQueue, with its quota in the terms of a Queue."""
 
 from collections import defaultdict
 from collections.abc import Iterator

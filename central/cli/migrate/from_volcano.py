@@ -1,4 +1,4 @@
-"""What a migration from Volcano meets."""
+"""Findings of a migration from Volcano."""
 
 from collections.abc import Iterator
 

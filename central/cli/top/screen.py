@@ -91,7 +91,7 @@ def _name(row: TopRack | TopQueue | TopGang) -> str:
 
 
 def _row(state: ScreenState, found: Sequence[TopRack | TopQueue | TopGang]) -> int:
-    """Where the highlight is: on the chosen row if the user moved there and it still exists."""
+    """Returns the highlighted row: the chosen one if the user moved there and it still exists."""
     if state.row:
         for at, row in enumerate(found):
             if _name(row) == state.chosen:
@@ -161,7 +161,8 @@ def _table(
 
 
 def _widths(texts: Sequence[Cells], width: int) -> list[int]:
-    """Of the columns. Where they do not fit, the name in the first one is cut, so that some of the last one is seen."""
+    """Returns the widths of the columns. If they do not fit, the name in the first one is cut, so that a part of the
+    last one is seen."""
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
     others = sum(widths[1:-1]) + min(widths[-1], WHY_LEAST) + GAP * (len(widths) - 1)
     widths[0] = min(widths[0], max(NAME_LEAST, width - others))
@@ -223,10 +224,10 @@ def coloured(text: str, codes: str) -> str:
 
 
 def monochrome(text: str, codes: str) -> str:
-    """For NO_COLOR: the highlighted row must be seen all the same."""
+    """Colours only the highlighted row, for NO_COLOR."""
     return text if codes == RED else coloured(text, codes)
 
 
 def plain(text: str, _codes: str) -> str:
-    """For programs that read the output."""
+    """Returns the text unchanged, for programs that read the output."""
     return text

@@ -69,7 +69,7 @@ class _Source:
         self._api: Api | None = None
 
     def close(self) -> None:
-        """Of the API server; nothing may be asked any more."""
+        """Closes the connection to the API server. No question may follow."""
         if self._api is not None:
             self._api.close()
 
@@ -159,7 +159,7 @@ def _follow(args: argparse.Namespace, source: _Source, view: ClusterView) -> Non
 
 
 def _keys(wait_s: float) -> Sequence[str]:
-    """What was typed; nothing after wait_s."""
+    """Returns the typed keys; none after wait_s."""
     until = time.monotonic() + wait_s
     while (left := until - time.monotonic()) > 0:
         if select.select([sys.stdin], [], [], left)[0]:

@@ -26,7 +26,7 @@ class QueueChange:
 
     @classmethod
     def parse(cls, text: str) -> "QueueChange":
-        """From research:capability=32. Raises BadChange."""
+        """Parses a change such as research:capability=32. Raises BadChange."""
         found = _QUEUE.fullmatch(text)
         if found is None or found[2] not in (*AMOUNTS, *NUMBERS):
             fields = ", ".join((*AMOUNTS, *NUMBERS))
@@ -83,7 +83,7 @@ def _ended(pod: Json) -> bool:
 
 
 def change_queue(objects: list[Json], change: QueueChange) -> None:
-    """Of the queue with this name, which is created if it does not exist."""
+    """Changes the queue with this name, which is created if it does not exist."""
     queue = _find(objects, "Queue", "", change.queue)
     if queue is None:
         api = "scheduling.volcano.sh/v1beta1"

@@ -54,7 +54,8 @@ def outcomes(
 def differences(
     before: Mapping[NamespacedName, GangOutcome], after: Mapping[NamespacedName, GangOutcome]
 ) -> list[GangDifference]:
-    """Those that start at another time, on other nodes, or no more; that wait for another reason; and those evicted."""
+    """Returns the gangs that start at another time, on other nodes, or no more; that wait for another reason; and
+    those evicted."""
     nothing = GangOutcome()
     found = []
     for key in sorted({*before, *after}):
@@ -69,7 +70,7 @@ def _essence(one: GangOutcome) -> tuple[object, ...]:
 
 
 def totals(before: SimulationResult, after: SimulationResult) -> list[tuple[str, float, float]]:
-    """What it is, before, after."""
+    """Returns rows of a name, the value before, and the value after."""
     numbers: tuple[tuple[str, Callable[[SimulationResult], float]], ...] = (
         ("GPUs in use now", _gpus_at_start),
         ("gangs pending at the end", lambda each: len(each.waiting)),
@@ -80,7 +81,7 @@ def totals(before: SimulationResult, after: SimulationResult) -> list[tuple[str,
 
 
 def _gpus_at_start(result: SimulationResult) -> float:
-    """When everything has been tried once, before time passes."""
+    """Returns the GPUs in use after everything has been tried once, before time passes."""
     return result.loads[0].gpus if result.loads else 0.0
 
 

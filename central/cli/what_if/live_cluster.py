@@ -140,7 +140,8 @@ def gang_names(pod: Json) -> tuple[str | None, ...]:
 
 
 def hardware(where: SchedulerAddress) -> dict[str, Json]:
-    """By node, from the scheduler, as `lockstep topology -o json` prints it; empty where it does not answer or refuses."""
+    """Returns the hardware by node, from the scheduler, in the form of `lockstep topology -o json`; empty if the
+    scheduler does not answer or refuses."""
     from central.cli import render
 
     try:

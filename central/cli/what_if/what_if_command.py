@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _change(args: argparse.Namespace) -> Change:
-    """In the namespace that is usual. Raises BadChange and BadInput."""
+    """Reads the changes, in the usual namespace. Raises BadChange and BadInput."""
     queues = [QueueChange.parse(each) for each in args.queue]
     submit = list(documents.read(args.submit))
     if args.submit and not submit:

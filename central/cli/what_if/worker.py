@@ -95,7 +95,7 @@ def _be_modest() -> None:
 
 
 def _end_with_parent() -> None:
-    """Nothing more comes on standard input; its end means that nobody waits for the answer."""
+    """Ends the process at the end of standard input, which carries no more data: the parent has stopped waiting."""
     while os.read(0, 4096):
         pass
     os._exit(1)

@@ -124,7 +124,7 @@ class AgentService:
             raise self._auth.forbidden(context, caller, why)
 
     def _record(self, request: pb.NodeReport, fact: NodeReported | None) -> bool:
-        """Whether the report repeats the generation that we have."""
+        """Records the report. Returns whether it repeats the known generation."""
         with self._lock:
             last = self._last.get(request.node)
             if (
@@ -158,8 +158,8 @@ class AgentService:
         self._inbox(RdmaUsed(request.node, used))
 
     def _forward_offered(self, request: pb.NodeReport) -> None:
-        """Of a starting agent also before its first full report, unless nobody would notice that no other
-        report follows."""
+        """Passes on whether the devices are offered, also for a starting agent before its first full report, unless
+        the lack of another report would go unnoticed."""
         offered = not request.not_offered
         with self._lock:
             last = self._last.get(request.node)
@@ -203,7 +203,7 @@ def _check(request: pb.NodeReport) -> None:
 
 
 def _fact(request: pb.NodeReport, earlier: NodeTopology | None) -> NodeReported | None:
-    """None: it refers to a topology that we don't have."""
+    """Converts the report; None if it refers to an unknown topology."""
     if request.topology_of:
         return None if earlier is None else _reported(request, earlier)
     try:

@@ -32,7 +32,7 @@ Method = Callable[[Any, Identity, Context], Awaitable[Message]]
 
 
 class Connections(Protocol):
-    """What is known of connections, by their port: central.server.grpc.front."""
+    """Connections by their port: central.server.grpc.front."""
 
     def peer(self, port: int) -> str: ...
     def owner(self, port: int) -> Owner | None: ...
@@ -80,7 +80,7 @@ class Authenticator:
         )
 
     def forbidden(self, context: Context, caller: Identity, why: str) -> CallRefused:
-        """To raise: the caller is known, but may not do this."""
+        """Returns the error to raise if the caller is known but may not do this."""
         return self._refused(context, AuthFailure(why, authenticated=True), caller.user)
 
     def _guarded(
@@ -167,6 +167,6 @@ class Authenticator:
 
 
 def _port(context: Context) -> int:
-    """Of the client, as the gRPC server sees it: ipv4:127.0.0.1:40000."""
+    """Returns the client's port as the gRPC server sees it: ipv4:127.0.0.1:40000."""
     _, _, port = context.peer().rpartition(":")
     return int(port) if port.isdecimal() else 0

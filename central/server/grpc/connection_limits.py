@@ -1,4 +1,4 @@
-"""Which connections to the gRPC port may exist. Pure: the time is an argument, and closing is left to the caller.
+"""The rules for connections to the gRPC port. Pure: the time is an argument, and closing is left to the caller.
 
 A connection is unknown until a call on it has shown a valid token, and then belongs to that caller. Unknown
 connections are few per peer and in all, and end after Limits.unknown_s. So idle connections, half-open TLS
@@ -32,7 +32,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose a known connection is."""
+    """The owner of a known connection."""
 
     user: str
     node: str = ""  # of an agent
@@ -99,7 +99,7 @@ class ConnectionTable:
         self._per_peer[peer] += 1
 
     def spoke(self, connection: int) -> None:
-        """Its client has sent something."""
+        """Records that its client has sent data."""
         self._silent.pop(connection, None)
 
     def admit(self, connection: int, owner: Owner) -> list[int]:
@@ -147,7 +147,7 @@ class ConnectionTable:
         return self._owner.get(connection)
 
     def expired(self, now: float) -> list[int]:
-        """Those that have shown no token in time."""
+        """Returns the connections that have shown no token in time."""
         late = []
         for connection, (deadline, _) in self._unknown.items():
             if deadline > now:
@@ -158,7 +158,7 @@ class ConnectionTable:
         return late
 
     def next_deadline(self) -> float | None:
-        """When expired() will next find one; None: there is no unknown connection."""
+        """Returns the time at which expired() will next find one; None if there is no unknown connection."""
         return next((deadline for deadline, _ in self._unknown.values()), None)
 
     def forget(self, connection: int) -> None:

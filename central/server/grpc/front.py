@@ -285,7 +285,7 @@ class Front:
         self._flush(to)
 
     def _allowed(self, side: _Side) -> int:
-        """How many bytes may be read from it now."""
+        """Returns how many bytes may be read from it now."""
         connection = side.connection
         if connection.known or side is not connection.client:
             return CHUNK
@@ -318,7 +318,7 @@ class Front:
                 self._watch(source, source.events | selectors.EVENT_READ)
 
     def _connect(self, connection: _FrontConnection) -> _Side:
-        """To the gRPC server, when the client has sent its first bytes."""
+        """Connects to the gRPC server, when the client has sent its first bytes."""
         inner = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         inner.setblocking(False)
         _no_delay(inner)

@@ -134,7 +134,7 @@ class Server:
         return self._ending.is_set()
 
     async def _renewed(self) -> bool:
-        """Whether there is another certificate."""
+        """Reads the certificate again, and returns whether it has changed."""
         if self._renew is None:
             return False
         earlier = self._credentials

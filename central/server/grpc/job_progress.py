@@ -1,5 +1,5 @@
-"""What the coordinators of elastic Jobs report of their members and tasks: kept beside the scheduling loop, which decides
-nothing from it.
+"""Reports of elastic Jobs' coordinators about members and tasks. They are kept beside the scheduling loop, whose
+decisions do not depend on them.
 
 views = JobProgress(plans)
 views.heard(pod_uid, report, now)                # the training service
@@ -27,7 +27,7 @@ class _Heard:
 
 
 class JobProgress:
-    """Its methods may be called from any thread. now: by the monotonic clock."""
+    """The progress of all Jobs. The methods may be called from any thread. now: by the monotonic clock."""
 
     def __init__(self, plans: TrainingPlans) -> None:
         self._plans = plans
@@ -47,7 +47,7 @@ class JobProgress:
                 del self._heard[pod]
 
     def of_job(self, namespace: str, name: str, now: float) -> pb.TrainingView | None:
-        """None: the Job has no coordinator."""
+        """Returns the Job's view; None if it has no coordinator."""
         plans = self._plans.of_job((namespace, name))
         if not plans:
             return None
@@ -68,7 +68,7 @@ class JobProgress:
 
 
 def mistake(report: pb.TrainingReport) -> str:
-    """Why the progress in a report cannot be right; empty: it can."""
+    """Returns why the progress in a report cannot be right; "" if it can."""
     progress = report.progress
     if len(progress.members) > limits.REPORTED_MEMBERS:
         return f"progress.members: more than {limits.REPORTED_MEMBERS}"

@@ -47,7 +47,8 @@ class PlannedDevices:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def publish(self, grants: Mapping[str, tuple[Grant, ...]]) -> None:
-        """From any thread. grants: the complete list of each node in it. An equal list changes nothing."""
+        """Sets the planned devices, from any thread. grants: the complete list of each node in it. An equal list
+        changes nothing."""
         wakes: list[asyncio.Event] = []
         with self._lock:
             for name, planned in grants.items():

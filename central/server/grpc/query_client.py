@@ -71,7 +71,7 @@ def _ca_file() -> str:
 
 
 def is_named(args: argparse.Namespace) -> bool:
-    """Whether flags or the environment name a scheduler, or this is the scheduler's own pod."""
+    """Returns whether flags or the environment name a scheduler, or this is the scheduler's own pod."""
     return (
         args.server != SERVER
         or args.ca_file not in CA_FILES

@@ -109,7 +109,7 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class TenantLimit:
-    """Of each namespace, or of each user, in a queue. resources: in units of queue_rows.in_units()."""
+    """The limit of each namespace, or of each user, in a queue. resources: in units of queue_rows.in_units()."""
 
     running_gangs: int | None = None  # None: no limit
     resources: Mapping[str, float] = field(default_factory=dict)
@@ -120,8 +120,8 @@ class TenantLimit:
 
 @dataclass(frozen=True, slots=True)
 class TenantUse:
-    """What a namespace or a user has in a queue. One of user and namespace is empty, except of pods without a user, which
-    count together as a user of their namespace."""
+    """The use of a queue by a namespace or a user. One of user and namespace is empty, except for pods without a
+    user, which count together as a user of their namespace."""
 
     namespace: str
     user: str
@@ -289,7 +289,7 @@ class QueryService:
     async def _ask(
         self, question: Callable[[Viewer], Answer], caller: Identity, context: Context
     ) -> Answer:
-        """In a thread, because the answer takes a scheduling cycle and requests to the API server."""
+        """Answers in a thread, because the answer takes a scheduling cycle and requests to the API server."""
         user = caller.user
         if self._asking[user] >= PER_USER or self._asking.total() >= QUESTIONS:
             raise _too_many()
@@ -366,7 +366,8 @@ def _node(view: NodeView, viewer: Viewer) -> pb.NodeView:
 
 
 def _tenants(found: QueueTenants, viewer: Viewer) -> pb.QueueReply:
-    """Without the tenants that the user may not see: namespaces as elsewhere, of users only oneself."""
+    """Returns the reply without tenants that the user may not see: namespaces by the usual rights, and of users only
+    oneself."""
     seen = [
         each
         for each in found.tenants[:TENANTS_MOST]

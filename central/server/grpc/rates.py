@@ -1,4 +1,4 @@
-"""How often a peer, and all peers together, may do something. Pure: the time is an argument."""
+"""Rates of a peer, and of all peers together. Pure: the time is an argument."""
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ class Bucket:
         self.left = float(self.rate.burst)
 
     def take(self, now: float) -> bool:
-        """Whether one more is within the rate."""
+        """Takes one from the bucket. Returns whether it is within the rate."""
         self.left = min(self.rate.burst, self.left + max(0.0, now - self.at) * self.rate.per_s)
         self.at = now
         if self.left < 1.0:

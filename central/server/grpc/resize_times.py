@@ -1,9 +1,9 @@
-"""How long changes of size of elastic Jobs take, and what they cost, by the scheduler's own clock: from the decision until
-the coordinator follows it (told), until all members of the new size have acknowledged (acknowledged), and until they took
+"""Durations and costs of size changes of elastic Jobs, by the scheduler's own clock: from the decision until the
+coordinator follows it (told), until all members of the new size have acknowledged (acknowledged), and until they took
 a step (first-step).
 
-A coordinator reports within 0.25 s of a change. A change that another one supersedes is not counted further. What a
-change cost is the pause that the coordinator reports; it claims no more time than has passed since the one before.
+A coordinator reports within 0.25 s of a change. A change that another one supersedes is not counted further. The cost
+of a change is the pause that the coordinator reports; it is limited to the time since the change before.
 
 Design: docs/design/coordinator.md
 """
@@ -49,7 +49,7 @@ class ResizeSeen:
 
     @property
     def gpus(self) -> float:
-        """Of the members that there are afterwards."""
+        """The GPUs of the members after the change."""
         return self.plan.gpus * len(self.plan.members)
 
     def message(self) -> pb.SizeChange:
@@ -71,7 +71,7 @@ class ResizeSeen:
 
 @dataclass(slots=True)
 class _PodResizes:
-    """Of one coordinator's pod."""
+    """The changes of one coordinator's pod."""
 
     plan: TrainingPlan
     changes: deque[ResizeSeen] = field(default_factory=lambda: deque(maxlen=SHOWN))
@@ -85,8 +85,8 @@ class _PodResizes:
 
 
 class ResizeTimes:
-    """Its methods may be called from any thread. Jobs are named by the uids of their coordinators' pods. now: by the
-    monotonic clock."""
+    """The times of all Jobs. The methods may be called from any thread. Jobs are named by the uids of their
+    coordinators' pods. now: by the monotonic clock."""
 
     def __init__(self, label: Callable[[str], str] = str) -> None:
         """label: of a queue's name in metrics."""

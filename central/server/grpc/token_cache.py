@@ -24,7 +24,7 @@ REJECTED_MOST = 10_000
 
 @dataclass(frozen=True, slots=True)
 class LaneLimits:
-    """Of unknown tokens of one role: reviews at the same time, and reviews per second with bursts."""
+    """Limits for unknown tokens of one role: reviews at the same time, and reviews per second with bursts."""
 
     threads: int
     waiting: int

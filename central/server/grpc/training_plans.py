@@ -45,8 +45,8 @@ class TrainingPlans:
         self._versions = itertools.count(int(time.time() * 1000))
 
     def publish(self, found: Mapping[JobKey, Mapping[str, TrainingPlan]], now: float) -> None:
-        """From any thread. found: by Job, the plan for each pod that may ask for it. now: by the clock of the plans'
-        leave_by. An equal plan changes nothing."""
+        """Sets the plans, from any thread. found: by Job, the plan for each pod that may ask for it. now: by the
+        clock of the plans' leave_by. An equal plan changes nothing."""
         wakes: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
         ahead = time.monotonic() - now
         with self._lock:
@@ -81,7 +81,7 @@ class TrainingPlans:
             return found.plan if found is not None else None
 
     def of_job(self, key: JobKey) -> dict[str, TrainingPlan]:
-        """By uid of the pods that speak for the Job."""
+        """Returns the plans by uid of the pods that belong to the Job's coordinator."""
         with self._lock:
             return {uid: self._by_pod[uid].plan for uid in self._pods.get(key, ())}
 
@@ -90,7 +90,8 @@ class TrainingPlans:
             return set(self._by_pod)
 
     async def fetch(self, pod_uid: str, seen: int, wait_s: float) -> PublishedPlan | None:
-        """As soon as the version differs from seen, else after wait_s. None: the pod speaks for no Job any more."""
+        """Returns the plan as soon as its version differs from seen, else after wait_s. None if the pod belongs to no
+        Job any more."""
         changed = asyncio.Event()
         entry = (asyncio.get_running_loop(), changed)
         with self._lock:

@@ -88,8 +88,8 @@ class TrainingService:
         server.add_generic_rpc_handlers((self._auth.handlers("lockstep.v1.Training", calls),))
 
     def silent(self, now: float) -> list[CoordinatorSilent]:
-        """Of Jobs whose coordinator has been silent for longer than silent_after_s, or is gone; each once until its next
-        report."""
+        """Returns the Jobs whose coordinator has been silent for longer than silent_after_s, or is gone; each once
+        until its next report."""
         if now < self._next_check:
             return []
         self._next_check = now + _CHECK_EVERY_S
@@ -229,7 +229,7 @@ class TrainingService:
         return min(request.step, _MOST_STEPS)
 
     def _completed_at(self, request: pb.TrainingReport, uid: str) -> float | None:
-        """By our clock, and the same in all reports of one checkpoint."""
+        """Returns the time of the checkpoint by this process' clock, the same in all reports of one checkpoint."""
         if not request.checkpoint:
             return None
         with self._lock:

@@ -23,7 +23,7 @@ class UsageRow:
 
 @dataclass(frozen=True, slots=True)
 class UsageReport:
-    """since, until: Unix time. kept_since: what began before it may be missing."""
+    """The rows of a report. since, until: Unix time. kept_since: allocations that began earlier may be missing."""
 
     rows: tuple[UsageRow, ...] = ()  # the most first
     since: float = 0.0

@@ -1,5 +1,5 @@
-"""What a user sees of the cluster: gangs and pods of namespaces whose pods, PodGroups or Jobs they may get, and nodes
-if they may get nodes. The API server's RBAC decides, as for kubectl."""
+"""The part of the cluster that a user may see: gangs and pods of namespaces whose pods, PodGroups or Jobs they may
+get, and nodes if they may get nodes. The API server's RBAC decides, as for kubectl."""
 
 from collections.abc import Collection
 from typing import Protocol
@@ -31,11 +31,11 @@ class Viewer:
         return self._may("queues.scheduling.volcano.sh", "")
 
     def is_user(self, name: str) -> bool:
-        """Whether what counts for this user is visible: one's own, or everything."""
+        """Returns whether the use of this user is visible: one's own, or everything."""
         return name == self._identity.user or self.sees_everything()
 
     def sees(self, namespace: str) -> bool:
-        """Whether the namespace's gangs and pods are visible."""
+        """Returns whether the namespace's gangs and pods are visible."""
         known = self._seen.get(namespace)
         if known is None:
             known = self._seen.get("", False) or (

@@ -1,4 +1,4 @@
-"""What the cluster was like, on disk: allocations of GPUs for accounting, and pictures of the cluster for the console.
+"""The cluster's past, on disk: allocations of GPUs for accounting, and pictures of the cluster for the console.
 
 Design: docs/design/observability.md
 """

@@ -1,4 +1,5 @@
-"""Which gangs hold GPUs from when to when: the entries of the accounts, from the facts and decisions of each cycle.
+"""Allocations of GPUs to gangs with their times: the entries of the accounts, from the facts and decisions of each
+cycle.
 
 An allocation begins when the scheduler chooses a node, because others cannot have the GPUs from then on. It ends when
 the pod has ended or is gone, or when its binding failed. GPUs that a reservation keeps idle are allocations of the kind
@@ -70,7 +71,7 @@ class AllocationLog:
         self._held_at = 0.0
 
     def observe(self, facts: Sequence[Fact], decisions: Sequence[Decision]) -> None:
-        """After each cycle, with what it applied and decided."""
+        """Records a cycle, called after it with its facts and decisions."""
         now = self._scheduler.state.now
         for fact in facts:
             match fact:
@@ -110,7 +111,7 @@ class AllocationLog:
         return frozenset(self.open)
 
     def take(self) -> list[Allocation]:
-        """From another thread."""
+        """Returns the entries and clears them, from another thread."""
         with self._lock:
             taken = [*self._entries]
             self._entries.clear()

@@ -66,7 +66,8 @@ class HistoryCopier:
 
     @property
     def lag(self) -> str:
-        """Nobody waits for ever: without an answer for PATIENCE_S the replica may take over all the same."""
+        """Returns why the replica should not take over yet. After PATIENCE_S without an answer it may take over all
+        the same."""
         if self._settled or self._clock() - self._moved_at > PATIENCE_S:
             return ""
         return "the history of the leader is being copied"
@@ -75,8 +76,8 @@ class HistoryCopier:
         self._thread.start()
 
     def stop(self) -> None:
-        """Nothing is written once it returns, though a call to the leader may still be under way: a new leader must
-        not wait for the answer of the last one."""
+        """Stops. No write follows, though a call to the leader may still be under way: a new leader must not wait for
+        the answer of the last one."""
         self._stopping.set()
         with self._writing:
             pass
@@ -144,7 +145,7 @@ class HistoryCopier:
 
     @contextmanager
     def _allowed(self) -> Iterator[HistoryStore]:
-        """To write something that arrived. Raises _Stopped."""
+        """Yields the store to write arrived data. Raises _Stopped."""
         with self._writing:
             if self._stopping.is_set():
                 raise _Stopped

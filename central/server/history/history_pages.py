@@ -15,13 +15,13 @@ _values = attrgetter(*(each.name for each in fields(Allocation)))
 
 
 class HistoryPages:
-    """From any thread. Raises OSError while the file can't be read."""
+    """Reads pages, from any thread. Raises OSError while the file can't be read."""
 
     def __init__(self, store: HistoryStore) -> None:
         self._store = store
 
     def allocations(self, after_row: int, ended_since: int) -> pb.AllocationPage:
-        """Those that go on or ended since then (Unix time in ms), in the order of their rows."""
+        """Returns the allocations that are open or ended since then (Unix time in ms), in the order of their rows."""
         sql = f"""SELECT rowid, {COLUMNS} FROM allocations
             WHERE rowid > ? AND (ended IS NULL OR ended >= ?) ORDER BY rowid LIMIT ?"""
         page = pb.AllocationPage(at=round(time.time() * 1000))

@@ -78,7 +78,7 @@ class HistoryStore:
         return int(self._db.execute("SELECT coalesce(max(at), 0) FROM pictures").fetchone()[0])
 
     def take_over(self, entries: Iterable[Allocation]) -> None:
-        """Of another replica's file: they replace what is known here of the same allocations."""
+        """Copies entries of another replica's file: they replace the entries of the same allocations."""
         rows = [(each, _row(each)) for each in entries]
 
         def write(db: sqlite3.Connection) -> None:
@@ -123,7 +123,7 @@ class HistoryStore:
 
     @contextmanager
     def readable(self) -> Iterator[sqlite3.Connection]:
-        """For another thread. Raises OSError while the file is damaged or replaced."""
+        """Yields a connection for another thread. Raises OSError while the file is damaged or replaced."""
         address = f"{self._file.absolute().as_uri()}?mode=ro"
         try:
             with closing(sqlite3.connect(address, uri=True)) as db:

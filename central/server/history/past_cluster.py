@@ -25,7 +25,8 @@ class Moments:
 
 
 class PastCluster:
-    """From any thread. Raises OSError while the file can't be read, and ValueError for a picture that can't."""
+    """Reads the past, from any thread. Raises OSError while the file can't be read, and ValueError for a damaged
+    picture."""
 
     def __init__(self, store: HistoryStore) -> None:
         self._store = store
@@ -49,7 +50,7 @@ class PastCluster:
             return self._last[1]
 
     def samples(self, since_s: float, until_s: float) -> list[tuple[int, Json]]:
-        """At most POINTS_MOST samples of the span, evenly chosen and with the last one, oldest first."""
+        """Returns at most POINTS_MOST samples of the span, evenly chosen and with the last one, oldest first."""
         with self._store.readable() as db:
             times = [
                 at

@@ -124,7 +124,7 @@ def _node(row: list[Any]) -> SurveyedNode:
 
 
 def _queue(row: QueueRow) -> Json:
-    """Not asdict, which takes the items of a Counter for its elements."""
+    """Converts a row; asdict would take the items of a Counter for its elements."""
     found = {each.name: getattr(row, each.name) for each in fields(QueueRow)}
     return {
         key: dict(value) if isinstance(value, Mapping) else value for key, value in found.items()

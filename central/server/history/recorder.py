@@ -41,7 +41,7 @@ class HistoryRecorder:
         self._thread.start()
 
     def stop(self) -> None:
-        """After the loop has ended: what it noted last is written."""
+        """Stops after the loop has ended, and writes the last notes."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(10.0)
@@ -65,7 +65,7 @@ class HistoryRecorder:
             self._last_picture = minute
 
     def _begin(self) -> None:
-        """Of a new process, or of a file that took the place of a damaged one."""
+        """Starts a new process' entries, or those of a file that replaced a damaged one."""
         files = self._store.files
         question = SlicedQuestion(self._allocations.steps)
         while not self._loop.ask(question):

@@ -50,7 +50,7 @@ class AllocationReports:
 def _sums(
     db: sqlite3.Connection, keys: Sequence[str], since: int, until: int
 ) -> Iterator[tuple[str, tuple[str, ...], int, int, int]]:
-    """By namespace and by the keys: units times milliseconds allocated, held and lost."""
+    """Yields by namespace and by the keys: units times milliseconds allocated, held and lost."""
     chosen = ", ".join(("namespace", *keys))
     found = db.execute(
         f"""SELECT {chosen},

@@ -31,7 +31,7 @@ class ElasticRow:
 
 
 def rows(scheduler: Scheduler) -> Generator[None, None, list[ElasticRow]]:
-    """In the scheduling loop. Yields between some Jobs and the next."""
+    """Returns the rows, in the scheduling loop. Yields after some Jobs."""
     found: list[ElasticRow] = []
     for number, elastic in enumerate(scheduler.controllers.elastic_gangs(scheduler.state)):
         if number % JOBS_AT_ONCE == 0:

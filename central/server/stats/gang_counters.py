@@ -1,4 +1,4 @@
-"""What happened to gangs, counted by queue from the decisions and facts of each cycle.
+"""Counters of gangs by queue, from the decisions and facts of each cycle.
 
 A gang is counted once for each time that it starts, when its bindings are confirmed; after a restart of the scheduler, gangs that run already are
 not counted again. Runs in the scheduling loop: a few dictionary look-ups for each decision.
@@ -75,12 +75,12 @@ class GangCounters:
         self.gangs = {event: Counter() for event in (ADMITTED, STARTED, ENDED, FAILED)}
 
     def labels(self) -> set[str]:
-        """Of queues of which something was counted; some of them may be gone."""
+        """Returns the labels of queues with any count; some of them may be gone."""
         counted = {label for counts in list(self.gangs.values()) for label in list(counts)}
         return counted | {label for label, _ in list(self.evictions)}
 
     def observe(self, facts: Sequence[Fact], decisions: Sequence[Decision]) -> None:
-        """After each cycle, with what it applied and decided."""
+        """Counts a cycle, called after it with its facts and decisions."""
         now = self.scheduler.state.now
         self._count_resizes()
         for decision in decisions:

@@ -20,7 +20,7 @@ PRODUCT = "nvidia.com/gpu.product"
 
 @dataclass(frozen=True, slots=True)
 class HeldGpus:
-    """What one pod holds on a node."""
+    """The GPUs that one pod holds on a node."""
 
     pod: str
     gang: GangKey | None  # None: a pod of another scheduler

@@ -34,7 +34,7 @@ class PendingRow:
 
 
 def rows(scheduler: Scheduler) -> Generator[None, None, list[PendingRow]]:
-    """Of all gangs that wait for a node or for admission; yields between two of them."""
+    """Returns a row for each gang that waits for a node or for admission; yields between two of them."""
     found: list[PendingRow] = []
     keys = [*scheduler.state.pending.waiting]
     keys += [

@@ -81,7 +81,8 @@ def copied(scheduler: Scheduler) -> Generator[None, None, TreeCopy]:
 
 
 def rows(tree: TreeCopy, pending_gpus: float = 0.0) -> list[QueueRow]:
-    """Of all queues that exist, parents before children. pending_gpus: that all pending gangs request. Outside of the scheduling loop."""
+    """Returns a row for each queue that exists, parents before children. pending_gpus: requested by all pending
+    gangs. Called outside of the scheduling loop."""
     if tree.plain is not None:
         return [replace(tree.plain, requested={GPU: pending_gpus})]
     shares = {resource: fair_shares(tree, resource) for resource in tree.shared}
@@ -157,7 +158,7 @@ def _phases(scheduler: Scheduler) -> Generator[None, None, dict[str, int]]:
 
 
 def _without_queues(scheduler: Scheduler) -> QueueRow:
-    """Of a cluster without Queue objects, where nothing is counted by queue."""
+    """Returns the row of a cluster without Queue objects, where use is not counted by queue."""
     columns = scheduler.state.snapshot.columns
     rows = list(columns.row.values())
     used = {

@@ -26,7 +26,7 @@ Steps = Callable[[Scheduler], Generator[None, None, Any]]
 
 
 class QuestionLoop(Protocol):
-    """What is needed of server.loop.Loop."""
+    """The part of server.loop.Loop that is needed here."""
 
     def ask(self, question: Callable[[Scheduler], Any], timeout_s: float = ...) -> Any: ...
 

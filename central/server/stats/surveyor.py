@@ -52,7 +52,7 @@ class ReservationRow:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """at: Unix time. version: grows when a node changed."""
+    """The cluster at one time. at: Unix time. version: grows when a node changed."""
 
     at: float = 0.0
     version: int = 0

@@ -1,4 +1,4 @@
-"""What each gang went through until it runs: its stages, from the decisions and facts of each cycle.
+"""The stages of each gang until it runs, from the decisions and facts of each cycle.
 
     admission   created -> admitted     of gangs that a queue admits before their pods exist
     placement   admitted -> placed      with the causes of waiting as events
@@ -105,7 +105,7 @@ class GangStages:
         self._swept_at = 0.0
 
     def observe(self, facts: Sequence[Fact], decisions: Sequence[Decision]) -> None:
-        """After each cycle, with what it applied and decided."""
+        """Records a cycle, called after it with its facts and decisions."""
         now = self._scheduler.state.now
         if self._of_pod:
             for fact in facts:

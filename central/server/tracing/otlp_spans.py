@@ -53,7 +53,7 @@ def encode(stages: Iterable[Stage], resource: Mapping[str, str]) -> bytes:
 
 
 def rejected(body: bytes) -> tuple[int, str]:
-    """How many spans of a request the collector did not take, and why. Raises ValueError."""
+    """Returns how many spans of a request the collector rejected, and why. Raises ValueError."""
     answer: Any = ExportTraceServiceResponse()
     try:
         answer.ParseFromString(body)

@@ -44,8 +44,8 @@ class HistoryApi:
             raise RequestRefused(503, f"the history can't be read now: {error}") from error
 
     def curves(self, request: Request, viewer: Viewer) -> Json:
-        """Of the last day, or of a day before `at`: GPUs by queue as [used, deserved, requested], null where the
-        queue was not there."""
+        """Returns the last day, or a day before `at`: GPUs by queue as [used, deserved, requested], null while the
+        queue did not exist."""
         if not viewer.sees_queues():
             raise RequestRefused(403, "you may not get queues")
         found = self._samples(request)
@@ -56,7 +56,7 @@ class HistoryApi:
         }
 
     def sizes(self, request: Request, viewer: Viewer) -> Json:
-        """Of the last day: pods and GPUs of one job, 0 where it held none or too few to be noted."""
+        """Returns the last day: pods and GPUs of one job, 0 if it held none or too few to be noted."""
         namespace, name = request.text("namespace"), request.text("name")
         if not viewer.sees(namespace):
             raise RequestRefused(403, f'you may see no gangs of namespace "{namespace:.63}"')

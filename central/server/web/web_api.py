@@ -1,4 +1,4 @@
-"""What the console shows, as JSON, of what the viewer may see: nodes if they may get nodes, queues if they may get
+"""The console's data as JSON, limited to the viewer's rights: nodes if they may get nodes, queues if they may get
 queues, gangs and pods of namespaces as `lockstep explain` (central.server.grpc.visibility).
 
 Runs in worker threads. The data come from a survey that all viewers share, so ten viewers cost the scheduling loop no
@@ -103,8 +103,8 @@ class WebApi:
         return found
 
     def nodes(self, request: Request, viewer: Viewer) -> Json:
-        """Those that changed after version `since`, by name, from the name `after` on. all: the viewer must forget
-        what it has, because nodes are gone."""
+        """Returns the nodes that changed after version `since`, by name, from the name `after` on. all: the viewer
+        must forget its nodes, because some are gone."""
         if not viewer.sees_nodes():
             raise RequestRefused(403, "you may not get nodes")
         survey = self._survey(request)
@@ -146,7 +146,8 @@ class WebApi:
         return _page(request, rows, lambda pair: _pending(pair[0], pair[1], redacted))
 
     def may_ask(self, request: Request, viewer: Viewer) -> Json:
-        """What-if simulates everything. The process behind it reads with the viewer's own rights, too."""
+        """Checks the rights for what-if, which simulates everything. The process behind it reads with the viewer's
+        own rights, too."""
         if not (viewer.sees_nodes() and viewer.sees_everything()):
             raise RequestRefused(403, "what-if needs the rights to see nodes and all pods")
         return {}
@@ -247,7 +248,7 @@ def _node(row: SurveyedNode, viewer: Viewer, queues: Collection[str]) -> Json:
 def _holders(
     holders: Iterable[HeldGpus], viewer: Viewer, queues: Collection[str]
 ) -> Iterable[Json]:
-    """By gang."""
+    """Yields the holders by gang."""
     found: dict[tuple[str, str], Json] = {}
     masks: dict[tuple[str, str], int] = {}
     for held in holders:

@@ -101,7 +101,7 @@ def render(status: int, body: bytes, kind: str) -> bytes:
 
 
 def render_stream_head() -> bytes:
-    """Of server-sent events: without a length, until the connection ends."""
+    """Returns the head of server-sent events: without a length, until the connection ends."""
     return (
         f"HTTP/1.1 200 OK\r\nServer: lockstep\r\nContent-Type: text/event-stream\r\n{SECURITY}"
         "Connection: close\r\n\r\n"

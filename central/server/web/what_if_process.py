@@ -1,4 +1,4 @@
-"""What-if for the console: each question is answered by a process of its own, one at a time.
+"""The console's what-if: each question is answered by a process of its own, one at a time.
 
     asked = WhatIfProcess(command, api, scheduler, memory_mib=1024)
     change = parse_change(body)                 # may raise RequestRefused
@@ -78,7 +78,7 @@ class WhatIfProcess:
             await asyncio.get_running_loop().run_in_executor(None, shutil.rmtree, folder, True)
 
     async def _run(self, question: bytes, folder: str) -> tuple[bytes, int]:
-        """What the process wrote, and its exit code. Kills it if the caller gives up."""
+        """Returns the output of the process, and its exit code. Kills it if the caller gives up."""
         process = await asyncio.create_subprocess_exec(
             *self._command,
             stdin=asyncio.subprocess.PIPE,
