@@ -1,21 +1,27 @@
-"""An in-memory API server with a client, and fixtures that create objects in it."""
+"""An in-memory API server with a client, and fixtures that create objects in it. Fixtures import what they use: most tests
+below this folder need no HTTP."""
+
+from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from central.kube.transport.http_client import Client, connect
 from central.model.json_types import Json
-from central.standalone.apiserver import StandaloneApi
-from tests.central.kube.api_fixtures import kubeconfig
-from tests.fakes.cable import Cable
+
+if TYPE_CHECKING:
+    from central.kube.transport.http_client import Client
+    from central.standalone.apiserver import StandaloneApi
+    from tests.fakes.cable import Cable
 
 
 @pytest.fixture
 def api() -> Iterator[StandaloneApi]:
+    from central.standalone.apiserver import StandaloneApi
+
     with StandaloneApi() as server:
         yield server
 
@@ -23,6 +29,9 @@ def api() -> Iterator[StandaloneApi]:
 @pytest.fixture
 def connected(tmp_path: Path) -> Iterator[Callable[[str], Client]]:
     """connected(url): a client, closed after the test."""
+    from central.kube.transport.http_client import connect
+    from tests.central.kube.api_fixtures import kubeconfig
+
     clients: list[Client] = []
 
     def connect_to(url: str) -> Client:
@@ -42,6 +51,8 @@ def client(api: StandaloneApi, connected: Callable[[str], Client]) -> Client:
 @pytest.fixture
 def cable(api: StandaloneApi) -> Iterator[Cable]:
     """To the API server."""
+    from tests.fakes.cable import Cable
+
     with Cable(int(api.url.rpartition(":")[2])) as cable:
         yield cable
 
