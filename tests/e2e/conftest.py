@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from protos import names
-from tests.e2e import hardware, images
+from tests.e2e import hardware, images, promises
 from tests.e2e.cluster import verbs
 from tests.e2e.cluster.api import Refused
 from tests.e2e.cluster.settings import KUBE, STATE, Trouble, say, versions
@@ -23,6 +23,14 @@ NOISE = re.compile(
 )
 _numbers = itertools.count(1)
 os.environ.pop("COLUMNS", None)  # of pytest-xdist's workers; commands would fit their tables to it
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    named = set(promises.names())
+    for item in items:
+        if "tests/e2e/" in item.nodeid and getattr(item, "originalname", "") in named:
+            item.add_marker("promise")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
