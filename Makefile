@@ -38,17 +38,19 @@ types: install
 layers: install
 	lint-imports --no-cache | tail -8
 quick: install       ## the pure parts alone: names and layers, model, scheduler, controllers; two minutes on two cores
-	LOCKSTEP_FAST=1 pytest -q -m "not slow" -n auto --dist worksteal tests/architecture tests/protos \
+	LOCKSTEP_FAST=1 pytest -q -m "not slow and not nightly" -n auto --dist worksteal tests/architecture tests/protos \
 	    tests/central/model tests/central/scheduler tests/central/controllers
 fast: install        # unit and scenario tests, one simulated day
-	LOCKSTEP_FAST=1 pytest -q -m "not e2e and not slow" -n auto --dist worksteal
+	LOCKSTEP_FAST=1 pytest -q -m "not e2e and not slow and not nightly" -n auto --dist worksteal
 unit: install        ## unit, scenario and simulation tests, slow ones too
-	tests/twice -q -m "not e2e" -n auto --dist worksteal
+	tests/twice -q -m "not e2e and not nightly" -n auto --dist worksteal
 sim: export LOCKSTEP_SEED = all
 sim: install         ## fifty seeded days that break and heal
 	LOCKSTEP_DAYS=50 pytest -q tests/simulation -n auto
 nightly: export LOCKSTEP_SEED = all
-nightly: install     ## 10,000 days, 100,000 stories, 1,000 nemeses, 10^6 hostile objects, 10,000 claims; fewer: LOCKSTEP_DAYS=, _STORIES=, _NEMESIS=, _OBJECTS=, _CLAIMS=
+nightly: install     ## all tests and seeds, 10,000 days, 100,000 stories, 1,000 nemeses, 10^6 hostile objects, 10,000 claims; fewer: LOCKSTEP_DAYS=, _STORIES=, _NEMESIS=, _OBJECTS=, _CLAIMS=
+	pytest -q -m "not e2e" -n auto --dist worksteal
+	tests/e2e/run --all
 	pytest -q tests/simulation/nightly.py tests/central/poison/nightly.py tests/central/poison/by_field/nightly_fields.py \
 	    tests/central/scheduler/preemption/nightly.py tests/central/scheduler/queues/nightly.py -n auto --dist worksteal -o console_output_style=count
 	LOCKSTEP_LONG=1 pytest -q tests/central/server/test_strangers.py

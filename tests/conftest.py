@@ -1,4 +1,3 @@
-import math
 import os
 import random
 import sys
@@ -22,7 +21,6 @@ _collecting: list[pytest.Session] = []
 
 
 SEEDS = ("seed", "base")  # names of parameters whose values are seeds; base is the first of a block
-PART = 4  # one of so many seeds is tried in a run
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -33,8 +31,9 @@ def pytest_configure() -> None:
     os.environ.setdefault("LOCKSTEP_SEED", datetime.now(UTC).date().isoformat())
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keeps a part of the seeds of each test, another one each day. LOCKSTEP_SEED=all keeps every one."""
+    """Keeps one seed of each test that is left after -m and -k, another one each day. LOCKSTEP_SEED=all keeps all of them."""
     today = os.environ["LOCKSTEP_SEED"]
     if today == "all" or any("[" in argument for argument in config.args):
         return
@@ -46,8 +45,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             alike[item.nodeid.partition("[")[0], others].append(item)
     left_out: set[pytest.Item] = set()
     for group in alike.values():
-        dice = random.Random(f"{today} {group[0].nodeid}")
-        left_out.update(set(group).difference(dice.sample(group, math.ceil(len(group) / PART))))
+        chosen = random.Random(f"{today} {group[0].nodeid}").choice(group)
+        left_out.update(item for item in group if item is not chosen)
     config.hook.pytest_deselected(items=[item for item in items if item in left_out])
     items[:] = [item for item in items if item not in left_out]
 

@@ -291,6 +291,7 @@ def main() -> None:
     parser.add_argument("--tests", nargs="*", default=TESTS)
     parser.add_argument("modules", nargs="*", help="files or folders, as below central/scheduler")
     args = parser.parse_args()
+    os.environ.setdefault("LOCKSTEP_SEED", "all")  # mutants survive by no seed of the day
     chosen = drawn(args)
     mutation = Mutation(chosen, args.report, args.budget)
     options = ["-m", "not slow", "-p", "no:cacheprovider", "-p", "no:terminal", "--timeout=0"]

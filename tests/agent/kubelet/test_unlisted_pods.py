@@ -299,11 +299,11 @@ def test_a_process_that_has_ended_or_serves_others_holds_nothing_back(host: Host
         ({}, True),  # it does not say
     ],
 )
-@pytest.mark.parametrize("base", ["", "memory", "pids"])
+@pytest.mark.parametrize("group", ["", "memory", "pids"])
 def test_a_pod_runs_while_one_of_its_cgroups_has_a_process(
-    tmp_path: Path, base: str, files: dict[str, str], runs: bool
+    tmp_path: Path, group: str, files: dict[str, str], runs: bool
 ) -> None:
-    folder = tmp_path / base / f"kubepods/pod{A}"
+    folder = tmp_path / group / f"kubepods/pod{A}"
     folder.mkdir(parents=True)
     for name, text in files.items():
         (folder / name).parent.mkdir(exist_ok=True)

@@ -50,9 +50,9 @@ def _least_harm(curves: list[SpeedCurve], fair: list[int], seats: int) -> float:
     )
 
 
-@pytest.mark.parametrize("block", range(4))
-def test_speeds_that_grow_by_less_and_less_are_shared_best(block: int) -> None:
-    for seed in range(100 * block, 100 * block + 100):
+@pytest.mark.parametrize("base", range(0, 400, 100))
+def test_speeds_that_grow_by_less_and_less_are_shared_best(base: int) -> None:
+    for seed in range(base, base + 100):
         curves, fair, seats = _case(random.Random(seed), concave=True)
         given = goodput(curves, fair, [one.sizes[0] for one in curves], seats)
         assert sum(given) - sum(one.sizes[0] for one in curves) <= seats
@@ -60,10 +60,10 @@ def test_speeds_that_grow_by_less_and_less_are_shared_best(block: int) -> None:
         assert _harm(curves, fair, given) == pytest.approx(best, rel=1e-9), seed
 
 
-@pytest.mark.parametrize("block", range(4))
-def test_any_speeds_are_shared_as_well_as_fewer_seats_could_be(block: int) -> None:
+@pytest.mark.parametrize("base", range(0, 400, 100))
+def test_any_speeds_are_shared_as_well_as_fewer_seats_could_be(base: int) -> None:
     """Fewer by less than the longest piece of a curve."""
-    for seed in range(100 * block, 100 * block + 100):
+    for seed in range(base, base + 100):
         curves, fair, seats = _case(random.Random(seed), concave=False)
         given = goodput(curves, fair, [one.sizes[0] for one in curves], seats)
         assert all(size in one.sizes for one, size in zip(curves, given, strict=True))
