@@ -37,8 +37,8 @@ types: install
 	mypy
 layers: install
 	lint-imports --no-cache | tail -8
-quick: install       ## the pure parts alone: names and layers, model, scheduler, controllers; two minutes on two cores
-	LOCKSTEP_FAST=1 pytest -q -m "not slow and not nightly" -n auto --dist worksteal tests/architecture tests/protos \
+quick: install       ## the pure parts alone, in half a minute: names and layers, model, scheduler, controllers
+	LOCKSTEP_FAST=1 pytest -q -m "not slow and not long and not nightly" -n auto --dist worksteal tests/architecture tests/protos \
 	    tests/central/model tests/central/scheduler tests/central/controllers
 fast: install        # unit and scenario tests, one simulated day
 	LOCKSTEP_FAST=1 pytest -q -m "not e2e and not slow and not nightly" -n auto --dist worksteal

@@ -1,11 +1,22 @@
-"""How many examples a property test tries: a quarter of them in `make quick` and `make check`."""
+"""How many examples and seeds a property test tries: fewer in `make quick` and `make check`."""
 
 import os
+import random
 
 FEWEST = 20
 FAST = bool(os.environ.get("LOCKSTEP_FAST"))
+_TODAY = os.environ.get("LOCKSTEP_SEED", "all")
+ALL_SEEDS = _TODAY == "all"  # only then all kinds of cases are sure to be among them
 
 
 def examples(full: int) -> int:
     """`full` in `make test`; in the fast lanes a quarter of it, but not fewer than FEWEST."""
     return min(full, max(FEWEST, full // 4)) if FAST else full
+
+
+def seeds(full: int) -> range:
+    """Seeds of a property that plays many cases in one test: a third of `full`, in the fast lanes a tenth, another part each
+    day; `full` with LOCKSTEP_SEED=all."""
+    count = full if ALL_SEEDS else max(full // (10 if FAST else 3), 1)
+    first = random.Random(f"{_TODAY} {full}").randint(0, full - count)
+    return range(first, first + count)

@@ -46,6 +46,7 @@ def collect(*arguments: object, home: Path, **variables: str) -> subprocess.Comp
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("at_import", [START, CONNECT], ids=["a program", "the network"])
 def test_what_a_module_does_on_import_is_an_error(tmp_path: Path, at_import: str) -> None:
     module = tmp_path / "test_x.py"

@@ -4,6 +4,8 @@ import ast
 import tomllib
 from pathlib import Path
 
+import pytest
+
 from tests.architecture.sources import ROOT, files, tree
 
 RUNTIME = Path("central/kube/transport/runtime.py")
@@ -25,6 +27,7 @@ def test_import_contracts_have_no_new_exceptions() -> None:
     assert ignored == IGNORED_IMPORTS
 
 
+@pytest.mark.long
 def test_who_has_a_runtime_reads_no_other_clock() -> None:
     """Else the whole program does not repeat itself on virtual time."""
     found = {
@@ -43,6 +46,7 @@ def _imports_runtime(node: ast.AST) -> bool:
     return isinstance(node, ast.ImportFrom) and node.module == "central.kube.transport.runtime"
 
 
+@pytest.mark.long
 def test_no_type_only_import_goes_round_the_layers() -> None:
     """An import for type checkers alone hides a circle of modules around one class."""
     found = {

@@ -109,11 +109,13 @@ def leaks(end: Callable[[], None]) -> list[str]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("make", [probes, console])
 def test_connections_that_come_at_the_end_are_closed(make: Callable[[], Server]) -> None:
     assert not leaks(lambda: stopped(make))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("turns", range(5))
 def test_a_coordinator_closes_what_it_has_just_accepted(turns: int) -> None:
     """turns: of the event loop between the connections and the end."""

@@ -168,6 +168,7 @@ def test_a_cronjob_that_goes_takes_its_alarm_along() -> None:
     assert api.names("Job") == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("policy", ["Allow", "Forbid", "Replace"])
 @pytest.mark.parametrize("calls", range(0, 40, 2))
 def test_the_centre_falls_anywhere(policy: str, calls: int) -> None:

@@ -120,6 +120,7 @@ def sliced(made: Scheduler, facts: list[Fact], limit: int) -> tuple[dict[str, ob
     raise AssertionError(big(made).attempt.reason)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("rules", "subgroups"),
     [*((rules, 0) for rules in RULES.values()), *((rules, 3) for rules in IN_SUBGROUPS.values())],
@@ -149,6 +150,7 @@ def cycles_to_bind(made: Scheduler) -> int:
     raise AssertionError(big(made).attempt.reason)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("left", [0, 1])
 def test_a_node_that_was_chosen_and_is_taken_is_not_believed_to_be_free(left: int) -> None:
     """Before the last slice another pod takes the node where two of the gang were to go, or all but one GPU. The gang
@@ -209,6 +211,7 @@ def unlike(dice: random.Random, placement: str = "") -> list[Fact]:
     return [factories.gang("big", size, placement=placement), *pods]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("facts_of", "seeds", "at_least_placed", "at_least_slices"),
     [(rings, 9, 4, 2), (unlike, 6, 3, 3)],
@@ -238,6 +241,7 @@ def test_slices_place_unlike_pods_as_an_uncut_attempt(
     assert cut >= at_least_slices
 
 
+@pytest.mark.long
 def test_slices_place_many_roles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Moves and swaps of roles end with what they have, so not always as an uncut attempt places them."""
     monkeypatch.setattr(work_meter, "ASK_UNITS", 300)
@@ -248,6 +252,7 @@ def test_slices_place_many_roles(monkeypatch: pytest.MonkeyPatch) -> None:
     check_invariants(made)
 
 
+@pytest.mark.long
 def test_what_many_classes_found_is_out_of_date_when_others_take_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -76,6 +76,7 @@ def make_long(made: Scheduler, claim: list[Fact], factor: int = 2 * MAX_FACTOR) 
     made.state.snapshot.meter.first_limit = LIMIT
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("written", [False, True])
 @pytest.mark.parametrize(
     ("claim", "spread", "priority"), [(equal_pods, True, 0), (unlike_pods, False, 20)]

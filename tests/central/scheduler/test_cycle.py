@@ -248,8 +248,12 @@ def test_surplus_members_evict_what_is_less_urgent(priority: int, evicted: list[
     assert world.evicted == evicted
 
 
-def test_many_gangs_that_changed_are_accounted_in_slices_before_anything_is_decided() -> None:
+def test_many_gangs_that_changed_are_accounted_in_slices_before_anything_is_decided(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A restart, or a change of queues: no cycle counts more than so many gangs, and none decides before."""
+    assert cycle.ACCOUNTED_MOST <= 5_000
+    monkeypatch.setattr(cycle, "ACCOUNTED_MOST", 50)
     gangs = 2 * cycle.ACCOUNTED_MOST + 1
     facts: list[Fact] = [QueueSeen("q"), factories.node("n", gpus=1)]
     facts += [
@@ -267,7 +271,8 @@ def test_many_gangs_that_changed_are_accounted_in_slices_before_anything_is_deci
     check_invariants(made)
 
 
-def test_many_statuses_are_written_over_several_cycles() -> None:
+def test_many_statuses_are_written_over_several_cycles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cycle, "STATUSES_MOST", 50)
     made, count = new_scheduler(factories.LEVELS), cycle.STATUSES_MOST + 10
     facts: list[Fact] = [factories.gang(f"g{number}", 1) for number in range(count)]
     facts += [factories.pod(f"g{number}-0", 1, f"g{number}") for number in range(count)]

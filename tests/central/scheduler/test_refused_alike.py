@@ -109,6 +109,7 @@ def outcome(given: Case) -> list[object]:
     return [attempts, refused, changed, [gang.name for gang in due]]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("limit", LIMITS)
 def test_many_at_a_time_are_refused_as_one_by_one(limit: str) -> None:
     for seed in range(2):

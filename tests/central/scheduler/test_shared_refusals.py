@@ -5,6 +5,7 @@ import random
 from central.scheduler.placement import PlacementRequest
 from central.scheduler.shared_refusals import CountedCapacity, RefusedRequest, Verdicts
 from tests.central import factories
+from tests.effort import ALL_SEEDS, seeds
 
 Reserved = frozenset[object]
 Wants = tuple[PlacementRequest, ...]
@@ -19,7 +20,7 @@ def test_what_is_known_of_a_request_was_refused_with_no_less_to_use() -> None:
     """Compared with the list of all refusals: what the drawn sets of reservations leave free is no more than it was then.
     The same set is always found, and a larger one while the request was tried with one set."""
     found = larger = tries = 0
-    for seed in range(200):
+    for seed in seeds(200):
         dice, verdicts, epoch = random.Random(seed), Verdicts(), 0
         refusals: list[tuple[int, Wants, Reserved, str]] = []
         tried: set[tuple[int, Wants, Reserved]] = set()
@@ -47,4 +48,4 @@ def test_what_is_known_of_a_request_was_refused_with_no_less_to_use() -> None:
             if dice.random() < 0.7:  # else it fits
                 known[epoch, wants] = RefusedRequest(f"reason {number}", COUNTED, "capacity")
                 refusals.append((epoch, wants, reserved, f"reason {number}"))
-    assert min(found, larger, tries) > 300
+    assert not ALL_SEEDS or min(found, larger, tries) > 300

@@ -247,6 +247,7 @@ def test_a_search_for_victims_ends_and_goes_on_with_more() -> None:
     check_invariants(made)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(6))
 def test_no_limit_leaves_half_a_decision(seed: int) -> None:
     """Each limit gives a whole decision or none, and the state of before."""
@@ -269,6 +270,7 @@ def test_no_limit_leaves_half_a_decision(seed: int) -> None:
     assert seen == {True, False}
 
 
+@pytest.mark.long
 def test_hostile_gangs_stay_below_the_limit() -> None:
     """4,000 unlike pods of one tenant, and gangs that require a rack."""
     facts: list[Fact] = [

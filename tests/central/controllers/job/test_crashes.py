@@ -141,6 +141,7 @@ SLOW = (  # where it matters that pods take their time to go
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "grace"), [*((name, 0) for name in STORIES), *((name, 2) for name in SLOW)]
 )

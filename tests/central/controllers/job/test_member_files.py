@@ -296,6 +296,7 @@ def test_a_later_time_that_somebody_wrote_to_the_pod_is_not_kept_after_a_restart
     assert by <= api.now < by + 1
 
 
+@pytest.mark.long
 def test_a_fall_after_any_call() -> None:
     """The same end, whoever lived through it: nobody stays longer than was written, each file is right, and no write is
     repeated but the one that was cut off."""

@@ -13,6 +13,7 @@ _SHARDS = max(min(8, _STORIES // 5), _STORIES // 50)
 _STEPS = 80
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shard", range(_SHARDS))
 def test_both_sides_agree_after_any_story(shard: int) -> None:
     counts: Counter[str] = Counter()

@@ -27,6 +27,7 @@ def test_what_one_job_has_to_tell_waits_for_a_second_at_most() -> None:
     assert [told.status["succeeded"] for told in written(api, 0.8)] == [2]
 
 
+@pytest.mark.long
 def test_counts_of_many_jobs_are_written_at_a_pace_and_their_states_at_once() -> None:
     many = 200
     api = Api()

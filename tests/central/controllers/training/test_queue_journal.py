@@ -137,10 +137,11 @@ def test_a_write_has_what_changed_and_no_other_lease() -> None:
     assert len(json.dumps(stored.sections)) > 1_000_000, "there are many"
 
 
+@pytest.mark.long
 def test_entries_are_bounded_and_snapshots_are_rare() -> None:
-    """Of 64,000 leases that end one after the other."""
-    stored = Stored(64_000, JournalLimits(100, 10_000))
-    keys = [key for n in range(1000) for key in stored.take(0.0, (n, 1), 64)]
+    """Of 16,000 leases that end one after the other."""
+    stored = Stored(16_000, JournalLimits(100, 10_000))
+    keys = [key for n in range(250) for key in stored.take(0.0, (n, 1), 64)]
     stored.write(0.0)
     snapshots = most = 0
     for start in range(0, len(keys), 8):
@@ -150,7 +151,7 @@ def test_entries_are_bounded_and_snapshots_are_rare() -> None:
         snapshots += "queue/q" in stored.last
         most = max(most, sum(name.startswith("journal/") for name in stored.sections))
     assert snapshots <= 2, "all leases of a snapshot may change before the next one"
-    assert most <= ROWS_PER_SNAPSHOT * 64_250 / 8
+    assert most <= ROWS_PER_SNAPSHOT * 16_250 / 8
 
 
 def test_at_most_so_many_entries_of_a_single_task() -> None:

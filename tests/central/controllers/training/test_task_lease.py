@@ -4,10 +4,11 @@ import random
 
 from central.controllers.training.permutation import _network, permuted
 from central.controllers.training.task_lease import TaskLease, TaskLeases
+from tests.effort import seeds
 
 
 def test_any_story_of_leases() -> None:
-    for seed in range(300):
+    for seed in seeds(300):
         dice = random.Random(seed)
         leases, plain = TaskLeases(), list[TaskLease]()
         for attempt in range(60):

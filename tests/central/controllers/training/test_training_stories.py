@@ -12,6 +12,7 @@ _SHARDS = max(8, _STORIES // 100)
 _STEPS = 400
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shard", range(_SHARDS))
 def test_nothing_is_lost_or_doubled_in_any_story(shard: int) -> None:
     counts: Counter[str] = Counter()

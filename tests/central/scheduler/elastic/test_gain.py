@@ -11,6 +11,7 @@ from central.scheduler.elastic.granted_seats import within_seats
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.state.gangs import Gang
 from tests.central import factories
+from tests.effort import ALL_SEEDS, seeds
 
 
 def gang(
@@ -62,7 +63,7 @@ def drawn(dice: random.Random, step: int) -> Drawn:
 def test_the_seats_that_there_are_now_go_to_the_lowest_first(step: int, more_follows: bool) -> None:
     """And those above their goals give no more than is taken, the highest first."""
     grew = gave = 0
-    for seed in range(150):
+    for seed in seeds(150):
         dice = random.Random(seed)
         gangs, goals = drawn(dice, step)
         free = dice.randrange(-2, 6)
@@ -99,13 +100,13 @@ def test_the_seats_that_there_are_now_go_to_the_lowest_first(step: int, more_fol
             assert least <= given < least + step, "in whole steps"
             needed -= given
         grew, gave = grew + (granted > 0), gave + any(sizes[each] < now[each] for each in donors)
-    assert min(grew, gave) > 30
+    assert not ALL_SEEDS or min(grew, gave) > 30
 
 
 def test_a_change_is_made_if_it_gains_more_than_it_costs_until_the_next_one() -> None:
     """The next one is expected after the hold, or after as long as nothing has changed."""
     decided = set[bool]()
-    for seed in range(200):
+    for seed in seeds(200):
         dice = random.Random(seed)
         scaler, now = Autoscaler(), 1000.0
         scaler._changed_at = now - dice.choice((1.0, 50.0, 400.0))
@@ -133,7 +134,7 @@ def test_a_change_is_made_if_it_gains_more_than_it_costs_until_the_next_one() ->
             assert at >= now + 1.0
             assert scaler._worth_it(gangs, sizes, at + 1.0), "it is tried again once it is worth it"
             assert at == now + max(1.0, loss / sum(coming.values()) - quiet_s)
-    assert decided == {True, False}
+    assert not ALL_SEEDS or decided == {True, False}
 
 
 def test_growth_waits_for_needs_for_half_a_minute() -> None:

@@ -4,8 +4,11 @@ import random
 from collections import Counter
 from itertools import combinations
 
+import pytest
+
 from central.scheduler.elastic import leavers
 from central.scheduler.elastic.leavers import Seat
+from tests.effort import seeds
 
 
 def rating(seats: list[Seat], gone: set[int]) -> tuple[int, ...]:
@@ -19,7 +22,7 @@ def rating(seats: list[Seat], gone: set[int]) -> tuple[int, ...]:
 
 
 def test_the_choice_is_the_best_of_all() -> None:
-    for seed in range(5000):
+    for seed in seeds(5000):
         dice = random.Random(seed)
         count = dice.randint(1, 9 if seed % 10 else 12)
         seats = [
@@ -87,10 +90,11 @@ def freed_and_could(seed: int, *, highest_first: bool = False) -> tuple[int, int
     return len(before) - len({seat.path[0] for seat in seats}), could
 
 
+@pytest.mark.long
 def test_ten_shrinks_free_whole_racks() -> None:
     """Though each shrink knows nothing of the next ones: nine in ten of those that could be free."""
-    found = [freed_and_could(seed) for seed in range(100)]
+    found = [freed_and_could(seed) for seed in seeds(100)]
     share = sum(freed for freed, _ in found) / sum(could for _, could in found)
     assert share >= 0.9, share
-    others = [freed_and_could(seed, highest_first=True) for seed in range(100)]
+    others = [freed_and_could(seed, highest_first=True) for seed in seeds(100)]
     assert sum(freed for freed, _ in others) < 0.6 * sum(could for _, could in others)

@@ -157,6 +157,7 @@ def drawn(dice: random.Random) -> list[Json]:
     return documents
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("headroom", [0.0, 0.2])
 def test_the_cost_of_a_model_is_what_its_seats_are_worth_to_those_there(headroom: float) -> None:
     counts = [0, 0, 0]

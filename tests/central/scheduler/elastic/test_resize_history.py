@@ -2,6 +2,8 @@
 
 from itertools import pairwise
 
+import pytest
+
 from tests.central.scheduler.elastic.test_autoscaler import elastic, machine, priority
 from tests.experiments.elastic import Run, service, simulate, template
 
@@ -27,6 +29,7 @@ def gains(run: Run) -> list[float]:
     ]
 
 
+@pytest.mark.long
 def test_growth_costs_no_more_than_the_budget() -> None:
     times = gains(breathing("8s", "1s"))
     assert 4 <= len(times) <= 7, "the budget pays for 1200 s / 20 / 8 s"
@@ -34,11 +37,13 @@ def test_growth_costs_no_more_than_the_budget() -> None:
         assert count * 8 <= 0.05 * at_s
 
 
+@pytest.mark.long
 def test_two_changes_are_a_hold_apart() -> None:
     times = gains(breathing("100ms", "90s"))
     assert len(times) >= 6
     assert all(after - before >= 90 for before, after in pairwise(times))
 
 
+@pytest.mark.long
 def test_without_either_the_job_follows_the_service() -> None:
     assert len(gains(breathing("10ms", "1s"))) >= 24

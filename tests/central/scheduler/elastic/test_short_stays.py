@@ -45,11 +45,12 @@ def changes(run: Run) -> list[float]:
     return [one.at_s for one in run.result.resized if one.name.endswith("e") and one.at_s > 0]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("stays_s", "every_s"), [(20, 40), (50, 200)])
 def test_a_loop_of_submit_and_delete_costs_others_no_more_than_their_budget(
     stays_s: float, every_s: float
 ) -> None:
-    until_s = 14400.0
+    until_s = 600 + 40 * every_s
     nodes = [machine(0), machine(1)]
     run = simulate([*nodes, *QUEUES, training(), *loop(stays_s, every_s, until_s)], until_s)
     lost_s = COST_S * len(changes(run))
@@ -75,6 +76,7 @@ def test_after_two_short_stays_a_tenant_waits() -> None:
     assert sizes(run, "r2", at_s=may_again_s + 10) == [4]
 
 
+@pytest.mark.long
 def test_longer_stays_are_not_charged() -> None:
     run = simulate([machine(0), *QUEUES, training(), *loop(90, 200, 4000)], 4000)
     starts = [at_s for at_s, name, more in run.result.ran if "/r" in name and more > 0]

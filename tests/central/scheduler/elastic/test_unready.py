@@ -49,6 +49,7 @@ def test_those_who_start_keep_their_seats_and_the_others_give_theirs_back() -> N
     assert api.status()["retryCount"] == 0
 
 
+@pytest.mark.long
 def test_after_three_tries_the_target_is_lower_for_a_while() -> None:
     api = broken_from(4)
     changes: list[int] = []

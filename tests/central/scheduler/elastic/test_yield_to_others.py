@@ -212,6 +212,7 @@ def test_it_says_for_whom_and_how_long() -> None:
     assert held.describe(api.now) == "kept: node n0, for 1 pod of another scheduler, for 26 s"
 
 
+@pytest.mark.long
 def test_room_that_is_not_used_goes_back_and_is_not_made_again_soon() -> None:
     """Its scheduler may have reasons of its own. One of the same kind, made anew, has the same."""
     api = full()
@@ -313,6 +314,7 @@ def test_pods_of_several_namespaces_share_one_turn() -> None:
     assert api.reason() == "room for pod team-0/web-0 of another scheduler"
 
 
+@pytest.mark.long
 def test_more_pods_than_one_turn_looks_at() -> None:
     api = full()
     for number in range(MOST + 50):
@@ -376,6 +378,7 @@ class Day(Shared):
             assert held.gang.priority > 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(examples(20)))
 def test_days_with_another_scheduler(seed: int) -> None:
     """Nobody falls below its least size, only the more urgent are yielded to, and in the end all of those that surplus

@@ -2,6 +2,8 @@
 
 import random
 
+import pytest
+
 from central.scheduler.inventory.domains import Domains
 from protos.names import BLOCK, RACK
 
@@ -21,6 +23,7 @@ def same_domain(domains: Domains, level: int, one: int, other: int) -> bool:
     return one == other
 
 
+@pytest.mark.long
 def test_kept_numbers_follow_every_move() -> None:
     dice, domains, seen = random.Random(3), Domains((BLOCK, RACK)), set[str]()
     domains.grow(ROWS)

@@ -14,6 +14,7 @@ from protos.topology import Grant, NodeTopology, indices_of
 from tests.central import factories
 from tests.central.scheduler.inventory import test_nics
 from tests.central.scheduler.inventory.test_nics import cards, gpus, node, scheduler
+from tests.effort import seeds
 
 NICS = 4
 
@@ -99,7 +100,7 @@ class Kubelet:
 
 def test_no_nic_has_two_pods() -> None:
     bound = waited = 0
-    for seed in range(40):
+    for seed in seeds(40):
         kubelet = Kubelet(seed)
         for turn in range(40):
             deed = kubelet.dice.choice(("arrive", "start", "start", "end"))
@@ -111,8 +112,8 @@ def test_no_nic_has_two_pods() -> None:
                 kubelet.end_one(float(turn))
         bound += kubelet.bound
         waited += any(not each.node for each in kubelet.scheduler.state.pods.values())
-    assert bound > 200
-    assert waited > 10, "there were more pods than NICs"
+    assert bound > 5 * len(seeds(40))
+    assert waited > 0, "there were more pods than NICs"
 
 
 def test_whoever_finds_none_reads_that_nics_are_short() -> None:

@@ -18,6 +18,7 @@ from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from protos.names import BALANCE, BLOCK, NODE, RACK, ZONE
 from tests.central import factories
+from tests.effort import ALL_SEEDS, seeds
 
 
 def best_division(held: list[int], count: int) -> tuple[int, ...]:
@@ -36,7 +37,7 @@ def best_division(held: list[int], count: int) -> tuple[int, ...]:
 
 def test_parts_are_the_fewest_and_the_most_even() -> None:
     uneven = 0
-    for seed in range(400):
+    for seed in seeds(400):
         dice = random.Random(seed)
         held = [dice.randint(1, 6) for _ in range(dice.randint(1, 5))]
         count = dice.randint(1, sum(held))
@@ -47,7 +48,7 @@ def test_parts_are_the_fewest_and_the_most_even() -> None:
         assert tuple(sorted(numbers.tolist(), reverse=True)) == expected, f"seed {seed}"
         assert unevenness(np.array([0, *held]), count) == expected[0] - expected[-1]
         uneven += expected[0] - expected[-1] > 1
-    assert uneven > 20
+    assert not ALL_SEEDS or uneven > 20
 
 
 def test_the_tightest_that_do_for_equal_parts_are_taken() -> None:
@@ -83,11 +84,10 @@ def divided(amounts: dict[str, int]) -> tuple[int, ...]:
     return tuple(sorted(amounts.values(), reverse=True))
 
 
-@pytest.mark.parametrize("base", range(0, 400, 200))
-def test_a_gang_is_divided_evenly_at_each_level(base: int) -> None:
+def test_a_gang_is_divided_evenly_at_each_level() -> None:
     """In the narrowest domain that fits it, which allows the most even parts."""
     widths = Counter[int]()
-    for seed in range(base, base + 200):
+    for seed in seeds(400):
         dice = random.Random(seed)
         snapshot, free = cluster(dice)
         total = sum(free.values())
@@ -121,7 +121,7 @@ def test_a_gang_is_divided_evenly_at_each_level(base: int) -> None:
                 held = [n for name, n in summed(free, inner + 1).items() if name.startswith(domain)]
                 used = {n: c for n, c in summed(taken, inner + 1).items() if n.startswith(domain)}
                 assert divided(used) == best_division(held, part), f"seed {seed}"
-    assert min(widths[width] for width in (0, 1, 2, 3)) > 5
+    assert not ALL_SEEDS or min(widths[width] for width in (0, 1, 2, 3)) > 5
 
 
 def test_a_preferred_level_is_divided_first() -> None:
@@ -222,7 +222,7 @@ def test_levels_that_no_node_knows_leave_unlike_pods_in_few_blocks() -> None:
 
 def test_a_larger_pod_finds_no_node_that_its_gang_has_filled() -> None:
     """Workers are divided first; where the rest of a node is too small for the leader, the gang stays packed."""
-    for seed in range(60):
+    for seed in seeds(60):
         dice = random.Random(seed)
         snapshot = Snapshot((BLOCK, RACK))
         free = [dice.choice((3, 3, 4, 8)) for _ in range(dice.randint(2, 5))]

@@ -10,6 +10,7 @@ from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from protos.names import BLOCK, RACK
 from tests.central import factories
+from tests.effort import seeds
 
 Amounts = tuple[int, int]  # GPUs, CPU
 Node = tuple[str, str, Amounts]  # block, rack
@@ -76,7 +77,7 @@ def case(dice: random.Random) -> tuple[list[Node], list[Amounts]]:
 
 def test_unlike_pods_take_the_fewest_domains() -> None:
     more = Counter[str]()
-    for seed in range(300):
+    for seed in seeds(300):
         nodes, pods = case(random.Random(seed))
         snapshot = Snapshot((BLOCK, RACK))
         for number, (block, rack, (gpus, cpu)) in enumerate(nodes):
@@ -103,7 +104,7 @@ def test_unlike_pods_take_the_fewest_domains() -> None:
         assert [snapshot.columns.gpus.count.item(snapshot.columns.row[f"n{i}"]) for i in used] == [
             nodes[i][2][0] for i in used
         ]
-    assert more["gangs"] > 100
+    assert more["gangs"] > len(seeds(300)) // 4
     assert more["racks"] == 0
     assert more["nodes"] == 0  # of 340 such cases two take a node more, in another rack
 
@@ -111,7 +112,7 @@ def test_unlike_pods_take_the_fewest_domains() -> None:
 def test_racks_that_are_preferred_are_in_the_fewest_blocks() -> None:
     """The fewest racks, and of these sets one in the fewest blocks."""
     more, shared = Counter[str](), 0
-    for seed in range(250):
+    for seed in seeds(250):
         dice = random.Random(seed)
         nodes = [
             (f"b{dice.randrange(3)}", f"r{rack}", (dice.randint(2, 8), dice.choice((4, 8))))
@@ -132,7 +133,7 @@ def test_racks_that_are_preferred_are_in_the_fewest_blocks() -> None:
         more["racks"] += found[1] - expected[1]
         more["blocks"] += max(0, found[2] - expected[2])
         shared += expected[0] == 3 and expected[2] < expected[1]
-    assert shared > 20, "no racks that are taken share a block"
+    assert shared > 1, "no racks that are taken share a block"
     assert more["blocks"] == 0
     assert more["racks"] <= 4  # in so many cases another block takes them in a rack less
 

@@ -12,6 +12,7 @@ from central.scheduler.snapshot.snapshot import Snapshot
 from protos.names import NODE, RACK
 from protos.topology import indices_of
 from tests.central import factories
+from tests.effort import ALL_SEEDS, seeds
 
 
 def cluster(free: dict[str, int], racks: dict[str, str] | None = None) -> Snapshot:
@@ -35,7 +36,7 @@ def part(share: int) -> PodSpec:
 def test_unlike_pods_take_the_fullest_node_that_takes_them_together() -> None:
     """Not one that has room for each class by itself only."""
     placed = tempting = 0
-    for seed in range(150):
+    for seed in seeds(150):
         dice = random.Random(seed)
         free = {f"n{number}": dice.randint(0, 8) for number in range(dice.randint(2, 7))}
         sizes = dice.sample((0, 1, 2, 3, 5), 2)
@@ -48,8 +49,8 @@ def test_unlike_pods_take_the_fullest_node_that_takes_them_together() -> None:
         assert names(cluster(free), PlacementRequest(groups)) == {expected}, f"seed {seed}"
         placed += 1
         tempting += any(max(parts) <= gpus < sum(parts) for gpus in free.values())
-    assert placed > 60
-    assert tempting > 20
+    assert not ALL_SEEDS or placed > 60
+    assert not ALL_SEEDS or tempting > 20
 
 
 @pytest.mark.parametrize("groups", [(1,), (1, 2)], ids=["equal pods", "unlike pods"])

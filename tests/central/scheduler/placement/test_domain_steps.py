@@ -160,6 +160,7 @@ def test_the_first_look_at_many_nodes_costs_more_than_the_next() -> None:
     assert 640 // 64 <= first - next_one <= 2 * 640 // 64
 
 
+@pytest.mark.long
 def test_to_order_domains_costs_by_class_and_node() -> None:
     for nodes, units in ((4, 2), (1024, 3)):
         made = snapshot(nodes)

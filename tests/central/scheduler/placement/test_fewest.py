@@ -15,6 +15,7 @@ from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from protos.names import BLOCK, RACK, ZONE
 from tests.central import factories
+from tests.effort import ALL_SEEDS, seeds
 
 Path = tuple[str, str, str]
 LEVELS = (ZONE, BLOCK, RACK)
@@ -65,7 +66,7 @@ def best(nodes: Sequence[Node], count: int, preferred: str) -> tuple[int, ...]:
 @pytest.mark.parametrize("preferred", ["", "node", RACK, BLOCK])
 def test_the_fewest_domains_of_every_level(preferred: str) -> None:
     crossed = Counter[int]()
-    for seed in range(250):
+    for seed in seeds(250):
         dice = random.Random(f"{seed} {preferred}")
         nodes = tree(dice)
         count = dice.randint(3, 30)
@@ -82,7 +83,7 @@ def test_the_fewest_domains_of_every_level(preferred: str) -> None:
         assert domains(paths, len(rows), preferred) == expected, f"seed {seed}"
         assert sum(each.pods for each in taken) == count
         crossed[expected[0]] += 1
-    assert min(crossed[level] for level in range(1, 5)) > 5, crossed
+    assert not ALL_SEEDS or min(crossed[level] for level in range(1, 5)) > 5, crossed
 
 
 @pytest.mark.parametrize(
@@ -181,7 +182,7 @@ def test_nodes_without_a_rack_go_before_a_whole_rack() -> None:
 def test_rows_of_one_domain_follow_each_other() -> None:
     """On every level. Nodes without a label are together, too."""
     several = 0
-    for seed in range(100):
+    for seed in seeds(100):
         dice = random.Random(seed)
         paths: list[Path] = []
         for (zone, block, rack), _ in tree(dice):
@@ -197,4 +198,4 @@ def test_rows_of_one_domain_follow_each_other() -> None:
             changes = sum(one != other for one, other in pairwise(of))
             assert changes == len(set(of)) - 1, f"seed {seed}"
             several += changes > 1
-    assert several > 100
+    assert not ALL_SEEDS or several > 100

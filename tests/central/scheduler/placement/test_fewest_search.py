@@ -11,6 +11,7 @@ from central.model.arrays import Ints
 from central.scheduler.placement import fewest_search
 from central.scheduler.placement.fewest import nodes_needed
 from central.scheduler.placement.fewest_search import cheapest
+from tests.effort import seeds
 
 Tree = tuple[Ints, Ints, Ints]  # paths, capacity and ties, as cheapest() takes them
 
@@ -53,7 +54,7 @@ def costs(of: Tree, count: int, importance: tuple[int, ...]) -> Iterator[tuple[i
 @pytest.mark.parametrize("levels", [1, 2, 3])
 def test_no_set_of_domains_is_cheaper(levels: int) -> None:
     """Fewer domains of the most important level count more than any number of the next, and ties come last."""
-    for seed in range(150):
+    for seed in seeds(150):
         dice = random.Random(f"{seed} {levels}")
         of = tree(dice, levels)
         count = dice.randint(1, int(of[1].sum()))

@@ -22,6 +22,7 @@ from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from protos.names import BLOCK, ISLAND, NODE, RACK
 from tests.central import factories
+from tests.effort import ALL_SEEDS, seeds
 
 Amounts = tuple[int, int]  # GPUs, CPU
 Node = tuple[str, str, Amounts]  # block, rack
@@ -86,10 +87,9 @@ def request_for(groups: list[Group], required: str) -> PlacementRequest:
     return PlacementRequest(every, required, subgroups=subgroups)  # type: ignore[arg-type]  # as above
 
 
-@pytest.mark.parametrize("base", range(0, 1000, 250))
-def test_unlike_subgroups_of_unlike_pods_fit_wherever_there_is_a_way(base: int) -> None:
+def test_unlike_subgroups_of_unlike_pods_fit_wherever_there_is_a_way() -> None:
     answers = Counter[bool]()
-    for seed in range(base, base + 250):
+    for seed in seeds(1000):
         nodes, groups, required = case(random.Random(seed))
         snapshot = Snapshot((BLOCK, RACK))
         for number, (block, rack, (gpus, cpu)) in enumerate(nodes):
@@ -126,7 +126,7 @@ def test_unlike_subgroups_of_unlike_pods_fit_wherever_there_is_a_way(base: int) 
                 assert len({domain(nodes, subgroup.required, node) for node in mine}) == 1
                 start += size
         assert (snapshot.columns.free >= 0).all()
-    assert min(answers.values()) > 50
+    assert not ALL_SEEDS or min(answers.values()) > 50
 
 
 def test_a_search_that_is_too_large_does_not_say_no() -> None:

@@ -20,6 +20,7 @@ from central.scheduler.snapshot.draft import Assignment, DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from protos.names import BLOCK, NODE, RACK
 from tests.central import factories
+from tests.effort import ALL_SEEDS, seeds
 
 Rows = frozenset[int]
 STAGE, RING = "stage", "ring"  # labels of pods
@@ -153,10 +154,9 @@ def check(request: PlacementRequest, snapshot: Snapshot, free: dict[int, int]) -
     return expected
 
 
-@pytest.mark.parametrize("base", range(0, 300, 100))
-def test_equal_bundles_fit_wherever_there_is_a_way(base: int) -> None:
+def test_equal_bundles_fit_wherever_there_is_a_way() -> None:
     answers = Counter[bool]()
-    for seed in range(base, base + 100):
+    for seed in seeds(300):
         dice = random.Random(seed)
         snapshot, free = small(dice)
         spec, size = factories.spec(dice.choice((1, 1, 2))), dice.randint(1, 2)
@@ -172,14 +172,13 @@ def test_equal_bundles_fit_wherever_there_is_a_way(base: int) -> None:
         request = request_of(subgroups, dice.choice(("", BLOCK)))
         assert are_countable(request)
         answers[check(request, snapshot, free)] += 1
-    assert min(answers.values()) > 15
+    assert not ALL_SEEDS or min(answers.values()) > 15
 
 
-@pytest.mark.parametrize("base", range(0, 200, 100))
-def test_two_layers_of_equal_bundles(base: int) -> None:
+def test_two_layers_of_equal_bundles() -> None:
     """Rows of three numbers: bundles in bundles, in the order in which a request has them."""
     answers = Counter[bool]()
-    for seed in range(base, base + 100):
+    for seed in seeds(200):
         dice = random.Random(seed)
         snapshot, free = small(dice)
         spec, copies = factories.spec(dice.choice((1, 2))), dice.randint(1, 2)
@@ -197,13 +196,12 @@ def test_two_layers_of_equal_bundles(base: int) -> None:
         request = request_of(subgroups, "")
         assert are_countable(request)
         answers[check(request, snapshot, free)] += 1
-    assert min(answers.values()) > 15
+    assert not ALL_SEEDS or min(answers.values()) > 15
 
 
-@pytest.mark.parametrize("base", range(0, 300, 100))
-def test_unlike_bundles_fit_wherever_there_is_a_way(base: int) -> None:
+def test_unlike_bundles_fit_wherever_there_is_a_way() -> None:
     answers, counted = Counter[bool](), 0
-    for seed in range(base, base + 100):
+    for seed in seeds(300):
         dice = random.Random(seed)
         snapshot, free = small(dice)
         subgroups = list[SubgroupRequest]()
@@ -218,8 +216,8 @@ def test_unlike_bundles_fit_wherever_there_is_a_way(base: int) -> None:
         request = request_of(subgroups, dice.choice(("", BLOCK)))
         counted += are_countable(request)
         answers[check(request, snapshot, free)] += 1
-    assert min(answers.values()) > 15
-    assert counted < 50
+    assert not ALL_SEEDS or min(answers.values()) > 15
+    assert not ALL_SEEDS or counted < 150
 
 
 def test_a_bundle_joins_its_members() -> None:

@@ -11,6 +11,7 @@ from central.scheduler.placement import minimum_choices
 from central.scheduler.snapshot.snapshot import Snapshot
 from tests.central import factories
 from tests.central.scheduler.small_cluster import World
+from tests.effort import ALL_SEEDS, seeds
 
 Amounts = tuple[int, int]  # GPUs, CPU
 
@@ -29,7 +30,7 @@ def placeable(pods: Sequence[Amounts], nodes: tuple[Amounts, ...]) -> bool:
 
 def test_any_pods_that_reach_the_minimum_will_do() -> None:
     seen = Counter[str]()
-    for seed in range(300):
+    for seed in seeds(300):
         dice = random.Random(seed)
         nodes = tuple((dice.randint(1, 8), dice.randint(2, 12)) for _ in range(dice.randint(1, 3)))
         kinds = [(dice.choice((0, 1, 2, 4, 9)), dice.randint(1, 8)) for _ in range(3)]
@@ -68,7 +69,7 @@ def test_any_pods_that_reach_the_minimum_will_do() -> None:
             assert placeable([pods[i] for i in bound], nodes)
         first = placeable(pods[:least], nodes) and reaches(tuple(range(least)))
         seen["first ranks" if first else "others" if possible else "none"] += 1
-    assert min(seen.values()) > 20, seen
+    assert not ALL_SEEDS or min(seen.values()) > 20, seen
 
 
 def _bound(world: World, names: list[str]) -> list[str]:
@@ -105,7 +106,7 @@ def reaches(kinds: Sequence[Kind], short: dict[str, int]) -> bool:
 def test_further_choices_are_all_that_fit_one_by_one_the_first_kinds_first() -> None:
     """Against every choice of the pods, of which equal ones count once."""
     seen = Counter[str]()
-    for seed in range(200):
+    for seed in seeds(200):
         dice = random.Random(seed)
         nodes = [(dice.randint(0, 3), dice.randint(1, 4)) for _ in range(dice.randint(1, 2))]
         kinds = [(dice.choice("ab"), dice.randint(0, 2), dice.randint(1, 3)) for _ in range(3)]
@@ -135,7 +136,7 @@ def test_further_choices_are_all_that_fit_one_by_one_the_first_kinds_first() -> 
             assert choice == tuple(sorted(choice))
         seen[f"{min(len(expected), 2)}"] += 1
         seen["short"] += bool(short) and bool(expected)
-    assert min(seen[key] for key in ("0", "1", "2", "short")) > 15, seen
+    assert not ALL_SEEDS or min(seen[key] for key in ("0", "1", "2", "short")) > 15, seen
 
 
 def test_no_more_choices_than_are_worth_an_attempt() -> None:

@@ -13,11 +13,12 @@ from central.scheduler.snapshot.snapshot import Snapshot
 from protos.names import GPU, RACK
 from tests.central import factories
 from tests.central.scheduler.placement.test_role_placement import every_plan, random_problem
+from tests.effort import ALL_SEEDS, seeds
 
 
 def test_a_plan_wherever_there_is_one() -> None:
     answers = Counter[bool]()
-    for seed in range(400):
+    for seed in seeds(400):
         _, problem = random_problem(random.Random(seed))
         plan, left = search(problem)
         possible = next(every_plan(problem), None) is not None
@@ -27,7 +28,7 @@ def test_a_plan_wherever_there_is_one() -> None:
         if plan is not None:
             assert all(problem.fits(place, vector) for place, vector in enumerate(plan))
             assert tuple(map(sum, zip(*plan, strict=True))) == problem.counts
-    assert min(answers.values()) > 50
+    assert not ALL_SEEDS or min(answers.values()) > 50
 
 
 def cluster(*racks: tuple[tuple[int, int], ...]) -> Snapshot:
@@ -57,7 +58,7 @@ def possible(left: list[tuple[PodSpec, int]], free: list[tuple[int, int]]) -> bo
 
 def test_unlike_pods_go_to_one_rack_wherever_one_takes_them() -> None:
     answers, harder = Counter[bool](), 0
-    for seed in range(300):
+    for seed in seeds(300):
         dice = random.Random(seed)
         racks = [
             tuple((dice.randint(0, 4), dice.choice((1000, 2000, 3000))) for _ in range(3))
@@ -81,8 +82,8 @@ def test_unlike_pods_go_to_one_rack_wherever_one_takes_them() -> None:
         seats = fit(Draft(snapshot), want)
         assert len({int(snapshot.columns.domains.of[0, seat.row]) for seat in seats}) == 1
         assert Counter(seat.spec for seat in seats for _ in range(seat.pods)) == dict(groups)
-    assert min(answers.values()) > 50
-    assert harder > 10
+    assert not ALL_SEEDS or min(answers.values()) > 50
+    assert not ALL_SEEDS or harder > 10
 
 
 def test_who_runs_out_of_tries_says_so() -> None:

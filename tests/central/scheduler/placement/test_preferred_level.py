@@ -16,6 +16,7 @@ from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from protos.names import BLOCK, RACK
 from tests.central import factories
+from tests.effort import ALL_SEEDS, seeds
 
 
 def scheduler(dice: random.Random) -> Snapshot:
@@ -77,7 +78,7 @@ def domain_of(snapshot: Snapshot, level: int) -> Callable[[int], int]:
 
 def test_the_fewest_of_the_preferred_level_inside_the_required_one() -> None:
     seen = Counter[tuple[str, str]]()
-    for seed in range(600):
+    for seed in seeds(600):
         dice = random.Random(seed)
         snapshot = scheduler(dice)
         count, preferred = dice.randint(1, 16), dice.choice((RACK, "node"))
@@ -99,8 +100,8 @@ def test_the_fewest_of_the_preferred_level_inside_the_required_one() -> None:
         elif spans(snapshot, rows, RACK) > 1:
             seen["block", preferred] += 1
         draft.undo()
-    assert len(seen) == 4
-    assert min(seen.values()) > 10
+    assert not ALL_SEEDS or len(seen) == 4
+    assert not ALL_SEEDS or min(seen.values()) > 10
 
 
 def racks_of(pods: int, **preferred: object) -> int:

@@ -25,6 +25,7 @@ from central.scheduler.snapshot.draft import Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from protos.names import RACK
 from tests.central import factories
+from tests.effort import ALL_SEEDS, seeds
 
 TF = Roles(near=(("ps", "worker"),), apart=(("ps", "ps"),))
 
@@ -86,7 +87,7 @@ def random_problem(dice: random.Random) -> tuple[RolePreferences, RolePlacementP
 
 def test_few_pods_sit_as_well_as_they_can() -> None:
     seen = Counter[str]()
-    for seed in range(250):
+    for seed in seeds(250):
         dice = random.Random(seed)
         roles, problem = random_problem(dice)
         plans = list(every_plan(problem))
@@ -103,13 +104,13 @@ def test_few_pods_sit_as_well_as_they_can() -> None:
         assert problem.total_cost(from_worst) == least, f"seed {seed}, without moves before it"
         better = judged(roles, start, problem.existing) > best
         seen["better" if better else "as good"] += 1
-    assert min(seen.values()) > 40
+    assert not ALL_SEEDS or min(seen.values()) > 40
 
 
 def test_exchanges_alone_come_close() -> None:
     """With many pods nothing more is done; here it could be checked."""
     optimal = total = 0
-    for seed in range(250):
+    for seed in seeds(250):
         dice = random.Random(seed)
         roles, problem = random_problem(dice)
         plans = list(every_plan(problem))
@@ -118,7 +119,7 @@ def test_exchanges_alone_come_close() -> None:
             plan = improved(problem, list(dice.choice(plans)))
             best = min(judged(roles, plan, problem.existing) for plan in plans)
             optimal += judged(roles, plan, problem.existing) == best
-    assert optimal / total > 0.85
+    assert not ALL_SEEDS or optimal / total > 0.85
 
 
 # --- through the snapshot --------------------------------------------------------------

@@ -17,6 +17,7 @@ from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from protos.names import BLOCK, RACK
 from tests.central import factories
 from tests.central.scheduler.placement.test_subgroups import cut, holds, small
+from tests.effort import ALL_SEEDS, seeds
 
 RING = "ring"
 REQUESTABLE = Roles(near=(("ps", "worker"),), apart=(("ps", "ps"),))
@@ -93,7 +94,7 @@ def test_a_lost_server_comes_back_beside_its_workers() -> None:
 def test_wishes_make_no_gang_wait_and_break_no_group() -> None:
     """Random small clusters and parts: with wishes as without, and each part in its domain."""
     answers: Counter[bool] = Counter()
-    for seed in range(250):
+    for seed in seeds(250):
         dice = random.Random(seed)
         snapshot = small(dice, islands=dice.random() < 0.5)
         kinds: list[tuple[PodSpec, int]] = [
@@ -132,4 +133,4 @@ def test_wishes_make_no_gang_wait_and_break_no_group() -> None:
             draft.undo()
         assert told[0] == told[1], f"seed {seed}"
         answers[told[0]] += 1
-    assert min(answers.values()) > 20
+    assert not ALL_SEEDS or min(answers.values()) > 20

@@ -21,6 +21,7 @@ from central.scheduler.snapshot.snapshot import Snapshot
 from protos.names import NODE, RACK
 from protos.topology import indices_of, mask_of
 from tests.central import factories
+from tests.effort import ALL_SEEDS, seeds
 
 PAIRS = ((0, 1), (2, 3))
 Free = dict[tuple[int, int], int]  # hundredths by row and GPU
@@ -93,7 +94,7 @@ def tried(snapshot: Snapshot, want: PlacementRequest) -> list[Assignment] | None
 @pytest.mark.parametrize("level", ["island", NODE])
 def test_equal_parts_close_together_exactly(level: str) -> None:
     answers: Counter[bool] = Counter()
-    for seed in range(300):
+    for seed in seeds(300):
         dice = random.Random(seed)
         snapshot, share, count = small(dice), dice.choice((20, 30, 60, 100)), dice.randint(1, 7)
         free = free_of(snapshot)
@@ -106,7 +107,7 @@ def test_equal_parts_close_together_exactly(level: str) -> None:
                 {(s.row, g) for s in seats or () for g in indices_of(s.gpus)} <= set(cells)
                 for cells in places(free, level)
             ), seat
-    assert min(answers.values()) > 50
+    assert not ALL_SEEDS or min(answers.values()) > 50
 
 
 def one_node(left: dict[int, int], free: Sequence[int]) -> Snapshot:
@@ -135,7 +136,7 @@ def test_two_shares_of_a_gang_stay_in_one_island() -> None:
 
 def test_whole_gpus_and_equal_parts_in_one_island_exactly() -> None:
     answers: Counter[bool] = Counter()
-    for seed in range(300):
+    for seed in seeds(300):
         dice = random.Random(seed)
         snapshot, share, count = small(dice), dice.choice((20, 30, 60)), dice.randint(1, 4)
         free = free_of(snapshot)
@@ -149,12 +150,12 @@ def test_whole_gpus_and_equal_parts_in_one_island_exactly() -> None:
         assert (tried(snapshot, PlacementRequest(groups, "island")) is not None) == possible, (
             f"seed {seed}"
         )
-    assert min(answers.values()) > 50
+    assert not ALL_SEEDS or min(answers.values()) > 50
 
 
 def test_equal_groups_of_parts_each_in_an_island_exactly() -> None:
     answers: Counter[bool] = Counter()
-    for seed in range(300):
+    for seed in seeds(300):
         dice = random.Random(seed)
         snapshot, share = small(dice), dice.choice((20, 30, 60))
         size, times = dice.randint(1, 4), dice.randint(1, 4)
@@ -169,13 +170,13 @@ def test_equal_groups_of_parts_each_in_an_island_exactly() -> None:
         )
         answers[units >= times] += 1
         assert (tried(snapshot, want) is not None) == (units >= times), f"seed {seed}"
-    assert min(answers.values()) > 50
+    assert not ALL_SEEDS or min(answers.values()) > 50
 
 
 def test_roles_of_parts_sit_as_well_as_trying_everything_finds() -> None:
     """Two roles of equal parts beside each other, one apart from itself: the cost is the least there is."""
     better = 0
-    for seed in range(150):
+    for seed in seeds(150):
         dice = random.Random(seed)
         snapshot = small(dice)
         share = dice.choice((30, 50))
@@ -214,7 +215,7 @@ def test_roles_of_parts_sit_as_well_as_trying_everything_finds() -> None:
         least = min(problem.total_cost(plan) for plan in ways)
         assert problem.total_cost(taken) == least, f"seed {seed}"
         better += least < max(problem.total_cost(plan) for plan in ways)
-    assert better > 50
+    assert not ALL_SEEDS or better > 50
 
 
 def machines(*names: str) -> list[Fact]:

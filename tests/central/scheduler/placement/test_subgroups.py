@@ -26,6 +26,7 @@ from central.scheduler.snapshot.draft import Assignment, DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from protos.names import BLOCK, ISLAND, NUMA, RACK
 from tests.central import factories
+from tests.effort import ALL_SEEDS, seeds
 
 RING = "ring"  # a label: pods of one ring are a group
 
@@ -159,10 +160,9 @@ def cut(seats: list[Assignment], sizes: Sequence[int]) -> Iterator[list[Assignme
     assert not rest
 
 
-@pytest.mark.parametrize("base", range(0, 400, 100))
-def test_equal_groups_fit_wherever_there_is_a_way(base: int) -> None:
+def test_equal_groups_fit_wherever_there_is_a_way() -> None:
     answers = Counter[bool]()
-    for seed in range(base, base + 100):
+    for seed in seeds(400):
         dice = random.Random(seed)
         snapshot = small(dice, islands=dice.random() < 0.5)
         gpus, size, times = dice.choice((1, 1, 2)), dice.randint(1, 3), dice.randint(1, 3)
@@ -187,12 +187,12 @@ def test_equal_groups_fit_wherever_there_is_a_way(base: int) -> None:
             assert holds(snapshot, mine, inner), f"seed {seed}"
         draft.undo()
         assert (snapshot.columns.free == free).all()
-    assert min(answers.values()) > 10
+    assert not ALL_SEEDS or min(answers.values()) > 10
 
 
 def test_unlike_groups_fit_wherever_there_is_a_way() -> None:
     answers = Counter[bool]()
-    for seed in range(300):
+    for seed in seeds(300):
         dice = random.Random(seed)
         snapshot = small(dice, islands=dice.random() < 0.5)
         kinds = [
@@ -217,7 +217,7 @@ def test_unlike_groups_fit_wherever_there_is_a_way() -> None:
         seats = list(fit(draft, want))
         for mine, (_, _, level) in zip(cut(seats, [n for _, n, _ in kinds]), kinds, strict=True):
             assert holds(snapshot, mine, level), f"seed {seed}"
-    assert min(answers.values()) > 10
+    assert not ALL_SEEDS or min(answers.values()) > 10
 
 
 class CountingDraft(Draft):

@@ -10,7 +10,7 @@ from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from protos.names import BLOCK, RACK, ZONE
 from tests.central import factories
-from tests.effort import examples
+from tests.effort import examples, seeds
 
 Path = tuple[str, ...]
 NODE_GPUS = 8
@@ -121,7 +121,7 @@ def test_the_domain_that_the_definition_names() -> None:
 
 def test_single_pods_break_as_few_racks_as_they_can_fill() -> None:
     """Whatever the names, how the racks are divided into blocks, and which workloads are typical."""
-    for seed in range(60):
+    for seed in seeds(60):
         dice = random.Random(seed)
         size, racks = dice.randint(2, 5), dice.randint(2, 6)
         names = [f"n{i:02}" for i in range(size * racks)]

@@ -123,6 +123,7 @@ VICTIMS: dict[str, Case] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", CLAIMANTS)
 def test_the_last_of_many_claimants_takes_no_more_work_than_the_first(case: str) -> None:
     few, many = (work(*CLAIMANTS[case](count), count) for count in (25, 25 * TIMES))
@@ -139,18 +140,21 @@ def rows_changed(made: Scheduler, facts: list[Fact]) -> int:
     return dirty.since(0)[0] - before
 
 
+@pytest.mark.long
 def test_reservations_are_not_given_back_for_each_claimant_at_a_capability() -> None:
     case = CLAIMANTS["urgent in a queue at its capability"]
     few, many = (rows_changed(*case(count)) for count in (25, 25 * TIMES))
     assert many <= few * TIMES * LINEAR
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", VICTIMS)
 def test_each_of_many_victims_takes_no_more_work_than_each_of_few(case: str) -> None:
     few, many = (work(*VICTIMS[case](count), count) for count in (100, 100 * TIMES))
     assert many <= few * TIMES * LINEAR
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("queues", [lambda _: (), owned, limited])
 def test_a_claimant_does_not_look_at_every_running_pod(queues: Queues) -> None:
     few, many = (

@@ -95,6 +95,7 @@ def harm_of(made: Scheduler, plan: PreemptionPlan | None) -> Harm:
     return total
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(s, marks=pytest.mark.slow) for s in range(1, 6))]
 )

@@ -129,6 +129,7 @@ def _made_again(there: Kept, whole: Sequence[Fact], now: float) -> Iterator[Fact
 HOURS = {"a": 1.2, "b": 0.3, "c": 0.5, "d": 0.8}
 
 
+@pytest.mark.long
 def test_whenever_the_leader_goes_the_next_one_knows_what_was_run() -> None:
     """Also if it goes before it has written the last condition, apart from the pods' grace."""
     facts = {n: job(n, 2, 4, 3600 * hours, suspension_s=10.0) for n, hours in HOURS.items()}

@@ -3,6 +3,8 @@ seconds."""
 
 from dataclasses import replace
 
+import pytest
+
 from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Decision, Evict
 from central.model.facts import Fact, PodSeen, QueueSeen
@@ -46,6 +48,7 @@ def calls_of(running: int, pending: int) -> tuple[int, int]:
     return settled, late
 
 
+@pytest.mark.long
 def test_work_is_in_proportion_to_the_gangs_that_change() -> None:
     few, many = calls_of(RUNNING, PENDING), calls_of(2 * RUNNING, 2 * PENDING)
     assert many[0] < 1.1 * few[0], f"settled: {few[0]} calls, {many[0]} with twice as many gangs"

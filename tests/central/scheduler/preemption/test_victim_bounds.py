@@ -95,6 +95,7 @@ def least_harm(made: Scheduler, node: str, below: int, lack: int) -> Harm | None
     return min(map(harm_of, enough), default=None)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("wanted", "pods"), [(1, 1), (2, 1), (5, 1), (8, 1), (2, 2), (3, 2)])
 @pytest.mark.parametrize("below", [SOME, ALL])
 def test_bounds_are_what_plain_loops_count(below: int, wanted: int, pods: int) -> None:
@@ -159,6 +160,7 @@ def test_bounds_that_follow_changes_are_those_that_are_counted_anew(pods: int) -
             assert [row for _, row in kept.cheapest()] == [row for _, row in fresh.cheapest()]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("pods", [1, 2])
 def test_rows_are_counted_once_they_may_be_used(pods: int) -> None:
     """Claims come and go at one time; what changed on a closed row is seen when it is open again."""
@@ -208,6 +210,7 @@ def test_bounds_of_domains_are_those_of_their_cheapest_rows(pods: int) -> None:
     assert [*found.values()] == sorted(found.values())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("pods", [0, 1, 2])
 def test_where_nobody_may_go_nothing_is_possible_that_does_not_fit(pods: int) -> None:
     made = cluster(Random(pods))

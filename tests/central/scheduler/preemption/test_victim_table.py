@@ -43,6 +43,7 @@ def table(made: Scheduler) -> VictimTable:
     return made.preemption.candidates.table
 
 
+@pytest.mark.long
 def test_a_cycle_reads_no_more_than_a_portion() -> None:
     made = full()
     unread = [table(made).unread]
@@ -54,6 +55,7 @@ def test_a_cycle_reads_no_more_than_a_portion() -> None:
     check_invariants(made)
 
 
+@pytest.mark.long
 def test_a_cluster_in_which_every_cycle_decides_something_is_read_too() -> None:
     made = full()
     before = table(made).unread
@@ -67,6 +69,7 @@ def test_a_cluster_in_which_every_cycle_decides_something_is_read_too() -> None:
     assert table(made).unread == 0
 
 
+@pytest.mark.long
 def test_a_claimant_does_not_wait_for_the_portions() -> None:
     """The youngest goes, whether it was read or not."""
     made = full()
@@ -77,6 +80,7 @@ def test_a_claimant_does_not_wait_for_the_portions() -> None:
     check_invariants(made)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("most", [3, FEW_ROWS, FEW_ROWS + 1, NODES])
 @pytest.mark.parametrize("built", [True, False])

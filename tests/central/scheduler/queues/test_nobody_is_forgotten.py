@@ -127,6 +127,7 @@ def played(seed: int) -> int:
     return len(day.world.evicted)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("part", range(2))
 def test_who_may_claim_and_can_does(part: int) -> None:
     days = 4 if FAST else 20

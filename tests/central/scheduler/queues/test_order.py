@@ -12,6 +12,7 @@ from central.scheduler.cycle import schedule_once
 from central.scheduler.queues import order
 from tests.central import factories
 from tests.central.scheduler.small_cluster import World, job
+from tests.effort import examples
 
 SIZES = st.tuples(st.integers(1, 4), st.integers(0, 6))  # minimum and surplus
 
@@ -39,7 +40,7 @@ def placed(world: World, gangs: int) -> list[int]:
     return [counts[f"g{number}"] for number in range(gangs)]
 
 
-@settings(deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.integers(1, 20), st.lists(SIZES, min_size=1, max_size=5))
 def test_minima_then_an_even_share_of_what_is_left(
     nodes: int, gangs: list[tuple[int, int]]
@@ -59,7 +60,7 @@ def test_minima_then_an_even_share_of_what_is_left(
     assert placed(world, len(sizes)) == shared(nodes, sizes)
 
 
-@settings(deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.integers(1, 12), st.lists(SIZES, min_size=2, max_size=4))
 def test_a_slice_for_each_gang_decides_the_same(nodes: int, gangs: list[tuple[int, int]]) -> None:
     facts: list[Fact] = [factories.node(f"n{i}", gpus=1) for i in range(nodes)]

@@ -50,6 +50,7 @@ def test_what_one_does_not_ask_for_the_other_has() -> None:
     assert (used(scheduler, "a"), used(scheduler, "b")) == (3, 13)
 
 
+@pytest.mark.long
 def test_shares_hold_while_gangs_come_and_go() -> None:
     """Two queues 1:2 of unlike gangs; what ends is followed by whoever is lowest, for many turns."""
     scheduler = new_scheduler(factories.LEVELS)

@@ -63,6 +63,7 @@ def shares(half_life_s: float, *, weight: int = 1) -> dict[int, int]:
     return found
 
 
+@pytest.mark.long
 def test_who_had_nothing_usage_has_more_until_it_is_even() -> None:
     now_only, usage = shares(0.0), shares(HALF_S)
     assert all(now_only[now] == 8 for now in range(500, 1100, 25))
@@ -73,6 +74,7 @@ def test_who_had_nothing_usage_has_more_until_it_is_even() -> None:
     assert sum(late) > 8.5 * len(late)
 
 
+@pytest.mark.long
 def test_weights_hold_in_the_past_too() -> None:
     usage = shares(HALF_S, weight=3)
     assert abs(usage[1075] - 12) <= 1

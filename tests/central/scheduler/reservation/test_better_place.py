@@ -22,6 +22,7 @@ from central.scheduler.state.cluster_state import ClusterState
 from protos.names import GPU, NODE, RACK
 from tests.central import factories
 from tests.central.scheduler.small_cluster import World, job
+from tests.effort import ALL_SEEDS, seeds
 
 NODES = 6
 NONE: Ints = np.zeros(0, dtype=np.int64)
@@ -88,7 +89,7 @@ def looks(seed: int) -> Iterator[tuple[ClusterState, Reservation, RunningPods, I
 
 def test_what_is_ruled_out_is_not_found() -> None:
     ruled_out = better = 0
-    for seed in range(60):
+    for seed in seeds(60):
         for state, own, pods, excluded in looks(seed):
             may_be = may_be_better(state, own, pods, excluded)
             found = plan_reservation(state, own.gang, own.request, pods, excluded)
@@ -96,8 +97,8 @@ def test_what_is_ruled_out_is_not_found() -> None:
             assert may_be or not is_better, seed
             ruled_out += not may_be
             better += is_better
-    assert ruled_out > 60
-    assert better > 20
+    assert not ALL_SEEDS or ruled_out > 60
+    assert not ALL_SEEDS or better > 20
 
 
 def request_of(*groups: tuple[int, int], required: str = "") -> PlacementRequest:
@@ -127,7 +128,7 @@ def test_the_fewest_gpus_that_lack_are_those_of_the_best_choice(required: str) -
         RACK: [[0, 1], [2, 3], [4, 5]],
         NODE: [[row] for row in range(NODES)],
     }
-    for seed in range(30):
+    for seed in seeds(30):
         dice = random.Random(seed)
         state = crowded(dice).cluster.state
         names = [*state.snapshot.columns.names]

@@ -24,6 +24,7 @@ from central.scheduler.scheduler import Scheduler
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from protos.names import NODE, RACK
 from tests.central import factories
+from tests.effort import ALL_SEEDS, seeds
 
 NODES, GPUS, NOW = 6, 4, 10.0
 
@@ -159,7 +160,7 @@ def check_place(case: Case, made: Scheduler, known: dict[str, float], found: Res
 def test_of_unknown_ends_those_of_the_rack_that_lacks_least_come_first() -> None:
     """In a rack that would fit the gang if it were empty."""
     compared = 0
-    for seed in range(30):
+    for seed in seeds(30):
         dice = random.Random(seed)
         used = [dice.randrange(GPUS + 1) for _ in range(NODES)]
         pods = [
@@ -189,4 +190,4 @@ def test_of_unknown_ends_those_of_the_rack_that_lacks_least_come_first() -> None
         assert found.start == inf
         assert found.place.name == f"rack r{min(lacks, key=lacks.__getitem__)}"
         compared += 1
-    assert compared > 8
+    assert not ALL_SEEDS or compared > 8

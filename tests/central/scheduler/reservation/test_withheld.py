@@ -20,6 +20,7 @@ from central.scheduler.reservation.reserved_place import ReservedPlace, place_na
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import Gang
 from tests.central import factories
+from tests.effort import ALL_SEEDS, seeds
 
 NODES, GPUS, NOW = 5, 8, 100.0
 
@@ -64,7 +65,7 @@ def reservation(
 @pytest.mark.parametrize("kind", ["known", "unknown", "evictions"])
 def test_the_need_less_what_returns_in_time(kind: str) -> None:
     seen = Counter[bool]()
-    for seed in range(60):
+    for seed in seeds(60):
         dice = random.Random(seed)
         made = cluster(dice)
         rows = sorted(dice.sample(range(NODES), dice.randrange(1, 4)))
@@ -102,8 +103,8 @@ def test_the_need_less_what_returns_in_time(kind: str) -> None:
         seen[found] += 1
         made.state.snapshot.columns.version[rows[0]] += 1
         assert not held.refresh(made.state, NOW, most_idle), "a node of the place has changed"
-    assert seen[True] > 5
-    assert (seen[False] > 5) == (kind != "unknown")
+    assert not ALL_SEEDS or seen[True] > 5
+    assert not ALL_SEEDS or (seen[False] > 5) == (kind != "unknown")
 
 
 def test_gpus_of_the_place_are_kept_whole_and_others_stay() -> None:

@@ -16,6 +16,7 @@ from central.scheduler.snapshot.snapshot import Snapshot
 from protos.names import NUMA, RACK
 from protos.topology import NodeTopology
 from tests.central import factories
+from tests.effort import ALL_SEEDS, seeds
 
 LOW, HIGH = 0b00001111, 0b11110000
 
@@ -28,7 +29,7 @@ def sockets(islands: tuple[tuple[int, ...], ...] = ((0, 1, 2, 3, 4, 5, 6, 7),)) 
 
 def test_all_gpus_on_one_numa_node_or_none() -> None:
     answers = Counter[bool]()
-    for seed in range(300):
+    for seed in seeds(300):
         dice = random.Random(seed)
         snapshot = Snapshot((RACK,))
         for place in range(3):
@@ -52,7 +53,7 @@ def test_all_gpus_on_one_numa_node_or_none() -> None:
         (seat,) = fit(Draft(snapshot), want)
         assert seat.gpus.bit_count() == gpus * count
         assert not seat.gpus & ~LOW or not seat.gpus & ~HIGH
-    assert min(answers.values()) > 30
+    assert not ALL_SEEDS or min(answers.values()) > 30
 
 
 def test_the_sentence_says_how_many_fit() -> None:

@@ -19,6 +19,7 @@ from central.scheduler.snapshot.snapshot import Snapshot
 from protos.names import ISLAND, NODE, NUMA, PCIE_SWITCH, RACK
 from protos.topology import indices_of, mask_of
 from tests.central import factories
+from tests.effort import ALL_SEEDS, seeds
 
 Switches = tuple[tuple[int, ...], ...]
 PAIRS: Switches = ((0, 1), (2, 3), (4, 5), (6, 7))
@@ -57,7 +58,7 @@ def possible(free: int, switches: Switches, pods: list[int]) -> bool:
 
 def test_all_gpus_under_one_switch_or_none() -> None:
     answers = Counter[bool]()
-    for seed in range(600):
+    for seed in seeds(600):
         dice = random.Random(seed)
         layouts = [drawn(dice) for _ in range(3)]
         snapshot = cluster(dice, layouts)
@@ -80,13 +81,13 @@ def test_all_gpus_under_one_switch_or_none() -> None:
         assert len(used) == len(set(used)) == sum(pods)
         assert all(frees[row] >> gpu & 1 for gpu in used)
         assert any(set(used) <= set(switch) for switch in layouts[row]), (seed, used)
-    assert min(answers.values()) > 100
+    assert not ALL_SEEDS or min(answers.values()) > 100
 
 
 def test_each_pod_under_a_switch_of_its_own_choice() -> None:
     """Equal subgroups of one pod, over several nodes: as many start as the switches have capacity for."""
     answers = Counter[bool]()
-    for seed in range(300):
+    for seed in seeds(300):
         dice = random.Random(1000 + seed)
         layouts = [drawn(dice) for _ in range(2)]
         snapshot = cluster(dice, layouts)
@@ -109,7 +110,7 @@ def test_each_pod_under_a_switch_of_its_own_choice() -> None:
                 mask_of(switch) for switch in layouts[one.row] if not one.gpus & ~mask_of(switch)
             ]
             assert inside or one.pods > 1, "one subgroup is one assignment"
-    assert min(answers.values()) > 50
+    assert not ALL_SEEDS or min(answers.values()) > 50
 
 
 def told(*facts: Fact) -> str:

@@ -15,6 +15,7 @@ from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import Gang
 from central.scheduler.status import gang_status
 from tests.central import factories
+from tests.effort import ALL_SEEDS, seeds
 
 HALVES = ((0, 1, 2, 3), (4, 5, 6, 7))
 RACKS = {"n0": "r0", "n1": "r0", "n2": "r1", "n3": "r2", "n4": "r2", "n5": ""}
@@ -107,7 +108,7 @@ def made(members: list[Member], least: int) -> tuple[Scheduler, Gang]:
 
 def test_phase_and_sentence_are_those_of_the_rule() -> None:
     seen = Counter[str]()
-    for seed in range(160):
+    for seed in seeds(160):
         dice = random.Random(seed)
         members, least = drawn(dice), dice.randrange(1, 4)
         scheduler, gang = made(members, least)
@@ -133,13 +134,13 @@ def test_phase_and_sentence_are_those_of_the_rule() -> None:
             )
             if word in expected[1]
         )
-    assert len(seen) == 12
-    assert min(seen.values()) >= 2, seen
+    assert not ALL_SEEDS or len(seen) == 12
+    assert not ALL_SEEDS or min(seen.values()) >= 2, seen
 
 
 def test_a_gang_with_enough_pods_says_of_which_task_it_has_too_few() -> None:
     seen = Counter[str]()
-    for seed in range(60):
+    for seed in seeds(60):
         dice = random.Random(seed)
         have = {task: dice.randrange(3) for task in "abcde"}
         wanted = {task: dice.randrange(1, 3) for task in "abcde"[: dice.randrange(1, 6)]}
@@ -170,7 +171,7 @@ def test_a_gang_with_enough_pods_says_of_which_task_it_has_too_few() -> None:
         assert gang_status.describe(scheduler.state, gang).startswith(expected), seed
         seen["short" if placed >= least and short else "other"] += 1
         seen["more"] += len(short) > 3
-    assert min(seen.values()) >= 2, seen
+    assert not ALL_SEEDS or min(seen.values()) >= 2, seen
 
 
 def test_a_status_is_published_when_phase_reason_or_counts_change() -> None:

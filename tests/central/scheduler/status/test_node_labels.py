@@ -4,7 +4,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.machine import capture
@@ -12,6 +12,7 @@ from agent.machine.survey import survey
 from central.scheduler.status import node_labels
 from protos.topology import Gpu, NodeTopology
 from tests.central import factories
+from tests.effort import examples
 
 CAPTURES = Path(__file__).parents[3] / "captures"
 VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?", re.ASCII)
@@ -133,6 +134,7 @@ GPUS = st.builds(
 )
 
 
+@settings(max_examples=examples(100), deadline=None)
 @given(GPUS, TEXTS, TEXTS, st.dictionaries(st.sampled_from(sorted(node_labels.FIXED)), TEXTS))
 def test_whatever_an_agent_sends_is_a_label_that_the_api_server_accepts(
     gpu: Gpu, driver: str, cuda: str, current: dict[str, str]

@@ -27,6 +27,7 @@ from central.scheduler.scheduler import Scheduler
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from protos.names import RACK
 from tests.central import factories
+from tests.effort import ALL_SEEDS, seeds
 
 LOCAL = StorageClassSeen("local", "kubernetes.io/no-provisioner", waits=True)
 GI = 2**30
@@ -342,11 +343,10 @@ def test_nodes_that_come_go_and_change_their_labels_take_their_volumes_along() -
     assert {cluster.state.pods[f"uid-g-{i}"].node for i in range(2)} == {"d", "e"}
 
 
-@pytest.mark.parametrize("base", range(0, 600, 150))
-def test_the_answer_is_that_of_trying_everything(base: int) -> None:
+def test_the_answer_is_that_of_trying_everything() -> None:
     """Volumes of one node each: pods of a kind with up to three unlike claims."""
     yes = 0
-    for seed in range(base, base + 150):
+    for seed in seeds(600):
         dice = Random(seed)
         nodes = "abc"[: dice.randint(1, 3)]
         cluster = new_scheduler(factories.LEVELS)
@@ -393,7 +393,7 @@ def test_the_answer_is_that_of_trying_everything(base: int) -> None:
         assert not cluster.state.snapshot.pod_counts.volumes.assigned()
         cluster.state.snapshot.pod_counts.volumes.free.check()
         yes += fits
-    assert 20 < yes < 130
+    assert not ALL_SEEDS or 80 < yes < 520
 
 
 def _some_way(there: list[VolumeSeen], claims: list[ClaimSeen], nodes: str, count: int) -> bool:
