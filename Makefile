@@ -27,7 +27,8 @@ $(VENV)/.dev: pyproject.toml $(VENV)/.user
 demo: $(VENV)/.user  ## three workloads on a local cluster; needs no GPU and no Kubernetes
 	lockstep demo
 
-test: lint types layers unit e2e  ## everything: lint, types, contracts, tests, and e2e on a real Kubernetes
+test: lint types layers  ## everything: lint, types, contracts, tests, and beside them e2e on a real Kubernetes
+	$(MAKE) --no-print-directory -k -j2 -Otarget unit e2e
 check: lint types layers fast     ## before each commit: all but slow tests and e2e
 fix: install         ## format, and mend what ruff can
 	ruff check -q --fix . ; ruff format -q .
