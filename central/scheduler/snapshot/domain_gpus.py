@@ -30,7 +30,10 @@ class DomainGpus:
         self._weights: list[int] = []  # by level, and of a whole domain
         self._leaves: list[Ints] = []  # by slot: the leaves in the domain
         self._least_total = 0  # of the domains with GPUs, the fewest GPUs of one
-        self._small = none  # by leaf: the order for pods with fewer GPUs than that
+        self._small = none  # by leaf: the order for pods with fewer GPUs than that, without ...
+        self._changes: dict[
+            int, int
+        ] = {}  # ... these, by slot. Gangs of whole domains never read it
 
     @property
     def single(self) -> bool:
@@ -52,7 +55,7 @@ class DomainGpus:
                 self._total_by_row = total.copy()
                 self._total = self._sum(total)
                 self._weigh()
-            self._small = self._order(self._leaf_slots, 0)
+            self._reorder()
         elif len(dirty) > FEW:
             self._recount_many(np.array([*set(dirty)], dtype=np.int64))
         else:
@@ -65,6 +68,9 @@ class DomainGpus:
         """By row, the least first: how many whole domains around it pods with that many GPUs would break, then
         the free GPUs of its domains, the narrowest first."""
         if gpus < self._least_total:
+            for slot, change in self._changes.items():
+                self._small[self._leaves[slot]] += change
+            self._changes.clear()
             return self._small.take(self._leaf.take(rows))
         return self.order_from_sums(rows, gpus)
 
@@ -84,21 +90,19 @@ class DomainGpus:
             slots[index] = np.where(at >= 0, self._starts[index] + at, len(self._free) - 1)
             if index:
                 at = np.append(self._columns.domains.parents(index), -1)[at]
-        return self._broken(slots, gpus), self._order(slots, gpus)
-
-    def _broken(self, slots: Ints, gpus: int) -> Ints:
-        free = self._free[slots]
-        broken: Ints = ((free == self._total[slots]) & (free > gpus)).sum(axis=0)
-        return broken
+        return self._broken_and_order(slots, gpus)
 
     def _order(self, slots: Ints, gpus: int) -> Ints:
+        return self._broken_and_order(slots, gpus)[1]
+
+    def _broken_and_order(self, slots: Ints, gpus: int) -> tuple[Ints, Ints]:
         free = self._free[slots]
-        order: Ints = ((free == self._total[slots]) & (free > gpus)).sum(axis=0)
-        order *= self._weights[-1]
+        broken: Ints = ((free == self._total[slots]) & (free > gpus)).sum(axis=0)
+        order = broken * self._weights[-1]
         for weight, of_level in zip(self._weights, free, strict=False):
             if weight:
                 order += weight * of_level
-        return order
+        return broken, order
 
     def _relabel(self) -> None:
         domains = self._columns.domains
@@ -159,7 +163,11 @@ class DomainGpus:
         self._free[-1] = self._total[-1] = 0
         if more_total.any():
             self._weigh()
+        self._reorder()
+
+    def _reorder(self) -> None:
         self._small = self._order(self._leaf_slots, 0)
+        self._changes.clear()
 
     def _recount(self, row: int) -> None:
         columns, slots = self._columns, self._slots
@@ -177,4 +185,5 @@ class DomainGpus:
         self._free[slot] = free + change
         # if it became whole: 1; if it was: -1
         whole = (free + change == total > 0) - (free == total > 0)
-        self._small[self._leaves[slot]] += self._weights[level] * change + self._weights[-1] * whole
+        change = self._weights[level] * change + self._weights[-1] * whole
+        self._changes[slot] = self._changes.get(slot, 0) + change
