@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from math import prod
 
+from central.model import wording
 from central.model.facts import PodSpec
 from central.scheduler import refusal_reasons
 from central.scheduler.inventory.cluster_node import ClusterNode
@@ -24,6 +25,7 @@ from tests.simulation.reason_patterns import (
     CERTAIN,
     CHECKS,
     FREE_GPUS,
+    LACKING,
     NOWHERE,
     PARTS,
     PLAIN,
@@ -386,7 +388,17 @@ class ReasonChecker(QueueReasons, NeverReasons):
     ) -> None:
         """What stands in brackets. usable: the candidate's nodes. there: those that may be refused."""
         refused: Counter[str] = Counter()
-        for each in (match["details"] or "").split("; "):
+        usable = recount.able(spec, usable)
+        details = (match["details"] or "").split("; ")
+        lacks = [found for each in details if (found := LACKING.fullmatch(each))]
+        if exact and not spec.share_containers and not spec.rdma_containers:
+            expected_lacks = self._lacking(spec, usable, held)
+            if int(match["fits"]) >= int(match["count"]):
+                expected_lacks = set()
+            assert {found[0] for found in lacks} == expected_lacks, f"lacking: {expected_lacks}"
+        for each in details:
+            if LACKING.fullmatch(each):
+                continue
             if refusal := re.fullmatch(r"(\d+) nodes?: (.*)", each):
                 refused[refusal[2]] += int(refusal[1])
             elif each:
@@ -398,6 +410,35 @@ class ReasonChecker(QueueReasons, NeverReasons):
         for why, count in expected.items():
             assert refused[why] == count, f"{count} nodes: {why}"
         assert refused == expected or not exact, f"refused by nothing: {refused - expected}"
+
+    def _lacking(
+        self, spec: PodSpec, usable: Sequence[ClusterNode], held: Sequence[Reservation]
+    ) -> set[str]:
+        """By the resource that stops one more pod, where GPUs do not: the nodes, and how much at least lacks there."""
+        found: dict[str, list[tuple[int, int]]] = {}
+        asked = {name: amount for name, amount in spec.requests if amount}
+        for node in usable:
+            floors = {
+                name: max(self.counts.free(node, name, held), 0) // amount
+                for name, amount in asked.items()
+            }
+            fits = min(floors.values())
+            stops = sorted(name for name, floor in floors.items() if floor == fits)
+            if not any(name == GPU or name.startswith(MIG) for name in stops):
+                free = max(self.counts.free(node, stops[0], held), 0)
+                lack = (fits + 1) * asked[stops[0]] - free
+                found.setdefault(stops[0], []).append((lack, fits))
+        devices = any(name == GPU or name.startswith(MIG) for name in asked)
+        texts = set()
+        for name, nodes in found.items():
+            least, one = min(lack for lack, _ in nodes), len(nodes) == 1
+            verb = f"{'has' if one else 'have'} GPUs free and " if devices else ""
+            verb += "lacks" if one else "lack"
+            verb += " at least" if any(lack > least for lack, _ in nodes) else ""
+            more = " for one more pod" if any(fits for _, fits in nodes) else ""
+            said = f"{recount.said(name, least)} of {wording.quantity(name, asked[name])}"
+            texts.add(f"{len(nodes)} node{'' if one else 's'} {verb} {said}{more}")
+        return texts
 
     def _named_nodes(self, gang: Gang, match: Found, level: str) -> list[ClusterNode]:
         """The nodes of the candidate that the sentence names."""
@@ -423,12 +464,15 @@ class ReasonChecker(QueueReasons, NeverReasons):
             free = sum(self.counts.free(node, GPU) for node in usable)
             total = sum(node.allocatable().get(GPU, 0) for node in usable)
             kept = free - sum(self.counts.free(node, GPU, held) for node in usable)
-            said = tuple(int(number or 0) for number in match.group(1, 2, 3, 4))
+            said = tuple(int(number or 0) for number in match.group(1, 2, 3, "kept"))
+            most = max((self.counts.free(node, GPU) for node in usable), default=0)
+            on_one = most if most < spec.request(GPU) <= free else None
+            assert (match["most"] and int(match["most"])) == on_one or not exact, f"{on_one} on one"
             if exact:
                 assert said == (free, total, len(usable), kept), (free, total, len(usable), kept)
             else:
                 assert all(a <= b for a, b in zip(said, (free, total, len(usable)), strict=False))
-            if exact and kept and " more" not in match[5]:
+            if exact and kept and " more" not in match["owners"]:
                 left = [
                     sum(self.counts.free(node, GPU, held[:count]) for node in usable)
                     for count in range(len(held) + 1)
@@ -438,15 +482,10 @@ class ReasonChecker(QueueReasons, NeverReasons):
                     for each, (before, after) in zip(held, pairwise(left), strict=True)
                     if after < before
                 }
-                assert set(match[5].split(", ")) == owners, f"reserved for {owners}"
+                assert set(match["owners"].split(", ")) == owners, f"reserved for {owners}"
         elif match := re.fullmatch(r"short of (.*): enough for (\d+)", detail):
             name = recount.resource(match[1])
-            if name == "volumes" or "NIC" in name or not exact:
-                return
-            enough = sum(
-                max(self.counts.free(n, name, held), 0) // spec.request(name) for n in usable
-            )
-            assert enough == int(match[2]), f"enough {name} for {enough}"
+            assert name == "volumes" or "NIC" in name, f"unknown words: {detail}"
         elif match := re.fullmatch(r"(\d+) of (\d+) (\S+) slices free on (\d+) nodes?", detail):
             free = sum(max(self.counts.free(node, MIG + match[3], held), 0) for node in usable)
             total = sum(node.allocatable().get(MIG + match[3], 0) for node in usable)

@@ -80,7 +80,11 @@ SHARED_NEVER = re.compile(
     r"|all must be (?:in|under) one (?P<place>.+))"
 )
 FREE_GPUS = re.compile(
-    r"(\d+) of (\d+) GPUs free on (\d+) nodes?(?:, (\d+) of them reserved for (.*))?"
+    r"(\d+) of (\d+) GPUs free on (\d+) nodes?(?:, at most (?P<most>\d+) on one)?"
+    r"(?:, (?P<kept>\d+) of them reserved for (?P<owners>.*))?"
+)
+LACKING = re.compile(
+    r"(\d+) nodes? (?:ha(?:s|ve) GPUs free and )?lacks? (at least )?(\S+) of (\S+) (.*?)( for one more pod)?"
 )
 
 _QUEUE = r"queue (?P<queue>\S+?)(?: \(above \S+\))?"

@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from fractions import Fraction
 
 from central.model import wording
@@ -97,6 +98,13 @@ def may_fit_empty(spec: PodSpec, node: ClusterNode) -> bool:
     ]
     changes = len(sure) < len(spec.requests)
     return changes or all(most(node, name) >= asked for name, asked in sure)
+
+
+def able(spec: PodSpec, nodes: Sequence[ClusterNode]) -> Sequence[ClusterNode]:
+    """The nodes that take such a pod when nothing else runs there; all, where that may change or none does."""
+    changes = any(name.startswith((MIG, "hca_")) or name == GPU_SHARE for name, _ in spec.requests)
+    found = [node for node in nodes if when_empty(spec, node)]
+    return nodes if changes or not found else found
 
 
 def resource(words: str) -> str:

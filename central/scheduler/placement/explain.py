@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from central.model import wording
-from central.model.arrays import Ints
+from central.model.arrays import UNLIMITED, Ints
 from central.model.facts import PodSpec
 from central.model.pending_causes import CAPACITY, CONFINED, INVALID, NEVER
 from central.scheduler.filters import node_filters
@@ -23,7 +23,7 @@ from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.capacity import PodClassCapacity
 from central.scheduler.snapshot.draft import DoesNotFit
 from central.scheduler.snapshot.snapshot import Snapshot
-from protos.names import GPU, GPU_SHARE, ISLAND, NUMA, PCIE_SWITCH
+from protos.names import GPU_SHARE, ISLAND, NUMA, PCIE_SWITCH
 from protos.slicing import is_slice
 
 NOT_TOGETHER = "each pod type fits on its own, but not all together"
@@ -244,25 +244,25 @@ def _shortfall(snapshot: Snapshot, spec: PodSpec, count: int) -> float:
 def _short_of(
     snapshot: Snapshot, view: PodClassCapacity, rows: Ints, fitting: int, count: int
 ) -> list[str]:
-    """The free GPUs of the candidate's usable nodes, and the scarcest other resource if it is short."""
+    """The free GPUs of the candidate's nodes that can serve such a pod when nothing else runs there, and what stops
+    more of the pods."""
     usable = _usable_now(view, rows)
+    if (empty := never_fits.when_empty(view)) is not None:
+        usable = able if len(able := usable[empty.capacity[usable] > 0]) else usable
     details = []
     if view.gpus and len(usable):
-        details.append(_free_gpus(snapshot, usable))
+        details.append(_free_gpus(snapshot, usable, view.gpus))
     slices = [name for name, _ in view.spec.requests if is_slice(name)]
     details += [_free_slices(snapshot, name, usable) for name in slices]
     if fitting >= count or not len(usable):
         return details
     if view.share:
         details.append(_free_shares(snapshot, view, usable))
-    capacities = _capacity_by_resource(snapshot, view, usable)
     if view.nics and snapshot.columns.nics:
         by_nics = sum(nic_limits.capacities(snapshot.columns.nics, usable.tolist(), view.spec))
-        if by_nics < min(count, *capacities.values()):
-            return [*details, f"short of {wording.nics(view.spec)}: enough for {by_nics}"]
-    scarce = min(sorted(capacities), key=capacities.__getitem__)
-    if scarce != GPU and not is_slice(scarce) and capacities[scarce] < count:
-        details.append(f"short of {wording.resource(scarce)}: enough for {capacities[scarce]}")
+        if by_nics < count:
+            details.append(f"short of {wording.nics(view.spec)}: enough for {by_nics}")
+    details += _lacking(snapshot, view, usable)
     by_volumes = view.interpod.volume_capacity() if view.interpod is not None else None
     if by_volumes is not None and (enough := int(by_volumes[usable].sum())) < count:
         details.append(f"short of volumes: enough for {enough}")
@@ -275,6 +275,49 @@ def _short_of(
     return details
 
 
+def _lacking(snapshot: Snapshot, view: PodClassCapacity, rows: Ints) -> list[str]:
+    """Counts the nodes whose GPUs, NICs and rules allow one more pod, by the resource that stops it there, the first by
+    name if several do; most nodes first. Gives what lacks on the node that lacks least, and what is asked."""
+    columns, spec = snapshot.columns, view.spec
+    most, free = np.full(len(rows), UNLIMITED), dict[str, tuple[Ints, int]]()
+    if view.share:
+        most = gpu_shares.capacity(columns.gpus, rows, view.share, view.least)
+    if view.nics and columns.nics:
+        most = np.minimum(most, nic_limits.capacities(columns.nics, rows.tolist(), spec))
+    if view.interpod is not None:
+        most = np.minimum(most, view.interpod.limits()[rows])
+    names = never_fits.resource_names(snapshot, view)
+    for column, amount in zip(view.columns.tolist(), view.amounts.tolist(), strict=True):
+        left = np.maximum(columns.free[rows, column] if column else columns.gpus.count[rows], 0)
+        if not column or is_slice(names[column]):
+            most = np.minimum(most, left // amount)
+        elif names[column] != GPU_SHARE:
+            free[names[column]] = left, amount
+    fits = np.minimum.reduce([most, *(left // amount for left, amount in free.values())])
+    found, undecided = [], fits < most
+    for name in sorted(free):
+        left, amount = free[name]
+        stops = undecided & (left // amount == fits)
+        undecided &= ~stops
+        if stops.any():
+            lacks = (amount * (fits + 1) - left)[stops]
+            more = " for one more pod" if fits[stops].any() else ""
+            has_gpus = view.gpus or view.share or any(is_slice(each) for each, _ in spec.requests)
+            found.append((-len(lacks), _lack(name, lacks, amount, bool(has_gpus)) + more))
+    return [text for _, text in sorted(found)]
+
+
+def _lack(name: str, lacks: Ints, amount: int, has_gpus: bool) -> str:
+    """As in "2 nodes have GPUs free and lack at least 3 of 4 cpu"."""
+    one, least = len(lacks) == 1, int(lacks.min())
+    has = ("has GPUs free and " if one else "have GPUs free and ") if has_gpus else ""
+    at_least = "at least " if (lacks > least).any() else ""
+    said = f"{wording.amount(name, least)} of {wording.quantity(name, amount)}"
+    return (
+        f"{wording.counted(len(lacks), 'node')} {has}{'lacks' if one else 'lack'} {at_least}{said}"
+    )
+
+
 def _usable_now(view: PodClassCapacity, rows: Ints) -> Ints:
     """Those of the rows that the node filters and the rules between pods let the pods use now."""
     usable = rows[view.passed(rows)]
@@ -284,18 +327,22 @@ def _usable_now(view: PodClassCapacity, rows: Ints) -> Ints:
     return np.array([row for row in usable.tolist() if not reason(row)], dtype=np.int64)
 
 
-def _free_gpus(snapshot: Snapshot, rows: Ints) -> str:
-    """How many GPUs no pod has, and how many of them are reserved for other gangs."""
-    reserved, owners = 0, []
+def _free_gpus(snapshot: Snapshot, rows: Ints, asked: int) -> str:
+    """How many GPUs no pod has, the most on one node if that is less than a pod asks, and how many are reserved for
+    other gangs."""
+    free, owners = snapshot.columns.gpus.count.copy(), []
     counted = np.zeros(len(snapshot.columns.names), dtype=np.bool_)
     counted[rows] = True
     for name, place, gpus in snapshot.reserved_gpus.values():
-        if here := int(gpus[counted[place]].sum()):
-            reserved += here
+        if gpus[counted[place]].any():
+            np.add.at(free, place, gpus)
             owners.append(name)
-    free = int(snapshot.columns.gpus.count[rows].sum()) + reserved
+    here, most = int(free[rows].sum()), int(free[rows].max())
+    reserved = here - int(snapshot.columns.gpus.count[rows].sum())
     total = int(snapshot.columns.allocatable[rows, 0].sum())
-    text = f"{free} of {total} GPUs free on {_nodes(rows)}"
+    text = f"{here} of {total} GPUs free on {wording.counted(len(rows), 'node')}"
+    if most < asked <= here:
+        text += f", at most {most} on one"
     return f"{text}, {reserved}{_RESERVED_FOR}{wording.some(owners)}" if reserved else text
 
 
@@ -303,22 +350,6 @@ def names_holders(reason: str, holders: str) -> bool:
     """Whether the reason says already that these gangs, as wording.some() lists them, hold free GPUs."""
     said = f"{_RESERVED_FOR}{holders}"
     return any(f"{said}{end}" in reason for end in (";", ")"))
-
-
-def _capacity_by_resource(snapshot: Snapshot, view: PodClassCapacity, rows: Ints) -> dict[str, int]:
-    """For how many pods the rows' free amount of each requested resource would be enough."""
-    columns = snapshot.columns
-    names = never_fits.resource_names(snapshot, view)
-    return {
-        name: int(np.maximum(free // amount, 0).sum())
-        for column, amount in zip(view.columns.tolist(), view.amounts, strict=True)
-        if (name := names[column]) != GPU_SHARE
-        for free in [columns.gpus.count[rows] if column == 0 else columns.free[rows, column]]
-    }
-
-
-def _nodes(rows: Ints) -> str:
-    return f"{len(rows)} node" + ("s" if len(rows) != 1 else "")
 
 
 def _free_shares(snapshot: Snapshot, view: PodClassCapacity, rows: Ints) -> str:
@@ -335,7 +366,9 @@ def _free_slices(snapshot: Snapshot, name: str, rows: Ints) -> str:
     if column is None or not (total := int(snapshot.columns.allocatable[rows, column].sum())):
         return f"there are no {wording.resource(name)}"
     free = int(np.maximum(snapshot.columns.free[rows, column], 0).sum())
-    return f"{free} of {total} {wording.resource(name)} free on {_nodes(rows)}"
+    return (
+        f"{free} of {total} {wording.resource(name)} free on {wording.counted(len(rows), 'node')}"
+    )
 
 
 def _not_considered(

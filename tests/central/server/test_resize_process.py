@@ -134,7 +134,7 @@ def test_what_a_resize_takes_is_left_alone_and_what_it_frees_is_used(
     ask(box, first, resize)
 
     create(box, larger, node, CPUS - resize.takes + 1)
-    box.wait("a reason", lambda: "short of cpu: enough for 0" in why(box, larger), WITHIN_S)
+    box.wait("a reason", lambda: "1 node lacks 1 of " in why(box, larger), WITHIN_S)
     create(box, fits, node, CPUS - resize.takes)
     box.wait("the pod that fits", lambda: home(box, fits), WITHIN_S)
     assert home(box, larger) == ""

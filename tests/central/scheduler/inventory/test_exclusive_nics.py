@@ -121,4 +121,4 @@ def test_whoever_finds_none_reads_that_nics_are_short() -> None:
     kubelet.step(1.0, pod("one", 1, 3))
     decisions = schedule_once(kubelet.scheduler, [pod("two", 1, 2)], 2.0)
     (told,) = (each for each in decisions if isinstance(each, UpdateGangStatus) and each.reason)
-    assert "short of lockstep.dev/rdma: enough for 0" in told.reason
+    assert "1 node has GPUs free and lacks 1 of 2 lockstep.dev/rdma" in told.reason
