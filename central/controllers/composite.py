@@ -42,8 +42,6 @@ from central.model.facts import (
     TemplateGone,
     TemplateSeen,
 )
-from central.scheduler import fence as step_fence
-from central.scheduler.cycle_phases import Phase
 from central.scheduler.elastic.elastic_gang import ElasticGang, Resize
 from central.scheduler.quarantine import Quarantine
 from central.scheduler.queues.min_resources import MinResources
@@ -178,27 +176,22 @@ class BatchControllers:
         min_resources: MinResources,
         quarantine: Quarantine,
         now: float,
-    ) -> list[Decision]:
-        """Commands, CronJobs and JobFlows first: what they ask of Jobs counts in the same cycle. One
-        controller that fails as a whole stops none of the others."""
-        jobs, decisions = self.jobs, list[Decision]()
+        *,
+        decisions: list[Decision],
+    ) -> None:
+        """Commands, CronJobs and JobFlows first: what they ask of Jobs counts in the same cycle. Appends what each controller
+        decides when it has decided it: another one may raise."""
+        jobs = self.jobs
         fence = partial(ObjectFence, quarantine, now=now)
-        contained = partial(step_fence.contained, quarantine)
-        commands, crons, flows = self.commands, self.crons, self.flows
-        of_commands, of_crons = fence(commands.KIND), fence(crons.KIND)
-        decisions += (
-            contained(Phase.COMMANDS, commands.decide, jobs, queues, of_commands, now) or ()
-        )
-        decisions += contained(Phase.CRON_JOBS, crons.decide, jobs, of_crons, now) or ()
+        commands, crons, flows, elastic = self.commands, self.crons, self.flows, self.elastic
+        decisions += commands.decide(jobs, queues, fence(commands.KIND), now)
+        decisions += crons.decide(jobs, fence(crons.KIND), now)
         if flows.by_name:
             flows.jobs_changed(jobs.by_name[key] for key in jobs.changed)
-        decisions += contained(Phase.JOB_FLOWS, flows.decide, jobs, fence(flows.KIND), now) or ()
+        decisions += flows.decide(jobs, fence(flows.KIND), now)
         context = reconcile.JobContext(jobs, state, queues, min_resources, fence(JOB))
-        decisions += contained(Phase.JOBS, reconcile.decide, context, now) or ()
-        of_sizes = fence(elastic_objects.KIND)
-        decide = self.elastic.decide
-        decisions += contained(Phase.ELASTIC_OBJECTS, decide, state, of_sizes, now) or ()
-        return decisions
+        decisions += reconcile.decide(context, now)
+        decisions += elastic.decide(state, fence(elastic_objects.KIND), now)
 
     def due(self, now: float) -> list[float]:
         times = [*self.commands.due(now), *self.crons.due(), *self.flows.due(), *self.elastic.due()]

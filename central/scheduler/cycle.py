@@ -3,21 +3,22 @@
     facts -> accounting -> pending gangs in order (scheduling_round.py)
           -> pods above device limits -> partial gangs -> controllers -> statuses
 
-The live loop, the simulator and replay all call schedule_once(). An exception stops only the object
-that triggered it (fence.py, culprit.py): every call below is in a phase (cycle_phases.py).
+The live loop, the simulator and replay all call schedule_once(). An exception stops only the object or the gang
+that triggered it. After any other one the state is built again and the cycle begins again, once (fence.py).
+
+Design: docs/design/containment.md
 """
 
 from collections.abc import Iterable
-from functools import partial
 
 from central.model.decisions import Decision
 from central.model.facts import Fact
-from central.scheduler import culprit, fence, partial_gangs, scheduling_round, set_aside_notices
-from central.scheduler.cycle_phases import Phase
+from central.scheduler import fence, partial_gangs, scheduling_round, set_aside_notices
 from central.scheduler.elastic.elastic_gang import ElasticGang
 from central.scheduler.elastic.needs import Need
 from central.scheduler.inventory.pods import EVICTION_ENDED, Pod
 from central.scheduler.pending_cause import cause_of, nominations
+from central.scheduler.quarantine import ACCOUNT
 from central.scheduler.queues import order
 from central.scheduler.round_state import Round
 from central.scheduler.scheduler import Scheduler
@@ -59,38 +60,18 @@ def decide(
     interrupt: Interrupt | None = None,
 ) -> list[Decision]:
     decisions: list[Decision] = []
-    quarantine, searched = scheduler.quarantine, 0
-    if quarantine.phases.begin(now):
-        scheduler.state.pending.capacity_freed("phase of the cycle back")
     for _ in range(MOST_RESTARTS):
         try:
             _decide(scheduler, now, budget, interrupt, decisions)
-            quarantine.phases.passed.add(Phase.CYCLE)
-            break
         except fence.StateRebuilt:
             continue  # what was decided stays decided: the new state has it
-        except Exception as error:  # noqa: BLE001  any bug
-            fence.phase_failed(scheduler, error)
-            searched = culprit.advance(scheduler, _try_cycle, searched)
-    if quarantine.failed_phases or quarantine.search is not None:
-        culprit.advance(scheduler, _try_cycle, searched)
-    fence.release_tried(scheduler)
+        except Exception as error:  # noqa: BLE001  a bug without an object
+            fence.cycle_failed(scheduler, error)
+            continue
+        fence.cycle_passed(scheduler)
+        break
     decisions += set_aside_notices.take(scheduler)
     return decisions
-
-
-def _try_cycle(copy: Scheduler) -> None:
-    """Of a part of the cluster, without effect."""
-    for _ in range(MOST_RESTARTS):
-        try:
-            _decide(copy, copy.state.now, None, None, [])
-            copy.quarantine.phases.passed.add(Phase.CYCLE)
-            return
-        except fence.StateRebuilt:
-            continue
-        except Exception as error:
-            copy.quarantine.phases.blamed(error)
-            raise
 
 
 def _decide(
@@ -101,33 +82,30 @@ def _decide(
     decisions: list[Decision],
 ) -> None:
     """Appends to the decisions as it makes them."""
-    state, step, decided = scheduler.state, fence.step, fence.decided
+    state = scheduler.state
     state.pending.step()
     scheduler.queues.in_flight.outdated = True
     if not _update_accounting(scheduler, now, sliced=budget is not None):
         return
-    step(scheduler, Phase.MODELS, _look_at_elastic, scheduler)
+    if state.pending.waiting:  # else nobody chooses
+        scheduler.elastic.models.look(_elastic_gangs(scheduler))
     scheduling_round.schedule_pending(scheduler, now, budget, interrupt, decisions)
     scheduler.queues.in_flight.outdated = True
-    usage = scheduler.device_usage
-    decisions += decided(scheduler, Phase.GPU_MEMORY, usage.gpu_memory.decide, state, now)
-    decisions += decided(scheduler, Phase.RDMA_USAGE, usage.rdma.decide, state, now)
+    decisions += scheduler.device_usage.gpu_memory.decide(state, now)
+    decisions += scheduler.device_usage.rdma.decide(state, now)
     if state.pending.round is None:  # else a gang may still be placed in this round
         _undo_partial(scheduler, now, decisions)
-        step(scheduler, Phase.ELASTIC_SIZES, _resize_elastic, scheduler, now)
-    decisions += decided(scheduler, Phase.CONTROLLERS, _controllers, scheduler, now)
-    step(scheduler, Phase.ADMISSION, _admit, scheduler, now)
+        _resize_elastic(scheduler, now)
+    _decide_controllers(scheduler, now, decisions)
+    _admit(scheduler, now)
     if scheduler.queues.enabled:
-        found = step(scheduler, Phase.QUEUE_STATUSES, _queue_statuses, scheduler, now)
-        if found is None:
-            scheduler.queue_statuses.stale = True  # what changed was not counted
-        decisions += found or ()
-    decisions += decided(scheduler, Phase.HYPERNODE_STATUSES, _hypernodes, scheduler, now)
-    decisions += decided(scheduler, Phase.STATUSES, _statuses, scheduler)
+        decisions += _queue_statuses(scheduler, now)
+    network = state.network
+    decisions += scheduler.hypernode_statuses.decide(network.hypernodes, network.built, now)
+    _add_statuses(scheduler, decisions)
     # A gang that must preempt later need not read all pods first.
     quiet = not decisions and state.pending.round is None
-    table = scheduler.preemption.candidates.table
-    step(scheduler, Phase.CANDIDATES, partial(table.read_portion, quiet=quiet))
+    scheduler.preemption.candidates.table.read_portion(quiet=quiet)
 
 
 def due(scheduler: Scheduler, now: float) -> float | None:
@@ -149,9 +127,8 @@ def due(scheduler: Scheduler, now: float) -> float | None:
     times += scheduler.hypernode_statuses.due(now)
     times += scheduler.admission.due(pending)
     times += scheduler.controllers.due(now)
-    # Those that are over were tried in the last cycle, or will be when their phase is back.
+    # those that are over were tried in the last cycle
     times += [at for at in scheduler.quarantine.retry_times() if at > scheduler.state.now]
-    times += scheduler.quarantine.phases.ends()
     times += scheduler.elastic.due()
     return min(times, default=None)
 
@@ -159,54 +136,54 @@ def due(scheduler: Scheduler, now: float) -> float | None:
 def _update_accounting(scheduler: Scheduler, now: float, *, sliced: bool) -> bool:
     """Of at most ACCOUNTED_MOST gangs if the cycle is sliced. Returns whether all are accounted: nothing may be
     decided before."""
-    state, step = scheduler.state, fence.step
-    step(scheduler, Phase.HELD_PODS, handlers.release_held_pods, state, now)
-    step(scheduler, Phase.NETWORK, _rebuild_network, scheduler)
-    scheduler.quarantine.phases.run(Phase.QUEUE_TREE, scheduler.queues.settle, without=None)
+    state = scheduler.state
+    handlers.release_held_pods(state, now)
+    if state.network.rebuild(state.nodes.values(), state.snapshot):
+        scheduler.hypernode_statuses.rebuilt(state.network.hypernodes)
+    scheduler.queues.settle()
     if state.pending.all_changed:
         state.pending.changed_gangs.update(state.gangs)
         state.pending.unaccounted.update(state.gangs)
         state.pending.all_changed = False
-
-    def account(gang: Gang) -> None:
-        gang.attempt.equivalence = 0
-        gang.attempt.rank = order.rank(gang)
-        gang.attempt.run_time_s = order.backfill_time_s(gang)
-        scheduling_round.account(scheduler, gang)
-
-    step(scheduler, Phase.BACKOFFS, fence.mark_due, scheduler)
-    gangs = state.pending.take_unaccounted(ACCOUNTED_MOST if sliced else None)
-    fence.each_gang(scheduler, Phase.ACCOUNT, gangs, account, [])
+    fence.mark_due(scheduler)
+    for gang in state.pending.take_unaccounted(ACCOUNTED_MOST if sliced else None):
+        _account(scheduler, gang)
     if state.pending.unaccounted:
         state.pending.round = state.pending.round or Round(now)  # the next cycle goes on at once
         return False
     resumed = state.pending.round is not None and state.pending.round.epoch == state.pending.epoch
     if scheduler.queues.enabled and not resumed:  # one measure for all slices of a round
-        unschedulable = state.node_sets.unschedulable
-        measure = scheduler.queues.measure_capacity
-        step(scheduler, Phase.QUEUE_CAPACITY, measure, state.snapshot, unschedulable)
-        step(scheduler, Phase.TIME_SHARING, _share_time, scheduler, now)
+        scheduler.queues.measure_capacity(state.snapshot, state.node_sets.unschedulable)
+        if scheduler.preemption.time_sharing.look(scheduler.queues, now):
+            state.pending.capacity_freed("turn of a gang that shares time")
     return True
 
 
-def _share_time(scheduler: Scheduler, now: float) -> None:
-    if scheduler.preemption.time_sharing.look(scheduler.queues, now):
-        scheduler.state.pending.capacity_freed("turn of a gang that shares time")
+def _account(scheduler: Scheduler, gang: Gang) -> None:
+    quarantine = scheduler.quarantine
+    if quarantine.set_asides and fence.blocks(scheduler, gang, (ACCOUNT,)):
+        return
+    try:
+        gang.attempt.equivalence = 0
+        gang.attempt.rank = order.rank(gang)
+        gang.attempt.run_time_s = order.backfill_time_s(gang)
+        scheduling_round.account(scheduler, gang)
+    except Exception as error:  # noqa: BLE001  any bug
+        fence.gang_failed(scheduler, gang, error, ACCOUNT)
+    if quarantine.set_asides:
+        quarantine.release(fence.key_of_gang(gang, ACCOUNT))
 
 
 def _undo_partial(scheduler: Scheduler, now: float, decisions: list[Decision]) -> None:
     pending = scheduler.state.pending
-
-    def undo(gang: Gang) -> list[Decision]:
-        pending.touch(gang)
-        return partial_gangs.undo_partial(gang, now)
-
-    fence.each_gang(scheduler, Phase.PARTIAL_GANGS, pending.partial.values(), undo, decisions)
-
-
-def _look_at_elastic(scheduler: Scheduler) -> None:
-    if scheduler.state.pending.waiting:  # else nobody chooses
-        scheduler.elastic.models.look(_elastic_gangs(scheduler))
+    for gang in list(pending.partial.values()):
+        if fence.blocks(scheduler, gang):
+            continue
+        try:
+            pending.touch(gang)
+            decisions += partial_gangs.undo_partial(gang, now)
+        except Exception as error:  # noqa: BLE001  any bug
+            fence.gang_failed(scheduler, gang, error)
 
 
 def _elastic_gangs(scheduler: Scheduler) -> list[ElasticGang]:
@@ -241,40 +218,25 @@ def _resize_elastic(scheduler: Scheduler, now: float) -> None:
         scheduler.state.snapshot.meter.end()
 
 
-def _controllers(scheduler: Scheduler, now: float) -> list[Decision]:
+def _decide_controllers(scheduler: Scheduler, now: float, decisions: list[Decision]) -> None:
     state, queues, quarantine = scheduler.state, scheduler.queues, scheduler.quarantine
     resources = scheduler.min_resources
-    return scheduler.controllers.decide(state, queues, resources, quarantine, now)
+    scheduler.controllers.decide(state, queues, resources, quarantine, now, decisions=decisions)
 
 
 def _admit(scheduler: Scheduler, now: float) -> None:
     state, admission = scheduler.state, scheduler.admission
+    queues, resources = scheduler.queues, scheduler.min_resources
     due = admission.groups_due(state, scheduler.controllers.owned_groups(), now)
     admitted = admission.admitted() if due else {}
-    of = scheduler.queues, scheduler.min_resources
-
-    def check(gang: Gang) -> None:
-        fence.search(state.snapshot, admission.check, state, *of, gang, admitted)
-
-    fence.each_gang(scheduler, Phase.PODGROUP, due, check, [])
-
-
-def _hypernodes(scheduler: Scheduler, now: float) -> Iterable[Decision]:
-    network = scheduler.state.network
-    return scheduler.hypernode_statuses.decide(network.hypernodes, network.built, now)
-
-
-def _statuses(scheduler: Scheduler) -> list[Decision]:
-    pending = scheduler.state.pending
-    pending.all_decided()
-    gangs = pending.take_unpublished(STATUSES_MOST, REASONS_MOST)
-    return [decision for gang in gangs for decision in _status(scheduler, gang)]
-
-
-def _rebuild_network(scheduler: Scheduler) -> None:
-    state = scheduler.state
-    if state.network.rebuild(state.nodes.values(), state.snapshot):
-        scheduler.hypernode_statuses.rebuilt(state.network.hypernodes)
+    for gang in due:
+        if fence.blocks(scheduler, gang):
+            continue
+        try:
+            with fence.Search(state.snapshot):
+                admission.check(state, queues, resources, gang, admitted)
+        except Exception as error:  # noqa: BLE001  any bug
+            fence.gang_failed(scheduler, gang, error)
 
 
 def _queue_statuses(scheduler: Scheduler, now: float) -> list[Decision]:
@@ -285,6 +247,13 @@ def _queue_statuses(scheduler: Scheduler, now: float) -> list[Decision]:
         statuses.count(gang, gang_status.phase(gang))
     statuses.stale = False
     return [*statuses.decide(scheduler.queues, now)]
+
+
+def _add_statuses(scheduler: Scheduler, decisions: list[Decision]) -> None:
+    pending = scheduler.state.pending
+    pending.all_decided()
+    for gang in pending.take_unpublished(STATUSES_MOST, REASONS_MOST):
+        decisions += _status(scheduler, gang)
 
 
 def _status(scheduler: Scheduler, gang: Gang) -> list[Decision]:

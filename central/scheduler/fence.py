@@ -1,4 +1,4 @@
-"""Contains an exception to the object that triggered it, so that a bug stops nobody else.
+"""Contains an exception to the object or the gang that triggered it, so that a bug stops nobody else.
 
     a fact raises      the object is set aside. The state is built again without it, because the handler
                        may have left it half changed (rebuild.py)
@@ -6,18 +6,19 @@
                        undone
     anything else of   the gang is set aside, the state is built again, and the cycle begins again with
     a gang raises      the decisions that were made so far
-    a phase raises     it is left out for a while, and the object on which it fails is looked for (culprit.py)
+    another exception  the state is built again, and the cycle begins again. If that raises too before a round of it
+                       has ended, the process ends: a standby or a restart lists everything
 
-MemoryError and RecursionError may come in the middle of a change, so they always count as the last case.
-Without exceptions the fence costs nothing: Python enters a try block for free.
+MemoryError and RecursionError may come in the middle of a change, so they never count as one of a search.
+Without exceptions this costs nothing: Python enters a try block for free.
 
 Design: docs/design/containment.md
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import NoReturn, TypeVar, cast, get_args
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import cast, get_args
 
-from central.model.decisions import Decision
 from central.model.facts import (
     Answered,
     BatchFact,
@@ -35,7 +36,6 @@ from central.model.facts import (
 from central.model.volumes import ClaimSeen, VolumeGone, VolumeSeen
 from central.scheduler import rebuild
 from central.scheduler.apply import apply
-from central.scheduler.cycle_phases import CHANGING_STATE, OF_ONE_GANG, Phase
 from central.scheduler.fact_keys import display_of, is_gone, key_of
 from central.scheduler.inventory.pods import (
     BIND_FAILED,
@@ -44,7 +44,7 @@ from central.scheduler.inventory.pods import (
     EVICTION_ENDED,
     Pod,
 )
-from central.scheduler.quarantine import ACCOUNT, GANG, Quarantine, SetAsideKey
+from central.scheduler.quarantine import ACCOUNT, CYCLE, GANG, SetAsideKey
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.snapshot.draft import DoesNotFit
 from central.scheduler.snapshot.snapshot import Snapshot
@@ -55,8 +55,6 @@ from central.scheduler.work_meter import WorkLimitReached
 
 OF_CONTROLLERS = frozenset((JobSeen, JobGone, *get_args(BatchFact), *get_args(ElasticFact)))
 UNSAFE = (MemoryError, RecursionError)
-
-Result = TypeVar("Result")
 
 
 class SearchFailed(Exception):
@@ -221,16 +219,27 @@ def _note_eviction(state: ClusterState, pod: Pod, fact: EvictDone) -> None:
 # --- gangs -----------------------------------------------------------------------
 
 
-def search(snapshot: Snapshot, call: Callable[..., Result], *args: object) -> Result:
-    """Calls a function that changes the snapshot through drafts only, which are undone if it raises."""
-    try:
-        return call(*args)
-    except (DoesNotFit, WorkLimitReached, *UNSAFE):
-        raise
-    except Exception as error:
-        if snapshot.is_half_changed:
-            raise
-        raise SearchFailed from error
+class Search:
+    """A block that changes the snapshot through drafts only, which are undone if it raises: then it raises SearchFailed."""
+
+    __slots__ = ("_snapshot",)
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        if error is None or isinstance(error, (DoesNotFit, WorkLimitReached, *UNSAFE)):
+            return
+        if isinstance(error, Exception) and not self._snapshot.is_half_changed:
+            raise SearchFailed from error
 
 
 def key_of_gang(gang: Gang, kind: str = GANG) -> SetAsideKey:
@@ -245,6 +254,8 @@ def content_of(gang: Gang) -> object:
 def blocks(scheduler: Scheduler, gang: Gang, kinds: Sequence[str] = (GANG, ACCOUNT)) -> bool:
     """Whether the gang is set aside."""
     quarantine = scheduler.quarantine
+    if not quarantine.set_asides:
+        return False
     keys = [key for kind in kinds if (key := key_of_gang(gang, kind)) in quarantine.set_asides]
     if not keys:
         return False
@@ -264,12 +275,10 @@ def mark_due(scheduler: Scheduler) -> None:
                 state.pending.changed(gang)
 
 
-def release_tried(scheduler: Scheduler) -> None:
+def _release_tried(scheduler: Scheduler) -> None:
     """Releases the gangs that were tried again in a cycle without a failure, and have no turn in which that shows: what
     runs, and PodGroups without pods."""
     state, quarantine = scheduler.state, scheduler.quarantine
-    if quarantine.failed_phases or quarantine.search is not None or quarantine.phases.left_out():
-        return  # it may be their fault
     for key, found in list(quarantine.set_asides.items()):
         if key.kind not in (GANG, ACCOUNT) or state.now < found.retry_at:
             continue
@@ -295,101 +304,32 @@ def set_gang_aside(scheduler: Scheduler, gang: Gang, error: BaseException, kind:
 
 
 def gang_failed(scheduler: Scheduler, gang: Gang, error: Exception, kind: str = GANG) -> None:
-    """Sets the gang aside. Raises StateRebuilt unless a search failed. A phase that fails on one gang after the other is
-    left out instead."""
-    state, quarantine = scheduler.state, scheduler.quarantine
-    phase = quarantine.phases.blamed(error)
-    cause = error.__cause__ if isinstance(error, SearchFailed) and error.__cause__ else error
-    if quarantine.phases.failed_on(phase, gang.key) and phase not in OF_ONE_GANG:
-        quarantine.leave_out(phase, cause)
-        release_gangs(quarantine, phase)
-        _begin_again(scheduler, error)
-    set_gang_aside(scheduler, gang, cause, kind)
+    """Sets the gang aside. Raises StateRebuilt unless a search failed."""
     if not isinstance(error, SearchFailed):
-        _begin_again(scheduler, error)
+        set_gang_aside(scheduler, gang, error, kind)
+        rebuild.rebuild(scheduler)
+        raise StateRebuilt from error
+    set_gang_aside(scheduler, gang, error.__cause__ or error, kind)
     for spec in {pod.spec for pod in gang.members.values()}:
-        state.snapshot.forget_view(spec)  # its counts may be incomplete
-    state.pending.changed(gang)
+        scheduler.state.snapshot.forget_view(spec)  # its counts may be incomplete
+    scheduler.state.pending.changed(gang)
 
 
-def release_gangs(quarantine: Quarantine, phase: Phase) -> None:
-    """Those that were set aside for what is not their fault."""
-    for key in quarantine.phases.take_gangs(phase):
-        for kind in (GANG, ACCOUNT):
-            quarantine.release(SetAsideKey(kind, key))
+# --- the cycle ---------------------------------------------------------------------
 
 
-def _begin_again(scheduler: Scheduler, error: BaseException | None = None) -> NoReturn:
-    """The cycle begins again, with a state that is built again."""
-    rebuild.rebuild(scheduler)
-    raise StateRebuilt from error
-
-
-def each_gang(
-    scheduler: Scheduler,
-    phase: Phase,
-    gangs: Iterable[Gang],
-    call: Callable[[Gang], list[Decision] | None],
-    decisions: list[Decision],
-) -> None:
-    """Calls for each gang that is not set aside, and appends what each decides: the state has it
-    already. Raises StateRebuilt if one fails."""
+def cycle_failed(scheduler: Scheduler, error: Exception) -> None:
+    """Builds the state again after an exception that no object or gang is set aside for. Raises it if the state was built
+    again for another one, and no round has ended since: then the process ends."""
     quarantine = scheduler.quarantine
-    kind = ACCOUNT if phase is Phase.ACCOUNT else GANG
-    for gang in list(gangs):
-        try:
-            if quarantine.set_asides and blocks(scheduler, gang, (kind,)):
-                continue
-            found = quarantine.phases.run(phase, call, gang, without=None)
-            decisions += found or ()
-        except Exception as error:  # noqa: BLE001  any bug
-            gang_failed(scheduler, gang, error, kind)
-        if kind != GANG and quarantine.set_asides:
-            quarantine.release(key_of_gang(gang, kind))
-
-
-# --- phases ----------------------------------------------------------------------
-
-
-def contained(
-    quarantine: Quarantine, phase: Phase, call: Callable[..., Result], *args: object
-) -> Result | None:
-    """Calls a phase that others do not need. None: it failed or is left out, and the cycle goes on without it."""
-    try:
-        return quarantine.phases.run(phase, call, *args, without=None)
-    except StateRebuilt:
-        raise
-    except Exception as error:  # noqa: BLE001  any bug
-        quarantine.leave_out(quarantine.phases.blamed(error), error)
-        return None
-
-
-def step(
-    scheduler: Scheduler, phase: Phase, call: Callable[..., Result], *args: object
-) -> Result | None:
-    """The same. Raises StateRebuilt if it failed in the middle of a change of the snapshot, or may have left one behind."""
-    quarantine, result, failed = scheduler.quarantine, None, False
-    try:  # as contained(), written out because every cycle calls it for each phase
-        result = quarantine.phases.run(phase, call, *args, without=None)
-    except StateRebuilt:
-        raise
-    except Exception as error:  # noqa: BLE001  any bug
-        quarantine.leave_out(quarantine.phases.blamed(error), error)
-        failed = phase in CHANGING_STATE
-    if failed or scheduler.state.snapshot.changes_begun:
-        _begin_again(scheduler)
-    return result
-
-
-def decided(
-    scheduler: Scheduler, phase: Phase, call: Callable[..., Iterable[Decision]], *args: object
-) -> Iterable[Decision]:
-    """What a phase decides, called as by step(); nothing if it failed."""
-    return step(scheduler, phase, call, *args) or ()
-
-
-def phase_failed(scheduler: Scheduler, error: Exception) -> None:
-    """A phase raised on which others rely. The state is built again, for a cycle without it."""
-    quarantine = scheduler.quarantine
-    quarantine.leave_out(quarantine.phases.blamed(error), error)
+    quarantine.note(SetAsideKey(CYCLE, CYCLE), ("", CYCLE), error)
+    if quarantine.is_on_trial:
+        raise error
+    quarantine.is_on_trial = True
     rebuild.rebuild(scheduler)
+
+
+def cycle_passed(scheduler: Scheduler) -> None:
+    if scheduler.state.pending.round is None:
+        scheduler.quarantine.is_on_trial = False
+    _release_tried(scheduler)

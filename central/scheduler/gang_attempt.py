@@ -12,7 +12,6 @@ from central.model import wording
 from central.model.decisions import Bind, Decision
 from central.model.pending_causes import RETRY
 from central.scheduler import binding, fence, pass_claims, pending_cause
-from central.scheduler.cycle_phases import Phase
 from central.scheduler.inventory.pods import BIND_FAILED, Pod
 from central.scheduler.pass_claims import PREEMPTION_RETRY_S
 from central.scheduler.placement import (
@@ -24,7 +23,7 @@ from central.scheduler.placement import (
 )
 from central.scheduler.queues import claimable_quota, min_resources
 from central.scheduler.queues.shortfall import Shortfall
-from central.scheduler.reserved_capacity import Reserved
+from central.scheduler.reserved_capacity import ReservedCapacity
 from central.scheduler.scheduler import GangRefusal, Scheduler
 from central.scheduler.shared_refusals import Refusals, RefusedRequest, Verdicts
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
@@ -42,7 +41,7 @@ LONG_S = 1.5  # ... per unit of its factor, so that long attempts take about a t
 def schedule(
     scheduler: Scheduler,
     gang: Gang,
-    reserved: Reserved,
+    reserved: ReservedCapacity,
     decisions: list[Decision],
     *,
     left: GangSet,
@@ -66,7 +65,7 @@ class _GangTurn(NamedTuple):
 
     scheduler: Scheduler
     gang: Gang
-    reserved: Reserved
+    reserved: ReservedCapacity
     decisions: list[Decision]
     left: GangSet
     verdicts: Verdicts
@@ -175,16 +174,12 @@ class _GangTurn(NamedTuple):
 
 
 def _on_chosen_model(
-    scheduler: Scheduler, gang: Gang, reserved: Reserved, wants: tuple[PlacementRequest, ...]
+    scheduler: Scheduler,
+    gang: Gang,
+    reserved: ReservedCapacity,
+    wants: tuple[PlacementRequest, ...],
 ) -> tuple[PlacementRequest, ...]:
     """The requests on the GPU model that is chosen for the gang, if it has a choice."""
-    narrow = scheduler, gang, reserved, wants
-    return scheduler.quarantine.phases.run(Phase.MODEL_CHOICE, _narrowed, *narrow, without=wants)
-
-
-def _narrowed(
-    scheduler: Scheduler, gang: Gang, reserved: Reserved, wants: tuple[PlacementRequest, ...]
-) -> tuple[PlacementRequest, ...]:
     models = scheduler.elastic.models
     if not models.concerns(gang):
         return wants
@@ -216,7 +211,7 @@ def _place(
     wants: tuple[PlacementRequest, ...],
     refused: Refusals,
     *,
-    reserved: Reserved,
+    reserved: ReservedCapacity,
     most: Sequence[Pod] | None,
 ) -> list[Bind]:
     """Binds the first attempt that fits. most: only these of its pods, where they would run beside the
@@ -262,7 +257,8 @@ def _refusal(
     if meter.is_spent:  # by larger attempts
         meter.extend()
     try:
-        fence.search(state.snapshot, offered_nodes.fit, draft, want, state.node_sets.not_offered)
+        with fence.Search(state.snapshot):
+            offered_nodes.fit(draft, want, state.node_sets.not_offered)
     except DoesNotFit as no:
         return no if is_last else DoesNotFit("")
     except WorkLimitReached:

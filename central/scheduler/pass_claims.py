@@ -12,8 +12,7 @@ import numpy as np
 
 from central.model.arrays import Ints
 from central.model.decisions import Decision, Evict
-from central.scheduler.cycle_phases import Phase
-from central.scheduler.fence import search
+from central.scheduler import fence
 from central.scheduler.inventory.pods import EVICTION_ENDED
 from central.scheduler.pass_reservations import NoVictims, PassReservations
 from central.scheduler.placement import PlacementRequest
@@ -83,19 +82,6 @@ class PassClaims:
         """Evicts victims so that all of the request fits, with the quota that it lacks (one of the
         alternatives), and reserves what they free for the gang. None: there are no such victims. awaits: quota becomes
         free in any case, and its place is reserved until then, also if there are no victims."""
-        phases = self._scheduler.quarantine.phases
-        claim = partial(self._preempt, growth=growth, awaits=awaits)
-        return phases.run(Phase.CLAIMS, claim, gang, request, lacks, without=None)
-
-    def _preempt(
-        self,
-        gang: Gang,
-        request: PlacementRequest,
-        lacks: Sequence[Shortfalls],
-        *,
-        growth: bool,
-        awaits: bool,
-    ) -> list[Evict] | None:
         preempts = gang.priority > self._pending.lowest_priority or self._scheduler.queues.enabled
         by_own = not (growth or lacks or awaits) and self._has_surplus(gang)
         if not by_own and not self._may_claim(gang, preempts=preempts, growth=growth):
@@ -177,18 +163,19 @@ class PassClaims:
         preemption = PreemptionRequest(
             gang, request, self._began, excluded, by_priority, by_group=True, growth=growth
         )
+        context, plan = self._context, None
         try:
-            plan = self._without_victims(preemption) if awaits else None
-            plan = plan or self._plan(preemption, lacks, preempts=preempts)
-            if plan is None and by_own:
-                plan = search(self._state.snapshot, own_surplus.plan, self._context, preemption)
-            return plan, "" if plan is not None else self._blocked_by(preemption, lacks)
+            with fence.Search(self._state.snapshot):
+                if awaits:
+                    plan = preemption_plan.find_without_victims(context, preemption)
+                plan = plan or self._plan(preemption, lacks, preempts=preempts)
+                if plan is None and by_own:
+                    plan = own_surplus.plan(context, preemption)
+                if plan is None:
+                    return None, reclaim.blocking_budgets(context, preemption, lacks)
+                return plan, ""
         except WorkLimitReached:
             return None, UNDECIDED
-
-    def _without_victims(self, preemption: PreemptionRequest) -> PreemptionPlan | None:
-        find = preemption_plan.find_without_victims
-        return search(self._state.snapshot, find, self._context, preemption)
 
     def _postpone(self, gang: Gang) -> None:
         """Searches again in a while: for now there are no victims. All gangs have the same moments for that, since one that
@@ -241,10 +228,10 @@ class PassClaims:
     def _plan(
         self, preemption: PreemptionRequest, lacks: Sequence[Shortfalls], *, preempts: bool
     ) -> PreemptionPlan | None:
-        snapshot, context = self._state.snapshot, self._context
-        plan = search(snapshot, reclaim.plan, context, preemption, lacks) if preempts else None
+        context = self._context
+        plan = reclaim.plan(context, preemption, lacks) if preempts else None
         if plan is None and self._state.any_pod.movable and not lacks and not preemption.growth:
-            plan = search(snapshot, defragment.plan, context, preemption)
+            plan = defragment.plan(context, preemption)
             if plan is None:
                 settled = defragment.next_settled(context, self._now)
                 self._pending.preemption_retry_at.update(settled)
@@ -261,10 +248,6 @@ class PassClaims:
         gangs = [self._state.gang_of(pod) for pod in plan.victims if not pod.node]
         self.withdrawn += [gang for gang in dict.fromkeys(gangs) if gang is not None]
         return replace(plan, victims=left)
-
-    def _blocked_by(self, preemption: PreemptionRequest, lacks: Sequence[Shortfalls]) -> str:
-        snapshot = self._state.snapshot
-        return search(snapshot, reclaim.blocking_budgets, self._context, preemption, lacks)
 
 
 def _rows_of(reservations: Sequence[Reservation]) -> Ints:

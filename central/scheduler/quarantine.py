@@ -10,15 +10,12 @@ Design: docs/design/containment.md
 """
 
 from collections import Counter, deque
-from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, replace
-from math import inf
+from collections.abc import Hashable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from central.scheduler.cycle_phases import FIRST_S, LONGEST_S, RECENT_S, CyclePhases, Phase
-
 GANG, ACCOUNT = "gang", "account of a gang"  # kinds: its decisions, or what its queue counts
-STEP = "phase of the cycle"
+CYCLE = "scheduling cycle"  # kind of a failure that no object or gang is set aside for
 PODGROUP = "PodGroup"
 RETRY_S = (300.0, 3600.0)  # first and longest backoff of an object that does not change
 CHANGED_RETRY_S = (30.0, 600.0)  # the same of one that changes, from its second failure on
@@ -58,14 +55,9 @@ class SchedulerFailure(NamedTuple):
 
 
 class Quarantine:
-    def __init__(self, phases: CyclePhases | None = None) -> None:
-        """phases: None: none has failed."""
-        self.phases = phases if phases is not None else CyclePhases()
-        # Phases that failed, whose cause is to be found (culprit.py), and how far the search for the first one is.
-        self.failed_phases: dict[Phase, BaseException] = {}
-        self.search: Iterator[int] | None = None
-        self._searched: dict[Phase, float] = {}  # when
-        self.culprits: dict[Phase, dict[SetAsideKey, int]] = {}  # found so far, and how often
+    def __init__(self) -> None:
+        # The state was built again after a failure without an object, and no round has ended since.
+        self.is_on_trial = False
         self.set_asides: dict[SetAsideKey, SetAside] = {}
         # not logged yet
         self.failures_to_log: deque[SchedulerFailure] = deque(maxlen=FAILURES_KEPT)
@@ -76,36 +68,7 @@ class Quarantine:
 
     def __getstate__(self) -> dict[str, Any]:
         """Without exceptions: they hold on to half of the process."""
-        kept = {**self.__dict__, "failures_to_log": deque(maxlen=FAILURES_KEPT)}
-        return {**kept, "failed_phases": {}, "search": None}
-
-    def for_trial(self) -> "Quarantine":
-        """One that knows what this one has set aside, and leaves no phase out."""
-        made = Quarantine(self.phases.for_trial())
-        made.set_asides = {key: replace(found) for key, found in self.set_asides.items()}
-        return made
-
-    def leave_out(self, phase: Phase, error: BaseException) -> None:
-        """The cycle goes on without the phase for a while."""
-        wait_s = self.phases.leave_out(phase)
-        self.note(SetAsideKey(STEP, phase.label), ("", phase.label), error)
-        if self._is_tried_again(phase):
-            self.failed_phases[phase] = error
-        elif wait_s in (FIRST_S, LONGEST_S):  # between them the search would find what it has found
-            self.look_for_cause(phase, error)
-
-    def look_for_cause(self, phase: Phase, error: BaseException) -> None:
-        """Unless the same search was made a moment ago."""
-        if self._searched.get(phase, -inf) <= self.phases.now - RECENT_S:
-            self._searched[phase] = self.phases.now
-            self.failed_phases[phase] = error
-
-    def _is_tried_again(self, phase: Phase) -> bool:
-        """Whether what the phase failed on before takes part again."""
-        now, aside = self.phases.now, self.set_asides
-        return any(
-            key not in aside or aside[key].retry_at <= now for key in self.culprits.get(phase, ())
-        )
+        return {**self.__dict__, "failures_to_log": deque(maxlen=FAILURES_KEPT)}
 
     def set_aside(
         self,
@@ -114,12 +77,10 @@ class Quarantine:
         error: BaseException,
         content: object,
         now: float,
-        *,
-        failed_before: int = 0,
     ) -> SetAside:
-        """display: namespace and name. failed_before: how often, if it is not set aside any more."""
+        """display: namespace and name."""
         before = self.set_asides.get(key)
-        failures = 1 + (before.failures if before is not None else failed_before)
+        failures = 1 + (before.failures if before is not None else 0)
         again_s = 0.0 if failures == 1 else _doubled(CHANGED_RETRY_S, failures - 1)
         found = self.set_asides[key] = SetAside(
             *display,

@@ -8,7 +8,7 @@ Design: docs/design/containment.md
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from central.model.facts import DeviceClassSeen, Fact, NodeReported, PodSeen, PodSpec, Rule
@@ -16,7 +16,7 @@ from central.scheduler.apply import apply
 from central.scheduler.fact_keys import display_of, is_gone, key_of
 from central.scheduler.inventory.pods import EVICTION_ENDED, Pod
 from central.scheduler.quarantine import Quarantine, SetAsideKey
-from central.scheduler.scheduler import JobControllers, Scheduler
+from central.scheduler.scheduler import Scheduler
 from central.scheduler.state import handlers
 from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang
@@ -69,32 +69,6 @@ def rebuild(scheduler: Scheduler, *guilty: Fact) -> None:
             scheduler.adopt(fresh)
             return
     raise CannotRebuild(f"the state could not be built in {MOST_BUILDS} attempts") from why
-
-
-def part_of(
-    scheduler: Scheduler, keeps: Callable[[Fact], bool], controllers: JobControllers
-) -> Scheduler:
-    """A scheduler with the objects of the facts that it keeps, which may decide: nothing of it is shared. Of what only
-    the scheduler knows it has the pods' nodes and devices, and what gangs have been through. Raises what a handler raises."""
-    old, made = scheduler.state, scheduler.emptied(scheduler.quarantine.for_trial(), controllers)
-    made.state.now = made.queues.now = old.now
-    for fact in recorded(scheduler):
-        if keeps(fact):
-            apply(made, fact)
-    made.queues.settle()
-    _carry_nodes(old, made.state)
-    made.state.keeps_plans = True
-    for uid, pod in old.pods.items():
-        if keeps(pod.seen):
-            _carry_pod(made.state, pod, old.owners.pods.get(uid, pod.seen))
-    made.state.keeps_plans = False
-    for gang in made.state.gangs.values():
-        if (before := old.gangs.get(gang.key)) is not None:
-            _carry_gang(gang, before)
-            gang.preemption, gang.published = replace(gang.preemption), replace(gang.published)
-    for node in list(made.state.nodes.values()):
-        handlers.reconcile_gpus(made.state, node)
-    return made
 
 
 def bare(fact: PodSeen) -> PodSeen:

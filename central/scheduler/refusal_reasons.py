@@ -46,14 +46,12 @@ def refresh(scheduler: Scheduler, now: float) -> None:
         entry, gang = refused.pop(key), waiting.get(key)
         if entry is None or gang is None or not gang.attempt.reason:
             continue
-        if gang.missing() != entry.missing and (entry := _changed(scheduler, gang, entry)) is None:
+        if (entry := _present(scheduler, gang, entry)) is None:
             continue
-        entry = _of_tenant(scheduler, gang, entry)
         refused.give(gang, entry)  # at the end: the others have their turn first
         if entry.stamp != stamp and len(known) < RECOMPUTED_MOST and not meter.is_spent:
             if not _recomputed(scheduler, gang, entry, withheld, known):
                 continue
-            _say(scheduler, entry, withheld, now)
             entry.stamp = stamp
         if entry.stamp == stamp:
             _set_reason(scheduler, gang, entry.reason)
@@ -65,18 +63,25 @@ def refresh(scheduler: Scheduler, now: float) -> None:
     meter.end()
 
 
+def _present(scheduler: Scheduler, gang: Gang, entry: GangRefusal) -> GangRefusal | None:
+    """The refusal as it concerns the gang now. None: the gang can't be tried, or is set aside."""
+    try:
+        if gang.missing() == entry.missing:
+            return _of_tenant(scheduler, gang, entry)
+        return _changed(scheduler, gang, entry)
+    except Exception as error:  # noqa: BLE001  any bug
+        fence.gang_failed(scheduler, gang, fence.SearchFailed(error))
+        return None
+
+
 def _changed(scheduler: Scheduler, gang: Gang, entry: GangRefusal) -> GangRefusal | None:
     """The refusal of a gang that lost pods in the cycle in which it was refused, by an eviction: until it is tried
     in the next one, its reason speaks of what it lacks now. None: it can't be tried, which is the reason."""
     state, missing = scheduler.state, gang.missing()
-    try:
-        if why := readiness.not_ready(gang, missing, scheduler.quarantine)[1]:
-            _set_reason(scheduler, gang, why)
-            return None
-        _, wants = placement_attempts.attempts(state, gang, missing, scheduler.policy.placement)
-    except Exception as error:  # noqa: BLE001  any bug
-        fence.gang_failed(scheduler, gang, fence.SearchFailed(error))
+    if why := readiness.not_ready(gang, missing, scheduler.quarantine)[1]:
+        _set_reason(scheduler, gang, why)
         return None
+    _, wants = placement_attempts.attempts(state, gang, missing, scheduler.policy.placement)
     return replace(entry, gang=gang, request=wants[-1], stamp=None, missing=missing)
 
 
@@ -100,10 +105,9 @@ def refresh_one(scheduler: Scheduler, gang: Gang) -> None:
         entry.counted = None  # facts may have come since the cycle
         scheduler.state.snapshot.meter.begin()
         try:
-            if _recomputed(scheduler, gang, entry, withheld, {}):
-                with scheduler.preemption.counts_in_reasons.as_read():
-                    _say(scheduler, entry, withheld, scheduler.state.now)
-                entry.stamp = stamp
+            with scheduler.preemption.counts_in_reasons.as_read():
+                if _recomputed(scheduler, gang, entry, withheld, {}):
+                    entry.stamp = stamp
             withheld.set([])
             scheduler.state.snapshot.meter.end()
         except fence.StateRebuilt:
@@ -125,17 +129,17 @@ def capacity_stamp(scheduler: Scheduler) -> tuple[object, ...]:
         scheduler.queues.version,  # fair shares
         tuple((name, each.allowed) for name, each in scheduler.budgets.seen.items()),
         scheduler.state.pending.budget_uses_changed if scheduler.budgets.seen else 0,
-        scheduler.quarantine.phases.remark(),
     )
 
 
 def _recomputed(
     scheduler: Scheduler, gang: Gang, entry: GangRefusal, withheld: WithheldCapacity, known: Known
 ) -> bool:
-    """As _recompute(). False: it failed, and the gang is set aside. Raises StateRebuilt."""
-    snapshot = scheduler.state.snapshot
+    """Computes the refusal and its reason again. False: that failed, and the gang is set aside. Raises StateRebuilt."""
     try:
-        fence.search(snapshot, _recompute, scheduler, gang, entry, withheld, known)
+        with fence.Search(scheduler.state.snapshot):
+            _recompute(scheduler, gang, entry, withheld, known)
+            _say(scheduler, entry, withheld, scheduler.state.now)
     except Exception as error:  # noqa: BLE001  any bug
         fence.gang_failed(scheduler, entry.gang, error)
         return False

@@ -55,7 +55,6 @@ def remarks(
     clauses.append(_after_short_stays(scheduler, gang, now))
     if not (own and own.by_eviction):
         clauses.append(scheduler.preemption.time_sharing.remark(gang, now))
-    clauses.append(scheduler.quarantine.phases.remark())
     return "".join(f"; {clause}" for clause in clauses if clause)
 
 

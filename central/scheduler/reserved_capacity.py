@@ -10,7 +10,6 @@ Design: docs/design/reclaim.md
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
 from math import inf
 from operator import attrgetter
 
@@ -18,9 +17,8 @@ import numpy as np
 
 from central.model.arrays import Ints
 from central.model.decisions import Decision, Evict
+from central.scheduler import fence
 from central.scheduler.binding_reservations import BindingReservations
-from central.scheduler.cycle_phases import CyclePhases, Phase, in_phase
-from central.scheduler.fence import search
 from central.scheduler.pass_claims import PassClaims
 from central.scheduler.pass_reservations import PassMemory, PassReservations
 from central.scheduler.placement import PlacementRequest
@@ -89,18 +87,11 @@ class ReservedCapacity:
         """Whether a reservation ended, so that others may fit."""
         return self._held.dropped
 
-    @property
-    def phases(self) -> CyclePhases:
-        return self._scheduler.quarantine.phases
-
     def views_for(self, gang: Gang) -> Iterator[frozenset[object]]:
         """Changes the snapshot to what the gang may use, and yields a key for refusals that hold:
         first without all capacity that is reserved against the gang. Then, if the gang has a run
         time, with the reserved capacity that it gives back before the reservation starts (EASY
         backfill). Volumes stay withheld even then: a bound volume does not come back."""
-        return self.phases.each(Phase.RESERVED_CAPACITY, self._views_for(gang))
-
-    def _views_for(self, gang: Gang) -> Iterator[frozenset[object]]:
         binding = self._binding.of(gang)
         self._is_for_quota = False
         self._withheld.set(binding)
@@ -119,7 +110,6 @@ class ReservedCapacity:
                 (*delayed, *((held, "volumes") for held in rest if held.withheld_volumes))
             )
 
-    @in_phase(Phase.RESERVED_CAPACITY)
     def on_bound(self, gang: Gang) -> None:
         """Drops the gang's reservation, and updates those that it was allowed to use."""
         self._claims.on_bound()
@@ -134,7 +124,6 @@ class ReservedCapacity:
                 self._held.refresh(held)
         self._withheld.on_bound({pod.node for pod in gang.members.values()})
 
-    @in_phase(Phase.RESERVED_CAPACITY)
     def on_refused(self, gang: Gang, request: PlacementRequest) -> list[Evict]:
         """Preempts for the gang's minimum if it may. Else, if the gang is the first of its queue
         that does not fit, reserves capacity for it."""
@@ -169,7 +158,6 @@ class ReservedCapacity:
             self._reserve(gang, request, instead=own, better=True)
         return []
 
-    @in_phase(Phase.RESERVED_CAPACITY)
     def on_growth_refused(self, gang: Gang, request: PlacementRequest) -> list[Evict]:
         """Preempts for one more member of a gang that has its minimum, if it may. Nothing is reserved or moved for
         it otherwise. A queue has one such claim at a time: what its victims free beyond the claim is used first."""
@@ -185,7 +173,6 @@ class ReservedCapacity:
         unchanged = own.gang.key not in self._broken and own.request.is_for_same_pods(request)
         return own.by_eviction and unchanged
 
-    @in_phase(Phase.RESERVED_CAPACITY)
     def on_over_quota(
         self, gang: Gang, request: PlacementRequest, claimable: Claimable, *, growth: bool
     ) -> list[Evict]:
@@ -217,17 +204,14 @@ class ReservedCapacity:
         claim = self._scheduler.queues.claims.get(own.gang.key)
         return claim is not None and (not lacks or claim.has_present_victims())
 
-    @in_phase(Phase.RESERVED_CAPACITY)
     def withheld(self) -> tuple[tuple[Reservation, ...], tuple[Reservation, ...]]:
         """The reservations that are out of the snapshot now, and those of which only volumes are."""
         return tuple(self._withheld.reservations()), tuple(self._withheld.volumes_only)
 
-    @in_phase(Phase.RESERVED_CAPACITY)
     def counted(self) -> CountedCapacity:
         """What a refusal counts on now."""
         return CountedCapacity.of(self._state, self._withheld)
 
-    @in_phase(Phase.RESERVED_CAPACITY)
     def annotate(self, gang: Gang) -> None:
         """Adds to the gang's reason what reservations, disruption budgets and queues mean for it."""
         refused = self._scheduler.refused.get(gang.key)
@@ -240,27 +224,22 @@ class ReservedCapacity:
                 self.show_free()  # the reason counts it
         gang.attempt.reason += remarks(self._scheduler, gang, refused, withheld, self._now)
 
-    @in_phase(Phase.RESERVED_CAPACITY)
     def must_retry(self, gang: Gang) -> bool:
         """Whether the gang is tried even if no capacity was freed."""
         return gang.key in self._broken
 
-    @in_phase(Phase.RESERVED_CAPACITY)
     def on_tried(self, gang: Gang) -> None:
         self._tried.add(gang.key)
 
-    @in_phase(Phase.RESERVED_CAPACITY)
     def release(self, gang: Gang) -> None:
         """Drops the reservation of a gang that cannot be tried now."""
         self._held.release(gang)
 
-    @in_phase(Phase.RESERVED_CAPACITY)
     def show_free(self) -> None:
         """Before free capacity is read for the next gang: gives back what on_over_quota() left withheld."""
         if self._is_for_quota:
             self.close()
 
-    @in_phase(Phase.RESERVED_CAPACITY)
     def close(self) -> None:
         self._is_for_quota = False
         self._withheld.set([])
@@ -285,12 +264,6 @@ class ReservedCapacity:
         better: bool = False,
     ) -> None:
         """instead: the reservation that the new one replaces. better: only if the start is earlier."""
-        plan = partial(self._plan, gang, request, instead, better=better)
-        self.phases.run(Phase.RESERVATIONS, plan, without=None)
-
-    def _plan(
-        self, gang: Gang, request: PlacementRequest, instead: Reservation | None, *, better: bool
-    ) -> None:
         if instead is not None:
             self._withheld.without(instead)
         others = [held.place.rows for held in self._reservations.values() if held is not instead]
@@ -321,63 +294,7 @@ class ReservedCapacity:
     ) -> Reservation | None:
         """own: only a better place than this one is looked for."""
         state, running = self._state, self._held.running
-        if own is not None:
-            return search(state.snapshot, plan_better, state, own, running, excluded)
-        return search(state.snapshot, plan_reservation, state, gang, request, running, excluded)
-
-
-class NothingReserved:
-    """The same while reserved capacity is left out: nobody has any, keeps any or claims any."""
-
-    def __init__(self, scheduler: Scheduler) -> None:
-        self._scheduler = scheduler
-        self.claimed: list[Gang] = []
-        self.postponed: list[Gang] = []
-        self.withdrawn: list[Gang] = []
-        self.dropped = False
-
-    def views_for(self, gang: Gang) -> Iterator[frozenset[object]]:
-        yield frozenset()
-
-    def on_bound(self, gang: Gang) -> None:
-        gang.preemption.head_since = None
-        gang.preemption.latest_start, gang.preemption.overrun = inf, 1.0
-
-    def on_refused(self, gang: Gang, request: PlacementRequest) -> list[Evict]:
-        return []
-
-    def on_growth_refused(self, gang: Gang, request: PlacementRequest) -> list[Evict]:
-        return []
-
-    def on_over_quota(
-        self, gang: Gang, request: PlacementRequest, claimable: Claimable, *, growth: bool
-    ) -> list[Evict]:
-        return []
-
-    def withheld(self) -> tuple[tuple[Reservation, ...], tuple[Reservation, ...]]:
-        return (), ()
-
-    def counted(self) -> CountedCapacity:
-        state = self._scheduler.state
-        return CountedCapacity.of(state, WithheldCapacity(state.snapshot))
-
-    def annotate(self, gang: Gang) -> None:
-        gang.attempt.reason += f"; {self._scheduler.quarantine.phases.remark()}"
-
-    def must_retry(self, gang: Gang) -> bool:
-        return False
-
-    def on_tried(self, gang: Gang) -> None:
-        pass
-
-    def release(self, gang: Gang) -> None:
-        pass
-
-    def show_free(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
-Reserved = ReservedCapacity | NothingReserved
+        with fence.Search(state.snapshot):
+            if own is not None:
+                return plan_better(state, own, running, excluded)
+            return plan_reservation(state, gang, request, running, excluded)

@@ -7,12 +7,10 @@ Design: docs/design/budgets.md
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 from central.model.arrays import Bools, Ints
 from central.model.decisions import Decision
 from central.scheduler import refused_alike
-from central.scheduler.cycle_phases import Phase
 from central.scheduler.pass_reservations import PassMemory
 from central.scheduler.queues import order
 from central.scheduler.queues.turns import FairShares
@@ -120,14 +118,14 @@ class SkipEqual:
         scheduler, this = self.scheduler, self.this
         if scheduler.quarantine.set_asides or not this.first_refused:
             return 0
-        refuse_next = partial(
-            refused_alike.refuse_next,
-            *(scheduler, rows, this.first_refused),
+        count = refused_alike.refuse_next(
+            scheduler,
+            rows,
+            this.first_refused,
             left_out=this.not_due,
             barred=this.flooding() if self.bars_floods else (),
             goes_on=goes_on,
         )
-        count = scheduler.quarantine.phases.run(Phase.EQUAL_REQUESTS, refuse_next, without=0)
         if count:
             this.skipped.append(rows[:count])
             this.left.discard_rows(rows[:count])

@@ -101,7 +101,9 @@ class JobControllers(Protocol):
         min_resources: MinResources,
         quarantine: Quarantine,
         now: float,
-    ) -> list[Decision]: ...
+        *,
+        decisions: list[Decision],
+    ) -> None: ...
     def due(self, now: float) -> list[float]: ...
     def check(self, state: ClusterState) -> None: ...
 
@@ -149,8 +151,10 @@ class NoControllers:
         min_resources: MinResources,
         quarantine: Quarantine,
         now: float,
-    ) -> list[Decision]:
-        return []
+        *,
+        decisions: list[Decision],
+    ) -> None:
+        pass
 
     def due(self, now: float) -> list[float]:
         return []
@@ -170,7 +174,7 @@ class Scheduler:
     ) -> None:
         """levels: label keys of the network tree, widest first. half_life_s: half-life of past usage
         in queue ordering; 0: only present usage counts. quarantine: None: a new one."""
-        self.quarantine = quarantine if quarantine is not None else Quarantine()
+        self.quarantine = quarantine or Quarantine()
         self.policy = policy
         self._levels = levels
         self.state = ClusterState(levels, self, self.quarantine, names_all=policy.names_all)
@@ -201,18 +205,10 @@ class Scheduler:
     def levels(self) -> tuple[str, ...]:
         return self._levels
 
-    def emptied(
-        self, quarantine: Quarantine | None = None, controllers: JobControllers | None = None
-    ) -> "Scheduler":
-        """A scheduler without state, with the same settings, and with the same quarantine if there is no other. Without
-        others its controllers see nothing."""
-        return Scheduler(
-            controllers or NoControllers(),
-            self.levels,
-            self.policy,
-            self.queues.half_life_s,
-            quarantine or self.quarantine,
-        )
+    def emptied(self) -> "Scheduler":
+        """A scheduler without state, with the same settings and the same quarantine. Its controllers see nothing."""
+        half_life_s = self.queues.half_life_s
+        return Scheduler(NoControllers(), self.levels, self.policy, half_life_s, self.quarantine)
 
     def adopt(self, fresh: "Scheduler") -> None:
         """Takes over the state of a scheduler that emptied() made. The controllers stay."""

@@ -27,18 +27,16 @@ Design: docs/design/budgets.md
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from central.model.decisions import Bind, Decision
 from central.scheduler import fence, gang_attempt, refusal_reasons, refused_alike
-from central.scheduler.cycle_phases import Phase
 from central.scheduler.pass_claims import PREEMPTION_RETRY_S
 from central.scheduler.pass_reservations import PassMemory
 from central.scheduler.preemption import withdrawal
 from central.scheduler.queues import order
-from central.scheduler.reserved_capacity import NothingReserved, Reserved, ReservedCapacity
+from central.scheduler.reserved_capacity import ReservedCapacity
 from central.scheduler.round_state import PassOrder, Round, SkipEqual
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gang_set import GangSet
@@ -48,9 +46,6 @@ from central.scheduler.work_meter import MAX_FACTOR, Interrupt, SearchProgress
 ROUND_S = 1.0  # a round that is older is finished before refused gangs are tried again
 
 Budget = Callable[[], bool]  # asked before each attempt but the first; true: the slice ends
-
-
-Attempt = Callable[[Scheduler, Round, Gang, Reserved, list[Decision]], bool]
 
 
 def schedule_pending(
@@ -65,10 +60,8 @@ def schedule_pending(
     this = scheduler.state.pending.round or Round(now)
     scheduler.state.pending.round = None  # if the state is rebuilt on the way, a new round begins
     goes_on = False  # the long attempt, in the next cycle
-    run = scheduler.quarantine.phases.run
     if this.is_long_next:
-        long = scheduler, this, now, interrupt, decisions
-        goes_on = run(Phase.LONG_SEARCHES, _try_long, *long, without=False)
+        goes_on = _try_long(scheduler, this, now, interrupt, decisions)
         if this.epoch == -1:  # the memory is of the round before
             this.memory = PassMemory.empty()
     resumed = this.epoch == pending.epoch
@@ -76,25 +69,23 @@ def schedule_pending(
         this.shares = {}
     # May free some.
     reserved = _reserved(scheduler, this.memory, decisions, began=this.began, resumed=resumed)
-    joined = run(Phase.DUE, _join, scheduler, this, now, without=None)
-    if joined is None:  # what is due is not known
-        joined, this.left = True, GangSet(pending.columns, np.flatnonzero(pending.columns.waiting))
+    joined = _join(scheduler, this, now)
     if joined or not resumed or this.version != scheduler.queues.version:
         this.order = None
     complete = _passes(scheduler, this, reserved, budget, decisions)
     if complete and this.long and not goes_on:
         this.is_long_next = True
         if budget is None:
-            long = scheduler, this, now, interrupt, decisions
-            run(Phase.LONG_SEARCHES, _try_long, *long, without=False)
+            _try_long(scheduler, this, now, interrupt, decisions)
         complete = budget is None  # else what was decided leaves before
     if not complete:
         _keep(scheduler, this, decisions)
         return
     if this.late:
         pending.try_all_again()
-    fence.step(scheduler, Phase.CLAIM_WATCH, _watch_claims, scheduler, now)
-    fence.step(scheduler, Phase.REASONS, refusal_reasons.refresh, scheduler, now)
+    if scheduler.queues.enabled and scheduler.preemption.claim_watch.look(scheduler.queues, now):
+        pending.preemption_retry_at.add(now + PREEMPTION_RETRY_S)
+    refusal_reasons.refresh(scheduler, now)
     if goes_on and budget is not None:
         pending.round = Round(now, memory=this.memory, long=this.long, is_long_next=True)
 
@@ -110,11 +101,6 @@ def _keep(scheduler: Scheduler, this: Round, decisions: Sequence[Decision]) -> N
     pending.round = this
 
 
-def _watch_claims(scheduler: Scheduler, now: float) -> None:
-    if scheduler.queues.enabled and scheduler.preemption.claim_watch.look(scheduler.queues, now):
-        scheduler.state.pending.preemption_retry_at.add(now + PREEMPTION_RETRY_S)
-
-
 def _reserved(
     scheduler: Scheduler,
     memory: PassMemory,
@@ -122,25 +108,21 @@ def _reserved(
     *,
     began: float,
     resumed: bool = False,
-) -> Reserved:
-    def begin() -> Reserved:
-        now = scheduler.state.now
-        return ReservedCapacity(scheduler, now, memory, decisions, resumed=resumed, began=began)
-
-    nothing: Reserved = NothingReserved(scheduler)
-    return scheduler.quarantine.phases.run(Phase.RESERVED_CAPACITY, begin, without=nothing)
+) -> ReservedCapacity:
+    now = scheduler.state.now
+    return ReservedCapacity(scheduler, now, memory, decisions, resumed=resumed, began=began)
 
 
 def _passes(
     scheduler: Scheduler,
     this: Round,
-    reserved: Reserved,
+    reserved: ReservedCapacity,
     budget: Budget | None,
     decisions: list[Decision],
 ) -> bool:
     """One pass, another one if a reservation or a binding was given up, and the claims that they gave rise to.
     Returns whether all gangs were tried."""
-    pending, run = scheduler.state.pending, scheduler.quarantine.phases.run
+    pending = scheduler.state.pending
     complete = _one_pass(scheduler, this, reserved, budget, decisions)
     if (complete or this.withdrawn) and this.dropped and not this.last_pass:
         again = [pending.waiting[g.key] for g in this.withdrawn if g.key in pending.waiting]
@@ -151,10 +133,11 @@ def _passes(
         return complete
     claimants: list[Gang] = []
     if this.claimed or this.postponed:
-        of = scheduler.preemption, this.claimed, this.postponed, this.binds + decisions
-        claimants = run(Phase.CLAIMANTS, withdrawal.claimants, *of, without=claimants)
+        claimants = withdrawal.claimants(
+            scheduler.preemption, this.claimed, this.postponed, this.binds + decisions
+        )
     if claimants or this.withdrawn:
-        run(Phase.CLAIMANTS, _try_claimants, scheduler, this, claimants, decisions, without=None)
+        _try_claimants(scheduler, this, claimants, decisions)
     return True
 
 
@@ -170,10 +153,10 @@ def _try_claimants(
     scheduler.state.pending.wakeups[withdrawal.CLAIMED] += len(claimants)
     for gang in claimants:
         gang.preemption.not_before = 0.0
-        _contained(_try, scheduler, alone, gang, reserved, decisions)
+        _try(scheduler, alone, gang, reserved, decisions)
     for gang in reserved.withdrawn:
         account(scheduler, gang)
-        _contained(_try, scheduler, alone, gang, reserved, decisions)
+        _try(scheduler, alone, gang, reserved, decisions)
     reserved.close()
     this.dropped |= reserved.dropped
 
@@ -200,7 +183,7 @@ def _try_long(
     memory = this.memory._replace(no_victims={})
     reserved = _reserved(scheduler, memory, decisions, began=progress.began)
     alone = Round(this.began, memory=memory, interrupt=interrupt, progress=progress)
-    _contained(_try, scheduler, alone, gang, reserved, decisions)
+    _try(scheduler, alone, gang, reserved, decisions)
     reserved.on_tried(gang)
     reserved.close()
     this.dropped |= reserved.dropped
@@ -262,7 +245,7 @@ def _join(scheduler: Scheduler, this: Round, now: float) -> bool:
 def _one_pass(
     scheduler: Scheduler,
     this: Round,
-    reserved: Reserved,
+    reserved: ReservedCapacity,
     budget: Budget | None,
     decisions: list[Decision],
 ) -> bool:
@@ -271,9 +254,9 @@ def _one_pass(
     gangs = this.order
     if gangs is None:
         this.again = []
-        gangs = _ordered(scheduler, this, sliced=budget is not None)
+        gangs = _in_order(scheduler, this, sliced=budget is not None)
     this.order = None
-    while (gang := _next(scheduler, gangs)) is not None:
+    while (gang := gangs.next()) is not None:
         if pending.waiting.get(gang.key) is not gang:
             continue
         if gang in this.left or reserved.must_retry(gang):
@@ -284,7 +267,7 @@ def _one_pass(
             asked = True
             this.left.discard(gang)
             this.tried.add(gang.key)
-            if _contained(_turn, scheduler, this, gang, reserved, decisions):
+            if _turn(scheduler, this, gang, reserved, decisions):
                 this.left.add(gang)
                 this.again.append(gang)
                 continue
@@ -298,29 +281,6 @@ def _one_pass(
     this.postponed += reserved.postponed
     this.withdrawn += reserved.withdrawn
     return complete
-
-
-def _ordered(scheduler: Scheduler, this: Round, *, sliced: bool) -> PassOrder:
-    phases = scheduler.quarantine.phases
-    if phases.is_left_out(Phase.ORDER):
-        gangs = sorted(this.left.gangs(), key=lambda gang: gang.attempt.rank, reverse=True)
-        return PassOrder(
-            scheduler, this, [gang for gang in gangs if not _is_blocked(scheduler, gang)]
-        )
-    return phases.run(
-        Phase.ORDER, partial(_in_order, sliced=sliced), scheduler, this, without=None
-    ) or PassOrder(scheduler, this)
-
-
-def _next(scheduler: Scheduler, gangs: PassOrder) -> Gang | None:
-    phases = scheduler.quarantine.phases
-    if phases.is_left_out(Phase.ORDER):
-        return gangs.next()
-    return phases.run(Phase.ORDER, gangs.next, without=None)
-
-
-def _is_blocked(scheduler: Scheduler, gang: Gang) -> bool:
-    return bool(scheduler.quarantine.set_asides) and fence.blocks(scheduler, gang)
 
 
 def _in_order(scheduler: Scheduler, this: Round, *, sliced: bool) -> PassOrder:
@@ -346,21 +306,15 @@ def _in_order(scheduler: Scheduler, this: Round, *, sliced: bool) -> PassOrder:
     return PassOrder(scheduler, this, [], ordered, behind if sliced else None)
 
 
-def _contained(attempt: Attempt, scheduler: Scheduler, this: Round, gang: Gang, *of: Any) -> bool:
-    """_turn() or _try() of these; false if it fails, and the gang is set aside."""
-    run = scheduler.quarantine.phases.run
-    try:
-        return run(Phase.TURN, attempt, scheduler, this, gang, *of, without=False)
-    except Exception as error:  # noqa: BLE001  any bug
-        fence.gang_failed(scheduler, gang, error)
-        return False
-
-
 def _turn(
-    scheduler: Scheduler, this: Round, gang: Gang, reserved: Reserved, decisions: list[Decision]
+    scheduler: Scheduler,
+    this: Round,
+    gang: Gang,
+    reserved: ReservedCapacity,
+    decisions: list[Decision],
 ) -> bool:
     """Tries the gang unless it is set aside or due for a long attempt. Returns as _try()."""
-    if _is_blocked(scheduler, gang):
+    if fence.blocks(scheduler, gang):
         return False
     if gang.attempt.work_factor > MAX_FACTOR:
         this.long += [gang] if gang not in this.long else []
@@ -369,20 +323,37 @@ def _turn(
 
 
 def _try(
-    scheduler: Scheduler, this: Round, gang: Gang, reserved: Reserved, decisions: list[Decision]
+    scheduler: Scheduler,
+    this: Round,
+    gang: Gang,
+    reserved: ReservedCapacity,
+    decisions: list[Decision],
+) -> bool:
+    """As _attempt(); false if that fails, and the gang is set aside."""
+    try:
+        return _attempt(scheduler, this, gang, reserved, decisions)
+    except Exception as error:  # noqa: BLE001  any bug
+        fence.gang_failed(scheduler, gang, error)
+        return False
+
+
+def _attempt(
+    scheduler: Scheduler,
+    this: Round,
+    gang: Gang,
+    reserved: ReservedCapacity,
+    decisions: list[Decision],
 ) -> bool:
     """Returns whether some of its pods were bound and others are left, for another turn in this pass."""
-    phases, reservations = scheduler.quarantine.phases, scheduler.reservations
+    reservations = scheduler.reservations
     pending, attempt = scheduler.state.pending, gang.attempt
     same = this.first_refused.get(attempt.equivalence)
     if (
         same is not None
         and same.attempt.refused_at == pending.epoch
         and gang.key not in reservations
-        and not phases.is_left_out(Phase.EQUAL_REQUESTS)
     ):
-        alike = refused_alike.refuse, scheduler, gang, same
-        phases.run(Phase.EQUAL_REQUESTS, *alike, without=None)
+        refused_alike.refuse(scheduler, gang, same)
         return False
     this.by_namespace[gang.namespace] += 1
     meter = scheduler.state.snapshot.meter

@@ -15,6 +15,7 @@ from central.kube.transport.runtime import RUNTIME, Flag, Runtime
 from central.model.decisions import Bind, Decision, Evict
 from central.model.facts import Fact, PodSeen
 from central.scheduler import cycle
+from central.scheduler.quarantine import CYCLE
 from central.scheduler.scheduler import Scheduler
 from central.server.journal import Journal
 from central.server.throttled_log import ThrottledLog
@@ -150,9 +151,8 @@ class Loop:
         self._inbox.put(None)
 
     def run(self, submit: Submit, publish: Publish) -> None:
-        """Runs until stop(). publish takes the planned devices by node. An exception is a bug. It stops the object
-        that triggered it (central.scheduler.fence); if no object is found, and building the state again does not
-        help, the process ends: a restart lists everything again."""
+        """Runs until stop(). publish takes the planned devices by node. An exception is a bug, which the scheduler contains
+        (central.scheduler.fence). What it raises ends the process: a restart lists everything again."""
         collect_seldom()
         while not self._stopping:
             # Asked before the inbox is read: the inbox holds everything that was listed by then.
@@ -219,14 +219,16 @@ class Loop:
             self._journal.turn(now, facts)
         budget = SliceBudget(self._runtime.monotonic)
         long = LongAttempt(self._runtime.monotonic, self._allowed_long_s)
-        decisions = cycle.schedule_once(self._scheduler, facts, now, budget, long)
+        try:
+            decisions = cycle.schedule_once(self._scheduler, facts, now, budget, long)
+        finally:
+            self._log_faults()
         if self._journal:
             if self._scheduler.state.pending.round is not None:
                 self._journal.cut(budget.more)
             if long.interrupted_at is not None:
                 self._journal.interrupted(long.interrupted_at)
             self._journal.decided(decisions)
-        self._log_faults()
         return decisions
 
     def _allowed_long_s(self) -> float:
@@ -235,11 +237,10 @@ class Loop:
 
     def _log_faults(self) -> None:
         for fault in self._scheduler.quarantine.take_failures():
-            name = f"{fault.namespace}/{fault.name}" if fault.namespace else fault.name
-            cause = f"{fault.key.kind} {type(fault.error).__name__}"
-            self._faults.error(
-                cause, fault.error, "a bug in the scheduler, set aside: %s %s", fault.key.kind, name
-            )
+            kind, name = fault.key.kind, f"{fault.namespace}/{fault.name}".removeprefix("/")
+            cause = f"{kind} {type(fault.error).__name__}"
+            done = "its state is built again" if kind == CYCLE else f"set aside: {kind} {name}"
+            self._faults.error(cause, fault.error, "a bug in the scheduler, %s", done)
 
     def _hand_over(self, decisions: Sequence[Decision], submit: Submit, publish: Publish) -> None:
         """Agents get their plans before the pods are bound: the kubelet asks for devices soon after."""

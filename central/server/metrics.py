@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 
 from central.model.decisions import Decision
 from central.model.facts import Fact
+from central.scheduler.quarantine import CYCLE
 from central.scheduler.scheduler import Scheduler
 from central.server.queue_metrics import QueueMetrics
 from central.server.stats.surveyor import SurveySource
@@ -209,7 +210,7 @@ class Metrics(Collector):
 
     def _cluster_families(self, loop: ObservedLoop) -> Iterator[Metric]:
         """Yields metrics of the scheduler's state. Raises TimeoutError."""
-        totals, wakeups, (set_aside, failures, phases) = loop.ask(
+        totals, wakeups, (set_aside, failures) = loop.ask(
             lambda it: (totals_of(it), wakeups_of(it), quarantine_of(it)), ASK_S
         )
         yield _counters(
@@ -220,14 +221,12 @@ class Metrics(Collector):
         )
         yield _counters(
             "scheduler_failures",
-            "Bugs that stopped one object or step, by kind",
+            "Bugs that stopped one object, by kind; scheduling cycle: no object, and the state was built again",
             ("kind",),
             failures,
         )
         about = "Objects that are set aside after a bug, by kind"
         yield _gauges("quarantined_objects", about, "kind", set_aside)
-        about = "Seconds until a phase of the cycle that failed is tried again, by phase; none while all are there"
-        yield _gauges("phases_left_out", about, "phase", phases)
         for name, about in TOTALS.items():
             yield GaugeMetricFamily(f"lockstep_{name}", about, totals[name])
         yield from self._queue_families()
@@ -286,12 +285,9 @@ def wakeups_of(scheduler: Scheduler) -> dict[str, int]:
     return {"node capacity freed": state.snapshot.freed, **state.pending.wakeups}
 
 
-def quarantine_of(scheduler: Scheduler) -> tuple[dict[str, int], dict[str, int], dict[str, float]]:
-    """Objects that are set aside now, and failures so far, both by kind; and the phases of the cycle that are left out,
-    with the seconds until they are tried again."""
-    quarantine, now = scheduler.quarantine, scheduler.state.now
-    phases = {phase.label: each.until - now for phase, each in quarantine.phases.left_out().items()}
-    return quarantine.counts(), dict(quarantine.total), phases
+def quarantine_of(scheduler: Scheduler) -> tuple[dict[str, int], dict[str, int]]:
+    """Objects that are set aside now, and failures so far, both by kind."""
+    return scheduler.quarantine.counts(), {CYCLE: 0, **scheduler.quarantine.total}
 
 
 def totals_of(scheduler: Scheduler) -> dict[str, int]:

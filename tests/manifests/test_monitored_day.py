@@ -376,20 +376,22 @@ def test_reservations_that_idle(story: Story, tmp_path: Path) -> None:
     assert "LockstepReservationsIdle" in fired(tmp_path / "day", [Period(story.noon.series)], 60)
 
 
-def test_a_phase_that_is_left_out(story: Story, tmp_path: Path) -> None:
-    """Its gauge is there while the phase is left out, and at no other time."""
-    assert not any("phases_left_out" in name for name in story.evening.series)
-    morning = story.morning.series
-    without = {**morning, 'lockstep_phases_left_out{phase="claims of queues"}': 300.0}
-    found = fired(tmp_path / "day", [Period(morning, minutes=60), Period(without)], 66)
+def test_a_state_that_is_built_again(story: Story, tmp_path: Path) -> None:
+    """Its counter is there from the beginning."""
+    morning, name = (
+        story.morning.series,
+        'lockstep_scheduler_failures_total{kind="scheduling cycle"}',
+    )
+    (counter,) = (each for each in morning if each.startswith(name[:-1]))
+    rebuilt = {**morning, counter: 1.0}
+    found = fired(tmp_path / "day", [Period(morning, minutes=60), Period(rebuilt)], 66)
     assert {alert: without_severity(each) for alert, each in found.items()} == {
-        "LockstepSchedulesWithoutAPhase": [{"phase": "claims of queues"}]
+        "LockstepRebuildsItsState": [ONE]
     }
-    assert fired(tmp_path / "soon", [Period(morning, minutes=60), Period(without)], 63) == {}
 
 
 def test_every_alert_has_fired_here() -> None:
     here = {*WARNED, "LockstepGpuUnhealthy", "LockstepHasNoLeader", "LockstepHasTwoLeaders"}
     here |= {"LockstepReservationsIdle", "LockstepEvictsOften", "LockstepIsSlow"}
-    here |= {"LockstepAssumedWrongly", "LockstepApiRequestsFail", "LockstepSchedulesWithoutAPhase"}
+    here |= {"LockstepAssumedWrongly", "LockstepApiRequestsFail", "LockstepRebuildsItsState"}
     assert here == ALERTS

@@ -37,9 +37,8 @@ class FaultyDay(Day):
 
     def check_reasons(self) -> None:
         """A cycle that a bug stopped leaves the numbers of the one before. They stay until those whose turn was still to
-        come have been tried again, and as long as a phase is left out."""
-        left_out = self.cluster.quarantine.phases.left_out()
-        if not (self._stopped or left_out or self.cluster.state.pending.retrying):
+        come have been tried again."""
+        if not (self._stopped or self.cluster.state.pending.retrying):
             super().check_reasons()
 
 

@@ -1,7 +1,6 @@
 """An exception in the middle of a change of the snapshot is never taken for one of a search, which drafts undo."""
 
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ from central.controllers.composite import new_scheduler
 from central.model.facts import Fact
 from central.scheduler import fence, refusal_reasons
 from central.scheduler.cycle import schedule_once
-from central.scheduler.cycle_phases import CHANGING_STATE, Phase
 from central.scheduler.invariants import check_invariants
 from central.scheduler.inventory.columns import Columns
 from central.scheduler.inventory.pods import Pod
@@ -20,6 +18,7 @@ from central.scheduler.reservation.withholding import WithheldCapacity
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.volumes.free_volumes import FreeVolumes
+from central.scheduler.work_meter import WorkLimitReached
 from tests.central import factories
 from tests.central.scheduler.small_cluster import job
 
@@ -83,7 +82,8 @@ def test_a_change_that_raises(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     snapshot, real, calls = scheduler.state.snapshot, getattr(*step), []
-    fence.search(snapshot, change, scheduler)
+    with fence.Search(snapshot):
+        change(scheduler)
     assert not snapshot.is_half_changed
 
     def fails(*args: Any, **more: Any) -> Any:
@@ -93,8 +93,8 @@ def test_a_change_that_raises(
         return real(*args, **more)
 
     monkeypatch.setattr(*step, fails)
-    with pytest.raises(ZeroDivisionError):
-        fence.search(snapshot, change, scheduler)
+    with pytest.raises(ZeroDivisionError), fence.Search(snapshot):
+        change(scheduler)
     assert snapshot.is_half_changed
 
 
@@ -106,10 +106,11 @@ def test_a_search_that_raises_between_changes(scheduler: Scheduler) -> None:
             draft.take(0, APART.spec, 1)
             raise error
 
-    with pytest.raises(fence.SearchFailed):
-        fence.search(scheduler.state.snapshot, fails, KeyError("a bug"))
-    with pytest.raises(DoesNotFit):
-        fence.search(scheduler.state.snapshot, fails, DoesNotFit("an answer"))
+    with pytest.raises(fence.SearchFailed), fence.Search(scheduler.state.snapshot):
+        fails(KeyError("a bug"))
+    for answer in (DoesNotFit("an answer"), WorkLimitReached(), MemoryError()):
+        with pytest.raises(type(answer)), fence.Search(scheduler.state.snapshot):
+            fails(answer)
     check_invariants(scheduler)
 
 
@@ -124,8 +125,8 @@ def test_assignments_that_are_taken_again_in_part_are_undone(scheduler: Schedule
         with draft.all_or_nothing():
             draft.retake([*assignments, "not an assignment"])  # type: ignore[list-item]
 
-    with pytest.raises(fence.SearchFailed):
-        fence.search(scheduler.state.snapshot, fails)
+    with pytest.raises(fence.SearchFailed), fence.Search(scheduler.state.snapshot):
+        fails()
     check_invariants(scheduler)
 
 
@@ -150,44 +151,3 @@ def test_the_state_is_built_again_when_a_reason_fails_in_a_change(
     check_invariants(scheduler)
     assert scheduler.state.pending.wakeups["state rebuilt"]
     assert not scheduler.state.snapshot.is_half_changed
-
-
-@pytest.mark.parametrize("phase", [Phase.REASONS, Phase.ELASTIC_SIZES])
-def test_what_a_phase_took_out_of_the_snapshot_is_back_after_it_failed(
-    phase: Phase, scheduler: Scheduler
-) -> None:
-    """Reasons are computed while reserved capacity is withheld, and a failure is no half change of the snapshot."""
-
-    def fails() -> None:
-        take(scheduler)
-        raise KeyError("a bug")
-
-    with pytest.raises(fence.StateRebuilt):
-        fence.step(scheduler, phase, fails)
-    check_invariants(scheduler)
-    assert fence.step(scheduler, phase, fails) is None, "it is left out"
-    check_invariants(scheduler)
-
-
-@pytest.mark.parametrize("raises", [True, False])
-def test_a_change_that_a_phase_leaves_half_done(raises: bool, scheduler: Scheduler) -> None:
-    """The phase reserves nothing, or contained the failure itself: the snapshot alone shows it."""
-    assert Phase.QUEUE_STATUSES not in CHANGING_STATE
-
-    def leaves(fails: bool) -> None:
-        with suppress(KeyError), scheduler.state.snapshot.changing():
-            raise KeyError("a bug")
-        if fails:
-            raise ZeroDivisionError
-
-    with pytest.raises(fence.StateRebuilt):
-        fence.step(scheduler, Phase.QUEUE_STATUSES, leaves, raises)
-    assert not scheduler.state.snapshot.is_half_changed
-    check_invariants(scheduler)
-
-
-def test_a_phase_that_fails_outside_of_a_change_costs_no_rebuild(scheduler: Scheduler) -> None:
-    state = scheduler.state
-    assert fence.step(scheduler, Phase.QUEUE_STATUSES, lambda: 1 / 0) is None
-    assert scheduler.state is state
-    assert scheduler.quarantine.phases.left_out()

@@ -1,11 +1,8 @@
 """Whatever is set aside, its owner reads why: in the status of its PodGroup or pod, in an Event, in explain, in the metric
 and the log. Nobody else waits, and nothing else is set aside."""
 
-import random
-import sys
 from collections.abc import Callable
 from dataclasses import replace
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -14,19 +11,18 @@ from central.controllers.composite import new_scheduler
 from central.kube.resource_paths import BY_KIND
 from central.model.decisions import Create, Decision, EmitWarning, UpdateGangStatus
 from central.model.event_reasons import SET_ASIDE
-from central.model.facts import ElasticSeen, Fact, GangGone, OwnerSeen, PodGone, PodSeen, QueueSeen
+from central.model.facts import ElasticSeen, Fact, GangGone, OwnerSeen, PodSeen, QueueSeen
 from central.model.jobspec import ElasticTask
 from central.scheduler import apply as apply_module
 from central.scheduler import fence, set_aside_notices
 from central.scheduler.cycle import due, schedule_once
-from central.scheduler.cycle_phases import CyclePhases, Phase
 from central.scheduler.invariants import check_invariants
+from central.scheduler.queues import quota
 from central.scheduler.scheduler import Scheduler
 from central.server.queries import SET_ASIDE_OF_CLUSTER, explain
 from tests.central import factories
 from tests.central.scheduler.small_cluster import job
-from tests.central.scheduler.test_phases import SHARED
-from tests.central.scheduler.whole_cycle import Observed, WholeCycle
+from tests.central.scheduler.whole_cycle import WholeCycle
 
 WHY = "set aside after a failure of the scheduler (a bug): "
 GROUP = factories.gang("poison", 2, queue="default")
@@ -39,41 +35,6 @@ ORDERS: dict[str, Order] = {
     "one by one": [[GROUP], PODS[:1], PODS[1:]],
     "no pods": [[GROUP]],
 }
-NOT_BY_SEARCH = {  # copies have no controllers, whose objects have a fence each; a gang fails in its turn
-    *(Phase.COMMANDS, Phase.CRON_JOBS, Phase.JOB_FLOWS, Phase.JOBS, Phase.ELASTIC_OBJECTS),
-    Phase.EQUAL_REQUESTS,
-}
-# Whether the phase comes through once nothing is decided about the gang, or not before it is out of the state.
-MODES = {"decided": True, "there": False}
-
-
-def deciding() -> Scheduler:
-    """Whose cycle runs: of the scheduler, or of a copy."""
-    frame: FrameType | None = sys._getframe()
-    while frame is not None:
-        if frame.f_code.co_name == "_decide" and "scheduler" in frame.f_locals:
-            found = frame.f_locals["scheduler"]
-            assert isinstance(found, Scheduler)
-            return found
-        frame = frame.f_back
-    raise AssertionError("a phase outside of a cycle")
-
-
-def poisoned(
-    phase: Phase, *, decided: bool, pods: bool, names: tuple[str, ...] = ("poison",)
-) -> Observed:
-    """The phase fails while one of the gangs is there. pods: only if it has some."""
-
-    def fails_on(scheduler: Scheduler, name: str) -> bool:
-        gang = scheduler.state.gangs.get(("ns", name, True))
-        if gang is None or gang.object is None or (pods and not gang.members):
-            return False
-        return not (decided and fence.blocks(scheduler, gang))
-
-    def fails(entered: Phase, _: tuple[Any, ...]) -> bool:
-        return entered is phase and any(fails_on(deciding(), name) for name in names)
-
-    return Observed(fails)
 
 
 def statuses(decisions: list[Decision], name: str) -> list[UpdateGangStatus]:
@@ -99,63 +60,32 @@ def assert_said(world: WholeCycle, bug: str) -> None:
     found = explain(scheduler, "ns", "poison")
     assert found is not None
     assert bug in found.reason
-    aside = scheduler.quarantine.set_asides
-    assert {each.name.partition("-")[0] for each in aside.values()} == {"poison"}
-    assert len(aside) == 1, "what is not needed for the fault"
-    assert sum(scheduler.quarantine.counts().values()) == 1
+    assert {each.name for each in scheduler.quarantine.set_asides.values()} == {"poison"}
+    assert scheduler.quarantine.counts() == {"gang": 1}
     assert any(each.name == "poison" for each in scheduler.quarantine.take_failures())
 
 
-def assert_contained(phase: Phase, order: Order, *, decided: bool, pods: bool = False) -> None:
-    phases = poisoned(phase, decided=decided, pods=pods)
-    world = WholeCycle(phases)
+def refusing(request: quota.StartRequest) -> str:
+    if request.gang.name == "poison":
+        raise KeyError("a policy")
+    return ""
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_the_owner_of_a_podgroup_reads_why_its_gang_is_set_aside(
+    order: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether its turn fails or, as long as it has no pods, its admission."""
+    monkeypatch.setattr(quota, "QUEUE_POLICIES", (*quota.QUEUE_POLICIES, refusing))
+    world = WholeCycle()
     world.begin()
     world.decisions.clear()
-    for number, facts in enumerate((*order, [], [])):
+    for number, facts in enumerate((*ORDERS[order], [], [])):
         probe = world.probe(f"probe-{number}")
         assert f"probe-{number}-0" in world.cycle(*facts, *probe), "somebody else waits"
         at = due(world.scheduler, world.now)
         assert at is None or at >= world.now, "a cycle is due for ever"
-    if phases.failures:
-        assert_said(world, f"a bug of {phase.label}")
-    else:
-        assert not world.scheduler.quarantine.set_asides
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("phase", [Phase.ADMISSION, Phase.QUEUE_STATUSES], ids=lambda p: p.name)
-def test_the_owner_of_a_podgroup_reads_why_it_is_set_aside(
-    phase: Phase, order: str, mode: str
-) -> None:
-    assert_contained(phase, ORDERS[order], decided=MODES[mode])
-
-
-@pytest.mark.parametrize(
-    "phase", [each for each in SHARED if each not in NOT_BY_SEARCH], ids=lambda phase: phase.name
-)
-def test_whatever_phase_fails_on_the_gang(phase: Phase) -> None:
-    """In a drawn order of arrival."""
-    draw = random.Random(phase.name)
-    order = ORDERS[draw.choice(sorted(ORDERS))]
-    assert_contained(phase, order, decided=draw.random() < 0.5, pods=draw.random() < 0.3)
-
-
-def test_nothing_is_said_of_the_failure_after_the_release() -> None:
-    """The gang runs, so it has no turn in which its reason would be found again."""
-    phases = poisoned(Phase.ADMISSION, decided=True, pods=False)
-    world = WholeCycle(phases)
-    world.begin()
-    world.cycle(GROUP, *PODS)
-    world.cycle()
-    assert world.scheduler.quarantine.set_asides
-    phases.fails = lambda *_: False
-    world.now += 4000.0
-    world.cycle()
-    assert not world.scheduler.quarantine.set_asides
-    world.cycle(PodGone("uid-poison-0"))
-    last = statuses(world.decisions, "poison")[-1]
-    assert last.reason == "1 of 2 pods are bound; needs 2 pods to start, 1 exist"
+    assert_said(world, "KeyError: 'a policy'")
 
 
 # --- facts that a handler fails on --------------------------------------------------
@@ -344,7 +274,7 @@ def aside_of(world: WholeCycle, *names: str) -> None:
 
 def test_what_runs_and_a_podgroup_without_pods_say_so_until_they_are_tried_again() -> None:
     """Nobody schedules them, so they have no turn in which they could pass, and a cycle is not due for ever."""
-    world = WholeCycle(CyclePhases())
+    world = WholeCycle()
     world.begin()
     scheduler, names = world.scheduler, ("high", "planned")
     assert not scheduler.state.gangs["ns", "high", True].missing()
@@ -370,7 +300,7 @@ def test_what_runs_and_a_podgroup_without_pods_say_so_until_they_are_tried_again
 
 
 def test_the_event_of_a_gang_is_about_its_first_pod() -> None:
-    world = WholeCycle(CyclePhases())
+    world = WholeCycle()
     world.begin()
     aside_of(world, "equal")
     world.cycle()
@@ -378,7 +308,7 @@ def test_the_event_of_a_gang_is_about_its_first_pod() -> None:
 
 
 def test_a_gang_that_is_gone_meanwhile_needs_no_notice() -> None:
-    world = WholeCycle(CyclePhases())
+    world = WholeCycle()
     world.begin()
     aside_of(world, "planned")
     world.cycle(GangGone("ns", "planned"))
@@ -386,50 +316,6 @@ def test_a_gang_that_is_gone_meanwhile_needs_no_notice() -> None:
     quarantine = world.scheduler.quarantine
     assert not quarantine.set_asides
     assert [each.name for each in quarantine.take_failures()] == ["planned"], "and nothing failed"
-
-
-def test_a_gang_is_not_released_while_a_phase_that_may_fail_on_it_is_left_out() -> None:
-    world = WholeCycle(CyclePhases())
-    world.begin()
-    aside_of(world, "high")
-    at = min(world.scheduler.quarantine.retry_times())
-    world.scheduler.quarantine.phases.begin(at)
-    world.scheduler.quarantine.phases.leave_out(Phase.HYPERNODE_STATUSES)
-    for _ in range(3):
-        schedule_once(world.scheduler, [], at)
-    assert world.scheduler.quarantine.set_asides
-    found = due(world.scheduler, at)
-    assert found is not None
-    assert found > at
-    schedule_once(world.scheduler, [], at + 2.0)
-    assert not world.scheduler.quarantine.set_asides
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_a_culprit_that_changes_is_set_aside_again_without_another_search(mode: str) -> None:
-    """It waits longer each time, and the phase stays: nobody can keep it out by changing an object each second. Another
-    culprit of the phase, which does not change, is left alone."""
-    phase = Phase.QUEUE_STATUSES
-    phases = poisoned(phase, decided=MODES[mode], pods=False, names=("poison", "poisoned"))
-    world = WholeCycle(phases)
-    world.begin()
-    before = phases.entered[phase]
-    world.cycle(GROUP, replace(GROUP, name="poisoned"))
-    searched, tries = phases.entered[phase] - before, []
-    for number in range(50):
-        before, world.now = phases.entered[phase], world.now + 9.0
-        failures = phases.failures
-        world.cycle(replace(GROUP, priority=number + 1))
-        assert not world.scheduler.quarantine.phases.left_out()
-        aside = world.scheduler.quarantine.set_asides
-        assert {each.name for each in aside.values()} == {"poison", "poisoned"}
-        assert [each.failures for each in aside.values() if each.name == "poisoned"] <= [2]
-        if phases.failures > failures:
-            tries.append(number)
-            assert phases.entered[phase] - before < searched / 2
-    assert tries == [0, 3, 9, 21, 29, 45], "after 0, 30, 60, 120, 240 s; the other after 300 s"
-    world.cycle(GangGone("ns", "poison"), GangGone("ns", "poisoned"))
-    assert not world.scheduler.quarantine.set_asides
 
 
 def test_each_kind_that_an_event_names_is_known_to_the_api() -> None:

@@ -1,8 +1,6 @@
-"""A small cluster whose cycles come through all phases, for failures in each of them."""
+"""A small cluster whose cycles run all parts of the scheduler, for failures in each of them."""
 
-from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import Any
 
 from central.controllers.composite import BatchControllers
 from central.model import speed_table
@@ -10,7 +8,6 @@ from central.model.decisions import Bind, Decision, Evict
 from central.model.facts import BindFailed, EvictDone, Fact, NodeSeen, PodGone, PodSeen, QueueSeen
 from central.model.jobspec import ElasticTask, JobMember
 from central.scheduler.cycle import schedule_once
-from central.scheduler.cycle_phases import CyclePhases, Item, Phase, Result
 from central.scheduler.elastic.elastic_gang import ElasticGang
 from central.scheduler.invariants import check_invariants
 from central.scheduler.quarantine import Quarantine
@@ -33,37 +30,10 @@ class Sizes(BatchControllers):
         return [ElasticGang.of(gang, SIZES, {0}, settled=True) for gang in found if gang]
 
 
-class Observed(CyclePhases):
-    """fails: whether the phase raises, asked with its arguments."""
-
-    def __init__(self, fails: Callable[[Phase, tuple[Any, ...]], bool] = lambda *_: False) -> None:
-        super().__init__()
-        self.fails, self.entered, self.failures = fails, dict.fromkeys(Phase, 0), 0
-
-    def run(self, phase: Phase, call: Callable[..., Result], *args: Any, without: Result) -> Result:
-        def fail(*_: Any) -> Result:
-            self.failures += 1
-            raise KeyError(f"a bug of {phase.label}")
-
-        self.entered[phase] += 1
-        broken = self.fails(phase, args)
-        return super().run(phase, fail if broken else call, *args, without=without)
-
-    def each(self, phase: Phase, items: Iterable[Item]) -> Iterator[Item]:
-        def fail() -> Iterator[Item]:
-            self.failures += 1
-            if self.failures:
-                raise KeyError(f"a bug of {phase.label}")
-            yield from items
-
-        self.entered[phase] += 1
-        return super().each(phase, fail() if self.fails(phase, (items,)) else items)
-
-
 class WholeCycle:
-    def __init__(self, phases: CyclePhases) -> None:
+    def __init__(self, quarantine: Quarantine | None = None) -> None:
         self.scheduler = Scheduler(
-            Sizes(), factories.LEVELS, quarantine=Quarantine(phases), half_life_s=60.0
+            Sizes(), factories.LEVELS, quarantine=quarantine, half_life_s=60.0
         )
         self.pods: dict[str, PodSeen] = {}
         self.decisions: list[Decision] = []

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from central.standalone.hollow_node import HollowNode
-from central.standalone.local_cluster import CAPTURES, LocalCluster, free_port
+from central.standalone.local_cluster import CAPTURES, Failed, LocalCluster, free_port
 from protos.names import BLOCK, RACK
 from tests.central.kube.raw_objects import container
 
@@ -21,6 +21,7 @@ PROGRAM = """
 import sys
 
 from central.cli.main import main
+from central.scheduler import refusal_reasons
 from central.scheduler.filters import node_filters
 from central.scheduler.queues import quota
 
@@ -37,6 +38,16 @@ def bad_policy(request):
     return ""
 
 
+real = refusal_reasons.refresh
+
+
+def bad_refresh(scheduler, now):
+    if any(gang.name == "fails-all" for gang in scheduler.state.pending.waiting.values()):
+        raise ZeroDivisionError("the reasons of all")
+    real(scheduler, now)
+
+
+refusal_reasons.refresh = bad_refresh
 node_filters.REFUSALS = (bad_filter, *node_filters.REFUSALS)
 quota.QUEUE_POLICIES += (bad_policy,)
 sys.exit(main())
@@ -157,3 +168,20 @@ def test_an_extension_that_raises_stops_its_object_alone(cluster: Cluster) -> No
     assert cluster.time_to_bind("after", "good") < max(WITHIN_S, 20 * usual)
     assert not any(cluster.bound(name, "evil") for name in POISON)
     box.check()
+
+
+def test_a_bug_that_is_in_no_object_ends_the_process_with_its_traceback(cluster: Cluster) -> None:
+    """The state was built again before, once. The next process schedules once the bug is not triggered any more."""
+    box, path = cluster.box, f"{PODS.format('evil')}/fails-all-"
+    cluster.submit("fails-all", "evil", nodeSelector={"pool": "none"})
+    with pytest.raises(Failed, match="exit code 1"):
+        box.wait("the end of the scheduler", lambda: None)
+    log = box.scheduler_log.read_text()
+    assert "a bug in the scheduler, its state is built again" in log
+    assert log.rstrip().endswith("ZeroDivisionError: the reasons of all")
+    for rank in range(2):
+        assert box.client.request("DELETE", f"{path}{rank}").ok
+    box.kill_scheduler()
+    cluster.start()
+    cluster.submit("after", "good")
+    box.wait("the gang of another namespace", lambda: cluster.bound("after", "good"))

@@ -169,7 +169,7 @@ def test_the_cost_of_a_model_is_what_its_seats_are_worth_to_those_there(headroom
         read = scenario.read(placed, ("lockstep",), ())
         Simulation(read, scheduler, seed=seed, until_s=200.0).run()
         assert compared.wrong == [], seed
-        assert not scheduler.quarantine.phases.remark()
+        assert not scheduler.quarantine.total
         each = compared.compared, compared.beside_newcomers, compared.without_a_seat
         counts = [sum(pair) for pair in zip(counts, each, strict=True)]
     assert min(counts) > 5, counts
