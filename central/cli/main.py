@@ -95,6 +95,15 @@ def parser() -> argparse.ArgumentParser:
     replay.add_argument("file", metavar="FILE", help=about)
     flag(replay, "--check", "check all invariants after each scheduling cycle")
     flag(replay, "--decisions-only", "compare no wording of reasons, and no Events")
+    about = "find the fewest facts with which the scheduler still fails as in the journal, and print them"
+    flag(replay, "--bisect", about)
+    flag(
+        replay,
+        "--to FILE",
+        "with --bisect: write these facts as a journal",
+        default="",
+        shown="none",
+    )
     _add_asking(commands)
     about = (
         "show GPU-hours by queue, namespace, user, job or GPU model, from the scheduler's history"
@@ -254,6 +263,8 @@ def _what_if(args: argparse.Namespace) -> int:
 def _replay(args: argparse.Namespace) -> int:
     from central.server import replay
 
+    if args.bisect:
+        return _bisect(args)
     try:
         done = replay.replay(args.file, check=args.check, decisions_only=args.decisions_only)
     except replay.BadJournal as error:
@@ -264,6 +275,20 @@ def _replay(args: argparse.Namespace) -> int:
     print(f"{done.cycles} cycles, {done.facts} facts: the same {done.decisions} decisions")
     if done.note:
         print(f"lockstep: {args.file}: {done.note}", file=sys.stderr)
+    return 0
+
+
+def _bisect(args: argparse.Namespace) -> int:
+    from central.cli.bisect_journal import SmallestJournal
+    from central.server.replay import BadJournal
+
+    try:
+        found = SmallestJournal(args.file)
+        if args.to:
+            Path(args.to).write_bytes(found.text())
+    except (BadJournal, OSError) as error:
+        return _fail(error)
+    print(found.describe())
     return 0
 
 

@@ -233,7 +233,7 @@ def _admit(scheduler: Scheduler, now: float) -> None:
         if fence.blocks(scheduler, gang):
             continue
         try:
-            with fence.Search(state.snapshot):
+            with fence.ContainedSearch(state.snapshot):
                 admission.check(state, queues, resources, gang, admitted)
         except Exception as error:  # noqa: BLE001  any bug
             fence.gang_failed(scheduler, gang, error)

@@ -219,7 +219,7 @@ def _note_eviction(state: ClusterState, pod: Pod, fact: EvictDone) -> None:
 # --- gangs -----------------------------------------------------------------------
 
 
-class Search:
+class ContainedSearch:
     """A block that changes the snapshot through drafts only, which are undone if it raises: then it raises SearchFailed."""
 
     __slots__ = ("_snapshot",)

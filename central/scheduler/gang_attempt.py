@@ -257,7 +257,7 @@ def _refusal(
     if meter.is_spent:  # by larger attempts
         meter.extend()
     try:
-        with fence.Search(state.snapshot):
+        with fence.ContainedSearch(state.snapshot):
             offered_nodes.fit(draft, want, state.node_sets.not_offered)
     except DoesNotFit as no:
         return no if is_last else DoesNotFit("")

@@ -165,7 +165,7 @@ class PassClaims:
         )
         context, plan = self._context, None
         try:
-            with fence.Search(self._state.snapshot):
+            with fence.ContainedSearch(self._state.snapshot):
                 if awaits:
                     plan = preemption_plan.find_without_victims(context, preemption)
                 plan = plan or self._plan(preemption, lacks, preempts=preempts)

@@ -137,7 +137,7 @@ def _recomputed(
 ) -> bool:
     """Computes the refusal and its reason again. False: that failed, and the gang is set aside. Raises StateRebuilt."""
     try:
-        with fence.Search(scheduler.state.snapshot):
+        with fence.ContainedSearch(scheduler.state.snapshot):
             _recompute(scheduler, gang, entry, withheld, known)
             _say(scheduler, entry, withheld, scheduler.state.now)
     except Exception as error:  # noqa: BLE001  any bug

@@ -294,7 +294,7 @@ class ReservedCapacity:
     ) -> Reservation | None:
         """own: only a better place than this one is looked for."""
         state, running = self._state, self._held.running
-        with fence.Search(state.snapshot):
+        with fence.ContainedSearch(state.snapshot):
             if own is not None:
                 return plan_better(state, own, running, excluded)
             return plan_reservation(state, gang, request, running, excluded)

@@ -5,7 +5,7 @@ A file may hold several journals, one behind the other, and may be compressed wi
 """
 
 import lzma
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
@@ -31,6 +31,7 @@ from central.server import codec, journal
 from central.server.version import version
 
 Fields = dict[type, Collection[str]]  # that records of a class have in this journal
+AfterCycle = Callable[[int, Scheduler], None]
 
 
 class BadJournal(ValueError):
@@ -67,15 +68,33 @@ class _Cycle:
         return self.interrupted is not None and used >= self.interrupted
 
 
-def replay(path: str, *, check: bool = False, decisions_only: bool = False) -> Replayed:
-    """check: check all invariants after each cycle. decisions_only: compare no wording. Raises BadJournal, Differs, and
-    what the scheduler raises."""
-    return _Replay(path, check, decisions_only).run()
+def replay(
+    path: str,
+    *,
+    check: bool = False,
+    decisions_only: bool = False,
+    after_cycle: AfterCycle | None = None,
+) -> Replayed:
+    """check: check all invariants after each cycle. decisions_only: compare no wording. after_cycle: called with the line
+    of each cycle, also of one that raises; then decisions are not compared. Raises BadJournal, Differs, and what the
+    scheduler or after_cycle raises."""
+    return _Replay(path, check, decisions_only, after_cycle).run()
+
+
+def lines_of(path: str) -> list[dict[str, Any]]:
+    """The entries of a journal. Raises BadJournal."""
+    return [line for _, line in _Replay(path).lines()]
 
 
 class _Replay:
-    def __init__(self, path: str, check: bool, decisions_only: bool) -> None:
-        self._path = path
+    def __init__(
+        self,
+        path: str,
+        check: bool = False,
+        decisions_only: bool = False,
+        after_cycle: AfterCycle | None = None,
+    ) -> None:
+        self._path, self._after_cycle = path, after_cycle
         self._check = check
         self._decisions_only = decisions_only
         self._then, self._now = _Statuses(), _Statuses()
@@ -88,7 +107,7 @@ class _Replay:
 
     def run(self) -> Replayed:
         pending: _Cycle | None = None
-        for number, line in self._lines():
+        for number, line in self.lines():
             kind, content = next(iter(line.items()))
             if kind == "cut" and pending is not None and isinstance(content, int):
                 pending.more = content
@@ -123,7 +142,7 @@ class _Replay:
             )
         return Replayed(self._cycles, self._facts, self._decisions, self._note)
 
-    def _lines(self) -> Iterator[tuple[int, dict[str, Any]]]:
+    def lines(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """The last line may be incomplete, if the writer was killed."""
         try:
             with (lzma.open if self._path.endswith(".xz") else open)(self._path, "rb") as file:
@@ -196,13 +215,17 @@ class _Replay:
         """expected: None if unknown, because the writer ended before it recorded them."""
         self._cycles += 1
         self._facts += len(pending.facts)
-        decisions = cycle.schedule_once(
-            self._scheduler, pending.facts, pending.now, pending.budget(), pending.interrupt
-        )
+        try:
+            decisions = cycle.schedule_once(
+                self._scheduler, pending.facts, pending.now, pending.budget(), pending.interrupt
+            )
+        finally:
+            if self._after_cycle is not None:
+                self._after_cycle(pending.line, self._scheduler)
         self._scheduler.state.nodes_to_notify.clear()
         if self._check:
             check_invariants(self._scheduler)
-        if expected is None:
+        if expected is None or self._after_cycle is not None:
             return
         decided: Sequence[Decision] = decisions
         if self._decisions_only:
