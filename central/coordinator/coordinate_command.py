@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import hmac
 import logging
 import signal
 import ssl
@@ -16,8 +15,8 @@ from central.controllers.training.membership import MembershipRules
 from central.controllers.training.stored_state import StoredState, UnreadableState
 from central.coordinator import allocator, program_pages
 from central.coordinator.api_store import ApiStore
-from central.coordinator.coordinator_app import CoordinatorApp, problem
-from central.coordinator.http_server import Authorize, HttpServer
+from central.coordinator.coordinator_app import CoordinatorApp
+from central.coordinator.member_port import MemberPort
 from central.coordinator.plan_file import PlanFile
 from central.coordinator.saving import Saving
 from central.coordinator.scheduler_endpoint import SchedulerEndpoint
@@ -28,7 +27,6 @@ from protos.common import logs
 _LOG = logging.getLogger(__name__)
 _LOAD_TRIES = 30
 _PLAN_S = 0.25  # between two looks at the plan's file
-_PROBES = ("/healthz", "/readyz", "/metrics")
 _SHORTEST_TOKEN = 16
 _STARTED_S = 2.0  # after which hardly anything happens for the first time
 
@@ -57,10 +55,9 @@ async def _serve(args: argparse.Namespace) -> int:
     saving = Saving(state, kept)
     await _first_write(saving)
     app = CoordinatorApp(state, saving)
-    server = HttpServer(app, _authorizer(token), problem)
-    host, _, port = args.listen.rpartition(":")
+    port = MemberPort(app, token)
     try:
-        listening = await server.start(host, int(port), tls)
+        listening = port.start(args.listen, tls)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise CannotServe(f"--listen {args.listen}: {why}") from error
@@ -75,7 +72,7 @@ async def _serve(args: argparse.Namespace) -> int:
     try:
         return await _until_stopped(app, saving, args, scheduler)
     finally:
-        await server.close()
+        await port.server.close()
         saving.close()
 
 
@@ -213,15 +210,6 @@ def _token(path: str) -> bytes:
             f"--token-file {path}: the token has fewer than {_SHORTEST_TOKEN} characters"
         )
     return found
-
-
-def _authorizer(token: bytes) -> Authorize:
-    expected = b"Bearer " + token
-
-    def authorize(path: str, given: str) -> bool:
-        return path in _PROBES or hmac.compare_digest(given.encode("latin-1", "replace"), expected)
-
-    return authorize
 
 
 def _tls(folder: str) -> ssl.SSLContext | None:

@@ -18,12 +18,12 @@ from central.controllers.training.tasks import NoSuchQueue
 from central.coordinator import request_fields as fields
 from central.coordinator import task_requests
 from central.coordinator.coordinator_status import metrics_text, status
-from central.coordinator.http_server import HttpAnswer, HttpRequest
 from central.coordinator.request_fields import FieldRefused
 from central.coordinator.request_rates import RequestRates
 from central.coordinator.saving import Saving
 from central.model import limits
 from central.model.json_types import Json
+from protos.common.http_server import HttpAnswer, HttpRequest
 
 _WAIT_S, _MEMBER_WAIT_S = 30, 10
 _DURABLE_S = 5.0  # an answer that promises durability waits this long for the store

@@ -7,9 +7,9 @@ from central.controllers.training.stored_state import StoredState
 from central.controllers.training.task_queue import LeaseKey, NoLonger, TaskQueue
 from central.controllers.training.task_source import MOST_NAMES, QueueSettings, TaskSource
 from central.coordinator import request_fields as fields
-from central.coordinator.http_server import HttpAnswer
 from central.coordinator.request_fields import FieldRefused
 from central.model.json_types import Json
+from protos.common.http_server import HttpAnswer
 
 _NAMES_AT_ONCE, _NAME = 10_000, 1024
 _TASKS_AT_ONCE = 64

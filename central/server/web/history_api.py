@@ -6,7 +6,8 @@ from central.model.json_types import Json
 from central.server.grpc.visibility import Viewer
 from central.server.history.past_cluster import PastCluster
 from central.server.stats.surveyor import Survey
-from central.server.web.web_request import Request, RequestRefused
+from central.server.web.web_request import Request
+from protos.common.http_server import RequestRefused
 
 DAY_S = 86_400
 TIME_MOST = 2**33

@@ -19,7 +19,8 @@ from central.server.stats.queue_rows import QueueRow
 from central.server.stats.surveyor import Survey, SurveySource
 from central.server.version import version
 from central.server.web.history_api import TIME_MOST, HistoryApi
-from central.server.web.web_request import Request, RequestRefused
+from central.server.web.web_request import Request
+from protos.common.http_server import RequestRefused
 from protos.topology import indices_of
 
 NODES_MOST, ROWS_MOST = 1000, 500

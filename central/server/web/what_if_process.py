@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import orjson
 
 from central.model.json_types import Json
-from central.server.web.web_request import RequestRefused
+from protos.common.http_server import RequestRefused
 
 ANSWER_MOST = 4 << 20  # bytes
 WAITING_MOST = 4  # questions; later ones are refused

@@ -11,10 +11,10 @@ import pytest
 from central.controllers.training.membership import MembershipRules
 from central.controllers.training.stored_state import StoredState
 from central.coordinator.coordinator_app import CoordinatorApp
-from central.coordinator.http_server import HttpAnswer, HttpRequest
 from central.coordinator.request_rates import MOST_REPORTS, MOST_REQUESTS, RequestRates
 from central.coordinator.saving import Saving
 from central.coordinator.state_store import NoStore
+from protos.common.http_server import HttpAnswer, HttpRequest
 
 ME = {"member": 0, "incarnation": 1}
 HERS = {"member": 1, "incarnation": 1}

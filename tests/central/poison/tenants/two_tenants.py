@@ -27,7 +27,8 @@ from central.server.queue_metrics import QueueLabels, QueueMetrics
 from central.server.stats.gang_counters import GangCounters
 from central.server.stats.surveyor import Surveyor
 from central.server.web.web_api import WebApi
-from central.server.web.web_request import Request, RequestRefused
+from central.server.web.web_request import Request
+from protos.common.http_server import RequestRefused
 from tests.central import factories
 from tests.central.poison.by_field.field_check import answer
 from tests.central.poison.world import LEVELS, NOW, kinds

@@ -53,7 +53,7 @@ def test_a_stranger_is_refused_before_the_body_is_read() -> None:
 
 def test_bodies_that_do_not_come_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Byte by byte, or not at all: each ends by itself, and takes none of the places for questions."""
-    monkeypatch.setattr("central.server.web.web_server.HEAD_S", 1.0)
+    monkeypatch.setattr("central.server.web.web_server.BODY_S", 1.0)
     with served(cluster(2), what_if=process(ECHO)) as (server, _), ExitStack() as held:
         slow = [held.enter_context(raw(server, "admin", 1000)) for _ in range(6)]
         end = time.monotonic() + 30

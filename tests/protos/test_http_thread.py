@@ -14,35 +14,38 @@ from typing import Any, Protocol
 import pytest
 from prometheus_client import CollectorRegistry
 
-from central.coordinator.http_server import HttpServer
+from central.coordinator.member_port import BOUNDS
 from central.server.web.web_server import WebServer
-from protos.common.listener_thread import ListenerThread
+from protos.common.http_server import Bounds, HttpAnswer, HttpRequest, HttpServer, listen
+from protos.common.http_thread import HttpThread
 from protos.common.probes import Probes
+from protos.common.unknown_connections import UnknownLimits
 
 ROUNDS, AT_ONCE = 20, 6
 
 
-def listener() -> socket.socket:
-    return socket.create_server(("127.0.0.1", 0))
+class Greeter:
+    async def admit(self, request: HttpRequest) -> bool:
+        return False
+
+    async def answer(self, request: HttpRequest) -> HttpAnswer:
+        return HttpAnswer(200, threading.current_thread().name.encode())
+
+    def problem(self, status: int, why: str) -> HttpAnswer:
+        return HttpAnswer(status, why.encode())
 
 
-async def greet(listener: socket.socket, ending: asyncio.Event) -> None:
-    async def connected(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(threading.current_thread().name.encode())
-        await writer.drain()
-        writer.close()
-
-    server = await asyncio.start_server(connected, sock=listener)
-    await ending.wait()
-    server.close()
+def greeter() -> HttpThread:
+    return HttpThread("greeter", "127.0.0.1:0", Greeter(), Bounds(UnknownLimits()))
 
 
 def test_it_serves_in_its_own_thread_until_it_is_stopped() -> None:
-    thread = ListenerThread("greeter", listener(), greet)
+    thread = greeter()
     thread.start()
     port = thread.port
     with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
-        assert client.recv(100) == b"greeter"
+        client.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        assert client.recv(1000).endswith(b"greeter")
     thread.stop()
     thread.stop()
     assert "greeter" not in {each.name for each in threading.enumerate()}
@@ -51,12 +54,20 @@ def test_it_serves_in_its_own_thread_until_it_is_stopped() -> None:
 
 
 def test_it_may_never_be_started() -> None:
-    thread = ListenerThread("greeter", listener(), greet)
+    thread = greeter()
     port = thread.port
     thread.stop()
     thread.stop()
     with socket.create_server(("127.0.0.1", port)):
         pass
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:0", "[::1]:0", ":0", "localhost:0"])
+def test_addresses(address: str) -> None:
+    with listen(address) as listener:
+        host = "::1" if address == "[::1]:0" else "127.0.0.1"
+        with socket.create_connection((host, listener.getsockname()[1]), timeout=10):
+            pass
 
 
 class Server(Protocol):
@@ -85,9 +96,10 @@ def stopped(make: Callable[[], Server]) -> None:
 
 
 async def coordinator_stopped(turns: int) -> None:
-    unused: Any = None
-    server = HttpServer(unused, unused, unused)
-    port = await server.start("127.0.0.1", 0, None)
+    server = HttpServer(Greeter(), BOUNDS)
+    listener = listen("127.0.0.1:0")
+    port = listener.getsockname()[1]
+    server.serve(listener)
     with ExitStack() as clients:
         for _ in range(AT_ONCE):
             clients.enter_context(socket.create_connection(("127.0.0.1", port)))
