@@ -130,7 +130,7 @@ def _add_asking(commands: Any) -> None:
     flag(topology, "--picture", "draw racks, nodes and GPUs, with a letter for each owner")
     about = "show racks, queues and pending gangs, live"
     top = _add(commands, "top", about, _top)
-    flag(top, "--interval S", "seconds between two looks", type=argtypes.interval, default=2.0)
+    flag(top, "--interval S", "seconds between two updates", type=argtypes.interval, default=2.0)
     scheduler_access.add_flags(top)
     about = "show why a gang is pending, or where it runs"
     explain = _add(commands, "explain", about, _explain)
@@ -150,7 +150,7 @@ def _add_migrate(commands: Any) -> None:
     verbs = made.add_subparsers(dest="verb", required=True, metavar="VERB")
     about = "read a cluster and say what would change; nothing is written"
     check = _add(verbs, "check", about, _migrate)
-    about = f"what to look for: {', '.join(MIGRATE_SOURCES)}; all if none is named"
+    about = f"scheduler to migrate from: {', '.join(MIGRATE_SOURCES)}; all if none is named"
     check.add_argument(
         "source", nargs="*", choices=[*MIGRATE_SOURCES, []], metavar="SOURCE", help=about
     )

@@ -31,11 +31,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         parser, "--until TIME", "end, like --since", type=moment, default=None, shown="now"
     )
     argtypes.add_flag(
-        parser,
-        "--by KEY,...",
-        f"what the rows are for: {', '.join(KEYS)}",
-        type=keys,
-        default="queue",
+        parser, "--by KEY,...", f"keys of the rows: {', '.join(KEYS)}", type=keys, default="queue"
     )
     scheduler_access.add_flags(parser)
     output_format.add(parser, (*output_format.FIGURES, "csv"))

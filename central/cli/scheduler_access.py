@@ -174,7 +174,7 @@ def _output_until_forwarded(child: "subprocess.Popen[bytes]") -> bytes:
 
 
 def _drain(child: "subprocess.Popen[bytes]") -> None:
-    """kubectl writes a line for each connection, and stands still while nobody reads them."""
+    """Reads kubectl's output: it writes a line for each connection, and blocks while they are not read."""
     assert child.stdout is not None
     with child.stdout as output:
         while os.read(output.fileno(), 4096):

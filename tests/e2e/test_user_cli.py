@@ -73,7 +73,7 @@ def phase(cluster: World, namespace: str, name: str) -> str:
 def test_a_job_is_run_seen_and_deleted(cluster: World, namespace: str, tmp_path: Path) -> None:
     file = tmp_path / "job.yaml"
     file.write_text(yaml.safe_dump(job("hello", "echo hello from $HOSTNAME; sleep 2")))
-    assert lockstep(namespace, "job", "run", "-f", str(file)) == "run job hello successfully\n"
+    assert lockstep(namespace, "job", "run", "-f", str(file)) == f"job {namespace}/hello created\n"
     said = lockstep(namespace, "job", "logs", "hello", "-f")
     heads = sorted(line.split("]")[0] for line in said.splitlines() if "hello from" in line)
     assert heads == ["[master-0", "[worker-0", "[worker-1"]

@@ -261,23 +261,28 @@ def usual_namespace(kubeconfig: str | None, context: str | None) -> str:
         return "default"
 
 
+def named(kind: ResourcePath, namespace: str, name: str) -> str:
+    """Names an object for messages: job default/sweep, queue research."""
+    return f"{kind.singular} {namespace}/{name}" if kind.namespaced else f"{kind.singular} {name}"
+
+
 def _sentence(
     refused: StatusError, verb: str, kind: ResourcePath, name: str, namespace: str
 ) -> str:
-    where = f"{namespace}/{name}" if kind.namespaced else name
+    where = named(kind, namespace, name)
     match refused.status:
         case 401:
             return f"the API server does not accept your credentials: {refused.message}"
         case 403:
             return f"you may not {verb} this {kind.singular}: {refused.message}"
         case 404 if name and verb != "create" and refused.reason == "NotFound":
-            return f"{kind.singular} {where} not found"
+            return f"{where} not found"
         case 404 if "amespace" in refused.message:
             return f"namespace {namespace} not found"
         case 404:
             return f"the cluster does not serve {kind.plural} of {kind.api_version}{_hint(kind.api_version)}"
         case 409 if refused.reason == "AlreadyExists":
-            return f"{kind.singular} {where} already exists"
+            return f"{where} already exists"
         case _:
             return refused.message
 

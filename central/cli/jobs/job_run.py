@@ -11,7 +11,7 @@ import yaml
 
 from central.cli import terminal_table
 from central.cli.jobs import follow
-from central.cli.jobs.api import JOBS, Api, CannotDo
+from central.cli.jobs.api import JOBS, Api, CannotDo, named
 from central.cli.jobs.job_warnings import warnings
 from central.kube.decode import job_decoder, plain_yaml
 from central.kube.decode.fields import MalformedObject
@@ -35,9 +35,9 @@ def run(api: Api, args: argparse.Namespace) -> int:
         for warning in sentences:
             print(terminal_table.printable(f"lockstep: warning: {warning}"), file=sys.stderr)
         made = api.create(kind, obj)
-        word = "run" if kind.api_version == JOBS.api_version else "create"
-        print(f"{word} {kind.singular} {made['metadata']['name']} successfully", flush=True)
-        jobs += [made["metadata"]["name"]] if _is_job(obj) else []
+        meta = made["metadata"]
+        print(f"{named(kind, meta.get('namespace', ''), meta['name'])} created", flush=True)
+        jobs += [meta["name"]] if _is_job(obj) else []
     if args.follow:
         return _follow(api, jobs)
     return _wait(api, jobs) if args.wait else 0

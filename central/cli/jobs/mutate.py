@@ -3,7 +3,7 @@ every client of this API does; queues are changed directly."""
 
 import argparse
 
-from central.cli.jobs.api import COMMANDS, JOBS, KINDS, QUEUES, Api, CannotDo
+from central.cli.jobs.api import COMMANDS, JOBS, KINDS, QUEUES, Api, CannotDo, named
 from central.cli.jobs.scheduler_view import DEFAULT
 from central.controllers.job.state_machine import TRANSITIONS
 from central.kube.resource_paths import ResourcePath
@@ -12,6 +12,7 @@ from central.model.json_types import Json
 
 STATES = {"open": "Open", "close": "Closed"}
 ACTIONS = {"open": "OpenQueue", "close": "CloseQueue"}
+DONE = {"open": "opened", "close": "closed", "update": "updated"}
 
 
 def command(api: Api, args: argparse.Namespace) -> int:
@@ -22,7 +23,7 @@ def command(api: Api, args: argparse.Namespace) -> int:
         if not TRANSITIONS.get(phase, True):
             raise CannotDo(f"job {name} is {phase}: it can't {args.verb}")
         _create_command(api, JOBS, job, args.action, args.verb)
-        print(f"{args.verb} job {name} successfully (it was {phase})")
+        print(f"{named(JOBS, api.namespace, name)}: {args.verb} requested (phase {phase})")
     return 0
 
 
@@ -30,7 +31,7 @@ def delete(api: Api, args: argparse.Namespace) -> int:
     kind = KINDS[args.kind]
     for name in args.chosen:
         api.delete(kind, name)
-        print(f"delete {kind.singular} {name} successfully")
+        print(f"{named(kind, api.namespace, name)} deleted")
     return 0
 
 
@@ -41,7 +42,7 @@ def create_queue(api: Api, args: argparse.Namespace) -> int:
     if args.keep:
         spec["reclaimable"] = False
     _create_queue(api, args.chosen, spec)
-    print(f"create queue {args.chosen} successfully")
+    print(f"{named(QUEUES, '', args.chosen)} created")
     return 0
 
 
@@ -62,7 +63,7 @@ def operate_queue(api: Api, args: argparse.Namespace) -> int:
         if (changed.get("spec") or {}).get("state") != STATES[action]:
             # Volcano's own CRD has no spec.state: its controllers take a Command.
             _create_command(api, QUEUES, changed, ACTIONS[action], action)
-    print(f"{action} queue {name} successfully")
+    print(f"{named(QUEUES, '', name)} {DONE[action]}")
     return 0
 
 

@@ -3,7 +3,7 @@
     python -m central.cli.what_if.worker [the flags of lockstep central] < question
 
 It reads the API with the asking user's token, and nothing else: what the user may not list is not part of the answer. It
-gives way to the scheduler, takes at most memory_mib of memory, and ends when standard input ends.
+yields the processor to the scheduler, takes at most memory_mib of memory, and ends when standard input ends.
 
 Design: docs/design/what-if.md
 """
@@ -48,7 +48,7 @@ def main(argv: list[str]) -> NoReturn:
     _be_modest()
     asked = orjson.loads(sys.stdin.buffer.readline())
     limit = int(asked["memory_mib"]) << 20
-    hard = 2 * limit + SPARE  # counts stacks of threads, too, which nobody touches
+    hard = 2 * limit + SPARE  # counts stacks of threads, too, which are not touched
     resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
     for watch in (_end_with_parent, lambda: _end_above(limit)):
         threading.Thread(target=watch, daemon=True).start()
@@ -82,7 +82,7 @@ def _end_above(limit: int) -> None:
 
 
 def _be_modest() -> None:
-    """Takes a third of what the scheduler gets where both want the same processor, and interrupts nobody to run; is
+    """Takes a third of what the scheduler gets where both want the same processor, and interrupts none to run; is
     killed first where memory runs out."""
     with suppress(OSError):
         os.nice(NICE)

@@ -45,7 +45,7 @@ def test_a_job_from_flags(lockstep: Lockstep, client: Client) -> None:
         *("-R", "cpu=2,memory=1Gi", "-L", "memory=2Gi", "-e", "SEED=1", "-q", "research"),
         *("--within", "node", "--plugin", "svc", "--", "train", "--steps", "7"),
     )
-    assert output == "run job sweep successfully\n"
+    assert output == "job default/sweep created\n"
     made = client.get(f"{JOBS}/sweep")
     assert made["metadata"]["annotations"] == {"lockstep.dev/topology-required": "node"}
     spec = made["spec"]
@@ -73,7 +73,7 @@ def test_every_object_of_a_file_is_created(
     file = tmp_path / "job.yaml"
     file.write_text(yaml.safe_dump_all([settings, job]))
     assert lockstep("job", "run", "-f", str(file)) == (
-        "create configmap settings successfully\nrun job lm-mpi-job successfully\n"
+        "configmap default/settings created\njob default/lm-mpi-job created\n"
     )
     assert client.get(f"{JOBS}/lm-mpi-job")["spec"]["minAvailable"] == 3
 
@@ -218,14 +218,16 @@ def test_a_list_with_watch_prints_changes(client: Client, put: Put) -> None:
 def test_commands_for_jobs(lockstep: Lockstep, client: Client, put: Put) -> None:
     job = put(JOBS, mpi(phase="Running"))
     assert lockstep("job", "suspend", "lm-mpi-job").startswith(
-        "suspend job lm-mpi-job successfully"
+        "job default/lm-mpi-job: suspend requested"
     )
-    assert lockstep("job", "resume", "-N", "lm-mpi-job").startswith("resume job")
+    assert lockstep("job", "resume", "-N", "lm-mpi-job").startswith(
+        "job default/lm-mpi-job: resume requested"
+    )
     commands = client.get(COMMANDS)["items"]
     assert {one["action"] for one in commands} == {"AbortJob", "ResumeJob"}
     for one in commands:
         assert (one["target"]["kind"], one["target"]["uid"]) == ("Job", job["metadata"]["uid"])
-    assert lockstep("job", "delete", "lm-mpi-job") == "delete job lm-mpi-job successfully\n"
+    assert lockstep("job", "delete", "lm-mpi-job") == "job default/lm-mpi-job deleted\n"
     assert client.get(JOBS)["items"] == []
 
 
@@ -237,7 +239,7 @@ def test_a_job_without_a_known_phase_can_be_suspended(
     put(JOBS, {**mpi(), "status": status})
     shown = status.get("state", {}).get("phase", "Pending")
     assert lockstep("job", "suspend", "lm-mpi-job") == (
-        f"suspend job lm-mpi-job successfully (it was {shown})\n"
+        f"job default/lm-mpi-job: suspend requested (phase {shown})\n"
     )
     [command] = client.get(COMMANDS)["items"]
     assert command["metadata"]["name"].startswith("lm-mpi-job-suspend-")

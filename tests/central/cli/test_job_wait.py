@@ -54,7 +54,7 @@ def test_the_exit_code_says_how_it_ended(
 ) -> None:
     with controller(client, *states):
         output = lockstep("job", "run", "j", "-i", "x", "--wait", code=code)
-    assert output.startswith("run job j successfully\n")
+    assert output.startswith("job default/j created\n")
     assert output.rstrip().endswith(last)
 
 
@@ -66,7 +66,7 @@ def test_follow_ends_with_the_job(
     put(PODS, member("j", "worker", 0, containerStatuses=[ran]))
     with controller(client, {"phase": "Running"}, {"phase": phase}):
         output = lockstep("job", "run", "j", "-i", "x", "--follow", code=code)
-    assert output.startswith("run job j successfully\n[worker-0] ")
+    assert output.startswith("job default/j created\n[worker-0] ")
 
 
 @pytest.mark.usefixtures("cluster")
@@ -88,7 +88,7 @@ def test_all_jobs_of_a_file_are_waited_for(
     with controller(client, {"phase": "Running"}, {"phase": "Completed"}, jobs=2):
         output = lockstep("job", "run", "-f", str(manifest), "--wait")
     for name in ("a", "b"):
-        assert f"run job {name} successfully" in output
+        assert f"job default/{name} created" in output
         assert any(
             line.startswith(f"job {name}: ") and line.endswith("Completed")
             for line in output.splitlines()

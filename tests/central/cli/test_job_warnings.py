@@ -42,7 +42,7 @@ def test_a_job_that_cannot_start(
 ) -> None:
     assert main(("job", "run", "-N", "j", "-i", "x", *flags)) == 0
     output = capsys.readouterr()
-    assert "successfully" in output.out
+    assert " created\n" in output.out
     assert says in output.err
     assert bool(output.err) == bool(says)
 

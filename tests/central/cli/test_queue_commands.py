@@ -19,7 +19,7 @@ def test_a_queue_is_made_changed_closed_and_deleted(lockstep: Lockstep, client: 
         *("--capability", "nvidia.com/gpu=16", "--guarantee", "nvidia.com/gpu=2"),
         *("--deserved", "nvidia.com/gpu=8", "--priority", "0", "--keep"),
     )
-    assert output == "create queue ml successfully\n"
+    assert output == "queue ml created\n"
     spec = client.get(f"{QUEUES}/ml")["spec"]
     assert spec == {
         "weight": 3,
