@@ -262,7 +262,7 @@ class _Leader(NamedTuple):
         training = _Training(observed.training, self.election.term)
         services = _services(settings, client, observed.loop, history, training)
         server = _serve_grpc(settings, client, self.credentials, services, stack)
-        observed.metrics.watch_connections(server.front)
+        observed.metrics.watch_connections(server.proxy)
         _refuse_beside_volcano(settings, client, self.stopping)
         if history is not None and observed.allocations is not None:
             loop, surveyor = observed.loop, observed.surveyor

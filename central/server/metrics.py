@@ -83,7 +83,7 @@ class AuditStatus(Protocol):
 
 
 class ConnectionStatus(Protocol):
-    """The part of server.grpc.front.Front that metrics read."""
+    """The part of server.grpc.tcp_proxy.TcpProxy that metrics read."""
 
     def counts(self) -> Mapping[str, int]: ...
     def closed(self) -> Mapping[str, int]: ...

@@ -32,7 +32,7 @@ Method = Callable[[Any, Identity, Context], Awaitable[Message]]
 
 
 class Connections(Protocol):
-    """Connections by their port: central.server.grpc.front."""
+    """Connections by their port: central.server.grpc.tcp_proxy."""
 
     def peer(self, port: int) -> str: ...
     def owner(self, port: int) -> Owner | None: ...

@@ -1,4 +1,4 @@
-"""The TLS gRPC server on its own thread and event loop, behind the front: thousands of long polls are coroutines.
+"""The TLS gRPC server on its own thread and event loop, behind the proxy: thousands of long polls are coroutines.
 
 server = serve("0.0.0.0:9443", credentials, [agents.add_to, queries.add_to], authenticator)
 server.port; server.stop()
@@ -16,8 +16,8 @@ import grpc.aio
 
 from central.server.grpc.auth import Authenticator
 from central.server.grpc.connection_limits import Limits
-from central.server.grpc.front import Front
 from central.server.grpc.grpc_logs import limit_grpc_logs
+from central.server.grpc.tcp_proxy import TcpProxy
 from central.server.tls import Credentials
 
 log = logging.getLogger(__name__)
@@ -54,18 +54,18 @@ class CannotStart(Exception):
 
 
 class Server:
-    """The front is the address that clients know. A renewed certificate takes a new gRPC server behind it, to
-    which the front sends new connections; the earlier one finishes its calls."""
+    """The proxy is the address that clients know. A renewed certificate takes a new gRPC server behind it, to
+    which the proxy sends new connections; the earlier one finishes its calls."""
 
     def __init__(
         self,
-        front: Front,
+        proxy: TcpProxy,
         credentials: Credentials,
         services: Sequence[Callable[[grpc.aio.Server], None]],
         renew: Callable[[], Credentials] | None = None,
         renew_every_s: float = RENEW_EVERY_S,
     ) -> None:
-        self.front = front
+        self.proxy = proxy
         self._credentials = credentials
         self._services = services
         self._renew = renew
@@ -78,15 +78,15 @@ class Server:
 
     @property
     def port(self) -> int:
-        return self.front.port
+        return self.proxy.port
 
     def start(self) -> None:
         self._thread.start()
         self._started.result(_START_S)
-        self.front.start()
+        self.proxy.start()
 
     def stop(self) -> None:
-        self.front.stop()
+        self.proxy.stop()
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._ending.set)
             self._thread.join(10.0)
@@ -125,7 +125,7 @@ class Server:
         pair = (self._credentials.key, self._credentials.certificate + self._credentials.ca)
         port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([pair]))
         await server.start()
-        self.front.target = port
+        self.proxy.target = port
         return server
 
     async def _ends_within(self, seconds: float) -> bool:
@@ -165,13 +165,13 @@ def serve(
         raise CannotStart(f'--listen "{listen}" is not HOST:PORT')
     limit_grpc_logs()
     try:
-        front = Front(listen, limits or Limits())
+        proxy = TcpProxy(listen, limits or Limits())
     except OSError as error:
         raise CannotStart(
             f"--listen {listen}: the address is in use, or not an address of this machine"
         ) from error
     if authenticator is not None:
-        authenticator.connections = front
-    server = Server(front, credentials, services, renew, renew_every_s)
+        authenticator.connections = proxy
+    server = Server(proxy, credentials, services, renew, renew_every_s)
     server.start()
     return server

@@ -107,9 +107,9 @@ def test_only_the_coordinators_pod_may_ask(
             lambda token=token: training.Plan(pb.PlanRequest(), metadata=auth(token))  # type: ignore[misc]
         )
         assert code in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED), token
-    assert scheduler.server.front.counts()["coordinator"] == 0
+    assert scheduler.server.proxy.counts()["coordinator"] == 0
     training.Plan(pb.PlanRequest(), metadata=MINE)
-    assert scheduler.server.front.counts()["coordinator"] == 1
+    assert scheduler.server.proxy.counts()["coordinator"] == 1
 
 
 def test_a_coordinator_is_neither_agent_nor_user(scheduler: SchedulerServer) -> None:

@@ -1,4 +1,4 @@
-"""The front forwards bytes as they are, in both directions, and waits for nobody."""
+"""The proxy forwards bytes as they are, in both directions, and waits for nobody."""
 
 import socket
 import threading
@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 from central.server.grpc.connection_limits import Limits, Owner
-from central.server.grpc.front import Front
+from central.server.grpc.tcp_proxy import TcpProxy
 from tests.fakes.acceptor import Acceptor
 from tests.fakes.eventually import eventually
 
@@ -42,16 +42,16 @@ def behind() -> Iterator[Behind]:
 
 
 @pytest.fixture
-def front(behind: Behind) -> Iterator[Front]:
-    made = Front("127.0.0.1:0", LIMITS)
+def proxy(behind: Behind) -> Iterator[TcpProxy]:
+    made = TcpProxy("127.0.0.1:0", LIMITS)
     made.target = behind.port
     made.start()
     yield made
     made.stop()
 
 
-def connect(front: Front, first: bytes = b"") -> socket.socket:
-    client = socket.create_connection(("127.0.0.1", front.port), timeout=10)
+def connect(proxy: TcpProxy, first: bytes = b"") -> socket.socket:
+    client = socket.create_connection(("127.0.0.1", proxy.port), timeout=10)
     client.sendall(first)
     return client
 
@@ -63,30 +63,30 @@ def received(client: socket.socket, size: int) -> bytes:
     return data
 
 
-def admitted(front: Front, behind: Behind, client: socket.socket, owner: Owner) -> int:
+def admitted(proxy: TcpProxy, behind: Behind, client: socket.socket, owner: Owner) -> int:
     client.sendall(b"x")
     assert received(client, 1) == b"x"
     port = behind.clients[-1]
-    front.admit(port, owner)
+    proxy.admit(port, owner)
     return port
 
 
-def test_the_gRPC_server_hears_of_a_client_that_speaks(front: Front, behind: Behind) -> None:  # noqa: N802
-    with connect(front) as client:
-        eventually(lambda: front.counts()["unknown"] == 1)
+def test_the_gRPC_server_hears_of_a_client_that_speaks(proxy: TcpProxy, behind: Behind) -> None:  # noqa: N802
+    with connect(proxy) as client:
+        eventually(lambda: proxy.counts()["unknown"] == 1)
         assert behind.clients == []
         client.sendall(b"hello")
         assert received(client, 5) == b"hello"
-        assert front.peer(behind.clients[0]) == "127.0.0.1"
-        assert front.owner(behind.clients[0]) is None
-    eventually(lambda: front.counts()["unknown"] == 0)
-    assert front.peer(behind.clients[0]) == ""
+        assert proxy.peer(behind.clients[0]) == "127.0.0.1"
+        assert proxy.owner(behind.clients[0]) is None
+    eventually(lambda: proxy.counts()["unknown"] == 0)
+    assert proxy.peer(behind.clients[0]) == ""
 
 
-def test_megabytes_both_ways_through_a_slow_reader(front: Front, behind: Behind) -> None:
+def test_megabytes_both_ways_through_a_slow_reader(proxy: TcpProxy, behind: Behind) -> None:
     data = bytes(range(256)) * (64 << 10)  # 16 MiB: more than any buffer
-    with connect(front) as client:
-        admitted(front, behind, client, Owner("agent", "n1"))
+    with connect(proxy) as client:
+        admitted(proxy, behind, client, Owner("agent", "n1"))
         sender = threading.Thread(target=client.sendall, args=(data,))
         sender.start()
         time.sleep(0.3)
@@ -94,58 +94,58 @@ def test_megabytes_both_ways_through_a_slow_reader(front: Front, behind: Behind)
         sender.join()
 
 
-def test_an_unknown_client_is_not_read_without_end(front: Front, behind: Behind) -> None:
+def test_an_unknown_client_is_not_read_without_end(proxy: TcpProxy, behind: Behind) -> None:
     data = b"y" * 5000
-    with connect(front, data) as client:
+    with connect(proxy, data) as client:
         assert received(client, 1000) == data[:1000]
         client.settimeout(0.2)
         with pytest.raises(TimeoutError):
             client.recv(1)
-        front.admit(behind.clients[-1], Owner("jane"))
+        proxy.admit(behind.clients[-1], Owner("jane"))
         client.settimeout(10)
         assert received(client, 4000) == data[1000:]
 
 
-def test_clients_without_a_token_are_closed_in_time(front: Front, behind: Behind) -> None:
-    with connect(front) as silent, connect(front, b"z") as speaking, connect(front) as known:
-        admitted(front, behind, known, Owner("agent", "n1"))
+def test_clients_without_a_token_are_closed_in_time(proxy: TcpProxy, behind: Behind) -> None:
+    with connect(proxy) as silent, connect(proxy, b"z") as speaking, connect(proxy) as known:
+        admitted(proxy, behind, known, Owner("agent", "n1"))
         assert received(speaking, 1) == b"z"
         for client in (silent, speaking):
             assert client.recv(1) == b""
-        assert front.closed() == {"no token": 2}
+        assert proxy.closed() == {"no token": 2}
         known.sendall(b"still")
         assert received(known, 5) == b"still"
 
 
-def test_a_callers_oldest_connection_gives_way(front: Front, behind: Behind) -> None:
-    clients = [connect(front) for _ in range(LIMITS.per_agent + 1)]
+def test_a_callers_oldest_connection_gives_way(proxy: TcpProxy, behind: Behind) -> None:
+    clients = [connect(proxy) for _ in range(LIMITS.per_agent + 1)]
     try:
         for client in clients:
-            admitted(front, behind, client, Owner("agent", "n1"))
+            admitted(proxy, behind, client, Owner("agent", "n1"))
         assert clients[0].recv(1) == b""
         there = {"unknown": 0, "agent": LIMITS.per_agent, "user": 0, "coordinator": 0}
-        assert front.counts() == there
+        assert proxy.counts() == there
     finally:
         for client in clients:
             client.close()
 
 
-def test_refused_calls_close_their_connection(front: Front, behind: Behind) -> None:
-    with connect(front, b"x") as client:
+def test_refused_calls_close_their_connection(proxy: TcpProxy, behind: Behind) -> None:
+    with connect(proxy, b"x") as client:
         assert received(client, 1) == b"x"
         for _ in range(LIMITS.refusals):
-            front.refuse(behind.clients[-1])
+            proxy.refuse(behind.clients[-1])
         with suppress(ConnectionError):
             assert client.recv(1) == b""
-        eventually(lambda: front.counts()["unknown"] == 0)
+        eventually(lambda: proxy.counts()["unknown"] == 0)
 
 
-def test_a_new_server_behind_takes_new_connections(front: Front, behind: Behind) -> None:
+def test_a_new_server_behind_takes_new_connections(proxy: TcpProxy, behind: Behind) -> None:
     other = Behind()
-    with connect(front) as old:
-        admitted(front, behind, old, Owner("agent", "n1"))
-        front.target = other.port
-        with connect(front, b"new") as new:
+    with connect(proxy) as old:
+        admitted(proxy, behind, old, Owner("agent", "n1"))
+        proxy.target = other.port
+        with connect(proxy, b"new") as new:
             assert received(new, 3) == b"new"
             old.sendall(b"old")
             assert received(old, 3) == b"old"
@@ -153,12 +153,12 @@ def test_a_new_server_behind_takes_new_connections(front: Front, behind: Behind)
     other.acceptor.close()
 
 
-def test_no_server_behind(front: Front, behind: Behind) -> None:
-    front.target = 1
+def test_no_server_behind(proxy: TcpProxy, behind: Behind) -> None:
+    proxy.target = 1
     for _ in range(10):
-        with connect(front, b"x") as client, suppress(ConnectionError):
+        with connect(proxy, b"x") as client, suppress(ConnectionError):
             assert client.recv(1) == b""
-    eventually(lambda: front.counts()["unknown"] == 0)
+    eventually(lambda: proxy.counts()["unknown"] == 0)
 
 
 def has_ipv6() -> bool:
@@ -171,6 +171,6 @@ def has_ipv6() -> bool:
 
 def test_ports_beyond_the_loopback() -> None:
     for listen in (*["[::1]:0"] * has_ipv6(), "localhost:0", "0.0.0.0:0"):
-        front = Front(listen, LIMITS)
-        assert front.port
-        front.stop()
+        proxy = TcpProxy(listen, LIMITS)
+        assert proxy.port
+        proxy.stop()

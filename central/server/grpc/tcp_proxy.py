@@ -2,11 +2,11 @@
 closes what exceeds the limits of central.server.grpc.connection_limits. It reads nothing of what it forwards: TLS
 ends in the gRPC server.
 
-    front = Front("0.0.0.0:9443", Limits())     # raises OSError
-    front.target = port_of_the_grpc_server
-    front.start()
-    front.peer(port), front.admit(port, owner)  # from any thread; port: as the gRPC server sees the client
-    front.stop()
+    proxy = TcpProxy("0.0.0.0:9443", Limits())     # raises OSError
+    proxy.target = port_of_the_grpc_server
+    proxy.start()
+    proxy.peer(port), proxy.admit(port, owner)  # from any thread; port: as the gRPC server sees the client
+    proxy.stop()
 
 gRPC has a limit for all connections together, which one peer can use up, and none per peer. And it can change its
 certificate only by a callback into Python for each connection, or by a new server: here a new target.
@@ -42,7 +42,7 @@ class _Side:
     """One socket of a connection, with what could not be sent to it yet."""
 
     socket: socket.socket
-    connection: "_FrontConnection"
+    connection: "_ProxiedConnection"
     pending: bytes = b""
     blocked_since: float = 0.0
     ended: bool = False  # it sends no more
@@ -50,7 +50,7 @@ class _Side:
 
 
 @dataclass(slots=True)
-class _FrontConnection:
+class _ProxiedConnection:
     number: int
     peer: str
     client: _Side = field(init=False)
@@ -64,7 +64,7 @@ class _FrontConnection:
         return self.server if side is self.client else self.client
 
 
-class Front:
+class TcpProxy:
     def __init__(self, listen: str, limits: Limits) -> None:
         """Raises OSError."""
         self.target = 0
@@ -77,10 +77,10 @@ class Front:
         self._lock = threading.Lock()  # around the table, the two mappings and the commands
         self._limits = limits
         self._table = ConnectionTable(limits)
-        self._connections: dict[int, _FrontConnection] = {}
-        self._by_port: dict[int, _FrontConnection] = {}
+        self._connections: dict[int, _ProxiedConnection] = {}
+        self._by_port: dict[int, _ProxiedConnection] = {}
         self._closing: deque[int] = deque()
-        self._resuming: deque[_FrontConnection] = deque()
+        self._resuming: deque[_ProxiedConnection] = deque()
         self._closed: Counter[str] = Counter()
         self._numbers = 0
         self._ending = False
@@ -90,7 +90,7 @@ class Front:
         self._wake_out, self._wake_in = socket.socketpair()
         for each in (self._wake_out, self._wake_in, self._listener):
             each.setblocking(False)
-        self._thread = threading.Thread(target=self._run, name="grpc-front", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="grpc-proxy", daemon=True)
 
     def start(self) -> None:
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
@@ -125,7 +125,7 @@ class Front:
             closing = self._table.admit(found.number, owner) if found is not None else []
             self._closing += closing
             if found is not None and not found.known:
-                # Before unread is read: the front writes unread, and then reads known.
+                # Before unread is read: the proxy writes unread, and then reads known.
                 found.known = True
                 if found.unread:
                     self._resuming.append(found)
@@ -148,11 +148,11 @@ class Front:
             return self._table.counts()
 
     def closed(self) -> dict[str, int]:
-        """Connections that the front closed, by cause."""
+        """Connections that the proxy closed, by cause."""
         with self._lock:
             return dict(self._closed)
 
-    # In the front's thread
+    # In the proxy's thread
 
     def _run(self) -> None:
         while not self._ending:
@@ -164,7 +164,7 @@ class Front:
                         key.data()
                 self._expire()
             except Exception:  # noqa: BLE001 - logged, at most once a minute
-                self._quiet.exception("front", "unhandled exception (bug)")
+                self._quiet.exception("proxy", "unhandled exception (bug)")
                 time.sleep(_EMERGENCY_S)
         self._close_all()
 
@@ -189,7 +189,7 @@ class Front:
 
     def _accepted(self, client: socket.socket, peer: str) -> None:
         self._numbers += 1
-        connection = _FrontConnection(self._numbers, peer, allowance=self._limits.unknown_bytes)
+        connection = _ProxiedConnection(self._numbers, peer, allowance=self._limits.unknown_bytes)
         connection.client = _Side(client, connection)
         with self._lock:
             self._connections[connection.number] = connection
@@ -206,7 +206,7 @@ class Front:
             _no_delay(client)
             self._watch(connection.client, selectors.EVENT_READ)
 
-    def _peer_of(self, number: int, newest: _FrontConnection) -> str:
+    def _peer_of(self, number: int, newest: _ProxiedConnection) -> str:
         return newest.peer if number == newest.number else "another peer"
 
     def _woken(self) -> None:
@@ -222,7 +222,7 @@ class Front:
         for connection in resuming:
             self._resume_if_known(connection)
 
-    def _resume_if_known(self, connection: _FrontConnection) -> None:
+    def _resume_if_known(self, connection: _ProxiedConnection) -> None:
         if not connection.known or connection.number not in self._connections:
             return
         connection.unread = False
@@ -317,7 +317,7 @@ class Front:
             if source is to.connection.server or not to.connection.unread:
                 self._watch(source, source.events | selectors.EVENT_READ)
 
-    def _connect(self, connection: _FrontConnection) -> _Side:
+    def _connect(self, connection: _ProxiedConnection) -> _Side:
         """Connects to the gRPC server, when the client has sent its first bytes."""
         inner = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         inner.setblocking(False)
@@ -342,7 +342,7 @@ class Front:
             self._selector.unregister(side.socket)
         side.events = events
 
-    def _end(self, connection: _FrontConnection, cause: str = "") -> None:
+    def _end(self, connection: _ProxiedConnection, cause: str = "") -> None:
         with self._lock:
             if self._connections.pop(connection.number, None) is None:
                 return
