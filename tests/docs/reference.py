@@ -327,8 +327,8 @@ def prose(text: str) -> str:
 
 
 def limit_rows() -> str:
-    text = "# Limits\n\nWhat exceeds a limit is refused with a sentence that names the field and the limit"
-    text += " (for an amount: it counts as\nthe limit). The CRDs have the same limits.\n\n"
+    text = "# Limits\n\nA value above its limit is refused with a sentence that names the field and the limit; an "
+    text += "amount counts as the\nlimit. The CRDs have the same limits.\n\n"
     text += "`central/model/limits.py` has the reasons.\n\n"
     rows = ((prose(each.what), f"{each.most:,}") for each in limits.TABLE)
     return text + table(("of", "at most"), rows)
