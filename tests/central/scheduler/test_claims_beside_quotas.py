@@ -1,9 +1,7 @@
 """Claims beside the quota of a queue while other pods terminate: victims of the claim before, and pods that users delete.
 Against every set of victims."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import combinations
 from random import Random
 
 import pytest
@@ -11,6 +9,7 @@ import pytest
 from central.model.facts import Fact, QueueSeen
 from protos.names import GPU
 from tests.central import factories
+from tests.central.scheduler.exact.model import Model, Sum, total
 from tests.central.scheduler.small_cluster import World, job
 from tests.effort import examples
 
@@ -115,7 +114,7 @@ def test_limits_of_tenants_count_what_leaves(kind: str) -> None:
     assert world.step(15.0) == ["urgent-0", "urgent-1"]
 
 
-# --- against every set of victims --------------------------------------------------
+# --- judged by an exact solver --------------------------------------------------
 
 
 @dataclass
@@ -150,29 +149,34 @@ class _Story:
     def staying(self) -> list[str]:
         return [name for name in self.gpus if f"uid-{name}" not in self.world.leaving]
 
-    def fits(self, gone: tuple[str, ...], claimant: _Claimant) -> bool:
-        """Once all that terminates is gone and all claims have ended."""
-        stay = [name for name in self.staying() if name not in gone]
+    def victims(self, claimant: _Claimant) -> tuple[Model, dict[str, Sum], list[Sum]]:
+        """Who leaves, so that all claims fit once all that terminates is gone, and the harm: the highest priority, then by
+        priority the pods and their GPUs."""
+        model, stay = Model(), self.staying()
+        gone = {name: model.integer(0, int(self.priority(name) < URGENT)) for name in stay}
         coming = [one for one in self.claimants if one.name in self.claims or one is claimant]
-        used = sum(self.gpus[name] for name in stay) + sum(one.pods * one.gpus for one in coming)
-        gangs = len(stay) + len(coming)
-        return used <= self.most and (self.most_gangs is None or gangs <= self.most_gangs)
+        used = total(self.gpus[name] * (1 - x) for name, x in gone.items())
+        model.at_most(used + sum(one.pods * one.gpus for one in coming), self.most)
+        if self.most_gangs is not None:
+            model.at_most(total(1 - x for x in gone.values()) + len(coming), self.most_gangs)
+        highest = model.integer(-1, max(self.priorities))
+        for name, x in gone.items():
+            model.at_most(self.priority(name), highest, x)
+        levels = sorted({*self.priorities}, reverse=True)
+        own = [[name for name in gone if self.priority(name) == level] for level in levels]
+        pods = [total(gone[name] for name in names) for names in own]
+        return (
+            model,
+            gone,
+            [
+                highest,
+                *pods,
+                *(total(gone[name] * self.gpus[name] for name in names) for names in own),
+            ],
+        )
 
     def priority(self, name: str) -> int:
         return self.priorities[int(name[1:-2])]
-
-    def harm(self, gone: tuple[str, ...]) -> tuple[object, ...]:
-        levels = sorted({*self.priorities}, reverse=True)
-        own = [[self.gpus[name] for name in gone if self.priority(name) == p] for p in levels]
-        highest = max(map(self.priority, gone), default=-1)
-        return highest, [len(part) for part in own], [sum(part) for part in own]
-
-    def sets(self, claimant: _Claimant) -> Iterator[tuple[str, ...]]:
-        may_go = [name for name in self.staying() if self.priority(name) < URGENT]
-        for size in range(len(may_go) + 1):
-            for gone in combinations(may_go, size):
-                if self.fits(gone, claimant):
-                    yield gone
 
     def event(self, now: float) -> bool:
         """Returns whether the story goes on: what a claim gives up that has become too large, others may take at once."""
@@ -191,16 +195,17 @@ class _Story:
             self.claimants.append(claimant)
         had = claimant.name in self.claims
         self.claims.discard(claimant.name)
-        possible = [*self.sets(claimant)]
+        model, gone, harm = self.victims(claimant)
+        least = model.least(harm)
         before = len(self.world.evicted)
         self.world.step(now, *urgent(claimant.pods, claimant.gpus, claimant.name))
         evicted = tuple(sorted(self.world.evicted[before:]))
-        if not possible:
+        if least is None:
             assert had or not evicted, "in vain"
             return not had
-        assert evicted in possible, (evicted, possible)
-        least = min(possible, key=self.harm)
-        assert self.harm(evicted) == self.harm(least), (evicted, least)
+        chosen = [1 - x if name in evicted else x for name, x in gone.items()]
+        assert {*evicted} <= gone.keys()
+        assert model.least(harm, *chosen) == least, evicted
         self.claims.add(claimant.name)
         return True
 

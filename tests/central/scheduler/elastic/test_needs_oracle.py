@@ -1,7 +1,7 @@
-"""Who leaves for single pods, against plain loops over small nodes."""
+"""Who leaves for single pods, judged by an exact solver on small nodes."""
 
 import random
-from itertools import product
+from collections import Counter
 
 import pytest
 
@@ -17,6 +17,8 @@ from central.scheduler.reservation.reserved_place import ReservedPlace
 from protos.names import GPU
 from tests.central import factories
 from tests.central.scheduler.elastic.test_pools import Rig
+from tests.central.scheduler.exact.shrinking import Donor, most_served
+from tests.central.scheduler.exact.space import fits, nodes_of, pods_of
 
 GPUS = 6  # of a node
 
@@ -69,23 +71,8 @@ def free_of(rig: Rig) -> dict[str, int]:
     return {name: GPUS - used.count(name) for name in rig.made.state.nodes}
 
 
-def most_served(free: dict[str, int], donors: list[ElasticGang], gpus: int) -> int:
-    """How many such pods could fit at most, by every number of members that each gang may give on each node."""
-    places = [
-        (donor, name, sum(pod.node == name for pod in donor.placed.values()))
-        for donor in donors
-        for name in free
-    ]
-    best = 0
-    for counts in product(*(range(there + 1) for _, _, there in places)):
-        given = {id(donor): 0 for donor in donors}
-        after = dict(free)
-        for (donor, name, _), count in zip(places, counts, strict=True):
-            given[id(donor)] += count
-            after[name] += count
-        if all(given[id(donor)] <= donor.spare for donor in donors):
-            best = max(best, sum(each // gpus for each in after.values()))
-    return best
+def donor_of(gang: ElasticGang) -> Donor:
+    return Donor(Counter(pod.node for pod in gang.placed.values()), gang.spare)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -103,7 +90,7 @@ def test_no_more_leave_than_are_needed_and_as_many_are_served_as_can_be(seed: in
     found = needs.plan(rig.context, donors, wanted, 1.0)
     served = len(wanted) - len(found.unserved)
     assert [need.gang for need in wanted[served:]] == found.unserved
-    possible = min(len(wanted), most_served(free, donors, gpus))
+    possible = most_served(free, [*map(donor_of, donors)], gpus, len(wanted))
     assert served == possible if gangs == 1 else served <= possible
     after = dict(free)
     for index, pods in found.leaving.items():
@@ -155,16 +142,6 @@ def unlike(rig: Rig, name: str, pods: list[int]) -> Need:
     return Need(rig.made.state.gangs["ns", name, True], PlacementRequest(groups))
 
 
-def fit_together(free: dict[str, int], pods: list[int]) -> bool:
-    if not pods:
-        return True
-    return any(
-        fit_together({**free, name: left - pods[0]}, pods[1:])
-        for name, left in free.items()
-        if left >= pods[0]
-    )
-
-
 @pytest.mark.parametrize("seed", range(40))
 def test_those_who_are_served_fit_together_when_the_others_have_left(seed: int) -> None:
     """Gangs of unlike pods and single ones, one after the other; nobody gives more than it may, and for a gang that does
@@ -187,7 +164,7 @@ def test_those_who_are_served_fit_together_when_the_others_have_left(seed: int) 
         for pod in gone:
             free[pod.node] += 1
     served = [gpus for key, each in pods.items() if key not in left_out for gpus in each]
-    assert fit_together(free, served)
+    assert fits(nodes_of(free), pods_of(served))
     assert not left_out & found.givers.keys()
     takers = {key for key, givers in found.givers.items() if givers}
     assert bool(takers) == bool(found.leaving)

@@ -1,8 +1,8 @@
-"""Against brute force on small cases: the level that is crossed is the lowest there is, the parts are
+"""Judged by an exact solver on small cases: the level that is crossed is the lowest there is, the parts are
 the fewest, and a "no" is true."""
 
 import random
-from itertools import combinations
+from collections import defaultdict
 
 import pytest
 
@@ -11,6 +11,8 @@ from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from protos.names import BLOCK, GPU, RACK
 from tests.central import factories
+from tests.central.scheduler.exact.model import Model
+from tests.central.scheduler.exact.space import nodes_of, opened, place, pods_of
 
 
 def cluster(seed: int) -> Snapshot:
@@ -19,8 +21,8 @@ def cluster(seed: int) -> Snapshot:
     snapshot = Snapshot((BLOCK, RACK))
     for block in range(2):
         for rack in range(dice.randint(1, 3)):
-            for place in range(dice.randint(1, 3)):
-                name = f"{block}{rack}{place}"
+            for spot in range(dice.randint(1, 3)):
+                name = f"{block}{rack}{spot}"
                 row = snapshot.put_node(
                     factories.node(name, block=f"b{block}", rack=f"r{rack}", gpus=8)
                 )
@@ -106,12 +108,14 @@ def test_the_lowest_level_the_fewest_nodes_and_a_true_no(base: int) -> None:
 
 
 def fewest_nodes(snapshot: Snapshot, room: dict[int, int], count: int, level: int) -> int:
-    for size in range(1, len(room) + 1):
-        for rows in combinations(room, size):
-            same = len({int(snapshot.columns.domains.of[level, row]) for row in rows}) == 1
-            if same and sum(room[row] for row in rows) >= count:
-                return size
-    raise AssertionError("no rack takes it")
+    model, racks = Model(), defaultdict[int, list[int]](list)
+    for row in room:
+        racks[int(snapshot.columns.domains.of[level, row])].append(row)
+    free = nodes_of(room)
+    placed = place(model, free, pods_of([1] * count), list(racks.values()))
+    least = model.least([opened(model, placed, [[row] for row in room])])
+    assert least is not None, "no rack takes it"
+    return least[0]
 
 
 def test_gangs_of_unlike_pods_fit_in_one_rack_where_one_has_room_for_all() -> None:

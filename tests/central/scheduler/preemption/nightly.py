@@ -1,11 +1,11 @@
-"""Ten thousand claims against brute force: `make nightly`. Fewer: LOCKSTEP_CLAIMS."""
+"""Ten thousand claims judged by an exact solver: `make nightly`. Fewer: LOCKSTEP_CLAIMS."""
 
 import os
 import random
 
 import pytest
 
-from tests.central.scheduler.preemption.victims_oracle import check, claim
+from tests.central.scheduler.preemption.drawn_claims import check, claim
 
 CLAIMS = int(os.environ.get("LOCKSTEP_CLAIMS", "10000"))
 SHARD = 50

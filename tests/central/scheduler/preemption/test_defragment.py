@@ -3,7 +3,6 @@
 import random
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import combinations
 
 import numpy as np
 import pytest
@@ -20,6 +19,8 @@ from central.scheduler.preemption.preemption_request import PreemptionRequest
 from central.scheduler.scheduler import Scheduler
 from protos.names import RACK
 from tests.central import factories
+from tests.central.scheduler.exact.model import Model, Sum
+from tests.central.scheduler.exact.space import nodes_of, place, pods_of
 from tests.central.scheduler.small_cluster import BY_PRIORITY, World, job
 
 LONG_S = defragment.SETTLED_S + 1
@@ -121,37 +122,25 @@ def test_a_budget_keeps_who_may_be_moved() -> None:
     assert not [each for each in world.decisions if isinstance(each, Evict)]
 
 
-# --- against brute force -----------------------------------------------------------------------
-
-
-def fits(free: list[int], sizes: list[int]) -> bool:
-    """Whether pods of these sizes fit on the nodes, by trying all ways."""
-    if not sizes:
-        return True
-    first, rest = sizes[0], sizes[1:]
-    for index in {free.index(have) for have in free if have >= first}:
-        left = [*free]
-        left[index] -= first
-        if fits(left, rest):
-            return True
-    return False
+# --- judged by an exact solver -----------------------------------------------------------------------
 
 
 def fewest(cluster: Scheduler, wanted: list[int]) -> int | None:
     """How many gangs must move at least so that all fit, the moved included."""
-    snapshot = cluster.state.snapshot
-    gangs = [gang for gang in cluster.state.gangs.values() if gang.counts.placed]
-    for count in range(len(gangs) + 1):
-        for chosen in combinations(gangs, count):
-            free = [int(have) for have in snapshot.columns.free[:, 0]]
-            sizes = [*wanted]
-            for pod in (pod for gang in chosen for pod in gang.counts.placed):
+    model, columns = Model(), cluster.state.snapshot.columns
+    free = {name: Sum(constant=int(columns.free[row, 0])) for name, row in columns.row.items()}
+    groups, moves = pods_of(wanted), Sum()
+    for gang in cluster.state.gangs.values():
+        if gang.counts.placed:
+            moved = model.binary()
+            moves += moved
+            for pod in gang.counts.placed:
                 gpus = pod.spec.request("nvidia.com/gpu")
-                free[snapshot.columns.row[pod.node]] += gpus
-                sizes.append(gpus)
-            if fits(free, sorted(sizes, reverse=True)):
-                return count
-    return None
+                free[pod.node] += moved * gpus
+                groups.append(({"gpu": gpus}, moved))
+    place(model, nodes_of(free), groups)
+    least = model.least([moves])
+    return None if least is None else least[0]
 
 
 @pytest.mark.slow

@@ -1,9 +1,7 @@
 """Members that a gang does not need leave for one that it lacks: against every set of them."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
 from random import Random
 
 from central.controllers.composite import new_scheduler
@@ -12,6 +10,8 @@ from central.model.facts import Fact, PodSeen
 from central.scheduler.cycle import schedule_once
 from central.scheduler.invariants import check_invariants
 from tests.central import factories
+from tests.central.scheduler.exact.model import Model, Sum, total
+from tests.central.scheduler.exact.space import nodes_of, place, pods_of
 
 NODE = 4  # GPUs
 
@@ -78,23 +78,31 @@ def played(case: Case) -> tuple[bool, set[int]]:
     return bound, {int(name.removeprefix("job-")) for name in gone}
 
 
-def fits(case: Case, gone: Sequence[int]) -> bool:
-    used = list(case.others)
-    for index, each in enumerate(case.members):
-        used[each.node] += each.gpus * (index not in gone)
-    return any(NODE - gpus >= case.gpus for gpus in used)
+def leavers(case: Case) -> tuple[Model, list[Sum]]:
+    """The members that leave, where the new one can start and the gang keeps what it needs."""
+    model = Model()
+    gone = [model.integer(0, 0 if each.kept else 1) for each in case.members]
+    free = {node: Sum(constant=NODE - gpus) for node, gpus in enumerate(case.others)}
+    left = {"a": Sum(), "b": Sum(), "ps": Sum(constant=1)}
+    for each, one in zip(case.members, gone, strict=True):
+        free[each.node] += each.gpus * (one - 1)
+        left[each.task] = left[each.task] + (1 - one)
+    for task, least in case.minima:
+        model.at_most(least, left[task])
+    model.at_most(case.least, total(left.values()))
+    place(model, nodes_of(free), pods_of([case.gpus]))
+    return model, gone
 
 
-def legal_sets(case: Case) -> Iterator[tuple[int, ...]]:
-    """That let it start and leave the gang what it needs, the smaller ones first."""
-    for size in range(len(case.members) + 1):
-        for gone in combinations(range(len(case.members)), size):
-            left = Counter(m.task for i, m in enumerate(case.members) if i not in gone)
-            left["ps"] += 1
-            enough = all(left[task] >= least for task, least in case.minima)
-            kept = any(case.members[index].kept for index in gone)
-            if enough and not kept and left.total() >= case.least and fits(case, gone):
-                yield gone
+def is_legal(case: Case, chosen: set[int]) -> bool:
+    model, gone = leavers(case)
+    return model.is_possible(*(1 - x if i in chosen else x for i, x in enumerate(gone)))
+
+
+def fewer_suffice(case: Case, chosen: set[int]) -> bool:
+    model, gone = leavers(case)
+    others = [x for i, x in enumerate(gone) if i not in chosen]
+    return model.is_possible(*others, total(gone) - (len(chosen) - 1))
 
 
 def test_who_is_not_needed_leaves_for_who_is() -> None:
@@ -102,13 +110,12 @@ def test_who_is_not_needed_leaves_for_who_is() -> None:
     for seed in range(200):
         case = drawn(seed)
         bound, gone = played(case)
-        sets = {frozenset(each) for each in legal_sets(case)}
-        if fits(case, ()):
+        if fits_at_once(case):
             assert (bound, gone) == (True, set()), seed
             seen["fits"] += 1
-        elif sets:
-            assert gone in sets, (seed, gone, case)
-            assert not any(other < gone for other in sets), (seed, "fewer suffice")
+        elif leavers(case)[0].is_possible():
+            assert is_legal(case, gone), (seed, gone, case)
+            assert not fewer_suffice(case, gone), (seed, "fewer suffice")
             seen["leave"] += 1
             seen["several leave"] += len(gone) > 1
         else:
@@ -116,6 +123,14 @@ def test_who_is_not_needed_leaves_for_who_is() -> None:
             seen["nobody may leave"] += 1
     assert len(seen) == 4
     assert min(seen.values()) >= 5, seen
+
+
+def fits_at_once(case: Case) -> bool:
+    """Whether the gang has all that it needs or not."""
+    free = [NODE - gpus for gpus in case.others]
+    for each in case.members:
+        free[each.node] -= each.gpus
+    return max(free) >= case.gpus
 
 
 FULL = Case((Member("a", 2, 0), Member("a", 2, 0)), (0,), 2, (("a", 1), ("ps", 1)), 2)

@@ -1,4 +1,4 @@
-"""Ten thousand claims between queues against brute force: `make nightly`. Fewer: LOCKSTEP_CLAIMS."""
+"""Ten thousand claims between queues judged by an exact solver: `make nightly`. Fewer: LOCKSTEP_CLAIMS."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Claims between queues of three levels against every set of victims."""
+"""Claims between queues of three levels, judged by an exact solver."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,7 +13,18 @@ from central.scheduler.cycle import schedule_once
 from central.scheduler.invariants import check_invariants
 from protos.names import GPU
 from tests.central import factories
-from tests.central.scheduler.queues.claim_oracle import Case, Oracle, Running, Team
+from tests.central.scheduler.exact.queue_claims import (
+    DESERVED,
+    KEEPING,
+    LEGAL,
+    Claim,
+    Gang,
+    Judge,
+    Leaver,
+    Leavers,
+    teams_of,
+)
+from tests.central.scheduler.exact.shares import Team
 from tests.effort import examples
 
 MOST_VICTIMS = 4
@@ -45,10 +56,10 @@ def teams(dice: Random) -> tuple[Team, ...]:
     return (team("left"), team("right"), *(team(name, parents[name]) for name in TEAMS))
 
 
-def case(seed: int) -> Case:
+def case(seed: int) -> Claim:
     dice = Random(seed)
     nodes = tuple(dice.choice((2, 3, 4)) for _ in range(dice.randint(1, 3)))
-    running: list[Running] = []
+    running: list[Gang] = []
     for node, gpus in enumerate(nodes):
         left = gpus
         while left > 0:
@@ -56,33 +67,34 @@ def case(seed: int) -> Case:
             left -= size
             if dice.random() < 0.85:
                 name, team = f"r{len(running)}", dice.choice(TEAMS)
-                running.append(Running(name, team, node, size, dice.choice((0, 0, 5))))
+                priority = dice.choice((0, 0, 5))
+                running.append(Gang(name, team, size, (node,), priority=priority))
     claimant, gpus, priority = dice.choice(TEAMS), dice.randint(1, 4), dice.choice((0, 3))
-    return Case(teams(dice), nodes, tuple(running), claimant, gpus, priority)
+    return Claim(teams(dice), nodes, tuple(running), claimant, 1, gpus, priority)
 
 
-def growing_case(seed: int) -> Case:
+def growing_case(seed: int) -> Claim:
     """The claimant is one more member of a gang of which one runs. Some of the others are such members, too."""
     found, dice = case(seed), Random(-seed)
     node = dice.randrange(len(found.nodes))
-    others = tuple(replace(one, is_surplus=dice.random() < 0.4) for one in found.running)
-    member = Running("new-0", found.team, node, found.gpus, found.priority)
+    others = tuple(replace(one, is_surplus=dice.random() < 0.4) for one in found.gangs)
+    member = Gang("new-0", found.team, found.gpus, (node,), priority=found.priority)
     nodes = tuple(gpus + found.gpus * (i == node) for i, gpus in enumerate(found.nodes))
-    return replace(found, nodes=nodes, running=(*others, member), member=member.name)
+    return replace(found, nodes=nodes, gangs=(*others, member), member=member.name)
 
 
-def lent_case(seed: int) -> Case:
+def lent_case(seed: int) -> Claim:
     """Another team has some of what the claimant's deserves, in gangs larger than what it has above its share."""
     dice = Random(seed)
     total, own = dice.randint(7, 10), dice.randint(3, 5)
     teams = (Team("a", deserved=own), Team("b", deserved=total - own))
-    running: list[Running] = []
+    running: list[Gang] = []
     for team, most in (("a", dice.randint(1, own)), ("b", total)):
         sizes = (1, 2) if team == "a" else (2, 3, 3)
         while (used := sum(one.gpus for one in running)) < most:
             size, priority = min(dice.choice(sizes), most - used), dice.choice((0, 0, 5))
-            running.append(Running(f"r{len(running)}", team, 0, size, priority))
-    return Case(teams, (total,), tuple(running), "a", dice.randint(1, 3), priority=3)
+            running.append(Gang(f"r{len(running)}", team, size, (0,), priority=priority))
+    return Claim(teams, (total,), tuple(running), "a", 1, dice.randint(1, 3), priority=3)
 
 
 def queue_of(team: Team) -> QueueSeen:
@@ -102,7 +114,7 @@ def queue_facts(teams: Sequence[Team]) -> list[Fact]:
     return [queue_of(team) for team in teams]
 
 
-def played(case: Case) -> tuple[bool, set[str]]:
+def played(case: Claim) -> tuple[bool, set[str]]:
     """Whether the claimant started at once, and the victims."""
     scheduler = new_scheduler(factories.LEVELS)
     facts: list[Fact] = [factories.node(f"n{i}", gpus=gpus) for i, gpus in enumerate(case.nodes)]
@@ -112,14 +124,14 @@ def played(case: Case) -> tuple[bool, set[str]]:
             one.name,
             one.gpus,
             gang="new" if one.name == case.member else f"of-{one.name}" * one.is_surplus,
-            node=f"n{one.node}",
+            node=f"n{one.nodes[0]}",
             phase="Running",
             queue=one.team,
             priority=one.priority,
         )
-        for one in case.running
+        for one in case.gangs
     ]
-    for one in case.running:
+    for one in case.gangs:
         if one.is_surplus:
             facts += _with_minimum(one)
     if case.member:
@@ -139,61 +151,64 @@ def played(case: Case) -> tuple[bool, set[str]]:
     return bound, {each.name for each in decisions if isinstance(each, Evict)}
 
 
-def _with_minimum(one: Running) -> list[Fact]:
+def _with_minimum(one: Gang) -> list[Fact]:
     """The gang of a surplus member, and the member without GPUs that it needs."""
     name = f"of-{one.name}"
     least = factories.pod(
-        f"{name}-0", 0, name, node=f"n{one.node}", phase="Running", priority=one.priority
+        f"{name}-0", 0, name, node=f"n{one.nodes[0]}", phase="Running", priority=one.priority
     )
     return [factories.gang(name, 1, queue=one.team, priority=one.priority), least]
 
 
-def problem(case: Case) -> str:
+def problem(case: Claim) -> str:
     """What is wrong with the scheduler's decision; empty: nothing."""
-    oracle = Oracle(case)
+    judge = Judge(case, MOST_VICTIMS)
     bound, victims = played(case)
     if bound:
-        return "" if oracle.fits(()) and not victims else "it was bound where it may not start"
-    if oracle.fits(()):
+        starts = not victims and judge.lets_start(())
+        return "" if starts else "it was bound where it may not start"
+    if judge.lets_start(()):
         return "it may start, and was not bound"
-    chosen = tuple(one for one in case.running if one.name in victims)
-    if not victims:
-        possible = next(oracle.sets(MOST_VICTIMS), None)
-        return f"{[one.name for one in possible]} may be evicted" if possible else ""
-    if not oracle.fits(chosen):
-        return f"{victims} are evicted in vain"
-    legal = len(chosen) > MOST_VICTIMS or oracle.is_legal(chosen)
-    if not legal:
-        return f"{victims} must stay"
-    return what_is_better(oracle, chosen) if len(chosen) <= MOST_VICTIMS else ""
+    chosen = tuple(Leaver(one, one.nodes) for one in case.gangs if one.name in victims)
+    if not chosen:
+        possible = judge.select(LEGAL)
+        return f"{names(possible.chosen())} may be evicted" if possible.is_possible() else ""
+    if not judge.lets_start(chosen):
+        return f"{names(chosen)} are evicted in vain"
+    if not judge.follows(LEGAL, chosen):
+        return f"{names(chosen)} must stay"
+    return what_is_better(judge, chosen)
 
 
-def what_is_better(oracle: Oracle, chosen: Sequence[Running]) -> str:
-    sets = list(oracle.sets(MOST_VICTIMS))
-    if not oracle.case.member:
-        for gone in sets:
-            if oracle.is_less_urgent(gone, chosen):
-                return f"{names(chosen)} {MORE_URGENT}; {names(gone)} are less urgent"
-    sparing = [gone for gone in sets if oracle.keeps_shares(gone)]
-    if any(oracle.is_less_urgent(chosen, gone) for gone in sparing):
-        return ""
-    of_others = [gone for gone in sparing if not oracle.takes_own(gone)]
-    if not oracle.takes_own(chosen):
-        better = of_others if oracle.is_deserved(chosen) else sparing
-        if not better or oracle.keeps_shares(chosen):
+def what_is_better(judge: Judge, chosen: Leavers) -> str:
+    """Less urgent victims of one queue, then those that keep all shares, then others before the own queue's."""
+    claim = judge.claim
+    others = [team for team in teams_of(chosen) if team != claim.team]
+    for team in others if not claim.member else ():
+        found = judge.select(LEGAL)
+        found.is_less_urgent_than(chosen, team)
+        if found.is_possible():
+            return f"{names(chosen)} {MORE_URGENT}; {names(found.chosen())} are less urgent"
+    for team in others:
+        found = judge.select(KEEPING)
+        found.is_more_urgent_than(chosen, team)
+        if found.is_possible():
             return ""
-        return f"{names(chosen)} {BELOW_SHARE}; {names(better[0])} do not"
-    if sparing and not oracle.keeps_shares(chosen):
-        return f"{names(chosen)} {BELOW_SHARE}; {names(sparing[0])} do not"
-    if sparing and not oracle.case.member:
-        for gone in sets:
-            if oracle.is_deserved(gone):
-                return f"{names(chosen)} {OWN_FIRST}; {names(gone)} are deserved"
+    keeps, takes_own = judge.follows(KEEPING, chosen), claim.team in teams_of(chosen)
+    if not keeps:
+        found = judge.select(KEEPING)
+        if not takes_own and judge.follows(DESERVED, chosen):
+            found.only_of(team.name for team in claim.teams if team.name != claim.team)
+        if found.is_possible():
+            return f"{names(chosen)} {BELOW_SHARE}; {names(found.chosen())} do not"
+    found = judge.select(DESERVED)
+    if takes_own and keeps and not claim.member and found.is_possible():
+        return f"{names(chosen)} {OWN_FIRST}; {names(found.chosen())} are deserved"
     return ""
 
 
-def names(gangs: Sequence[Running]) -> list[str]:
-    return [one.name for one in gangs]
+def names(chosen: Leavers) -> list[str]:
+    return [one.gang.name for one in chosen]
 
 
 @pytest.mark.parametrize("part", range(4))

@@ -1,7 +1,8 @@
-"""Claims among gangs of several pods against every set of victims."""
+"""Claims among gangs of several pods, some above a minimum, with disruption budgets and domains: judged by an exact solver."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import product
 from random import Random
 
 import pytest
@@ -14,20 +15,25 @@ from central.scheduler.cycle import schedule_once
 from central.scheduler.invariants import check_invariants
 from protos.names import RACK
 from tests.central import factories
-from tests.central.scheduler.queues.claim_oracle import Team
-from tests.central.scheduler.queues.gang_claim_oracle import (
+from tests.central.scheduler.exact.model import Model
+from tests.central.scheduler.exact.queue_claims import (
+    DESERVED,
+    KEEPING,
+    LEGAL,
+    Claim,
     Gang,
-    GangCase,
-    GangOracle,
+    Judge,
     Leaver,
     Leavers,
-    is_part_of,
+    Selection,
+    teams_of,
 )
+from tests.central.scheduler.exact.shares import Team
 from tests.central.scheduler.queues.queued_gangs import members
 from tests.central.scheduler.queues.test_claims_oracle import TEAMS, queue_facts, teams
 from tests.effort import examples
 
-MOST_GANGS = 4  # that brute force lets go together
+MOST_GANGS = 4  # that leave together in the sets that the judge looks at
 # Claims that need more than one look for victims, which few of the drawn ones do.
 SEARCHES = {
     "without those that were too many": (321, 871, 1050, 1330),
@@ -41,7 +47,7 @@ SEARCHES = {
 BETTER = "better: "  # the search is bounded, and may miss the best choice
 
 
-def drawn(seed: int) -> GangCase:
+def drawn(seed: int) -> Claim:
     dice = Random(seed)
     nodes = tuple(dice.choice((3, 4, 6)) for _ in range(dice.randint(2, 3)))
     left, gangs = list(nodes), list[Gang]()
@@ -66,27 +72,30 @@ def drawn(seed: int) -> GangCase:
                 )
             )
     pods, gpus = dice.choice(((1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (3, 1)))
-    return GangCase(
+    return Claim(
         teams(dice),
         nodes,
-        tuple(number % 2 for number in range(len(nodes))),
         tuple(gangs),
         dice.choice(TEAMS),
         pods,
         gpus,
         dice.choice((0, 1, 3)),
-        in_one_rack=dice.random() < 0.3,
+        racks=tuple(rack_of(number) for number in range(len(nodes))) * (dice.random() < 0.3),
         across=dice.choice((ACROSS_NONE, ACROSS_NAMESPACES, ACROSS_NAMESPACES, ACROSS_QUEUES)),
         budgets=(("x", dice.randrange(4)), ("y", dice.randrange(4))) if dice.random() < 0.5 else (),
     )
 
 
-def played(case: GangCase) -> tuple[bool, Leavers]:
+def rack_of(node: int) -> int:
+    return node % 2
+
+
+def played(case: Claim) -> tuple[bool, Leavers]:
     """Whether the claimant started at once, and what is to leave for it."""
     made = new_scheduler(factories.LEVELS, preempt_across=case.across)
     facts: list[Fact] = [
-        factories.node(f"n{i}", gpus=gpus, rack=f"r{rack}")
-        for i, (gpus, rack) in enumerate(zip(case.nodes, case.racks, strict=True))
+        factories.node(f"n{i}", gpus=gpus, rack=f"r{case.racks[i] if case.racks else rack_of(i)}")
+        for i, gpus in enumerate(case.nodes)
     ]
     facts += queue_facts(case.teams)
     for name, allowed in case.budgets:
@@ -95,7 +104,7 @@ def played(case: GangCase) -> tuple[bool, Leavers]:
     schedule_once(made, facts, 0.0)
     nowhere = (-1,) * case.pods
     claimant = Gang("new", case.team, case.gpus, nowhere, case.pods, case.priority)
-    arrived = _facts_of(claimant, RACK if case.in_one_rack else "", created=10.0)
+    arrived = _facts_of(claimant, RACK if case.racks else "", created=10.0)
     decisions = schedule_once(made, arrived, 10.0)
     check_invariants(made)
     leaving = {pod.seen.name for pod in made.state.pods.values() if pod.evicting}
@@ -129,53 +138,104 @@ def _facts_of(gang: Gang, required: str, created: float = 0.0) -> list[Fact]:
     return [replace(group, namespace=gang.namespace), *pods]
 
 
-def problem(case: GangCase) -> str:
+def problem(case: Claim) -> str:
     """What is wrong with the scheduler's decision; empty: nothing."""
-    oracle = GangOracle(case)
+    judge = Judge(case, MOST_GANGS)
     bound, chosen = played(case)
-    if bound or oracle.lets_start(()):
-        return "" if bound and oracle.lets_start(()) and not chosen else "it may start at once"
-    if chosen and not oracle.lets_start(chosen):
-        return f"{names(chosen)} leave in vain"
-    if chosen and not oracle.within_budgets(chosen):
-        return f"{names(chosen)} overspend a budget"
-    if len(chosen) > MOST_GANGS:
-        return ""
-    if chosen and not oracle.may_leave(chosen):
-        return f"{names(chosen)} must stay"
-    legal = list(oracle.choices(MOST_GANGS))
+    if bound or judge.lets_start(()):
+        return "" if bound and judge.lets_start(()) and not chosen else "it may start at once"
     if not chosen:
-        return f"{BETTER}{names(legal[0])} may leave" if legal else ""
-    return what_is_better(oracle, chosen, legal)
+        legal = judge.select(LEGAL)
+        return f"{BETTER}{names(legal.chosen())} may leave" if legal.is_possible() else ""
+    if not judge.lets_start(chosen):
+        return f"{names(chosen)} leave in vain, or overspend a budget"
+    if not judge.follows(LEGAL, chosen):
+        return f"{names(chosen)} must stay"
+    return what_is_better(judge, chosen) if len(chosen) <= MOST_GANGS else ""
 
 
-def what_is_better(oracle: GangOracle, chosen: Leavers, legal: Sequence[Leavers]) -> str:
-    keeping = [one for one in legal if oracle.keeps_all_shares(one)]
-    alike = keeping or legal
-    if keeping and all(oracle.takes_own_gangs(one) for one in keeping):
-        alike = [one for one in legal if oracle.are_deserved(one)] or keeping
-    if chosen not in alike:
-        spared = [one for one in alike if oracle.are_less_urgent(chosen, one)]
-        if spared:
-            alike = [x for x in legal if any(oracle.are_less_urgent(x, one) for one in spared)]
-    elif oracle.gangs.across != ACROSS_QUEUES:
-        for one in legal:
-            if oracle.are_less_urgent(one, chosen):
-                return f"{BETTER}{names(one)} is less urgent than {names(chosen)}"
-    if chosen not in alike:
-        return f"{BETTER}{names(alike[0])} instead of {names(chosen)}: shares and what is deserved"
-    for one in alike:
-        if is_part_of(one, chosen):
-            return f"{BETTER}of {names(chosen)} only {names(one)} must leave"
-    first, givers = oracle.gives_first(), {one.gang.team for one in chosen}
-    if not givers <= first and any(oracle.is_reclaimed_from(one, first) for one in keeping):
-        return f"{BETTER}{names(chosen)}: {sorted(first)} give first"
-    if oracle.gangs.across == ACROSS_QUEUES:  # what is reclaimed may go before those of less harm
+class Alike:
+    """The sets that the chosen one has to be among: those that keep all shares, if there are any; of these, if each takes
+    gangs of the own queue, those that take what is deserved. spare() goes over to less urgent ones."""
+
+    def __init__(self, judge: Judge, chosen: Leavers) -> None:
+        self.judge, self.chosen = judge, chosen
+        self.others = [team.name for team in judge.claim.teams if team.name != judge.claim.team]
+        keeping = judge.select(KEEPING).is_possible()
+        self.rules: tuple[str, ...] = KEEPING if keeping else LEGAL
+        if keeping:
+            found = judge.select(KEEPING)
+            found.only_of(self.others)
+            if not found.is_possible() and judge.select(DESERVED).is_possible():
+                self.rules = DESERVED
+        self.spared: list[str] = []
+
+    def contains_chosen(self) -> bool:
+        return bool(self.spared) or self.judge.follows(self.rules, self.chosen)
+
+    def spare(self) -> None:
+        """Allows sets that take less urgent gangs of one queue than one of these sets, if the chosen one does."""
+        for team in self.others:
+            if self._more_urgent(Model(), team).is_possible():
+                self.spared.append(team)
+
+    def _more_urgent(self, model: Model, team: str) -> Selection:
+        found = self.judge.select(self.rules, model)
+        found.is_more_urgent_than(self.chosen, team)
+        return found
+
+    def sets(self) -> Iterator[Selection]:
+        if not self.spared:
+            yield self.judge.select(self.rules)
+        for team, other in product(self.spared, self.others):
+            model = Model()
+            found = self.judge.select(LEGAL, model)
+            self._more_urgent(model, team).is_more_urgent_than(found, other)
+            yield found
+
+
+def what_is_better(judge: Judge, chosen: Leavers) -> str:
+    across, own = judge.claim.across == ACROSS_QUEUES, judge.claim.team
+    alike = Alike(judge, chosen)
+    if not alike.contains_chosen():
+        alike.spare()
+    elif not across:
+        for team in teams_of(chosen):
+            found = judge.select(LEGAL)
+            found.is_less_urgent_than(chosen, team)
+            if team != own and found.is_possible():
+                return f"{BETTER}{names(found.chosen())} is less urgent than {names(chosen)}"
+    if not alike.contains_chosen():
+        best = next(each.chosen() for each in alike.sets() if each.is_possible())
+        return f"{BETTER}{names(best)} instead of {names(chosen)}: shares and what is deserved"
+    for found in alike.sets():
+        found.is_within(chosen)
+        found.not_all(chosen)
+        if found.is_possible():
+            return f"{BETTER}of {names(chosen)} only {names(found.chosen())} must leave"
+    if better := of_those_that_give_first(judge, chosen):
+        return better
+    if across:  # what is reclaimed may go before those of less harm
         return ""
-    for one in alike:
-        if {each.gang.team for each in one} <= givers and oracle.harm(one) < oracle.harm(chosen):
-            return f"{BETTER}{names(one)} is less harm than {names(chosen)}"
+    harm = judge.harm(chosen)
+    for found in alike.sets():
+        found.only_of(teams_of(chosen))
+        least = found.model.least(found.harm)
+        if least is not None and least < harm:
+            return f"{BETTER}{names(found.chosen())} is less harm than {names(chosen)}"
     return ""
+
+
+def of_those_that_give_first(judge: Judge, chosen: Leavers) -> str:
+    first = judge.gives_first()
+    if {*teams_of(chosen)} <= first:
+        return ""
+    found = judge.select(KEEPING)
+    found.only_of(first)
+    for gang in found.gangs:
+        if judge.outranks(gang):
+            found.model.at_most(found.goes[gang], 0)
+    return f"{BETTER}{names(chosen)}: {sorted(first)} give first" if found.is_possible() else ""
 
 
 def names(chosen: Leavers) -> str:
@@ -196,14 +256,11 @@ def test_after_more_than_one_choice_of_victims(what: str, seeds: Sequence[int]) 
 
 def of_one_team(
     nodes: tuple[int, ...], gangs: Sequence[Gang], limit: int, gpus: int, allowed: int = 9
-) -> GangCase:
+) -> Claim:
     """More urgent than the gangs of its queue, for more GPUs of the limit than are left."""
-    racks, budgets = tuple(range(len(nodes))), (("x", allowed),)
     own = (Team("a", capability=limit),)
-    in_one_rack = len(nodes) > 1
-    return GangCase(
-        own, nodes, racks, tuple(gangs), "a", 1, gpus, 1, in_one_rack, ACROSS_NAMESPACES, budgets
-    )
+    racks = tuple(range(len(nodes))) if len(nodes) > 1 else ()
+    return Claim(own, nodes, tuple(gangs), "a", 1, gpus, 1, racks, budgets=(("x", allowed),))
 
 
 @pytest.mark.parametrize(
@@ -236,6 +293,6 @@ def of_one_team(
         ),
     ],
 )
-def test_victims_for_quota(case: GangCase, expected: str) -> None:
+def test_victims_for_quota(case: Claim, expected: str) -> None:
     assert problem(case) == ""
     assert names(played(case)[1]) == expected

@@ -1,5 +1,5 @@
-"""Who may claim and can, does: days of queues, on which every pending gang is compared with all small sets of victims
-whenever the cluster has come to rest. The oracle shares no code with the scheduler. And on no day is a gang placed and
+"""Who may claim and can, does: days of queues, on which an exact solver looks for victims of every pending gang
+whenever the cluster has come to rest. The solver's program shares no code with the scheduler. And on no day is a gang placed and
 evicted by one state: between the two something came, ended or left."""
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from central.model.facts import Fact
 from central.scheduler.pass_claims import PREEMPTION_RETRY_S
 from central.scheduler.queues.claim_watch import LOOK_S
 from tests.central import factories
-from tests.central.scheduler.queues.claim_oracle import Case, Oracle, Running
+from tests.central.scheduler.exact.queue_claims import LEGAL, Claim, Gang, Judge
 from tests.central.scheduler.queues.test_claims_oracle import TEAMS, queue_of, teams
 from tests.central.scheduler.small_cluster import World, job
 from tests.effort import FAST
@@ -22,22 +22,6 @@ STEP_S = 1.0
 AT_REST_S = 2 * (LOOK_S + PREEMPTION_RETRY_S)
 MOST_VICTIMS = 2
 NODES = (4, 4, 3)
-
-
-class DayOracle(Oracle):
-    """With what all pending gangs ask for."""
-
-    def __init__(self, case: Case, pending: tuple[tuple[str, int], ...]) -> None:
-        self.pending = pending
-        super().__init__(case)
-
-    def _demand(self, name: str) -> int:
-        children = self._children(name)
-        own = self.used[name] - sum(self.used[child.name] for child in children)
-        own += sum(gpus for team, gpus in self.pending if team == name)
-        demand = own + sum(self._demand(child.name) for child in children)
-        most = self.team[name].capability
-        return demand if most is None else min(demand, most)
 
 
 class Day:
@@ -95,22 +79,20 @@ class Day:
     def forgotten(self) -> Iterator[str]:
         placed = [pod for pod in self.world.running.values() if pod.node]
         running = tuple(
-            Running(pod.gang, *self._place(pod.gang, pod.node), self.jobs[pod.gang][2])
+            Gang(pod.gang, queue, gpus, (int(pod.node[1:]),), priority=priority)
             for pod in placed
+            for queue, gpus, priority in (self.jobs[pod.gang],)
         )
         waits = [pod.gang for pod in self.world.running.values() if not pod.node]
-        pending = tuple(self.jobs[name][:2] for name in waits)
         for name in waits:
             queue, gpus, priority = self.jobs[name]
-            oracle = DayOracle(Case(self.teams, NODES, running, queue, gpus, priority), pending)
-            if oracle.fits(()):
+            pending = tuple(self.jobs[other][:2] for other in waits if other != name)
+            claim = Claim(self.teams, NODES, running, queue, 1, gpus, priority, pending=pending)
+            judge = Judge(claim, MOST_VICTIMS)
+            if judge.lets_start(()):
                 yield f"{name} may start"
-            elif (found := next(oracle.sets(MOST_VICTIMS), None)) is not None:
-                yield f"{name} ({queue}, {gpus}, {priority}) may evict {found}"
-
-    def _place(self, name: str, node: str) -> tuple[str, int, int]:
-        queue, gpus, _ = self.jobs[name]
-        return queue, int(node[1:]), gpus
+            elif (found := judge.select(LEGAL)).is_possible():
+                yield f"{name} ({queue}, {gpus}, {priority}) may evict {found.chosen()}"
 
 
 def played(seed: int) -> int:

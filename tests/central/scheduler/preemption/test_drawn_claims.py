@@ -1,10 +1,10 @@
-"""No claim could be met with less harm: hundreds of small clusters against brute force; nightly 10,000."""
+"""No claim could be met with less harm: hundreds of small clusters judged by an exact solver; nightly 10,000."""
 
 import random
 
 import pytest
 
-from tests.central.scheduler.preemption.victims_oracle import check, claim
+from tests.central.scheduler.preemption.drawn_claims import check, claim
 from tests.effort import examples
 
 
