@@ -51,8 +51,7 @@ def parser() -> SentenceParser:
     add_migrate_arguments(
         kinds.add_parser(
             "migrate",
-            help="print what the configuration of NVIDIA's device plugin, and the pods that use it or "
-            "HAMi, become",
+            help="translate the configuration of NVIDIA's device plugin, and of the pods that use it or HAMi",
         )
     )
     return top

@@ -8,7 +8,7 @@ first hold-down. An error for which the driver asks for nothing (recovery action
 hold-down that is not doubled.
 
 A link of NVLink has two ends. If the GPU at the far end is lost or was reset, a link that is down
-speaks against that GPU alone.
+counts against that GPU alone.
 
 Example with a hold-down of 10 s: an error from 0 s to 3 s makes the GPU unhealthy from 0 s to 13 s.
 A second error from 20 s to 21 s makes it unhealthy from 20 s to 41 s, because this time the

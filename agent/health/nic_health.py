@@ -13,7 +13,7 @@ def step(
     known: Mapping[str, DeviceHealth], seen: NodeTopology, *, now: float, hold_down: HoldDown
 ) -> tuple[dict[str, DeviceHealth], NodeTopology]:
     """The health of each NIC by name, and the topology to report. The health of a NIC that is no
-    longer listed is kept, as unhealthy, for `settled_s`, because the NIC may come back."""
+    longer listed is kept, as unhealthy, for `settled_s`, because the NIC may return."""
     here = {hca.name: hca for hca in seen.hcas}
     following = {}
     for name in sorted(known.keys() | here.keys()):

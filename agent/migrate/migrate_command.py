@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         metavar="FILE",
         help="configuration of NVIDIA's device plugin, or its ConfigMap; manifests of pods and of "
-        "what creates pods; JSON as of `kubectl get -o json`, or YAML where PyYAML is installed; -: "
+        "their controllers; JSON as of `kubectl get -o json`, or YAML where PyYAML is installed; -: "
         "standard input",
     )
     parser.add_argument(
@@ -162,7 +162,7 @@ def _is_config(document: Json) -> bool:
 
 
 def _pods(document: Json, name: str) -> Iterator[tuple[str, Json]]:
-    """Pods, and the templates of what creates pods, wherever they stand in the manifest."""
+    """Yields pods, and the pod templates of other objects, wherever they stand in the manifest."""
     if document.get("kind") == "Pod":
         yield _title(document), document
         return

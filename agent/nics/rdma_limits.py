@@ -2,7 +2,7 @@
 
 Every limit is written alone and read back, because the kernel also accepts what it misreads: two
 lines in one write both apply to the first NIC, an empty value means max, and 010 is eight. A NIC
-that is removed and comes back has lost its limits; keep() restores them.
+that is removed and returns has lost its limits; keep() restores them.
 
 Design: docs/design/nics.md
 """

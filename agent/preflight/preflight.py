@@ -1,4 +1,4 @@
-"""Decides when which GPUs are checked, and remembers the result. A GPU is checked while nobody has it: when the agent
+"""Decides when which GPUs are checked, and remembers the result. A GPU is checked while it is unused: when the agent
 starts, after each use, and every hour. A GPU that fails is unhealthy until a later check passes; the check never
 delays a container, and one that hangs ends by its timeout.
 

@@ -143,7 +143,7 @@ class Checkpoints:
         data: Mapping[str, Any] | None,
     ) -> None:
         """Write this rank's part. An error of an earlier asynchronous one is raised here. While the coordinator is
-        away the checkpoint is left out: training goes on without it."""
+        away the checkpoint is left out: training continues without it."""
         self._raise()
         json.dumps(data, allow_nan=False)  # what cannot be stored is refused before it is written
         try:

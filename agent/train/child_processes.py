@@ -31,7 +31,7 @@ for group in sys.argv[1:]:
 
 class ChildProcesses:
     """Processes in groups of their own, so that what they start ends with them. They end with this process, too, also
-    if it is killed: else they would train on beside the generation that goes on without them. Their output passes
+    if it is killed: else they would train beside the generation that continues without them. Their output passes
     through; the last lines of stderr are kept for the report of a failure."""
 
     def __init__(self, command: Sequence[str], environments: Sequence[Mapping[str, str]]) -> None:

@@ -29,7 +29,7 @@ _present: list[Job] = []  # what join() returned last
 
 
 class TakenForLost(SystemExit):
-    """The others go on without this process, which must start again: its state is old."""
+    """Raised when the others continue without this process, which must start again: its state is old."""
 
     def __init__(self, sentence: str) -> None:
         super().__init__(CUT_OFF)
@@ -96,7 +96,7 @@ class Job:
     ) -> None:
         """Save a checkpoint; call it on all ranks with the same step.
 
-        `write(path)` makes a file or folder at the path; it may return a future, then training goes on
+        `write(path)` makes a file or folder at the path; it may return a future, then training continues
         and the checkpoint is complete when the future ends. Rank 0 alone writes, unless the state is
         `sharded`: then each rank writes its part. `data`: the position, `order.state()`."""
         while True:
@@ -129,7 +129,7 @@ class Job:
 
     def leave_at_exit(self) -> None:
         """A worker that follow() made has done all its work: when the process ends without an error the
-        coordinator learns that nobody need replace it."""
+        coordinator learns that no replacement is needed."""
         if self._follows and not self._leaves:
             self._leaves = True
             atexit.register(self._leave)

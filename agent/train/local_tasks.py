@@ -18,7 +18,7 @@ from .task_lease import (
 )
 
 _TASKS = 3  # keeps this permutation apart from those of Order
-_FOREVER_S = 3600.0  # nobody else could take the task
+_FOREVER_S = 3600.0  # no other process could take the task
 
 
 class LocalTasks:

@@ -12,7 +12,7 @@ _LEAVING = b"true"
 
 
 def watched(environ: Mapping[str, str] = os.environ) -> Path | None:
-    """The folder; None: nobody needs to look there."""
+    """Returns the folder; None if it need not be watched."""
     folder = environ.get(FOLDER, "")
     return Path(folder) if folder and not environ.get("LOCKSTEP_COORDINATOR") else None
 

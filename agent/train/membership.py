@@ -125,7 +125,7 @@ class Membership:
             return
         if answer.get("counted") is False and step is not None:
             # The ranks agreed on their last step among themselves. A report of an earlier step that came late
-            # may have raised the coordinator's; nobody takes that step any more.
+            # may have raised the coordinator's; that step is not taken any more.
             self._acknowledge(generation, None)
 
     def wait_change(self, seen: Generation, timeout_s: float) -> Generation:

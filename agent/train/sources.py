@@ -22,7 +22,7 @@ class NoChange:
         return (_NEXT_GENERATION if member_files.leaves() else 0), NO_STEP
 
     def report(self, generation: int, step: int, samples: int, left: int | None) -> None:
-        """There is nobody to report to."""
+        """Does nothing: there is no coordinator."""
 
 
 class SignalSource:
@@ -55,7 +55,7 @@ class CoordinatorSource:
         return None if self._latest is None else self._latest[1].step
 
     def newest(self) -> tuple[int, int]:
-        """SIGTERM without a plan: the coordinator is told, and this rank goes on until the others, who hear of
+        """SIGTERM without a plan: the coordinator is told, and this rank continues until the others, who hear of
         it, agree on the step. A rank that is alone stops at once."""
         if stop_signal.came():
             self._say_leaving()

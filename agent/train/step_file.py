@@ -64,7 +64,7 @@ class StepFile:
         return cls(path, generation, lease)
 
     def cut_off(self) -> bool:
-        """Looks at the files. Whether processes that took steps take none any more, and nobody answers."""
+        """Reads the files. Returns whether processes that took steps have stopped, and the coordinator is silent."""
         self.look()
         return self._used and self._lease.expired()
 

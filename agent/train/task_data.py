@@ -19,7 +19,7 @@ def data(
     options  of Tasks.files() for paths
 
     A task is done when its last record was taken and the next one is asked for. If `read` fails, the task
-    has failed and the others go on. A record is done when the next one is asked for: only what is not done
+    has failed and the others continue. A record is done when the next one is asked for: only what is not done
     is given to another process when this one is lost."""
     queue = tasks if isinstance(tasks, Tasks) else Tasks.files(_paths(tasks), **options)
     for task in queue.epochs(epochs):

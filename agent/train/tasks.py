@@ -37,7 +37,7 @@ Read = Callable[[Any], Iterable[Any]]
 
 
 class WorkerStopped(SystemExit):
-    """SIGTERM came: this worker takes no further task. The others go on with the epoch."""
+    """SIGTERM came: this worker takes no further task. The others continue the epoch."""
 
 
 class Task:
@@ -199,7 +199,7 @@ class Tasks:
                 _sleep(answer.wait_s)
 
     def epochs(self, count: int) -> Iterator[Task]:
-        """The tasks of epochs 0..count-1. After a restore it goes on in the epoch of the checkpoint. When all
+        """The tasks of epochs 0..count-1. After a restore it continues in the epoch of the checkpoint. When all
         are over the coordinator is told at the end of this process that its work is done."""
         number = 0
         while number < count:

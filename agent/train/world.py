@@ -67,7 +67,7 @@ class World:
         after each step, with the number of steps taken; end the turn when it is true.
 
         With a process group of PyTorch it is one asynchronous all-reduce of two integers. Without one,
-        a single process asks nobody; several must take each step together by some other means."""
+        a single process needs no agreement; several must take each step together by some other means."""
         if self.ended:
             return True
         if self._agreement is None:
