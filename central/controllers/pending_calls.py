@@ -31,7 +31,7 @@ class PendingCalls:
         self._tracked.clear()
 
     def drop(self) -> list[Call]:
-        """The decision failed: forgets its calls, which nobody makes, and returns them."""
+        """Forgets the calls of a decision that failed, which are not made, and returns them."""
         dropped = list(self._tracked)
         for call in dropped:
             self.in_flight.pop(_key(call), None)

@@ -34,7 +34,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     flag(parser, "--store STORE", about, type=store, default="none")
     about = "the Job fails when more than this part of a queue's tasks is set aside in an epoch; 1: never"
     flag(parser, "--task-failed-most PART", about, type=_part, default=TASKS_FAILED_MOST)
-    about = "folder with the scheduler's address and ca.crt: sizes come from there; none: there is no scheduler"
+    about = "folder with the scheduler's address and ca.crt; the scheduler decides the sizes; none: no scheduler"
     flag(parser, "--scheduler-dir DIR", about, default="")
     about = "file with the token for the scheduler, which is bound to this pod"
     flag(parser, "--scheduler-token-file FILE", about, default=SCHEDULER_TOKEN)

@@ -24,7 +24,7 @@ def give_back() -> int:
 
 
 def _unchanged(smaps: str) -> Iterator[tuple[int, int, int]]:
-    """Start, end and resident bytes of the parts of files that nobody can write and nobody, such as the loader, has
+    """Start, end and resident bytes of the parts of files that are read-only and that no other part of the process has
     written: all others differ from the file."""
     span: tuple[int, int] | None = None
     resident = 0

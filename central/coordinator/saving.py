@@ -13,7 +13,7 @@ from central.model.json_types import Json
 
 _LOG = logging.getLogger(__name__)
 _RETRY_S = (0.5, 1.0, 2.0, 5.0)
-_QUIET_S = 2.0  # what nobody waits for is written this late at most
+_QUIET_S = 2.0  # changes without a waiting caller are written this late at most
 # A state of 32,000 leases takes 0.1 s to collect: it is written less often, so that requests have the rest of the time.
 _PAUSE_PER_COST, _MOST_PAUSE_S = 4.0, 1.0
 

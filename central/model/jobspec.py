@@ -120,7 +120,7 @@ class ElasticTask:
     most: int
     step: int = 1
     objective: str = EVEN
-    hold_s: float | None = None  # least time between two changes that nobody else needs
+    hold_s: float | None = None  # minimum time between two voluntary changes of size
     cost_s: float | None = None  # what a change of size costs the Job; None: not said
     yields: bool = True  # what others need may be taken from its surplus
     coordinator: str = ""  # the task whose pod coordinates the members; empty: none

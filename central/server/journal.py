@@ -37,7 +37,7 @@ MOST_BYTES = 256 << 20
 
 
 class Journal:
-    """Ends at its first error, a full disk or a bug, and the scheduler goes on."""
+    """A journal that ends at its first error, a full disk or a bug, while the scheduler continues."""
 
     def __init__(
         self, path: str | Path, scheduler: Scheduler, most_bytes: int = MOST_BYTES

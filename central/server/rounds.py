@@ -1,4 +1,4 @@
-"""Work that is done again and again, in a thread of its own, while the scheduling loop goes on.
+"""Work that is done again and again, in a thread of its own, beside the scheduling loop.
 
 rounds = Rounds("assumption-audit", check, every_s=10.0, runtime=runtime)
 rounds.start()

@@ -43,7 +43,7 @@ class Settings:
     coordinators_connect: str = _flag(
         "--coordinators-connect HOST:PORT",
         "",
-        "where the coordinators of elastic Jobs reach the gRPC services",
+        "address at which the coordinators of elastic Jobs reach the gRPC services",
         type=argtypes.listen,
         shown="Service lockstep-central in the namespace",
     )
@@ -108,7 +108,7 @@ class Settings:
     pod_groups: "tuple[GangRule, ...]" = _flag(  # noqa: RUF009  # it is a field()
         "--pod-groups FILE",
         (),
-        "YAML file: further kinds of objects whose pods are a gang, with the labels and fields that say so",
+        "YAML file: further kinds of objects whose pods are a gang, with the labels and fields that identify it",
         type=argtypes.gang_rules,
         shown="none",
         scheduling=True,
@@ -116,40 +116,40 @@ class Settings:
     patience_s: float = _flag(
         "--patience S",
         PATIENCE_S,
-        "after this many seconds at the head of its queue, a gang's reservation is strict: beside more "
-        "urgent gangs of its queue, only gangs are let in that end before the start expected then",
+        "after this many seconds at the head of its queue, a gang's reservation is strict: beside gangs of higher "
+        "priority in its queue, it admits only gangs that end before the start that was expected then",
         type=argtypes.seconds,
         scheduling=True,
     )
     reserve_after_s: float = _flag(
         "--reserve-after S",
         RESERVE_AFTER_S,
-        "hold no GPU idle for the head of a queue before it has waited this long, while nothing says when "
-        "it can start",
+        "if the start time of a queue's first gang is unknown, keep GPUs idle for it only after it has waited this "
+        "many seconds",
         type=argtypes.seconds,
         scheduling=True,
     )
     reserve_idle: float = _flag(
         "--reserve-idle SHARE",
         RESERVE_IDLE,
-        "of all GPUs, hold at most this share idle for heads of queues of which nothing says when they "
-        "can start (0 to 1)",
+        "upper limit on the fraction of all GPUs that idle for first gangs of queues whose start time is unknown "
+        "(0 to 1)",
         type=argtypes.share,
         scheduling=True,
     )
     elastic_headroom: float = _flag(
         "--elastic-headroom SHARE",
         0.0,
-        "surplus members of elastic Jobs leave this share of the capacity that they could use free, so that services "
-        "fit at once (0 to 1)",
+        "fraction of the capacity usable by elastic Jobs that their surplus members leave free, so that services fit "
+        "at once (0 to 1)",
         type=argtypes.share,
         scheduling=True,
     )
     yield_to_others: bool = _flag(
         "--yield-to-others",
         False,
-        "surplus members of elastic Jobs leave also for pending pods of other schedulers that have a higher priority and "
-        "would fit then",
+        "surplus members of elastic Jobs also leave for pending pods of other schedulers that have a higher priority and "
+        "would then fit",
         scheduling=True,
     )
     elastic_controllers: bool = _flag(
@@ -185,7 +185,7 @@ class Settings:
     preempt_across: str = _flag(
         "--preempt-across",
         ACROSS_NAMESPACES,
-        "whose pods a higher priority may evict: of its own namespace and queue (none), of all namespaces in its "
+        "pods that a higher priority may evict: those of its own namespace and queue (none), of all namespaces in its "
         "queue, or of all queues down to their guarantees; reclaim by fair shares does not depend on it",
         choices=ACROSS,
         scheduling=True,
@@ -193,8 +193,8 @@ class Settings:
     names_in_events: str = _flag(
         "--names-in-events",
         OWN,
-        "whose gangs and Jobs are named in Events, conditions and statuses: those of the object's own namespace, with "
-        "`another namespace` for others, or all; `lockstep explain` names what its asker may see",
+        "gangs and Jobs that Events, conditions and statuses name: those of the object's own namespace, with "
+        "`another namespace` for others, or all; `lockstep explain` names those that its user may see",
         choices=(OWN, ALL),
     )
     min_runtime_s: float = _flag(
@@ -208,7 +208,7 @@ class Settings:
     mig_fractions: tuple[tuple[str, Fraction], ...] = _flag(
         "--mig-fraction RESOURCE=PART,...",
         (),
-        "what a MIG slice counts in GPUs for queues, such as nvidia.com/mig-1g.20gb=1/4",
+        "number of GPUs that a MIG slice counts as in queues, such as nvidia.com/mig-1g.20gb=1/4",
         type=argtypes.mig_fractions,
         shown="its compute slices of the GPU's seven, of four on an A30",
         scheduling=True,
@@ -222,7 +222,7 @@ class Settings:
     node_labels: bool = _flag(
         "--node-labels",
         False,
-        "label nodes with what their GPUs are, with the names and values of NVIDIA's GPU feature discovery; needs the "
+        "label nodes with the properties of their GPUs, in the form of NVIDIA's GPU feature discovery; needs the "
         "right to patch nodes (components/node-labels)",
     )
     node_condition: tuple[str, str] | None = _flag(
@@ -280,7 +280,7 @@ class Settings:
     history_from: str = _flag(
         "--history-from HOST:PORT",
         "",
-        "while standing by, copy the history of the leader from there, so that a change of the leader loses none of it",
+        "address from which a standby copies the leader's history, so that a change of the leader loses none of it",
         type=argtypes.listen,
         shown="Service lockstep-central in the namespace",
     )

@@ -1,4 +1,4 @@
-"""Keeps what queues have used (--usage-half-life), and what tenants owe for short stays, in a ConfigMap, once a minute, and
+"""Keeps the past use of queues (--usage-half-life), and the penalties of tenants for short stays, in a ConfigMap, each minute, and
 reads it when a leader begins.
 
 store = UsageStore(client, loop, namespace, may_act=election.may_act)

@@ -88,7 +88,7 @@ class JobObjects:
                     yield Answered(verb, *place, why="not found", code=404)
                     return
                 yield Answered(verb, *place, uid=asked.uid)
-                if asked.kind != "Pod":  # nobody reads its annotations here
+                if asked.kind != "Pod":  # its annotations are not read here
                     yield from self._change(place, raw, asked, now)
 
     def _create(self, place: ObjectKey, asked: Create, now: float) -> Iterator[Fact]:

@@ -1,4 +1,4 @@
-"""The work that pods had done when they were suspended: the next pod of the name goes on from there.
+"""The work that pods had done when they were suspended: the next pod of the name continues from there.
 
 A pod that can be suspended (lockstep.dev/suspendable) saves its work when it is evicted. Its successor needs what its
 suspension costs, and then runs for the rest of its lockstep.dev/runs-for.

@@ -1,5 +1,5 @@
 """The world around the scheduler on virtual time: API server, controllers and nodes. Decisions take effect at once,
-and their effects come back as facts."""
+and their effects return as facts."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace

@@ -266,7 +266,7 @@ def _short_base() -> str:
 
 
 def free_port() -> int:
-    """A port of the loopback that nobody uses now. It is none that the kernel gives to connections: a scheduler that is
+    """Returns a port of the loopback that is free now. It is none that the kernel gives to connections: a scheduler that is
     stopped and started again finds it free."""
     for _ in range(PORTS_TRIED):
         port = secrets.choice(PORTS)

@@ -2,7 +2,7 @@
 for the files, within a rate over all Jobs, and the members that leave first.
 
 Nothing waits for these writes. What a pod is to have follows from the Job's written status, so a scheduler that
-restarts in the middle goes on with the pods that the watch shows without it.
+restarts in the middle continues with the pods that the watch shows without it.
 
 Design: docs/design/members.md
 """

@@ -69,7 +69,7 @@ def _leave_running(job: Job, elastic: ElasticTask, going: set[int]) -> bool:
 
 
 class Going(NamedTuple):
-    """Members that leave though nobody decided on another size."""
+    """Returns the members that leave without a decision on another size."""
 
     numbers: set[int]
     why: str

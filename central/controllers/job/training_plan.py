@@ -31,7 +31,7 @@ class PodPlace:
 
 @dataclass(frozen=True, slots=True)
 class TrainingPlan:
-    """leave_by: in seconds since 1970; None: nobody leaves."""
+    """leave_by: in seconds since 1970; None: no member leaves."""
 
     namespace: str
     name: str

@@ -29,7 +29,7 @@ class Checkpoint:
     generation: int
     token: ReadOnlyJson  # what counts as done in each queue of tasks
     began: float
-    parts: int = 0  # expected; 0: nobody said yet
+    parts: int = 0  # expected; 0: not known yet
     digests: dict[int, tuple[str, int]] = field(default_factory=dict)  # digest and bytes, by rank
     data: Any = None  # the position in the data
     told_data: bool = False

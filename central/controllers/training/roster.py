@@ -64,7 +64,7 @@ class Roster:
             return False
         if incarnation == highest and member in self.done:
             raise Stale(f"member {member} of this incarnation has ended")
-        # A process that was given up while it was only silent comes back as a newcomer.
+        # A process that was given up while it was only silent returns as a newcomer.
         self.highest[member] = incarnation
         self.done.discard(member)
         self.present[member] = Presence(process, now, now)

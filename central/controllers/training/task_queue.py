@@ -256,7 +256,7 @@ class TaskQueue:
                     self._end_lease(lease)
 
     def _end_lease(self, lease: TaskLease, failed: str = "") -> None:
-        """The task is todo again, unless another attempt goes on or it failed too often."""
+        """Returns the task to the queue, unless another attempt is running or it failed too often."""
         attempts, failures, resume = self._of(lease.task)
         self._leases.end(lease)
         failures += bool(failed)

@@ -131,7 +131,7 @@ class PodDecoder:
     def _awaited(
         self, meta: Json, spec: Json, status: Json, namespace: str, labels: Json
     ) -> PodSpec | None:
-        """The whole spec of another scheduler's pending pod for which elastic gangs give way; None of any other pod."""
+        """Returns another scheduler's pending pod for which elastic surplus leaves; None for any other pod."""
         pending = other_pods.pending_spec(meta, spec, status) if self._yields else None
         if pending is None:
             return None

@@ -28,7 +28,7 @@ class ConnectionClosed(InvalidResponse, ConnectionError):
 
 
 class HttpResponse:
-    """Filled by the parser. body: the chunks that nobody has taken yet."""
+    """Filled by the parser. body: the chunks that have not been taken yet."""
 
     def __init__(self) -> None:
         self.status = 0

@@ -7,7 +7,7 @@ that have disappeared become Gone facts. A fact that equals the last one of its 
     watches = start(api_kinds.kinds(decoder), client, inbox)
     watches.wait_synced(timeout_s); ...; watches.stop()
 
-A kind is listed again (a consistent read, without a resourceVersion) when its watch cannot be trusted to go on:
+A kind is listed again (a consistent read, without a resourceVersion) when its watch cannot be trusted to continue:
 after every error of the API server but 429, as client-go does, when a resourceVersion goes back, and when
 neither an event nor a bookmark comes in time. A connection that breaks is resumed where it was.
 
@@ -43,7 +43,7 @@ GANGS_BACKOFF_S = (0.2, GANGS_RECHECK_S / 2)  # until another version of such a 
 
 
 class _Untrusted(Exception):
-    """The watch cannot go on from where it is: the kind must be listed again."""
+    """Raised if the watch cannot continue from its version: the kind must be listed again."""
 
 
 class Watches:
@@ -264,7 +264,7 @@ class _Reflector:
         return bool(self._kind.namespace) or self._kind.dispensable
 
     def _not_allowed(self, why: str) -> None:
-        """A namespace in which nobody has bound the role counts as empty, so that it delays no other. So does a kind
+        """Treats a namespace without a binding of the role as empty, so that it delays no other. So does a kind
         that an older role does not name."""
         if not self.synced.is_set():
             log.warning("%s: %s; checking again every %gs", self.kind_name, why, self._recheck_s)
@@ -431,7 +431,7 @@ class _Reflector:
         self._failures = 0
 
     def _error(self, status: Json) -> None:
-        """An event that ends the watch. Raises StatusError, which says how to go on."""
+        """An event that ends the watch. Raises StatusError, which says how to continue."""
         code, reason = status.get("code"), str(status.get("reason") or "")
         if code == 410 or reason in {"Gone", "Expired"}:
             raise _Untrusted(status.get("message") or "too old")

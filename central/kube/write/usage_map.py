@@ -1,7 +1,7 @@
 """Past use of queues, and penalties of tenants for short stays, in the ConfigMap lockstep-queue-usage of the
 scheduler's namespace, so that a new leader continues with them.
 
-    usage = usage_map.load(client, namespace)     # None: nobody has written it yet
+    usage = usage_map.load(client, namespace)     # None: it was not written yet
     usage_map.save(client, namespace, usage)
 
 Design: docs/design/quotas.md

@@ -22,7 +22,7 @@ class EvictDone:
     pod: str
     why: str = field(default="")  # empty: accepted; else why not, such as a disruption budget
     trial: bool = False  # a dry run
-    unknown: bool = False  # why says that nobody refused it, but that no answer came
+    unknown: bool = False  # the call was not refused; its answer is missing, as why says
 
 
 @dataclass(frozen=True, slots=True)

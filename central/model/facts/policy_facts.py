@@ -66,7 +66,7 @@ class QueueSeen:
     user_gangs: int | None = None  # as namespace_gangs, of one user
     user_amounts: Amounts = ()  # as namespace_amounts, of one user
     min_runtime_s: float | None = None  # run time before a gang may be evicted; None: as above it
-    # Run time after which a gang that can be suspended gives way to equals; 0: never, None: as above it.
+    # Run time after which a gang that may be suspended for equals; 0: never, None: as above it.
     quantum_s: float | None = None
 
 

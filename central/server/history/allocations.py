@@ -32,7 +32,7 @@ from central.scheduler.state.gangs import GangKey
 from central.server.stats.node_rows import PRODUCT
 
 ALLOCATED, HELD = "allocated", "held"
-ENTRIES_MOST = 200_000  # that nobody has taken yet
+ENTRIES_MOST = 200_000  # that have not been taken yet
 HELD_AGAIN_S = 1.0  # between two looks at the reservations
 UNKNOWN_MODEL = "unknown"
 
@@ -61,7 +61,7 @@ class AllocationLog:
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self.open: dict[str, Allocation] = {}
-        self.dropped = 0  # entries, because nobody took them
+        self.dropped = 0  # entries that were not taken in time
         self._entries: deque[Allocation] = deque()
         self._lock = threading.Lock()
         # uids of open allocations on nodes that have not reported

@@ -128,7 +128,7 @@ class HistoryCopier:
                 break
             row = page.last_row
         with self._allowed() as store:
-            # The leader does not know what else goes on here: it ended while this copy was not up to date.
+            # The leader does not list the other open allocations: they ended while this copy was not up to date.
             store.end_all_but(going_on, held=False)
             store.record([], at / 1000)
 

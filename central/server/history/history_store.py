@@ -70,7 +70,7 @@ class HistoryStore:
         os.close(self._lock)
 
     def alive(self) -> int:
-        """The last time, in ms, at which the open allocations were known to go on; 0: never."""
+        """The last time, in ms, at which the open allocations were known to be open; 0: never."""
         sql = "SELECT coalesce(max(value), 0) FROM facts WHERE name = 'alive'"
         return int(self._db.execute(sql).fetchone()[0])
 
@@ -94,7 +94,7 @@ class HistoryStore:
 
     def record(self, entries: Iterable[Allocation], now_s: float) -> None:
         """An allocation that is open in the file already keeps its beginning. now_s is remembered as the last time
-        at which the open ones were known to go on."""
+        at which the open ones were known to be open."""
 
         def write(db: sqlite3.Connection) -> None:
             for entry in entries:
@@ -104,7 +104,7 @@ class HistoryStore:
         self._write(write)
 
     def end_all_but(self, open_uids: Iterable[str], *, held: bool = True) -> int:
-        """Ends every other open allocation at the last time at which it was known to go on: their ends were missed.
+        """Ends every other open allocation at the last time at which it was known to be open: their ends were missed.
         held: also all those that a reservation keeps idle. Returns their number."""
         alive, known = self.alive(), {*open_uids}
         rows = self._db.execute("SELECT uid, kind FROM allocations WHERE ended IS NULL").fetchall()

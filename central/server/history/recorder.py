@@ -1,7 +1,7 @@
 """The thread that writes the history: allocations every few seconds, a picture of the cluster every minute.
 
 The scheduling loop only notes what began and ended (allocations.py); a survey is read in slices between two cycles.
-Whatever fails here is logged and tried again: scheduling goes on without a history.
+Whatever fails here is logged and tried again: scheduling continues without a history.
 """
 
 import logging

@@ -148,7 +148,7 @@ def in_units(sums: Mapping[str, int]) -> Amounts:
 
 
 def _phases(scheduler: Scheduler) -> Generator[None, None, dict[str, int]]:
-    """Gangs by phase, where nobody counts them by queue. Yields between two gangs."""
+    """Counts gangs by phase where they are not counted by queue. Yields between two gangs."""
     found: Counter[str] = Counter()
     for key in list(scheduler.state.gangs):
         if (gang := scheduler.state.gangs.get(key)) is not None:

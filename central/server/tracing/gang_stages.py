@@ -97,7 +97,7 @@ class GangStages:
     """put takes each stage that has ended, from the loop's thread; it must not wait."""
 
     def __init__(self, scheduler: Scheduler, put: Callable[[Stage], None]) -> None:
-        self.ignored = 0  # starts that nobody followed, because of STARTS_MOST
+        self.ignored = 0  # starts that were not followed, because of STARTS_MOST
         self._scheduler, self._put = scheduler, put
         self._starts: dict[GangKey, _Start] = {}
         self._of_pod: dict[str, GangKey] = {}  # of pods that are being bound or started
@@ -184,7 +184,7 @@ class GangStages:
         return start
 
     def _taken_over(self, gang: Gang, now: float) -> None:
-        """Another scheduler placed it, and it does not run yet: its start goes on here."""
+        """Another scheduler placed it, and it does not run yet: its start continues here."""
         if gang.key in self._started or not gang.counts.placed:
             return
         waits = [pod for pod in gang.counts.placed if pod.seen.phase == PENDING]

@@ -2,7 +2,7 @@
 queues, gangs and pods of namespaces as `lockstep explain` (central.server.grpc.visibility).
 
 Runs in worker threads. The data come from a survey that all viewers share, so ten viewers cost the scheduling loop no
-more than one. Each answer is bounded: at most NODES_MOST nodes or ROWS_MOST rows, and a place to go on.
+more than one. Each answer is bounded: at most NODES_MOST nodes or ROWS_MOST rows, and where the next one continues.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence

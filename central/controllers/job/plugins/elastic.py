@@ -23,7 +23,7 @@ class Options:
     task: str = ""  # whose pods come and go; empty: the last task
     step: int = 1  # sizes are minAvailable, minAvailable + step, ...
     objective: str = EVEN
-    hold: str = ""  # a duration: least time between two changes that nobody else needs
+    hold: str = ""  # a duration: minimum time between two voluntary changes of size
     coordinator: str = ""  # task whose pod runs the coordinator; empty: there is none
     store: str = "api"  # of the coordinator
     files: bool = False  # members have files that say who leaves
