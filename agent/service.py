@@ -305,7 +305,7 @@ class Agent:
         )
         while not self._stop.is_set():
             self.node.wait(lambda state: capped(state) or self._stop.is_set(), timeout_s=60)
-            self.node.set_memory_over(memory.look(time.monotonic()))
+            self.node.set_memory_over(memory.measure(time.monotonic()))
             self._stop.wait(MEMORY_S)
 
     def _keep_sharing(self) -> None:

@@ -195,7 +195,7 @@ def _reading(gpu: Gpu, facts: GpuFacts | None) -> Finding | None:
         return None
     if facts is None:
         return Finding("lost", gpu.why)
-    found = findings.of(facts)
+    found = findings.from_facts(facts)
     if found is None and gpu.why.startswith(findings.PREFLIGHT):
         return Finding("preflight", gpu.why)
     return Finding(found.kind if found else "silent", gpu.why)

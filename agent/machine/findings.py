@@ -38,7 +38,7 @@ class Finding:
     why: str
 
 
-def of(gpu: GpuFacts) -> Finding | None:
+def from_facts(gpu: GpuFacts) -> Finding | None:
     """The gravest error of this GPU, or None."""
     if gpu.fault:
         return Finding("lost", gpu.fault)

@@ -61,7 +61,7 @@ def survey(machine: Machine, *, functions: bool = False) -> NodeTopology:
 
 
 def _gpu(position: int, gpu: GpuFacts, device: PciDevice | None) -> Gpu:
-    found = findings.of(gpu)
+    found = findings.from_facts(gpu)
     numa = device.numa if device else -1
     return Gpu(
         index=position,

@@ -18,7 +18,7 @@ class MemoryCap:
 NO_CAP = MemoryCap()
 
 
-def of(plans: Iterable[Grant], key: ContainerKey) -> MemoryCap | None:
+def for_container(plans: Iterable[Grant], key: ContainerKey) -> MemoryCap | None:
     """Returns the container's memory cap; None if it has no plan."""
     for plan in plans:
         if plan.resource == GPU_SHARE and key_of(plan) == key:

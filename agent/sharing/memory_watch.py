@@ -49,7 +49,7 @@ class MemoryWatch:
         self._since: dict[tuple[str, str], float] = {}
         self._log = StateLogger(log)
 
-    def look(self, now: float) -> tuple[MemoryOver, ...]:
+    def measure(self, now: float) -> tuple[MemoryOver, ...]:
         state = self._node.state
         caps = {
             (plan.namespace, plan.pod): dict(plan.limits).get(MEMORY, 0)

@@ -145,7 +145,7 @@ class Sharing:
     def pre_start(self, ids: tuple[str, ...], holder: ContainerKey | None) -> None:
         """Runs before the first process of the container with these shares. Raises Refused."""
         uuid, settings = device_of(ids[0]), self._responses.get(ids)
-        plan = caps.of(self._node.state.intents, holder) if holder else None
+        plan = caps.for_container(self._node.state.intents, holder) if holder else None
         wanted = plan or caps.MemoryCap(settings.cap)
         if settings.level and RANKS.get(settings.level, 0) < wanted.least:
             raise Refused(
@@ -200,7 +200,7 @@ class Sharing:
         }
         used: dict[tuple[str, ...], int] = {}
         for ids in [ids for ids, each in settings.items() if each.level == "kernel"]:
-            plan = caps.of(state.intents, holders[ids]) if ids in holders else None
+            plan = caps.for_container(state.intents, holders[ids]) if ids in holders else None
             cap = plan.cap if plan else settings[ids].cap
             try:
                 pod = self._pod(ids) if cap else ""

@@ -65,10 +65,10 @@ class StepFile:
 
     def cut_off(self) -> bool:
         """Reads the files. Returns whether processes that took steps have stopped, and the coordinator is silent."""
-        self.look()
+        self.refresh()
         return self._used and self._lease.expired()
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         if (mark := self._mark()) != self._seen:
             self._seen, self._used = mark, True
             self._lease.worked()

@@ -81,7 +81,7 @@ class NodeMarker:
 
     def check(self) -> int:
         """One round; returns the number of changes. Raises TimeoutError."""
-        question = SlicedQuestion(self._look, clock=self._runtime.monotonic)
+        question = SlicedQuestion(self._read_nodes, clock=self._runtime.monotonic)
         while not self._loop.ask(question):
             pass
         nodes: list[SeenNode] = question.answer
@@ -104,7 +104,7 @@ class NodeMarker:
                 self._quiet.warning("refused", "the API server refuses to mark a node: %s", error)
         return done
 
-    def _look(self, scheduler: Scheduler) -> Generator[None, None, list[SeenNode]]:
+    def _read_nodes(self, scheduler: Scheduler) -> Generator[None, None, list[SeenNode]]:
         """Reads the nodes in the loop's thread."""
         found: list[SeenNode] = []
         for number, name in enumerate(list(scheduler.state.nodes)):

@@ -66,7 +66,7 @@ class PodGroupMirror:
 
     def check(self) -> int:
         """One round; returns the number of PodGroups that it tried to write. Raises TimeoutError."""
-        question = SlicedQuestion(_look, clock=self._runtime.monotonic)
+        question = SlicedQuestion(_read_gangs, clock=self._runtime.monotonic)
         while not self._loop.ask(question):
             pass
         gangs: dict[GangKey, MirroredGang] = question.answer
@@ -98,7 +98,7 @@ class PodGroupMirror:
             self._quiet.warning("refused", "the PodGroup of a controller stays out: %s", error)
 
 
-def _look(scheduler: Scheduler) -> Generator[None, None, dict[GangKey, MirroredGang]]:
+def _read_gangs(scheduler: Scheduler) -> Generator[None, None, dict[GangKey, MirroredGang]]:
     """Reads the gangs in the loop's thread."""
     found: dict[GangKey, MirroredGang] = {}
     for number, key in enumerate(list(scheduler.state.gangs)):

@@ -85,7 +85,7 @@ class UsageStore:
         """One round. Raises TimeoutError."""
         if not self._may_act():
             return
-        question = SlicedQuestion(_look, clock=self._runtime.monotonic)
+        question = SlicedQuestion(_read_usage, clock=self._runtime.monotonic)
         while not self._loop.ask(question):
             pass
         usage: PastUsageSeen = question.answer
@@ -101,7 +101,7 @@ class UsageStore:
             self._quiet.warning("refused", "the use of queues is not kept: %s", error)
 
 
-def _look(scheduler: Scheduler) -> Generator[None, None, PastUsageSeen]:
+def _read_usage(scheduler: Scheduler) -> Generator[None, None, PastUsageSeen]:
     """Reads the usage in the loop's thread."""
     found: list[QueuePast] = []
     queues = scheduler.queues

@@ -14,7 +14,7 @@ from central.scheduler.state.cluster_state import ClusterState
 _EMPTIED = ("ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted", "karpenter.sh/disruption")
 
 
-def note(job: Job, state: ClusterState) -> None:
+def record(job: Job, state: ClusterState) -> None:
     """Sets the drained nodes of an elastic Job before it is reconciled."""
     nodes = {job.lost_from.get(name, "") for name in job.lost if name not in job.by_scheduler}
     job.drained = frozenset(name for name in nodes if _is_closed(state, name))

@@ -58,8 +58,8 @@ def decide(context: JobContext, now: float) -> list[Decision]:
         decisions += _contained(context, job, now)
         if (elastic := job.seen.spec.elastic) is not None and elastic.coordinator:
             jobs.replanned.add(job.key)
-            saved_work.note(job, context.state)
-            decisions += training_notices.of(job, now)
+            saved_work.record(job, context.state)
+            decisions += training_notices.events_for(job, now)
     return decisions
 
 
@@ -91,7 +91,7 @@ def _reconcile(context: JobContext, job: Job, now: float) -> list[Decision]:
     if job.admitted and gang is not None:
         job.pending_reason = job.gang_reason if gang.members and not job.is_making_pods else ""
     if job.seen.spec.elastic is not None:
-        drained_nodes.note(job, context.state)
+        drained_nodes.record(job, context.state)
     decisions = control.decide(job, gang, context.jobs.status_limiter, now)
     decisions += file_updates.updates(job, context.jobs.files_limiter, now)
     if gang is not None:

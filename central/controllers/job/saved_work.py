@@ -5,7 +5,7 @@ from central.controllers.job.job import Job
 from central.scheduler.state.cluster_state import ClusterState
 
 
-def note(job: Job, state: ClusterState) -> None:
+def record(job: Job, state: ClusterState) -> None:
     said = job.reported
     gang = state.gangs.get((job.seen.spec.namespace, job.group, True))
     if said is None or said.checkpoint is None or gang is None:

@@ -22,7 +22,7 @@ class TrainingNotes:
     at: dict[str, float] = field(default_factory=dict)
 
 
-def of(job: Job, now: float) -> list[Decision]:
+def events_for(job: Job, now: float) -> list[Decision]:
     said = job.reported
     if said is None:
         return []

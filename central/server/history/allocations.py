@@ -76,11 +76,11 @@ class AllocationLog:
         for fact in facts:
             match fact:
                 case PodSeen() | PodGone():
-                    self._look(fact.uid, now)
+                    self._update(fact.uid, now)
                 case NodeReported() if self._modelless:
                     self._find_models()
                 case BindDone() | BindFailed():
-                    self._look(fact.pod, now)
+                    self._update(fact.pod, now)
                 case EvictDone(trial=False, unknown=False) if fact.why:
                     self._evicted.pop(fact.pod, None)  # refused: it stays
                 case _:
@@ -88,7 +88,7 @@ class AllocationLog:
         for decision in decisions:
             match decision:
                 case Bind():
-                    self._look(decision.pod, now)
+                    self._update(decision.pod, now)
                 case Evict(trial=False) if decision.pod in self.open:
                     self._evict(decision, now)
                 case _:
@@ -102,7 +102,7 @@ class AllocationLog:
         central.server.stats.sliced_question, whose answer are the uids of these. Yields between two pods."""
         for uid in [*scheduler.state.pods, *self.open]:
             if not uid.startswith(f"{HELD}:"):
-                self._look(uid, scheduler.state.now)
+                self._update(uid, scheduler.state.now)
             yield
         for uid in [*self.open]:
             if (known := self.open.get(uid)) is not None:
@@ -117,7 +117,7 @@ class AllocationLog:
             self._entries.clear()
         return taken
 
-    def _look(self, uid: str, now: float) -> None:
+    def _update(self, uid: str, now: float) -> None:
         """Begins or ends the pod's allocation, as its state says."""
         pod, known = self._scheduler.state.pods.get(uid), self.open.get(uid)
         holds = pod is not None and bool(pod.node) and pod.alive

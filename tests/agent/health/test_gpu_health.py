@@ -97,7 +97,7 @@ class Monitor:
         self.now = at
         gpus = list(self.facts)
         gpus[3] = replace(gpus[3], **changed)  # type: ignore[arg-type]
-        found = [findings.of(gpu) for gpu in gpus]
+        found = [findings.from_facts(gpu) for gpu in gpus]
         now = tuple(
             replace(gpu, healthy=not f, why=f.why if f else "")
             for gpu, f in zip(KNOWN.gpus, found, strict=True)
@@ -315,7 +315,7 @@ def test_any_history_of_one_gpu(looks: list[tuple[float, dict[str, object], list
         now += pause
         now_unhealthy = monitor.look(now, *((3, code) for code in xids), **changed)
         assert now_unhealthy.keys() <= {3}
-        bad = findings.of(replace(monitor.facts[3], **changed)) or ACTING & set(xids)  # type: ignore[arg-type]
+        bad = findings.from_facts(replace(monitor.facts[3], **changed)) or ACTING & set(xids)  # type: ignore[arg-type]
         if bad:
             assert now_unhealthy
         if was and not now_unhealthy:

@@ -76,15 +76,15 @@ def test_processes_are_summed_by_pod_and_get_their_grace(tmp_path: Path, cgroup:
     box = Box(tmp_path)
     box.process(10, 2, 3, cgroup)
     box.process(11, 2, 0.5, cgroup)
-    assert box.memory.look(0.0) == ()
+    assert box.memory.measure(0.0) == ()
     box.process(11, 2, 2, cgroup)
-    assert box.memory.look(5.0) == (MemoryOver("ns", "p", UID, 2, 5 * GIB, 4 * GIB),)
-    assert [over.final for over in box.memory.look(14.0)] == [False]
-    assert [over.final for over in box.memory.look(15.0)] == [True]
+    assert box.memory.measure(5.0) == (MemoryOver("ns", "p", UID, 2, 5 * GIB, 4 * GIB),)
+    assert [over.final for over in box.memory.measure(14.0)] == [False]
+    assert [over.final for over in box.memory.measure(15.0)] == [True]
     box.process(11, 2, 0.5, cgroup)
-    assert box.memory.look(16.0) == ()
+    assert box.memory.measure(16.0) == ()
     box.process(11, 2, 2, cgroup)
-    assert [over.final for over in box.memory.look(17.0)] == [
+    assert [over.final for over in box.memory.measure(17.0)] == [
         False
     ]  # its grace period starts again
 
@@ -97,7 +97,7 @@ def test_others_are_left_alone(tmp_path: Path) -> None:
     table = box.used[machines.uuid(2)]
     assert table is not None
     table[99] = 30 * GIB  # ended before its cgroup was read
-    assert box.memory.look(0.0) == ()
+    assert box.memory.measure(0.0) == ()
 
 
 def test_without_a_cap_the_driver_is_not_asked(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_without_a_cap_the_driver_is_not_asked(tmp_path: Path) -> None:
 
     box.node.set_intents((), 2)
     assert not capped(box.node.state)
-    assert MemoryWatch(box.node, never, tmp_path, tmp_path, 10).look(0.0) == ()
+    assert MemoryWatch(box.node, never, tmp_path, tmp_path, 10).measure(0.0) == ()
 
 
 def test_a_driver_that_fails_accuses_nobody(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_a_driver_that_fails_accuses_nobody(tmp_path: Path) -> None:
     def fails(gpus: Sequence[str]) -> Mapping[str, MemoryByPid | None]:
         raise OSError("the driver is gone")
 
-    assert MemoryWatch(box.node, fails, tmp_path, tmp_path, 10).look(0.0) == ()
+    assert MemoryWatch(box.node, fails, tmp_path, tmp_path, 10).measure(0.0) == ()
 
 
 @pytest.mark.slow

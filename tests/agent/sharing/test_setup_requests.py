@@ -211,8 +211,8 @@ def key(pod: str) -> tuple[str, str, str]:
 
 def test_the_cap_of_a_container_is_that_of_its_plan() -> None:
     plans = [plan("a", 1, resource=GPU), plan("b", 2), plan("a", 3, least=1)]
-    assert caps.of(plans, key("a")) == MemoryCap(3, 1)
-    assert caps.of(plans, key("c")) is None
+    assert caps.for_container(plans, key("a")) == MemoryCap(3, 1)
+    assert caps.for_container(plans, key("c")) is None
 
 
 @pytest.mark.parametrize(

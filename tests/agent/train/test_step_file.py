@@ -101,7 +101,7 @@ def test_a_step_is_a_sign_of_life(steps: StepFile, monkeypatch: pytest.MonkeyPat
     as_rank(monkeypatch, 1)
     write_step(1)
     assert lease.expired()
-    steps.look()
+    steps.refresh()
     assert not lease._first, "seen"
     assert steps.cut_off(), "100 s without a step, and without an answer"
 
@@ -137,7 +137,7 @@ def test_a_folder_that_is_gone_ends_nobody(
     as_rank(monkeypatch, 0)
     write_step(5)
     assert steps.progress() is None
-    steps.look()
+    steps.refresh()
 
 
 def test_without_a_launcher_nothing_is_written(

@@ -20,7 +20,7 @@ def host(job: JobSpec, task: TaskSpec, index: int) -> str:
     return f"{name}.{own.get('subdomain') or job.name}"
 
 
-def of(job: JobSpec, task: TaskSpec) -> list[str]:
+def for_task(job: JobSpec, task: TaskSpec) -> list[str]:
     """The pods' host names, by index. A template with a hostname has a single one for all its pods."""
     if task.template["spec"].get("hostname"):
         return [host(job, task, 0)]

@@ -38,7 +38,7 @@ def decorate(job: JobSpec, task: TaskSpec, index: int, options: Options, pod: Js
     worker = job.task(options.worker)
     if task.name == options.master and worker:
         pod = pod_edits.containers(
-            pod, pod_edits.env({"MPI_HOST": ",".join(hosts.of(job, worker))})
+            pod, pod_edits.env({"MPI_HOST": ",".join(hosts.for_task(job, worker))})
         )
     return pod
 
@@ -50,5 +50,5 @@ def files(job: JobSpec) -> dict[str, str]:
     if worker is None:
         return {}
     slots = dict(worker.limits).get(GPU, 0) or dict(worker.requests).get(GPU, 0) or 1
-    lines = [f"{host} slots={slots}" for host in hosts.of(job, worker)]
+    lines = [f"{host} slots={slots}" for host in hosts.for_task(job, worker)]
     return {"hostfile": "\n".join(lines)}

@@ -88,7 +88,7 @@ def data(job: JobSpec) -> dict[str, str]:
     """Files by name. A file that is also a variable has the variable's name."""
     found = {}
     for task in job.tasks:
-        known = hosts.of(job, task)
+        known = hosts.for_task(job, task)
         found[f"{_word(task)}.host"] = "\n".join(known)
         names, number = _variables(task)
         found[names], found[number] = ",".join(known), str(len(known))

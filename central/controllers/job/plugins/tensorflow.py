@@ -37,7 +37,7 @@ def decorate(job: JobSpec, task: TaskSpec, index: int, options: Options, pod: Js
     if kind is None or _alone(job):
         return pod
     cluster = {
-        role: [f"{host}:{options.port}" for host in hosts.of(job, one)]
+        role: [f"{host}:{options.port}" for host in hosts.for_task(job, one)]
         for role, one in roles.items()
     }
     content = {"cluster": cluster, "task": {"type": kind, "index": index}}
