@@ -15,7 +15,7 @@ class UnknownLimits:
     unknown_per_peer: int = 256
     unknown: int = 2048
     unknown_s: float = 10.0
-    chance_s: float = 1.0  # within which a connection gives way to no other one
+    chance_s: float = 1.0  # within which a connection is not closed for another one
     fair: int = 16  # unknown ones of a peer that have this chance if there are too many in all
 
 
