@@ -9,7 +9,8 @@ from central.model.facts import GangGone
 from central.scheduler.apply import apply
 from central.scheduler.invariants import check_invariants
 from tests.central import factories
-from tests.simulation.busy_day import Day, broken, live
+from tests.effort import FAST
+from tests.simulation.busy_day import LONG, SHORT, Day, broken, live
 
 DAYS = int(os.environ.get("LOCKSTEP_DAYS", "4"))  # make sim runs more
 EXERCISED = {
@@ -48,9 +49,9 @@ def assert_healed(day: Day) -> None:
     "seed", [pytest.param(seed, marks=pytest.mark.slow if seed else ()) for seed in range(DAYS)]
 )
 def test_a_day_that_breaks_and_heals(seed: int) -> None:
-    day = live(seed)
+    day = live(seed, SHORT if FAST else LONG)
     assert_healed(day)
-    assert {name for name, times in day.seen.items() if times} >= EXERCISED
+    assert FAST or {name for name, times in day.seen.items() if times} >= EXERCISED
 
 
 def quiet_day() -> Day:

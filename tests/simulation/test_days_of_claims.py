@@ -86,6 +86,7 @@ def test_every_reason_of_a_day_of_claims_is_true(seed: int) -> None:
     assert live(seed).began
 
 
+@pytest.mark.slow
 def test_the_days_hold_what_they_are_for() -> None:
     worlds = [live(seed) for seed in range(16)]
     every = [each for world in worlds for each in world.decisions]

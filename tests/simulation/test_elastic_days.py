@@ -243,6 +243,7 @@ def assert_sizes_kept(seed: int, *, models: bool = False) -> None:
         assert all(given.least <= size <= given.most for size in sizes), (name, sizes)
 
 
+@pytest.mark.slow
 def test_days_have_what_they_are_for() -> None:
     """Growth, shrinking for an even share and for needs, gathering, losses, and services that wait occur."""
     reasons: list[str] = []

@@ -84,6 +84,7 @@ def test_reasons_of_gangs_that_run_in_part(seed: int) -> None:
     LayeredDay(seed).run()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_what_is_changed_is_found_in_reasons_of_all_forms() -> None:
     missed, tried, said = [], 0, ""

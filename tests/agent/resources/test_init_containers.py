@@ -34,6 +34,7 @@ from tests.agent.resources.kubelet_reuse import (
     effective,
     every_choice,
 )
+from tests.effort import seeds, some
 from tests.fakes import machines
 
 TOPOLOGY = survey(machines.machine(bridged=True))
@@ -221,18 +222,20 @@ def play(directory: Path, pod: Sequence[Container], random: Random, most: int) -
 
 def test_every_pod_gets_its_plan_as_far_as_any_plugin_could(tmp_path: Path) -> None:
     random = Random(1)
-    could = [play(tmp_path, pod, random, 10_000) for pod in shapes() if effective(pod) <= len(ALL)]
-    assert could.count(True) > 100
-    assert could.count(False) > 100
+    pods = some([pod for pod in shapes() if effective(pod) <= len(ALL)])
+    could = [play(tmp_path, pod, random, 10_000) for pod in pods]
+    assert could.count(True) > len(pods) // 10
+    assert could.count(False) > len(pods) // 10
 
 
 def test_init_containers_anywhere_get_gpus_of_the_plan(tmp_path: Path) -> None:
     """Behind the last planned container, and in pods without other containers that have GPUs."""
     random, alone = Random(2), 0
-    for pod in any_shapes(random, 250):
+    count = len(seeds(250))
+    for pod in any_shapes(random, count):
         play(tmp_path, pod, random, 20)
         alone += not any(each.size for each in pod if not each.ends)
-    assert alone > 25
+    assert alone > count // 10
 
 
 @pytest.mark.parametrize(
