@@ -32,8 +32,8 @@ SIZED_GROUPS = {path.group for path in SIZED.values()}
 Json = dict[str, Any]
 
 
-@pytest.fixture
-def box() -> Iterator[tuple[LocalCluster, RequestLog]]:
+@pytest.fixture(scope="module")
+def running() -> Iterator[tuple[LocalCluster, RequestLog]]:
     nodes = [HollowNode("n0", gpus=0)]
     with LocalCluster(nodes, flags=("--elastic-controllers",)) as made:
         made.start_api()
@@ -45,6 +45,18 @@ def box() -> Iterator[tuple[LocalCluster, RequestLog]]:
             made.start_controllers()
             made.wait_for_scheduler()
             yield made, log
+
+
+@pytest.fixture
+def box(running: tuple[LocalCluster, RequestLog]) -> Iterator[tuple[LocalCluster, RequestLog]]:
+    """The cluster without pods. Each test names its objects anew: Events of others stay."""
+    cluster, log = running
+    log.requests.clear()
+    yield running
+    for path in (*PATHS.values(), f"{APPS}/replicasets", PODS):
+        for each in cluster.client.get(path)["items"]:
+            cluster.client.request("DELETE", f"{path}/{each['metadata']['name']}")
+    cluster.wait("all pods to be gone", lambda: not cluster.client.get(PODS)["items"])
 
 
 def bound(cluster: LocalCluster, app: str) -> list[str]:
@@ -83,25 +95,26 @@ def test_it_grows_into_the_room_and_gives_it_back(
     cluster, log = box
     cpus = capacity(cluster)
     each = f"{1000 * cpus // 8}m"
-    made = indexed("e", 2, 8, 2) if kind == "IndexedJob" else sized(kind, "e", 2, 8, 2)
+    name, other = kind.lower(), f"beside-{kind.lower()}"
+    made = indexed(name, 2, 8, 2) if kind == "IndexedJob" else sized(kind, name, 2, 8, 2)
     path = PATHS[kind.removeprefix("Indexed")]
     cluster.create(path, of(each, made))
-    cluster.wait("eight pods", lambda: len(bound(cluster, "e")) == 8)
-    assert events(cluster, "e")["Grew"] == "8 of 2 to 8: there is room for more"
+    cluster.wait("eight pods", lambda: len(bound(cluster, name)) == 8)
+    assert events(cluster, name)["Grew"] == "8 of 2 to 8: there is room for more"
 
-    needs = sized("Deployment", "r", 3, 3, 3)
+    needs = sized("Deployment", other, 3, 3, 3)
     needs["metadata"]["annotations"] = {"lockstep.dev/gang-min": "3"}
     cluster.create(PATHS["Deployment"], of(each, needs))
-    cluster.wait("the gang to run", lambda: len(bound(cluster, "r")) == 3)
-    assert len(bound(cluster, "e")) == 5
-    cluster.wait("the Event", lambda: "Shrank" in events(cluster, "e"))
-    assert events(cluster, "e")["Shrank"] == "5 of 2 to 8: room for deployment/r"
-    spec = cluster.client.get(f"{path}/e")["spec"]
+    cluster.wait("the gang to run", lambda: len(bound(cluster, other)) == 3)
+    assert len(bound(cluster, name)) == 5
+    cluster.wait("the Event", lambda: "Shrank" in events(cluster, name))
+    assert events(cluster, name)["Shrank"] == f"5 of 2 to 8: room for deployment/{other}"
+    spec = cluster.client.get(f"{path}/{name}")["spec"]
     assert spec.get("replicas", spec.get("parallelism")) == 5
     if kind == "IndexedJob":
         assert spec["completions"] == 5
     if kind in ("IndexedJob", "StatefulSet"):
-        assert sorted(bound(cluster, "e")) == [f"e-{number}" for number in range(5)]
+        assert sorted(bound(cluster, name)) == [f"{name}-{number}" for number in range(5)]
     assert not any("eviction" in request.resource for request in log.requests), "nobody is evicted"
     _check_rights(log)
 
@@ -175,6 +188,8 @@ def test_objects_of_other_projects_are_sized(box: tuple[LocalCluster, RequestLog
         cluster.wait("the Event", partial(_has_grown, cluster, name))
     assert events(cluster, "serve")["Grew"] == "3 of 1 to 3: there is room for more"
     _check_rights(log)
+    for path in paths.values():
+        cluster.client.request("DELETE", path)
 
 
 def _has_grown(cluster: LocalCluster, name: str) -> bool:
@@ -208,19 +223,19 @@ def test_a_wrong_range_is_said_on_the_object_and_nothing_is_written(
     box: tuple[LocalCluster, RequestLog],
 ) -> None:
     cluster, _ = box
-    cluster.create(PATHS["Deployment"], sized("Deployment", "e", 5, 3, 4))
-    cluster.wait("the Event", lambda: "InvalidSpec" in events(cluster, "e"))
+    cluster.create(PATHS["Deployment"], sized("Deployment", "wrong", 5, 3, 4))
+    cluster.wait("the Event", lambda: "InvalidSpec" in events(cluster, "wrong"))
     why = "annotation lockstep.dev/elastic-min: 5 is above lockstep.dev/elastic-max, 3"
-    assert events(cluster, "e")["InvalidSpec"] == why
-    assert cluster.client.get(f"{PATHS['Deployment']}/e")["spec"]["replicas"] == 4
+    assert events(cluster, "wrong")["InvalidSpec"] == why
+    assert cluster.client.get(f"{PATHS['Deployment']}/wrong")["spec"]["replicas"] == 4
 
 
 def test_whoever_changes_the_size_again_and_again_is_not_fought(
     box: tuple[LocalCluster, RequestLog],
 ) -> None:
     cluster, _ = box
-    path = f"{PATHS['Deployment']}/e"
-    cluster.create(PATHS["Deployment"], sized("Deployment", "e", 2, 4, 2))
+    path = f"{PATHS['Deployment']}/fought"
+    cluster.create(PATHS["Deployment"], sized("Deployment", "fought", 2, 4, 2))
 
     def size() -> int:
         return int(cluster.client.get(path)["spec"]["replicas"])
@@ -229,6 +244,6 @@ def test_whoever_changes_the_size_again_and_again_is_not_fought(
         # A change that comes between a write and what the watch shows of it is seen as one after LAG_S.
         cluster.wait("it to be in its range", lambda: size() == 4, 3 * LAG_S)
         cluster.client.request("PATCH", path, b'{"spec":{"replicas":9}}', MERGE)
-    cluster.wait("the Event", lambda: "SizeRefused" in events(cluster, "e"))
-    assert "another client changes spec.replicas, too" in events(cluster, "e")["SizeRefused"]
+    cluster.wait("the Event", lambda: "SizeRefused" in events(cluster, "fought"))
+    assert "another client changes spec.replicas, too" in events(cluster, "fought")["SizeRefused"]
     assert size() == 9

@@ -24,7 +24,7 @@ VOLCANOS = re.compile(r'volcano_queue_pod_group_\w+_count .* should not have "_c
 Samples = dict[tuple[str, ...], float]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def box() -> Iterator[tuple[LocalCluster, int]]:
     port = free_port()
     nodes = [

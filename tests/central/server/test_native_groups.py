@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -18,25 +19,27 @@ PODS = "/api/v1/namespaces/default/pods"
 VERSION = "v1alpha2"
 
 
-@pytest.fixture
-def bare(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalCluster]:
+@contextmanager
+def bare() -> Iterator[LocalCluster]:
     """The API alone, without CRDs of other projects."""
     nodes = [
         HollowNode(f"n{i}", {RACK: f"r{i}", BLOCK: "b"}, CAPTURES / "dgx-a100-8.json")
         for i in range(2)
     ]
-    monkeypatch.setattr(tempfile, "tempdir", "/tmp")  # sockets' paths must be short
-    with LocalCluster(nodes) as local:
-        local.start_api()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", "/tmp")  # sockets' paths must be short
+        with LocalCluster(nodes) as local:
+            local.start_api()
+            yield local
+
+
+@pytest.fixture(scope="module")
+def box() -> Iterator[LocalCluster]:
+    with bare() as local:
+        local.create(DEFINITIONS, podgroup_definition(VERSION))
+        local.create(DEFINITIONS, definition("ray.io", "v1", "RayCluster", status={}))
+        start(local)
         yield local
-
-
-@pytest.fixture
-def box(bare: LocalCluster) -> LocalCluster:
-    bare.create(DEFINITIONS, podgroup_definition(VERSION))
-    bare.create(DEFINITIONS, definition("ray.io", "v1", "RayCluster", status={}))
-    start(bare)
-    return bare
 
 
 def start(local: LocalCluster) -> None:
@@ -112,21 +115,22 @@ def ray_reason(box: LocalCluster) -> str:
     return found.reason if found is not None else ""
 
 
-def test_the_first_cluster_of_a_kind_that_is_new_starts_whole(bare: LocalCluster) -> None:
+def test_the_first_cluster_of_a_kind_that_is_new_starts_whole() -> None:
     """Its CRD, the object and most pods come before the scheduler has noticed the kind."""
-    start(bare)
-    bare.wait("GPUs of both nodes", lambda: gpus(bare) == 16)
-    space = f"namespaces/{made.SPACE}"
-    bare.create("/api/v1/namespaces", {"metadata": {"name": made.SPACE}})
-    bare.create(DEFINITIONS, definition("ray.io", "v1", "RayCluster", status={}))
-    bare.create(f"/apis/ray.io/v1/{space}/rayclusters", made.raycluster())
-    *first, gpu = made.ray_pods()
-    for raw in first:
-        bare.create(f"/api/v1/{space}/pods", raw)
-    bare.wait("the reason", lambda: "task gpu needs 1 more pod" in ray_reason(bare))
-    assert not [raw for raw in pods(bare) if raw["spec"].get("nodeName")], "a part has started"
-    bare.create(f"/api/v1/{space}/pods", gpu)
-    bare.wait("the start", lambda: "10 of 10 pods placed" in ray_reason(bare))
+    with bare() as local:
+        start(local)
+        local.wait("GPUs of both nodes", lambda: gpus(local) == 16)
+        space = f"namespaces/{made.SPACE}"
+        local.create("/api/v1/namespaces", {"metadata": {"name": made.SPACE}})
+        local.create(DEFINITIONS, definition("ray.io", "v1", "RayCluster", status={}))
+        local.create(f"/apis/ray.io/v1/{space}/rayclusters", made.raycluster())
+        *first, gpu = made.ray_pods()
+        for raw in first:
+            local.create(f"/api/v1/{space}/pods", raw)
+        local.wait("the reason", lambda: "task gpu needs 1 more pod" in ray_reason(local))
+        assert not [raw for raw in pods(local) if raw["spec"].get("nodeName")], "a part has started"
+        local.create(f"/api/v1/{space}/pods", gpu)
+        local.wait("the start", lambda: "10 of 10 pods placed" in ray_reason(local))
 
 
 def gpus(box: LocalCluster) -> int:
