@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 import yaml
-from kubernetes.client import Configuration
-from kubernetes.config import list_kube_config_contexts, load_kube_config
 
 from central.kube.transport import plain_kubeconfig
 from central.kube.transport.configuration import KubeconfigError, load_user_config
@@ -66,6 +64,9 @@ def kubeconfig(folder: Path, cluster: Json, user: Json | None, namespace: str = 
 
 def same(file: Path, context: str | None = None) -> None:
     """Both readers agree on everything that is used."""
+    from kubernetes.client import Configuration  # takes a second to import
+    from kubernetes.config import list_kube_config_contexts, load_kube_config
+
     theirs = Configuration()
     load_kube_config(str(file), context, theirs, persist_config=False)
     contexts, active = list_kube_config_contexts(str(file))
