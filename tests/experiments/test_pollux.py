@@ -22,7 +22,12 @@ def test_sizes_by_what_there_is_are_faster_than_tuned_sizes(objective: str) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("load", "most_s", "factor"), [("1.0", 3450, 1.0), ("1.5", 5250, 1.0), ("2.0", 8250, 1.02)]
+    ("load", "most_s", "factor"),
+    [
+        pytest.param("1.0", 3450, 1.0, marks=pytest.mark.nightly),
+        ("1.5", 5250, 1.0),
+        pytest.param("2.0", 8250, 1.02, marks=pytest.mark.nightly),
+    ],
 )
 def test_jobs_of_a_load_complete_in_time(load: str, most_s: float, factor: float) -> None:
     """With `goodput` sooner than with `even`; where there is little surplus to divide, at about the same time."""

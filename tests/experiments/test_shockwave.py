@@ -42,6 +42,7 @@ def _runs_before_suspensions(outcome: workload.Outcome) -> float:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_the_canonical_workload_as_asked() -> None:
     shared = [workload.run(generator.workload(seed)) for seed in range(2)]

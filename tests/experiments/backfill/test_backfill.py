@@ -37,6 +37,7 @@ def test_with_true_run_times_the_mean_wait_is_shorter() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_without_run_times_no_mean_is_worse_and_large_gangs_do_not_pay_for_it() -> None:
     """Twelve days, as in docs/results/experiments.md: the longest wait of four depends on single jobs."""
