@@ -18,8 +18,8 @@ GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
 PODS = "/api/v1/namespaces/default/pods"
 
 
-@pytest.fixture
-def box() -> Iterator[LocalCluster]:
+@pytest.fixture(scope="module")
+def running() -> Iterator[LocalCluster]:
     nodes = [
         HollowNode(f"n{i}", {RACK: f"r{i // 2}", BLOCK: "b"}, CAPTURES / "dgx-a100-8.json")
         for i in range(4)
@@ -27,6 +27,21 @@ def box() -> Iterator[LocalCluster]:
     with started(nodes) as made:
         made.wait("the agents", lambda: reported(made))
         yield made
+
+
+@pytest.fixture
+def box(running: LocalCluster) -> Iterator[LocalCluster]:
+    """The cluster with all GPUs free. Each test names its gangs anew."""
+    yield running
+    for path in (PODS, GROUPS):
+        for each in running.client.get(path)["items"]:
+            running.client.request("DELETE", f"{path}/{each['metadata']['name']}")
+    running.wait("all GPUs to be free", lambda: not held(running) and idle(running))
+
+
+def idle(box: LocalCluster) -> bool:
+    reply = box.topology()
+    return reply is not None and not any(node.holders for node in reply.nodes)
 
 
 def reported(box: LocalCluster) -> bool:
