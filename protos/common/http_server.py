@@ -44,7 +44,7 @@ class RequestRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What clients may take: connections, bytes and seconds."""
+    """Limits of clients: connections, bytes and seconds."""
 
     unknown: UnknownLimits
     known: int = 0  # connections on which a request was admitted
@@ -77,7 +77,7 @@ class HttpAnswer:
 
 
 class Site(Protocol):
-    """What a port serves. admit and answer may raise RequestRefused, and are cancelled when the client leaves."""
+    """The service of a port. admit and answer may raise RequestRefused, and are cancelled when the client leaves."""
 
     async def admit(self, request: HttpRequest) -> bool:
         """Called when the head is complete. True: the connection is known from now on, and may send a body."""

@@ -1,4 +1,4 @@
-"""What the console reads of a request, and the headers of its answers. Pure."""
+"""Fields of a request to the console, and the headers of its answers. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

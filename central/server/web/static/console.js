@@ -130,7 +130,7 @@ async function present(overview) {
   }
   redraw();
   await refresh();
-  if (past !== null) say("shown is the past", false);
+  if (past !== null) say("showing the past", false);
   else say(`live, ${clock(overview.at)}`, false);
   document.documentElement.dataset.shown = past === null ? "now" : past;
   document.documentElement.dataset.version = version;

@@ -18,7 +18,7 @@ export function totals(overview) {
 }
 
 export function pending(page, now, onGang) {
-  if (!page.rows.length) return element("p", { class: "soft" }, "Nothing waits.");
+  if (!page.rows.length) return element("p", { class: "soft" }, "No gang is pending.");
   const rows = page.rows.map((row) => element("tr", {},
     element("td", { class: "number", "data-label": "place" }, String(row.place)),
     element("td", { class: "name" }, element("button", { class: "link", type: "button", onclick: () => onGang(row.namespace, row.gang) }, `${row.namespace}/${row.name}`)),
