@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from agent import commands
 from agent.gpu_setup.command import add_arguments as add_setup_arguments
@@ -30,31 +31,34 @@ def parser() -> SentenceParser:
     )
     top.add_argument("--version", action="version", version=f"lockstep-agent {version()}")
     kinds = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    run = kinds.add_parser("run", help="serve the kubelet and report to the scheduler")
+    run = _add_command(kinds, "run", "serve the kubelet and report to the scheduler")
     commands.add_machine_arguments(run)
     _add_run_arguments(run)
     topology = kinds.add_parser(
         "topology",
         help="print the machine's topology matrix, in the words of nvidia-smi topo -m",
-        description="Prints the machine's topology matrix, in the words of nvidia-smi topo -m. "
+        description="Print the machine's topology matrix, in the words of nvidia-smi topo -m. "
         "PCIe paths come from /sys: two host bridges of one NUMA node are NODE, also on machines "
         "where nvidia-smi prints SYS for them.",
     )
     commands.add_topology_arguments(topology)
-    add_setup_arguments(
-        kinds.add_parser(
-            "gpu-setup", help="set GPUs up for MPS and time slices as the agent requests"
-        )
-    )
-    capture = kinds.add_parser("capture", help="print the machine as a JSON capture")
+    setup = "set GPUs up for MPS and time slices as the agent requests"
+    add_setup_arguments(_add_command(kinds, "gpu-setup", setup))
+    capture = _add_command(kinds, "capture", "print the machine as a JSON capture")
     commands.add_machine_arguments(capture)
-    add_migrate_arguments(
-        kinds.add_parser(
-            "migrate",
-            help="translate the configuration of NVIDIA's device plugin, and of the pods that use it or HAMi",
-        )
+    migrate = (
+        "translate the configuration of NVIDIA's device plugin, and of the pods that use it or HAMi"
     )
+    add_migrate_arguments(_add_command(kinds, "migrate", migrate))
     return top
+
+
+def _add_command(kinds: Any, name: str, about: str) -> argparse.ArgumentParser:
+    """Adds a command whose own help begins with the sentence that lists it."""
+    made: argparse.ArgumentParser = kinds.add_parser(
+        name, help=about, description=f"{about[0].upper()}{about[1:]}."
+    )
+    return made
 
 
 def _add_run_arguments(run: argparse.ArgumentParser) -> None:
