@@ -65,7 +65,7 @@ def test_a_refusal_is_put_into_words_once_if_nothing_is_bound_after_it() -> None
     assert sentences(lambda: schedule_once(cluster, freed, 3.0)) == 2  # of each gang
     for name, size in (("big", 3), ("more", 4)):
         gang = cluster.state.gangs["ns", name, True]
-        assert f"fits 2 of {size} (20 of 20 GPUs free on 3 nodes" in gang.attempt.reason, (
+        assert f"fits 2 of {size} (16 of 16 GPUs free on 2 nodes" in gang.attempt.reason, (
             gang.attempt.reason
         )
 

@@ -70,11 +70,11 @@ def test_who_asks_reads_what_is_free_now_though_others_with_the_same_refusal_wer
     world.step(1.5, replace(gone, phase="Succeeded"))
     world.step(2.0, *job("small", 1, 4, created=2.0))
     gangs = list(world.cluster.state.pending.waiting.values())
-    stale = [gang for gang in gangs if "10 of 10 GPUs free" in gang.attempt.reason]
+    stale = [gang for gang in gangs if "(8 of 8 GPUs free" in gang.attempt.reason]
     assert 0 < len(stale) < len(gangs)
     for gang in stale:
         refusal_reasons.refresh_one(world.cluster, gang)
-    assert not [gang.name for gang in gangs if "(6 of 10 GPUs free" not in gang.attempt.reason]
+    assert not [gang.name for gang in gangs if "(4 of 8 GPUs free" not in gang.attempt.reason]
     assert_reasons_true(world.cluster)
 
 

@@ -125,6 +125,7 @@ FIELDS = {
     "Grant.resource": Text(),
     "Grant.device_ids": Count(4096),
     "Grant.limits": Count(64),
+    "Grant.uid": Text(),
     "RdmaUse.namespace": Text(),
     "RdmaUse.pod": Text(),
     "RdmaUse.card": Text(),
