@@ -19,8 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from central.model.facts import Fact, GangSeen, NodeReported, PodSeen
 from central.model.wording import counted
-from central.scheduler.fact_keys import display_of, key_of
-from central.scheduler.quarantine import describe
+from central.scheduler.quarantine import describe, display_of, key_of
 from central.scheduler.scheduler import Scheduler
 from central.server import codec
 from central.server.replay import BadJournal, lines_of, replay

@@ -4,7 +4,7 @@
           -> pods above device limits -> partial gangs -> controllers -> statuses
 
 The live loop, the simulator and replay all call schedule_once(). An exception stops only the object or the gang
-that triggered it. After any other one the state is built again and the cycle begins again, once (fence.py).
+that triggered it. After any other one the state is built again and the cycle begins again, once (containment.py).
 
 Design: docs/design/containment.md
 """
@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from central.model.decisions import Decision
 from central.model.facts import Fact
-from central.scheduler import fence, partial_gangs, scheduling_round, set_aside_notices
+from central.scheduler import containment, partial_gangs, scheduling_round
 from central.scheduler.elastic.elastic_gang import ElasticGang
 from central.scheduler.elastic.needs import Need
 from central.scheduler.inventory.pods import EVICTION_ENDED, Pod
@@ -50,7 +50,7 @@ def schedule_once(
 
 def apply_facts(scheduler: Scheduler, facts: Iterable[Fact], now: float) -> None:
     scheduler.state.now = scheduler.queues.now = now
-    fence.apply_facts(scheduler, facts)
+    containment.apply_facts(scheduler, facts)
 
 
 def decide(
@@ -63,14 +63,14 @@ def decide(
     for _ in range(MOST_RESTARTS):
         try:
             _decide(scheduler, now, budget, interrupt, decisions)
-        except fence.StateRebuilt:
+        except containment.StateRebuilt:
             continue  # what was decided stays decided: the new state has it
         except Exception as error:  # noqa: BLE001  a bug without an object
-            fence.cycle_failed(scheduler, error)
+            containment.cycle_failed(scheduler, error)
             continue
-        fence.cycle_passed(scheduler)
+        containment.cycle_passed(scheduler)
         break
-    decisions += set_aside_notices.take(scheduler)
+    decisions += containment.take_notices(scheduler)
     return decisions
 
 
@@ -145,7 +145,7 @@ def _update_accounting(scheduler: Scheduler, now: float, *, sliced: bool) -> boo
         state.pending.changed_gangs.update(state.gangs)
         state.pending.unaccounted.update(state.gangs)
         state.pending.all_changed = False
-    fence.mark_due(scheduler)
+    containment.mark_due(scheduler)
     for gang in state.pending.take_unaccounted(ACCOUNTED_MOST if sliced else None):
         _account(scheduler, gang)
     if state.pending.unaccounted:
@@ -161,7 +161,7 @@ def _update_accounting(scheduler: Scheduler, now: float, *, sliced: bool) -> boo
 
 def _account(scheduler: Scheduler, gang: Gang) -> None:
     quarantine = scheduler.quarantine
-    if quarantine.set_asides and fence.blocks(scheduler, gang, (ACCOUNT,)):
+    if quarantine.set_asides and containment.blocks(scheduler, gang, (ACCOUNT,)):
         return
     try:
         gang.attempt.equivalence = 0
@@ -169,28 +169,28 @@ def _account(scheduler: Scheduler, gang: Gang) -> None:
         gang.attempt.run_time_s = order.backfill_time_s(gang)
         scheduling_round.account(scheduler, gang)
     except Exception as error:  # noqa: BLE001  any bug
-        fence.gang_failed(scheduler, gang, error, ACCOUNT)
+        containment.gang_failed(scheduler, gang, error, ACCOUNT)
     if quarantine.set_asides:
-        quarantine.release(fence.key_of_gang(gang, ACCOUNT))
+        quarantine.release(containment.key_of_gang(gang, ACCOUNT))
 
 
 def _undo_partial(scheduler: Scheduler, now: float, decisions: list[Decision]) -> None:
     pending = scheduler.state.pending
     for gang in list(pending.partial.values()):
-        if fence.blocks(scheduler, gang):
+        if containment.blocks(scheduler, gang):
             continue
         try:
             pending.touch(gang)
             decisions += partial_gangs.undo_partial(gang, now)
         except Exception as error:  # noqa: BLE001  any bug
-            fence.gang_failed(scheduler, gang, error)
+            containment.gang_failed(scheduler, gang, error)
 
 
 def _elastic_gangs(scheduler: Scheduler) -> list[ElasticGang]:
     """Without those that are set aside."""
     gangs = scheduler.controllers.elastic_gangs(scheduler.state)
     if scheduler.quarantine.set_asides:
-        gangs = [each for each in gangs if not fence.blocks(scheduler, each.gang)]
+        gangs = [each for each in gangs if not containment.blocks(scheduler, each.gang)]
     return gangs
 
 
@@ -230,13 +230,13 @@ def _admit(scheduler: Scheduler, now: float) -> None:
     due = admission.groups_due(state, scheduler.controllers.owned_groups(), now)
     admitted = admission.admitted() if due else {}
     for gang in due:
-        if fence.blocks(scheduler, gang):
+        if containment.blocks(scheduler, gang):
             continue
         try:
-            with fence.ContainedSearch(state.snapshot):
+            with containment.ContainedSearch(state.snapshot):
                 admission.check(state, queues, resources, gang, admitted)
         except Exception as error:  # noqa: BLE001  any bug
-            fence.gang_failed(scheduler, gang, error)
+            containment.gang_failed(scheduler, gang, error)
 
 
 def _queue_statuses(scheduler: Scheduler, now: float) -> list[Decision]:
@@ -263,4 +263,4 @@ def _status(scheduler: Scheduler, gang: Gang) -> list[Decision]:
         cause, nominated = cause_of(scheduler, gang), nominations(scheduler, gang)
         return gang_status.status_update(scheduler.state, gang, cause, nominated, turns)
     except Exception as error:  # noqa: BLE001  any bug; nothing but the status was computed
-        return gang_status.plain_status(gang, fence.set_gang_aside(scheduler, gang, error))
+        return gang_status.plain_status(gang, containment.set_gang_aside(scheduler, gang, error))

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from central.model import wording
 from central.model.decisions import Bind, Decision
 from central.model.pending_causes import RETRY
-from central.scheduler import binding, fence, pass_claims, pending_cause
+from central.scheduler import binding, containment, pass_claims, pending_cause
 from central.scheduler.inventory.pods import BIND_FAILED, Pod
 from central.scheduler.pass_claims import PREEMPTION_RETRY_S
 from central.scheduler.placement import (
@@ -257,14 +257,14 @@ def _refusal(
     if meter.is_spent:  # by larger attempts
         meter.extend()
     try:
-        with fence.ContainedSearch(state.snapshot):
+        with containment.ContainedSearch(state.snapshot):
             offered_nodes.fit(draft, want, state.node_sets.not_offered)
     except DoesNotFit as no:
         return no if is_last else DoesNotFit("")
     except WorkLimitReached:
         draft.undo()
         return DoesNotFit("")
-    except fence.SearchFailed:
+    except containment.SearchFailed:
         draft.undo()
         raise
     return None
@@ -273,7 +273,7 @@ def _refusal(
 def _raise_filter_failure(snapshot: Snapshot, want: PlacementRequest) -> None:
     for spec, _ in want.groups:
         if (failure := snapshot.view(spec).filter_failure) is not None:
-            raise fence.SearchFailed from failure
+            raise containment.SearchFailed from failure
 
 
 def _take_back(pods: Sequence[Pod]) -> None:

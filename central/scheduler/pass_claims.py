@@ -12,7 +12,7 @@ import numpy as np
 
 from central.model.arrays import Ints
 from central.model.decisions import Decision, Evict
-from central.scheduler import fence
+from central.scheduler import containment
 from central.scheduler.inventory.pods import EVICTION_ENDED
 from central.scheduler.pass_reservations import NoVictims, PassReservations
 from central.scheduler.placement import PlacementRequest
@@ -165,7 +165,7 @@ class PassClaims:
         )
         context, plan = self._context, None
         try:
-            with fence.ContainedSearch(self._state.snapshot):
+            with containment.ContainedSearch(self._state.snapshot):
                 if awaits:
                     plan = preemption_plan.find_without_victims(context, preemption)
                 plan = plan or self._plan(preemption, lacks, preempts=preempts)

@@ -14,6 +14,9 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from central.model import facts
+from central.model.facts import Fact
+
 GANG, ACCOUNT = "gang", "account of a gang"  # kinds: its decisions, or what its queue counts
 CYCLE = "scheduling cycle"  # kind of a failure that no object or gang is set aside for
 PODGROUP = "PodGroup"
@@ -120,16 +123,23 @@ class Quarantine:
         found.retry_at = min(found.retry_at, found.changed_retry_at)
         return now < found.retry_at
 
-    def suspects(self, now: float) -> bool:
-        """Whether an object is set aside, or a kind is suspected: facts need more care."""
+    def suspects(self, kind: str) -> bool:
+        """Returns whether an object of this kind failed lately: then others are tried apart first. Objects with
+        the same fault, or one that is created again and again, cost one rebuild."""
+        return kind in self._suspect_until
+
+    def forget_suspicion(self, now: float) -> None:
         if self._suspect_until:
             self._suspect_until = {k: at for k, at in self._suspect_until.items() if at > now}
+
+    def needs_care(self) -> bool:
+        """Returns whether an object is set aside, or a kind is suspected."""
         return bool(self.set_asides or self._suspect_until)
 
-    def suspects_kind(self, kind: str) -> bool:
-        """Whether an object of this kind failed lately: then others are tried apart first. Objects with
-        the same fault, or one that is created again and again, then cost one rebuild."""
-        return kind in self._suspect_until
+    def retried(self, now: float) -> list[Any]:
+        """The facts about objects whose backoff has ended."""
+        due = (found for found in self.set_asides.values() if now >= found.retry_at)
+        return [found.latest for found in due if found.latest is not None]
 
     def release(self, key: SetAsideKey) -> None:
         """The object was tried without a failure, or is gone."""
@@ -204,3 +214,52 @@ def describe(error: BaseException) -> str:
 def _doubled(bounds: tuple[float, float], failures: int) -> float:
     first, longest = bounds
     return min(longest, first * 2.0 ** min(failures - 1, 20))
+
+
+# --- the object of a fact ----------------------------------------------------------
+
+_KINDS = {
+    "Gang": PODGROUP,
+    "Cron": "CronJob",
+    "Flow": "JobFlow",
+    "Template": "JobTemplate",
+    "Priority": "PriorityClass",
+    "Budget": "PodDisruptionBudget",
+    "Claim": "PersistentVolumeClaim",
+    "Volume": "PersistentVolume",
+    "Capacity": "CSIStorageCapacity",
+    "Driver": "CSIDriver",
+    "AttachLimits": "CSINode",
+    "Elastic": "elastic object",
+    "Owner": "controller",
+    "NodeReported": "agent report",
+}
+_BY_UID = (facts.PodSeen, facts.PodGone, facts.OwnerSeen, facts.OwnerGone)
+_BY_POD = (facts.BindDone, facts.BindFailed, facts.EvictDone)
+_BY_KIND = (facts.ElasticSeen, facts.ElasticGone, facts.Answered)
+
+
+def key_of(fact: Fact) -> SetAsideKey:
+    """Returns a key that is equal for all facts about one object."""
+    display = display_of(fact)
+    identity: Hashable = display
+    if isinstance(fact, _BY_UID):
+        identity = fact.uid
+    elif isinstance(fact, _BY_POD):
+        identity = fact.pod
+    elif isinstance(fact, _BY_KIND):
+        identity = (fact.kind, *display)
+    word = type(fact).__name__.removesuffix("Seen").removesuffix("Gone")
+    return SetAsideKey(_KINDS.get(word, word), identity)
+
+
+def display_of(fact: Fact) -> tuple[str, str]:
+    """Namespace and name, as far as the fact has them."""
+    about: Any = fact.spec if isinstance(fact, facts.JobSeen) else fact
+    name = getattr(about, "name", "") or getattr(about, "node", "") or getattr(about, "pod", "")
+    return getattr(about, "namespace", ""), name or getattr(about, "uid", "")
+
+
+def is_gone(fact: Fact) -> bool:
+    """Returns whether the fact says that its object does not exist any more."""
+    return type(fact).__name__.endswith("Gone")

@@ -13,9 +13,8 @@ from dataclasses import replace
 
 from central.model.facts import DeviceClassSeen, Fact, NodeReported, PodSeen, PodSpec, Rule
 from central.scheduler.apply import apply
-from central.scheduler.fact_keys import display_of, is_gone, key_of
 from central.scheduler.inventory.pods import EVICTION_ENDED, Pod
-from central.scheduler.quarantine import Quarantine, SetAsideKey
+from central.scheduler.quarantine import Quarantine, SetAsideKey, display_of, is_gone, key_of
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state import handlers
 from central.scheduler.state.cluster_state import ClusterState

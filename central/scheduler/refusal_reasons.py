@@ -12,7 +12,7 @@ from itertools import islice
 
 from central.model import wording
 from central.model.pending_causes import RETRY
-from central.scheduler import fence, pending_cause, placement
+from central.scheduler import containment, pending_cause, placement
 from central.scheduler.placement import explain, placement_attempts, pod_kinds
 from central.scheduler.refusal_remarks import FITS_NOW, remarks
 from central.scheduler.reservation.reservation import Reservation
@@ -70,7 +70,7 @@ def _present(scheduler: Scheduler, gang: Gang, entry: GangRefusal) -> GangRefusa
             return _of_tenant(scheduler, gang, entry)
         return _changed(scheduler, gang, entry)
     except Exception as error:  # noqa: BLE001  any bug
-        fence.gang_failed(scheduler, gang, fence.SearchFailed(error))
+        containment.gang_failed(scheduler, gang, containment.SearchFailed(error))
         return None
 
 
@@ -110,7 +110,7 @@ def refresh_one(scheduler: Scheduler, gang: Gang) -> None:
                     entry.stamp = stamp
             withheld.set([])
             scheduler.state.snapshot.meter.end()
-        except fence.StateRebuilt:
+        except containment.StateRebuilt:
             return
     if entry.stamp == stamp:
         _set_reason(scheduler, gang, entry.reason)
@@ -137,11 +137,11 @@ def _recomputed(
 ) -> bool:
     """Computes the refusal and its reason again. False: that failed, and the gang is set aside. Raises StateRebuilt."""
     try:
-        with fence.ContainedSearch(scheduler.state.snapshot):
+        with containment.ContainedSearch(scheduler.state.snapshot):
             _recompute(scheduler, gang, entry, withheld, known)
             _say(scheduler, entry, withheld, scheduler.state.now)
     except Exception as error:  # noqa: BLE001  any bug
-        fence.gang_failed(scheduler, entry.gang, error)
+        containment.gang_failed(scheduler, entry.gang, error)
         return False
     return True
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from central.model.arrays import Ints
 from central.model.decisions import Decision, Evict
-from central.scheduler import fence
+from central.scheduler import containment
 from central.scheduler.binding_reservations import BindingReservations
 from central.scheduler.pass_claims import PassClaims
 from central.scheduler.pass_reservations import PassMemory, PassReservations
@@ -294,7 +294,7 @@ class ReservedCapacity:
     ) -> Reservation | None:
         """own: only a better place than this one is looked for."""
         state, running = self._state, self._held.running
-        with fence.ContainedSearch(state.snapshot):
+        with containment.ContainedSearch(state.snapshot):
             if own is not None:
                 return plan_better(state, own, running, excluded)
             return plan_reservation(state, gang, request, running, excluded)

@@ -31,7 +31,7 @@ from functools import partial
 import numpy as np
 
 from central.model.decisions import Bind, Decision
-from central.scheduler import fence, gang_attempt, refusal_reasons, refused_alike
+from central.scheduler import containment, gang_attempt, refusal_reasons, refused_alike
 from central.scheduler.pass_claims import PREEMPTION_RETRY_S
 from central.scheduler.pass_reservations import PassMemory
 from central.scheduler.preemption import withdrawal
@@ -289,7 +289,7 @@ def _in_order(scheduler: Scheduler, this: Round, *, sliced: bool) -> PassOrder:
     this.left.discard_rows(columns.released)
     columns.recycle()
     if scheduler.quarantine.set_asides:
-        aside = [gang for gang in this.left.gangs() if fence.blocks(scheduler, gang)]
+        aside = [gang for gang in this.left.gangs() if containment.blocks(scheduler, gang)]
         this.left.discard_rows(columns.rows_of(aside))
     of_reservations = [gang for key in scheduler.reservations if (gang := waiting.get(key))]
     this.not_due = [gang for gang in of_reservations if gang not in this.left]
@@ -314,7 +314,7 @@ def _turn(
     decisions: list[Decision],
 ) -> bool:
     """Tries the gang unless it is set aside or due for a long attempt. Returns as _try()."""
-    if fence.blocks(scheduler, gang):
+    if containment.blocks(scheduler, gang):
         return False
     if gang.attempt.work_factor > MAX_FACTOR:
         this.long += [gang] if gang not in this.long else []
@@ -333,7 +333,7 @@ def _try(
     try:
         return _attempt(scheduler, this, gang, reserved, decisions)
     except Exception as error:  # noqa: BLE001  any bug
-        fence.gang_failed(scheduler, gang, error)
+        containment.gang_failed(scheduler, gang, error)
         return False
 
 
@@ -366,7 +366,7 @@ def _attempt(
     for other in reserved.withdrawn:
         account(scheduler, other)
     if scheduler.quarantine.set_asides:
-        scheduler.quarantine.release(fence.key_of_gang(gang))
+        scheduler.quarantine.release(containment.key_of_gang(gang))
     if gang.key in pending.waiting:
         gang_attempt.set_work_limit(scheduler, gang)
     meter.end()

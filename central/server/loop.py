@@ -152,7 +152,7 @@ class Loop:
 
     def run(self, submit: Submit, publish: Publish) -> None:
         """Runs until stop(). publish takes the planned devices by node. An exception is a bug, which the scheduler contains
-        (central.scheduler.fence). What it raises ends the process: a restart lists everything again."""
+        (central.scheduler.containment). What it raises ends the process: a restart lists everything again."""
         collect_seldom()
         while not self._stopping:
             # Asked before the inbox is read: the inbox holds everything that was listed by then.

@@ -54,7 +54,7 @@ FILES = (
     "pass_claims.py",
     "pass_reservations.py",
     "binding.py",
-    "fence.py",
+    "containment.py",
     "partial_gangs.py",
     "quarantine.py",
     "work_meter.py",

@@ -8,10 +8,9 @@ from typing import TypeVar
 
 ERRORS = (KeyError, TypeError, ZeroDivisionError, AssertionError, MemoryError, RecursionError)
 FENCE = (
-    "fence.py",
+    "containment.py",
     "rebuild.py",
     "quarantine.py",
-    "fact_keys.py",
     "cycle.py",
     "scheduler.py",
     "composite.py",

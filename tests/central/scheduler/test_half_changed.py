@@ -8,7 +8,7 @@ import pytest
 
 from central.controllers.composite import new_scheduler
 from central.model.facts import Fact
-from central.scheduler import fence, refusal_reasons
+from central.scheduler import containment, refusal_reasons
 from central.scheduler.cycle import schedule_once
 from central.scheduler.invariants import check_invariants
 from central.scheduler.inventory.columns import Columns
@@ -82,7 +82,7 @@ def test_a_change_that_raises(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     snapshot, real, calls = scheduler.state.snapshot, getattr(*step), []
-    with fence.ContainedSearch(snapshot):
+    with containment.ContainedSearch(snapshot):
         change(scheduler)
     assert not snapshot.is_half_changed
 
@@ -93,7 +93,7 @@ def test_a_change_that_raises(
         return real(*args, **more)
 
     monkeypatch.setattr(*step, fails)
-    with pytest.raises(ZeroDivisionError), fence.ContainedSearch(snapshot):
+    with pytest.raises(ZeroDivisionError), containment.ContainedSearch(snapshot):
         change(scheduler)
     assert snapshot.is_half_changed
 
@@ -106,10 +106,13 @@ def test_a_search_that_raises_between_changes(scheduler: Scheduler) -> None:
             draft.take(0, APART.spec, 1)
             raise error
 
-    with pytest.raises(fence.SearchFailed), fence.ContainedSearch(scheduler.state.snapshot):
+    with (
+        pytest.raises(containment.SearchFailed),
+        containment.ContainedSearch(scheduler.state.snapshot),
+    ):
         fails(KeyError("a bug"))
     for answer in (DoesNotFit("an answer"), WorkLimitReached(), MemoryError()):
-        with pytest.raises(type(answer)), fence.ContainedSearch(scheduler.state.snapshot):
+        with pytest.raises(type(answer)), containment.ContainedSearch(scheduler.state.snapshot):
             fails(answer)
     check_invariants(scheduler)
 
@@ -125,7 +128,10 @@ def test_assignments_that_are_taken_again_in_part_are_undone(scheduler: Schedule
         with draft.all_or_nothing():
             draft.retake([*assignments, "not an assignment"])  # type: ignore[list-item]
 
-    with pytest.raises(fence.SearchFailed), fence.ContainedSearch(scheduler.state.snapshot):
+    with (
+        pytest.raises(containment.SearchFailed),
+        containment.ContainedSearch(scheduler.state.snapshot),
+    ):
         fails()
     check_invariants(scheduler)
 

@@ -19,7 +19,7 @@ from tests.central.scheduler.whole_cycle import WholeCycle
 
 # What contains a failure may not fail itself.
 CONTAINMENT = (
-    *("fence.py", "rebuild.py", "quarantine.py", "fact_keys.py"),
+    *("containment.py", "rebuild.py", "quarantine.py"),
     *("invariants.py", "status/gang_status.py"),
     # A node that a filter fails on is left out by design, which the invariants' recount does not do.
     *("filters/node_filters.py", "filters/gpu_model.py", "filters/filter_cache.py"),

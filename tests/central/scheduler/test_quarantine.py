@@ -60,16 +60,17 @@ def test_what_is_released_or_was_never_set_aside_is_not_blocked() -> None:
 
 def test_a_kind_is_suspected_for_a_while() -> None:
     quarantine = Quarantine()
-    assert not quarantine.suspects(0.0)
+    assert not quarantine.needs_care()
     failed(quarantine, 100.0)
+    assert quarantine.needs_care(), "one is set aside"
     quarantine.release(POD)
-    assert quarantine.suspects(100.0 + SUSPECT_S - 0.1)
-    assert quarantine.suspects_kind("Pod")
-    assert not quarantine.suspects_kind("Node")
-    assert not quarantine.suspects(100.0 + SUSPECT_S)
-    assert not quarantine.suspects_kind("Pod")
-    failed(quarantine, 100.0)
-    assert quarantine.suspects(9999.0), "one is set aside"
+    quarantine.forget_suspicion(100.0 + SUSPECT_S - 0.1)
+    assert quarantine.needs_care()
+    assert quarantine.suspects("Pod")
+    assert not quarantine.suspects("Node")
+    quarantine.forget_suspicion(100.0 + SUSPECT_S)
+    assert not quarantine.needs_care()
+    assert not quarantine.suspects("Pod")
 
 
 def test_only_objects_keep_the_fact_to_be_tried_again() -> None:

@@ -14,7 +14,7 @@ from central.model.event_reasons import SET_ASIDE
 from central.model.facts import ElasticSeen, Fact, GangGone, OwnerSeen, PodSeen, QueueSeen
 from central.model.jobspec import ElasticTask
 from central.scheduler import apply as apply_module
-from central.scheduler import fence, set_aside_notices
+from central.scheduler import containment
 from central.scheduler.cycle import due, schedule_once
 from central.scheduler.invariants import check_invariants
 from central.scheduler.queues import quota
@@ -268,7 +268,7 @@ def test_a_podgroup_that_was_fine_before_its_pods_came_says_that_its_change_is_n
 def aside_of(world: WholeCycle, *names: str) -> None:
     for name in names:
         gang = world.scheduler.state.gangs["ns", name, True]
-        fence.set_gang_aside(world.scheduler, gang, KeyError("a bug"))
+        containment.set_gang_aside(world.scheduler, gang, KeyError("a bug"))
     world.decisions.clear()
 
 
@@ -319,4 +319,4 @@ def test_a_gang_that_is_gone_meanwhile_needs_no_notice() -> None:
 
 
 def test_each_kind_that_an_event_names_is_known_to_the_api() -> None:
-    assert BY_KIND.keys() >= set_aside_notices.EVENT_KINDS
+    assert BY_KIND.keys() >= containment.EVENT_KINDS

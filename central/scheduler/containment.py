@@ -19,13 +19,18 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import cast, get_args
 
+from central.model.decisions import PODS_SHOWN, Decision, EmitWarning, UpdateGangStatus
+from central.model.event_objects import about, build_event
+from central.model.event_reasons import SET_ASIDE
 from central.model.facts import (
     Answered,
     BatchFact,
     BindFailed,
     ElasticFact,
+    ElasticSeen,
     EvictDone,
     Fact,
+    GangSeen,
     JobGone,
     JobSeen,
     NodeOffers,
@@ -33,10 +38,12 @@ from central.model.facts import (
     NodeSilent,
     PodSeen,
 )
+from central.model.facts.elastic_facts import SIZED_KINDS
+from central.model.pending_causes import SET_ASIDE as FAILED
+from central.model.phases import PENDING, UNKNOWN
 from central.model.volumes import ClaimSeen, VolumeGone, VolumeSeen
 from central.scheduler import rebuild
 from central.scheduler.apply import apply
-from central.scheduler.fact_keys import display_of, is_gone, key_of
 from central.scheduler.inventory.pods import (
     BIND_FAILED,
     BOUND,
@@ -44,15 +51,35 @@ from central.scheduler.inventory.pods import (
     EVICTION_ENDED,
     Pod,
 )
-from central.scheduler.quarantine import ACCOUNT, CYCLE, GANG, SetAsideKey
+from central.scheduler.quarantine import (
+    ACCOUNT,
+    CYCLE,
+    GANG,
+    PODGROUP,
+    SetAside,
+    SetAsideKey,
+    display_of,
+    is_gone,
+    key_of,
+)
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.snapshot.draft import DoesNotFit
 from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state import handlers, reclassification
 from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang, GangKey
+from central.scheduler.status.pod_warning import pod_warning
 from central.scheduler.work_meter import WorkLimitReached
 
+NODE = "Node"
+EVENT_KINDS = frozenset(  # of central.kube.resource_paths
+    {
+        *("Pod", NODE, PODGROUP, "Queue", "HyperNode", "Namespace", "PriorityClass"),
+        *("Job", "CronJob", "JobFlow", "JobTemplate", "Command", "PodDisruptionBudget"),
+        *("PersistentVolumeClaim", "PersistentVolume", "StorageClass", "CSINode", "CSIDriver"),
+        "CSIStorageCapacity",
+    }
+)
 OF_CONTROLLERS = frozenset((JobSeen, JobGone, *get_args(BatchFact), *get_args(ElasticFact)))
 UNSAFE = (MemoryError, RecursionError)
 
@@ -70,72 +97,43 @@ class StateRebuilt(Exception):
 
 def apply_facts(scheduler: Scheduler, facts: Iterable[Fact]) -> None:
     """Applies all facts but those of objects that are, or must be, set aside. Raises CannotRebuild."""
-    if scheduler.quarantine.suspects(scheduler.state.now):
-        facts = [*_retried(scheduler), *facts]
-        for fact in facts:
-            _apply_if_allowed(scheduler, fact)
-        return
-    rest = iter(facts)
-    for fact in rest:  # written out, because all facts pass here
+    quarantine = scheduler.quarantine
+    quarantine.forget_suspicion(scheduler.state.now)
+    for fact in (*quarantine.retried(scheduler.state.now), *facts):
+        if (needs_care := quarantine.needs_care()) and not _is_allowed(scheduler, fact):
+            _keep_counted(scheduler, fact)
+            continue
         try:
             apply(scheduler, fact)
         except Exception as error:  # noqa: BLE001  a bug in a handler; the object is set aside
             _fact_failed(scheduler, fact, error)
-            for other in rest:
-                _apply_if_allowed(scheduler, other)
+            continue
+        if needs_care:
+            quarantine.release(key_of(fact))
 
 
-def _apply_if_allowed(scheduler: Scheduler, fact: Fact) -> None:
-    """While something is set aside, or was lately."""
-    quarantine, now, key = scheduler.quarantine, scheduler.state.now, key_of(fact)
+def _is_allowed(scheduler: Scheduler, fact: Fact) -> bool:
+    """Returns whether the fact is to be applied, while something is set aside, or was lately."""
+    quarantine, state, key = scheduler.quarantine, scheduler.state, key_of(fact)
     if is_gone(fact):
         quarantine.release(key)
-        _apply_contained(scheduler, fact)
-        return
-    if quarantine.blocks(key, fact, now):
+        return True
+    if quarantine.blocks(key, fact, state.now):
         quarantine.set_asides[key].latest = fact
-        _keep_counted(scheduler, fact)
-        return
+        return False
+    if not quarantine.suspects(key.kind):
+        return True
     try:
-        if quarantine.suspects_kind(key.kind):
-            trial = _on_trial(scheduler)
-            apply(trial, fact)
-            trial.queues.settle()
+        trial = scheduler.emptied()
+        trial.state.now = state.now
+        apply(trial, fact)
+        trial.queues.settle()
     except Exception as error:  # noqa: BLE001  it fails on its own, so the state need not see it
-        if quarantine.set_aside(key, display_of(fact), error, fact, now).failures == 1:
-            scheduler.state.pending.all_changed = (
-                True  # objects that name it get that as their reason
-            )
-        _keep_counted(scheduler, fact)
-        return
-    if _apply_contained(scheduler, fact):
-        quarantine.release(key)
-
-
-def _apply_contained(scheduler: Scheduler, fact: Fact) -> bool:
-    """Whether it was applied."""
-    try:
-        apply(scheduler, fact)
-    except Exception as error:  # noqa: BLE001  as in apply_facts()
-        _fact_failed(scheduler, fact, error)
+        found = quarantine.set_aside(key, display_of(fact), error, fact, state.now)
+        if found.failures == 1:  # the reasons of gangs that name it say so
+            state.pending.all_changed = True
         return False
     return True
-
-
-def _retried(scheduler: Scheduler) -> list[Fact]:
-    """The facts whose backoff has ended."""
-    state = scheduler.state
-    return [
-        found.latest
-        for found in scheduler.quarantine.set_asides.values()
-        if found.latest is not None and state.now >= found.retry_at
-    ]
-
-
-def _on_trial(scheduler: Scheduler) -> Scheduler:
-    trial = scheduler.emptied()
-    trial.state.now = scheduler.state.now
-    return trial
 
 
 def _fact_failed(scheduler: Scheduler, fact: Fact, error: Exception) -> None:
@@ -333,3 +331,78 @@ def cycle_passed(scheduler: Scheduler) -> None:
     if scheduler.state.pending.round is None:
         scheduler.quarantine.is_on_trial = False
     _release_tried(scheduler)
+
+
+# --- what the owner of an object reads ------------------------------------------------
+
+
+def take_notices(scheduler: Scheduler) -> list[Decision]:
+    """Takes the Events about what was set aside, and the statuses that only the scheduler writes. A gang's status says why
+    from now on (gang_status.py); Jobs and what creates Jobs have it in theirs (object_fence.py)."""
+    decisions: list[Decision] = []
+    for key, found in scheduler.quarantine.take_warnings():
+        try:
+            if key.kind in (GANG, ACCOUNT):
+                gang = scheduler.state.gangs.get(cast("GangKey", key.identity))
+                decisions += _of_gang(scheduler, gang, found.why) if gang is not None else []
+            else:
+                decisions += _of_object(scheduler, key, found)
+        except Exception as error:  # noqa: BLE001  any bug; the log and the metric have it in any case
+            scheduler.quarantine.note(key, (found.namespace, found.name), error)
+    return decisions
+
+
+def _of_gang(scheduler: Scheduler, gang: Gang, why: str) -> list[Decision]:
+    scheduler.state.pending.publish(gang)
+    pod = min(gang.members.values(), key=lambda each: each.seen.order, default=None)
+    if pod is not None:
+        return [pod_warning(gang, pod, why, SET_ASIDE)]
+    return _of_group(gang.object, why) if gang.object is not None else []
+
+
+def _of_group(group: GangSeen, why: str) -> list[Decision]:
+    if group.declared or group.native_version:  # without pods it may be another scheduler's
+        return []
+    return [EmitWarning(group.namespace, "", "", group.uid, group.name, why, SET_ASIDE, PODGROUP)]
+
+
+def _of_object(scheduler: Scheduler, key: SetAsideKey, found: SetAside) -> list[Decision]:
+    kind, why, place, content = key.kind, found.why, (found.namespace, found.name), found.content
+    uid = getattr(content, "uid", "") or getattr(getattr(content, "spec", None), "uid", "")
+    decisions: list[Decision] = []
+    match content:
+        case GangSeen() as group if not key.of_decision:
+            return _of_podgroup(scheduler, group, why)
+        case ElasticSeen() as sized:
+            concerning = about(SIZED_KINDS[sized.kind].api_version, sized.kind, *place, uid)
+            return [build_event(concerning, SET_ASIDE, why, scheduler.state.now)]
+        case PodSeen() as pod:
+            if (
+                pod.gang_key is not None
+            ):  # of many pods of a gang the first ones; the gang says how many others there are
+                aside = scheduler.quarantine.members_aside(pod.gang_key)[:PODS_SHOWN]
+                if not any(each is found for each in aside):
+                    return []
+            if not pod.node and pod.ours and not pod.gated:
+                decisions = [
+                    UpdateGangStatus(*place, PENDING, why, False, (pod.name,), cause=FAILED)
+                ]
+        case NodeReported():
+            kind = NODE
+        case _:
+            pass
+    if kind not in EVENT_KINDS:
+        return []
+    uid = found.name if kind == NODE else uid
+    return [EmitWarning(found.namespace, "", "", uid, found.name, why, SET_ASIDE, kind), *decisions]
+
+
+def _of_podgroup(scheduler: Scheduler, group: GangSeen, why: str) -> list[Decision]:
+    event = _of_group(group, why)
+    gang = scheduler.state.gangs.get((group.namespace, group.name, True))
+    if gang is not None and gang.members:
+        scheduler.state.pending.publish(gang)
+        return event
+    place = group.namespace, group.name
+    update = UpdateGangStatus(*place, UNKNOWN, why, True, past_turns=group.past_turns, cause=FAILED)
+    return [*event, update] if event else []
