@@ -214,7 +214,7 @@ def defined(definition: Json) -> Resource:
     )
 
 
-FOLDER = Path(__file__).parent / "crds"  # a link to daemonset/crds
+FOLDER = Path(__file__).parent / "crds"  # a link to the definitions in daemonset
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 

@@ -21,7 +21,8 @@ def test_every_field_of_a_custom_resource_has_a_meaning() -> None:
 
 def test_the_charts_copies_are_as_their_sources() -> None:
     made = {copy: source for source, copy in chart_files.copies()}
-    assert {path for path in chart_files.FILES.rglob("*") if path.is_file()} == set(made), (
+    there = {path for path in chart_files.FILES.glob("*/**/*") if path.is_file()}
+    assert {path for path in there if path.parent.name != "crds"} == set(made), (
         "write it again: make reference"
     )
     for copy, source in made.items():

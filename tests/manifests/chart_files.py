@@ -1,5 +1,5 @@
-"""The parts of the Helm chart that follow from other files, which `make reference` writes. The chart's copies of manifests come from daemonset/, because a packaged
-chart can hold only what lies inside it; the schema of its values comes from values.yaml and from the
+"""The parts of the Helm chart that follow from other files, which `make reference` writes. The chart's copies of components' objects come from components/: a chart
+holds only files inside it, and kustomize reads only files inside a component. The schema of its values comes from values.yaml and from the
 parsers of the programs. test_chart.py compares what is there with what is made here.
 
 Design: docs/design/installation.md"""
@@ -22,9 +22,6 @@ CHART = FOLDER / "chart"
 FILES, SCHEMA = CHART / "files", CHART / "values.schema.json"
 # Sources below daemonset/, and their folder below the chart's files/.
 COPIED = {
-    "crds/*.yaml": "crds",
-    "rbac.yaml": "",
-    "user-roles.yaml": "",
     "components/admission/*.yaml": "admission",
     "components/defaults/*.yaml": "defaults",
     "components/elastic/*.yaml": "elastic",
@@ -99,7 +96,8 @@ def _flag(action: argparse.Action) -> dict[str, Any]:
 
 
 def write() -> None:
-    shutil.rmtree(FILES, ignore_errors=True)
+    for folder in COPIED.values():
+        shutil.rmtree(FILES / folder, ignore_errors=True)
     for source, copy in copies():
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(source.read_bytes())
