@@ -18,7 +18,7 @@ from urllib.request import Request, urlopen
 from central.server import tls
 from tests.architecture.sources import ROOT
 
-READY_WITHIN_S = 40.0
+READY_WITHIN_S = 120.0
 TOKEN = "a-token-of-tests-0123456789"
 
 

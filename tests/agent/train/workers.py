@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-WITHIN_S = 45.0
+WITHIN_S = 120.0
 _MARK = "LOCKSTEP_TEST_WORKERS"
 
 
