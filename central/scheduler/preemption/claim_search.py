@@ -424,8 +424,7 @@ class ClaimSearch:
         if not forced or self._request.ignore_budgets or not context.budgets.seen:
             return True
         left = disruptions_left(context.budgets, context.state.gangs.values())
-        used = context.budgets.disruptions(found.victims)
-        return all(count <= left[name] for name, count in used.items())
+        return context.budgets.allow(found.victims, left)
 
 
 class _VictimsLeft:

@@ -75,6 +75,10 @@ class DisruptionBudgets:
             spent.update(self.covering(pod))
         return spent
 
+    def allow(self, pods: Iterable[Pod], left: Mapping[BudgetKey, int]) -> bool:
+        """Whether all these pods may be evicted together. left: disruptions_left()."""
+        return all(count <= left[name] for name, count in self.disruptions(pods).items())
+
     def never_evictable(self, pods: Iterable[Pod]) -> bool:
         """Whether the Eviction API refuses one of the pods whatever its budgets allow."""
         return bool(self.seen) and any(len(self.covering(pod)) > 1 for pod in pods)

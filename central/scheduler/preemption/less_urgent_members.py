@@ -107,7 +107,7 @@ def _may_all_leave(
     if budgets.never_evictable(going):
         return False
     left = disruptions_left(budgets, context.state.gangs.values())
-    return all(count <= left[name] for name, count in budgets.disruptions(every).items())
+    return budgets.allow(every, left)
 
 
 def _priority(pod: Pod) -> int:

@@ -8,16 +8,12 @@ Design: docs/design/reclaim.md
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import reduce
 
 from central.model.resources import Sums
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.preemption import evictable, surplus_members
-from central.scheduler.preemption.disruption_budgets import (
-    BudgetKey,
-    DisruptionBudgets,
-    disruptions_left,
-)
+from central.scheduler.preemption.disruption_budgets import disruptions_left
 from central.scheduler.preemption.harm import NO_HARM, Harm, HarmScale, plus
 from central.scheduler.preemption.preemption_request import PreemptionContext, PreemptionRequest
 from central.scheduler.queues.queue_tree import sums_of
@@ -72,8 +68,9 @@ def _least_harm_within_budgets(
     """The best choice of few units; of many, one of those that no budget covers."""
     useful = [unit for unit in units if any(unit.frees)]
     if len(useful) <= MAX_EXACT_UNITS:
-        left = disruptions_left(context.budgets, context.state.gangs.values())
-        return _best(useful, [], required, partial(_are_within, context.budgets, left))
+        budgets = context.budgets
+        left = disruptions_left(budgets, context.state.gangs.values())
+        return _best(useful, [], required, lambda units: budgets.allow(_pods_of(units), left))
     free = [unit for unit in useful if not context.budgets.disruptions(unit.pods)]
     return _least_harm(free, [], required)
 
@@ -306,11 +303,4 @@ def _within_budgets(
     if request.ignore_budgets or not context.budgets.seen:
         return True
     left = disruptions_left(context.budgets, context.state.gangs.values())
-    return _are_within(context.budgets, left, units)
-
-
-def _are_within(
-    budgets: DisruptionBudgets, left: Mapping[BudgetKey, int], units: Sequence[_Unit]
-) -> bool:
-    used = budgets.disruptions(_pods_of(units))
-    return all(count <= left[name] for name, count in used.items())
+    return context.budgets.allow(_pods_of(units), left)

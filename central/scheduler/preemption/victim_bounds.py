@@ -26,7 +26,7 @@ import numpy as np
 from central.model.arrays import Bools, Floats, Ints
 from central.model.facts import PodSpec
 from central.scheduler.inventory.pods import Pod
-from central.scheduler.preemption.victim_harm import PARTS, parts_of
+from central.scheduler.preemption.victim_columns import PARTS
 from central.scheduler.preemption.victim_table import LEAVES, STAYS, VictimTable
 from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state.cluster_state import ClusterState
@@ -183,7 +183,7 @@ class RowBounds:
         place = np.zeros(len(table.gangs), dtype=np.int64)
         place[here] = np.arange(len(here))
         staying = table.staying_of(here)
-        of_pod = parts_of(entries, staying, now)
+        of_pod = entries.harm_of(staying, now)
         slot = place[entries.slot[staying]]
         of_gang = np.zeros((len(here), PARTS), dtype=np.int64)
         for part in range(2, PARTS - 1):
@@ -207,7 +207,7 @@ class RowBounds:
         alone = np.flatnonzero(surplus[mine] > 0)
         if not len(alone):
             return _Units(whole_row, on_row, whole)
-        single = parts_of(entries, may_go[alone], now)
+        single = entries.harm_of(may_go[alone], now)
         single[:, 0] = priority[mine[alone]]
         return _Units(
             np.concatenate([whole_row, entries.row[may_go[alone]]]),
@@ -322,7 +322,7 @@ def at_most(table: VictimTable, victims: Sequence[Pod], bound: Bound, now: float
     highest = max(int(priority[slot]) for slot in by_slot)
     ranked, lower = np.zeros(PARTS), np.zeros(PARTS)
     for slot, chosen in by_slot.items():
-        harm = parts_of(table.entries, np.array(chosen, dtype=np.int64), now).sum(axis=0)
+        harm = table.entries.harm_of(np.array(chosen, dtype=np.int64), now).sum(axis=0)
         harm[1] = len(chosen) > surplus[slot]
         if priority[slot] == highest:
             ranked += harm

@@ -1,4 +1,5 @@
-"""The arrays of the table of victims: one entry for each pod that holds capacity, one slot for each gang.
+"""The arrays of the table of victims: one entry for each pod that holds capacity, one slot for each gang; and what
+evictions cost, part by part.
 
 Design: docs/design/evictions.md
 """
@@ -9,10 +10,41 @@ import numpy as np
 
 from central.model.arrays import Floats, Ints
 from central.scheduler.inventory.pods import Pod
+from central.scheduler.preemption.harm import LOST_MOST_S
+
+# Columns of costs, compared from the left: priority, gangs broken, work lost, pods, capacity that they hold, run time,
+# age, and the negative rank of the member. The last but one are as in harm.Harm.
+PARTS = 8
+UNKNOWN = -1.0  # no time
+
+
+class _Ints:
+    """A row of the table's numbers, up to the last one in use."""
+
+    def __init__(self, row: int) -> None:
+        self._row = row
+
+    def __get__(self, table: "PodEntries | GangSlots", _: type) -> Ints:
+        return table.ints[self._row, : table.used]
+
+
+class _Times:
+    """A row of the entries' times."""
+
+    def __init__(self, row: int) -> None:
+        self._row = row
+
+    def __get__(self, table: "PodEntries", _: type) -> Floats:
+        return table.times[self._row, : table.used]
 
 
 class PodEntries:
     """Growing arrays with one entry for each pod."""
+
+    # slot: of the gang. podclass: index in VictimTable.classes. rank: of equal members the highest goes. size: what its
+    # requests are worth.
+    row, slot, podclass, rank, size, state = map(_Ints, range(6))
+    began, checkpoint, created = map(_Times, range(3))
 
     def __init__(self) -> None:
         self.used = 0
@@ -21,7 +53,7 @@ class PodEntries:
         self.pods: list[Pod | None] = []  # None: it has gone
 
     def append(self, pods: Sequence[Pod], ints: list[Ints], times: list[Floats]) -> None:
-        """ints, times: the columns below, in their order."""
+        """ints, times: the columns above, in their order."""
         end = self.used + len(pods)
         while end > self.ints.shape[1]:
             self.ints = np.concatenate([self.ints, np.zeros_like(self.ints)], axis=1)
@@ -31,91 +63,44 @@ class PodEntries:
         self.used = end
 
     def pods_of(self, entries: Ints) -> list[Pod]:
-        """Of entries that have not gone."""
+        """The pods of entries that have not gone."""
         pods = self.pods
         return [pod for entry in entries.tolist() if (pod := pods[entry]) is not None]
 
-    # By entry. slot: of the gang. podclass: index in VictimTable.classes. rank: of equal members the
-    # highest goes. size: what its requests are worth.
-    @property
-    def row(self) -> Ints:
-        return self.ints[0, : self.used]
-
-    @property
-    def slot(self) -> Ints:
-        return self.ints[1, : self.used]
-
-    @property
-    def podclass(self) -> Ints:
-        return self.ints[2, : self.used]
-
-    @property
-    def rank(self) -> Ints:
-        return self.ints[3, : self.used]
-
-    @property
-    def size(self) -> Ints:
-        return self.ints[4, : self.used]
-
-    @property
-    def state(self) -> Ints:
-        return self.ints[5, : self.used]
-
-    @property
-    def began(self) -> Floats:
-        return self.times[0, : self.used]
-
-    @property
-    def checkpoint(self) -> Floats:
-        return self.times[1, : self.used]
-
-    @property
-    def created(self) -> Floats:
-        return self.times[2, : self.used]
+    def harm_of(self, chosen: Ints, now: float) -> Ints:
+        """The parts of the harm of evicting each pod alone, without its priority."""
+        began, checkpoint = self.began[chosen], self.checkpoint[chosen]
+        ran = np.where(began == UNKNOWN, 0, np.maximum(now - began, 0)).astype(np.int64)
+        since = np.maximum(now - checkpoint, 0).astype(np.int64)
+        lost = np.where(checkpoint == UNKNOWN, ran, np.minimum(ran, since))
+        size = self.size[chosen]
+        found = np.zeros((len(chosen), PARTS), dtype=np.int64)
+        work = size * np.minimum(lost, LOST_MOST_S)
+        found[:, 2], found[:, 3], found[:, 4], found[:, 5] = work, 1, size, ran
+        found[:, 6] = np.maximum(now - self.created[chosen], 0)
+        found[:, 7] = -self.rank[chosen]
+        return found
 
 
 class GangSlots:
     """Growing arrays with one slot for each gang."""
 
+    # surplus: members above its minimum, of those that are not leaving. has_rules: 1 if it, its pods or its tasks say who
+    # of it may leave. group: of gangs that are equal to the rules of who may evict whom. first, end: its entries.
+    priority, surplus, has_rules, group, first, end = map(_Ints, range(6))
+
     def __init__(self) -> None:
         self.used = 0
-        self._ints: Ints = np.zeros((6, 1024), dtype=np.int64)
+        self.ints: Ints = np.zeros((6, 1024), dtype=np.int64)
 
     def extend(self, count: int) -> None:
-        """By so many slots, in no group and without entries."""
-        while self.used + count > self._ints.shape[1]:
-            self._ints = np.concatenate([self._ints, np.zeros_like(self._ints)], axis=1)
+        """Adds slots that are in no group and have no entries."""
+        while self.used + count > self.ints.shape[1]:
+            self.ints = np.concatenate([self.ints, np.zeros_like(self.ints)], axis=1)
         self.used += count
         self.group[self.used - count :] = -1
 
     def set(self, slots: Sequence[int], ints: Sequence[tuple[int, ...]]) -> None:
-        """All that is kept of the gangs in these slots, in the order below."""
+        """Sets all columns of the gangs in these slots."""
         if ints:
-            self._ints[:, slots] = np.array(ints, dtype=np.int64).T
-
-    # By slot. surplus: members above its minimum, of those that are not leaving. group: of gangs that are equal to
-    # the rules of who may evict whom. first, end: its entries.
-    @property
-    def priority(self) -> Ints:
-        return self._ints[0, : self.used]
-
-    @property
-    def surplus(self) -> Ints:
-        return self._ints[1, : self.used]
-
-    @property
-    def has_rules(self) -> Ints:
-        """1: it, its pods or its tasks say who of it may leave."""
-        return self._ints[2, : self.used]
-
-    @property
-    def group(self) -> Ints:
-        return self._ints[3, : self.used]
-
-    @property
-    def first(self) -> Ints:
-        return self._ints[4, : self.used]
-
-    @property
-    def end(self) -> Ints:
-        return self._ints[5, : self.used]
+            self.ints[:, slots] = np.array(ints, dtype=np.int64).T

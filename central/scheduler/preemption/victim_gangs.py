@@ -16,8 +16,7 @@ from central.scheduler.inventory.pods import Pod
 from central.scheduler.preemption import evictable, harm, surplus_members
 from central.scheduler.preemption.least_harm import Allowance
 from central.scheduler.preemption.preemption_request import PreemptionContext, PreemptionRequest
-from central.scheduler.preemption.victim_columns import PodEntries
-from central.scheduler.preemption.victim_harm import PARTS, parts_of
+from central.scheduler.preemption.victim_columns import PARTS, PodEntries
 
 MEMBER_UNITS = 2  # of work, to read a candidate
 
@@ -128,9 +127,9 @@ class VictimGangs:
 
     @cached_property
     def whole_parts(self) -> Ints:
-        """By gang and victim_harm.PARTS, of evicting all of its members."""
+        """By gang and part, of evicting all of its members."""
         found = np.zeros((len(self), PARTS), dtype=np.int64)
-        parts = parts_of(self._entries, self._members, self._now)
+        parts = self._entries.harm_of(self._members, self._now)
         if len(self):
             found[:, 2:] = np.add.reduceat(parts[:, 2:], self._first[:-1], axis=0)
         found[:, 0], found[:, 1] = self.priority, 1
@@ -144,7 +143,7 @@ class VictimGangs:
     @cached_property
     def harm_alone(self) -> list[harm.Harm]:
         """By candidate, of evicting it above its gang's minimum."""
-        parts = parts_of(self._entries, self.entries, self._now)
+        parts = self._entries.harm_of(self.entries, self._now)
         parts[:, 0] = self.priority[self.gang_of]
         return self._harm_of(parts)
 

@@ -17,8 +17,7 @@ from central.model.facts import PodSpec
 from central.scheduler.inventory.dirty_rows import DirtyRows
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.preemption import harm, surplus_members
-from central.scheduler.preemption.victim_columns import GangSlots, PodEntries
-from central.scheduler.preemption.victim_harm import UNKNOWN
+from central.scheduler.preemption.victim_columns import UNKNOWN, GangSlots, PodEntries
 from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang, GangKey
 
