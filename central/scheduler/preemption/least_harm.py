@@ -350,9 +350,11 @@ def _best_on_row(taken: _PickedUnits, row: int, key: UnitOrder, missing: int) ->
             or singles[unit.gang] + taken.singles[unit.gang] >= problem.surplus[unit.gang]
         ):
             continue
-        alone = [one for one in picked if unit.whole and one.gang == unit.gang]
-        rest = [one for one in picked if one not in alone]
-        if not taken.within_allowances([*rest, unit]):
+        alone, rest = list[EvictionUnit](), picked
+        if unit.whole and singles[unit.gang]:
+            alone = [one for one in picked if one.gang == unit.gang]
+            rest = [one for one in picked if one.gang != unit.gang]
+        if problem.allowed and not taken.within_allowances([*rest, unit]):
             continue
         for single in alone:  # members that the whole gang includes
             free = _plus(free, [-amount for amount in single.frees[row]])

@@ -1,29 +1,28 @@
 """Which gangs to evict so that queues have quota again, with the least harm.
 
-Where no more than MAX_EXACT_UNITS may go the choice is the best one, else a good one from which no unit can be left
-out. Members above a gang's minimum are units of their own; the rest of a gang goes whole.
+The search is the one for capacity (least_harm.py, exact_search.py): what queues lack is what one pod requests, on one row.
+Members above a gang's minimum are units of their own; the rest of a gang goes whole.
 
 Design: docs/design/reclaim.md
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 
 from central.model.resources import Sums
 from central.scheduler.inventory.pods import Pod
-from central.scheduler.preemption import evictable, surplus_members
+from central.scheduler.preemption import evictable, exact_search, independent_units, surplus_members
 from central.scheduler.preemption.disruption_budgets import disruptions_left
-from central.scheduler.preemption.harm import NO_HARM, Harm, HarmScale, plus
+from central.scheduler.preemption.harm import Harm, HarmScale
+from central.scheduler.preemption.least_harm import EvictionUnit, LeastHarmProblem, choose_victims
 from central.scheduler.preemption.preemption_request import PreemptionContext, PreemptionRequest
 from central.scheduler.queues.queue_tree import sums_of
 from central.scheduler.queues.queue_tree_node import Queue
 from central.scheduler.queues.shortfall import GANGS, Shortfall
 from central.scheduler.state.gangs import Gang, GangKey
 
-MAX_EXACT_UNITS = 10
-
-_PRECISION = 1 << 20  # of harm for each amount, which is compared in integers
+MAX_EXACT_UNITS, MAX_STEPS = 40, 4_000  # of the exact search
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,29 +49,11 @@ def cover(
     gangs = [gang for gang in _inside(shortfalls) if gang is not request.gang and may_evict(gang)]
     units = _all_units(context, request, gangs, shortfalls, anyway)
     context.state.snapshot.meter.spend(len(units))
-    given = _given(units, anyway)
-    included = set(given)
     required = _required(shortfalls)
-    found = _least_harm([unit for unit in units if unit not in included], given, required)
+    found = _least_harm(units, _given(units, anyway), required)
     if found is not None and not _within_budgets(context, request, found):
-        found = _least_harm_within_budgets(context, request, units, required)
+        found = _least_harm(units, [], required, context)
     return _pods_of(found) if found is not None else None
-
-
-def _least_harm_within_budgets(
-    context: PreemptionContext,
-    request: PreemptionRequest,
-    units: Sequence[_Unit],
-    required: Sequence[int],
-) -> list[_Unit] | None:
-    """The best choice of few units; of many, one of those that no budget covers."""
-    useful = [unit for unit in units if any(unit.frees)]
-    if len(useful) <= MAX_EXACT_UNITS:
-        budgets = context.budgets
-        left = disruptions_left(budgets, context.state.gangs.values())
-        return _best(useful, [], required, lambda units: budgets.allow(_pods_of(units), left))
-    free = [unit for unit in useful if not context.budgets.disruptions(unit.pods)]
-    return _least_harm(free, [], required)
 
 
 def _pods_of(units: Iterable[_Unit]) -> tuple[Pod, ...]:
@@ -205,24 +186,45 @@ def _frees(
     )
 
 
-def _total_harm(units: Iterable[_Unit]) -> Harm:
-    return reduce(plus, (unit.harm for unit in units), NO_HARM)
-
-
 def _least_harm(
-    units: Sequence[_Unit], given: Sequence[_Unit], required: Sequence[int]
+    units: Sequence[_Unit],
+    given: Sequence[_Unit],
+    required: Sequence[int],
+    context: PreemptionContext | None = None,
 ) -> list[_Unit] | None:
-    """given: units that go in any case."""
-    useful = [unit for unit in units if any(unit.frees)]
-    if not _covers([*given, *useful], required):
-        return None
-    if len(useful) <= MAX_EXACT_UNITS:
-        return _best(useful, given, required)
-    answers = [
-        _greedy(sorted(useful, key=_by_harm), given, required),
-        _greedy(sorted(useful, key=_by_harm_per_size), given, required),
-    ]
-    return min(answers, key=_total_harm)
+    """The least harmful units that cover all together with those that are given: the request is one pod on one row.
+    context: of disruption budgets that are kept."""
+    short = [index for index, amount in enumerate(required) if amount > 0]
+    gone: dict[GangKey, list[_Unit]] = {}
+    for unit in given:
+        gone.setdefault(unit.gang.key, []).append(unit)
+    free = tuple(sum(unit.frees[index] for unit in given) for index in short)
+    numbers: dict[GangKey, int] = {}
+    surplus, choices, theirs = Counter[int](), list[EvictionUnit](), dict[EvictionUnit, _Unit]()
+    for unit in units:
+        mine = gone.get(unit.gang.key, ())
+        if unit in mine or any(one.whole for one in mine):
+            continue
+        number = numbers.setdefault(unit.gang.key, len(numbers))
+        surplus[number] += not unit.whole
+        counted = mine if unit.whole else ()  # which the whole gang includes
+        frees = tuple(unit.frees[i] - sum(one.frees[i] for one in counted) for i in short)
+        uses = context.budgets.disruptions(unit.pods) if context is not None else {}
+        choices.append(EvictionUnit(number, unit.whole, unit.harm, {0: frees}, uses=uses))
+        theirs[choices[-1]] = unit
+    allowed = {}
+    if context is not None:
+        allowed = disruptions_left(context.budgets, context.state.gangs.values())
+    problem = LeastHarmProblem(
+        {0: free}, [required[i] for i in short], 1, choices, surplus, allowed
+    )
+    problem = problem.without_useless()
+    if not short or problem.capacity(free):
+        return list(given)
+    found = independent_units.best(problem) or choose_victims(problem)
+    if len(problem.units) <= MAX_EXACT_UNITS:
+        found, _ = exact_search.improve(problem, found, MAX_STEPS)
+    return [*given, *(theirs[one] for one in found)] if found is not None else None
 
 
 def _covers(units: Sequence[_Unit], required: Sequence[int]) -> bool:
@@ -232,69 +234,6 @@ def _covers(units: Sequence[_Unit], required: Sequence[int]) -> bool:
         sum(unit.frees[index] for unit in counted) >= amount
         for index, amount in enumerate(required)
     )
-
-
-def _by_harm(unit: _Unit) -> Harm:
-    return unit.harm
-
-
-def _by_harm_per_size(unit: _Unit) -> list[int]:
-    size = max(unit.frees)
-    return [unit.harm[0], *(part * _PRECISION // size for part in unit.harm[1:])]
-
-
-def _greedy(
-    ordered: Sequence[_Unit], given: Sequence[_Unit], required: Sequence[int]
-) -> list[_Unit]:
-    """Takes units in order until all is covered, then leaves out those that are not needed, the last ones first."""
-    chosen = dict.fromkeys(given)
-    missing = [
-        amount - sum(unit.frees[index] for unit in given) for index, amount in enumerate(required)
-    ]
-    taken: dict[GangKey, list[_Unit]] = {}
-    for unit in given:
-        taken.setdefault(unit.gang.key, []).append(unit)
-    for unit in ordered:
-        if all(amount <= 0 for amount in missing):
-            break
-        if not any(free and amount > 0 for free, amount in zip(unit.frees, missing, strict=True)):
-            continue
-        mine = taken.setdefault(unit.gang.key, [])
-        if any(one.whole for one in mine):
-            continue
-        for one in mine if unit.whole else ():  # members that the whole gang includes
-            del chosen[one]
-            missing = [amount + free for amount, free in zip(missing, one.frees, strict=True)]
-        taken[unit.gang.key] = [unit] if unit.whole else [*mine, unit]
-        chosen[unit] = None
-        missing = [amount - free for amount, free in zip(missing, unit.frees, strict=True)]
-    kept = set(given)
-    for unit in [unit for unit in reversed(chosen) if unit not in kept]:
-        less = [amount + free for amount, free in zip(missing, unit.frees, strict=True)]
-        if all(amount <= 0 for amount in less):
-            del chosen[unit]
-            missing = less
-    return list(chosen)
-
-
-def _best(
-    units: Sequence[_Unit],
-    given: Sequence[_Unit],
-    required: Sequence[int],
-    may_go: Callable[[Sequence[_Unit]], bool] = lambda _: True,
-) -> list[_Unit] | None:
-    """Every set of units that may go, the least harmful one."""
-    best: tuple[Harm, list[_Unit]] | None = None
-    for bits in range(1 << len(units)):
-        chosen = [unit for index, unit in enumerate(units) if bits >> index & 1]
-        wholes = {unit.gang.key for unit in chosen if unit.whole}
-        if any(not unit.whole and unit.gang.key in wholes for unit in chosen):
-            continue
-        harm = _total_harm(chosen)
-        is_better = best is None or harm < best[0]
-        if is_better and _covers([*given, *chosen], required) and may_go(chosen):
-            best = (harm, chosen)
-    return [*given, *best[1]] if best is not None else None
 
 
 def _within_budgets(
