@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from itertools import islice
 from math import inf
+from operator import itemgetter
 
 from central.model.defaults import ACROSS_NONE
 from central.model.resources import Sums, requested
@@ -28,7 +29,7 @@ from central.scheduler.preemption.quota_cover import cover
 from central.scheduler.queues.queue_claims import Claim, Loss, Verdict
 from central.scheduler.queues.queue_tree import sums_of
 from central.scheduler.queues.queue_tree_node import Queue
-from central.scheduler.queues.shortfall import Shortfall
+from central.scheduler.queues.shortfall import GANGS, Shortfall
 from central.scheduler.state.gangs import Gang, GangKey
 from central.scheduler.work_meter import WorkLimitReached
 
@@ -306,7 +307,9 @@ class ClaimSearch:
                 choice.shortfalls = [*self._shortfalls, *verdict.short]
                 choice.chosen = self._pods_inside(verdict.short, losses, found.victims)
             elif not verdict.too_many:
-                return found if self._within_budgets(found, forced) else None
+                if not self._within_budgets(found, forced):
+                    return None
+                return self._pruned(found, choice.shortfalls) if forced else found
             elif choice.chosen:
                 choice.chosen = ()  # others may free the quota by themselves
             else:
@@ -314,6 +317,37 @@ class ClaimSearch:
                     others += self._alternatives(choice, losses, verdict)
                 choice.leave_out(verdict.too_many, losses, fixes=attempt >= SKIPPING)
         return None
+
+    def _pruned(self, found: PreemptionPlan, shortfalls: Sequence[Shortfall]) -> PreemptionPlan:
+        """Leaves out victims that neither capacity nor quota needs: those that do most harm first."""
+        by_gang = self._by_gang(found.victims)
+        if len(found.victims) < 2 or len(by_gang) > FEW:
+            return found
+        scale = HarmScale({gang.priority for gang, _ in by_gang}, self._request.now)
+        units = [
+            (_harm(scale, gang, unit), {pod.seen.uid for pod in unit})
+            for gang, pods in by_gang
+            for unit in _droppable(gang, pods)
+        ]
+        try:
+            for _, unit in sorted(units, key=itemgetter(0), reverse=True):
+                rest = [pod for pod in found.victims if pod.seen.uid not in unit]
+                if 0 < len(rest) < len(found.victims) and self._suffices(rest, shortfalls):
+                    found = preemption_plan.prove(self._context, self._request, rest) or found
+        except WorkLimitReached:
+            pass
+        return found
+
+    def _suffices(self, pods: Sequence[Pod], shortfalls: Sequence[Shortfall]) -> bool:
+        """Whether these victims free the quota, and their queues may give them."""
+        losses = self._least_harmful_first(pods)
+        verdict = self._claim.judge(losses)
+        return not (verdict.short or verdict.too_many) and all(
+            sum(_freed(loss, name) for loss in losses if short.counts(loss.gang, loss.queue))
+            >= amount
+            for short in shortfalls
+            for name, amount in short.amounts.items()
+        )
 
     def _victims(self, choice: "_VictimsLeft") -> tuple[PreemptionPlan | None, tuple[Pod, ...]]:
         """The plan, and those of its victims that quota requires."""
@@ -490,6 +524,21 @@ def _has_surplus(gang: Gang) -> bool:
 
 def _keeps_minimum(gang: Gang, going: Collection[Pod]) -> bool:
     return len(going) <= surplus_members.surplus_count(gang, gang.counts.placed)
+
+
+def _droppable(gang: Gang, going: Sequence[Pod]) -> Iterator[Sequence[Pod]]:
+    """Parts of a gang's victims that may stay by themselves: each surplus member; all of a whole gang, or all but one
+    where that one is surplus."""
+    if _keeps_minimum(gang, going):
+        yield from ([pod] for pod in going)
+        return
+    yield going
+    if _has_surplus(gang) and not gang.task_min:
+        yield from ([other for other in going if other is not pod] for pod in reversed(going))
+
+
+def _freed(loss: Loss, resource: str) -> int:
+    return not loss.keeps_minimum if resource == GANGS else loss.amounts.get(resource, 0)
 
 
 def _total_harm(scale: HarmScale, going: Iterable[tuple[Gang, Sequence[Pod]]]) -> Harm:

@@ -38,11 +38,10 @@ def find_victims(context: PreemptionContext, request: PreemptionRequest) -> Pree
     plan = _find_victims(context, request)
     if plan is None or len(plan.victims) == len(request.forced):
         return plan
-    prove = partial(_prove, context, request)
-    return less_urgent_members.exchanged(context, request, plan, prove)
+    return less_urgent_members.exchanged(context, request, plan, partial(prove, context, request))
 
 
-def _prove(
+def prove(
     context: PreemptionContext, request: PreemptionRequest, victims: Sequence[Pod]
 ) -> PreemptionPlan | None:
     """Where the gang fits without these victims and the forced ones, if it does."""
@@ -72,7 +71,7 @@ def find_without_victims(
     """Where the forced victims, and what terminates in any case, are enough, nobody else is looked at. Not for forced
     victims with shares: whether these and whole GPUs mix depends on all candidates."""
     context.candidates.table.refresh()
-    return _prove(context, request, ())
+    return prove(context, request, ())
 
 
 def whole_search(context: PreemptionContext, request: PreemptionRequest) -> VictimSearch:
