@@ -15,7 +15,12 @@ from central.scheduler.inventory.pods import Pod
 from central.scheduler.preemption import evictable, exact_search, independent_units, surplus_members
 from central.scheduler.preemption.disruption_budgets import disruptions_left
 from central.scheduler.preemption.harm import Harm, HarmScale
-from central.scheduler.preemption.least_harm import EvictionUnit, LeastHarmProblem, choose_victims
+from central.scheduler.preemption.least_harm import (
+    Allowance,
+    EvictionUnit,
+    LeastHarmProblem,
+    choose_victims,
+)
 from central.scheduler.preemption.preemption_request import PreemptionContext, PreemptionRequest
 from central.scheduler.queues.queue_tree import sums_of
 from central.scheduler.queues.queue_tree_node import Queue
@@ -212,12 +217,11 @@ def _least_harm(
         uses = context.budgets.disruptions(unit.pods) if context is not None else {}
         choices.append(EvictionUnit(number, unit.whole, unit.harm, {0: frees}, uses=uses))
         theirs[choices[-1]] = unit
-    allowed = {}
+    allowed: Mapping[Allowance, int] = {}
     if context is not None:
         allowed = disruptions_left(context.budgets, context.state.gangs.values())
-    problem = LeastHarmProblem(
-        {0: free}, [required[i] for i in short], 1, choices, surplus, allowed
-    )
+    request = tuple(required[index] for index in short)
+    problem = LeastHarmProblem({0: free}, request, 1, choices, surplus, allowed)
     problem = problem.without_useless()
     if not short or problem.capacity(free):
         return list(given)
