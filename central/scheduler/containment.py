@@ -7,7 +7,8 @@
     anything else of   the gang is set aside, the state is built again, and the cycle begins again with
     a gang raises      the decisions that were made so far
     another exception  the state is built again, and the cycle begins again. If that raises too before a round of it
-                       has ended, the process ends: a standby or a restart lists everything
+                       has ended, or from the same place within a minute, the process ends: a standby or a restart
+                       lists everything
 
 MemoryError and RecursionError may come in the middle of a change, so they never count as one of a search.
 Without exceptions this costs nothing: Python enters a try block for free.
@@ -56,11 +57,13 @@ from central.scheduler.quarantine import (
     CYCLE,
     GANG,
     PODGROUP,
+    RebuiltFor,
     SetAside,
     SetAsideKey,
     display_of,
     is_gone,
     key_of,
+    place_of,
 )
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.snapshot.draft import DoesNotFit
@@ -318,10 +321,12 @@ def gang_failed(scheduler: Scheduler, gang: Gang, error: Exception, kind: str = 
 
 def cycle_failed(scheduler: Scheduler, error: Exception) -> None:
     """Builds the state again after an exception that no object or gang is set aside for. Raises it if the state was built
-    again for another one, and no round has ended since: then the process ends."""
-    quarantine = scheduler.quarantine
+    again for another one, and no round has ended since, or for one from the same place a moment ago: then the process
+    ends."""
+    quarantine, now = scheduler.quarantine, scheduler.state.now
     quarantine.note(SetAsideKey(CYCLE, CYCLE), ("", CYCLE), error)
-    if quarantine.is_on_trial:
+    before, quarantine.rebuilt_for = quarantine.rebuilt_for, RebuiltFor(place_of(error), now)
+    if quarantine.is_on_trial or quarantine.rebuilt_for.comes_back(before):
         raise error
     quarantine.is_on_trial = True
     rebuild.rebuild(scheduler)

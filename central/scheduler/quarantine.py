@@ -22,6 +22,7 @@ CYCLE = "scheduling cycle"  # kind of a failure that no object or gang is set as
 PODGROUP = "PodGroup"
 RETRY_S = (300.0, 3600.0)  # first and longest backoff of an object that does not change
 CHANGED_RETRY_S = (30.0, 600.0)  # the same of one that changes, from its second failure on
+COMES_BACK_S = 60.0  # a failure from the same place within that is the same one again
 SUSPECT_S = 600.0  # after a failure, objects of the same kind are tried apart first
 FAILURES_KEPT = 20
 DETAIL_MAX = 160  # characters of the exception's text that a reason shows
@@ -57,10 +58,32 @@ class SchedulerFailure(NamedTuple):
     fresh: bool  # the object was not set aside before
 
 
+class RebuiltFor(NamedTuple):
+    """An exception without an object, for which the state was built again. place: where it was raised."""
+
+    place: tuple[str, str, int]
+    at: float
+
+    def comes_back(self, before: "RebuiltFor | None") -> bool:
+        """Returns whether a rebuild does not help: the failure is made again in each round, by what the round plans."""
+        same = before is not None and self.place == before.place
+        return same and before is not None and self.at - before.at < COMES_BACK_S
+
+
+def place_of(error: BaseException) -> tuple[str, str, int]:
+    """The type of the exception, and the file and line that raised it."""
+    at, found = error.__traceback__, ("", 0)
+    while at is not None:
+        found = at.tb_frame.f_code.co_filename, at.tb_lineno
+        at = at.tb_next
+    return type(error).__name__, *found
+
+
 class Quarantine:
     def __init__(self) -> None:
         # The state was built again after a failure without an object, and no round has ended since.
         self.is_on_trial = False
+        self.rebuilt_for: RebuiltFor | None = None
         self.set_asides: dict[SetAsideKey, SetAside] = {}
         # not logged yet
         self.failures_to_log: deque[SchedulerFailure] = deque(maxlen=FAILURES_KEPT)

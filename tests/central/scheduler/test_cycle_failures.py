@@ -8,7 +8,7 @@ import pytest
 from central.controllers.composite import BatchControllers
 from central.scheduler import cycle, gang_attempt, refusal_reasons, scheduling_round
 from central.scheduler.cycle import schedule_once
-from central.scheduler.quarantine import CYCLE
+from central.scheduler.quarantine import COMES_BACK_S, CYCLE
 from central.scheduler.queues import order
 from central.scheduler.queues.queue_tree import Queues
 from central.scheduler.rebuild import CannotRebuild
@@ -52,7 +52,8 @@ def breaks(monkeypatch: pytest.MonkeyPatch) -> Break:
         def fails(*args: Any, **more: Any) -> Any:
             if left[0]:
                 left[0] -= 1
-                raise KeyError(f"a bug of {name}")
+                # Each function fails in its own way.
+                raise type(name, (KeyError,), {})(f"a bug of {name}")
             return real(*args, **more)
 
         monkeypatch.setattr(owner, name, fails)
@@ -96,11 +97,30 @@ def test_the_second_failure_ends_the_process(
     assert len(errors) == (1 if name == "settle" else 2), "all are for the log"
 
 
-def test_a_failure_after_a_round_is_another_one(world: WholeCycle, breaks: Break) -> None:
-    for count in (1, 2, 3):
-        breaks(refusal_reasons, "refresh", 1)
+def test_a_failure_elsewhere_after_a_round_is_another_one(world: WholeCycle, breaks: Break) -> None:
+    places = [(refusal_reasons, "refresh"), (QueueStatuses, "decide"), (cycle, "_add_statuses")]
+    for count, (owner, name) in enumerate(places, start=1):
+        breaks(owner, name, 1)
         world.cycle()
         assert rebuilt(world) == count
+
+
+@pytest.mark.parametrize(("after_s", "ends"), [(COMES_BACK_S - 1, True), (COMES_BACK_S, False)])
+def test_a_failure_from_the_same_place_comes_back(
+    after_s: float, ends: bool, world: WholeCycle, breaks: Break
+) -> None:
+    """In the first round that needs what failed; those between pass."""
+    breaks(refusal_reasons, "refresh", 1)
+    world.cycle()
+    world.cycle()
+    world.now += after_s - 2
+    breaks(refusal_reasons, "refresh", 1)
+    if ends:
+        with pytest.raises(KeyError):
+            world.cycle()
+    else:
+        world.cycle()
+    assert rebuilt(world) == (1 if ends else 2)
 
 
 def test_until_the_round_ends_the_state_is_on_trial(world: WholeCycle, breaks: Break) -> None:
