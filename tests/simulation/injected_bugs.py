@@ -3,6 +3,7 @@
 import random
 import sys
 from collections.abc import Callable
+from itertools import count
 from types import FrameType
 from typing import TypeVar
 
@@ -47,6 +48,7 @@ LOOKUPS = {
     "spec",
     "take_asked",
 }
+SERIAL = count()
 Result = TypeVar("Result")
 
 
@@ -68,7 +70,8 @@ class Bug:
         if self._left == 0:
             self.where = f"{path.rpartition('/')[2]}:{name}"
             sys.setprofile(None)
-            raise self._error(f"injected into {self.where}")
+            # Each is a bug of its own: a failure that comes back ends the process.
+            raise type(f"Bug{next(SERIAL)}", (self._error,), {})(f"injected into {self.where}")
 
 
 def _is_contained(frame: FrameType) -> bool:
