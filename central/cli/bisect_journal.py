@@ -14,12 +14,11 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from traceback import walk_tb
 from typing import Any, NamedTuple, TypeVar
 
 from central.model.facts import Fact, GangSeen, NodeReported, PodSeen
 from central.model.wording import counted
-from central.scheduler.quarantine import describe, display_of, key_of
+from central.scheduler.quarantine import describe, display_of, key_of, place_of
 from central.scheduler.scheduler import Scheduler
 from central.server import codec
 from central.server.replay import BadJournal, lines_of, replay
@@ -34,8 +33,7 @@ class JournalFailure(NamedTuple):
 
     def place(self) -> tuple[str, str, str]:
         """The exception, and the file and the function that raised it: equal for the same bug."""
-        *_, (frame, _) = walk_tb(self.error.__traceback__)
-        return type(self.error).__name__, frame.f_code.co_filename, frame.f_code.co_name
+        return place_of(self.error)[:3]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

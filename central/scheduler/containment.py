@@ -57,13 +57,11 @@ from central.scheduler.quarantine import (
     CYCLE,
     GANG,
     PODGROUP,
-    RebuiltFor,
     SetAside,
     SetAsideKey,
     display_of,
     is_gone,
     key_of,
-    place_of,
 )
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.snapshot.draft import DoesNotFit
@@ -320,15 +318,12 @@ def gang_failed(scheduler: Scheduler, gang: Gang, error: Exception, kind: str = 
 
 
 def cycle_failed(scheduler: Scheduler, error: Exception) -> None:
-    """Builds the state again after an exception that no object or gang is set aside for. Raises it if the state was built
-    again for another one, and no round has ended since, or for one from the same place a moment ago: then the process
-    ends."""
-    quarantine, now = scheduler.quarantine, scheduler.state.now
+    """Builds the state again after an exception that no object or gang is set aside for. Raises the exception if it comes
+    back: then the process ends."""
+    quarantine = scheduler.quarantine
     quarantine.note(SetAsideKey(CYCLE, CYCLE), ("", CYCLE), error)
-    before, quarantine.rebuilt_for = quarantine.rebuilt_for, RebuiltFor(place_of(error), now)
-    if quarantine.is_on_trial or quarantine.rebuilt_for.comes_back(before):
+    if quarantine.comes_back(error, scheduler.state.now):
         raise error
-    quarantine.is_on_trial = True
     rebuild.rebuild(scheduler)
 
 

@@ -12,6 +12,7 @@ Design: docs/design/containment.md
 from collections import Counter, deque
 from collections.abc import Hashable
 from dataclasses import dataclass
+from traceback import walk_tb
 from typing import Any, NamedTuple
 
 from central.model import facts
@@ -58,32 +59,20 @@ class SchedulerFailure(NamedTuple):
     fresh: bool  # the object was not set aside before
 
 
-class RebuiltFor(NamedTuple):
-    """An exception without an object, for which the state was built again. place: where it was raised."""
-
-    place: tuple[str, str, int]
-    at: float
-
-    def comes_back(self, before: "RebuiltFor | None") -> bool:
-        """Returns whether a rebuild does not help: the failure is made again in each round, by what the round plans."""
-        same = before is not None and self.place == before.place
-        return same and before is not None and self.at - before.at < COMES_BACK_S
-
-
-def place_of(error: BaseException) -> tuple[str, str, int]:
-    """The type of the exception, and the file and line that raised it."""
-    at, found = error.__traceback__, ("", 0)
-    while at is not None:
-        found = at.tb_frame.f_code.co_filename, at.tb_lineno
-        at = at.tb_next
-    return type(error).__name__, *found
+def place_of(error: BaseException) -> tuple[str, str, str, int]:
+    """The type of an exception that was raised, and the file, function and line that raised it."""
+    *_, (frame, line) = walk_tb(error.__traceback__)
+    return type(error).__name__, frame.f_code.co_filename, frame.f_code.co_name, line
 
 
 class Quarantine:
     def __init__(self) -> None:
         # The state was built again after a failure without an object, and no round has ended since.
         self.is_on_trial = False
-        self.rebuilt_for: RebuiltFor | None = None
+        self._rebuilt: tuple[object, float] = (
+            None,
+            0.0,
+        )  # the place of that failure, and when it was
         self.set_asides: dict[SetAsideKey, SetAside] = {}
         # not logged yet
         self.failures_to_log: deque[SchedulerFailure] = deque(maxlen=FAILURES_KEPT)
@@ -135,6 +124,14 @@ class Quarantine:
         """Records a failure after which nothing needs to be set aside."""
         self.total[key.kind] += 1
         self.failures_to_log.append(SchedulerFailure(key, *display, error, fresh))
+
+    def comes_back(self, error: BaseException, now: float) -> bool:
+        """Returns whether a rebuild did not help: a failure without an object comes before a round of the rebuilt state has
+        ended, or from the place of the last one a moment ago, because each round plans again what fails."""
+        (before, at), place = self._rebuilt, place_of(error)
+        again = self.is_on_trial or (place == before and now - at < COMES_BACK_S)
+        self.is_on_trial, self._rebuilt = True, (place, now)
+        return again
 
     def blocks(self, key: SetAsideKey, content: object, now: float) -> bool:
         """Whether the object, as it is now, must not be tried."""

@@ -329,7 +329,7 @@ def _try(
     reserved: ReservedCapacity,
     decisions: list[Decision],
 ) -> bool:
-    """As _attempt(); false if that fails, and the gang is set aside."""
+    """Returns what _attempt() does, or sets the gang aside and returns false if that fails."""
     try:
         return _attempt(scheduler, this, gang, reserved, decisions)
     except Exception as error:  # noqa: BLE001  any bug

@@ -258,11 +258,13 @@ def _short_of(
         return details
     if view.share:
         details.append(_free_shares(snapshot, view, usable))
+    most = np.full(len(usable), UNLIMITED)  # of the pods by row, as NICs allow
     if view.nics and snapshot.columns.nics:
-        by_nics = sum(nic_limits.capacities(snapshot.columns.nics, usable.tolist(), view.spec))
-        if by_nics < count:
+        by_row = nic_limits.capacities(snapshot.columns.nics, usable.tolist(), view.spec)
+        most = np.array(by_row, dtype=np.int64)
+        if (by_nics := sum(by_row)) < count:
             details.append(f"short of {wording.nics(view.spec)}: enough for {by_nics}")
-    details += _lacking(snapshot, view, usable)
+    details += _lacking(snapshot, view, usable, most)
     by_volumes = view.interpod.volume_capacity() if view.interpod is not None else None
     if by_volumes is not None and (enough := int(by_volumes[usable].sum())) < count:
         details.append(f"short of volumes: enough for {enough}")
@@ -275,18 +277,19 @@ def _short_of(
     return details
 
 
-def _lacking(snapshot: Snapshot, view: PodClassCapacity, rows: Ints) -> list[str]:
+def _lacking(snapshot: Snapshot, view: PodClassCapacity, rows: Ints, most: Ints) -> list[str]:
     """Counts the nodes whose GPUs, NICs and rules allow one more pod, by the resource that stops it there, the first by
-    name if several do; most nodes first. Gives what lacks on the node that lacks least, and what is asked."""
-    columns, spec = snapshot.columns, view.spec
-    most, free = np.full(len(rows), UNLIMITED), dict[str, tuple[Ints, int]]()
+    name if several do; most nodes first. Gives what lacks on the node that lacks least, and what is asked. most: pods
+    that NICs allow, by row."""
+    columns, free = snapshot.columns, dict[str, tuple[Ints, int]]()
     if view.share:
-        most = gpu_shares.capacity(columns.gpus, rows, view.share, view.least)
-    if view.nics and columns.nics:
-        most = np.minimum(most, nic_limits.capacities(columns.nics, rows.tolist(), spec))
+        shares = gpu_shares.capacity(columns.gpus, rows, view.share, view.least)
+        most = np.minimum(most, shares)
     if view.interpod is not None:
         most = np.minimum(most, view.interpod.limits()[rows])
     names = never_fits.resource_names(snapshot, view)
+    has_slices = any(is_slice(name) for name, _ in view.spec.requests)
+    has_gpus = bool(view.gpus or view.share or has_slices)
     for column, amount in zip(view.columns.tolist(), view.amounts.tolist(), strict=True):
         left = np.maximum(columns.free[rows, column] if column else columns.gpus.count[rows], 0)
         if not column or is_slice(names[column]):
@@ -302,13 +305,12 @@ def _lacking(snapshot: Snapshot, view: PodClassCapacity, rows: Ints) -> list[str
         if stops.any():
             lacks = (amount * (fits + 1) - left)[stops]
             more = " for one more pod" if fits[stops].any() else ""
-            has_gpus = view.gpus or view.share or any(is_slice(each) for each, _ in spec.requests)
-            found.append((-len(lacks), _lack(name, lacks, amount, bool(has_gpus)) + more))
+            found.append((-len(lacks), _lack(name, lacks, amount, has_gpus) + more))
     return [text for _, text in sorted(found)]
 
 
 def _lack(name: str, lacks: Ints, amount: int, has_gpus: bool) -> str:
-    """As in "2 nodes have GPUs free and lack at least 3 of 4 cpu"."""
+    """Returns a clause such as "2 nodes have GPUs free and lack at least 3 of 4 cpu"."""
     one, least = len(lacks) == 1, int(lacks.min())
     has = ("has GPUs free and " if one else "have GPUs free and ") if has_gpus else ""
     at_least = "at least " if (lacks > least).any() else ""

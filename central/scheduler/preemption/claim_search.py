@@ -7,7 +7,7 @@ all that are equally far. A queue whose victims are not enough is joined by the 
 Design: docs/design/reclaim.md
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from math import inf
@@ -17,7 +17,6 @@ from central.model.defaults import ACROSS_NONE
 from central.model.resources import Sums, requested
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.preemption import preemption_plan, surplus_members
-from central.scheduler.preemption.disruption_budgets import disruptions_left
 from central.scheduler.preemption.harm import NO_HARM, Harm, HarmScale, plus
 from central.scheduler.preemption.preemption_request import (
     PreemptionContext,
@@ -26,6 +25,7 @@ from central.scheduler.preemption.preemption_request import (
     outranks,
 )
 from central.scheduler.preemption.quota_cover import cover
+from central.scheduler.preemption.victims_left import MayGive, VictimsLeft
 from central.scheduler.queues.queue_claims import Claim, Loss, Verdict
 from central.scheduler.queues.queue_tree import sums_of
 from central.scheduler.queues.queue_tree_node import Queue
@@ -34,12 +34,9 @@ from central.scheduler.state.gangs import Gang, GangKey
 from central.scheduler.work_meter import WorkLimitReached
 
 TRIED = 10  # choices of victims, until no queue gives more than it may
-SKIPPING = (
-    4  # of them, those that only leave out what was too much; then what is left of a queue is fixed
-)
+# Of them, those that only leave out what was too much; then what is left of a queue is fixed.
+SKIPPING = 4
 FEW = 16  # victims, of which others are tried if nothing is found without those that were too many
-
-MayGive = Callable[[Gang], bool]
 
 
 class ClaimSearch:
@@ -195,7 +192,7 @@ class ClaimSearch:
                 return victim.queue in others and self._may_give(victim)
             return victim.priority < highest and self._by_entitlement(victim)
 
-        choice = _VictimsLeft(may_give, self._shortfalls, self._suspended)
+        choice = VictimsLeft(may_give, self._shortfalls, self._suspended)
         choice.fixed = others
         return self._from(choice)
 
@@ -273,7 +270,7 @@ class ClaimSearch:
     def _search(self, may_give: MayGive) -> PreemptionPlan | None:
         """Victims that free capacity and quota, and that their queues may give: those for the capacity with what quota
         needs beyond them, or those for the quota with what capacity needs beyond them, whichever does less harm."""
-        choice = _VictimsLeft(may_give, self._shortfalls, self._suspended)
+        choice = VictimsLeft(may_give, self._shortfalls, self._suspended)
         if not self._shortfalls:
             return self._from(choice)
         choice.chosen = chosen = self._victims_inside(self._shortfalls[0], choice.allows)
@@ -281,15 +278,15 @@ class ClaimSearch:
         if found is None or not chosen or _among(found.victims, chosen):
             return found
         try:
-            other = self._from(_VictimsLeft(may_give, self._shortfalls, self._suspended))
+            other = self._from(VictimsLeft(may_give, self._shortfalls, self._suspended))
         except WorkLimitReached:
             return found
         return found if other is None else self._less_harmful(found, other)
 
-    def _from(self, choice: "_VictimsLeft") -> PreemptionPlan | None:
+    def _from(self, choice: VictimsLeft) -> PreemptionPlan | None:
         """Of a queue that gives too much the larger ones are left out; if nothing is found then, those that it could
         give instead."""
-        others: list[_VictimsLeft] = []  # for a dead end
+        others: list[VictimsLeft] = []  # for a dead end
         for attempt in range(TRIED):
             found, forced = self._victims(choice)
             if found is None:
@@ -349,7 +346,7 @@ class ClaimSearch:
             for name, amount in short.amounts.items()
         )
 
-    def _victims(self, choice: "_VictimsLeft") -> tuple[PreemptionPlan | None, tuple[Pod, ...]]:
+    def _victims(self, choice: VictimsLeft) -> tuple[PreemptionPlan | None, tuple[Pod, ...]]:
         """The plan, and those of its victims that quota requires."""
         context = self._context
         request = replace(self._request, spared=self._request.spared | choice.spared)
@@ -383,8 +380,8 @@ class ClaimSearch:
         )
 
     def _alternatives(
-        self, choice: "_VictimsLeft", losses: Sequence[Loss], verdict: Verdict
-    ) -> Iterator["_VictimsLeft"]:
+        self, choice: VictimsLeft, losses: Sequence[Loss], verdict: Verdict
+    ) -> Iterator[VictimsLeft]:
         """Without those that queues could give if they gave none of those that were too many. And, tried first, with
         so much from inside the claimant's queues that another rule applies."""
         over = {gang.queue for gang in verdict.too_many}
@@ -452,56 +449,11 @@ class ClaimSearch:
         return min(both, key=lambda each: _total_harm(scale, each[1]))[0]
 
     def _within_budgets(self, found: PreemptionPlan, forced: Iterable[Pod]) -> bool:
-        """Whether all victims together overspend no disruption budget. Without forced ones the search has seen to
+        """Returns whether all victims together overspend no disruption budget. Without forced ones the search has seen to
         that."""
-        context = self._context
-        if not forced or self._request.ignore_budgets or not context.budgets.seen:
+        if not forced or self._request.ignore_budgets:
             return True
-        left = disruptions_left(context.budgets, context.state.gangs.values())
-        return context.budgets.allow(found.victims, left)
-
-
-class _VictimsLeft:
-    """Which victims are left to choose from."""
-
-    def __init__(
-        self, may_give: MayGive, shortfalls: list[Shortfall], suspended: Mapping[GangKey, Gang]
-    ) -> None:
-        """may_give: answers alike for gangs of one victim_table.victim_group(). suspended: that may give as well."""
-        self.may_give, self._suspended = may_give, suspended
-        self.shortfalls = shortfalls
-        self.chosen: tuple[Pod, ...] = ()  # victims that are to go, as far as quota needs them
-        self.skipped: set[GangKey] = set()
-        self.spared: set[GangKey] = set()  # that may give surplus only
-        self.fixed: dict[str, set[GangKey]] = {}  # by queue: the only victims of it that are left
-
-    def allows(self, victim: Gang) -> bool:
-        if victim.key in self.skipped:
-            return False
-        if victim.key not in self._suspended and not self.may_give(victim):
-            return False
-        return victim.queue not in self.fixed or victim.key in self.fixed[victim.queue]
-
-    def without(self, gangs: set[GangKey]) -> "_VictimsLeft":
-        other = _VictimsLeft(self.may_give, self.shortfalls, self._suspended)
-        other.skipped, other.spared = self.skipped | gangs, set(self.spared)
-        return other
-
-    def leave_out(self, too_many: Sequence[Gang], losses: Sequence[Loss], *, fixes: bool) -> None:
-        """fixes: of their queues only the others of these victims are left."""
-        went_whole = {gang.key for gang in too_many if _went_whole(gang, losses)}
-        self.skipped |= {gang.key for gang in too_many} - went_whole
-        self.spared |= went_whole
-        over = {gang.queue for gang in too_many} if fixes else set()
-        for loss in losses:
-            if loss.queue.name in over:
-                self.fixed.setdefault(loss.queue.name, set()).add(loss.gang.key)
-
-
-def _went_whole(gang: Gang, losses: Sequence[Loss]) -> bool:
-    """Whether more of it was chosen than the surplus that it has."""
-    surplus = surplus_members.surplus_count(gang, gang.counts.placed)
-    return any(loss.gang is gang and 0 < surplus < loss.pods for loss in losses)
+        return self._context.budgets.allow(found.victims, self._context.state.gangs.values())
 
 
 def _twice_as_many(most: int) -> Iterator[int]:

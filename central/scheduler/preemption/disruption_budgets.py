@@ -75,9 +75,12 @@ class DisruptionBudgets:
             spent.update(self.covering(pod))
         return spent
 
-    def allow(self, pods: Iterable[Pod], left: Mapping[BudgetKey, int]) -> bool:
-        """Whether all these pods may be evicted together. left: disruptions_left()."""
-        return all(count <= left[name] for name, count in self.disruptions(pods).items())
+    def allow(self, pods: Iterable[Pod], gangs: Iterable[Gang]) -> bool:
+        """Returns whether all these pods may be evicted together. gangs: all that may have evictions under way."""
+        if not (self.seen and (used := self.disruptions(pods))):
+            return True
+        left = disruptions_left(self, gangs)
+        return all(count <= left[name] for name, count in used.items())
 
     def never_evictable(self, pods: Iterable[Pod]) -> bool:
         """Whether the Eviction API refuses one of the pods whatever its budgets allow."""

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.preemption import evictable, surplus_members
-from central.scheduler.preemption.disruption_budgets import disruptions_left
 from central.scheduler.preemption.preemption_request import (
     PreemptionContext,
     PreemptionPlan,
@@ -102,12 +101,10 @@ def _may_all_leave(
     by_task = surplus_members.surplus_by_task(gang, staying)
     if any(of_task[task] > most for task, most in by_task.items()):
         return False
-    if request.ignore_budgets or not budgets.seen:
+    if request.ignore_budgets:
         return True
-    if budgets.never_evictable(going):
-        return False
-    left = disruptions_left(budgets, context.state.gangs.values())
-    return budgets.allow(every, left)
+    gangs = context.state.gangs.values()
+    return not budgets.never_evictable(going) and budgets.allow(every, gangs)
 
 
 def _priority(pod: Pod) -> int:

@@ -243,7 +243,5 @@ def _covers(units: Sequence[_Unit], required: Sequence[int]) -> bool:
 def _within_budgets(
     context: PreemptionContext, request: PreemptionRequest, units: Sequence[_Unit]
 ) -> bool:
-    if request.ignore_budgets or not context.budgets.seen:
-        return True
-    left = disruptions_left(context.budgets, context.state.gangs.values())
-    return context.budgets.allow(_pods_of(units), left)
+    gangs = context.state.gangs.values()
+    return request.ignore_budgets or context.budgets.allow(_pods_of(units), gangs)

@@ -127,7 +127,7 @@ class VictimGangs:
 
     @cached_property
     def whole_parts(self) -> Ints:
-        """By gang and part, of evicting all of its members."""
+        """Harm of evicting all members, by gang and part."""
         found = np.zeros((len(self), PARTS), dtype=np.int64)
         parts = self._entries.harm_of(self._members, self._now)
         if len(self):

@@ -1,0 +1,57 @@
+"""The victims from which a claim still chooses: those of queues that gave too much are left out, one choice after another.
+
+Design: docs/design/reclaim.md
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from central.scheduler.inventory.pods import Pod
+from central.scheduler.preemption import surplus_members
+from central.scheduler.queues.queue_claims import Loss
+from central.scheduler.queues.shortfall import Shortfall
+from central.scheduler.state.gangs import Gang, GangKey
+
+MayGive = Callable[[Gang], bool]
+
+
+class VictimsLeft:
+    """What one choice of victims may take, and what it takes in any case."""
+
+    def __init__(
+        self, may_give: MayGive, shortfalls: list[Shortfall], suspended: Mapping[GangKey, Gang]
+    ) -> None:
+        """may_give: answers alike for gangs of one victim_table.victim_group(). suspended: that may give as well."""
+        self.may_give, self._suspended = may_give, suspended
+        self.shortfalls = shortfalls
+        self.chosen: tuple[Pod, ...] = ()  # victims that are to go, as far as quota needs them
+        self.skipped: set[GangKey] = set()
+        self.spared: set[GangKey] = set()  # that may give surplus only
+        self.fixed: dict[str, set[GangKey]] = {}  # by queue: the only victims of it that are left
+
+    def allows(self, victim: Gang) -> bool:
+        if victim.key in self.skipped:
+            return False
+        if victim.key not in self._suspended and not self.may_give(victim):
+            return False
+        return victim.queue not in self.fixed or victim.key in self.fixed[victim.queue]
+
+    def without(self, gangs: set[GangKey]) -> "VictimsLeft":
+        other = VictimsLeft(self.may_give, self.shortfalls, self._suspended)
+        other.skipped, other.spared = self.skipped | gangs, set(self.spared)
+        return other
+
+    def leave_out(self, too_many: Sequence[Gang], losses: Sequence[Loss], *, fixes: bool) -> None:
+        """fixes: of their queues only the others of these victims are left."""
+        went_whole = {gang.key for gang in too_many if _went_whole(gang, losses)}
+        self.skipped |= {gang.key for gang in too_many} - went_whole
+        self.spared |= went_whole
+        over = {gang.queue for gang in too_many} if fixes else set()
+        for loss in losses:
+            if loss.queue.name in over:
+                self.fixed.setdefault(loss.queue.name, set()).add(loss.gang.key)
+
+
+def _went_whole(gang: Gang, losses: Sequence[Loss]) -> bool:
+    """Whether more of it was chosen than the surplus that it has."""
+    surplus = surplus_members.surplus_count(gang, gang.counts.placed)
+    return any(loss.gang is gang and 0 < surplus < loss.pods for loss in losses)
