@@ -264,7 +264,11 @@ def _replay(args: argparse.Namespace) -> int:
     from central.server import replay
 
     if args.bisect:
+        if args.check or args.decisions_only:
+            return _fail("--bisect compares nothing: leave out --check and --decisions-only")
         return _bisect(args)
+    if args.to:
+        return _fail("--to needs --bisect, whose facts it writes")
     try:
         done = replay.replay(args.file, check=args.check, decisions_only=args.decisions_only)
     except replay.BadJournal as error:
@@ -284,11 +288,14 @@ def _bisect(args: argparse.Namespace) -> int:
 
     try:
         found = SmallestJournal(args.file)
-        if args.to:
-            Path(args.to).write_bytes(found.text())
     except (BadJournal, OSError) as error:
         return _fail(error)
-    print(found.describe())
+    print(found.describe())  # it took long, so it is shown even if the file cannot be written
+    try:
+        if args.to:
+            Path(args.to).write_bytes(found.text())
+    except OSError as error:
+        return _fail(f"--to {args.to}: {error.strerror}")
     return 0
 
 

@@ -92,6 +92,37 @@ def test_objects_that_end_the_process_together_are_found(
     assert found.describe().startswith("ZeroDivisionError (in refreshed)\n2 facts in 2 cycles")
 
 
+def test_what_was_found_is_shown_though_it_cannot_be_written(
+    recorded: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(quota, "QUEUE_POLICIES", (refused,))
+    nowhere = recorded.with_name("no-folder") / "small.journal"
+    assert main(["replay", "--bisect", str(recorded), "--to", str(nowhere)]) == 2
+    shown = capsys.readouterr()
+    assert "GangSeen ns/poison" in shown.out
+    assert shown.err == f"lockstep: --to {nowhere}: No such file or directory\n"
+
+
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [
+        (["--to", "x"], "--to needs --bisect, whose facts it writes"),
+        *(
+            (
+                ["--bisect", flag],
+                "--bisect compares nothing: leave out --check and --decisions-only",
+            )
+            for flag in ("--check", "--decisions-only")
+        ),
+    ],
+)
+def test_flags_that_do_not_go_together(
+    flags: list[str], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["replay", *flags, "no.journal"]) == 2
+    assert capsys.readouterr().err == f"lockstep: {why}\n"
+
+
 def test_a_journal_without_a_failure_has_nothing_to_find(
     recorded: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
