@@ -220,6 +220,15 @@ def test_limits_are_summed_card_by_card() -> None:
     check_invariants(made)
 
 
+def test_cards_that_are_enough_are_not_named_where_cpu_lacks() -> None:
+    made = carded(two_cards(15))
+    facts: list[Fact] = [factories.pod("other", cpu=30_000, node="a"), factories.gang("g", 2)]
+    facts += [factories.wishing(factories.pod(f"g-{i}", 0, "g", cpu=20_000), 10) for i in range(2)]
+    assert not bound(schedule_once(made, facts, 1.0))
+    assert "RDMA NICs" not in waits_for(made, "g-0")
+    assert "1 node lacks 6 of 20 cpu for one more pod" in waits_for(made, "g-0")
+
+
 def test_limits_that_the_agent_gives_by_default_are_summed() -> None:
     made = carded(two_cards(20, default=8))
     plain = [factories.wishing(factories.pod(f"p{number}"), -1) for number in range(5)]
