@@ -301,7 +301,8 @@ def objects(seed: int, count: int) -> Iterator[tuple[str, Json]]:
     kinds = sorted(KINDS)
     for _ in range(count):
         kind = dice.choice(kinds)
-        raw = (running_pod if kind == "pods" and dice.random() < 0.3 else KINDS[kind])()
+        made = running_pod if kind == "pods" and dice.random() < 0.3 else KINDS[kind]
+        raw = deepcopy(made())  # it shares parts with others, and is changed
         if dice.random() < 0.5:  # several of them in one scheduler
             raw["metadata"]["name"] = f"bad-{dice.randrange(20)}"
             raw["metadata"]["uid"] = f"u-{dice.randrange(20)}"

@@ -3,6 +3,7 @@
 import pytest
 
 from central.kube.decode.decoder import Decoder
+from tests.central.poison import generator
 from tests.central.poison.by_field.examples import Watched, watched, watched_kinds
 from tests.central.poison.by_field.recorded import Read, paths, recorded
 from tests.central.poison.world import LEVELS
@@ -46,6 +47,14 @@ def test_an_example_is_valid(one: Watched) -> None:
         fact = one.kind.seen(example())
         assert not getattr(fact, "error", ""), fact
         assert not getattr(getattr(fact, "spec", None), "unsupported", ""), fact
+
+
+def test_hostile_objects_leave_the_examples_as_they_are() -> None:
+    """Examples share parts, which hostile changes must not reach: else a test depends on those before it."""
+    before = [example() for one in watched() for example in one.examples]
+    first = [raw for _, raw in generator.objects(1, 300)]
+    assert [example() for one in watched() for example in one.examples] == before
+    assert [raw for _, raw in generator.objects(1, 300)] == first
 
 
 def test_a_field_that_no_example_has_is_found() -> None:
