@@ -49,12 +49,17 @@ def submit(
     env: dict[str, str] | None = None,
     plugins: dict[str, list[str]] | None = None,
     within: str | None = None,
+    runs_for: str | None = None,
+    priority: str | None = None,
+    annotations: dict[str, str] | None = None,
     api: KubernetesApi | None = None,
     **kwargs: Any,
 ) -> SubmittedJob:
     """Creates the Job and returns at once. what: a function, called with args and kwargs in each of the `replicas` pods,
     or the path of a script, which gets args as its arguments. gpus: of each pod. within: the widest topology level that the
-    job may span, such as lockstep.dev/rack. plugins: {"pytorch": []} sets the variables of torchrun.
+    job may span, such as lockstep.dev/rack. runs_for: the expected run time, such as 1h30m, with which the job may use
+    capacity that is reserved for a later start. priority: a PriorityClass. plugins: {"pytorch": []} sets the variables of
+    torchrun.
 
     Raises ValueError for what can't be sent, and ClusterRefused."""
     if replicas < 1 or gpus < 0:
@@ -62,8 +67,11 @@ def submit(
     command = _of_function(what, args, kwargs) if callable(what) else _of_script(what, args, kwargs)
     short = getattr(what, "__name__", None) or Path(str(what)).stem
     made: dict[str, Any] = {"generateName": _plain(short) + "-"} if name is None else {"name": name}
-    if within is not None:
-        made["annotations"] = {"lockstep.dev/topology-required": within}
+    named = {"lockstep.dev/topology-required": within, "lockstep.dev/runs-for": runs_for}
+    made["annotations"] = {
+        **(annotations or {}),
+        **{key: value for key, value in named.items() if value is not None},
+    }
     pod = _pod(image, command, env or {}, gpus)
     spec = {
         "schedulerName": "lockstep",
@@ -72,6 +80,8 @@ def submit(
         "plugins": plugins or {},
         "tasks": [{"name": "worker", "replicas": replicas, "template": pod}],
     }
+    if priority is not None:
+        spec["priorityClassName"] = priority
     head = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"}
     api = api or connect()
     space = namespace or api.namespace

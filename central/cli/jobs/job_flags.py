@@ -43,6 +43,16 @@ def pair(text: str) -> tuple[str, str]:
     return name, value
 
 
+def duration(text: str) -> str:
+    from central.kube.decode.quantities import InvalidQuantity, parse_duration
+
+    try:
+        parse_duration(text)
+    except InvalidQuantity as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text
+
+
 def amounts(text: str) -> list[tuple[str, str]]:
     from central.kube.decode.quantities import InvalidQuantity, parse_quantity
 
@@ -107,6 +117,17 @@ RUN: tuple[Flag, ...] = (
         "widest topology level that the job may span: one of island, numa, pcie-switch, node, or "
         "a level's label key",
         {"shown": "any", "complete": "level"},
+    ),
+    (
+        "--runs-for TIME",
+        "expected run time, such as 90s or 1h30m: the job may use capacity that is reserved for a later start, and the "
+        "start of jobs behind it can be told",
+        {"type": duration, "default": None, "shown": "unknown"},
+    ),
+    (
+        "--annotation NAME=VALUE",
+        "annotation of the job, such as volcano.sh/preemptable=false; may be repeated",
+        {"type": pair, "action": "append", "default": []},
     ),
     (
         "--wait",

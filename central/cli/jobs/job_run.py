@@ -16,7 +16,7 @@ from central.cli.jobs.job_warnings import warnings
 from central.kube.decode import job_decoder, plain_yaml
 from central.kube.decode.fields import MalformedObject
 from central.model.json_types import Json
-from protos.names import GPU, TOPOLOGY_REQUIRED
+from protos.names import GPU, RUNS_FOR, TOPOLOGY_REQUIRED
 
 MOST_TEXT = 64 << 20  # characters of a file; the API server takes 3 MiB of an object
 MANIFESTS = (".yaml", ".yml", ".json")
@@ -115,8 +115,10 @@ def _from_flags(namespace: str, args: argparse.Namespace) -> Json:
     if least > args.replicas:
         raise CannotDo(f"--min {least} is more than --replicas {args.replicas}")
     meta: Json = {"name": name, "namespace": namespace}
-    if args.within:
-        meta["annotations"] = {TOPOLOGY_REQUIRED: args.within}
+    named = {TOPOLOGY_REQUIRED: args.within, RUNS_FOR: args.runs_for}
+    annotations = dict(args.annotation) | {key: value for key, value in named.items() if value}
+    if annotations:
+        meta["annotations"] = annotations
     spec: Json = {"schedulerName": args.scheduler, "minAvailable": least, "queue": args.queue}
     if args.priority:
         spec["priorityClassName"] = args.priority

@@ -67,12 +67,25 @@ def test_a_function_runs_with_its_arguments(api: KubernetesApi) -> None:
 def test_a_script_runs_with_its_arguments(api: KubernetesApi, tmp_path: Path) -> None:
     script = tmp_path / "Train_It.py"
     script.write_text("import sys; print(sys.argv[1:])")
-    job = submit(script, 3, "$(HOME)", name="mine", within="lockstep.dev/rack", api=api)
+    job = submit(
+        script,
+        3,
+        "$(HOME)",
+        name="mine",
+        within="lockstep.dev/rack",
+        runs_for="2h",
+        priority="high",
+        annotations={"a": "b"},
+        api=api,
+    )
     found = created(api, job)
     assert job.name == "mine"
     assert found["metadata"]["annotations"] == {
-        "lockstep.dev/topology-required": "lockstep.dev/rack"
+        "a": "b",
+        "lockstep.dev/topology-required": "lockstep.dev/rack",
+        "lockstep.dev/runs-for": "2h",
     }
+    assert found["spec"]["priorityClassName"] == "high"
     command = [sys.executable, *expanded(container(found)["command"])[1:]]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout == "['3', '$(HOME)']\n"

@@ -43,11 +43,16 @@ def test_a_job_from_flags(lockstep: Lockstep, client: Client) -> None:
     output = lockstep(
         *("job", "run", "sweep", "-i", "train:1", "-r", "4", "-m", "2", "-g", "8"),
         *("-R", "cpu=2,memory=1Gi", "-L", "memory=2Gi", "-e", "SEED=1", "-q", "research"),
-        *("--within", "node", "--plugin", "svc", "--", "train", "--steps", "7"),
+        *("--within", "node", "--plugin", "svc", "--runs-for", "1h30m"),
+        *("--annotation", "volcano.sh/preemptable=false", "--", "train", "--steps", "7"),
     )
     assert output == "job default/sweep created\n"
     made = client.get(f"{JOBS}/sweep")
-    assert made["metadata"]["annotations"] == {"lockstep.dev/topology-required": "node"}
+    assert made["metadata"]["annotations"] == {
+        "lockstep.dev/topology-required": "node",
+        "lockstep.dev/runs-for": "1h30m",
+        "volcano.sh/preemptable": "false",
+    }
     spec = made["spec"]
     assert (spec["minAvailable"], spec["queue"], spec["plugins"]) == (2, "research", {"svc": []})
     (task,) = spec["tasks"]

@@ -43,6 +43,10 @@ def refused(capsys: pytest.CaptureFixture[str], *argv: str, expected: int = 2) -
             ["topology", "-o", "xml"],
             '-o/--output: "xml" is not one of table, wide, json, yaml, name',
         ),
+        (
+            ["job", "run", "a", "--runs-for=long"],
+            '--runs-for: "long" is not a duration like 90s or 1h30m',
+        ),
         (["central", "--workers=0"], "--workers: 0 is not a whole number above 0"),
         (["central", "--silent-after=x"], "--silent-after: x is not a number of seconds"),
         (["central", "--topology-levels=a,a"], '--topology-levels: "a,a" contains a name twice'),
