@@ -156,7 +156,7 @@ class _GangTurn(NamedTuple):
         self.reserved.annotate(gang)
 
     def _wait_for_offers(self) -> None:
-        """For seconds: nobody gives way, and what is reserved stays."""
+        """For seconds: nothing is evicted, and what is reserved stays."""
         self.gang.attempt.equivalence = 0
         state = self.scheduler.state
         state.pending.preemption_retry_at.add(state.now + PREEMPTION_RETRY_S)

@@ -36,7 +36,7 @@ from central.scheduler.state.gangs import Gang
 from central.scheduler.work_meter import WorkLimitReached
 
 PREEMPTION_RETRY_S = 2.0  # after a search without victims, which reads every gang
-UNDECIDED = "the search for victims reached the work limit of one cycle; it is tried again"
+UNDECIDED = "the search for victims exhausted its budget, retrying with a larger one"
 
 
 class PassClaims:

@@ -1,5 +1,5 @@
 """What a pending gang's reason says beside what it lacks: what reservations and disruption budgets mean for it, and why
-nobody gives way.
+it gets no victims.
 
 Design: docs/design/reclaim.md
 """
@@ -21,8 +21,7 @@ from central.scheduler.scheduler import GangRefusal, Scheduler
 from central.scheduler.state.gangs import Gang
 from protos.names import GPU
 
-NOBODY = claim_reasons.NOBODY
-ORDINARY = 0  # the priority of pods without a PriorityClass: who has it expects nobody to give way
+ORDINARY = 0  # the priority of pods without a PriorityClass: who has it expects no victims
 FITS_NOW = "fits now; its pods are bound in the next cycle"
 
 
@@ -46,20 +45,22 @@ def remarks(
         ahead = withheld.with_capacity()
         known = all(not held.strict and held.start < inf for held in ahead)
         if known and run_time_s(gang) == inf:
-            clauses.append("with lockstep.dev/runs-for it may use that until then")
+            clauses.append(
+                "with an expected run time (lockstep.dev/runs-for) it could use that until then"
+            )
     if never:
         return ""
     if volumes := withheld.with_volumes():
         clauses.append(f"excluding volumes reserved for {_names(volumes)}")
-    clauses.append(gang.preemption.blocked_by or _why_nobody(scheduler, gang, refused))
+    clauses.append(gang.preemption.blocked_by or _why_no_victims(scheduler, gang, refused))
     clauses.append(_after_short_stays(scheduler, gang, now))
     if not (own and own.by_eviction):
         clauses.append(scheduler.preemption.time_sharing.remark(gang, now))
     return "".join(f"; {clause}" for clause in clauses if clause)
 
 
-def _why_nobody(scheduler: Scheduler, gang: Gang, refused: GangRefusal) -> str:
-    """Why nobody gives way; empty where somebody does, or where that is not the question."""
+def _why_no_victims(scheduler: Scheduler, gang: Gang, refused: GangRefusal) -> str:
+    """Why it gets no victims; empty where it has some, or where that is not the question."""
     held = scheduler.reservations.get(gang.key)
     if FITS_NOW in refused.base or (held is not None and (held.by_eviction or held.moved)):
         return ""
@@ -75,32 +76,31 @@ def _why_nobody(scheduler: Scheduler, gang: Gang, refused: GangRefusal) -> str:
         queues, gang, need, protected_in(scheduler, gang, refused), growth=not refused.missing
     )
     # A quota is used up by its own queues.
-    return "" if refused.over_quota and why.endswith(claim_reasons.NOBODY_ABOVE) else why
+    return "" if refused.over_quota and why.endswith(claim_reasons.NO_QUEUE_ABOVE) else why
 
 
 def without_queues(
     scheduler: Scheduler, gang: Gang, refused: GangRefusal, *, always: bool = False
 ) -> str:
-    """The same where only priority decides. always: even if it goes without saying, because the gang is not urgent
-    and nothing is less urgent."""
+    """The same where only priority decides. always: even if it goes without saying, because the gang has no priority
+    and nothing has less."""
     if refused.over_quota or refused.left_to_surplus:
-        return ""  # no victims change that; surplus gives way
+        return ""  # no victims change that; surplus leaves for it
     if not refused.missing and scheduler.elastic.manages(gang):
         return ""  # its size is decided otherwise
     found = protected_work.count(scheduler.preemption, gang, refused.request, frozenset())
     if not (always or found.less_urgent or gang.priority > ORDINARY):
         return ""
     if found.less_urgent and not all(pod.seen.preempts for pod in gang.counts.waiting):
-        return f"{NOBODY}its own pods have preemptionPolicy Never"
+        return f"{claim_reasons.NO_VICTIMS}its own pods have preemptionPolicy Never"
     clauses = found.clauses()
     if equal := found.not_less_urgent:
         has = "has" if equal == 1 else "have"
         pods = f"{wording.counted(equal, 'pod')} {has} priority {gang.priority} or higher"
         clauses.insert(0, pods)
     if rest := found.too_few:
-        do = "does" if rest == 1 else "do"
-        clauses.append(f"{rest} less urgent {wording.plural(rest, 'pod')} {do} not free enough")
-    return f"{NOBODY}{', '.join(clauses)}" if clauses else ""
+        clauses.append(f"{wording.counted(rest, 'pod')} of lower priority would not free enough")
+    return f"{claim_reasons.NO_VICTIMS}{', '.join(clauses)}" if clauses else ""
 
 
 def protected_in(
@@ -138,8 +138,8 @@ def _after_short_stays(scheduler: Scheduler, gang: Gang, now: float) -> str:
     if ends is None:
         return ""
     return (
-        f"takes no surplus of elastic Jobs of others for another {rough_duration(ends - now)}, because gangs of "
-        f"namespace {gang.namespace} in queue {gang.queue} did and were gone within a minute"
+        f"may not shrink other tenants' elastic Jobs for {rough_duration(ends - now)}, because gangs of "
+        f"namespace {gang.namespace} in queue {gang.queue} did and ended within a minute"
     )
 
 

@@ -18,7 +18,7 @@ from central.scheduler.inventory.cluster_node import ClusterNode
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.quarantine import SetAsideKey
 from central.scheduler.queues import entitlement
-from central.scheduler.queues.claim_reasons import why_nobody
+from central.scheduler.queues.claim_reasons import why_no_victims
 from central.scheduler.queues.queue_tree_node import NAMESPACE, USER
 from central.scheduler.queues.tenant_limits import identity_of
 from central.scheduler.refusal_remarks import protected_in, without_queues
@@ -337,7 +337,7 @@ def _queue(scheduler: Scheduler, gang: Gang) -> str:
         protected = protected_in(scheduler, gang, refused)
         growth = not refused.missing
         with scheduler.preemption.counts_in_reasons.as_read():
-            clauses.append(why_nobody(scheduler.queues, gang, need, protected, growth=growth))
+            clauses.append(why_no_victims(scheduler.queues, gang, need, protected, growth=growth))
     shown = "; ".join(filter(None, clauses))
     return gang.account.queue + (f" ({shown})" if shown else "")
 

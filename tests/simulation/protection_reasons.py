@@ -15,13 +15,13 @@ from tests.simulation import recount
 RULES = {
     "namespace": r"(\d+) pods? (?:is in another namespace|are in other namespaces) \(--preempt-across none\)",
     "preemptable": r"(\d+) pods? (?:is|are) not preemptable",
-    "young": r"(\d+) pods? (?:has not run for its|have not run for their) least run time",
+    "young": r"(\d+) pods? (?:has not reached its|have not reached their) minimum run time",
     "budget": r"(\d+) pods? (?:is|are) covered by (?:a disruption budget|disruption budgets)",
     "scheduler": r"(\d+) pods? (?:is another scheduler's|are other schedulers')",
 }
 WITHOUT_QUEUES = (
     r"its own pods have preemptionPolicy Never"
-    r"|\d+ (less urgent )?pods? [^,;:]*(, \d+ (less urgent )?pods? [^,;:]*)*"
+    r"|\d+ pods? [^,;:]*(, \d+ pods? [^,;:]*)*"
 )
 
 
@@ -54,7 +54,7 @@ def assert_counts_true(
     if not queues:
         for word, pattern in (
             ("equal", rf"(\d+) pods? ha(?:s|ve) priority {gang.priority} or higher"),
-            ("free", r"(\d+) less urgent pods? do(?:es)? not free enough"),
+            ("free", r"(\d+) pods? of lower priority would not free enough"),
         ):
             found = re.search(pattern, clause)
             true = {counts[word] for counts in views}

@@ -14,7 +14,7 @@ from central.scheduler.state.gangs import Gang
 from protos.names import GPU
 from tests.simulation import protection_reasons, recount
 from tests.simulation.reason_counts import StateCounts
-from tests.simulation.reason_patterns import NOBODY, Found
+from tests.simulation.reason_patterns import NO_VICTIMS, Found
 
 
 def _kind(whose: str | None) -> str:
@@ -185,17 +185,17 @@ class QueueReasons:
         assert int(found[1]) == here, f"{here} are free"
         return rest[found.end() :]
 
-    def nobody_gives_way(self, gang: Gang, clause: str) -> None:
+    def no_victims(self, gang: Gang, clause: str) -> None:
         """Usage is counted again."""
         queues = self.scheduler.queues
-        assert gang.key not in queues.claims, "somebody does"
+        assert gang.key not in queues.claims, "it has victims"
         if not queues.enabled:
             assert re.fullmatch(protection_reasons.WITHOUT_QUEUES, clause), (
                 f"unknown words: {clause}"
             )
             protection_reasons.assert_counts_true(self.scheduler, gang, clause, ())
             return
-        assert re.fullmatch(NOBODY, clause), f"unknown words: {clause}"
+        assert re.fullmatch(NO_VICTIMS, clause), f"unknown words: {clause}"
         for name, amount, words, share in re.findall(
             r"queue (\S+) uses (\S+) (\S+?), above its (?:fair share of|deserved) ([\d.]+)", clause
         ):
@@ -216,7 +216,7 @@ class QueueReasons:
             is_true = amount in would_use or queues.claims
             assert is_true, f"queue {name} would use one of {would_use}"
             assert share in self._shares(name, resource), "its share"
-        for priority in re.findall(r"less urgent than priority (-?\d+)", clause):
+        for priority in re.findall(r"priority below (-?\d+)", clause):
             assert int(priority) == gang.priority, "the priority"
 
         self._protected(gang, clause)
@@ -241,12 +241,16 @@ class QueueReasons:
 
     def _protected(self, gang: Gang, clause: str) -> None:
         """How many pods rules protect in the queues that could give, and in the gang's own."""
-        if above := re.search(r"((?:queue [^:]*?, )+)but [^:]*? do not let it start(.*)", clause):
-            rest = above[2].partition(", and what is less urgent")[0]
+        if above := re.search(
+            r"((?:queue [^:]*?, )+)but [^:]*? would not let it start(.*)", clause
+        ):
+            rest = above[2].partition(", and evicting all gangs")[0]
             givers = re.findall(r"queue (\S+) uses", above[1])
             if "..." not in above[1]:
                 protection_reasons.assert_counts_true(self.scheduler, gang, rest, givers)
-        if own := re.search(r"in its queue does not free enough(.*)", clause):
+        if own := re.search(
+            r"of its queue with priority below \d+ would not free enough(.*)", clause
+        ):
             queues = [gang.queue]
             protection_reasons.assert_counts_true(self.scheduler, gang, own[1], queues)
 

@@ -85,9 +85,9 @@ class ReasonChecker(QueueReasons, NeverReasons):
                 count: Check = getattr(self, check)
                 rest = count(gang, match, reason)
                 break
-        rest, _, nobody = rest.partition("nobody gives way: ")
-        if nobody:
-            self.nobody_gives_way(gang, nobody)
+        rest, _, no_victims = rest.partition("no victims: ")
+        if no_victims:
+            self.no_victims(gang, no_victims)
         while rest:
             known = re.match("(?:" + "|".join(PLAIN) + r")(?:; |$)", rest)
             assert known, f"unknown words: {rest}"

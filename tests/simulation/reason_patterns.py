@@ -10,17 +10,17 @@ PLAIN = (  # no numbers
     r"the cluster has no nodes( \([^()]*\))?",
     r"can never start: topology level \S+ is not one of .*",
     r"could not bind pod .*",
-    r"(not decided within|the search for victims reached) the work limit of one cycle; it is tried again",
+    r"(search budget exhausted|the search for victims exhausted its budget), retrying with a larger one",
     r"fits now; its pods are bound in the next cycle",
     r"reserved: .*",
     r"expected in .*",
     r"preempted by [^;]*",
     r"suspended for [^;]* after its quantum.*",
     r"it shares time and is not behind its fair share; others may be suspended for it in .*",
-    r"it is behind its fair share(; its turn comes after that of [^;]* of its queue|, .*)",
-    r"its turn comes in .* at the latest, unless gangs come before it",
+    r"it is behind its fair share(; running gangs are suspended for [^;]* of its queue first|, .*)",
+    r"running gangs are suspended for it in .* at the latest, unless other gangs get ahead of it",
     r"preemption blocked by [^;]*",
-    r"with lockstep.dev/runs-for it may use that until then",
+    r"with an expected run time \(lockstep\.dev/runs-for\) it could use that until then",
     r"excluding (capacity|volumes) reserved for [^;]*",
     r"queue \S+( \(above \S+\))? is (closed|invalid: .*)",
     r"queue \S+ does not exist(; did you mean \S+\?)?",
@@ -38,11 +38,11 @@ PLAIN = (  # no numbers
 
 _PROTECTED = r"(: \d+ pods? [^,;:]*?(, \d+ pods? [^,;:]*?)*)?"
 _USES = r"queue \S+ uses \S+ [^,;]+?, above its (fair share of|deserved) \S+"
-NOBODY = (
+NO_VICTIMS = (
     r"(queue \S+( \(above \S+\))? would use \S+ .*?, and its fair share is \S+"
-    rf"|({_USES}, )*{_USES}(, \.\.\.)?, but (gangs|members above a minimum) that may go do not let it start{_PROTECTED}"
+    rf"|({_USES}, )*{_USES}(, \.\.\.)?, but evicting every (gang|member above a minimum) that may be evicted would not let it start{_PROTECTED}"
     rf"|({_USES}, and is not reclaimable(; )?)+|no other queue uses more than its share)?(, and )?"
-    rf"(what is less urgent than priority \d+ in its queue does not free enough{_PROTECTED})?"
+    rf"(evicting all gangs of its queue with priority below \d+ would not free enough{_PROTECTED})?"
 )
 
 UNITS_WHEN_EMPTY = re.compile(r"even if empty, .* fits? (?:more than )?(\d+) (?:sub)?groups?")
@@ -57,8 +57,8 @@ PARTS = ("island", "NUMA node", "PCIe switch")  # of a node
 KINDS = r"\d+ pods?(?: (?:x|with|and) [^;]+?)?"
 PODS = rf"(?P<part>one (?:subgroup|group of subgroups) )?needs (?P<pods>{KINDS})(?: (?:in|under) one (?P<level>[^;]+?))?; (?=(?P<rest>.*))"
 AFTER = (
-    r"(?:reserved|excluding|with lockstep|preemption blocked|expected|nobody gives way"
-    r"|it shares time|it is behind|its turn)"
+    r"(?:reserved|excluding|with an expected|preemption blocked|expected|no victims"
+    r"|it shares time|it is behind|running gangs)"
 )
 CANDIDATE = re.compile(
     r"(?:the best node|the cluster|best candidate (?:node )?(?P<best>\S+)|(?P<at>.+?), where the rest"

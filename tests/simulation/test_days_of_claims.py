@@ -91,6 +91,6 @@ def test_the_days_hold_what_they_are_for() -> None:
     worlds = [live(seed) for seed in range(16)]
     every = [each for world in worlds for each in world.decisions]
     reasons = " ".join(each.reason for each in every if isinstance(each, UpdateGangStatus))
-    for clause in ("not preemptable", "least run time", "disruption budget", "preempt-across"):
+    for clause in ("not preemptable", "minimum run time", "disruption budget", "preempt-across"):
         assert clause in reasons, clause
     assert {each.trial for each in every if isinstance(each, Evict)} == {True, False}

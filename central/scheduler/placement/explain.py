@@ -28,7 +28,7 @@ from protos.slicing import is_slice
 
 NOT_TOGETHER = "each pod type fits on its own, but not all together"
 SEARCH_LIMIT = "search limit reached; a placement may exist"
-WORK_LIMIT = "not decided within the work limit of one cycle; it is tried again"
+WORK_LIMIT = "search budget exhausted, retrying with a larger one"
 UNKNOWN_PARTS = {
     ISLAND: "islands unknown",
     NUMA: "NUMA nodes unknown",

@@ -71,7 +71,7 @@ def min_runtime_s(context: PreemptionContext, gang: Gang) -> float:
 
 
 def next_end(context: PreemptionContext, now: float) -> list[float]:
-    """When the next gang has run for its least run time; empty: none has less."""
+    """When the next gang reaches its minimum run time; empty: none has less."""
     ends = [
         end
         for gang in _with_min_runtime(context)

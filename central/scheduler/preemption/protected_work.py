@@ -1,4 +1,4 @@
-"""Which rules keep running pods from giving way to a pending gang, and how many pods each rule protects. For its reason.
+"""Rules that protect running pods from eviction for a pending gang, and how many pods each protects. For its reason.
 
 A pod counts if it holds what the gang asks for, on a node that the gang may use: where each pod of the gang asks for GPUs,
 shares or MIG slices, a pod that has some, else any pod. The table of victims has these pods as arrays, so only the rules of
@@ -31,8 +31,8 @@ _SAID = (  # in the order in which they are said
     (evictable.NOT_PREEMPTABLE, "is not preemptable", "are not preemptable"),
     (
         evictable.TOO_YOUNG,
-        "has not run for its least run time",
-        "have not run for their least run time",
+        "has not reached its minimum run time",
+        "have not reached their minimum run time",
     ),
     (BUDGETS, "is covered by a disruption budget", "are covered by disruption budgets"),
     (OTHER_SCHEDULERS, "is another scheduler's", "are other schedulers'"),

@@ -223,15 +223,13 @@ class TimeSharing:
             return f"it shares time and is not behind its fair share; others may be suspended for it in {rest}"
         if before := self._histories.turns_before(history):
             others = wording.counted(before, "gang")
-            return (
-                f"it is behind its fair share; its turn comes after that of {others} of its queue"
-            )
+            return f"it is behind its fair share; running gangs are suspended for {others} of its queue first"
         if (by := gang.preemption.turn_by) is None:
             return (
                 "it is behind its fair share, but no gang that may be suspended for it frees enough"
             )
         rest = rough_duration(max(0.0, by - now))
-        return f"its turn comes in {rest} at the latest, unless gangs come before it"
+        return f"running gangs are suspended for it in {rest} at the latest, unless other gangs get ahead of it"
 
     def adopt(self, before: "TimeSharing", gangs: Mapping[GangKey, Gang]) -> None:
         """What another one knew of these gangs, and of those that may come again."""

@@ -1,4 +1,4 @@
-"""Why nobody gives way to a pending gang: whose share, which level, which rule. For its reason and `lockstep explain`.
+"""Reasons why a pending gang gets no victims: whose share, which level, which rule. For `lockstep explain`, too.
 
 Design: docs/design/reclaim.md
 """
@@ -16,10 +16,10 @@ from central.scheduler.queues.shortfall import Shortfall
 from central.scheduler.state.gangs import Gang
 
 SHOWN = 3  # queues that could give, by name
-NOBODY_ABOVE = "no other queue uses more than its share"
-NOBODY = "nobody gives way: "
-NO_CLAIM = "it may claim nothing from other queues: "
-NOTHING = "nothing in its queue"
+NO_QUEUE_ABOVE = "no other queue uses more than its share"
+NO_VICTIMS = "no victims: "
+NO_CLAIM = "it may not reclaim from other queues: "
+NONE_BELOW = "its queue runs no gang of priority below"
 QUEUES_MOST = 200  # with more only `lockstep explain` says it: a cycle that counts many reasons would take too long
 
 
@@ -27,11 +27,11 @@ QUEUES_MOST = 200  # with more only `lockstep explain` says it: a cycle that cou
 ProtectedIn = Callable[[frozenset[str]], str]
 
 
-def why_nobody(
+def why_no_victims(
     queues: Queues, gang: Gang, need: Sums, protected: ProtectedIn, *, growth: bool
 ) -> str:
     """need: the requests of the pods that are to start. growth: above the gang's minimum. Empty: there is nothing
-    to say, or somebody gives way."""
+    to say, or there are victims."""
     if gang.account is None or not queues.enabled or gang.key in queues.claims:
         return ""
     queue = queues.by_name[gang.account.queue]
@@ -42,7 +42,7 @@ def why_nobody(
     entitlement, givers = _by_entitlement(queues, claim)
     by_entitlement = _with_rules(entitlement, givers, protected)
     by_priority = _by_priority(queue, gang)
-    if not by_priority.startswith(NOTHING):
+    if not by_priority.startswith(NONE_BELOW):
         by_priority = _with_rules(by_priority, frozenset({queue.name}), protected)
     return "; ".join(filter(None, (by_entitlement, by_priority)))
 
@@ -54,19 +54,19 @@ def _with_rules(sentence: str, queues: frozenset[str], protected: ProtectedIn) -
 
 def clause(queues: Queues, gang: Gang, need: Sums, protected: ProtectedIn, *, growth: bool) -> str:
     """The same as a clause of the gang's reason, without what goes without saying: that other queues use nothing, and
-    that nothing in its own queue is less urgent."""
+    that its own queue runs nothing of lower priority."""
     if gang.account is None or not queues.enabled or gang.key in queues.claims:
         return ""
     queue = queues.by_name[gang.account.queue]
     if queue.error or len(queues.by_name) > QUEUES_MOST:
         return ""
     need = {name: amount for name, amount in need.items() if queues.is_shared(name)}
-    key = ("nobody", f"{queue.name}/{gang.priority}/{growth}/{sorted(need.items())}")
+    key = ("no victims", f"{queue.name}/{gang.priority}/{growth}/{sorted(need.items())}")
     found: list[tuple[str, frozenset[str]]] | None = queues.cache.get(key)
     if found is None:
         found = queues.cache[key] = _sentences(queues, gang, queue, need, growth=growth)
     said = [_with_rules(sentence, givers, protected) for sentence, givers in found]
-    return f"{NOBODY}{', and '.join(said)}".replace(NO_CLAIM, "") if said else ""
+    return f"{NO_VICTIMS}{', and '.join(said)}".replace(NO_CLAIM, "") if said else ""
 
 
 def _sentences(
@@ -79,17 +79,15 @@ def _sentences(
         claim = Claim(queues, gang, need, {}, growth=growth)
         found.append(_by_entitlement(queues, claim))
     by_priority = _by_priority(queue, gang)
-    if not by_priority.startswith(NOTHING):
+    if not by_priority.startswith(NONE_BELOW):
         found.append((by_priority, frozenset({queue.name})))
     return found
 
 
 def _by_priority(queue: Queue, gang: Gang) -> str:
     if queue.usage_by_priority.lowest() < gang.priority:
-        return (
-            f"what is less urgent than priority {gang.priority} in its queue does not free enough"
-        )
-    return f"{NOTHING} is less urgent than priority {gang.priority}"
+        return f"evicting all gangs of its queue with priority below {gang.priority} would not free enough"
+    return f"{NONE_BELOW} {gang.priority}"
 
 
 def _by_entitlement(queues: Queues, claim: Claim) -> tuple[str, frozenset[str]]:
@@ -97,8 +95,8 @@ def _by_entitlement(queues: Queues, claim: Claim) -> tuple[str, frozenset[str]]:
     if givers := [*chain.from_iterable(claim.furthest_above())]:
         named = [f"queue {giver.name} {_standing(queues, claim, giver)}" for giver in givers]
         more = ", ..." if len(named) > SHOWN else ""
-        who = "members above a minimum" if claim.growth else "gangs"
-        said = f"{', '.join(named[:SHOWN])}{more}, but {who} that may go do not let it start"
+        who = "member above a minimum" if claim.growth else "gang"
+        said = f"{', '.join(named[:SHOWN])}{more}, but evicting every {who} that may be evicted would not let it start"
         return said, frozenset(giver.name for giver in givers)
     if above := claim.above_limits():
         return f"{NO_CLAIM}{_exceeded(claim, _decisive(claim, above))}", frozenset()
@@ -106,7 +104,7 @@ def _by_entitlement(queues: Queues, claim: Claim) -> tuple[str, frozenset[str]]:
         f"queue {other.name} {_standing(queues, claim, other)}, and is not reclaimable"
         for other in claim.above_and_not_reclaimable()
     ]
-    return "; ".join(stubborn[:SHOWN]) or NOBODY_ABOVE, frozenset()
+    return "; ".join(stubborn[:SHOWN]) or NO_QUEUE_ABOVE, frozenset()
 
 
 def _decisive(claim: Claim, above: Sequence[Shortfall]) -> Shortfall:

@@ -204,7 +204,7 @@ class Reservation:
                 return f"reserved: {self.place.name}; waiting for a dry run of the evictions"
             return f"reserved: {self.place.name}; waiting for {self.after} to terminate"
         if self.start == inf:
-            return f"reserved: {self.place.name}; start time unknown ({self.after} has no runs-for)"
+            return f"reserved: {self.place.name}; start time unknown ({self.after} has no expected run time)"
         start = rough_duration(self.start - now)
         return f"reserved: {self.place.name}, expected in {start} when {self.after} ends"
 

@@ -54,7 +54,7 @@ def test_a_request_that_grows_to_all_that_terminates_keeps_it() -> None:
     world.step(10.0, *urgent(1, 2))
     world.step(11.0, *urgent(2, 2))
     assert world.evicted == ["r0-0"]
-    assert "nobody gives way" not in world.told["urgent"]
+    assert "no victims" not in world.told["urgent"]
     assert "waiting for pods to terminate" in world.told["urgent"]
     assert world.step(12.0, *job("late", 1, 2, queue="q", created=12.0)) == []
     assert world.step(15.0) == ["urgent-0", "urgent-1"]

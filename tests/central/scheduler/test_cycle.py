@@ -146,7 +146,7 @@ def test_the_scarce_resource_is_named() -> None:
     assert told(decisions, "p") == (
         "needs 1 pod x 1 GPU; the cluster fits 0 of 1 "
         "(8 of 8 GPUs free on 1 node; 1 node has GPUs free and lacks 0.5 of 2 cpu); "
-        "reserved: node a; start time unknown (q has no runs-for)"
+        "reserved: node a; start time unknown (q has no expected run time)"
     )
 
 

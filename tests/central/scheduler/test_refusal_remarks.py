@@ -13,7 +13,7 @@ from tests.central import factories
 from tests.central.scheduler.small_cluster import World, job
 from tests.simulation.reason_checker import assert_reasons_true
 
-HINT = "with lockstep.dev/runs-for it may use that until then"
+HINT = "with an expected run time (lockstep.dev/runs-for) it could use that until then"
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_who_waits_for_victims_does_not_read_that_nobody_gives_way(
     for now in (3.0, 4.0):
         world.step(now)
         assert "waiting for evicted pods to terminate" in world.told["urgent"]
-        assert "nobody gives way" not in world.told["urgent"]
+        assert "no victims" not in world.told["urgent"]
         assert_reasons_true(world.cluster)
     assert world.step(7.0) == ["urgent-0"]
 

@@ -111,7 +111,7 @@ def test_a_gang_that_waits_for_its_queues_share() -> None:
     schedule_once(made, short, 1.0)
     found = explain(made, "ns", "big")
     assert found is not None
-    assert found.queue.startswith("q (uses 0 of 7 GPUs of its fair share; it may claim nothing")
+    assert found.queue.startswith("q (uses 0 of 7 GPUs of its fair share; it may not reclaim")
     running = explain(made, "ns", "run")
     assert running is not None
     assert running.queue == "default"

@@ -100,7 +100,7 @@ def test_the_state_of_a_reservation_names_gangs_of_its_own_namespace() -> None:
         for each in world.answers()
         if each.text.startswith("/api/overview")
     ]
-    assert "has no runs-for" in rows[0][0]["text"] or "expected in" in rows[0][0]["text"]
+    assert "has no expected run time" in rows[0][0]["text"] or "expected in" in rows[0][0]["text"]
     assert rows[1][0]["text"] == "reserved"
 
 

@@ -70,7 +70,7 @@ def test_after_two_short_stays_a_tenant_waits() -> None:
     may_again_s = 630 + LEAST_PRICE_S  # the first is paid then
     waiting = simulate(story, may_again_s - 10).result.waiting
     assert [one.name for one in waiting] == ["r2"]
-    assert "takes no surplus of elastic Jobs of others for another" in waiting[0].reason
+    assert "may not shrink other tenants' elastic Jobs for" in waiting[0].reason
     assert "namespace default in queue a" in waiting[0].reason
     assert sizes(run, "r2", at_s=may_again_s - 1) == [0]
     assert sizes(run, "r2", at_s=may_again_s + 10) == [4]

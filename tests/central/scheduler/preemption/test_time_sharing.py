@@ -179,14 +179,18 @@ def test_the_first_in_turn_learns_when_its_turn_comes_at_the_latest() -> None:
     there.step(2.0, *trains("last", 8, 9, 2.0))
     plays(there, 1500.0, 60.0)
     assert "next-0" in {each.name for each in there.running.values()}
-    said = {reason for reason in there.told.values() if "its turn comes in" in reason}
+    said = {
+        reason
+        for reason in there.told.values()
+        if "running gangs are suspended for it in" in reason
+    }
     assert not said
     there = world()
     there.step(0.0, *trains("long", 8, 20))
     there.step(60.0, *trains("small", 8, 0.02, 60.0))
     there.step(300.0)
     assert (
-        "its turn comes in about 5 min at the latest, unless gangs come before it"
+        "running gangs are suspended for it in about 5 min at the latest, unless other gangs get ahead of it"
         in there.told["small"]
     )
 
@@ -310,9 +314,9 @@ def test_a_late_gang_says_how_many_have_their_turn_before_it() -> None:
     names = ("c", "a", "b")
     there.step(60.0, *(fact for name in names for fact in trains(name, 8, 0.1, 60.0)))
     plays(there, 2400.0, 120.0, 600.0)
-    assert "its turn comes in" in there.told["a"]
-    assert "its turn comes after that of 1 gang of its queue" in there.told["b"]
-    assert "its turn comes after that of 2 gangs of its queue" in there.told["c"]
+    assert "running gangs are suspended for it in" in there.told["a"]
+    assert "running gangs are suspended for 1 gang of its queue first" in there.told["b"]
+    assert "running gangs are suspended for 2 gangs of its queue first" in there.told["c"]
 
 
 def test_between_two_looks_new_gangs_have_their_own_latest_start() -> None:

@@ -1,4 +1,4 @@
-"""Whoever waits reads why nobody gives way: whose share, which level, which rule."""
+"""Whoever waits reads why no victims: whose share, which level, which rule."""
 
 import pytest
 
@@ -37,8 +37,8 @@ def test_its_own_queue_would_be_above_its_share() -> None:
     world = full(queue("a", 4), queue("b", 4), user="b", size=4)
     world.step(10.0, *job("new", 1, 8, queue="a", created=10.0))
     assert why(world, "new") == (
-        "a (uses 0 of 4 GPUs of its fair share; it may claim nothing from other queues: queue a would use 8 GPUs, and "
-        "its fair share is 4; nothing in its queue is less urgent than priority 0)"
+        "a (uses 0 of 4 GPUs of its fair share; it may not reclaim from other queues: queue a would use 8 GPUs, and "
+        "its fair share is 4; its queue runs no gang of priority below 0)"
     )
 
 
@@ -67,7 +67,7 @@ def test_the_other_queue_is_not_reclaimable() -> None:
 def test_a_giver_whose_gangs_must_stay() -> None:
     world = full(queue("a", 4), queue("b", 4, min_runtime_s=600.0), user="b")
     world.step(10.0, *job("new", 1, 2, queue="a", created=10.0))
-    assert "queue b uses 8 GPUs, above its fair share of 6, but gangs that may go" in why(
+    assert "queue b uses 8 GPUs, above its fair share of 6, but evicting every gang that" in why(
         world, "new"
     )
 
@@ -82,8 +82,16 @@ def test_nobody_is_above_its_share() -> None:
 @pytest.mark.parametrize(
     ("own", "others", "clause"),
     [
-        (None, 0, "fair share of 4, but members above a minimum that may go do not"),
-        (4, 0, "fair share of 2, but members above a minimum that may go do not"),
+        (
+            None,
+            0,
+            "fair share of 4, but evicting every member above a minimum that may be evicted would not",
+        ),
+        (
+            4,
+            0,
+            "fair share of 2, but evicting every member above a minimum that may be evicted would not",
+        ),
         (0, 4, "queue a would use 4 GPUs, and its fair share is 2"),
     ],
 )
@@ -101,10 +109,10 @@ def test_the_status_says_it_too() -> None:
     """So do Events and the PodGroup's condition, which have the status's reason."""
     world = full(queue("a", 4), queue("b", 4), user="b", size=4)
     world.step(10.0, *job("new", 1, 8, queue="a", created=10.0))
-    clause = "; nobody gives way: queue a would use 8 GPUs, and its fair share is 4"
+    clause = "; no victims: queue a would use 8 GPUs, and its fair share is 4"
     assert world.told["new"].endswith(clause)
     world.step(11.0, *job("other", 1, 2, queue="a", created=11.0))
-    assert "nobody gives way" not in world.told["other"], "its victims terminate"
+    assert "no victims" not in world.told["other"], "its victims terminate"
     world.step(20.0)
     world.step(22.0)
     assert "queue a would use 10 GPUs, and its fair share is 4" in world.told["new"]
@@ -113,9 +121,9 @@ def test_the_status_says_it_too() -> None:
 def test_what_goes_without_saying_is_not_said() -> None:
     world = full(queue("a"), queue("b"), user="a")
     world.step(10.0, *job("new", 1, 1, queue="a", created=10.0))
-    assert "nobody gives way" not in world.told["new"], "no other queue has anything"
+    assert "no victims" not in world.told["new"], "no other queue has anything"
     world.step(11.0, *job("urgent", 1, 9, queue="a", created=11.0, priority=5))
-    assert "nobody gives way" not in world.told["urgent"], "no node is that large"
+    assert "no victims" not in world.told["urgent"], "no node is that large"
 
 
 def test_what_is_less_urgent_frees_too_little_beside_what_is_more_urgent() -> None:
@@ -123,7 +131,10 @@ def test_what_is_less_urgent_frees_too_little_beside_what_is_more_urgent() -> No
     for name, priority in (("low", 0), ("high", 9)):
         world.step(1.0, *job(name, 1, 4, queue="a", priority=priority))
     world.step(10.0, *job("new", 1, 8, queue="a", priority=5, created=10.0))
-    assert "less urgent than priority 5 in its queue does not free enough" in world.told["new"]
+    assert (
+        "evicting all gangs of its queue with priority below 5 would not free enough"
+        in world.told["new"]
+    )
 
 
 def test_a_cycle_tells_only_some_of_many() -> None:

@@ -137,7 +137,7 @@ def test_a_gang_is_called_after_the_job_that_made_it() -> None:
     world = World(*two_nodes())
     world.step(0.0, *job("long", 1, owner="job/chat"))
     world.step(1.0, *job("big", 2, created=1.0, owner="job/sweep"), *job("late", 1, created=2.0))
-    assert "start time unknown (job chat has no runs-for)" in world.told["big"]
+    assert "start time unknown (job chat has no expected run time)" in world.told["big"]
     assert "8 of them reserved for job ns/sweep)" in world.told["late"]
 
 

@@ -18,7 +18,7 @@ def a_rack_less_four_gpus(**terms: float) -> World:
     world = World(*racks(2), **terms)
     world.step(0.0, *job("train", 4, topology_required=RACK), *job("chat", 1, gpus=4, created=0.5))
     world.step(1.0, *job("giant", 4, created=1.0, topology_required=RACK))
-    assert "start time unknown (chat has no runs-for)" in world.told["giant"]
+    assert "start time unknown (chat has no expected run time)" in world.told["giant"]
     return world
 
 

@@ -25,7 +25,7 @@ def asks(world: World, now: float = 10.0, gpus: int = 8, **other: object) -> str
     world.step(now, *job("new", 1, gpus, created=now, **other))  # type: ignore[arg-type]  # a test's shorthand
     (gang,) = (each for each in world.cluster.state.gangs.values() if each.name == "new")
     assert_reasons_true(world.cluster)
-    return gang.attempt.reason.partition("nobody gives way: ")[2]
+    return gang.attempt.reason.partition("no victims: ")[2]
 
 
 def asks_for_pool(world: World, gpus: int) -> str:
@@ -34,7 +34,7 @@ def asks_for_pool(world: World, gpus: int) -> str:
     assert isinstance(pod, PodSeen)
     world.step(10.0, group, replace(pod, spec=replace(pod.spec, node_selector=(("pool", "x"),))))
     assert_reasons_true(world.cluster)
-    return world.told["new"].partition("nobody gives way: ")[2]
+    return world.told["new"].partition("no victims: ")[2]
 
 
 def explained(world: World) -> str:
@@ -46,13 +46,13 @@ def explained(world: World) -> str:
 def test_nobody_is_less_urgent() -> None:
     world = world_with(*job("old", 2, 4, priority=5))
     assert asks(world, priority=5) == "2 pods have priority 5 or higher"
-    assert explained(world) == "default (nobody gives way: 2 pods have priority 5 or higher)"
+    assert explained(world) == "default (no victims: 2 pods have priority 5 or higher)"
 
 
 def test_for_a_gang_that_is_not_urgent_only_explain_says_it() -> None:
     world = world_with(*job("old", 1, 8))
     assert asks(world) == ""
-    assert explained(world) == "default (nobody gives way: 1 pod has priority 0 or higher)"
+    assert explained(world) == "default (no victims: 1 pod has priority 0 or higher)"
 
 
 def test_an_idle_cluster_needs_no_such_sentence() -> None:
@@ -80,20 +80,20 @@ def test_of_a_gang_with_surplus_those_that_may_not_leave() -> None:
     pod = facts[-1]
     assert isinstance(pod, PodSeen)
     world = world_with(*facts[:-1], replace(pod, preemptable=False))
-    said = "1 pod is not preemptable, 3 less urgent pods do not free enough"
+    said = "1 pod is not preemptable, 3 pods of lower priority would not free enough"
     assert asks(world, priority=5) == said
 
 
 def test_least_run_time() -> None:
     world = world_with(*job("young", 1, 8), min_runtime_s=60.0)
-    assert asks(world, priority=5) == "1 pod has not run for its least run time"
+    assert asks(world, priority=5) == "1 pod has not reached its minimum run time"
     world.step(61.5)
     assert world.evicted == ["young-0"]
 
 
 def test_the_surplus_of_a_young_gang_is_not_protected() -> None:
     world = world_with(*job("young", 4, 2, least=3), min_runtime_s=60.0)
-    said = "3 pods have not run for their least run time, 1 less urgent pod does not free enough"
+    said = "3 pods have not reached their minimum run time, 1 pod of lower priority would not free enough"
     assert asks(world, priority=5) == said
 
 
@@ -114,7 +114,7 @@ def test_other_schedulers() -> None:
     said = "1 pod is not preemptable, 1 pod is another scheduler's"
     assert asks(world, priority=5) == said
     world.step(11.0, PodGone(theirs.uid))
-    assert explained(world) == "default (nobody gives way: 1 pod is not preemptable)"
+    assert explained(world) == "default (no victims: 1 pod is not preemptable)"
 
 
 def test_budgets_beside_another_rule() -> None:
@@ -131,7 +131,7 @@ def test_a_budget_that_allows_fewer_than_the_gang_has_keeps_all_of_it() -> None:
     world = world_with(*covered, *kept, factories.budget("x", 1))
     assert asks(world, priority=5).endswith("2 pods are covered by disruption budgets")
     world = world_with(*covered, *kept, factories.budget("x", 2))
-    assert asks(world, priority=5).endswith("2 less urgent pods do not free enough")
+    assert asks(world, priority=5).endswith("2 pods of lower priority would not free enough")
 
 
 def test_preemption_policy_never() -> None:
@@ -154,7 +154,7 @@ def test_the_number_follows_the_pods() -> None:
     world = world_with(*job("one", 1, 4, preemptable=False))
     assert asks(world, priority=5) == "1 pod is not preemptable"
     world.step(11.0, *job("two", 1, 2, created=11.0, priority=9))
-    said = "nobody gives way: 1 pod has priority 5 or higher, 1 pod is not preemptable"
+    said = "no victims: 1 pod has priority 5 or higher, 1 pod is not preemptable"
     assert world.told["new"].endswith(said)
     assert_reasons_true(world.cluster)
 
@@ -163,20 +163,20 @@ def test_more_gangs_than_are_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protected_work, "GANGS_MOST", 1)
     world = world_with(*job("a", 1, 4, preemptable=False), *job("b", 1, 4, preemptable=False))
     world.step(10.0, *job("new", 1, 8, created=10.0, priority=5))
-    assert world.told["new"].endswith("nobody gives way: 2 less urgent pods do not free enough")
+    assert world.told["new"].endswith("no victims: 2 pods of lower priority would not free enough")
 
 
 @pytest.mark.parametrize(
     ("more", "rule"),
     [
         ({"preemptable": False}, "2 pods are not preemptable"),
-        ({"cooldown_s": 99.0}, "2 pods have not run for their least run time"),
+        ({"cooldown_s": 99.0}, "2 pods have not reached their minimum run time"),
     ],
 )
 def test_in_its_own_queue(more: dict[str, object], rule: str) -> None:
     queue = QueueSeen("a", deserved=((GPU, 8),))
     world = world_with(queue, *job("old", 2, 4, queue="a", **more))  # type: ignore[arg-type]  # a test's shorthand
-    said = f"what is less urgent than priority 5 in its queue does not free enough: {rule}"
+    said = f"evicting all gangs of its queue with priority below 5 would not free enough: {rule}"
     assert asks(world, priority=5, queue="a") == said
     assert said in explained(world)
 
@@ -186,8 +186,8 @@ def test_in_a_queue_that_has_too_much() -> None:
     young = job("young", 1, 8, queue="b", cooldown_s=99.0, priority=9)
     world = world_with(*queues, *young)
     said = (
-        "queue b uses 8 GPUs, above its fair share of 4, but gangs that may go do not let it start: "
-        "1 pod has not run for its least run time"
+        "queue b uses 8 GPUs, above its fair share of 4, but evicting every gang that may be evicted would not let it start: "
+        "1 pod has not reached its minimum run time"
     )
     assert asks(world, gpus=4, queue="a") == said
 
@@ -200,7 +200,7 @@ def test_of_other_queues_only_those_that_could_give_count() -> None:
     world = world_with(*queues, *young, *kept)
     said = asks(world, gpus=2, queue="a")
     assert "queue b uses 6 GPUs" in said
-    assert said.endswith("do not let it start: 2 pods have not run for their least run time")
+    assert said.endswith("would not let it start: 2 pods have not reached their minimum run time")
 
 
 def test_in_a_queue_pods_of_other_schedulers_and_namespaces_are_no_matter() -> None:
@@ -212,7 +212,7 @@ def test_in_a_queue_pods_of_other_schedulers_and_namespaces_are_no_matter() -> N
         for fact in job("young", 1, 7, queue="b", cooldown_s=99.0)
     ]
     world = world_with(theirs, *queues, *young, preempt_across="none")  # type: ignore[arg-type]
-    rule = "do not let it start: 1 pod has not run for its least run time"
+    rule = "would not let it start: 1 pod has not reached its minimum run time"
     assert asks(world, gpus=2, queue="a").endswith(rule)
 
 
@@ -267,7 +267,7 @@ def test_the_own_members_of_a_gang_that_grows_do_not_count() -> None:
     more = replace(pod, uid="more", name="new-1", node="", phase="Pending")
     world.step(20.0, more)
     assert_reasons_true(world.cluster)
-    assert world.told["new"].endswith("nobody gives way: 1 pod is not preemptable")
+    assert world.told["new"].endswith("no victims: 1 pod is not preemptable")
 
 
 def test_a_question_reads_nothing_into_the_table_of_victims() -> None:
@@ -277,7 +277,7 @@ def test_a_question_reads_nothing_into_the_table_of_victims() -> None:
     table = world.cluster.preemption.candidates.table
     world.cluster.state.pending.touch(next(iter(world.cluster.state.gangs.values())))
     reads = table.reads
-    assert explained(world) == "default (nobody gives way: 1 pod has priority 5 or higher)"
+    assert explained(world) == "default (no victims: 1 pod has priority 5 or higher)"
     assert table.reads == reads
 
 
@@ -287,7 +287,7 @@ def test_the_number_follows_a_budget_that_allows_less() -> None:
         job("kept", 1, 4, preemptable=False),
     )
     world = world_with(*covered, *kept, factories.budget("x", 1))
-    assert asks(world, priority=5).endswith("1 less urgent pod does not free enough")
+    assert asks(world, priority=5).endswith("1 pod of lower priority would not free enough")
     world.step(11.0, factories.budget("x", 0))
     assert world.told["new"].endswith("1 pod is covered by a disruption budget")
 
@@ -309,7 +309,9 @@ def half_evicted(allowed: int) -> World:
 
 
 def test_an_eviction_that_goes_on_is_counted_once() -> None:
-    assert asks(half_evicted(2), priority=5).endswith("1 less urgent pod does not free enough")
+    assert asks(half_evicted(2), priority=5).endswith(
+        "1 pod of lower priority would not free enough"
+    )
     assert asks(half_evicted(1), priority=5).endswith("1 pod is covered by a disruption budget")
 
 
@@ -319,7 +321,7 @@ def test_the_number_follows_an_eviction_that_the_api_server_shows() -> None:
     world.step(9.0, *job("head", 1, 8, created=9.0, priority=5))
     assert asks(world, priority=5).endswith("1 pod is covered by a disruption budget")
     world.step(11.0, replace(world.running["uid-old-1"], deleting=True))
-    assert world.told["new"].endswith("1 less urgent pod does not free enough")
+    assert world.told["new"].endswith("1 pod of lower priority would not free enough")
     assert_reasons_true(world.cluster)
 
 
@@ -335,5 +337,5 @@ def test_surplus_is_protected_by_no_least_run_time_however_little_of_the_gang_co
     high = job("high", 1, 4, priority=9)[0]
     there = factories.pod("high-0", 4, "high", node="there", phase="Running")
     world.step(1.0, high, there)
-    said = "1 pod has priority 5 or higher, 1 less urgent pod does not free enough"
+    said = "1 pod has priority 5 or higher, 1 pod of lower priority would not free enough"
     assert asks_for_pool(world, 8) == said
