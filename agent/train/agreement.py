@@ -2,14 +2,31 @@
 
 Each rank contributes two numbers, of which the greatest over all ranks count: the newest generation that it
 knows, and the step after which that one wants the present generation to stop. The exchange that is
-started after one step is read after the next, so that it runs beside the step's computation."""
+started after one step is read after the next, so that it runs beside the step's computation. A third number shows
+whether the ranks have equal replicas: its greatest and its least value are equal then."""
 
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, Protocol
 
 Known = tuple[int, int]
+
+
+class WatchedReplicas(Protocol):
+    def digest(self, turn_step: int) -> int:
+        """Returns a number that is the same on equal ranks, for a step of this turn."""
+
+    def compare(self, when: str) -> None:
+        """Raises an error that names the ranks which differ. Called on all ranks."""
+
+
+_watched: list[WatchedReplicas] = []
+
+
+def watch_replicas(replicas: WatchedReplicas) -> None:
+    """The ranks of the turn that begins are compared with each exchange."""
+    _watched[:] = [replicas]
 
 
 class LoneAgreement:
@@ -28,6 +45,8 @@ class TorchAgreement:
     def __init__(self, distributed: Any) -> None:
         self._distributed = distributed
         self._pending: tuple[Any, Any] | None = None
+        self._replicas = _watched.pop() if _watched else None  # of this turn only
+        self._exchanges = 0
 
     def exchange(self, known: Known) -> Known | None:
         """Returns the values that all ranks agreed on after the previous step, or None after the first. Starts the
@@ -45,7 +64,9 @@ class TorchAgreement:
         work, tensor = self._pending
         self._pending = None
         work.wait()
-        generation, step = tensor.tolist()
+        generation, step, *digests = tensor.tolist()
+        if sum(digests) and self._replicas is not None:
+            self._replicas.compare(f"after step {self._exchanges} of this generation")
         return int(generation), int(step)
 
     def _start(self, known: Known) -> None:
@@ -53,7 +74,12 @@ class TorchAgreement:
         device = "cpu"
         if "nccl" in str(self._distributed.get_backend()):
             device = f"cuda:{torch.cuda.current_device()}"
-        tensor = torch.tensor(known, dtype=torch.int64, device=device)
+        self._exchanges += 1
+        values = [*known]
+        if self._replicas is not None:
+            digest = self._replicas.digest(self._exchanges)
+            values += [digest, -digest]
+        tensor = torch.tensor(values, dtype=torch.int64, device=device)
         operation = self._distributed.ReduceOp.MAX
         work = self._distributed.all_reduce(tensor, op=operation, async_op=True)
         self._pending = (work, tensor)

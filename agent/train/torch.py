@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import random
+import sys
 from collections.abc import Callable, Iterator
+from hashlib import blake2b
+from importlib import import_module
 from itertools import islice
 from typing import Any
 
@@ -10,45 +14,147 @@ import torch
 import torch.distributed as dist
 import torch.utils.data
 
+from .agreement import watch_replicas
 from .order import BatchSampler, Order
+from .replicas import Replicas, ReplicasDiffer, is_divided
+
+__all__ = ["RecordStream", "ReplicasDiffer", "seed", "share"]
 
 
-def share(model: Any, optimizer: Any = None, order: Order | None = None) -> int:
-    """Give all ranks the weights, the optimizer's state and the position of the rank that took the most
-    steps (of several the lowest), after init_process_group and before DistributedDataParallel wraps the
-    model. Returns that rank.
+_turns = [0]  # in which this process has shared its state
 
-    Model and optimizer are anything with state_dict() and load_state_dict(). Where all ranks took the same
-    steps, which is so after a shrink, nothing is sent but their number; at step 0 everything is, so that
-    all begin with the same weights."""
+
+def share(
+    model: Any,
+    optimizer: Any = None,
+    order: Order | None = None,
+    *parts: Any,
+    rng: bool = True,
+    every: int = 0,
+) -> int:
+    """Give newcomers the state of the rank that took the most steps (of several one that has trained before), after
+    init_process_group and before DistributedDataParallel wraps the model. Returns that rank.
+
+    Each argument is an object with state_dict() and load_state_dict(), such as a model, an optimizer, a scheduler, a
+    scaler or an average, an Order, or a dict of counters, which is changed in place; any number of them, in any order.
+
+    rng    newcomers get the states of random, numpy, PyTorch and its device, too
+    every  steps between two comparisons of the replicas; 0: they are compared here alone. Settings of optimizers, such
+           as learning rates, are compared after each step
+
+    Where all ranks took the same steps, which is so after a shrink, nothing is sent but digests; at step 0 everything
+    is, so that all begin with the same weights. Raises ReplicasDiffer if the ranks differ afterwards."""
+    given = [each for each in (model, optimizer, order, *parts) if each is not None]
     size = dist.get_world_size()
-    if size == 1:
-        return 0
-    device = _device()
-    steps = torch.tensor([order.step if order is not None else 0], device=device)
-    every = [torch.zeros_like(steps) for _ in range(size)]
-    dist.all_gather(every, steps)
-    counts = [int(each.item()) for each in every]
-    source = counts.index(max(counts))
-    if order is not None and min(counts) == max(counts) > 0:
-        return source
-    state = {"model": model.state_dict()}
-    if optimizer is not None:
-        state["optimizer"] = optimizer.state_dict()
+    ranks: list[tuple[int, ...]] = (
+        [(0, 0)] if size == 1 else _gathered(max(map(_steps, given)), _turns[0])
+    )
+    source, mine = ranks.index(max(ranks)), ranks[dist.get_rank()]
+    _turns[0] += 1
+    if size > 1:
+        steps = [each for each, _ in ranks]
+        if not max(steps) or min(steps) < max(steps) or len({turns > 0 for _, turns in ranks}) > 1:
+            is_new = mine[1] == 0 < ranks[source][1] or mine[0] < ranks[source][0]
+            _send(given, source, is_new=is_new and rng)
+    watched = Replicas(_named(given), every, source)
+    watched.compare("after sharing")
+    watch_replicas(watched)
+    return source
+
+
+def seed(number: int, step: int, rank: int) -> None:
+    """Seeds random, numpy and PyTorch by three numbers. Called before each step, the random numbers of a step, as those
+    of dropout, depend on its number and the rank alone, and not on what ran before in the process."""
+    mixed = blake2b(f"{number} {step} {rank}".encode(), digest_size=8).digest()
+    random.seed(mixed)
+    torch.manual_seed(int.from_bytes(mixed, "big") >> 1)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(int.from_bytes(mixed[:4], "big"))
+
+
+def _steps(part: Any) -> int:
+    return part.step if isinstance(part, Order) else 0
+
+
+def _gathered(*values: int) -> list[tuple[int, ...]]:
+    """The values of each rank."""
+    mine = torch.tensor(values, device=_device())
+    every = [torch.zeros_like(mine) for _ in range(dist.get_world_size())]
+    dist.all_gather(every, mine)
+    return [tuple(map(int, each)) for each in every]
+
+
+def _named(parts: list[Any]) -> dict[str, Any]:
+    """The parts by the names of their classes, with numbers where there are several of a class."""
+    found: dict[str, Any] = {}
+    for each in parts:
+        name = "counters" if isinstance(each, dict) else type(each).__name__
+        number = sum(1 for other in found if other.partition(" ")[0] == name)
+        found[f"{name} {number + 1}" if number else name] = each
+    return found
+
+
+def _send(parts: list[Any], source: int, *, is_new: bool) -> None:
+    """Broadcasts the states of the source's parts. is_new: this rank takes the random numbers, too."""
+    device, mine = _device(), dist.get_rank() == source
     tensors: list[Any] = []
-    outline = [_outline(state, tensors), order.state() if order is not None else None]
+    outline = [
+        _outline([_state(each) for each in parts], tensors),
+        _random_state() if mine else None,
+    ]
+    _refuse_divided(tensors)
     dist.broadcast_object_list(outline, src=source, device=torch.device(device))
-    if dist.get_rank() != source:
+    if not mine:
         tensors = [torch.empty(each.shape, dtype=each.dtype) for each in _marks(outline[0])]
     received = [_broadcast(each, source, device) for each in tensors]
-    if dist.get_rank() != source:
-        found = _filled(outline[0], iter(received))
-        model.load_state_dict(found["model"])
-        if optimizer is not None:
-            optimizer.load_state_dict(found["optimizer"])
-        if order is not None:
-            order.load(outline[1])
-    return source
+    if mine:
+        return
+    for part, state in zip(parts, _filled(outline[0], iter(received))):
+        _load(part, state)
+    if is_new:
+        _load_random_state(outline[1])
+
+
+def _refuse_divided(tensors: list[Any]) -> None:
+    if any(map(is_divided, tensors)):
+        raise ValueError(
+            "share() sends whole state, and each rank has a part of this one (DTensor): load it on all ranks at the "
+            "start of the turn, by lockstep_train.torch.load()"
+        )
+
+
+def _state(part: Any) -> Any:
+    if isinstance(part, dict):
+        return part
+    return part.state() if isinstance(part, Order) else part.state_dict()
+
+
+def _load(part: Any, state: Any) -> None:
+    if isinstance(part, Order):
+        part.load(state)
+    elif isinstance(part, dict):
+        part.clear()
+        part.update(state)
+    else:
+        part.load_state_dict(state)
+
+
+def _random_state() -> dict[str, Any]:
+    found: dict[str, Any] = {"random": random.getstate(), "torch": torch.get_rng_state()}
+    if "numpy" in sys.modules:
+        found["numpy"] = sys.modules["numpy"].random.get_state()
+    if torch.cuda.is_available():
+        found["cuda"] = torch.cuda.get_rng_state()
+    return found
+
+
+def _load_random_state(found: dict[str, Any]) -> None:
+    random.setstate(found["random"])
+    torch.set_rng_state(found["torch"])
+    if "numpy" in found:
+        import_module("numpy").random.set_state(found["numpy"])
+    if "cuda" in found and torch.cuda.is_available():
+        torch.cuda.set_rng_state(found["cuda"])
 
 
 class RecordStream(torch.utils.data.IterableDataset):  # type: ignore[misc]

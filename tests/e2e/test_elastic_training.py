@@ -15,14 +15,14 @@ from tests.e2e.elastic_jobs import ElasticRun, Service
 from tests.e2e.world import World
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(580)]
-PYTHON = "/usr/bin/python3"
+PYTHON = torch_training.SYSTEMS
 LAUNCH = f"{PYTHON} -m lockstep_train.launch --stop-wait=20 -- {PYTHON}"
 STEPS, LAST = 400, 3  # the last size, at which steps follow each other without a pause
 
 
 @pytest.fixture(scope="module")
 def _torch() -> None:
-    if torch_training.python() != PYTHON:
+    if not torch_training.runs(PYTHON, torch_training.IMPORTS):
         pytest.skip("apt-get install python3-torch")
 
 

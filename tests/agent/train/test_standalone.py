@@ -15,6 +15,7 @@ from tests.architecture.sources import ROOT, files, tree
 # Used where they are there: file -> package.
 OPTIONAL = {
     ("permutation.py", "numpy"),
+    ("replicas.py", "torch"),
     ("torch.py", "torch"),
     ("torchrun.py", "torch"),
     ("huggingface.py", "transformers"),

@@ -25,7 +25,12 @@ class Training:
     """Members that train by the plan of a file. A member waits until the plan has it."""
 
     def __init__(
-        self, stack: ExitStack, folder: Path, sizes: list[int], launcher: list[str]
+        self,
+        stack: ExitStack,
+        folder: Path,
+        sizes: list[int],
+        launcher: list[str],
+        script: str = torch_training.SCRIPT,
     ) -> None:
         folder.mkdir()
         self.plan = folder / "plan.json"
@@ -33,7 +38,7 @@ class Training:
         flags = ("--plan", str(self.plan), "--linger=60")
         self.coordinator: RunningCoordinator = stack.enter_context(coordinator(folder, *flags))
         self.team: Workers = stack.enter_context(
-            workers(folder / "team", torch_training.SCRIPT, torch_training.python())
+            workers(folder / "team", script, torch_training.python())
         )
         self.team.launcher = launcher
         self.most = max(sizes)

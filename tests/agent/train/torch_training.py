@@ -4,11 +4,16 @@ import functools
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+SYSTEMS = "/usr/bin/python3"
+IMPORTS = "import torch.distributed as d; assert d.is_available()"
 RECORDS, BATCH = 20_000, 240
-NEEDS = "no Python here imports torch (set LOCKSTEP_TORCH_PYTHON, or apt install python3-torch)"
+# Outside of the tree, so that it is downloaded once: python3 -m venv there, and pip install torch numpy.
+CACHED = Path.home() / ".cache/lockstep-torch/venv/bin/python"
+NEEDS = f"no Python here imports torch (set LOCKSTEP_TORCH_PYTHON, or pip install torch numpy for {CACHED})"
 
 # Prints a line of JSON for each step on each rank: step, generation, size, record ids, loss of the whole step. Rests after each
 # step, but not at the size that a fourth argument names, if there is one.
@@ -72,9 +77,8 @@ def python() -> str:
 
 @functools.cache
 def _python() -> str:
-    tried = [os.environ.get("LOCKSTEP_TORCH_PYTHON", ""), sys.executable, "/usr/bin/python3"]
-    script = "import torch.distributed as d; assert d.is_available()"
-    return next((each for each in filter(None, tried) if runs(each, script)), "")
+    tried = [os.environ.get("LOCKSTEP_TORCH_PYTHON", ""), sys.executable, str(CACHED), SYSTEMS]
+    return next((each for each in filter(None, tried) if runs(each, IMPORTS)), "")
 
 
 def runs(python: str, script: str) -> bool:
