@@ -41,6 +41,7 @@ def unclear(module: ast.Module) -> list[int]:
     return [line for line, text in docstrings(module) if first_word(text) in FIRST_WORDS]
 
 
+@pytest.mark.long
 def test_docstrings_begin_with_a_verb_or_a_noun() -> None:
     found = [
         f"{file}:{line}"
@@ -54,6 +55,7 @@ def test_docstrings_begin_with_a_verb_or_a_noun() -> None:
     )
 
 
+@pytest.mark.long
 def test_docstrings_of_the_scheduler_become_clearer() -> None:
     found = sum(len(unclear(tree(file))) for file in files(str(SCHEDULER)))
     assert found <= MOST_IN_SCHEDULER, (

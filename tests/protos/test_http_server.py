@@ -176,6 +176,7 @@ def serve(
     asyncio.run(asyncio.wait_for(run(), 60))
 
 
+@pytest.mark.long
 def test_hostile_bytes_get_one_answer() -> None:
     async def story(served: Served) -> None:
         async def case(raw: bytes, expected: bytes) -> bytes | None:
@@ -291,6 +292,7 @@ def test_a_silent_member_is_disconnected(sent: bytes) -> None:
     serve(story, idle_s=0.3, body_s=0.3)
 
 
+@pytest.mark.long
 def test_a_slow_client_is_disconnected_until_it_is_known() -> None:
     """One after another: the limit is for each. A member may be slow."""
 
@@ -337,6 +339,7 @@ def test_a_client_that_ends_its_half_is_gone(sent: bytes) -> None:
     serve(story, body_s=100.0)
 
 
+@pytest.mark.long
 def test_an_answer_takes_as_long_as_it_takes() -> None:
     async def story(served: Served) -> None:
         async with connected(served) as (reader, writer):
@@ -368,6 +371,7 @@ async def read_answer(reader: asyncio.StreamReader) -> tuple[str, dict[str, str]
     return head[0].removeprefix("HTTP/1.1 "), headers, body
 
 
+@pytest.mark.long
 def test_changed_requests_are_answered_or_closed() -> None:
     dice = random.Random("http")
     parts = [raw for raw, _ in CASES.values() if len(raw) < 300]
@@ -439,6 +443,7 @@ def test_a_certificate_is_replaced_under_the_server(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01", b"GET / HTTP/1.1\r\n\r\n"])
+@pytest.mark.long
 def test_half_a_handshake_ends_in_time(sent: bytes) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 

@@ -109,6 +109,7 @@ def test_held_connections_give_way_to_new_ones(probes: Probes) -> None:
         assert threading.active_count() <= threads + 5
 
 
+@pytest.mark.long
 def test_a_slow_writer_is_closed_in_time(probes: Probes) -> None:
     """Although it never pauses for long."""
     with connected(probes, b"GET /healthz HTTP/1.1\r\n") as client:
@@ -143,6 +144,7 @@ def test_collections_of_metrics_are_bounded_and_delay_no_probe(probes: Probes) -
             client.close()
 
 
+@pytest.mark.long
 def test_a_flood_is_answered_between(probes: Probes) -> None:
     stop = threading.Event()
 

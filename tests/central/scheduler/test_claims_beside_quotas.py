@@ -210,6 +210,7 @@ class _Story:
         return True
 
 
+@pytest.mark.long
 def test_who_claims_beside_a_quota_evicts_the_least_that_is_enough() -> None:
     for seed in range(examples(60)):
         story = _Story(seed)

@@ -159,6 +159,7 @@ def is_of_decision(error: ZeroDivisionError) -> bool:
     [pytest.param(16, 3), *(pytest.param(4, n, marks=pytest.mark.slow) for n in range(4))],
 )
 @pytest.mark.parametrize("kind", OBJECTS)
+@pytest.mark.long
 def test_a_function_that_fails_on_one_object_stops_that_object_or_the_process(
     kind: str, every: int, first: int
 ) -> None:

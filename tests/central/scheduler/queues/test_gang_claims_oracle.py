@@ -247,6 +247,7 @@ def names(chosen: Leavers) -> str:
     return ", ".join(f"{len(one.nodes)} of {one.gang.name}" for one in chosen)
 
 
+@pytest.mark.long
 def test_a_claim_of_gangs_takes_what_it_may_and_nothing_else() -> None:
     found = {seed: wrong for seed in range(examples(200)) if (wrong := problem(drawn(seed)))}
     assert all(wrong.startswith(BETTER) for wrong in found.values()), found
@@ -254,6 +255,7 @@ def test_a_claim_of_gangs_takes_what_it_may_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize(("what", "seeds"), SEARCHES.items())
+@pytest.mark.long
 def test_after_more_than_one_choice_of_victims(what: str, seeds: Sequence[int]) -> None:
     found = {seed: wrong for seed in seeds if (wrong := problem(drawn(seed)))}
     assert not found, (what, found)

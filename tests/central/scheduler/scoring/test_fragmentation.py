@@ -153,6 +153,7 @@ def test_names_decide_nothing() -> None:
         assert len(states) <= 1, f"seed {seed}"
 
 
+@pytest.mark.long
 def test_what_is_kept_is_what_is_worked_out_anew() -> None:
     for seed in range(examples(20)):
         dice = random.Random(seed)
