@@ -2,19 +2,20 @@
 
 (a) our binding rate against bare Binding calls, (b) against kube-scheduler, on one real API server;
 (c) the core's turns; (d) an idle agent; (e) a start in a large cluster;
-(f) 1,000 Jobs of 10 pods."""
+(f) 1,000 Jobs of 10 pods. --against COMMIT compares (c) with an earlier commit, a * marks rows more than a tenth slower."""
 
 import argparse
 import json
 import statistics
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rich.console import Console
 from rich.table import Table
 
 from protos.names import BLOCK, RACK
 from tests.benchmarks import (
+    against,
     agent,
     binding,
     claims,
@@ -154,7 +155,17 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3, help="of each binding run (default 3)")
     parser.add_argument("--core", action="store_true", help="only (c): no API server needed")
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    parser.add_argument(
+        "--against",
+        metavar="COMMIT",
+        help="compare the core with this commit's, in turn: --rounds times each",
+    )
     args = parser.parse_args()
+    if args.against:
+        with binding.progress() as say:
+            compared = against.compare(args.against, args.rounds, say)
+        show_comparison(compared, args)
+        return 0
     if not args.core and not program("kube-apiserver").exists():
         print(
             "no Kubernetes built yet: run python -m tests.e2e.cluster build, or use --core",
@@ -169,15 +180,41 @@ def main() -> int:
                 rows += restart.rows(made, say)
             rows += jobs.rows(say)
     if args.output == "json":
-        print(json.dumps({what.strip(): value for what, value, _, _ in rows}, indent=1))
+        found = {what.strip(): {"value": value, "unit": unit} for what, value, unit, _ in rows}
+        print(json.dumps(found, indent=1))
         return 0
-    table = Table(box=None, pad_edge=False)
-    for column in ("WHAT", "MEASURED", "AIM"):
-        table.add_column(column, justify="right" if column == "MEASURED" else "left")
+    table = new_table("WHAT", "MEASURED", "AIM")
     for what, value, unit, aim in rows:
-        table.add_row(what, f"{value:,.{0 if value >= 100 else 2}f} {unit}", aim)
-    Console(width=None if sys.stdout.isatty() else 100).print(table)
+        table.add_row(what, amount(value, unit), aim)
+    show(table)
     return 0
+
+
+def show_comparison(rows: Sequence[against.Compared], args: argparse.Namespace) -> None:
+    if args.output == "json":
+        names = ("row", "then", "now", "unit", "slower")
+        print(json.dumps([dict(zip(names, row, strict=True)) for row in rows], indent=1))
+        return
+    table = new_table("WHAT", args.against, "NOW", "SLOWER")
+    for what, then, now, unit, slower in rows:
+        mark = " *" if slower > against.MUCH else "  "
+        table.add_row(what, amount(then, unit), amount(now, unit), f"{slower:.2f} x{mark}")
+    show(table)
+
+
+def new_table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column, justify="left" if column in ("WHAT", "AIM") else "right")
+    return table
+
+
+def amount(value: float, unit: str) -> str:
+    return f"{value:,.{0 if value >= 100 else 2}f} {unit}"
+
+
+def show(table: Table) -> None:
+    Console(width=None if sys.stdout.isatty() else 100).print(table)
 
 
 if __name__ == "__main__":
