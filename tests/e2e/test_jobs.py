@@ -81,7 +81,7 @@ class Lab:
 
     def listing(self) -> dict[str, str]:
         """The one row of `lockstep job list`, with the user's own kubeconfig."""
-        argv = [sys.executable, "-m", "central", "job", "list", "-n", self.namespace]
+        argv = [sys.executable, "-m", "central", "job", "list", "-o", "wide", "-n", self.namespace]
         env = {**os.environ, "KUBECONFIG": str(verbs.kubeconfig())}
         told = subprocess.run(argv, capture_output=True, text=True, check=True, cwd=ROOT, env=env)
         head, row = (re.split(r"\s{2,}", line.strip()) for line in told.stdout.splitlines())
@@ -115,9 +115,9 @@ def test_mpi_as_it_is_written_for_volcano(lab: Lab, path: Path, workers: int) ->
     assert (status["succeeded"], status.get("running", 0), status.get("pending", 0)) == (1, 0, 0)
     assert status["minAvailable"] == workers + 1
     row = lab.listing()
-    assert (row["NAME"], row["PHASE"], row["JOBTYPE"]) == (name, "Completed", "MPI")
-    assert (row["REPLICAS"], row["MIN"]) == (str(workers + 1), str(workers + 1))
-    assert (row["PENDING"], row["RUNNING"], row["SUCCEEDED"]) == ("0", "0", "1")
+    assert (row["NAME"], row["STATE"], row["TYPE"]) == (name, "Completed", "MPI")
+    assert (row["PODS"], row["MIN"]) == (f"0/{workers + 1}", str(workers + 1))
+    assert (row["PENDING"], row["SUCCEEDED"]) == ("0", "1")
     lab.group_is_completed(f"{name}-{job['metadata']['uid']}")
 
     lab.cluster.kubectl("-n", lab.namespace, "delete", "vcjob", name, "--wait=false")
@@ -135,7 +135,7 @@ def test_tensorflow_as_it_is_written_for_volcano(lab: Lab) -> None:
     left = lab.left(*workers)  # the server never ends by itself
     assert {pod["status"]["phase"] for pod in left.values()} == {"Succeeded"}
     row = lab.listing()
-    assert (row["PHASE"], row["JOBTYPE"], row["REPLICAS"]) == ("Completed", "Tensorflow", "3")
+    assert (row["STATE"], row["TYPE"], row["PODS"]) == ("Completed", "Tensorflow", "0/3")
 
 
 @pytest.mark.parametrize(

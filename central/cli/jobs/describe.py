@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from central.cli import output_format, terminal_table
-from central.cli.jobs import list_command, queue_tenants, training_page
+from central.cli.jobs import job_table, list_command, queue_tenants, training_page
 from central.cli.jobs.api import EVENTS, GROUPS, JOBS, KINDS, PODS, QUEUES, Api, CannotDo
 from central.cli.jobs.scheduler_view import (
     DEFAULT,
@@ -24,7 +24,6 @@ from protos.names import GROUP_NAMES, TASK
 if TYPE_CHECKING:
     from protos.stubs import fleet_pb2 as pb
 
-JOB_NAME = "volcano.sh/job-name"
 INDEX = "volcano.sh/task-index"
 INDENT = 14
 EVENTS_SHOWN = 12
@@ -111,18 +110,18 @@ def job(api: Api, name: str, most: int | None, gang: SchedulerView = NOT_ASKED) 
     meta, spec, status = found["metadata"], found.get("spec") or {}, found.get("status") or {}
     state = status.get("state") or {}
     page = Page(most)
-    group = group_of(api, found)
+    group = job_table.group_of(api, found)
     pods, unseen = _if_allowed(lambda: job_pods(api, found))
     page.line("Name", f"{meta['namespace']}/{meta['name']}")
     since = state.get("lastTransitionTime")
     page.phase("Phase", state.get("phase") or "Pending", f" for {age(since)}" if since else "")
-    if why := "; ".join(filter(None, (why_of(found, group), _starting(pods)))):
+    if why := "; ".join(filter(None, (job_table.why_of(found, group), _starting(pods)))):
         page.line("Why", why)
-    page.line("Type", (meta.get("labels") or {}).get(list_command.JOB_TYPE) or "Batch")
+    page.line("Type", (meta.get("labels") or {}).get(job_table.JOB_TYPE) or "Batch")
     page.line("Queue", (spec.get("queue") or "default") + gang.standing)
     if gang.start:
         page.line("Start", f"expected {gang.start}")
-    page.line("Minimum", f"{list_command.minimum(found)} of {list_command.replicas(spec)} pods")
+    page.line("Minimum", f"{job_table.minimum(found)} of {job_table.replicas(spec)} pods")
     for task, elastic in (status.get("elastic") or {}).items():
         page.line("Size", _size(task, elastic, known=bool(gang.size)))
     if gang.size:
@@ -171,7 +170,9 @@ def _size(task: str, elastic: Json, *, known: bool) -> str:
     """known: the scheduler says why, with more."""
     why = "" if known else elastic.get("reason")
     reason = f"; last change: {why}" if why else ""
-    return f"{list_command.size(elastic)} of task {task}, members {elastic.get('members') or '-'}{reason}"
+    return (
+        f"{job_table.size(elastic)} of task {task}, members {elastic.get('members') or '-'}{reason}"
+    )
 
 
 def group(api: Api, name: str, most: int | None) -> str:
@@ -264,32 +265,12 @@ def _tenants(page: Page, args: argparse.Namespace, found: Json) -> None:
         page.line("Used by each", "no gang uses it")
 
 
-def group_of(api: Api, job: Json) -> Json | None:
-    """The job's PodGroup: named NAME-UID, or NAME as in older versions."""
-    meta = job["metadata"]
-    own = api.find(GROUPS, f"{meta['name']}-{meta['uid']}")
-    return own or api.find(GROUPS, meta["name"])
-
-
 def job_pods(api: Api, job: Json) -> list[Json]:
     """Returns the job's pods in the order of its tasks, then by index."""
     tasks = [task.get("name") for task in (job.get("spec") or {}).get("tasks") or ()]
     order = {task: index for index, task in enumerate(tasks)}
-    pods = api.all(PODS, labelSelector=f"{JOB_NAME}={job['metadata']['name']}")
+    pods = api.all(PODS, labelSelector=f"{job_table.JOB_NAME}={job['metadata']['name']}")
     return sorted(pods, key=lambda pod: (order.get(task_of(pod), len(order)), *_by_index(pod)))
-
-
-def why_of(job: Json, group: Json | None) -> str:
-    """The job's own reason. While pods are pending, the scheduler's reason follows."""
-    reason = list_command.why(job)
-    phase = ((job.get("status") or {}).get("state") or {}).get("phase") or "Pending"
-    may_wait = phase in ("Pending", "Restarting", "Running") and group is not None
-    condition = list_command.condition_of(group or {})
-    if may_wait and condition.get("type") == "Unschedulable":
-        pending = str(condition.get("message") or "")
-        if pending and pending not in reason:
-            return f"{reason}; {pending}" if reason else pending
-    return reason
 
 
 def _starting(pods: list[Json]) -> str:

@@ -10,12 +10,12 @@ from urllib.parse import urlencode
 
 from central.cli import terminal_table
 from central.cli.jobs.api import JOBS, PODS, Api, CannotDo
-from central.cli.jobs.describe import group_of, job_pods, task_of, why_of
+from central.cli.jobs.describe import job_pods, task_of
+from central.cli.jobs.job_table import ENDED, group_of, why_of
 from central.kube.transport.http_client import StatusError, Unreachable
 from central.model.json_types import Json
 from central.model.wording import NEVER
 
-ENDED = ("Completed", "Failed", "Aborted", "Terminated")
 POLL_S = 1.0
 COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
 

@@ -146,6 +146,10 @@ LIST_NAMESPACED: tuple[Flag, ...] = (
     ("-A --all-namespaces", "list the objects of all namespaces", {"dest": "everywhere"}),
     ("-q --queue NAME", "only of this queue", {"complete": "queue"}),
 )
+LIST_JOBS: tuple[Flag, ...] = (
+    ("--state STATE", "only jobs in this state, such as Running or Pending", {}),
+    ("--user NAME", "only jobs that this user created (with the component users)", {}),
+)
 LOGS: tuple[Flag, ...] = (
     ("-f --follow", "follow the output until the job ends", {}),
     ("-t --task NAME", "only pods of this task", {}),
@@ -256,7 +260,7 @@ def _list(verbs: Commands, kind: str, about: str) -> None:
         parser.set_defaults(everywhere=True, queue="")
         query_client.add_flags(parser)
     else:
-        _flags(parser, LIST_NAMESPACED)
+        _flags(parser, LIST_NAMESPACED + (LIST_JOBS if kind == "job" else ()))
     output_format.add(parser, output_format.OBJECTS)
 
 

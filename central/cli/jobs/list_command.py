@@ -3,36 +3,18 @@
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from central.cli import output_format, terminal_table
+from central.cli.jobs import job_table
 from central.cli.jobs.api import GROUPS, JOBS, KINDS, QUEUES, Api, CannotDo
 from central.cli.jobs.scheduler_view import DEFAULT, gpus_of_default
-from central.cli.terminal_table import Cell, Column, Row, age, clock
+from central.cli.terminal_table import Column, Row, age
 from central.kube.resource_paths import ResourcePath
-from central.model import past_turns
 from central.model.json_types import Json
 
 NAMESPACE = Column("Namespace")
-JOB_TYPE = "volcano.sh/job-type"
 
-JOB = (
-    Column("Name"),
-    Column("Creation", "Age"),
-    Column("Phase", state=True),
-    Column("JobType", "Type"),
-    Column("Replicas", "Repl", number=True),
-    Column("Min", number=True),
-    Column("Pending", "Pend", number=True),
-    Column("Running", "Run", number=True),
-    Column("Succeeded", "Succ", number=True),
-    Column("Failed", "Fail", number=True),
-    Column("Unknown", wide=True, number=True),
-    Column("RetryCount", "Retry", number=True),
-    Column("Size", wide=True),
-    Column("Queue", wide=True),
-    Column("Why", wide=True),
-)
 GROUP = (
     Column("Name"),
     Column("Phase", state=True),
@@ -63,7 +45,7 @@ QUEUE = (
 
 # The default queue exists without an object: gangs that name no queue are in it, without limits.
 NO_OBJECT: Json = {"metadata": {"name": DEFAULT, "uid": ""}}
-COLUMNS = {JOBS.kind: JOB, GROUPS.kind: GROUP, QUEUES.kind: QUEUE}
+COLUMNS = {JOBS.kind: job_table.COLUMNS, GROUPS.kind: GROUP, QUEUES.kind: QUEUE}
 
 
 def show(api: Api, args: argparse.Namespace) -> int:
@@ -71,7 +53,7 @@ def show(api: Api, args: argparse.Namespace) -> int:
     query = {"labelSelector": args.selector} if args.selector else {}
     if args.watch:
         return _watch(api, kind, args, query)
-    objects = in_queue(api.all(kind, everywhere=args.everywhere, **query), args.queue)
+    objects = chosen(api.all(kind, everywhere=args.everywhere, **query), args)
     if args.output in output_format.WHOLE:
         listing = {"apiVersion": "v1", "kind": "List", "metadata": {}, "items": objects}
         print(output_format.written(listing, args.output), end="")
@@ -100,7 +82,7 @@ def _watch(api: Api, kind: ResourcePath, args: argparse.Namespace, query: dict[s
         _columns(kind, args), wide=args.output == "wide", most=terminal_table.width()
     )
     for _, obj in api.changes(kind, everywhere=args.everywhere, **query):
-        if not in_queue([obj], args.queue):
+        if not chosen([obj], args):
             continue
         if args.output in output_format.WHOLE:
             print(
@@ -129,7 +111,7 @@ def _columns(kind: ResourcePath, args: argparse.Namespace) -> tuple[Column, ...]
 def _rows(api: Api, kind: ResourcePath, objects: list[Json], args: argparse.Namespace) -> list[Row]:
     match kind.kind:
         case "Job":
-            rows = [job_row(obj) for obj in objects]
+            rows = job_table.rows(api, objects, everywhere=args.everywhere)
         case "PodGroup":
             rows = [group_row(obj) for obj in objects]
         case _:
@@ -150,39 +132,6 @@ def _rows(api: Api, kind: ResourcePath, objects: list[Json], args: argparse.Name
 def object_name(kind: ResourcePath, obj: Json) -> str:
     """Returns the object's name in the form of -o name."""
     return f"{kind.singular}.{kind.group}/{obj['metadata']['name']}"
-
-
-def job_row(job: Json) -> Row:
-    meta, spec, status = job["metadata"], job.get("spec") or {}, job.get("status") or {}
-    state = status.get("state") or {}
-    created = meta.get("creationTimestamp")
-    return (
-        meta["name"],
-        Cell(clock(created), age(created)),
-        state.get("phase") or "Pending",
-        (meta.get("labels") or {}).get(JOB_TYPE) or "Batch",
-        replicas(spec),
-        minimum(job),
-        status.get("pending") or 0,
-        status.get("running") or 0,
-        status.get("succeeded") or 0,
-        status.get("failed") or 0,
-        status.get("unknown") or 0,
-        status.get("retryCount") or 0,
-        sizes(job) or "-",
-        spec.get("queue") or "default",
-        why(job) or "-",
-    )
-
-
-def sizes(job: Json) -> str:
-    return ", ".join(map(size, ((job.get("status") or {}).get("elastic") or {}).values()))
-
-
-def size(elastic: Json) -> str:
-    """Returns the members of an elastic task and its range, such as 14/2-64."""
-    now, least, most = (elastic.get(key, "?") for key in ("size", "least", "most"))
-    return f"{now}/{least}-{most}"
 
 
 def group_row(group: Json) -> Row:
@@ -240,48 +189,27 @@ def counts_by_queue(api: Api) -> dict[str, Counter[str]] | None:
     return found
 
 
-def replicas(spec: Json) -> int:
-    return sum(task.get("replicas", 1) for task in spec.get("tasks") or ())
-
-
-def minimum(job: Json) -> int:
-    spec = job.get("spec") or {}
-    least = spec.get("minAvailable") or (job.get("status") or {}).get("minAvailable")
-    if least:
-        return int(least)
-    tasks: Sequence[Json] = spec.get("tasks") or ()
-    return sum(task.get("minAvailable") or task.get("replicas", 1) for task in tasks)
-
-
-def why(job: Json) -> str:
-    """The message of the Job's controller about the phase."""
-    state = (job.get("status") or {}).get("state") or {}
-    reason = str(state.get("reason") or "")
-    return str(state.get("message") or (reason if reason != "Created" else ""))
-
-
 def group_why(group: Json) -> str:
-    return str(condition_of(group).get("message") or "")
-
-
-def condition_of(group: Json) -> Json:
-    """The one that says its state; empty: there is none yet."""
-    conditions = (group.get("status") or {}).get("conditions") or ()
-    last = conditions[-1] if conditions else {}
-    return last if last.get("type") != past_turns.CONDITION else {}
+    return str(job_table.condition_of(group).get("message") or "")
 
 
 def amounts(quantities: Mapping[str, object] | None) -> str:
     return ",".join(f"{name}={value}" for name, value in sorted((quantities or {}).items())) or "-"
 
 
-def in_queue(objects: Iterable[Json], queue: str) -> list[Json]:
-    """Returns the objects in the queue; all of them if queue is empty."""
-    return [
+def chosen(objects: Iterable[Json], args: argparse.Namespace) -> list[Json]:
+    """Returns the objects that the flags ask for: of one queue, and jobs in one state or of one user."""
+    found = [
         one
         for one in objects
-        if not queue or ((one.get("spec") or {}).get("queue") or "default") == queue
+        if not args.queue or ((one.get("spec") or {}).get("queue") or "default") == args.queue
     ]
+    if args.kind == "job":
+        found = [
+            one for one in found if args.state.lower() in ("", job_table.phase_of(one).lower())
+        ]
+        found = [one for one in found if args.user in ("", job_table.user_of(one))]
+    return found
 
 
 def _is_whole(value: object) -> bool:

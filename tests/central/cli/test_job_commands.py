@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -95,24 +96,80 @@ def test_nothing_of_a_file_is_created_if_one_kind_is_unknown(
     assert client.get("/api/v1/namespaces/default/configmaps")["items"] == []
 
 
-def test_the_columns_of_the_list(lockstep: Lockstep, put: Put) -> None:
+def listed(output: str) -> list[dict[str, str]]:
+    head, *rows = (re.split(r"\s{2,}", line.strip()) for line in output.splitlines())
+    return [dict(zip(head, row, strict=True)) for row in rows]
+
+
+def ago(seconds: int) -> str:
+    return (datetime.now(UTC) - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def test_the_list_says_where_a_job_is_since_when_and_why(lockstep: Lockstep, put: Put) -> None:
+    began = [{"status": "Running", "lastTransitionTime": ago(4 * 3600)}]
+    put(JOBS, mpi("runs", "Running", running=3, conditions=began))
+    for index, node in enumerate(("gpu-2", "gpu-1", "gpu-3", "gpu-1")):
+        pod = member("runs", "mpiworker", index, phase="Running")
+        put(PODS, {**pod, "spec": {**pod["spec"], "nodeName": node}})
+    pod = member("runs", "mpimaster", 0, phase="Succeeded")
+    put(PODS, {**pod, "spec": {**pod["spec"], "nodeName": "gone"}})
+    ended = {"phase": "Failed", "reason": "x", "message": "exit 3", "lastTransitionTime": ago(3600)}
+    put(JOBS, mpi("ended", conditions=began, state=ended))
+    waits = put(JOBS, mpi("waits"))
+    put(GROUPS, group(f"waits-{waits['metadata']['uid']}", f"{WHY}; reserved: rack r1"))
+    first, second, third = listed(lockstep("job", "list"))
+    assert first == {
+        "NAME": "ended", "QUEUE": "default", "STATE": "Failed", "GPUS": "0", "PODS": "0/3", "WHERE": "-",
+        "TIME": "ran 3h", "WHY": "exit 3",
+    }  # fmt: skip
+    assert (second["WHERE"], second["TIME"]) == ("gpu-1, gpu-2 +1", "runs 4h")
+    assert (second["PODS"], second["WHY"]) == ("3/3", "-")
+    assert third["TIME"].startswith("waits ")
+    assert third["WHY"] == f"{WHY}; reserved: rack r1"
+
+
+def test_the_wide_list_has_what_tools_for_this_api_show(lockstep: Lockstep, put: Put) -> None:
     put(JOBS, mpi(phase="Completed", succeeded=1, retryCount=2))
-    title, row = lockstep("job", "list").splitlines()
-    assert " ".join(title.split()) == (
-        "NAME CREATION PHASE JOBTYPE REPLICAS MIN PENDING RUNNING SUCCEEDED FAILED RETRYCOUNT"
-    )
-    words = row.split()
-    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[+-]\d{4}", " ".join(words[1:3]))
-    assert " ".join([words[0], *words[3:]]) == "lm-mpi-job Completed MPI 3 3 0 0 1 0 2"
+    (row,) = listed(lockstep("job", "list", "-o", "wide"))
+    assert (row["TYPE"], row["MIN"], row["SUCCEEDED"], row["RETRIES"]) == ("MPI", "3", "1", "2")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[+-]\d{4}", row["CREATED"])
+
+
+def test_jobs_by_state_and_user(lockstep: Lockstep, put: Put) -> None:
+    put(JOBS, mpi("a", "Running"))
+    theirs = mpi("b", "Pending")
+    theirs["metadata"]["annotations"] = {"lockstep.dev/user": "ann"}
+    put(JOBS, theirs)
+    assert [row["NAME"] for row in listed(lockstep("job", "list", "--state", "running"))] == ["a"]
+    assert [row["NAME"] for row in listed(lockstep("job", "list", "--user", "ann"))] == ["b"]
+    assert "b" in lockstep("job", "list", "--user", "ann", "-o", "name")
+
+
+@pytest.mark.parametrize(
+    ("limits", "gpus"),
+    [
+        ({"nvidia.com/gpu": 8}, "24"),
+        ({"lockstep.dev/gpu-share": 50}, "1.5"),
+        ({"nvidia.com/gpu": "x"}, "0"),
+    ],
+)
+def test_the_gpus_of_a_job_are_those_of_its_size(
+    limits: Json, gpus: str, lockstep: Lockstep, put: Put
+) -> None:
+    job = mpi(elastic={"mpiworker": {"size": 3, "least": 2, "most": 8}})
+    job["spec"]["tasks"][1]["template"] = {
+        "spec": {"containers": [{"name": "main", "image": "i", "resources": {"limits": limits}}]}
+    }
+    put(JOBS, job)
+    (row,) = listed(lockstep("job", "list"))
+    assert (row["GPUS"], row["PODS"]) == (gpus, "0/4")
 
 
 def test_the_size_of_an_elastic_job(lockstep: Lockstep, put: Put) -> None:
     task = {"size": 5, "least": 2, "most": 8, "members": "0-3,6", "reason": "room for default/big"}
     put(JOBS, mpi(phase="Running", elastic={"mpiworker": task}))
     put(JOBS, mpi("rigid"))
-    title, *rows = lockstep("job", "list", "-o", "wide").splitlines()
-    at = title.split().index("SIZE") + 1  # the date and the time are two words
-    assert [row.split()[at] for row in rows] == ["5/2-8", "-"]
+    assert [row["SIZE"] for row in listed(lockstep("job", "list", "-o", "wide"))] == ["5/2-8", "-"]
     shown = lockstep("job", "view", "lm-mpi-job")
     assert "5/2-8 of task mpiworker, members 0-3,6; last change: room for default/big" in " ".join(
         shown.split()

@@ -1,0 +1,210 @@
+"""The rows of `lockstep job list`: what each job has, where it is, since when, and why it waits."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from central.cli.jobs.api import GROUPS, PODS, Api, CannotDo
+from central.cli.terminal_table import Cell, Column, Row, age, clock, moment
+from central.kube.decode.effective_requests import requests_of
+from central.kube.decode.fields import FieldError
+from central.kube.resource_paths import ResourcePath
+from central.model import past_turns
+from central.model.json_types import Json
+from protos.names import GPU, GPU_SHARE, USER
+
+JOB_TYPE = "volcano.sh/job-type"
+JOB_NAME = "volcano.sh/job-name"
+ENDED = ("Completed", "Failed", "Aborted", "Terminated")
+NODES_SHOWN = 2
+CLAUSES_SHOWN = 2  # of a reason; `lockstep job view` has all
+COLUMNS = (
+    Column("Name"),
+    Column("Queue"),
+    Column("State", state=True),
+    Column("GPUs", number=True),
+    Column("Pods", number=True),
+    Column("Where"),
+    Column("Time"),
+    Column("User", wide=True),
+    Column("Type", wide=True),
+    Column("Min", wide=True, number=True),
+    Column("Pending", wide=True, number=True),
+    Column("Succeeded", wide=True, number=True),
+    Column("Failed", wide=True, number=True),
+    Column("Retries", wide=True, number=True),
+    Column("Size", wide=True),
+    Column("Created", wide=True),
+    Column("Why"),
+)
+
+Key = tuple[str, str]  # namespace, name
+
+
+def rows(api: Api, jobs: Sequence[Json], *, everywhere: bool) -> list[Row]:
+    """Asks for the pods and PodGroups of the jobs; without the right to list them their columns say less."""
+    query = {"labelSelector": JOB_NAME}
+    if len(jobs) == 1 and jobs[0]["metadata"]["namespace"] == api.namespace:
+        query["labelSelector"] += f"={jobs[0]['metadata']['name']}"
+        groups = {_key(jobs[0]): group_of(api, jobs[0])}
+    else:
+        by_name = {_key(group): group for group in _allowed(api, GROUPS, everywhere=everywhere)}
+        groups = {_key(job): next(filter(None, _named(by_name, job)), None) for job in jobs}
+    nodes: dict[Key, set[str]] = {}
+    for pod in _allowed(api, PODS, everywhere=everywhere, **query):
+        if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed"):
+            meta = pod["metadata"]
+            key = (meta["namespace"], str((meta.get("labels") or {}).get(JOB_NAME)))
+            nodes.setdefault(key, set()).add((pod.get("spec") or {}).get("nodeName") or "")
+    return [_row(job, groups[_key(job)], nodes.get(_key(job), set()) - {""}) for job in jobs]
+
+
+def group_of(api: Api, job: Json) -> Json | None:
+    return next(filter(None, (api.find(GROUPS, name) for name in _group_names(job))), None)
+
+
+def _group_names(job: Json) -> tuple[str, str]:
+    """The job's PodGroup: named NAME-UID, or NAME as in older versions."""
+    name = job["metadata"]["name"]
+    return f"{name}-{job['metadata'].get('uid')}", name
+
+
+def _named(groups: Mapping[Key, Json], job: Json) -> Iterator[Json | None]:
+    return (groups.get((_key(job)[0], name)) for name in _group_names(job))
+
+
+def _allowed(api: Api, kind: ResourcePath, *, everywhere: bool, **query: str) -> list[Json]:
+    try:
+        return api.all(kind, everywhere=everywhere, **query)
+    except CannotDo:
+        return []
+
+
+def _key(obj: Json) -> Key:
+    return obj["metadata"]["namespace"], obj["metadata"]["name"]
+
+
+def _row(job: Json, group: Json | None, nodes: set[str]) -> Row:
+    meta, spec, status = job["metadata"], job.get("spec") or {}, job.get("status") or {}
+    whole = why_of(job, group) or "-"
+    return (
+        meta["name"],
+        spec.get("queue") or "default",
+        phase_of(job),
+        gpus(job),
+        f"{status.get('running') or 0}/{sum(map(_size_of(status), spec.get('tasks') or ()))}",
+        _where(sorted(nodes)),
+        _time(job),
+        user_of(job) or "-",
+        (meta.get("labels") or {}).get(JOB_TYPE) or "Batch",
+        minimum(job),
+        status.get("pending") or 0,
+        status.get("succeeded") or 0,
+        status.get("failed") or 0,
+        status.get("retryCount") or 0,
+        sizes(job) or "-",
+        clock(meta.get("creationTimestamp")),
+        Cell(whole, "; ".join(whole.split("; ")[:CLAUSES_SHOWN])),
+    )
+
+
+def phase_of(job: Json) -> str:
+    return str(((job.get("status") or {}).get("state") or {}).get("phase") or "Pending")
+
+
+def user_of(job: Json) -> str:
+    """The user who created it, where the component `users` writes that."""
+    return str((job["metadata"].get("annotations") or {}).get(USER) or "")
+
+
+def gpus(job: Json) -> str:
+    """The GPUs that its pods ask for at its present size; shares of GPUs as fractions."""
+    tasks, of_task = (job.get("spec") or {}).get("tasks") or (), _size_of(job.get("status") or {})
+    return f"{sum(of_task(task) * _gpus_of_pod(task) for task in tasks) / 100:g}"
+
+
+def _gpus_of_pod(task: Json) -> int:
+    """Hundredths of a GPU; 0 where the template cannot be read, as its Job's reason says."""
+    try:
+        found = requests_of((task.get("template") or {}).get("spec") or {})
+    except (FieldError, AttributeError, TypeError):
+        return 0
+    return 100 * found.get(GPU, 0) + found.get(GPU_SHARE, 0)
+
+
+def _size_of(status: Json) -> Callable[[Json], int]:
+    elastic = status.get("elastic") or {}
+
+    def of_task(task: Json) -> int:
+        size = (elastic.get(task.get("name")) or {}).get("size")
+        return int(task.get("replicas", 1) if size is None else size)
+
+    return of_task
+
+
+def _where(nodes: Sequence[str]) -> Cell | str:
+    if not nodes:
+        return "-"
+    more = f" +{len(nodes) - NODES_SHOWN}" if len(nodes) > NODES_SHOWN else ""
+    short = f" +{len(nodes) - 1}" if len(nodes) > 1 else ""
+    return Cell(", ".join(nodes[:NODES_SHOWN]) + more, nodes[0] + short)
+
+
+def _time(job: Json) -> str:
+    """Time since it waits or runs, or that it ran."""
+    status, phase = job.get("status") or {}, phase_of(job)
+    created = (job.get("metadata") or {}).get("creationTimestamp")
+    since = (status.get("state") or {}).get("lastTransitionTime") or created
+    began = [
+        one.get("lastTransitionTime")
+        for one in status.get("conditions") or ()
+        if one.get("status") == "Running"
+    ]
+    if phase in ENDED:
+        ended = moment(since)
+        return f"ran {age(began[0], ended)}" if began else f"waited {age(created, ended)}"
+    if phase in ("Running", "Completing", "Aborting", "Terminating") and began:
+        return f"runs {age(began[-1])}"
+    return f"waits {age(since)}"
+
+
+def replicas(spec: Json) -> int:
+    return sum(task.get("replicas", 1) for task in spec.get("tasks") or ())
+
+
+def minimum(job: Json) -> int:
+    spec = job.get("spec") or {}
+    least = spec.get("minAvailable") or (job.get("status") or {}).get("minAvailable")
+    if least:
+        return int(least)
+    tasks: Sequence[Json] = spec.get("tasks") or ()
+    return sum(task.get("minAvailable") or task.get("replicas", 1) for task in tasks)
+
+
+def sizes(job: Json) -> str:
+    return ", ".join(map(size, ((job.get("status") or {}).get("elastic") or {}).values()))
+
+
+def size(elastic: Json) -> str:
+    """Returns the members of an elastic task and its range, such as 14/2-64."""
+    now, least, most = (elastic.get(key, "?") for key in ("size", "least", "most"))
+    return f"{now}/{least}-{most}"
+
+
+def why_of(job: Json, group: Json | None) -> str:
+    """The job's own reason. While pods are pending, the scheduler's reason follows."""
+    state = (job.get("status") or {}).get("state") or {}
+    reason = str(state.get("reason") or "")
+    reason = str(state.get("message") or (reason if reason != "Created" else ""))
+    may_wait = phase_of(job) in ("Pending", "Restarting", "Running") and group is not None
+    condition = condition_of(group or {})
+    if may_wait and condition.get("type") == "Unschedulable":
+        pending = str(condition.get("message") or "")
+        if pending and pending not in reason:
+            return f"{reason}; {pending}" if reason else pending
+    return reason
+
+
+def condition_of(group: Json) -> Json:
+    """The one that says its state; empty: there is none yet."""
+    conditions = (group.get("status") or {}).get("conditions") or ()
+    last = conditions[-1] if conditions else {}
+    return last if last.get("type") != past_turns.CONDITION else {}
