@@ -2,7 +2,9 @@
 
 A known token is answered at once, and reviewed again once a minute in a lane that only known tokens use. While the
 API server cannot be asked, it stays known for ten minutes. Unknown tokens are bounded per peer and in all, and a
-rejected one is remembered for a while: a flood of them delays no known caller and asks the API server little.
+rejected one is remembered for a while: a flood of them delays no known caller and asks the API server little. Behind a
+proxy all users are one peer, so tokens of users are bounded by the account that they name, too: the bad tokens of one
+account leave the others their part.
 
     tokens = TokenCache(reviewer)
     answer = await tokens.identify(token, "agent", peer, vouched=False)     # in one event loop
@@ -15,11 +17,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from central.kube.transport import token_claims
 from central.model.identity import AuthFailure, Identity, Role, TokenReview
 from central.server.grpc.rates import PeerRates, Rate
 
 KNOWN_MOST = 20_000  # per role
 REJECTED_MOST = 10_000
+ACCOUNT_MOST = 256  # characters of an account's name that tell accounts apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,9 @@ class LaneLimits:
     waiting: int
     per_peer: Rate
     in_all: Rate
+    per_account: Rate | None = (
+        None  # as the token names it, which nobody has verified; None: not bounded
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +52,12 @@ class CacheTimes:
 LANES: dict[Role, LaneLimits] = {
     # After a restart of the scheduler all agents are unknown, and behind a NAT they may be one peer.
     "agent": LaneLimits(16, 5_000, Rate(50.0, 256), Rate(300.0, 5_000)),
-    "user": LaneLimits(4, 64, Rate(1.0, 10), Rate(20.0, 60)),
+    "user": LaneLimits(4, 64, Rate(5.0, 30), Rate(20.0, 60), per_account=Rate(1.0, 10)),
     # After a restart of the scheduler all coordinators are unknown.
     "coordinator": LaneLimits(4, 1_000, Rate(5.0, 64), Rate(50.0, 1_000)),
 }
 VOUCHED = Rate(0.2, 4)
+UNBOUNDED = Rate(1e9, 10**9)
 BUSY = AuthFailure("too many unknown tokens are being reviewed; try again later", busy=True)
 TokenKey = tuple[Role, bytes]
 
@@ -67,7 +75,17 @@ class _Lane:
         self.limits = limits
         self.pool = ThreadPoolExecutor(limits.threads, thread_name_prefix=f"review-{name}")
         self.waiting = 0
-        self.rates = PeerRates(limits.per_peer, limits.in_all)
+        self._rates = PeerRates(limits.per_peer, limits.in_all)
+        self._accounts = limits.per_account and PeerRates(limits.per_account, UNBOUNDED)
+
+    def take(self, token: str, peer: str, now: float) -> bool:
+        """Returns whether the token may be reviewed now. Tokens that name no account share the part of one."""
+        if self._accounts:
+            claims = token_claims.claims(token)
+            account = f"{claims.issuer} {claims.subject}" if claims else ""
+            if not self._accounts.take(f"{peer} {account[:ACCOUNT_MOST]}", now):
+                return False
+        return self._rates.take(peer, now)
 
 
 class TokenCache:
@@ -112,7 +130,7 @@ class TokenCache:
         self, key: TokenKey, token: str, peer: str, now: float
     ) -> Identity | AuthFailure:
         lane = self._lanes[key[0]]
-        if lane.waiting >= lane.limits.waiting or not lane.rates.take(peer, now):
+        if lane.waiting >= lane.limits.waiting or not lane.take(token, peer, now):
             return BUSY
         lane.waiting += 1
         task = self._ask(key, token, lane.pool)

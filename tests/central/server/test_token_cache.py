@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from central.model.identity import AuthFailure, Identity, Role
 from central.server.grpc import token_cache
 from central.server.grpc.rates import Rate
 from central.server.grpc.token_cache import BUSY, CacheTimes, LaneLimits, TokenCache
+from tests.central.kube.transport.test_token_review import jwt
 from tests.fakes.still_clock import StillClock
 
 AGENT = Identity("agent", "n1")
@@ -188,6 +189,25 @@ def test_a_flood_asks_the_api_server_little_and_leaves_room_for_others() -> None
         assert answers.count(BUSY) == 10_000 - 8 * 5
         assert len(reviewer.asked) == 8 * 5
         assert await tokens.identify("good", "agent", "another peer") == AGENT
+
+    ran(story())
+
+
+@pytest.mark.parametrize("bad", [lambda n: jwt(sub="mallory", n=n), lambda n: f"bad{n}"])
+def test_bad_tokens_of_one_account_leave_others_behind_a_proxy_their_part(
+    bad: Callable[[int], str],
+) -> None:
+    """Behind a proxy or a port-forward all users of the console are one peer."""
+    reviewer = Reviewer()
+    tokens = TokenCache(reviewer)
+
+    async def story() -> None:
+        flood = (tokens.identify(bad(n), "user", "proxy") for n in range(1_000))
+        answers = await asyncio.gather(*flood)
+        assert BUSY in answers
+        for number in range(8):  # new users, a token each
+            assert await tokens.identify(jwt(sub=f"user{number}"), "user", "proxy") == REJECTED
+        assert await tokens.identify(bad(1_000), "user", "proxy") == BUSY
 
     ran(story())
 
