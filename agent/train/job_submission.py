@@ -52,6 +52,11 @@ def submit(
     runs_for: str | None = None,
     priority: str | None = None,
     annotations: dict[str, str] | None = None,
+    requests: dict[str, str] | None = None,
+    gpu_model: str | None = None,
+    shm: str | None = None,
+    volumes: dict[str, str] | None = None,
+    time_limit_s: int | None = None,
     api: KubernetesApi | None = None,
     **kwargs: Any,
 ) -> SubmittedJob:
@@ -59,7 +64,9 @@ def submit(
     or the path of a script, which gets args as its arguments. gpus: of each pod. within: the widest topology level that the
     job may span, such as lockstep.dev/rack. runs_for: the expected run time, such as 1h30m, with which the job may use
     capacity that is reserved for a later start. priority: a PriorityClass. plugins: {"pytorch": []} sets the variables of
-    torchrun.
+    torchrun. requests: of each pod, such as {"memory": "64Gi"}. gpu_model: H100,A100*80GB: only nodes with one of these.
+    shm: size of /dev/shm, such as 16Gi. volumes: the path of each PersistentVolumeClaim, {"data": "/data"}.
+    time_limit_s: each pod ends this many seconds after its start.
 
     Raises ValueError for what can't be sent, and ClusterRefused."""
     if replicas < 1 or gpus < 0:
@@ -72,13 +79,21 @@ def submit(
         **(annotations or {}),
         **{key: value for key, value in named.items() if value is not None},
     }
-    pod = _pod(image, command, env or {}, gpus)
+    template = _pod(image, command, env or {}, gpus)
+    container = template["spec"]["containers"][0]
+    if requests:
+        container.setdefault("resources", {})["requests"] = requests
+    template["spec"]["volumes"], container["volumeMounts"] = _volumes(volumes or {}, shm)
+    if time_limit_s is not None:
+        template["spec"]["activeDeadlineSeconds"] = time_limit_s
+    if gpu_model is not None:
+        template["metadata"] = {"annotations": {"lockstep.dev/gpu-model": gpu_model}}
     spec = {
         "schedulerName": "lockstep",
         "queue": queue,
         "minAvailable": replicas,
         "plugins": plugins or {},
-        "tasks": [{"name": "worker", "replicas": replicas, "template": pod}],
+        "tasks": [{"name": "worker", "replicas": replicas, "template": template}],
     }
     if priority is not None:
         spec["priorityClassName"] = priority
@@ -96,6 +111,19 @@ def _pod(image: str, command: list[str], env: dict[str, str], gpus: int) -> dict
     if gpus:
         container["resources"] = {"limits": {"nvidia.com/gpu": gpus}}
     return {"spec": {"restartPolicy": "Never", "containers": [container]}}
+
+
+def _volumes(claims: dict[str, str], shm: str | None) -> tuple[list[Any], list[Any]]:
+    """The pod's volumes, and where its container mounts them."""
+    found: list[tuple[str, dict[str, Any]]] = [
+        (path, {"persistentVolumeClaim": {"claimName": claim}}) for claim, path in claims.items()
+    ]
+    if shm is not None:
+        found.append(("/dev/shm", {"emptyDir": {"medium": "Memory", "sizeLimit": shm}}))
+    return (
+        [{"name": f"v{number}", **source} for number, (_, source) in enumerate(found)],
+        [{"name": f"v{number}", "mountPath": path} for number, (path, _) in enumerate(found)],
+    )
 
 
 class SubmittedJob:

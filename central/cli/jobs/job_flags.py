@@ -14,6 +14,7 @@ Commands = Any  # argparse's own type for them is private
 Flag = tuple[str, str, dict[str, Any]]
 AMOUNTS = "NAME=AMOUNT,..."
 NAME_MOST = 253
+MOST_SECONDS = 2**31 - 1  # of a pod's activeDeadlineSeconds
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
@@ -51,6 +52,26 @@ def duration(text: str) -> str:
     except InvalidQuantity as error:
         raise argparse.ArgumentTypeError(str(error)) from error
     return text
+
+
+def time_limit(text: str) -> int:
+    from central.kube.decode.quantities import parse_duration
+
+    seconds = parse_duration(duration(text))
+    if not 1 <= seconds <= MOST_SECONDS:
+        raise argparse.ArgumentTypeError(f'"{text}" is not between 1s and {MOST_SECONDS} s')
+    return int(seconds)
+
+
+def memory(text: str) -> str:
+    return amounts(f"memory={text}")[0][1]
+
+
+def mounted(text: str) -> tuple[str, str, bool]:
+    claim, path, *mode = text.split(":")[:3] if text.count(":") in (1, 2) else ("", "")
+    if not path.startswith("/") or mode not in ([], ["ro"]):
+        raise argparse.ArgumentTypeError(f'"{text}" is not CLAIM:/PATH or CLAIM:/PATH:ro')
+    return name(claim), path, bool(mode)
 
 
 def amounts(text: str) -> list[tuple[str, str]]:
@@ -123,6 +144,26 @@ RUN: tuple[Flag, ...] = (
         "expected run time, such as 90s or 1h30m: the job may use capacity that is reserved for a later start, and the "
         "start of jobs behind it can be told",
         {"type": duration, "default": None, "shown": "unknown"},
+    ),
+    (
+        "--time-limit TIME",
+        "end each pod this long after its start",
+        {"type": time_limit, "default": None, "shown": "none"},
+    ),
+    (
+        "--gpu-model MODELS",
+        "only nodes with one of these GPU models, such as H100,A100*80GB",
+        {"shown": "any"},
+    ),
+    (
+        "--shm SIZE",
+        "shared memory at /dev/shm, such as 16Gi: PyTorch's loaders and NCCL need it",
+        {"type": memory, "default": None, "shown": "that of the runtime, mostly 64Mi"},
+    ),
+    (
+        "--volume CLAIM:/PATH",
+        "PersistentVolumeClaim to mount in each pod, read-only with CLAIM:/PATH:ro; may be repeated",
+        {"type": mounted, "action": "append", "default": []},
     ),
     (
         "--annotation NAME=VALUE",

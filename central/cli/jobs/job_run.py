@@ -16,7 +16,7 @@ from central.cli.jobs.job_warnings import warnings
 from central.kube.decode import job_decoder, plain_yaml
 from central.kube.decode.fields import MalformedObject
 from central.model.json_types import Json
-from protos.names import GPU, RUNS_FOR, TOPOLOGY_REQUIRED
+from protos.names import GPU, GPU_MODEL, RUNS_FOR, TOPOLOGY_REQUIRED
 
 MOST_TEXT = 64 << 20  # characters of a file; the API server takes 3 MiB of an object
 MANIFESTS = (".yaml", ".yml", ".json")
@@ -124,9 +124,32 @@ def _from_flags(namespace: str, args: argparse.Namespace) -> Json:
         spec["priorityClassName"] = args.priority
     if args.plugin:
         spec["plugins"] = {plugin: [] for plugin in args.plugin}
-    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    pod: Json = {"restartPolicy": "Never", "containers": [container]}
+    if args.time_limit:
+        pod["activeDeadlineSeconds"] = args.time_limit
+    if mounts := _mounts(pod, args):
+        container["volumeMounts"] = mounts
+    template: Json = {"spec": pod}
+    if args.gpu_model:
+        template["metadata"] = {"annotations": {GPU_MODEL: args.gpu_model}}
     spec["tasks"] = [{"name": args.task, "replicas": args.replicas, "template": template}]
     return {"apiVersion": JOBS.api_version, "kind": JOBS.kind, "metadata": meta, "spec": spec}
+
+
+def _mounts(pod: Json, args: argparse.Namespace) -> list[Json]:
+    """Adds the volumes of --volume and --shm to the pod. Returns where its container mounts them."""
+    volumes, mounts = [], []
+    for number, (claim, path, read_only) in enumerate(args.volume):
+        volumes.append({"name": f"v{number}", "persistentVolumeClaim": {"claimName": claim}})
+        mounts.append(
+            {"name": f"v{number}", "mountPath": path} | ({"readOnly": True} if read_only else {})
+        )
+    if args.shm:
+        volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": args.shm}})
+        mounts.append({"name": "shm", "mountPath": "/dev/shm"})
+    if volumes:
+        pod["volumes"] = volumes
+    return mounts
 
 
 def read(name: str) -> list[Json]:

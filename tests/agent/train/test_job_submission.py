@@ -76,6 +76,11 @@ def test_a_script_runs_with_its_arguments(api: KubernetesApi, tmp_path: Path) ->
         runs_for="2h",
         priority="high",
         annotations={"a": "b"},
+        requests={"memory": "64Gi"},
+        gpu_model="H100",
+        shm="16Gi",
+        volumes={"data": "/data"},
+        time_limit_s=7200,
         api=api,
     )
     found = created(api, job)
@@ -86,6 +91,14 @@ def test_a_script_runs_with_its_arguments(api: KubernetesApi, tmp_path: Path) ->
         "lockstep.dev/runs-for": "2h",
     }
     assert found["spec"]["priorityClassName"] == "high"
+    template = found["spec"]["tasks"][0]["template"]
+    assert template["metadata"]["annotations"] == {"lockstep.dev/gpu-model": "H100"}
+    assert template["spec"]["activeDeadlineSeconds"] == 7200
+    assert container(found)["resources"] == {"requests": {"memory": "64Gi"}}
+    claim, shm = template["spec"]["volumes"]
+    assert claim["persistentVolumeClaim"] == {"claimName": "data"}
+    assert shm["emptyDir"] == {"medium": "Memory", "sizeLimit": "16Gi"}
+    assert [each["mountPath"] for each in container(found)["volumeMounts"]] == ["/data", "/dev/shm"]
     command = [sys.executable, *expanded(container(found)["command"])[1:]]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout == "['3', '$(HOME)']\n"

@@ -45,6 +45,16 @@ def test_a_job_from_flags(lockstep: Lockstep, client: Client) -> None:
         *("job", "run", "sweep", "-i", "train:1", "-r", "4", "-m", "2", "-g", "8"),
         *("-R", "cpu=2,memory=1Gi", "-L", "memory=2Gi", "-e", "SEED=1", "-q", "research"),
         *("--within", "node", "--plugin", "svc", "--runs-for", "1h30m"),
+        *(
+            "--time-limit",
+            "2h",
+            "--gpu-model",
+            "H100",
+            "--shm",
+            "16Gi",
+            "--volume",
+            "data:/data:ro",
+        ),
         *("--annotation", "volcano.sh/preemptable=false", "--", "train", "--steps", "7"),
     )
     assert output == "job default/sweep created\n"
@@ -58,8 +68,19 @@ def test_a_job_from_flags(lockstep: Lockstep, client: Client) -> None:
     assert (spec["minAvailable"], spec["queue"], spec["plugins"]) == (2, "research", {"svc": []})
     (task,) = spec["tasks"]
     assert (task["name"], task["replicas"]) == ("worker", 4)
-    (container,) = task["template"]["spec"]["containers"]
+    assert task["template"]["metadata"]["annotations"] == {"lockstep.dev/gpu-model": "H100"}
+    pod = task["template"]["spec"]
+    assert pod["activeDeadlineSeconds"] == 7200
+    assert pod["volumes"] == [
+        {"name": "v0", "persistentVolumeClaim": {"claimName": "data"}},
+        {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "16Gi"}},
+    ]
+    (container,) = pod["containers"]
     assert container == {
+        "volumeMounts": [
+            {"name": "v0", "mountPath": "/data", "readOnly": True},
+            {"name": "shm", "mountPath": "/dev/shm"},
+        ],
         "name": "main",
         "image": "train:1",
         "command": ["train", "--steps", "7"],

@@ -44,6 +44,12 @@ def refused(capsys: pytest.CaptureFixture[str], *argv: str, expected: int = 2) -
             '-o/--output: "xml" is not one of table, wide, json, yaml, name',
         ),
         (
+            ["job", "run", "a", "--time-limit=0s"],
+            '--time-limit: "0s" is not between 1s and 2147483647 s',
+        ),
+        (["job", "run", "a", "--volume=a:b"], '"a:b" is not CLAIM:/PATH or CLAIM:/PATH:ro'),
+        (["job", "run", "a", "--shm=much"], "--shm: memory: "),
+        (
             ["job", "run", "a", "--runs-for=long"],
             '--runs-for: "long" is not a duration like 90s or 1h30m',
         ),
