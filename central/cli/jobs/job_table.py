@@ -9,6 +9,7 @@ from central.kube.decode.fields import FieldError
 from central.kube.resource_paths import ResourcePath
 from central.model import past_turns
 from central.model.json_types import Json
+from central.model.wording import NEVER
 from protos.names import GPU, GPU_SHARE, USER
 
 JOB_TYPE = "volcano.sh/job-type"
@@ -84,13 +85,17 @@ def _key(obj: Json) -> Key:
 
 def _row(job: Json, group: Json | None, nodes: set[str]) -> Row:
     meta, spec, status = job["metadata"], job.get("spec") or {}, job.get("status") or {}
-    whole = why_of(job, group) or "-"
+    running, size_now = (
+        status.get("running") or 0,
+        sum(map(_size_of(status), spec.get("tasks") or ())),
+    )
+    whole = "-" if running == size_now else why_of(job, group) or "-"
     return (
         meta["name"],
         spec.get("queue") or "default",
         phase_of(job),
         gpus(job),
-        f"{status.get('running') or 0}/{sum(map(_size_of(status), spec.get('tasks') or ()))}",
+        f"{running}/{size_now}",
         _where(sorted(nodes)),
         _time(job),
         user_of(job) or "-",
@@ -102,8 +107,15 @@ def _row(job: Json, group: Json | None, nodes: set[str]) -> Row:
         status.get("retryCount") or 0,
         sizes(job) or "-",
         clock(meta.get("creationTimestamp")),
-        Cell(whole, "; ".join(whole.split("; ")[:CLAUSES_SHOWN])),
+        Cell(whole, _shortened(whole)),
     )
+
+
+def _shortened(reason: str) -> str:
+    """What is needed and what comes closest, or that it can never start."""
+    clauses = reason.split("; ")
+    never = [clause for clause in clauses[1:] if clause.startswith(NEVER)]
+    return "; ".join([clauses[0], *(never or clauses[1:CLAUSES_SHOWN])])
 
 
 def phase_of(job: Json) -> str:

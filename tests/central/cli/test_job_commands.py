@@ -149,6 +149,26 @@ def test_the_list_says_where_a_job_is_since_when_and_why(lockstep: Lockstep, put
     assert third["WHY"] == f"{WHY}; reserved: rack r1"
 
 
+def test_a_narrow_list_keeps_what_matters_of_a_reason(
+    lockstep: Lockstep, put: Put, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "130")
+    for name, more in (
+        ("waits", "reserved: rack r1"),
+        ("never", "can never start: even if empty, no rack fits more than 2"),
+    ):
+        job = put(JOBS, mpi(name))
+        put(GROUPS, group(f"{name}-{job['metadata']['uid']}", f"{WHY}; {more}"))
+    never, waits = (
+        " ".join(lockstep("job", "list").split()).partition("never")[2].partition("waits default")
+    )[::2]
+    assert (
+        "needs 3 pods x 8 GPUs in one rack; can never start: even if empty, no rack fits more than 2"
+        in never
+    )
+    assert waits.endswith("best candidate r1 fits 2 of 3")
+
+
 def test_the_wide_list_has_what_tools_for_this_api_show(lockstep: Lockstep, put: Put) -> None:
     put(JOBS, mpi(phase="Completed", succeeded=1, retryCount=2))
     (row,) = listed(lockstep("job", "list", "-o", "wide"))
