@@ -132,16 +132,20 @@ def _next(
     # A driver that reports a recovery action also reports when no reset is needed any more.
     reports_recovery = facts is not None and facts.wear.recovery >= 0
     momentary: Finding | None = None  # an error that is over as soon as it has happened
+    contained = False  # it concerns one process
     for code in xids:
         kind, finding = xid_rules.classify(code)
         if kind not in ACTING or (kind == xid_rules.LINK and health.excused):
             continue
+        if kind == xid_rules.RESTART and not reports_recovery:
+            contained = True
+            continue
         momentary = momentary or finding
-        if kind != xid_rules.RESTART and not reports_recovery:
+        if not reports_recovery:
             expiring = [each for each in expiring if each.finding != finding]
             link = kind == xid_rules.LINK
             expiring.append(Expiring(finding, now + hold_down.xid_s, link))
-    if facts is not None and facts.wear.ecc_volatile > health.ecc >= 0:
+    if facts is not None and facts.wear.ecc_volatile > health.ecc >= 0 and not contained:
         momentary = momentary or Finding("ecc", "an uncorrectable memory error")
     if facts is not None and facts.wear.ecc_volatile >= 0:
         health = replace(health, ecc=facts.wear.ecc_volatile)
