@@ -7,8 +7,8 @@ hold-down, up to a maximum. A GPU that then stays healthy for `settled_s` starts
 first hold-down. An error for which the driver asks for nothing (recovery action none) starts a
 hold-down that is not doubled.
 
-A link of NVLink has two ends. If the GPU at the far end is lost or was reset, a link that is down
-counts against that GPU alone.
+A link of NVLink has two ends. If the GPU at the far end is lost, was reset, or has no link left, a link
+that is down counts against that GPU alone.
 
 Example with a hold-down of 10 s: an error from 0 s to 3 s makes the GPU unhealthy from 0 s to 13 s.
 A second error from 20 s to 21 s makes it unhealthy from 20 s to 41 s, because this time the
@@ -97,6 +97,7 @@ def step(
         for gpu in seen.gpus
         if _gone(known.get(gpu.uuid, DeviceHealth()), by_uuid.get(gpu.uuid))
     } - {""}
+    lost |= _silent(known, seen, by_uuid)
     for gpu in seen.gpus:
         xids = [
             event.xid
@@ -161,6 +162,23 @@ def _next(
 def _gone(health: DeviceHealth, facts: GpuFacts | None) -> bool:
     """Returns whether the GPU is lost, was reset a moment ago, or needs a recovery."""
     return facts is None or bool(facts.fault) or facts.wear.recovery > 0 or _reset(health, facts)
+
+
+def _silent(
+    known: Mapping[str, DeviceHealth], seen: NodeTopology, facts: Mapping[str, GpuFacts]
+) -> set[str]:
+    """PCI addresses of GPUs all of whose NVLinks are down, though a GPU at a far end has others that are up: the links
+    are down because of the first one. Where both ends have no link left, neither is told apart."""
+    links, up = {}, {}
+    for gpu in seen.gpus:
+        if gpu.pci and (found := facts.get(gpu.uuid)) is not None:
+            up[gpu.pci] = {link.link: link.remote_pci for link in found.nvlinks if link.active}
+            links[gpu.pci] = {**known.get(gpu.uuid, DeviceHealth()).links, **up[gpu.pci]}
+    return {
+        pci
+        for pci, ends in links.items()
+        if ends and not up[pci] and any(up.get(far) for far in ends.values())
+    }
 
 
 def _reset(health: DeviceHealth, facts: GpuFacts) -> bool:

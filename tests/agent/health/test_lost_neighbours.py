@@ -95,6 +95,26 @@ def test_a_lost_gpu_is_the_only_one(name: str, changed: dict[str, object]) -> No
 
 
 @pytest.mark.parametrize("name", MACHINES)
+def test_a_gpu_whose_links_are_all_silent_is_the_only_one(name: str) -> None:
+    """It has no other fault, and a neighbour reports an XID of its link. Of a bridged pair nothing says which end it is."""
+    machine = MACHINES[name]()
+    for gpu in machine.nvml.gpus:
+        watch = Watch(machine)
+        assert watch.look(0, machine) == set()
+        peers = [
+            each
+            for each in machine.nvml.gpus
+            if any(link.remote_pci == gpu.pci for link in each.nvlinks)
+        ]
+        out = {gpu.index} | ({each.index for each in peers} if name == "bridged pairs" else set())
+        assert watch.look(1, cut(machine, gpu.index), XidEvent(peers[0].uuid, 74)) == out
+        assert watch.look(2, cut(machine, gpu.index)) == out
+        if len(out) == 1:
+            assert watch.look(3, machine) == out  # held down
+            assert watch.look(13, machine) == set()
+
+
+@pytest.mark.parametrize("name", MACHINES)
 def test_a_gpu_that_is_no_longer_listed_is_the_only_one(name: str) -> None:
     machine = MACHINES[name]()
     watch = Watch(machine)
