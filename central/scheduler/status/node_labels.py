@@ -11,6 +11,7 @@ Design: docs/design/gpu-health.md
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from uuid import UUID
 
 from protos import slicing
 from protos.names import GPU, MIG
@@ -35,6 +36,7 @@ FIXED = frozenset(
         "mig.strategy",
     )
 )
+HEXADECIMAL = re.compile(r"[0-9a-f]{32}")
 OF_SLICES = re.compile(rf"{re.escape(MIG)}[^/]+\.(count|product|memory|replicas|sharing-strategy)")
 FAMILIES = {7: "volta", 8: "ampere", 9: "hopper", 10: "blackwell", 12: "blackwell", 13: "rubin"}
 NEWER = {7: (5, "turing"), 8: (9, "ada-lovelace")}  # from this minor number on
@@ -53,7 +55,7 @@ def labels_of(topology: NodeTopology) -> dict[str, str]:
         **_slices(topology),
         "mig.capable": _divisible(topology.gpus),
         "mig.strategy": "mixed" if any(gpu.mig for gpu in topology.gpus) else "",
-        "gpu.clique": _common(gpu.clique for gpu in topology.gpus),
+        "gpu.clique": _clique(_common(gpu.clique for gpu in topology.gpus)),
     }
     values = {_key(name): value_of(value) for name, value in found.items()}
     return {key: value for key, value in values.items() if value}
@@ -134,6 +136,12 @@ def _slices(topology: NodeTopology) -> dict[str, str]:
             f"{MIG}{name}.memory": str(memory.pop()) if len(memory) == 1 else "",
         }
     return found
+
+
+def _clique(reported: str) -> str:
+    """The cluster's UUID with hyphens, and the clique's number; agents report the UUID without."""
+    cluster, dot, number = reported.partition(".")
+    return f"{UUID(cluster)}{dot}{number}" if HEXADECIMAL.fullmatch(cluster) else reported
 
 
 def _family(major: str, minor: str) -> str:

@@ -67,7 +67,11 @@ def test_slices_have_labels_by_profile() -> None:
 def test_a_clique_is_a_label_of_the_whole_node_only() -> None:
     topology = of("gb200-nvl72-tray-4")
     (clique,) = {gpu.clique for gpu in topology.gpus}
-    assert node_labels.labels_of(topology)["nvidia.com/gpu.clique"] == clique
+    cluster, _, number = clique.partition(".")
+    said = node_labels.labels_of(topology)["nvidia.com/gpu.clique"]
+    # GPU feature discovery writes it so: a UUID with hyphens, and the clique's number.
+    assert re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.\d+", said)
+    assert said.replace("-", "") == clique == f"{cluster}.{number}"
     first, *others = topology.gpus
     mixed = replace(topology, gpus=(replace(first, clique="other.1"), *others))
     assert "nvidia.com/gpu.clique" not in node_labels.labels_of(mixed)
