@@ -1,5 +1,5 @@
 """The command `lockstep-agent migrate`: prints what the configuration of another device plugin, and
-the pods that use it, become. It changes nothing."""
+the pods that use it, become. It changes nothing. The exit code is 1 if something has no equivalent."""
 
 import argparse
 import errno
@@ -66,7 +66,8 @@ def run(given: argparse.Namespace) -> int:
         print(json.dumps({"configs": plain, "pods": rows}, indent=2))
     else:
         sys.stdout.write("\n".join([*map(printable, _text(configs, pods)), ""]))
-    return 0
+    lost = any(each.lost for each in configs.values())
+    return int(lost or any(each.lost for changes in pods.values() for each in changes))
 
 
 def _text(
@@ -85,7 +86,11 @@ def _text(
             yield f"  the agent's arguments: {flag}"
         for note in config.notes:
             yield f"  note: {note}"
-        if not (config.sharing or config.components or config.flags or config.notes):
+        for setting in config.lost:
+            yield f"  no equivalent: {setting}"
+        if not any(
+            asdict(config)[part] for part in ("sharing", "components", "flags", "notes", "lost")
+        ):
             yield "  nothing to change"
     for title, changes in pods.items():
         yield f"{title}:"

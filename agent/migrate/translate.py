@@ -5,7 +5,9 @@ slices or with MPS, and a request is for replicas. Here a GPU is shared in hundr
 per GPU, and a pod asks for the hundredths that it needs. So one of N replicas becomes 100/N
 hundredths, rounded down so that N of them fit.
 
-HAMi's pods ask for a number of GPUs, and for memory (MiB) and cores (per cent) of each."""
+HAMi's pods ask for a number of GPUs, and for memory (MiB) and cores (per cent) of each.
+
+What has no equivalent is named, each setting and each request: nothing is left out in silence."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +17,7 @@ from typing import Any
 
 from agent.machine.facts import Unusable
 from protos.gpu_sharing import WHOLE
-from protos.names import GPU, GPU_MEMORY, GPU_SHARE
+from protos.names import GPU, GPU_MEMORY, GPU_SHARE, MIG
 
 COUNT = re.compile(r"[0-9]{1,15}")
 Json = Mapping[str, Any]
@@ -36,6 +38,41 @@ CHOICES = {
 }
 
 
+# Settings of NVIDIA's plugin that are translated, or need none here, by the start of their path.
+KNOWN = (
+    "version",
+    "flags.migStrategy",
+    "flags.failOnInitError",
+    "flags.nvidiaDriverRoot",
+    "flags.nvidiaDevRoot",
+    "flags.deviceDiscoveryStrategy",
+    "flags.useNodeFeatureAPI",
+    "flags.gfd",
+    "flags.mpsRoot",
+    "flags.plugin.passDeviceSpecs",
+    "flags.plugin.deviceListStrategy",
+    "flags.plugin.deviceIDStrategy",
+    "flags.plugin.nvidiaCTKPath",
+    "flags.plugin.containerDriverRoot",
+    "imex.channelIDs",
+    "resources",
+    "sharing.mps",
+    "sharing.timeSlicing",
+)
+# Prefixes of resources by which other plugins offer GPUs or parts of them.
+OF_PLUGINS = (
+    "nvidia.com/",
+    "volcano.sh/vgpu",
+    "aliyun.com/gpu",
+    "tencent.com/vcuda",
+    "koordinator.sh/gpu",
+    "amd.com/gpu",
+)
+OFFERED = re.compile(
+    rf"{re.escape(GPU)}|{re.escape(MIG)}[^/]+(?<!\.shared)"
+)  # by Lockstep, under the same name
+
+
 @dataclass(frozen=True, slots=True)
 class PluginConfig:
     """The settings of Lockstep that replace a configuration of NVIDIA's device plugin."""
@@ -45,7 +82,8 @@ class PluginConfig:
     resource: str  # that pods ask for until now
     components: tuple[str, ...]  # of daemonset/components to add
     flags: tuple[str, ...]  # of the agent to add
-    notes: tuple[str, ...]  # what changes, or has no equivalent
+    notes: tuple[str, ...]  # what changes
+    lost: tuple[str, ...] = ()  # what has no equivalent
 
 
 def plugin_config(config: Json, name: str) -> PluginConfig:
@@ -55,11 +93,12 @@ def plugin_config(config: Json, name: str) -> PluginConfig:
     flags = _object(config.get("flags"), f"{name}: flags")
     sharing = _object(config.get("sharing"), f"{name}: sharing")
     notes: list[str] = []
+    lost: list[str] = []
     components: list[str] = []
-    mode, share, resource = _shared(sharing, f"{name}: sharing", notes)
+    mode, share, resource = _shared(sharing, f"{name}: sharing", notes, lost)
     if mode == "mps":
         components.append("mps")
-    if _strategy(flags, notes):
+    if _strategy(flags, lost):
         components.append("mig")
     plugin = _object(flags.get("plugin"), f"{name}: flags.plugin")
     how = plugin.get("deviceListStrategy") or ()
@@ -72,21 +111,37 @@ def plugin_config(config: Json, name: str) -> PluginConfig:
     if config.get("resources"):
         notes.append("resources: patterns for resource names have no equivalent (nor effect there)")
     text = {"": "", "mps": "all: mps", "time": "all"}[mode]
-    return PluginConfig(text, share, resource, tuple(components), tuple(added), tuple(notes))
+    lost += [
+        f"{path}: {str(value)[:40]}"
+        for path, value in _settings(config, "")
+        if value and not path.startswith(KNOWN)
+    ]
+    return PluginConfig(
+        text, share, resource, tuple(components), tuple(added), tuple(notes), tuple(lost)
+    )
 
 
-def _strategy(flags: Json, notes: list[str]) -> bool:
+def _settings(part: Json, path: str) -> Iterator[tuple[str, object]]:
+    for key, value in part.items():
+        if isinstance(value, Mapping):
+            yield from _settings(value, f"{path}{key}.")
+        else:
+            yield f"{path}{key}", value
+
+
+def _strategy(flags: Json, lost: list[str]) -> bool:
     strategy = flags.get("migStrategy", "none")
     if strategy == "single":
-        notes.append(
+        lost.append(
             "flags.migStrategy single: slices are offered as nvidia.com/mig-PROFILE, not as "
             f"{GPU}: change the pods"
         )
     return strategy in ("single", "mixed")
 
 
-def _shared(sharing: Json, name: str, notes: list[str]) -> tuple[str, int, str]:
+def _shared(sharing: Json, name: str, notes: list[str], lost: list[str]) -> tuple[str, int, str]:
     """Mode, hundredths for a replica, and the resource that pods ask for."""
+    found = ("", 0, GPU)
     for key, mode in (("mps", "mps"), ("timeSlicing", "time")):
         part = _object(sharing.get(key), f"{name}.{key}")
         rows = part.get("resources") or ()
@@ -99,18 +154,27 @@ def _shared(sharing: Json, name: str, notes: list[str]) -> tuple[str, int, str]:
             if type(replicas) is not int or not replicas >= 2:
                 raise Unusable(f"{where}.replicas: must be a number of at least 2")
             if resource != GPU:
-                notes.append(f"{where}: {resource} is not shared here; only whole GPUs are")
+                lost.append(f"{where}: {resource} is not shared here; only whole GPUs are")
+                continue
+            if found[0]:
+                lost.append(f"{where}: a second policy for {GPU}; the first one is translated")
                 continue
             if replicas > MOST_REPLICAS:
-                notes.append(f"{where}: {replicas} replicas; a GPU has {WHOLE} hundredths")
+                lost.append(f"{where}: {replicas} replicas; a GPU has {WHOLE} hundredths")
+            if row.get("devices", "all") != "all":
+                lost.append(
+                    f"{where}.devices: {str(row['devices'])[:40]}: name these GPUs in the ConfigMap "
+                    "lockstep-sharing, others are whole"
+                )
             renamed = bool(row.get("rename")) or bool(part.get("renameByDefault"))
             if part.get("failRequestsGreaterThanOne") is False:
                 notes.append(
                     f"{where}: a request for several replicas becomes several times the share, on "
                     "one GPU"
                 )
-            return mode, max(1, WHOLE // replicas), f"{GPU}.shared" if renamed else GPU
-    return "", 0, GPU
+            renamed_to = str(row.get("rename") or f"{GPU}.shared")
+            found = (mode, max(1, WHOLE // replicas), renamed_to if renamed else GPU)
+    return found
 
 
 def _object(value: object, where: str) -> Json:
@@ -128,6 +192,7 @@ class PodChange:
     where: str  # such as containers[main]
     before: str
     after: str
+    lost: bool = False  # there is no equivalent; `after` says what to do
 
 
 def pod(manifest: Json, replica: PluginConfig | None, gpu_mib: int) -> Iterator[PodChange]:
@@ -138,26 +203,53 @@ def pod(manifest: Json, replica: PluginConfig | None, gpu_mib: int) -> Iterator[
     for name, instead in CHOICES.items():
         if name in _object(meta.get("annotations"), "metadata.annotations"):
             yield PodChange("metadata.annotations", name, instead)
-    containers = spec.get("containers") or ()
-    if not isinstance(containers, list | tuple):
-        raise Unusable("spec.containers: must be a list")
-    for container in containers:
-        where = f"containers[{_object(container, 'containers').get('name', '')}]"
-        limits = _object(
-            _object(container.get("resources"), where).get("limits"), f"{where}.resources.limits"
+    if spec.get("resourceClaims"):
+        yield PodChange(
+            "spec.resourceClaims", "claims", f"not served: request {GPU} instead", lost=True
         )
-        if any(name in limits for name in HAMI):
-            yield from _of_hami(limits, where, gpu_mib)
-        elif replica and replica.share and (count := _number(limits, replica.resource, where)):
-            most = min(WHOLE, replica.share * count)
-            yield PodChange(where, f"{replica.resource}: {count}", f"{GPU_SHARE}: {most}")
+    for kind in ("initContainers", "containers"):
+        containers = spec.get(kind) or ()
+        if not isinstance(containers, list | tuple):
+            raise Unusable(f"spec.{kind}: must be a list")
+        for container in containers:
+            where = f"{kind}[{_object(container, kind).get('name', '')}]"
+            resources = _object(container.get("resources"), where)
+            amounts = {
+                **_object(resources.get("requests"), f"{where}.resources.requests"),
+                **_object(resources.get("limits"), f"{where}.resources.limits"),
+            }
+            yield from _container(amounts, where, replica, gpu_mib)
+
+
+def _container(
+    amounts: Json, where: str, replica: PluginConfig | None, gpu_mib: int
+) -> Iterator[PodChange]:
+    known: tuple[str, ...] = ()
+    if any(name in amounts for name in HAMI):
+        known = HAMI
+        yield from _of_hami(amounts, where, gpu_mib)
+    elif replica and replica.share and (count := _number(amounts, replica.resource, where)):
+        known = (replica.resource,)
+        most = min(WHOLE, replica.share * count)
+        yield PodChange(where, f"{replica.resource}: {count}", f"{GPU_SHARE}: {most}")
+    for name, amount in amounts.items():
+        if name.startswith(OF_PLUGINS) and name not in known and not OFFERED.fullmatch(name):
+            instead = f"no such resource here: request {GPU}, {MIG}PROFILE or {GPU_SHARE}"
+            if name.endswith(".shared"):
+                instead = (
+                    f"{instead}; with the plugin's configuration among the files it is translated"
+                )
+            yield PodChange(where, f"{name}: {str(amount)[:40]}", instead, lost=True)
 
 
 def _of_hami(limits: Json, where: str, gpu_mib: int) -> Iterator[PodChange]:
     count = _number(limits, GPU, where) or 1
     if count > 1:
         yield PodChange(
-            where, f"{GPU}: {count}", "shares of several GPUs are not possible: use whole GPUs"
+            where,
+            f"{GPU}: {count}",
+            "shares of several GPUs are not possible: use whole GPUs",
+            lost=True,
         )
         return
     mib, percent = _number(limits, HAMI_MEMORY, where), _number(limits, HAMI_PERCENT, where)
@@ -173,7 +265,9 @@ def _of_hami(limits: Json, where: str, gpu_mib: int) -> Iterator[PodChange]:
     if mib:
         yield PodChange("metadata.annotations", f"{HAMI_MEMORY}: {mib}", f"{GPU_MEMORY}: {mib}Mi")
     if HAMI_PRIORITY in limits:
-        yield PodChange(where, HAMI_PRIORITY, "no equivalent between the processes of one GPU")
+        yield PodChange(
+            where, HAMI_PRIORITY, "no equivalent between the processes of one GPU", lost=True
+        )
 
 
 def _number(limits: Json, name: str, where: str) -> int:

@@ -83,28 +83,84 @@ def test_as_many_shares_fit_as_replicas(replicas: int) -> None:
     assert not config.notes
 
 
-def test_what_has_no_equivalent_is_said() -> None:
+def test_what_has_no_equivalent_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each setting by its path, and the exit code says that there is something."""
     rows = [
         {"name": "nvidia.com/mig-1g.5gb", "replicas": 2},
-        {"name": "nvidia.com/gpu", "replicas": 200},
+        {"name": "nvidia.com/gpu", "replicas": 200, "devices": ["0", "1"]},
+        {"name": "nvidia.com/gpu", "replicas": 4},
     ]
-    config = plugin_config(
-        {
-            "version": "v1",
-            "flags": {"migStrategy": "single"},
-            "resources": {"gpus": []},
-            "sharing": {"mps": {"resources": rows, "failRequestsGreaterThanOne": False}},
+    config = {
+        "version": "v1",
+        "flags": {
+            "migStrategy": "single",
+            "gdsEnabled": True,
+            "mofedEnabled": False,
+            "plugin": {"deviceIDStrategy": "uuid", "cdiAnnotationPrefix": "x/"},
         },
-        "f",
-    )
-    assert config.share == 1
-    assert [note.partition(":")[0] for note in config.notes] == [
-        "f",
-        "f",
-        "f",
-        "flags.migStrategy single",
-        "resources",
+        "resources": {"gpus": [{"pattern": "*", "name": "gpu"}]},
+        "sharing": {
+            "mps": {"resources": rows, "failRequestsGreaterThanOne": False},
+            "timeSlicing": {"resources": [{"name": "nvidia.com/gpu", "replicas": 8}]},
+        },
+        "imex": {"required": True},
+    }
+    file = write(tmp_path, "config.json", config)
+    assert main(["migrate", file, "-o", "json"]) == 1
+    found = json.loads(capsys.readouterr().out)["configs"][file]
+    assert (found["sharing"], found["share"]) == ("all: mps", 1)
+    assert [note.partition(":")[0] for note in found["notes"]] == [file, "resources"]
+    mps = f"{file}: sharing.mps.resources"
+    assert [each.rpartition(": ")[0] or each for each in found["lost"]] == [
+        f"{mps}[0]",
+        f"{mps}[1]",
+        f"{mps}[1].devices: ['0', '1']",
+        f"{mps}[2]",
+        f"{file}: sharing.timeSlicing.resources[0]",
+        "flags.migStrategy single: slices are offered as nvidia.com/mig-PROFILE, not as nvidia.com/gpu",
+        "flags.gdsEnabled",
+        "flags.plugin.cdiAnnotationPrefix",
+        "imex.required",
     ]
+    assert main(["migrate", file]) == 1
+    assert "  no equivalent: flags.gdsEnabled: True" in capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("resource", "lost"),
+    [
+        ("nvidia.com/gpu", False),
+        ("nvidia.com/mig-1g.10gb", False),
+        ("nvidia.com/mig-1g.10gb.shared", True),
+        ("nvidia.com/gpu.shared", True),
+        ("nvidia.com/a100", True),
+        ("volcano.sh/vgpu-number", True),
+        ("aliyun.com/gpu-mem", True),
+        ("example.com/fpga", False),
+    ],
+)
+@pytest.mark.parametrize("where", [("containers", "limits"), ("initContainers", "requests")])
+def test_a_resource_that_is_not_offered_here_is_named(
+    resource: str,
+    lost: bool,
+    where: tuple[str, str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    kind, part = where
+    spec = {kind: [{"name": "main", "resources": {part: {resource: "1"}}}]}
+    file = write(tmp_path, "pod.json", {"kind": "Pod", "metadata": {"name": "p"}, "spec": spec})
+    assert main(["migrate", file]) == int(lost)
+    assert (
+        f"{kind}[main]: {resource}: 1 -> no such resource here" in capsys.readouterr().out
+    ) == lost
+
+
+def test_resource_claims_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = {"resourceClaims": [{"name": "gpu"}], "containers": [{"name": "main"}]}
+    file = write(tmp_path, "pod.json", {"kind": "Pod", "metadata": {"name": "p"}, "spec": spec})
+    assert main(["migrate", file]) == 1
+    assert "not served: request nvidia.com/gpu instead" in capsys.readouterr().out
 
 
 def test_hami(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
