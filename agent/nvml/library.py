@@ -76,10 +76,11 @@ def opened(driver_root: str | Path | None = None) -> Iterator[None]:
 def _initialise(root: Path | None) -> None:
     """Initialises NVML with the library in use, else with that on the loader's path (where the container toolkit puts
     it), else with those below root. When the driver is replaced, the toolkit's mount keeps the old library for the
-    life of the container, and the new one is below root. Raises NvmlError."""
+    life of the container, and the new one is below root. A library that finds no driver may belong to another place,
+    too. Raises NvmlError."""
     problems: list[str] = []
-    mismatch: Any = None
-    if pynvml.nvmlLib is not None and (mismatch := _mismatch()) is None:
+    failures: list[Any] = []
+    if pynvml.nvmlLib is not None and _works(failures):
         return
     for path in (LIBRARY, *map(str, _candidates(root))):
         try:
@@ -88,10 +89,11 @@ def _initialise(root: Path | None) -> None:
             if "cannot open shared object file" not in str(error):
                 problems.append(str(error))  # the file exists, but can't be loaded
             continue
-        if (mismatch := _mismatch()) is None:
+        if _works(failures):
             return
-    if mismatch is not None:
-        raise NvmlError(_trouble(mismatch)) from mismatch
+    if failures:  # the first one, of a driver that is loaded if there is one
+        said = min(failures, key=lambda each: each.value == pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
+        raise NvmlError(_trouble(said)) from said
     if problems:
         raise NvmlError(f"could not load NVIDIA's library {LIBRARY}: {problems[0]}")
     where = f" or below {root}" if root else ""
@@ -101,17 +103,15 @@ def _initialise(root: Path | None) -> None:
     )
 
 
-def _mismatch() -> Any:
-    """Initialises NVML. Returns the error, and unloads the library, if its version is not that of
-    the kernel module. Raises NvmlError for any other error."""
+def _works(failures: list[Any]) -> bool:
+    """Initialises NVML. Adds the error to the failures, and unloads the library, if that fails."""
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
         _forget()
-        if error.value != pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
-            raise NvmlError(_trouble(error)) from error
-        return error
-    return None
+        failures.append(error)
+        return False
+    return True
 
 
 def _forget() -> None:
