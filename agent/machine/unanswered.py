@@ -1,6 +1,6 @@
 """Finds half-dead GPUs ("ERR!" in nvidia-smi): NVML answers UNKNOWN to a query that the GPU answered before, or that a GPU
 like it on this machine answers. Drivers also answer UNKNOWN to what a kind of GPU cannot tell, so that UNKNOWN alone is no
-fault. Pure.
+fault, except for the slices of a GPU in MIG mode: without an answer it would have none. Pure.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -12,6 +12,12 @@ from agent.machine.facts import GpuFacts, NvmlFacts
 Answered = Mapping[tuple[str, str, bool], frozenset[str]]
 MIG_MODE = "nvmlDeviceGetMigMode"
 FAR_END = "nvmlDeviceGetNvLinkRemote"  # begins the queries about the other end of a link
+OF_SLICES = (  # begin the queries that each GPU in MIG mode answers
+    "nvmlDeviceGetMaxMigDeviceCount",
+    "nvmlDeviceGetMigDeviceHandleByIndex",
+    "nvmlDeviceGetGpuInstanceId",
+    "nvmlDeviceGetComputeInstanceId",
+)
 NAMED = 3  # queries in a message
 
 
@@ -23,7 +29,9 @@ def beside(gpus: Sequence[GpuFacts]) -> tuple[GpuFacts, ...]:
         return other.device_id == gpu.device_id and modes
 
     told = [
-        {name for other in gpus if alike(gpu, other) for name in other.answered} for gpu in gpus
+        {name for other in gpus if alike(gpu, other) for name in other.answered}
+        | {name for name in gpu.unknown if gpu.mig and name.startswith(OF_SLICES)}
+        for gpu in gpus
     ]
     return tuple(
         _judged(gpu, each, "a GPU like it answers", gpus)

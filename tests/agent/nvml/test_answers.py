@@ -150,6 +150,26 @@ def test_a_half_dead_gpu_is_told_by_those_beside_it_and_by_its_past(driver: Driv
     assert Surveys(driver).unhealthy() == {0: "NVML reports no memory"}, "alone, and no past"
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        "nvmlDeviceGetMaxMigDeviceCount",
+        "nvmlDeviceGetMigDeviceHandleByIndex",
+        "nvmlDeviceGetGpuInstanceId",
+        "nvmlDeviceGetComputeInstanceId",
+    ],
+)
+def test_unknown_slices_are_no_empty_list(driver: Driver, call: str) -> None:
+    """In the first survey, without a GPU beside it that answers: it would have no slices, and nobody would know."""
+    install(driver, "dgx-a100-mig-8")
+    driver.control.fail(call, UNKNOWN)
+    found = Surveys(driver).unhealthy()
+    assert list(found) == [0, 1]
+    assert found[0].startswith(f"NVML answers UNKNOWN to {call.removeprefix('nvmlDeviceGet')}")
+    driver.control.forget("fail")
+    assert Surveys(driver).unhealthy() == {}
+
+
 def test_what_a_kind_of_gpu_cannot_tell_is_no_fault(driver: Driver) -> None:
     install(driver, "hgx-h100-8")
     for call in asked(driver):
