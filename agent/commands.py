@@ -8,9 +8,11 @@ import sys
 from agent import nvml
 from agent.machine import capture as captures
 from agent.machine import kernel, plausible
-from agent.machine.facts import Machine
+from agent.machine.facts import Machine, NvmlFacts
 from agent.machine.survey import survey
 from protos import matrix, topology_json
+
+NVIDIA, DISPLAY = "0x10de", "0x03"  # a PCI vendor, and how the classes of GPUs begin
 
 
 def add_machine_arguments(parser: argparse.ArgumentParser) -> None:
@@ -80,16 +82,21 @@ def capture(arguments: argparse.Namespace) -> int:
 
 
 def _observed(arguments: argparse.Namespace) -> Machine:
-    """Reads the capture if one is given, else this machine. Raises Unusable."""
+    """Reads the capture if one is given, else this machine. A machine without a driver and without NVIDIA's GPUs is read
+    without them. Raises Unusable."""
     if arguments.capture:
         return captures.load(arguments.capture)
-    return Machine(
-        nvml.read(arguments.driver_root),
-        *kernel.read(
-            arguments.sysfs_root,
-            arguments.proc_root,
-            arguments.driver_root,
-            arguments.pcie_tree,
-            getattr(arguments, "node", "") or os.environ.get("NODE_NAME", ""),
-        ),
+    system = kernel.read(
+        arguments.sysfs_root,
+        arguments.proc_root,
+        arguments.driver_root,
+        arguments.pcie_tree,
+        getattr(arguments, "node", "") or os.environ.get("NODE_NAME", ""),
     )
+    try:
+        return Machine(nvml.read(arguments.driver_root), *system)
+    except nvml.NoDriver:
+        if any(each.vendor == NVIDIA and each.kind.startswith(DISPLAY) for each in system[0].pci):
+            raise
+        print("no NVIDIA driver, and no NVIDIA GPU on the PCI bus", file=sys.stderr)
+        return Machine(NvmlFacts(), *system)

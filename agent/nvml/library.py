@@ -56,6 +56,10 @@ class NvmlError(Unusable):
     """NVML can't be used on this machine in its present state."""
 
 
+class NoDriver(NvmlError):
+    """The driver's library is nowhere: the driver is not installed."""
+
+
 @contextmanager
 def opened(driver_root: str | Path | None = None) -> Iterator[None]:
     """Initialises NVML for the block. Raises NvmlError, also for NVML errors inside the block."""
@@ -97,7 +101,7 @@ def _initialise(root: Path | None) -> None:
     if problems:
         raise NvmlError(f"could not load NVIDIA's library {LIBRARY}: {problems[0]}")
     where = f" or below {root}" if root else ""
-    raise NvmlError(
+    raise NoDriver(
         f"NVIDIA's library {LIBRARY} is not on the loader's path{where}: install the NVIDIA driver, "
         "set --driver-root to the host's root, or use --capture FILE"
     )

@@ -3,11 +3,13 @@ the matrix of each named machine, cell by cell as it was published."""
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from agent.machine import capture
+from agent.machine.facts import NvmlFacts
 from tests.agent.nvml_fixture import CAPTURES, NAMES, Hardware
 
 pytestmark = pytest.mark.slow
@@ -126,13 +128,35 @@ def test_a_driver_that_does_not_work_is_one_sentence(
 
 
 def test_no_library_is_one_sentence_with_the_fix(tmp_path: Path) -> None:
-    done = Hardware(None, tmp_path).run("topology", "--driver-root", str(tmp_path))
+    """On a machine with NVIDIA's GPUs."""
+    hardware = Hardware(None, tmp_path)
+    hardware.install(capture.load(CAPTURES / "single-gpu.json"))
+    done = hardware.run(
+        "topology", "--driver-root", str(tmp_path), "--sysfs-root", str(hardware.sysfs)
+    )
     if done.returncode == 0:
         pytest.skip("this machine has NVIDIA's library")
     assert done.returncode == 2
     assert "libnvidia-ml.so.1 is not on the loader's path or below" in done.stderr
     assert "--capture FILE" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_a_node_without_nvidia_shows_its_nics(tmp_path: Path) -> None:
+    hardware = Hardware(None, tmp_path)
+    machine = capture.load(CAPTURES / "hgx-h100-8.json")
+    gpus = {gpu.pci for gpu in machine.nvml.gpus}
+    pci = tuple(each for each in machine.sysfs.pci if each.address not in gpus)
+    hardware.install(replace(machine, nvml=NvmlFacts(), sysfs=replace(machine.sysfs, pci=pci)))
+    done = hardware.run(
+        "topology", "--driver-root", str(tmp_path), "--sysfs-root", str(hardware.sysfs)
+    )
+    assert (done.returncode, done.stderr) == (
+        0,
+        "no NVIDIA driver, and no NVIDIA GPU on the PCI bus\n",
+    )
+    assert cells(done.stdout)["NIC1", "NIC2"] == "PIX"
+    assert "GPU0" not in done.stdout
 
 
 @pytest.mark.parametrize(
