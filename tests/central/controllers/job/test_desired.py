@@ -4,10 +4,13 @@ it can't have them."""
 from dataclasses import replace
 from itertools import pairwise
 
+import pytest
+
 from central.controllers.composite import jobs_of
 from central.model.decisions import Create, Decision, Delete, Patch, SetStatus
 from central.model.facts import NamespaceSeen, PrioritySeen, QueueSeen
 from central.scheduler.cycle import schedule_once
+from central.server.queries import explain
 from tests.central import factories
 from tests.central.controllers.job.job_api import Api, job
 
@@ -259,6 +262,27 @@ def test_a_refused_call_is_reported_and_retried() -> None:
     for _ in range(70):
         api.step()
     assert api.phase() == "Running"
+
+
+@pytest.mark.parametrize("pods", [("j-w-1",), ("j-w-0", "j-w-1")])
+def test_every_view_says_why_pods_cannot_be_created(pods: tuple[str, ...]) -> None:
+    """explain said for 25 minutes that they were being created, where `job view` named the missing class."""
+    api = Api()
+    why = "no PriorityClass with name high was found"
+    api.refuses = lambda one: why if isinstance(one, Create) and one.name in pods else ""
+    api.apply(job({"w": 2}))
+    for _ in range(5):
+        api.step()
+    found = explain(api.cluster, "ns", "j")
+    assert found is not None
+    assert why in api.status()["state"]["message"]
+    assert found.reason == api.status()["state"]["message"]
+    api.refuses = lambda _: ""
+    for _ in range(70):
+        api.step()
+    found = explain(api.cluster, "ns", "j")
+    assert found is not None
+    assert (found.phase, why in found.reason) == ("Running", False)
 
 
 def test_a_gang_that_could_not_be_resized_is_resized_later() -> None:
