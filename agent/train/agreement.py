@@ -85,6 +85,44 @@ class TorchAgreement:
         self._pending = (work, tensor)
 
 
+class Ranks:
+    """One process that decides for itself."""
+
+    rank, size = 0, 1
+
+    def all(self, agreed: bool) -> bool:
+        """Returns whether all ranks agree. Called on all of them."""
+        return agreed
+
+    def first(self, value: Any) -> Any:
+        """Returns rank 0's value. Called on all ranks."""
+        return value
+
+
+class TorchRanks(Ranks):
+    """The ranks of the default process group."""
+
+    def __init__(self, distributed: Any) -> None:
+        self._distributed = distributed
+        self.rank, self.size = distributed.get_rank(), distributed.get_world_size()
+
+    def all(self, agreed: bool) -> bool:
+        every = [False] * self.size
+        self._distributed.all_gather_object(every, agreed)
+        return all(every)
+
+    def first(self, value: Any) -> Any:
+        values = [value]
+        self._distributed.broadcast_object_list(values, src=0)
+        return values[0]
+
+
+def process_ranks() -> Ranks:
+    """The ranks of PyTorch's process group; this process alone if there is none."""
+    group = process_group()
+    return Ranks() if group is None else TorchRanks(group)
+
+
 def process_group() -> Any:
     """torch.distributed if its default process group is there, else None. Imports nothing."""
     found = sys.modules.get("torch.distributed")

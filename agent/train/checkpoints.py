@@ -1,5 +1,6 @@
 """Checkpoints that are complete or not there. A checkpoint is a folder `ckpt-STEP-GENERATION` with a file or
-folder for each part; a part is renamed into place when it is written, and `complete.json` comes last."""
+folder for each part; a part is renamed into place when it is written, and `complete.json` comes last. Beside each part
+stands the digest of what was written, with which it is compared when it is loaded."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Protocol
 
+from .agreement import Ranks
 from .client import Answer, RequestRefused, Stale, Unreachable
 from .membership import Membership
 
@@ -162,15 +164,41 @@ class Checkpoints:
         else:
             self._finish(saving)
 
-    def latest(self) -> Saved | None:
-        """The newest complete checkpoint whose parts are all there with their sizes; an older one where the
-        newest vanished."""
+    def latest(self, ranks: Ranks | None = None) -> Saved | None:
+        """The newest complete checkpoint whose parts are what was written; an older one where the newest is damaged or
+        has vanished. ranks: each of them reads its share of the parts, and all choose the same."""
+        ranks = ranks or Ranks()
+        whole = {each.name: each for each in self._complete()}
+        names, damaged = ranks.first(self._choice(whole) if ranks.rank == 0 else None)
+        for name in names:
+            wrong = _damage(self.folder / name, ranks) if name in whole else "it is not there"
+            if ranks.all(not wrong):
+                if damaged:
+                    step = whole[name].step
+                    _log.warning("%s; %s (step %d) is loaded", "; ".join(damaged), name, step)
+                self._record.restored(name)
+                return whole[name]
+            damaged.append(f"checkpoint {name} is damaged" + (f": {wrong}" if wrong else ""))
+        if damaged:
+            _log.error("%s; there is no whole one before", "; ".join(damaged))
+        return None
+
+    def _choice(self, whole: Mapping[str, Saved]) -> tuple[list[str], list[str]]:
+        """Returns the names of checkpoints to try, and a sentence for each newer one that is not whole. Those after the
+        one that the record names are of generations that did not count."""
         named = self._record.newest()
-        found = sorted(self._complete(), key=lambda each: each.step, reverse=True)
-        chosen = next((each for each in found if each.name == named), found[0] if found else None)
-        if chosen is not None:
-            self._record.restored(chosen.name)
-        return chosen
+        newest = _step(named) if named is not None else None
+        steps = {name: each.step for name, each in whole.items()}
+        names = [name for name in steps if newest is None or steps[name] <= newest]
+        names.sort(key=lambda name: (name == named, steps[name]), reverse=True)
+        torn = {
+            place.parent.name for place in self.folder.glob(f"ckpt-*/{MANIFEST}")
+        } - steps.keys()
+        torn |= {named} - steps.keys() if named is not None else set()
+        least = steps[names[0]] if names else -1
+        return names, [
+            f"checkpoint {name} is not whole" for name in sorted(torn) if (_step(name) or 0) > least
+        ]
 
     def wait(self) -> None:
         """Waits until all asynchronous parts are written."""
@@ -196,6 +224,7 @@ class Checkpoints:
         digest, size = _digest(saving.made)
         _remove(saving.place)
         saving.made.rename(saving.place)
+        _write_whole(saving.place.parent / f"digest-{saving.rank}", digest)
         try:
             self._record.written(saving.name, Part(saving.rank, saving.parts, digest, size))
             if saving.rank == 0:
@@ -217,12 +246,9 @@ class Checkpoints:
             pause_s = min(1.0, pause_s * 2)
         folder = saving.place.parent
         parts = [folder / f"part-{rank}" for rank in range(saving.parts)]
-        manifest = {
-            "step": saving.step,
-            "data": saving.data,
-            "bytes": [_size(part) for part in parts],
-        }
-        _write_whole(folder / MANIFEST, json.dumps(manifest))
+        sizes = [_size(part) for part in parts]
+        manifest = {"step": saving.step, "data": saving.data, "bytes": sizes}
+        _write_whole(folder / MANIFEST, json.dumps({**manifest, "digest": _text_digest(manifest)}))
         self._delete_older()
 
     def _complete(self) -> list[Saved]:
@@ -236,8 +262,8 @@ class Checkpoints:
             return
         oldest = complete[-self._keep].step
         for place in self.folder.glob("ckpt-*"):
-            step = place.name.split("-")[1]
-            if step.isdecimal() and int(step) < oldest:
+            step = _step(place.name)
+            if step is not None and step < oldest:
                 _remove(place)
 
     def _raise(self) -> None:
@@ -261,13 +287,40 @@ def _read(place: Path) -> Saved | None:
     """Reads the checkpoint; None if it is incomplete."""
     try:
         manifest = json.loads((place / MANIFEST).read_text())
+        digest = manifest.pop("digest", None)  # earlier versions wrote none
         parts = [place / f"part-{rank}" for rank in range(len(manifest["bytes"]))]
         if [_size(part) for part in parts] != manifest["bytes"]:
             return None
+        if digest not in (None, _text_digest(manifest)):
+            return None
         names = tuple(map(str, parts))
         return Saved(place.name, int(manifest["step"]), names, dict(manifest["data"]))
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
+
+
+def _damage(place: Path, ranks: Ranks) -> str:
+    """Returns what differs from what was written, of this rank's share of the parts; "" if nothing does."""
+    for number, noted in enumerate(sorted(place.glob("digest-*"))):
+        if number % ranks.size == ranks.rank:
+            part = place / noted.name.replace("digest", "part")
+            try:
+                if _digest(part)[0] != noted.read_text():
+                    return f"{part.name} is not what was written"
+            except OSError as error:
+                return f"{part.name}: {error.strerror}"
+    return ""
+
+
+def _step(name: str) -> int | None:
+    """The step in the name of a checkpoint."""
+    text = name.partition("-")[2].partition("-")[0]
+    return int(text) if text.isdecimal() else None
+
+
+def _text_digest(manifest: Mapping[str, Any]) -> str:
+    as_read = json.loads(json.dumps(manifest))
+    return blake2b(json.dumps(as_read, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
 def _files(place: Path) -> list[Path]:

@@ -51,7 +51,7 @@ class FrameworkTurn:
     def latest(self) -> str | None:
         """The newest complete checkpoint, with the order at its position; None: there is none. Call it on all
         ranks."""
-        saved = self.job.latest()
+        saved = self.job.latest(together=True)
         if saved is None:
             return None
         self.order.load(saved.data)

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from . import member_files, stop_signal
+from .agreement import process_ranks
 from .checkpoints import Checkpoints, CoordinatedRecord, LocalRecord, Saved
 from .client import Stale
 from .environment import LaunchedRank, coordinator, launched_rank, pod_place
@@ -123,9 +124,11 @@ class Job:
         """Returns a context in which the absence of steps is intended."""
         return nullcontext() if self.membership is None else self.membership.lease.busy()
 
-    def latest(self) -> Saved | None:
-        """The newest complete checkpoint; None: there is none."""
-        return self.checkpoints.latest()
+    def latest(self, *, together: bool = False) -> Saved | None:
+        """The newest complete checkpoint whose files are what was written, which is said where that is not the newest;
+        None: there is none. together: it is called on all ranks of a process group, each of which reads its share of
+        the files; all get the same one."""
+        return self.checkpoints.latest(process_ranks() if together else None)
 
     def leave_at_exit(self) -> None:
         """A worker that follow() made has done all its work: when the process ends without an error the

@@ -1,5 +1,6 @@
 """What a checkpoint's parts are told as, and which one is gone on from, with a record that the test sets."""
 
+import json
 from collections.abc import Mapping
 from hashlib import blake2b
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from agent.train.agreement import Ranks
 from agent.train.checkpoints import Checkpoints, Part
 
 
@@ -118,3 +120,91 @@ def test_older_ones_are_deleted_complete_or_torn(tmp_path: Path, keep: int) -> N
     steps = {int(each.name.split("-")[1]) for each in tmp_path.glob("ckpt-[0-9]*")}
     assert steps == {step for step in range(1, 7) if step >= least}
     assert (tmp_path / "ckpt-mine-1").exists()
+
+
+def flip(file: Path, at: int) -> None:
+    content = bytearray(file.read_bytes())
+    content[at] ^= 1
+    file.write_bytes(bytes(content))
+
+
+@pytest.mark.parametrize("named", ["ckpt-6-1", None])
+def test_a_flipped_bit_is_found_and_the_next_older_one_is_loaded(
+    tmp_path: Path, named: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    record = Recorded()
+    made = Checkpoints(str(tmp_path), record)
+    for step in (2, 4, 6):
+        save(made, step, "weights")
+    record.named = named
+    flip(tmp_path / "ckpt-6-1/part-0", 3)
+    found = made.latest()
+    assert found is not None
+    assert (found.name, record.loaded) == ("ckpt-4-1", ["ckpt-4-1"])
+    assert caplog.messages == [
+        "checkpoint ckpt-6-1 is damaged: part-0 is not what was written; ckpt-4-1 (step 4) is loaded"
+    ]
+
+
+def test_a_changed_position_is_found(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    made = Checkpoints(str(tmp_path), Recorded())
+    for step in (2, 4):
+        save(made, step)
+    manifest = tmp_path / "ckpt-4-1/complete.json"
+    manifest.write_text(manifest.read_text().replace('"step": 4', '"step": 5'))
+    found = made.latest()
+    assert found is not None
+    assert found.step == 2
+    assert caplog.messages == ["checkpoint ckpt-4-1 is not whole; ckpt-2-1 (step 2) is loaded"]
+
+
+def test_where_all_are_damaged_it_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    made = Checkpoints(str(tmp_path), Recorded())
+    save(made, 2)
+    flip(tmp_path / "ckpt-2-1/part-0", 0)
+    assert made.latest() is None
+    assert caplog.messages == [
+        "checkpoint ckpt-2-1 is damaged: part-0 is not what was written; there is no whole one before"
+    ]
+
+
+def test_checkpoints_of_earlier_versions_have_no_digests(tmp_path: Path) -> None:
+    made = Checkpoints(str(tmp_path), Recorded())
+    save(made, 2)
+    (tmp_path / "ckpt-2-1/digest-0").unlink()
+    manifest = tmp_path / "ckpt-2-1/complete.json"
+    known = json.loads(manifest.read_text())
+    del known["digest"]
+    manifest.write_text(json.dumps(known))
+    assert made.latest() is not None
+
+
+class Together(Ranks):
+    """Two ranks, of which the other says what the test sets."""
+
+    def __init__(self, rank: int, names: Any, others: bool) -> None:
+        self.rank, self.size, self.names, self.others = rank, 2, names, others
+
+    def all(self, agreed: bool) -> bool:
+        return agreed and self.others
+
+    def first(self, value: Any) -> Any:
+        return value if self.rank == 0 else self.names
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_each_rank_reads_its_share_of_the_parts(tmp_path: Path, rank: int) -> None:
+    made = Checkpoints(str(tmp_path), Recorded())
+    for step in (2, 4):
+        for part in (1, 0):
+            save(made, step, "weights", rank=part, parts=2)
+    flip(tmp_path / f"ckpt-4-1/part-{1 - rank}", 0)  # of the other rank's share
+    names = ["ckpt-4-1", "ckpt-2-1"]
+    found = made.latest(Together(rank, (names, []), others=True))
+    assert found is not None
+    assert found.step == 4
+    flip(tmp_path / f"ckpt-4-1/part-{rank}", 0)
+    found = made.latest(Together(rank, (names, []), others=True))
+    assert found is not None
+    assert found.step == 2
+    assert made.latest(Together(rank, (names, []), others=False)) is None, "the other's are damaged"
