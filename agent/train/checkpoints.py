@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from .agreement import Ranks
 from .client import Answer, RequestRefused, Stale, Unreachable
 from .membership import Membership
+from .step_file import SAVING, mark
 
 _log = logging.getLogger("lockstep_train")
 KEEP = 3
@@ -157,12 +158,18 @@ class Checkpoints:
         place.mkdir(parents=True, exist_ok=True)
         made = place / f"part-{rank}.new"
         _remove(made)
-        result = write(str(made))
         saving = _Saving(name, step, made, place / f"part-{rank}", rank, parts, dict(data or {}))
-        if callable(getattr(result, "result", None)):
-            self._later(saving, result)
-        else:
-            self._finish(saving)
+        saved, follows = mark(SAVING), False
+        try:
+            result = write(str(made))
+            follows = callable(getattr(result, "result", None))
+            if follows:
+                self._later(saving, result, saved)
+            else:
+                self._finish(saving)
+        finally:
+            if not follows:
+                saved()
 
     def latest(self, ranks: Ranks | None = None) -> Saved | None:
         """The newest complete checkpoint whose parts are what was written; an older one where the newest is damaged or
@@ -207,13 +214,15 @@ class Checkpoints:
         self._running.clear()
         self._raise()
 
-    def _later(self, saving: _Saving, future: Future[Any]) -> None:
+    def _later(self, saving: _Saving, future: Future[Any], saved: Callable[[], None]) -> None:
         def finish() -> None:
             try:
                 future.result()
                 self._finish(saving)
             except Exception as error:  # noqa: BLE001  raised by the next save() or wait()
                 self._failed = error
+            finally:
+                saved()
 
         self._running = [each for each in self._running if each.is_alive()]
         thread = threading.Thread(target=finish, name="lockstep-save")

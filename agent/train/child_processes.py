@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import IO
 
 LAST_LINES = 20
@@ -74,11 +74,17 @@ class ChildProcesses:
     def running(self) -> bool:
         return any(child.poll() is None for child in self._children)
 
-    def stop(self, within_s: float) -> None:
-        """SIGTERM, then after `within_s` SIGKILL, to all and what they started. Returns when all ended."""
+    def stop(
+        self, within_s: float, saves: Callable[[], bool] = lambda: False, most_s: float = 0.0
+    ) -> None:
+        """SIGTERM, then after `within_s` SIGKILL, to all and what they started. While saves() is true, the time has not
+        begun, for at most `most_s`. Returns when all ended."""
         self._signal(signal.SIGTERM)
-        end_s = time.monotonic() + within_s
-        while self.running() and time.monotonic() < end_s:
+        began_s = time.monotonic()
+        end_s = began_s + within_s
+        while self.running() and (now_s := time.monotonic()) < end_s:
+            if saves():
+                end_s = max(began_s + within_s, min(began_s + most_s, now_s) + within_s)
             time.sleep(_LOOK_S)
         self._signal(signal.SIGKILL)
         for child in self._children:

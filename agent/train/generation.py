@@ -45,6 +45,15 @@ class Generation:
                 return each
         return None
 
+    def lost(self, newer: Generation) -> list[int]:
+        """Returns the members of this one whose processes are gone in a newer one, without a plan."""
+        return [
+            each.member
+            for each in self.members
+            if newer.find(each.member, each.incarnation) is None
+            and each.member not in newer.leaving
+        ]
+
 
 NOTHING = Generation(0, NONE_YET)
 

@@ -71,7 +71,7 @@ class Job:
         Tasks. Returns the present world as soon as this process is in a live generation, which is before latest() and
         save() are called."""
         if self._launched is not None:
-            self.world = self.world or self._launched_as(self._launched)
+            self.world = self.world or self._launched_as(self._launched, SignalSource())
         elif self.membership is None:
             self.world = self.world or World(NoChange())
         else:
@@ -200,10 +200,10 @@ class Job:
         )
 
     @staticmethod
-    def _launched_as(launched: LaunchedRank) -> World:
+    def _launched_as(launched: LaunchedRank, source: Source) -> World:
         stop_signal.install()
         return World(
-            SignalSource(),
+            source,
             rank=launched.rank,
             size=launched.size,
             local_rank=launched.local_rank,
@@ -213,8 +213,10 @@ class Job:
         )
 
     def _launched_world(self, launched: LaunchedRank) -> Iterator[World]:
-        world = self._launched_as(launched)
+        source = SignalSource()
+        world = self._launched_as(launched, source)
         yield from self._turn(world)
+        source.turned()
         if world.ended:
             # Another rank's launcher may have spoken first. A process that ended before its own launcher
             # asked for it would be taken for one that is done.

@@ -1,8 +1,8 @@
-"""lockstep-launch [--nproc N] [--for FRAMEWORK] [--stop-wait SECONDS] -- COMMAND
+"""lockstep-launch [--nproc N] [--for FRAMEWORK] [--stop-wait SECONDS] [--save-wait SECONDS] -- COMMAND
 
 Runs a command in each generation of an elastic Job that this member is in: N processes with the variables of
 torch.distributed (and of others by --for). A newer generation ends them by SIGTERM, and SIGKILL after
---stop-wait, and starts them again with their new ranks."""
+--stop-wait, which begins when a save under way has ended, and starts them again with their new ranks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .generation import Generation
 from .generation_lease import CUT_OFF, CutOff
 from .launch_variables import FRAMEWORKS, variables
 from .membership import Membership
-from .step_file import StepFile
+from .step_file import SAVE_WAIT_S, STOP_WAIT_S, StepFile
 from .step_reports import LauncherReports
 
 PROGRAM = "lockstep-launch"
@@ -105,7 +105,10 @@ class Launcher:
         try:
             return self._watch(found, children, steps)
         finally:
-            children.stop(self._given.stop_wait)
+            self._stop(children, steps)
+
+    def _stop(self, children: ChildProcesses, steps: StepFile) -> None:
+        children.stop(self._given.stop_wait, steps.saves, self._given.save_wait)
 
     def _watch(self, found: Generation, children: ChildProcesses, steps: StepFile) -> int | None:
         while True:
@@ -115,7 +118,7 @@ class Launcher:
                 _say(str(CutOff(self._membership.lease.span_s)))
                 return TRY_AGAIN
             if stop_signal.came():
-                children.stop(self._given.stop_wait)
+                self._stop(children, steps)
                 self._membership.leave(TERMINATED, "SIGTERM")
                 return TERMINATED
             if children.all_done():
@@ -206,9 +209,16 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--stop-wait",
         type=_seconds,
-        default=30.0,
+        default=STOP_WAIT_S,
         metavar="SECONDS",
-        help="from SIGTERM to SIGKILL (default 30)",
+        help="from SIGTERM, or the end of a save under way, to SIGKILL (default %(default)g)",
+    )
+    parser.add_argument(
+        "--save-wait",
+        type=_seconds,
+        default=SAVE_WAIT_S,
+        metavar="SECONDS",
+        help="wait at most this long for a save under way (default %(default)g)",
     )
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
     return parser

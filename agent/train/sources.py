@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 
 from . import member_files, stop_signal
 from .membership import Membership
-from .step_file import Progress, write_step
+from .step_file import IN_TURN, Progress, asked_to_stop, mark, write_step
 from .step_reports import REPORT_EVERY_S, ReportSender
 from .world import NO_STEP
 
@@ -28,12 +29,21 @@ class NoChange:
 class SignalSource:
     """A process that its launcher ends by SIGTERM when the size changes."""
 
+    def __init__(self) -> None:
+        self._turned: Callable[[], None] | None = None
+
     def newest(self) -> tuple[int, int]:
-        return (_NEXT_GENERATION if stop_signal.came() else 0), NO_STEP
+        self._turned = self._turned or mark(IN_TURN)
+        return (_NEXT_GENERATION if stop_signal.came() or asked_to_stop() else 0), NO_STEP
 
     def report(self, generation: int, step: int, samples: int, left: int | None) -> None:
         """The launcher speaks with the coordinator."""
         write_step(step, samples, left)
+
+    def turned(self) -> None:
+        """The turn has ended, and all that it saves is written."""
+        if self._turned is not None:
+            self._turned()
 
 
 class CoordinatorSource:

@@ -11,6 +11,8 @@ import operator
 import os
 import re
 import sys
+import time
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -18,6 +20,11 @@ from typing import NamedTuple
 from .generation_lease import GenerationLease
 
 STEP_FILE = "LOCKSTEP_STEP_FILE"  # variable
+SAVING, IN_TURN = "saving", "turn"  # kinds of marks
+STOP_WAIT_S, SAVE_WAIT_S = (
+    30.0,
+    600.0,
+)  # how long a launcher waits for its processes, and for a save under way
 FORM = "STEP [RECORDS [LEFT]]"
 _LINE = re.compile(rb"\s*(\d{1,15})(?: +(\d{1,15}))?(?: +(\d{1,15}))?\s*")
 _MOST_BYTES = 256
@@ -63,6 +70,18 @@ class StepFile:
         lease.begin()
         return cls(path, generation, lease)
 
+    def saves(self) -> bool:
+        """Returns whether a process writes a checkpoint."""
+        return _marked(self._path.parent, SAVING)
+
+    def turns(self) -> bool:
+        """Returns whether a process has yet to reach the end of its turn. Scripts that do not call over() never say so."""
+        return _marked(self._path.parent, IN_TURN)
+
+    def ask_to_stop(self) -> None:
+        """The processes end their turn as they do after SIGTERM, and then wait for it."""
+        Path(f"{self._path.parent}-stop").touch()
+
     def cut_off(self) -> bool:
         """Reads the files. Returns whether processes that took steps have stopped, and the coordinator is silent."""
         self.refresh()
@@ -106,6 +125,46 @@ class StepFile:
 
     def _mark(self) -> int:
         return max(map(_changed_ns, self._files()), default=0)
+
+
+def asked_to_stop() -> bool:
+    """Returns whether the launcher of this process wants its turn to end."""
+    path = os.environ.get(STEP_FILE)
+    return bool(path) and Path(f"{Path(str(path)).parent}-stop").exists()
+
+
+def mark(kind: str) -> Callable[[], None]:
+    """Shows the launcher that this process is in the middle of something, SAVING or IN_TURN, until the result is called. Does
+    nothing without a launcher."""
+    path = os.environ.get(STEP_FILE)
+    if not path:
+        return _nothing
+    made = Path(f"{Path(path).parent}-{kind}", f"{os.getpid()}-{time.monotonic_ns()}")
+    with contextlib.suppress(OSError):
+        made.parent.mkdir(exist_ok=True)
+        made.touch()
+    return lambda: made.unlink(missing_ok=True)
+
+
+def _nothing() -> None:
+    """Removes no mark, because there is none."""
+
+
+def _marked(folder: Path, kind: str) -> bool:
+    """Returns whether a living process has such a mark."""
+    with contextlib.suppress(OSError), os.scandir(f"{folder}-{kind}") as entries:
+        return any(_lives(int(each.name.partition("-")[0])) for each in entries)
+    return False
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # another user's
+    return True
 
 
 def _changed_ns(path: Path) -> int:

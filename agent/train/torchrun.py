@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -17,9 +18,9 @@ from torch.distributed import TCPStore
 from torch.distributed.elastic.rendezvous import api
 
 from .environment import coordinator, pod_place
-from .generation import Generation
+from .generation import NOTHING, Generation
 from .membership import Membership
-from .step_file import StepFile
+from .step_file import SAVE_WAIT_S, STOP_WAIT_S, StepFile
 from .step_reports import LauncherReports
 
 BACKEND = "lockstep"
@@ -33,9 +34,11 @@ class LockstepRendezvous(api.RendezvousHandler):  # type: ignore[misc]
     def __init__(self, membership: Membership, run_id: str) -> None:
         self._membership, self._run_id = membership, run_id
         self._started = self._closed = False
-        self._number = 0
+        self._number, self._found = 0, NOTHING
         self._folder = tempfile.TemporaryDirectory(prefix="lockstep-")
         self._steps: StepFile | None = None
+        self._asked_at: float | None = None  # the workers of this generation to stop
+        self._saved_at = 0.0
         self._reports = LauncherReports(membership)
 
     def get_backend(self) -> str:
@@ -56,7 +59,7 @@ class LockstepRendezvous(api.RendezvousHandler):  # type: ignore[misc]
         found = self._membership.next_live(self._number, None)
         if found is None:
             raise self._not_in_it()
-        self._number = found.number
+        self._number, self._found = found.number, found
         place = self._membership.place
         mine = found.find(place.member, place.incarnation)
         assert mine is not None, "next_live() gives generations that this member is in"
@@ -64,7 +67,7 @@ class LockstepRendezvous(api.RendezvousHandler):  # type: ignore[misc]
         os.environ["LOCKSTEP_GENERATION"] = str(found.number)
         os.environ["LOCKSTEP_INCARNATION"] = str(place.incarnation)
         lease = self._membership.lease
-        self._steps = StepFile.begin(self._folder.name, found.number, lease)
+        self._steps, self._asked_at = StepFile.begin(self._folder.name, found.number, lease), None
         self._reports.follow(self._steps)
         store = TCPStore(
             found.leader_address, found.leader_port, None, mine.rank == 0, STORE_WITHIN
@@ -99,9 +102,32 @@ class LockstepRendezvous(api.RendezvousHandler):  # type: ignore[misc]
         """1: there is a newer generation, and the workers must start again; or this agent is cut off, and
         next_rendezvous() says so."""
         newest = self._membership.newest
-        if self._steps is not None and self._steps.cut_off():
-            return 1
-        return int(newest.over or newest.number > self._number)
+        if self._steps is None or self._steps.cut_off():
+            return int(self._steps is not None or newest.number > self._number)
+        if not newest.over and newest.number <= self._number:
+            return 0
+        if self._found.lost(newest) and not self._steps.saves():
+            return 1  # they hang, or fail soon
+        return int(self._turned(self._steps))
+
+    def _turned(self, steps: StepFile) -> bool:
+        """Asks the workers to end their turn; torchrun gives them 30 s, within which not all can save. Returns whether
+        they have, or have been waited for long enough."""
+        now_s = time.monotonic()
+        if self._asked_at is None:
+            steps.ask_to_stop()
+            self._asked_at = self._saved_at = now_s
+        if steps.saves():
+            self._saved_at = now_s
+        wait_s, most_s = (
+            _seconds("LOCKSTEP_STOP_WAIT", STOP_WAIT_S),
+            _seconds("LOCKSTEP_SAVE_WAIT", SAVE_WAIT_S),
+        )
+        late = (
+            now_s >= max(self._saved_at, self._asked_at) + wait_s
+            or now_s >= self._asked_at + most_s + wait_s
+        )
+        return late or not steps.turns()
 
     def shutdown(self) -> bool:
         """torchrun ends. It calls this while the error is handled that ends it, if there is one."""
@@ -110,6 +136,18 @@ class LockstepRendezvous(api.RendezvousHandler):  # type: ignore[misc]
             self._membership.leave(0 if error is None else 1, "" if error is None else str(error))
         self._closed = True
         return True
+
+
+def _seconds(variable: str, otherwise: float) -> float:
+    """Raises ValueError."""
+    text = os.environ.get(variable) or str(otherwise)
+    try:
+        found = float(text)
+    except ValueError:
+        found = -1.0
+    if not 0 <= found <= 86400:
+        raise ValueError(f'{variable}="{text}" is not a number of seconds from 0 to 86400')
+    return found
 
 
 def create(parameters: Any) -> LockstepRendezvous:

@@ -122,6 +122,13 @@ class Checkpoints:
         for name in [each.name for each in self._open.values() if each.began < one.began]:
             del self._open[name]
 
+    def is_writing(self, now: float, generation: int, within_s: float) -> bool:
+        """Returns whether a checkpoint of the generation was begun within that time and is not complete."""
+        return any(
+            one.generation == generation and now - one.began < within_s
+            for one in self._open.values()
+        )
+
     def drop_older(self, generation: int) -> None:
         """Begun ones of generations that ended stay torn."""
         for name in [one.name for one in self._open.values() if one.generation < generation]:

@@ -2,7 +2,8 @@
 
 A generation is proposed, acknowledged by all its members, then live. Its number only grows. At most one is
 proposed and one is live; a change while one is proposed supersedes it under the next number. The proposal names
-those who leave as well: they acknowledge the step at which they stopped, or are waited for until leave_by.
+those who leave as well: they acknowledge the step at which they stopped, or are waited for until leave_by, and longer
+while a checkpoint is written.
 
 - Growth is proposed when the planned members have joined, or `hold_s` after the first of them did. So those who
   train do not wait for pods that start.
@@ -54,6 +55,7 @@ class MembershipRules:
     silent_s: float = 30.0
     leave_s: float = 30.0  # leave_by of a plan that has none
     stuck_s: float = 0.0  # a member that does not acknowledge for this long is given up; 0: never
+    save_s: float = 600.0  # leave_by is not kept while a checkpoint is written, for so long
     port: int = 28701
 
 
@@ -68,6 +70,7 @@ class Membership:
     failed: bool = False  # it is over because its work cannot be done
     roster: Roster = field(default_factory=Roster)
     version: int = 0  # grows with each change that members must learn of, or that must be stored
+    saving: bool = False  # the live generation writes a checkpoint
     _below_since: float | None = None
     # In this version nothing is due before that time. What a version does not count sets it to _UNKNOWN.
     _quiet: tuple[int, float] = _UNKNOWN
@@ -252,6 +255,10 @@ class Membership:
             self._end(plan.reason or "the Job has ended")
         self.advance(now)
 
+    def set_saving(self, *, saving: bool) -> None:
+        if self.saving != saving:
+            self.saving, self._quiet = saving, _UNKNOWN
+
     # -- what follows
 
     def advance(self, now: float) -> float:
@@ -397,7 +404,10 @@ class Membership:
                 return
             if one.member not in proposal.acknowledged:
                 return
-        patient = proposal.leave_by is not None and now < proposal.leave_by
+        leave_by = proposal.leave_by
+        if leave_by is not None and self.saving:
+            leave_by += self.rules.save_s
+        patient = leave_by is not None and now < leave_by
         if patient and any(self._still_here(m, proposal) for m in proposal.leaving):
             return
         self._make_live(proposal)
@@ -471,6 +481,7 @@ class Membership:
             times.append(self.proposal.proposed_at + rules.join_wait_s)
             times.append(self.proposal.proposed_at + rules.stuck_s)
             times.append(self.proposal.leave_by or _NEVER)
+            times.append((self.proposal.leave_by or _NEVER) + rules.save_s)
         if self._below_since is not None:
             times.append(self._below_since + rules.below_s)
         return min((time for time in times if time > now), default=_NEVER)

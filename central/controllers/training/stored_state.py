@@ -46,6 +46,9 @@ class StoredState:
     def advance(self, now: float) -> float:
         """Returns when to call again at the latest."""
         members = self.membership
+        live = members.live.number if members.live else 0
+        writes = self.checkpoints.is_writing(now, live, members.rules.save_s)
+        members.set_saving(saving=writes)
         at = members.advance(now)
         before, due = self._quiet
         if before == self._versions() and now < due:

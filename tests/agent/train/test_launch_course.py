@@ -92,7 +92,9 @@ class Played:
 
 def run(played: Played, program: str, nproc: int = 1) -> int:
     command = [sys.executable, "-S", "-c", program]
-    given = argparse.Namespace(command=command, nproc=nproc, framework="", stop_wait=5.0)
+    given = argparse.Namespace(
+        command=command, nproc=nproc, framework="", stop_wait=5.0, save_wait=5.0
+    )
     return Launcher(played, given).run()  # type: ignore[arg-type]
 
 

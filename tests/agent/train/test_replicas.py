@@ -81,6 +81,11 @@ def stack() -> Iterator[ExitStack]:
         yield made
 
 
+@pytest.fixture(autouse=True)
+def current() -> None:
+    torch_training.need_current()
+
+
 def training(stack: ExitStack, folder: Path, forgets: str, steps: int = 60) -> Training:
     made = Training(stack, folder / "elastic", [2, 4], [], SCRIPT)
     for member in range(4):

@@ -222,3 +222,38 @@ def test_torchrun_counts_no_restart_for_a_change_of_size(stack: ExitStack, tmp_p
         f"torchrun: {grown_s:.1f} s to the first step of three, {shrunk_s:.1f} s to that of two; "
         f"losses differ by {worst:.1e} at most"
     )
+
+
+LAUNCH = ["-m", "lockstep_train.launch", "--stop-wait=3", "--", torch_training.SELF]
+TORCHRUN = ["-m", "lockstep_train.torchrun", "--nnodes=1:6", "--nproc_per_node=1"]
+TORCHRUN += ["--max_restarts=0", "--monitor_interval=0.5"]
+SLOW_SAVE = torch_training.SCRIPT.replace(
+    "def write(path):",
+    "def write(path):\n    time.sleep(float(os.environ['SAVE_S']) if stop else 0)",
+)
+
+
+@pytest.mark.parametrize(
+    ("launcher", "save_s"), [(LAUNCH, "8"), (TORCHRUN, "34")], ids=["launch", "torchrun"]
+)
+def test_a_save_under_way_is_not_killed(
+    stack: ExitStack,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    launcher: list[str],
+    save_s: str,
+) -> None:
+    """It takes longer than processes have to stop: three seconds here, thirty under torchrun. No step is repeated."""
+    monkeypatch.setenv("SAVE_S", save_s)
+    launcher = [
+        torch_training.python() if each == torch_training.SELF else each for each in launcher
+    ]
+    training = Training(stack, tmp_path / "elastic", [2, 3], launcher, SLOW_SAVE)
+    training.start(90, 240, 0.05)
+    training.reaches(20, 2)
+    training.resize(range(3))
+    training.reaches(1, 3)
+    training.finish()
+    curve = Curve(training.lines())
+    curve.is_whole(90)
+    assert curve.size_changes() == [2, 3]

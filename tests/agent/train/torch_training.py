@@ -10,9 +10,12 @@ import pytest
 
 SYSTEMS = "/usr/bin/python3"
 IMPORTS = "import torch.distributed as d; assert d.is_available()"
+SELF = "PYTHON"  # stands for python() in a launcher's arguments
 RECORDS, BATCH = 20_000, 240
 # Outside of the tree, so that it is downloaded once: python3 -m venv there, and pip install torch numpy.
-CACHED = Path.home() / ".cache/lockstep-torch/venv/bin/python"
+CACHED = Path(
+    os.environ.get("LOCKSTEP_CACHE") or Path.home() / ".cache", "lockstep-torch/venv/bin/python"
+)
 NEEDS = f"no Python here imports torch (set LOCKSTEP_TORCH_PYTHON, or pip install torch numpy for {CACHED})"
 
 # Prints a line of JSON for each step on each rank: step, generation, size, record ids, loss of the whole step. Rests after each
@@ -87,6 +90,13 @@ def runs(python: str, script: str) -> bool:
         return subprocess.run([python, "-c", script], capture_output=True).returncode == 0
     except OSError:
         return False
+
+
+def need_current() -> None:
+    """Skips the test where PyTorch is older than 2.6."""
+    code = "import torch; major, minor = torch.__version__.split('.')[:2]; assert (int(major), int(minor)) >= (2, 6)"
+    if not runs(python(), code):
+        pytest.skip("this needs PyTorch 2.6 or newer")
 
 
 def need_torchrun() -> None:

@@ -205,6 +205,25 @@ def test_leaving_members_are_waited_for_until_leave_by() -> None:
     assert live(made) == [0, 1]
 
 
+def test_a_checkpoint_is_waited_for_beyond_leave_by() -> None:
+    """By as much as save_s; then, or when it is complete, those who leave are waited for no longer."""
+    for complete in (False, True):
+        made = trio(save_s=60.0)
+        made.set_plan(5.0, plan(2, (0, 1), leave_by=25.0))
+        made.set_saving(saving=True)
+        for member in (0, 1):
+            made.ack(6.0, member, 1, 2, None)
+        for now in (25.0, 50.0, 75.0, 84.9):
+            keep_alive(made, now)
+        assert live(made) == [0, 1, 2]
+        if complete:
+            made.set_saving(saving=False)
+            made.advance(84.9)
+        else:
+            keep_alive(made, 85.0)
+        assert live(made) == [0, 1]
+
+
 def test_a_leaving_member_acknowledges() -> None:
     made = trio()
     made.set_plan(5.0, plan(2, (0, 1), leave_by=25.0))
