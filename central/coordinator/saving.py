@@ -103,7 +103,8 @@ class Saving:
 
     @property
     def durable(self) -> bool:
-        return self._store.durable
+        """Returns whether all of the present state survives the process."""
+        return self._store.durable and not self._pending and not self._state.unsaved()
 
     @property
     def before_telling(self) -> bool:

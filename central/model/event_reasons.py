@@ -77,7 +77,12 @@ EVENT_REASONS = [
         (SIZE_REFUSED, "controller", "Warning", "Its size stays as it is; the message says why."),
         (CREATED, "Job", "Normal", "The controller has taken the Job."),
         (INVALID_SPEC, "Job", "Warning", "The Job cannot be run; the message names the field."),
-        (IGNORED_ARGUMENT, "Job", "Warning", "An argument of a plugin is unknown and ignored."),
+        (
+            IGNORED_ARGUMENT,
+            "Job",
+            "Warning",
+            "An argument of a plugin has no effect here: `--no-root` of `ssh`.",
+        ),
         (EXECUTE_ACTION, "Job", "Normal", "A policy acts; the message says which, and on what."),
         ("Running", "Job", "Normal", "The Job has its minimum of pods running."),
         ("Restarting", "Job", "Warning", "The Job deletes its pods and starts again."),

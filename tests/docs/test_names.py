@@ -40,6 +40,7 @@ OTHERS_FLAGS = {
     "--nproc",
     "--rdzv-backend",
     "--stop-wait",
+    "--no-root",
     "--save-wait",
 }
 

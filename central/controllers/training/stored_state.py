@@ -62,6 +62,17 @@ class StoredState:
         self._quiet = (self._versions(), due)
         return min(at, due)
 
+    def unsaved(self) -> bool:
+        """Returns whether something has changed since changes() was called last."""
+        written = self._written
+        queues = {name: each.version for name, each in self.tasks.queues.items()}
+        return (
+            written.get(_META) != self.run
+            or written.get(_MEMBERS) != self.membership.version
+            or written.get(_CHECKPOINTS) != self.checkpoints.version
+            or any(written.get(f"queue/{name}") != version for name, version in queues.items())
+        )
+
     def _versions(self) -> object:
         return self.membership.version, [each.version for each in self.tasks.queues.values()]
 

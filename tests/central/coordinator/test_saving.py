@@ -34,6 +34,9 @@ class State:
         found, self.changed = self.changed, {}
         return found
 
+    def unsaved(self) -> bool:
+        return bool(self.changed)
+
 
 class Store:
     durable, before_telling, apart_s, writes_all = True, True, 0.0, False
@@ -196,17 +199,23 @@ def test_nobody_waits_for_ever() -> None:
 def test_what_nobody_waits_for_is_written_a_little_later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(saving_module, "_QUIET_S", 0.1)
 
+    early: list[bool] = []
+
     async def story(box: Box) -> None:
         box.store.writes_all = True
         box.start()
         box.change(a=1)
         await asyncio.sleep(0.0)
         assert box.store.stored == {}
+        early.append(box.saving.durable)
         while not box.store.stored:
+            await asyncio.sleep(0.01)
+        while not box.saving.durable:
             await asyncio.sleep(0.01)
         assert (box.saving.durable, box.saving.before_telling) == (True, True)
 
     assert set(played(story).state.whole) == {True}
+    assert early == [False], "what is not stored is not called durable"
 
 
 def test_writes_are_apart_as_the_store_asks() -> None:

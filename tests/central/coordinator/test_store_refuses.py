@@ -52,6 +52,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
 
         assert post_done(tasks[0])[0] == 200
         assert status()["not_durable_for_s"] is None
+        until(lambda: status()["durable"], "all is stored")
         fill_disk(server)
         code, answer = post_done(tasks[1])
         assert (code, answer["error"][:10]) == (503, "not stored"), answer
@@ -64,6 +65,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
         assert code == 503, "a checkpoint that may be forgotten is not called complete"
         said = status()
         assert said["not_durable_for_s"] > 0
+        assert said["durable"] is False
         assert str(store) in said["trouble"]
         assert member.generation()["generation"] == number, "it serves on"
         assert member.http.ok("/v1/lease", {**member.me, **QUEUE, "most": 1})["tasks"]
@@ -71,6 +73,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
 
         free_disk(server)
         until(lambda: status()["not_durable_for_s"] is None, "it is stored again")
+        until(lambda: status()["durable"], "and said so")
         assert post_done(tasks[1])[0] == 200
         server.kill()
         server.restart()

@@ -35,8 +35,8 @@ from central.controllers.job.plugins.plugin_api import (
     BadArgument,
     JobPlugin,
     PluginObject,
+    ignored_arguments,
     read_options,
-    unknown_arguments,
 )
 from central.model import member_files
 from central.model.jobspec import JobSpec, TaskSpec
@@ -111,7 +111,7 @@ def warnings(job: JobSpec) -> tuple[str, ...]:
     return tuple(
         f"spec.plugins.{name}: {why}"
         for name, arguments in job.plugins
-        for why in unknown_arguments(PLUGINS[name].Options, arguments)
+        for why in ignored_arguments(PLUGINS[name].Options, arguments)
     )
 
 

@@ -76,6 +76,8 @@ def _check_coordinator(job: JobSpec, task: TaskSpec, options: Options) -> None:
 def elastic_task(job: JobSpec, options: Options) -> TaskSpec:
     """Raises BadArgument."""
     task = job.task(options.task) if options.task else job.tasks[-1]
+    if task is None and all(job.task(name) for name in options.task.split(",")):
+        raise BadArgument(f'--task: "{options.task}" are several; a Job has one elastic task')
     if task is None:
         raise BadArgument(f'--task: the job has no task "{options.task}"')
     return task

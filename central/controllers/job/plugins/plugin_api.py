@@ -3,6 +3,7 @@ The package's docstring says how to add a plugin."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from typing import Any, Protocol, TypeVar
 
 from central.model.jobspec import JobSpec, TaskSpec, owner
@@ -65,24 +66,34 @@ def owned_object(
 
 
 def read_options(kind: type[OptionsT], arguments: Sequence[str]) -> OptionsT:
-    """Arguments as a Job's author writes them (--port=22, --port 22, --enabled). Unknown ones are left out, because
-    manifests have arguments of other versions of the plugins. Raises BadArgument."""
+    """Arguments as a Job's author writes them (--port=22, --port 22, --enabled). Those that the options name in IGNORED
+    are left out. Raises BadArgument."""
     return kind(**_read(kind, arguments)[0])
 
 
-def unknown_arguments(kind: type[Any], arguments: Sequence[str]) -> list[str]:
+def ignored_arguments(kind: type[Any], arguments: Sequence[str]) -> list[str]:
     """Returns a sentence for each argument that read_options() leaves out. Raises BadArgument."""
-    flags = ", ".join(f"--{_flag(one)}" for one in fields(kind)) or "none"
     return [
-        f'unknown argument "{argument}" is ignored; known: {flags}'
+        f'argument "{argument}" is ignored; known: {_known(kind)}'
         for argument in _read(kind, arguments)[1]
     ]
+
+
+def _known(kind: type[Any]) -> str:
+    return ", ".join(f"--{_flag(one)}" for one in fields(kind)) or "none"
+
+
+def _unknown(kind: type[Any], argument: str) -> BadArgument:
+    flags = [f"--{_flag(one)}" for one in fields(kind)]
+    near = get_close_matches(argument.partition("=")[0], flags, 1, 0.8)
+    hint = f"did you mean {near[0]}?" if near else f"known: {_known(kind)}"
+    return BadArgument(f'unknown argument "{argument}"; {hint}')
 
 
 def _read(kind: type[Any], arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     known = {_flag(one): one for one in fields(kind)}
     values: dict[str, Any] = {}
-    unknown: list[str] = []
+    ignored: list[str] = []
     switch = ""  # that stands before
     rest = list(arguments)
     while rest:
@@ -92,7 +103,9 @@ def _read(kind: type[Any], arguments: Sequence[str]) -> tuple[dict[str, Any], li
             raise BadArgument(f'"{switch}" takes its value with =, as {switch}={argument}')
         switch = ""
         if not argument.startswith("-") or flag not in known:
-            unknown.append(argument)
+            if flag not in getattr(kind, "IGNORED", ()):
+                raise _unknown(kind, argument)
+            ignored.append(argument)
             continue
         one = known[flag]
         if one.type is bool or one.type == "bool":
@@ -101,8 +114,12 @@ def _read(kind: type[Any], arguments: Sequence[str]) -> tuple[dict[str, Any], li
             if not rest:
                 raise BadArgument(f'"{argument}" needs a value')
             value = rest.pop(0)
-        values[one.name] = _value(argument, value, type(one.default))
-    return values, unknown
+        typed = _value(argument, value, type(one.default))
+        if values.setdefault(one.name, typed) != typed:
+            raise BadArgument(
+                f'"--{flag}" is given as {values[one.name]} and as {typed}; only one value counts'
+            )
+    return values, ignored
 
 
 def _flag(one: Any) -> str:

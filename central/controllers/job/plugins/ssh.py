@@ -2,6 +2,7 @@
 created once, and a configuration that does not depend on the number of pods."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from central.controllers.job.plugins import hosts, pod_edits
 from central.controllers.job.plugins.plugin_api import (
@@ -21,6 +22,8 @@ _FOLDER = ".ssh"  # a folder inside the volume: sshd refuses one that others may
 
 @dataclass(frozen=True, slots=True)
 class Options:
+    IGNORED: ClassVar = frozenset(("no-root",))  # of earlier versions of Volcano, in many manifests
+
     ssh_key_file_path: str = DEFAULT_PATH
     ssh_private_key: str = ""
     ssh_public_key: str = ""

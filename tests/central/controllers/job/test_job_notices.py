@@ -61,7 +61,7 @@ def test_an_ignored_argument_is_a_warning_on_the_job_which_runs() -> None:
     assert reasons(api) == ["Created", "IgnoredArgument", "Running"]
     event = message(api, "IgnoredArgument")
     assert event["type"] == "Warning"
-    assert event["message"].startswith('spec.plugins.ssh: unknown argument "--no-root" is ignored')
+    assert event["message"].startswith('spec.plugins.ssh: argument "--no-root" is ignored')
 
 
 def test_a_scheduler_that_restarts_writes_none_again() -> None:

@@ -349,25 +349,50 @@ def test_errors_name_the_field(spec: JobSpec, told: str) -> None:
 @pytest.mark.parametrize(
     ("spec", "told"),
     [
-        (job(env=["--x"]), 'spec.plugins.env: unknown argument "--x" is ignored; known: none'),
+        (job(env=["--x"]), 'spec.plugins.env: unknown argument "--x"; known: none'),
+        (job(svc=["hello"]), 'spec.plugins.svc: unknown argument "hello"; known: --publ'),
         (
-            job(svc=["hello"]),
-            'spec.plugins.svc: unknown argument "hello" is ignored; known: --publ',
+            job(ssh=["--port=22"]),
+            'spec.plugins.ssh: unknown argument "--port=22"; known: --ssh-key',
         ),
-        (job(ssh=["--no-root"]), 'spec.plugins.ssh: unknown argument "--no-root" is ignored;'),
+        (
+            job(ssh=["--ssh-prot=22"]),
+            'spec.plugins.ssh: unknown argument "--ssh-prot=22"; did you mean --ssh-port?',
+        ),
+        (
+            job(elastic=["--spares=1"]),
+            'spec.plugins.elastic: unknown argument "--spares=1"; known: ',
+        ),
+        (
+            job(elastic=["--within=r"]),
+            'spec.plugins.elastic: unknown argument "--within=r"; known: ',
+        ),
+        (
+            job(elastic=["--task=a", "--task=b"]),
+            'spec.plugins.elastic: "--task" is given as a and as b; only one value counts',
+        ),
+        (
+            job(task("a", 2), task("b", 2), elastic=["--task=a,b"]),
+            'spec.plugins.elastic: --task: "a,b" are several; a Job has one elastic task',
+        ),
     ],
 )
-def test_unknown_arguments_are_ignored_with_a_warning(spec: JobSpec, told: str) -> None:
+def test_arguments_that_a_plugin_does_not_know_are_refused(spec: JobSpec, told: str) -> None:
+    assert plugins.check(spec).startswith(told)
+
+
+@pytest.mark.parametrize("name", list(plugins.PLUGINS))
+def test_every_plugin_refuses_what_it_does_not_know(name: str) -> None:
+    assert "unknown argument" in plugins.check(job(**{name: ["--zzz=1"]}))
+
+
+def test_an_argument_of_volcano_is_ignored_with_a_warning() -> None:
+    spec = job(ssh=["--no-root", "--ssh-port=2222", "--ssh-port=2222"])
     assert not plugins.check(spec)
-    (why,) = plugins.warnings(spec)
-    assert why.startswith(told)
-
-
-def test_an_unknown_argument_hides_no_known_one() -> None:
-    spec = job(ssh=["--no-root", "--ssh-port=2222", "--x", "y"])
     config = next(made.body["stringData"]["config"] for made in plugins.objects(spec))
     assert "2222" in config
-    assert len(plugins.warnings(spec)) == 3  # "y" may be the value of --x, or not
+    (why,) = plugins.warnings(spec)
+    assert why.startswith('spec.plugins.ssh: argument "--no-root" is ignored; known: --ssh-key')
 
 
 def test_a_mount_of_the_jobs_own_where_files_belong_is_refused() -> None:

@@ -33,7 +33,7 @@ def _elastic_job() -> Json:
     }
     del raw["spec"]["tasks"][1]["partitionPolicy"], raw["spec"]["tasks"][1]["minAvailable"]
     raw["spec"] |= {
-        "plugins": {"elastic": ["--task=worker", "--step=1", "--max=8"], "svc": []},
+        "plugins": {"elastic": ["--task=worker", "--step=1", "--hold=8s"], "svc": []},
         "replicas": 4,
     }
     elastic = {"members": "0-2", "generation": 3, "reason": "r", "leaveBy": WHEN}
