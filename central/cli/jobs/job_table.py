@@ -112,7 +112,7 @@ def _row(job: Json, group: Json | None, nodes: set[str]) -> Row:
 
 
 def _shortened(reason: str) -> str:
-    """What is needed and what comes closest, or that it can never start."""
+    """The clauses with what is needed and what comes closest, or that it can never start."""
     clauses = reason.split("; ")
     never = [clause for clause in clauses[1:] if clause.startswith(NEVER)]
     return "; ".join([clauses[0], *(never or clauses[1:CLAUSES_SHOWN])])
