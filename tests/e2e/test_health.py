@@ -23,7 +23,7 @@ def test_a_gpu_with_an_error_is_left_alone_and_comes_back(cluster: World, namesp
     index = next(g.index for g in cluster.topologies()["node-1"].gpus if g.uuid == uuid)
 
     control = Control(STATE / "hardware/node-1/driver" / CONTROL)
-    control.xid(index, 94)  # contained: the GPU is well when the program has gone
+    control.passing_xid(index)
     until("7 allocatable GPUs", lambda: cluster.allocatable()["node-1"] == 7, 20)
     words = "XID 94: contained memory error"
     shown = json.loads(cluster.lockstep("topology", "node-1", "-o", "json"))["gpus"][index]
@@ -41,4 +41,5 @@ def test_a_gpu_with_an_error_is_left_alone_and_comes_back(cluster: World, namesp
     until("the owner to be told", warned, 60)
     cluster.running(namespace, 2)
     until("8 allocatable GPUs", lambda: cluster.allocatable()["node-1"] == 8, 60)
+    control.forget("recovery")
     assert "unhealthy" not in cluster.lockstep("explain", f"{namespace}/train")

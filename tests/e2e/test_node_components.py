@@ -38,7 +38,7 @@ def failing(gpu: int) -> Iterator[None]:
 
     def errors() -> None:
         while not stop.wait(2.0):
-            driver.xid(gpu, 94)
+            driver.passing_xid(gpu)
 
     thread = threading.Thread(target=errors)
     thread.start()
@@ -47,6 +47,7 @@ def failing(gpu: int) -> Iterator[None]:
     finally:
         stop.set()
         thread.join()
+        driver.forget("recovery")
 
 
 @contextmanager

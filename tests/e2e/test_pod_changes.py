@@ -101,10 +101,12 @@ def test_the_status_of_a_pod_shows_the_health_of_its_gpus(cluster: World, namesp
         }
 
     until("both healthy", lambda: health() == dict.fromkeys(held.gpus, "Healthy"), 60)
-    Control(STATE / "hardware" / NODE / "driver" / CONTROL).xid(index[held.gpus[0]], 94)
+    control = Control(STATE / "hardware" / NODE / "driver" / CONTROL)
+    control.passing_xid(index[held.gpus[0]])
     bad = {held.gpus[0]: "Unhealthy", held.gpus[1]: "Healthy"}
     until("one unhealthy", lambda: health() == bad, 60)
     until("both healthy again", lambda: "Unhealthy" not in health().values(), 120)
+    control.forget("recovery")
 
 
 def test_a_preempted_pod_says_that_it_was_disrupted(cluster: World, namespace: str) -> None:

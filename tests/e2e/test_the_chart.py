@@ -117,7 +117,7 @@ def test_a_day(cluster: World, namespace: str, values: Path) -> None:
     (second,) = (p for p in cluster.pods(namespace) if p["metadata"]["name"] == "second-0")
     node = second["spec"]["nodeName"]
     control = Control(STATE / "hardware" / node / "driver" / CONTROL)
-    control.xid(7, 94)
+    control.passing_xid(7)
     until("7 allocatable GPUs", lambda: cluster.allocatable()[node] == 7, 30)
     assert "GPU7: XID 94" in cluster.lockstep("topology", node)
 

@@ -21,6 +21,11 @@ class Control:
         """instance: the GPU instance and the compute instance, if the driver reports them."""
         self._append(" ".join(map(str, ("xid", gpu, code, *instance))))
 
+    def passing_xid(self, gpu: int) -> None:
+        """An error that is over at once, from a driver that reports recovery actions and asks for none."""
+        self.set("recovery", gpu, 0)
+        self.xid(gpu, 94)
+
     def hang(self, call: str, seconds: float) -> None:
         self._append(f"hang {call} {int(seconds * 1000)}")
 
