@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Protocol
+from zlib import crc32
 
 from .agreement import Ranks
-from .client import Answer, RequestRefused, Stale, Unreachable
+from .client import Answer, CoordinatorError, RequestRefused, Stale, Unreachable
 from .membership import Membership
 from .step_file import SAVING, mark
 
@@ -159,17 +160,59 @@ class Checkpoints:
         made = place / f"part-{rank}.new"
         _remove(made)
         saving = _Saving(name, step, made, place / f"part-{rank}", rank, parts, dict(data or {}))
+        self._write(saving, write, Ranks())
+
+    def _write(self, saving: _Saving, write: Callable[[str], Any], ranks: Ranks) -> None:
         saved, follows = mark(SAVING), False
         try:
-            result = write(str(made))
+            result = write(str(saving.made))
             follows = callable(getattr(result, "result", None))
             if follows:
                 self._later(saving, result, saved)
             else:
+                ranks.all(
+                    True
+                )  # those of a writer that does not wait for the others have written, too
                 self._finish(saving)
         finally:
             if not follows:
                 saved()
+
+    def save_together(
+        self,
+        step: int,
+        generation: int,
+        write: Callable[[str], Any],
+        *,
+        ranks: Ranks,
+        data: Mapping[str, Any] | None,
+    ) -> None:
+        """Saves as save() does, with one folder into which all ranks write at the same time. `write` returns, or its future ends,
+        when all of them have written, as that of torch.distributed.checkpoint does. Each rank reads its share of the
+        files for the digests."""
+        self._raise()
+        json.dumps(data, allow_nan=False)
+        name, error = "", None
+        if ranks.rank == 0:
+            try:
+                name = self._record.begin(step, generation)
+                _remove(self.folder / name / "part-0.new")
+                (self.folder / name / "part-0.new").mkdir(parents=True)
+            except (OSError, CoordinatorError) as failed:
+                error = failed
+        name = ranks.first(name if error is None else "")
+        if not name:
+            if error is not None and not isinstance(error, Unreachable):
+                raise error
+            _log.warning("no checkpoint at step %d: %s", step, error or "rank 0 says why")
+            return
+        place = self.folder / name
+        made = place / "part-0.new"
+        known = dict(data or {})
+        saving = _Saving(
+            name, step, made, place / "part-0", ranks.rank, ranks.size, known, together=True
+        )
+        self._write(saving, write, ranks)
 
     def latest(self, ranks: Ranks | None = None) -> Saved | None:
         """The newest complete checkpoint whose parts are what was written; an older one where the newest is damaged or
@@ -230,10 +273,19 @@ class Checkpoints:
         thread.start()
 
     def _finish(self, saving: _Saving) -> None:
-        digest, size = _digest(saving.made)
-        _remove(saving.place)
-        saving.made.rename(saving.place)
-        _write_whole(saving.place.parent / f"digest-{saving.rank}", digest)
+        files = _files(saving.made)
+        if saving.together:
+            files = [
+                each for each in files if _share(each, saving.made, saving.parts) == saving.rank
+            ]
+        digest, size = _digest(saving.made, files)
+        if not saving.together:
+            _remove(saving.place)
+            saving.made.rename(saving.place)
+        noted = {"part": saving.place.name, "digest": digest, "bytes": size}
+        if saving.together:
+            noted["files"] = [str(each.relative_to(saving.made)) for each in files]
+        _write_whole(saving.place.parent / f"digest-{saving.rank}", json.dumps(noted))
         try:
             self._record.written(saving.name, Part(saving.rank, saving.parts, digest, size))
             if saving.rank == 0:
@@ -255,6 +307,9 @@ class Checkpoints:
             pause_s = min(1.0, pause_s * 2)
         folder = saving.place.parent
         parts = [folder / f"part-{rank}" for rank in range(saving.parts)]
+        if saving.together:
+            saving.made.rename(saving.place)
+            parts = [saving.place]
         sizes = [_size(part) for part in parts]
         manifest = {"step": saving.step, "data": saving.data, "bytes": sizes}
         _write_whole(folder / MANIFEST, json.dumps({**manifest, "digest": _text_digest(manifest)}))
@@ -290,6 +345,7 @@ class _Saving:
     rank: int
     parts: int
     data: dict[str, Any]
+    together: bool = False  # all ranks write into one folder
 
 
 def _read(place: Path) -> Saved | None:
@@ -312,13 +368,24 @@ def _damage(place: Path, ranks: Ranks) -> str:
     """Returns what differs from what was written, of this rank's share of the parts; "" if nothing does."""
     for number, noted in enumerate(sorted(place.glob("digest-*"))):
         if number % ranks.size == ranks.rank:
-            part = place / noted.name.replace("digest", "part")
             try:
-                if _digest(part)[0] != noted.read_text():
+                known = json.loads(noted.read_text())
+                part = place / known["part"]
+                files = (
+                    [part / name for name in known["files"]] if "files" in known else _files(part)
+                )
+                if _digest(part, files)[0] != known["digest"]:
                     return f"{part.name} is not what was written"
             except OSError as error:
-                return f"{part.name}: {error.strerror}"
+                return f"{error.filename}: {error.strerror}"
+            except (ValueError, KeyError, TypeError):
+                return f"{noted.name} is not what was written"
     return ""
+
+
+def _share(file: Path, folder: Path, ranks: int) -> int:
+    """Returns the rank that reads the file for its digest: the same on all of them, in whatever order they see files."""
+    return crc32(str(file.relative_to(folder)).encode()) % ranks
 
 
 def _step(name: str) -> int | None:
@@ -342,10 +409,10 @@ def _size(place: Path) -> int:
     return sum(each.stat().st_size for each in _files(place))
 
 
-def _digest(place: Path) -> tuple[str, int]:
-    """Over the files' names and contents; and their size in bytes."""
+def _digest(place: Path, files: list[Path]) -> tuple[str, int]:
+    """Over the names and contents of files of the place; and their size in bytes."""
     digest, size = blake2b(digest_size=16), 0
-    for each in _files(place):
+    for each in files:
         digest.update(str(each.relative_to(place)).encode() + b"\0")
         with each.open("rb") as content:
             while block := content.read(1 << 20):

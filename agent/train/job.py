@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from . import member_files, stop_signal
-from .agreement import process_ranks
+from .agreement import Ranks, process_ranks
 from .checkpoints import Checkpoints, CoordinatedRecord, LocalRecord, Saved
 from .client import Stale
 from .environment import LaunchedRank, coordinator, launched_rank, pod_place
@@ -94,15 +94,17 @@ class Job:
         *,
         data: Mapping[str, Any] | None = None,
         sharded: bool = False,
+        together: bool = False,
     ) -> None:
         """Save a checkpoint; call it on all ranks with the same step.
 
         `write(path)` makes a file or folder at the path; it may return a future, then training continues
         and the checkpoint is complete when the future ends. Rank 0 alone writes, unless the state is
-        `sharded`: then each rank writes its part. `data`: the position, `order.state()`."""
+        `sharded`: then each rank writes its part. `together`: all ranks write into one folder at the path, as
+        torch.distributed.checkpoint does. `data`: the position, `order.state()`."""
         while True:
             world = self._current_world()
-            parts = world.size if sharded else 1
+            parts = world.size if sharded or together else 1
             if world.rank >= parts:
                 return
             # Others wait for this rank at their next step; workers of tasks do not.
@@ -110,15 +112,30 @@ class Job:
                 self._record.within_s = None if self._follows else self.save_within_s
             try:
                 with self._busy():
-                    self.checkpoints.save(
-                        step, world.generation, write, rank=world.rank, parts=parts, data=data
-                    )
+                    if together:
+                        ranks = self._ranks(world)
+                        self.checkpoints.save_together(
+                            step, world.generation, write, ranks=ranks, data=data
+                        )
+                    else:
+                        self.checkpoints.save(
+                            step, world.generation, write, rank=world.rank, parts=parts, data=data
+                        )
             except Stale:
                 if not self._follows:
                     raise
                 time.sleep(_AGAIN_S)  # a newer generation becomes live
             else:
                 return
+
+    @staticmethod
+    def _ranks(world: World) -> Ranks:
+        ranks = process_ranks()
+        if ranks.size != world.size:
+            raise RuntimeError(
+                "save(together=True) is called after init_process_group, on all ranks"
+            )
+        return ranks
 
     def _busy(self) -> AbstractContextManager[None]:
         """Returns a context in which the absence of steps is intended."""

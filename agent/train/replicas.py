@@ -5,8 +5,11 @@ normalisation layers by its own records, and so are tensors of which each rank h
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import random
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from hashlib import blake2b
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -73,8 +76,46 @@ def digest(part: Any) -> int:
 
 
 def is_divided(tensor: Any) -> bool:
-    """Returns whether each rank has another part of the tensor (DTensor)."""
-    return any(not each.is_replicate() for each in getattr(tensor, "placements", ()))
+    """Returns whether each rank has a part of the tensor (DTensor)."""
+    return hasattr(tensor, "placements")
+
+
+def align_divided(tensors: list[Any]) -> None:
+    """Gives ranks that hold the same part of a tensor equal values, those of the first of them."""
+    for each in tensors:
+        local = each.detach().to_local()
+        for dimension, placement in enumerate(each.placements):
+            if placement.is_replicate():
+                group = each.device_mesh.get_group(dimension)
+                dist.broadcast(local, src=dist.get_global_rank(group, 0), group=group)
+
+
+def named(parts: Iterable[Any]) -> dict[str, Any]:
+    """The parts by the names of their classes, with numbers where there are several of a class."""
+    found: dict[str, Any] = {}
+    for each in parts:
+        name = "counters" if isinstance(each, dict) else type(each).__name__
+        number = sum(1 for other in found if other.partition(" ")[0] == name)
+        found[f"{name} {number + 1}" if number else name] = each
+    return found
+
+
+def random_state() -> dict[str, Any]:
+    found: dict[str, Any] = {"random": random.getstate(), "torch": torch.get_rng_state()}
+    if "numpy" in sys.modules:
+        found["numpy"] = sys.modules["numpy"].random.get_state()
+    if torch.cuda.is_available():
+        found["cuda"] = torch.cuda.get_rng_state()
+    return found
+
+
+def restore_random_state(found: dict[str, Any]) -> None:
+    random.setstate(found["random"])
+    torch.set_rng_state(found["torch"])
+    if "numpy" in found:
+        import_module("numpy").random.set_state(found["numpy"])
+    if "cuda" in found and torch.cuda.is_available():
+        torch.cuda.set_rng_state(found["cuda"])
 
 
 def _number(parts: Iterator[str]) -> int:
@@ -104,8 +145,7 @@ def _canonical(value: Any) -> Iterator[str]:
 
 def _sum(tensor: Any) -> int:
     """Sums the tensor's bytes as words, weighed by their places, modulo 2^64."""
-    whole = getattr(tensor, "to_local", lambda: tensor)().detach().contiguous()
-    words = whole.reshape(-1).view(torch.uint8)
+    words = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
     full = len(words) // 8 * 8
     longs = words[:full].view(torch.int64)
     blocks = len(longs) // _BLOCK * _BLOCK

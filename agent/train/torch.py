@@ -6,7 +6,6 @@ import random
 import sys
 from collections.abc import Callable, Iterator
 from hashlib import blake2b
-from importlib import import_module
 from itertools import islice
 from typing import Any
 
@@ -16,9 +15,18 @@ import torch.utils.data
 
 from .agreement import watch_replicas
 from .order import BatchSampler, Order
-from .replicas import Replicas, ReplicasDiffer, is_divided
+from .replicas import (
+    Replicas,
+    ReplicasDiffer,
+    align_divided,
+    is_divided,
+    named,
+    random_state,
+    restore_random_state,
+)
+from .sharded import load, save
 
-__all__ = ["RecordStream", "ReplicasDiffer", "seed", "share"]
+__all__ = ["RecordStream", "ReplicasDiffer", "load", "save", "seed", "share"]
 
 
 _turns = [0]  # in which this process has shared its state
@@ -55,8 +63,8 @@ def share(
         steps = [each for each, _ in ranks]
         if not max(steps) or min(steps) < max(steps) or len({turns > 0 for _, turns in ranks}) > 1:
             is_new = mine[1] == 0 < ranks[source][1] or mine[0] < ranks[source][0]
-            _send(given, source, is_new=is_new and rng)
-    watched = Replicas(_named(given), every, source)
+            _send(given, source, is_new=is_new and rng, begins=max(ranks) == (0, 0))
+    watched = Replicas(named(given), every, source)
     watched.compare("after sharing")
     watch_replicas(watched)
     return source
@@ -84,43 +92,34 @@ def _gathered(*values: int) -> list[tuple[int, ...]]:
     return [tuple(map(int, each)) for each in every]
 
 
-def _named(parts: list[Any]) -> dict[str, Any]:
-    """The parts by the names of their classes, with numbers where there are several of a class."""
-    found: dict[str, Any] = {}
-    for each in parts:
-        name = "counters" if isinstance(each, dict) else type(each).__name__
-        number = sum(1 for other in found if other.partition(" ")[0] == name)
-        found[f"{name} {number + 1}" if number else name] = each
-    return found
-
-
-def _send(parts: list[Any], source: int, *, is_new: bool) -> None:
-    """Broadcasts the states of the source's parts. is_new: this rank takes the random numbers, too."""
+def _send(parts: list[Any], source: int, *, is_new: bool, begins: bool) -> None:
+    """Broadcasts the states of the source's parts. is_new: this rank takes the random numbers, too. begins: no rank has
+    taken a step."""
     device, mine = _device(), dist.get_rank() == source
-    tensors: list[Any] = []
-    outline = [
-        _outline([_state(each) for each in parts], tensors),
-        _random_state() if mine else None,
-    ]
-    _refuse_divided(tensors)
+    own: list[Any] = []
+    outline = [_outline([_state(each) for each in parts], own), random_state() if mine else None]
+    divided = [each for each in own if is_divided(each)]
+    if divided and not begins:
+        raise ValueError(
+            "share() sends whole state, and each rank has a part of this one (DTensor): load it on all ranks at the "
+            "start of the turn, by lockstep_train.torch.load()"
+        )
+    align_divided(divided)
     dist.broadcast_object_list(outline, src=source, device=torch.device(device))
-    if not mine:
-        tensors = [torch.empty(each.shape, dtype=each.dtype) for each in _marks(outline[0])]
-    received = [_broadcast(each, source, device) for each in tensors]
+    marks = list(_marks(outline[0])) if not mine else own
+    received = []
+    for number, each in enumerate(marks):
+        if getattr(each, "divided", is_divided(each)):
+            received.append(own[number])
+        else:
+            there = each if mine else torch.empty(each.shape, dtype=each.dtype)
+            received.append(_broadcast(there, source, device))
     if mine:
         return
     for part, state in zip(parts, _filled(outline[0], iter(received))):
         _load(part, state)
     if is_new:
-        _load_random_state(outline[1])
-
-
-def _refuse_divided(tensors: list[Any]) -> None:
-    if any(map(is_divided, tensors)):
-        raise ValueError(
-            "share() sends whole state, and each rank has a part of this one (DTensor): load it on all ranks at the "
-            "start of the turn, by lockstep_train.torch.load()"
-        )
+        restore_random_state(outline[1])
 
 
 def _state(part: Any) -> Any:
@@ -137,24 +136,6 @@ def _load(part: Any, state: Any) -> None:
         part.update(state)
     else:
         part.load_state_dict(state)
-
-
-def _random_state() -> dict[str, Any]:
-    found: dict[str, Any] = {"random": random.getstate(), "torch": torch.get_rng_state()}
-    if "numpy" in sys.modules:
-        found["numpy"] = sys.modules["numpy"].random.get_state()
-    if torch.cuda.is_available():
-        found["cuda"] = torch.cuda.get_rng_state()
-    return found
-
-
-def _load_random_state(found: dict[str, Any]) -> None:
-    random.setstate(found["random"])
-    torch.set_rng_state(found["torch"])
-    if "numpy" in found:
-        import_module("numpy").random.set_state(found["numpy"])
-    if "cuda" in found and torch.cuda.is_available():
-        torch.cuda.set_rng_state(found["cuda"])
 
 
 class RecordStream(torch.utils.data.IterableDataset):  # type: ignore[misc]
@@ -179,6 +160,7 @@ class TensorMark:
 
     def __init__(self, tensor: Any) -> None:
         self.shape, self.dtype = tuple(tensor.shape), tensor.dtype
+        self.divided = is_divided(tensor)
 
 
 def _outline(state: Any, tensors: list[Any]) -> Any:

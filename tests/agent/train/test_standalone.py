@@ -16,6 +16,7 @@ from tests.architecture.sources import ROOT, files, tree
 OPTIONAL = {
     ("permutation.py", "numpy"),
     ("replicas.py", "torch"),
+    ("sharded.py", "torch"),
     ("torch.py", "torch"),
     ("torchrun.py", "torch"),
     ("huggingface.py", "transformers"),
