@@ -8,6 +8,9 @@ target, or its object has not arrived yet.
 Design: docs/design/jobs.md
 """
 
+from dataclasses import dataclass, field
+from typing import ClassVar
+
 from central.controllers.job.job_store import JobStore
 from central.controllers.object_fence import ObjectFence
 from central.controllers.pending_calls import Call, PendingCalls
@@ -26,15 +29,15 @@ RECHECK_S = 0.5  # a Job that has nothing to change finishes a Command without a
 _VERSIONS = {"Job": API, "Queue": "scheduling.volcano.sh/v1beta1"}
 
 
+@dataclass(eq=False)
 class CommandController:
-    KIND = "Command"
+    KIND: ClassVar = "Command"
 
-    def __init__(self) -> None:
-        self.by_name: dict[NamespacedName, CommandSeen] = {}
-        self._issued: set[NamespacedName] = set()  # passed to their targets
-        self._handled: set[NamespacedName] = set()  # executed or refused; to be deleted
-        self._explained: set[NamespacedName] = set()  # their users know what they wait for
-        self._calls = PendingCalls()
+    by_name: dict[NamespacedName, CommandSeen] = field(default_factory=dict)
+    _issued: set[NamespacedName] = field(default_factory=set)  # passed to their targets
+    _handled: set[NamespacedName] = field(default_factory=set)  # executed or refused; to be deleted
+    _explained: set[NamespacedName] = field(default_factory=set)  # users know what they wait for
+    _calls: PendingCalls = field(default_factory=PendingCalls)
 
     def seen(self, fact: CommandSeen) -> None:
         key = (fact.namespace, fact.name)

@@ -1,6 +1,7 @@
 """All controllers as one, and a scheduler that is composed with them."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from types import MappingProxyType
@@ -16,7 +17,8 @@ from central.controllers.job import (
     reconcile,
     training_view,
 )
-from central.controllers.job.job_store import JobStore
+from central.controllers.job.job import Job
+from central.controllers.job.job_store import JobStore, Key
 from central.controllers.jobflow import JobFlowController
 from central.controllers.object_fence import ObjectFence
 from central.model.decisions import Decision
@@ -55,6 +57,18 @@ JOB = "Job"
 ControllerFact = BatchFact | CoordinatorFact | ElasticFact | JobSeen | JobGone
 
 
+@dataclass(slots=True, eq=False)
+class ControllersMemory:
+    """The part of a checkpoint that is about controllers. job: Jobs by name, apart from their facts"""
+
+    jobs: JobStore
+    job: dict[Key, Job]
+    commands: CommandController
+    crons: CronJobController
+    flows: JobFlowController
+    elastic: ElasticObjects
+
+
 class BatchControllers:
     """The Job controller, and those of Commands, CronJobs and JobFlows (scheduler.Controllers)."""
 
@@ -64,6 +78,22 @@ class BatchControllers:
         self.crons = CronJobController()
         self.flows = JobFlowController()
         self.elastic = ElasticObjects()
+
+    def recorded(self) -> Iterator[JobSeen | CoordinatorReported]:
+        """The facts that the memory does not contain, apart from pods."""
+        return self.jobs.recorded()
+
+    def remember(self) -> ControllersMemory:
+        return ControllersMemory(
+            self.jobs, self.jobs.by_name, self.commands, self.crons, self.flows, self.elastic
+        )
+
+    def restore(self, memory: ControllersMemory) -> None:
+        """Takes over what another one knew, once the facts are applied."""
+        self.jobs = self.jobs.with_memory(memory.jobs, memory.job)
+        self.commands, self.crons, self.flows = memory.commands, memory.crons, memory.flows
+        self.elastic = memory.elastic
+        self.elastic.restore()
 
     def apply(self, fact: ControllerFact) -> None:
         match fact:

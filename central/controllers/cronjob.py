@@ -3,7 +3,8 @@
 All durable state is in the API. A Job's name contains its scheduled time, so a scheduler that restarts creates
 no Job twice."""
 
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from central.controllers.job.job import Job
 from central.controllers.job.job_store import JobStore
@@ -22,18 +23,18 @@ ALLOW, FORBID, REPLACE = "Allow", "Forbid", "Replace"
 MOMENT = "volcano.sh/cronjob-scheduled-timestamp"
 
 
+@dataclass(eq=False)
 class CronJobController(JobOwners[CronSeen]):
-    KIND = "CronJob"
+    KIND: ClassVar = "CronJob"
 
-    def __init__(self) -> None:
-        super().__init__()
-        # The latest scheduled time that has a Job, and the Job's name; ahead of the API's status.
-        self._started: dict[NamespacedName, tuple[float, str]] = {}
-        self._refused: dict[NamespacedName, str] = {}  # why the API server refused the Job
-        # The status that was sent, until the watch shows it.
-        self._written: dict[NamespacedName, ReadOnlyJson] = {}
-        # Scheduled times with a ForbidConcurrent Event.
-        self._skipped: dict[NamespacedName, float] = {}
+    by_name: dict[NamespacedName, CronSeen] = field(default_factory=dict)
+    # The latest scheduled time that has a Job, and the Job's name; ahead of the API's status.
+    _started: dict[NamespacedName, tuple[float, str]] = field(default_factory=dict)
+    _refused: dict[NamespacedName, str] = field(default_factory=dict)  # why the Job was refused
+    # The status that was sent, until the watch shows it.
+    _written: dict[NamespacedName, ReadOnlyJson] = field(default_factory=dict)
+    # Scheduled times with a ForbidConcurrent Event.
+    _skipped: dict[NamespacedName, float] = field(default_factory=dict)
 
     def seen(self, fact: CronSeen) -> None:
         super().seen(fact)

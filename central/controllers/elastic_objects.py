@@ -20,6 +20,7 @@ from central.model.event_objects import about, build_event
 from central.model.event_reasons import GREW, INVALID_SPEC, SHRANK, SIZE_REFUSED
 from central.model.facts import Answered, ElasticGone, ElasticSeen
 from central.model.facts.elastic_facts import BY_COST, BY_INDEX, BY_NAME, SIZED_KINDS
+from central.model.stored_fields import NOT_STORED
 from central.scheduler.elastic.elastic_gang import ElasticGang, Resize, on_its_gpus
 from central.scheduler.inventory.pods import EVICTION_ENDED
 from central.scheduler.state import gang_members
@@ -58,7 +59,7 @@ class ElasticObject:
     marked: dict[str, float] = field(default_factory=dict)  # pods that count as leaving, until
     no_gang_since: float | None = None
     told: str = ""  # the last warning
-    view: tuple[Any, Any] = (None, None)
+    view: tuple[Any, Any] = field(default=(None, None), metadata=NOT_STORED)
 
     @property
     def name(self) -> ObjectName:
@@ -69,17 +70,21 @@ class ElasticObject:
         return self.seen.namespace, self.seen.gang
 
 
+@dataclass(slots=True, eq=False)
 class ElasticObjects:
-    def __init__(self) -> None:
-        self.by_name: dict[ObjectName, ElasticObject] = {}
-        self.by_gang: dict[tuple[str, str], ElasticObject] = {}
-        self._changed: dict[ObjectName, None] = {}
-        self._due: dict[ObjectName, float] = {}
-        self._marking: dict[ObjectName, None] = {}  # those with pods that count as leaving
-        self._rate = StatusRateLimiter()
-        self._events: list[Decision] = []
+    by_name: dict[ObjectName, ElasticObject] = field(default_factory=dict)
+    by_gang: dict[tuple[str, str], ElasticObject] = field(default_factory=dict, metadata=NOT_STORED)
+    _changed: dict[ObjectName, None] = field(default_factory=dict)
+    _due: dict[ObjectName, float] = field(default_factory=dict)
+    _marking: dict[ObjectName, None] = field(default_factory=dict)  # their pods count as leaving
+    _rate: StatusRateLimiter = field(default_factory=StatusRateLimiter)
+    _events: list[Decision] = field(default_factory=list)
 
     # --- facts
+
+    def restore(self) -> None:
+        """Completes it after it was read from a checkpoint."""
+        self.by_gang = {known.key: known for known in self.by_name.values()}
 
     def apply(self, fact: ElasticSeen | ElasticGone) -> None:
         name = (fact.kind, fact.namespace, fact.name)

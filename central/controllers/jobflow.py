@@ -4,6 +4,8 @@ The flow's status lists the completed Jobs. So Jobs may be deleted while the flo
 restarts creates no Job twice."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 from central.controllers import jobflow_status, step_probes
 from central.controllers.job.job import Job
@@ -22,15 +24,15 @@ _LABEL = 63
 _APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
+@dataclass(eq=False)
 class JobFlowController(JobOwners[FlowSeen]):
-    KIND = "JobFlow"
+    KIND: ClassVar = "JobFlow"
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.templates: dict[NamespacedName, TemplateSeen] = {}
-        self._refused: dict[tuple[NamespacedName, str], str] = {}  # by the Job's name
-        # status sent, by kind, until the watch shows it
-        self._written: dict[tuple[str, NamespacedName], ReadOnlyJson] = {}
+    by_name: dict[NamespacedName, FlowSeen] = field(default_factory=dict)
+    templates: dict[NamespacedName, TemplateSeen] = field(default_factory=dict)
+    _refused: dict[tuple[NamespacedName, str], str] = field(default_factory=dict)  # by Job's name
+    # status sent, by kind, until the watch shows it
+    _written: dict[tuple[str, NamespacedName], ReadOnlyJson] = field(default_factory=dict)
 
     def seen(self, fact: FlowSeen) -> None:
         super().seen(fact)

@@ -1,9 +1,9 @@
 """Base class of the controllers whose objects own Jobs (CronJobs, JobFlows): which objects to reconcile, and
 when. Subclasses decide what one object needs."""
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from central.controllers.job.job_store import JobStore
 from central.controllers.object_fence import ObjectFence
@@ -16,15 +16,17 @@ from central.model.object_names import NamespacedName
 Owner = TypeVar("Owner", bound=CronSeen | FlowSeen)
 
 
+@dataclass(eq=False)
 class JobOwners(Generic[Owner]):
-    KIND = ""
+    """Subclasses say the type of by_name again: a checkpoint is read by it."""
 
-    def __init__(self) -> None:
-        self.by_name: dict[NamespacedName, Owner] = {}
-        self._by_uid: dict[str, NamespacedName] = {}
-        self._calls = PendingCalls()
-        self._changed: dict[NamespacedName, None] = {}
-        self._alarms: dict[NamespacedName, float] = {}
+    KIND: ClassVar = ""
+
+    by_name: dict[NamespacedName, Owner] = field(default_factory=dict)
+    _by_uid: dict[str, NamespacedName] = field(default_factory=dict)
+    _calls: PendingCalls = field(default_factory=PendingCalls)
+    _changed: dict[NamespacedName, None] = field(default_factory=dict)
+    _alarms: dict[NamespacedName, float] = field(default_factory=dict)
 
     def seen(self, fact: Owner) -> None:
         key = (fact.namespace, fact.name)

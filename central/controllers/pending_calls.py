@@ -1,6 +1,8 @@
 """API calls in flight, and refused calls in backoff. Each object has at most one call in flight, so a
 controller decides again only when it knows the answer to its last call."""
 
+from dataclasses import dataclass, field
+
 from central.model.decisions import Create, Delete, Patch, SetStatus
 from central.model.facts import Answered
 from central.model.object_names import NamespacedName
@@ -12,11 +14,11 @@ RETRY_AFTER_S = 10.0  # backoff after a refusal
 WATCH_LAG_S = 5.0  # the watch shows the result of a call by then
 
 
+@dataclass(slots=True, eq=False)
 class PendingCalls:
-    def __init__(self) -> None:
-        self.in_flight: dict[ObjectKey, tuple[Call, NamespacedName]] = {}
-        self.backoff_until: dict[ObjectKey, float] = {}
-        self._tracked: list[Call] = []  # since begin()
+    in_flight: dict[ObjectKey, tuple[Call, NamespacedName]] = field(default_factory=dict)
+    backoff_until: dict[ObjectKey, float] = field(default_factory=dict)
+    _tracked: list[Call] = field(default_factory=list)  # since begin()
 
     def may_call(self, place: ObjectKey, now: float) -> bool:
         return place not in self.in_flight and self.backoff_until.get(place, 0.0) <= now

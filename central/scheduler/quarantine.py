@@ -11,12 +11,13 @@ Design: docs/design/containment.md
 
 from collections import Counter, deque
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from traceback import walk_tb
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from central.model import facts
 from central.model.facts import Fact
+from central.model.stored_fields import NOT_STORED
 
 GANG, ACCOUNT = "gang", "account of a gang"  # kinds: its decisions, or what its queue counts
 CYCLE = "scheduling cycle"  # kind of a failure that no object or gang is set aside for
@@ -42,11 +43,17 @@ class SetAside:
     namespace: str
     name: str
     why: str  # for users
-    content: object  # the object as it was; tried again when it differs
+    content: object = field(metadata=NOT_STORED)  # as it was; tried again when it differs
     failures: int
     retry_at: float  # tried again then, in any case
     changed_retry_at: float  # not tried before, even if it changed
-    latest: Any  # the newest fact about it, which is tried then; None: of a decision
+    latest: Fact | None  # the newest one about it, which is tried then; None: of a decision
+
+
+@dataclass(slots=True)
+class QuarantineMemory:
+    set_asides: dict[SetAsideKey, SetAside] = field(default_factory=dict)
+    suspect_until: dict[str, float] = field(default_factory=dict)
 
 
 class SchedulerFailure(NamedTuple):
@@ -81,9 +88,14 @@ class Quarantine:
         self._suspect_until: dict[str, float] = {}  # by kind
         self._members: dict[Hashable, list[SetAside]] | None = None  # by gang; None: to be counted
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Without exceptions: they hold on to half of the process."""
-        return {**self.__dict__, "failures_to_log": deque(maxlen=FAILURES_KEPT)}
+    def remembered(self) -> QuarantineMemory:
+        return QuarantineMemory(self.set_asides, self._suspect_until)
+
+    def restore(self, memory: QuarantineMemory) -> None:
+        """Tries a gang, or an object that a controller decides about, once more: only facts say whether they changed."""
+        aside = memory.set_asides.items()
+        self.set_asides = {key: replace(each, content=each.latest) for key, each in aside}
+        self._suspect_until, self._members = memory.suspect_until, None
 
     def set_aside(
         self,
@@ -105,7 +117,7 @@ class Quarantine:
             failures,
             now + _doubled(RETRY_S, failures),
             now + again_s,
-            None if key.of_decision or key.kind in (GANG, ACCOUNT) else content,
+            None if key.of_decision or key.kind in (GANG, ACCOUNT) else cast("Fact", content),
         )
         self._members = None
         self.note(key, display, error, fresh=before is None)

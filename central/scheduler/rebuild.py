@@ -1,24 +1,31 @@
 """Builds the state again from what it has recorded, after an exception may have left it half changed.
 
-What the API server and the agents reported is applied to an empty scheduler. What only the scheduler
-knows is carried over: bindings that are not confirmed yet, planned devices, evictions, backoffs, what
-was published. Reservations are planned again.
+What the API server and the agents reported is applied to an empty scheduler, with what only the scheduler knows
+(memory.py). Reservations are planned again.
 
 Design: docs/design/containment.md
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from central.model.facts import DeviceClassSeen, Fact, NodeReported, PodSeen, PodSpec, Rule
 from central.scheduler.apply import apply
-from central.scheduler.inventory.pods import EVICTION_ENDED, Pod
-from central.scheduler.quarantine import Quarantine, SetAsideKey, display_of, is_gone, key_of
+from central.scheduler.memory import (
+    NodeMemory,
+    SchedulerMemory,
+    remember,
+    restore_counts,
+    restore_gangs,
+    restore_nodes,
+    restore_plans,
+    restore_pod,
+)
+from central.scheduler.quarantine import SetAsideKey, display_of, is_gone, key_of
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state import handlers
 from central.scheduler.state.cluster_state import ClusterState
-from central.scheduler.state.gangs import Gang
 
 MOST_BUILDS = 10  # each finds one more object that the scheduler fails on
 
@@ -27,13 +34,29 @@ class CannotRebuild(Exception):
     """Too many recorded objects make the scheduler fail."""
 
 
+class FactFailed(Exception):
+    """A recorded fact can't be applied."""
+
+    def __init__(self, fact: Fact, error: Exception) -> None:
+        super().__init__(fact, error)
+        self.fact, self.error = fact, error
+
+
+class QueuesFailed(Exception):
+    """The tree of queues can't be built of the recorded rules."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(error)
+        self.error = error
+
+
 class LeftOut:
     """Facts that the state is built without: those that fail, and all about objects that are gone."""
 
     def __init__(self, guilty: Iterable[Fact]) -> None:
         self._facts: list[Fact] = []
         self._gone: set[SetAsideKey] = set()
-        self.uncountable: set[str] = set()  # uids of pods of which not even the amounts can be used
+        self.uncountable: set[SetAsideKey] = set()  # pods of which not even the amounts can be used
         for fact in guilty:
             self.add(fact)
 
@@ -45,29 +68,95 @@ class LeftOut:
     def reports(self) -> Iterator[NodeReported]:
         return (fact for fact in self._facts if isinstance(fact, NodeReported))
 
-    def is_gone(self, fact: Fact) -> bool:
-        return bool(self._gone) and key_of(fact) in self._gone
-
-    def __contains__(self, fact: Fact) -> bool:
-        return fact in self._facts or self.is_gone(fact)
+    def rest(self, facts: Iterable[Fact], memory: SchedulerMemory) -> Iterator[Fact]:
+        """All others. A pod with a node stays charged to it."""
+        if not self._facts:
+            yield from facts
+            return
+        for fact in facts:
+            if self._gone and key_of(fact) in self._gone:
+                continue
+            if fact not in self._facts:
+                yield fact
+            elif isinstance(fact, PodSeen) and key_of(fact) not in self.uncountable:
+                kept = memory.pods.get(fact.uid)
+                if kept is not None and kept.node:
+                    yield replace(bare(fact), node=kept.node)
 
 
 def rebuild(scheduler: Scheduler, *guilty: Fact) -> None:
     """Replaces the scheduler's state in place, without these facts. An older one about the same object
     stays in force if it is still recorded. A pod stays charged to its node in any case, and a node
     whose report is lost gets no more pods. Raises CannotRebuild."""
-    left_out = LeftOut(guilty)
-    why: Exception | None = None
+    left_out, why = LeftOut(guilty), Exception()
+    fact: Fact | None
+    memory, facts = remember(scheduler), [*recorded(scheduler), *recorded_pods(scheduler)]
+    quarantine, now = scheduler.quarantine, scheduler.state.now
     for _ in range(MOST_BUILDS):
         fresh = scheduler.emptied()
+        for report in left_out.reports():
+            memory.nodes.setdefault(report.node, NodeMemory()).report_failed = True
         try:
-            complete = _build(scheduler, fresh, left_out)
+            fold(fresh, left_out.rest(facts, memory), memory)
+        except FactFailed as failed:
+            why, fact = failed.error, failed.fact
+            if fact not in facts:  # what counted instead of a pod that failed
+                left_out.uncountable.add(key_of(fact))
+                continue
+        except QueuesFailed as failed:
+            why, fact = failed.error, _first_failing(scheduler, facts)
         except Exception as error:  # noqa: BLE001  the old state is still whole, so it is built again
-            complete, why = False, error
-        if complete:
+            why, fact = error, None
+        else:
             scheduler.adopt(fresh)
             return
+        if fact is not None:
+            left_out.add(fact)
+            quarantine.set_aside(key_of(fact), display_of(fact), why, fact, now)
     raise CannotRebuild(f"the state could not be built in {MOST_BUILDS} attempts") from why
+
+
+def fold(fresh: Scheduler, facts: Iterable[Fact], memory: SchedulerMemory) -> None:
+    """Applies what a scheduler has recorded, and what it knew, to an empty one. Pods come last among the facts. Raises
+    FactFailed, QueuesFailed and what else goes wrong; then the fresh one is of no use."""
+    state = fresh.state
+    state.now = fresh.queues.now = memory.now
+    pods: list[PodSeen] = []
+    for fact in facts:
+        if isinstance(fact, PodSeen):
+            pods.append(fact)
+            continue
+        try:
+            apply(fresh, fact)
+        except Exception as error:
+            raise FactFailed(fact, error) from error
+    try:
+        fresh.queues.settle()
+    except Exception as error:
+        raise QueuesFailed(error) from error
+    restore_nodes(state, memory)
+    state.keeps_plans = True
+    for pod in pods:
+        try:
+            _admit(state, pod, memory)
+        except Exception as error:
+            raise FactFailed(pod, error) from error
+    restore_gangs(state.gangs, memory)
+    state.keeps_plans = False
+    restore_plans(state, memory)
+    restore_counts(fresh, memory)
+
+
+def _admit(state: ClusterState, fact: PodSeen, memory: SchedulerMemory) -> None:
+    made = state.owners.admit(fact, state.now, known=fact.uid not in memory.held)
+    kept = memory.pods.get(fact.uid)
+    if made is None:
+        state.owners.held[fact.uid] = memory.held[fact.uid]
+    elif kept is None:
+        handlers.update_pod(state, made)
+    else:
+        handlers.update_pod(state, made, kept.gpus if made.node == kept.node else 0)
+        restore_pod(state, state.pods[fact.uid], kept)
 
 
 def bare(fact: PodSeen) -> PodSeen:
@@ -91,54 +180,10 @@ def bare(fact: PodSeen) -> PodSeen:
     )
 
 
-def _build(old: Scheduler, fresh: Scheduler, left_out: LeftOut) -> bool:
-    """Returns whether it is complete. If not, the fact on which it failed is left out next time."""
-    fresh.state.now = fresh.queues.now = old.state.now
-    for fact in recorded(old):
-        if fact in left_out:
-            continue
-        try:
-            apply(fresh, fact)
-        except Exception as error:  # noqa: BLE001  any bug
-            _leave_out(old.quarantine, left_out, fact, error, old.state.now)
-            return False
-    if not _settle_queues(old, fresh, left_out):
-        return False
-    _carry_lost_reports(old.state, fresh.state, left_out)
-    _carry_nodes(old.state, fresh.state)
-    _carry_volume_plans(old.state, fresh.state)
-    _end_pending_evictions(old)
-    fresh.state.keeps_plans = True
-    if not _carry_pods(old.state, fresh.state, old.quarantine, left_out):
-        return False
-    _carry_held(old.state, fresh.state, left_out)
-    for gang in fresh.state.gangs.values():
-        if (before := old.state.gangs.get(gang.key)) is not None:
-            _carry_gang(gang, before)
-    _carry_planned_nics(old.state, fresh.state)
-    fresh.state.keeps_plans = False
-    for node in list(fresh.state.nodes.values()):
-        handlers.reconcile_gpus(fresh.state, node)
-    fresh.queues.adopt_history(old.queues)
-    _carry_counters(old, fresh)
-    return True
-
-
-def _settle_queues(old: Scheduler, fresh: Scheduler, left_out: LeftOut) -> bool:
-    """Builds the tree of queues. If that fails, the Queue that it fails on is found by bisection, with a tree built
-    for each half: its fact was applied without failure."""
-    try:
-        fresh.queues.settle()
-    except Exception as error:  # noqa: BLE001  any bug
-        rules = list(fresh.queues.recorded(fresh.state.podclasses.namespaces))
-        if (guilty := _first_failing(old, rules)) is not None:
-            _leave_out(old.quarantine, left_out, guilty, error, old.state.now)
-        return False
-    return True
-
-
-def _first_failing(old: Scheduler, rules: Sequence[Rule]) -> Rule | None:
-    """The rule with which the tree of it and of all before it can't be built; None: all of them can."""
+def _first_failing(old: Scheduler, facts: Iterable[Fact]) -> Fact | None:
+    """The Queue, or another rule, with which the tree of it and of all before it can't be built, though its fact was applied
+    without failure. None: all of them can."""
+    rules = [fact for fact in facts if isinstance(fact, Rule)]
 
     def fails(index: int) -> bool:
         trial = old.emptied().queues
@@ -152,34 +197,6 @@ def _first_failing(old: Scheduler, rules: Sequence[Rule]) -> Rule | None:
 
     first = bisect_left(range(len(rules)), True, key=fails)
     return rules[first] if first < len(rules) else None
-
-
-def _leave_out(
-    quarantine: Quarantine, left_out: LeftOut, fact: Fact, error: Exception, now: float
-) -> None:
-    left_out.add(fact)
-    quarantine.set_aside(key_of(fact), display_of(fact), error, fact, now)
-
-
-def _carry_pods(
-    before: ClusterState, after: ClusterState, quarantine: Quarantine, left_out: LeftOut
-) -> bool:
-    for uid, pod in before.pods.items():
-        raw = before.owners.pods.get(uid, pod.seen)
-        if left_out.is_gone(raw) or uid in left_out.uncountable:
-            continue
-        guilty = raw in left_out or pod.seen in left_out
-        if guilty and not pod.node:
-            continue
-        try:
-            _carry_pod(after, pod, replace(bare(raw), node=pod.node) if guilty else raw)
-        except Exception as error:  # noqa: BLE001  any bug
-            if guilty:
-                left_out.uncountable.add(uid)
-            else:
-                _leave_out(quarantine, left_out, raw, error, before.now)
-            return False
-    return True
 
 
 def recorded(scheduler: Scheduler) -> Iterator[Fact]:
@@ -203,97 +220,11 @@ def recorded(scheduler: Scheduler) -> Iterator[Fact]:
             yield gang.object
 
 
-def _carry_lost_reports(before: ClusterState, after: ClusterState, left_out: LeftOut) -> None:
-    """An older report that is still recorded does not say what the lost one said."""
-    lost = {node.name for node in before.nodes.values() if node.report_failed}
-    for name in sorted(lost.union(report.node for report in left_out.reports())):
-        handlers.lose_report(after, name)
-
-
-def _carry_volume_plans(before: ClusterState, after: ClusterState) -> None:
-    """Without those of pods whose placement was taken back or refused."""
-    for claim, (volume, uids) in before.podclasses.storage.plans.planned().items():
-        for uid in sorted(uids):
-            if (pod := before.pods.get(uid)) is not None and pod.node:
-                after.podclasses.storage.plans.add(claim, uid, volume)
-
-
-def _carry_nodes(before: ClusterState, after: ClusterState) -> None:
-    for name, node in after.nodes.items():
-        if (old := before.nodes.get(name)) is None:
-            continue
-        node.silent, node.rdma_use = old.silent, old.rdma_use
-        handlers.set_offered(after, node, old.offered)
-        if node.report is old.report:
-            node.reported = old.reported
-
-
-def _carry_planned_nics(before: ClusterState, after: ClusterState) -> None:
-    """Agents may have the plans already. After the pods, because a plan without its pod is dropped."""
-    for name, node in after.nodes.items():
-        old = before.nodes.get(name)
-        if old is not None and node.report is old.report:
-            node.planned_nics = old.planned_nics
-
-
-def _end_pending_evictions(old: Scheduler) -> None:
-    """As reclaim.cancel: victims whose eviction was not asked for yet stay."""
-    for held in old.reservations.values():
-        for pod in held.victims:
-            pod.advance(EVICTION_ENDED)
-
-
-def _carry_pod(state: ClusterState, old: Pod, fact: PodSeen) -> None:
-    made = state.owners.admit(fact, state.now, known=True)
-    if made is None:
-        return
-    handlers.update_pod(state, made)
-    pod = state.pods[fact.uid]
-    if old.node:
-        handlers.move_pod(state, pod, old.node, old.gpus if old.alive else 0)
-    pod.life, pod.work, pod.evict_backoff = old.life, old.work, old.evict_backoff
-    if pod.leaving and pod.seen.gang_key is None:  # it was evicted, and is set aside since
-        state.set_other_leaving(fact.uid, pod)
-
-
-def _carry_held(before: ClusterState, after: ClusterState, left_out: LeftOut) -> None:
-    """Pods that wait for their controller."""
-    for uid, until in before.owners.held.items():
-        fact = before.owners.pods.get(uid)
-        if fact is None or uid in after.pods or fact in left_out:
-            continue
-        if (made := after.owners.admit(fact, after.now, known=False)) is None:
-            after.owners.held[uid] = until
-        else:
-            handlers.update_pod(after, made)
-
-
-def _carry_gang(gang: Gang, before: Gang) -> None:
-    """Without the end of a backoff: every gang is tried at once, so that its reason is true."""
-    attempt, old = gang.attempt, before.attempt
-    attempt.reason, attempt.partial_since = old.reason, old.partial_since
-    attempt.bind_failures, attempt.failures_handled = old.bind_failures, old.failures_handled
-    gang.started, gang.preemption, gang.published = (
-        before.started,
-        before.preemption,
-        before.published,
-    )
-    if not any(pod.evicting for pod in gang.members.values()):
-        gang.preemption.preempted_for = ""
-
-
-def _carry_counters(old: Scheduler, fresh: Scheduler) -> None:
-    """What counts on, and what is kept by name rather than by object."""
-    state, before = fresh.state, old.state
-    state.nodes_to_notify |= before.nodes.keys() & state.nodes.keys()
-    state.snapshot.freed = before.snapshot.freed + 1
-    state.pending.adopt_counts(before.pending)
-    fresh.queue_statuses, fresh.hypernode_statuses = old.queue_statuses, old.hypernode_statuses
-    fresh.device_usage = old.device_usage
-    fresh.elastic.histories = old.elastic.histories
-    fresh.preemption.stays.adopt(old.preemption.stays)
-    fresh.preemption.time_sharing.adopt(old.preemption.time_sharing, state.gangs)
-    fresh.queue_statuses.recount()
-    for gang in before.gangs.values():
-        if gang.key not in state.gangs:
-            fresh.queue_statuses.forget(gang.key)
+def recorded_pods(scheduler: Scheduler) -> Iterator[PodSeen]:
+    """As the API server has them; last those that wait for their controllers."""
+    state, raw = scheduler.state, scheduler.state.owners.pods
+    for uid, pod in state.pods.items():
+        yield raw.get(uid, pod.seen)
+    for uid in state.owners.held:
+        if uid in raw and uid not in state.pods:
+            yield raw[uid]

@@ -1,7 +1,7 @@
 """Composes the scheduler from its parts. cycle.py decides, apply.py applies facts."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Protocol
 
@@ -71,8 +71,8 @@ class GangRefusal:
 class DeviceUsage:
     """What agents report of the use of devices."""
 
-    gpu_memory: GpuMemoryOveruse
-    rdma: RdmaUsage
+    gpu_memory: GpuMemoryOveruse = field(default_factory=GpuMemoryOveruse)
+    rdma: RdmaUsage = field(default_factory=RdmaUsage)
 
 
 class JobControllers(Protocol):
@@ -94,6 +94,7 @@ class JobControllers(Protocol):
     def training(self, key: GangKey, now: float) -> str: ...
     def job_of(self, key: GangKey) -> str: ...
     def resize(self, asked: Resize) -> None: ...
+    def restore(self, memory: Any) -> None: ...
     def decide(
         self,
         state: ClusterState,
@@ -142,6 +143,9 @@ class NoControllers:
         return ""
 
     def resize(self, asked: Resize) -> None:
+        pass
+
+    def restore(self, memory: Any) -> None:
         pass
 
     def decide(
@@ -198,23 +202,32 @@ class Scheduler:
         self.elastic = Autoscaler(policy.elastic_headroom)
         self.queue_statuses = QueueStatuses()
         self.hypernode_statuses = HyperNodeStatuses()
-        self.device_usage = DeviceUsage(GpuMemoryOveruse(), RdmaUsage())
+        self.device_usage = DeviceUsage()
         self.controllers = controllers
 
     @property
     def levels(self) -> tuple[str, ...]:
         return self._levels
 
-    def emptied(self) -> "Scheduler":
-        """A scheduler without state, with the same settings and the same quarantine. Its controllers see nothing."""
-        half_life_s = self.queues.half_life_s
-        return Scheduler(NoControllers(), self.levels, self.policy, half_life_s, self.quarantine)
+    def emptied(
+        self, quarantine: Quarantine | None = None, controllers: JobControllers | None = None
+    ) -> "Scheduler":
+        """Returns a scheduler without state, with the same settings, and with the same quarantine if there is no other.
+        Without others its controllers see nothing."""
+        return Scheduler(
+            controllers or NoControllers(),
+            self.levels,
+            self.policy,
+            self.queues.half_life_s,
+            quarantine or self.quarantine,
+        )
 
     def adopt(self, fresh: "Scheduler") -> None:
-        """Takes over the state of a scheduler that emptied() made. The controllers stay."""
+        """Takes over the state of a scheduler that emptied() made. The controllers stay, if that has none."""
         controllers = self.controllers
         self.__dict__.update(fresh.__dict__)
-        self.controllers = controllers
+        if isinstance(fresh.controllers, NoControllers):
+            self.controllers = controllers
         self.state.observer = self
 
     # --- Observer of the state ---------------------------------------------------

@@ -7,18 +7,14 @@
     {"interrupted": units}                                   a long attempt ended after that much work, because others waited
     {"decided": [decision, ...]}                             its decisions, if there were any
 
-A journal above its size becomes FILE.1. The new file continues with the whole cluster state, pickled, in its second line:
-{"checkpoint": "..."}. What the last run has left becomes FILE.1 at a start and FILE.2 after that, so its newest file
+A journal above its size becomes FILE.1. The new file continues with the cluster state in its second line (checkpoint.py), at
+the end of a round unless that takes too long. What the last run has left becomes FILE.1 at a start and FILE.2 after that, so its newest file
 survives two starts, and there are never more than three files.
 """
 
-import base64
 import errno
-import io
 import logging
 import os
-import pickle
-import zlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -27,7 +23,7 @@ from typing import IO, Any
 from central.model.decisions import Decision
 from central.model.facts import Fact
 from central.scheduler.scheduler import Scheduler
-from central.server import codec
+from central.server import checkpoint, codec
 from central.server.version import version
 
 log = logging.getLogger(__name__)
@@ -58,7 +54,8 @@ class Journal:
     def turn(self, now: float, facts: Sequence[Fact]) -> None:
         """Records the facts before the cycle, so that they are kept even if the cycle fails. Cycles without facts are
         recorded too: some decisions follow from the time alone."""
-        if self._bytes > self._most_bytes:
+        in_round = self._scheduler.state.pending.round is not None
+        if self._bytes > self._most_bytes * (2 if in_round else 1):
             self._contained(self._rotate)
         self._write({"turn": [now, codec.tagged(facts)]})
 
@@ -91,25 +88,27 @@ class Journal:
         file = self._path.open("wb", buffering=0)
         header = {"journal": FORMAT, "version": version(), "settings": settings(self._scheduler)}
         try:
-            self._append(file, header)
+            self._append(file, codec.dumps(header))
         except BaseException:
             file.close()
             raise
         return file
 
     def _rotate(self) -> None:
-        checkpoint = {"checkpoint": pack(self._scheduler)}
+        """The scheduler goes on with what a replay of the new file begins with."""
+        taken = checkpoint.take(self._scheduler)
         self.close()
         self._file = self._open()
-        self._append(self._file, checkpoint)
+        self._append(self._file, b'{"checkpoint":' + taken.text + b"}")
+        self._scheduler.adopt(taken.folded)
         # the checkpoint may exceed the limit
         self._most_bytes = max(self._most_bytes, 2 * self._bytes)
 
     def _write(self, line: dict[str, Any]) -> None:
-        self._contained(lambda: self._append(self._file, line))
+        self._contained(lambda: self._append(self._file, codec.dumps(line)))
 
-    def _append(self, file: IO[bytes] | None, line: dict[str, Any]) -> None:
-        data = codec.dumps(line) + b"\n"
+    def _append(self, file: IO[bytes] | None, line: bytes) -> None:
+        data = line + b"\n"
         written = file.write(data) if file is not None else len(data)
         if written < len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -149,48 +148,3 @@ def settings(scheduler: Scheduler) -> dict[str, Any]:
         "elastic_headroom": scheduler.policy.elastic_headroom,
         "mig_fractions": {name: str(part) for name, part in scheduler.policy.mig_fractions},
     }
-
-
-def pack(scheduler: Scheduler) -> str:
-    return base64.b64encode(zlib.compress(pickle.dumps(scheduler, protocol=5), 1)).decode()
-
-
-def unpack(text: str) -> Scheduler:
-    """Raises codec.UnreadableRecord. Only classes of the scheduler are loaded, so that a journal from
-    elsewhere can't run code."""
-    try:
-        found = _SchedulerUnpickler(io.BytesIO(zlib.decompress(base64.b64decode(text)))).load()
-    except Exception as error:  # the bytes decide what is called, so anything may be raised
-        raise codec.UnreadableRecord(f"checkpoint: {error}") from error
-    if not isinstance(found, Scheduler):
-        raise codec.UnreadableRecord("checkpoint: not a cluster state")
-    return found
-
-
-class _SchedulerUnpickler(pickle.Unpickler):
-    _PACKAGES = ("central.scheduler.", "central.controllers.", "central.model.", "protos.topology")
-    _OTHERS = frozenset(
-        {
-            ("builtins", "set"),
-            ("builtins", "frozenset"),
-            ("collections", "Counter"),
-            ("collections", "OrderedDict"),
-            ("collections", "deque"),
-            ("fractions", "Fraction"),
-            ("itertools", "count"),
-            ("numpy", "ndarray"),
-            ("numpy", "dtype"),
-            ("numpy._core.multiarray", "_reconstruct"),
-            ("numpy._core.multiarray", "scalar"),
-            ("numpy._core.numeric", "_frombuffer"),
-        }
-    )
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) in self._OTHERS:
-            return super().find_class(module, name)
-        if module.startswith(self._PACKAGES):
-            found = super().find_class(module, name)
-            if str(getattr(found, "__module__", "")).startswith(self._PACKAGES):
-                return found  # defined there, not only imported there
-        raise pickle.UnpicklingError(f"{module}.{name} is not a class of the scheduler")

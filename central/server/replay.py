@@ -5,11 +5,11 @@ A file may hold several journals, one behind the other, and may be compressed wi
 """
 
 import lzma
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import orjson
 
@@ -27,8 +27,10 @@ from central.scheduler import cycle
 from central.scheduler.invariants import check_invariants
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.scheduling_round import Budget
-from central.server import codec, journal
+from central.server import checkpoint, codec, journal
 from central.server.version import version
+
+LINE_MOST_BYTES = 1 << 30  # of a checkpoint, with some 700,000 pods
 
 Fields = dict[type, Collection[str]]  # that records of a class have in this journal
 AfterCycle = Callable[[int, Scheduler], None]
@@ -74,11 +76,12 @@ def replay(
     check: bool = False,
     decisions_only: bool = False,
     after_cycle: AfterCycle | None = None,
+    line_most: int = LINE_MOST_BYTES,
 ) -> Replayed:
     """check: check all invariants after each cycle. decisions_only: compare no wording. after_cycle: called with the line
-    of each cycle, also of one that raises; then decisions are not compared. Raises BadJournal, Differs, and what the
-    scheduler or after_cycle raises."""
-    return _Replay(path, check, decisions_only, after_cycle).run()
+    of each cycle, also of one that raises; then decisions are not compared. line_most: bytes that a line may have. Raises
+    BadJournal, Differs, and what the scheduler or after_cycle raises."""
+    return _Replay(path, check, decisions_only, after_cycle, line_most).run()
 
 
 def lines_of(path: str) -> list[dict[str, Any]]:
@@ -93,10 +96,12 @@ class _Replay:
         check: bool = False,
         decisions_only: bool = False,
         after_cycle: AfterCycle | None = None,
+        line_most: int = LINE_MOST_BYTES,
     ) -> None:
         self._path, self._after_cycle = path, after_cycle
         self._check = check
         self._decisions_only = decisions_only
+        self._line_most = line_most
         self._then, self._now = _Statuses(), _Statuses()
         self._name, self._cycles_before = "", 0  # of this journal
         self._fields: Fields = {}
@@ -121,8 +126,8 @@ class _Replay:
             match kind, content:
                 case "journal", _:
                     self._begin(line)
-                case "checkpoint", str():
-                    self._scheduler = self._unpack(number, content)
+                case "checkpoint", dict():
+                    self._scheduler = self._load(number, content)
                 case "learn", [now, facts]:
                     read = self._read(number, facts)
                     self._facts += len(read)
@@ -152,8 +157,12 @@ class _Replay:
         except (lzma.LZMAError, EOFError) as error:
             raise BadJournal(f"{self._path}: not a whole file of xz: {error}") from error
 
-    def _parsed(self, file: Iterable[bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
-        for number, raw in enumerate(file, 1):
+    def _parsed(self, file: IO[bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
+        for number, raw in enumerate(iter(lambda: file.readline(self._line_most + 1), b""), 1):
+            if len(raw) > self._line_most:
+                raise BadJournal(
+                    f"{self._path}: line {number} is longer than {self._line_most} bytes"
+                )
             try:
                 line = orjson.loads(raw)
             except ValueError as error:
@@ -200,16 +209,11 @@ class _Replay:
             self._fields.setdefault(type(decision), fields.keys())
         return decisions
 
-    def _unpack(self, number: int, text: str) -> Scheduler:
-        where = f"{self._path}: line {number}"
-        if self._written_by:
-            raise BadJournal(
-                f"{where}: only {self._written_by} can read its checkpoint; this is {version()}"
-            )
+    def _load(self, number: int, found: dict[str, Any]) -> Scheduler:
         try:
-            return journal.unpack(text)
+            return checkpoint.load(self._scheduler, found)
         except codec.UnreadableRecord as error:
-            raise BadJournal(f"{where}: {error}") from error
+            raise BadJournal(f"{self._path}: line {number}: {error}") from error
 
     def _play(self, pending: _Cycle, expected: Sequence[Decision] | None) -> None:
         """expected: None if unknown, because the writer ended before it recorded them."""

@@ -154,15 +154,19 @@ def test_only_who_is_late_suspends_and_only_who_is_not_and_has_had_its_quantum(s
         assert any(at_s <= begun <= at_s + 1 for begun in day.begun[claimant]), "in vain"
 
 
-def test_a_day_is_replayed_alike(tmp_path: Path) -> None:
+@pytest.mark.parametrize("most_bytes", [1 << 30, 100_000])
+def test_a_day_is_replayed_alike(tmp_path: Path, most_bytes: int) -> None:
+    """Also from a file in the middle of it."""
     dice = random.Random(7)
     path = tmp_path / "day.journal"
     scheduler = new_scheduler(())
-    journal = Journal(path, scheduler)
+    journal = Journal(path, scheduler, most_bytes)
     result = plays([Job(number, dice) for number in range(8)], scheduler, journal)
     journal.close()
     assert result.evicted
-    assert replay(str(path)).decisions > 30  # it raises Differs
+    parts = [*tmp_path.iterdir()]
+    assert len(parts) == (1 if most_bytes == 1 << 30 else 2)
+    assert sum(replay(str(part), check=True).decisions for part in parts) > 30  # it raises Differs
 
 
 def test_a_job_at_the_capability_of_its_queue_gets_pods_to_claim_with() -> None:

@@ -1,12 +1,13 @@
 """One Job as the controller knows it: the observed objects, the calls in flight and their outcomes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from central.controllers.job.state_machine import ACTIVE
 from central.model.facts import Answered, CoordinatorReported, JobSeen, PodSeen
 from central.model.jobspec import JobSpec, JobStatus, TaskSpec, group_name, pod_name, with_members
 from central.model.member_files import MemberFiles
+from central.model.stored_fields import NOT_STORED
 from central.scheduler.elastic.elastic_gang import LEAVE_S
 
 WATCH_TIMEOUT_S = 30.0  # a call whose effect the watch has not shown by then is repeated
@@ -15,17 +16,6 @@ GONE = 404
 FILES = ("files of", "members")  # the place of refused writes of central.model.member_files
 
 ObjectRef = tuple[str, str]  # kind and name
-_OBSERVED = (
-    "seen",
-    "pods",
-    "_desired_pods",
-    "_desired_by",
-    "_sized",
-    "_sized_by",
-    "elastic_view",
-    "reported",
-    "training_notes",
-)  # no decision changes them
 _SEEN_LATER = ("Pod", "PodGroup", "PersistentVolumeClaim")
 
 
@@ -55,96 +45,76 @@ class RequestedAction:
     uid: str
 
 
-class Job:
-    __slots__ = (
-        "_desired_by",
-        "_desired_pods",
-        "_sized",
-        "_sized_by",
-        "admitted",
-        "by_scheduler",
-        "commands",
-        "deletions",
-        "drained",
-        "elastic_view",
-        "event_since",
-        "files_due_at",
-        "files_written",
-        "gang_reason",
-        "in_flight",
-        "is_new",
-        "leave_by",
-        "leave_s",
-        "lost",
-        "lost_by_task",
-        "lost_from",
-        "objects",
-        "pending_reason",
-        "podgroup_written",
-        "pods",
-        "queued_at",
-        "refused",
-        "reported",
-        "requeue_at",
-        "resize",
-        "seen",
-        "set_aside",
-        "spec_changed",
-        "status",
-        "status_due_at",
-        "training_notes",
-        "unobserved",
-        "writing",
-        "written",
-        "wrote_at",
-    )
+@dataclass(slots=True)
+class TrainingNotes:
+    """The values that Events have reported, or need not report. at: the time, by the Event's reason."""
 
-    def __init__(self, seen: JobSeen, pods: dict[str, PodSeen]) -> None:
-        self.seen = seen
-        self.status = seen.status  # the latest known status in the API
-        self.pods = pods  # by uid: all pods that it controls
-        self.writing: JobStatus | None = None  # a status write in flight
-        self.written: object = None  # the last complete status that was written
-        self.wrote_at = -WATCH_TIMEOUT_S
-        self.status_due_at: float | None = (
-            None  # when the rate limiter allows the next write of counts
-        )
-        # (verb, object) of calls without an answer
-        self.in_flight: set[tuple[str, ObjectRef]] = set()
-        self.unobserved: dict[ObjectRef, float] = {}  # created, but not in the watch yet
-        self.deletions: dict[str, float] = {}  # pods by uid: when their deletion was requested
-        self.refused: dict[ObjectRef, ApiRefusal] = {}
-        self.objects: dict[ObjectRef, object] = {}  # of its plugins, as last written
-        self.podgroup_written: object = None  # the PodGroup's size as last written
-        self.lost: dict[str, float] = {}  # pods that others evicted or deleted, by name
-        self.lost_from: dict[str, str] = {}  # the nodes of those, by pod name
-        self.drained: frozenset[str] = frozenset()  # of these nodes, those that are being drained
-        self.by_scheduler: set[str] = set()  # of those, pods that the scheduler evicted
-        self.lost_by_task: dict[str, float] = {}  # tasks that lost pods while no scheduler ran
-        self.event_since: dict[str, float] = {}
-        self.commands: list[RequestedAction] = []
-        self.spec_changed = False
-        self.admitted = False  # pods may be created
-        self.gang_reason = ""  # why its gang waits, for readers of the Job's namespace
-        self.pending_reason = ""  # why it is not admitted, or why its gang is pending
-        self.set_aside = ""  # the bug of the scheduler that keeps it from being reconciled
-        self.requeue_at: float | None = None  # when to reconcile it again
-        self.queued_at: float | None = None  # the requeue_at that JobStore's heap has
-        self.is_new = True  # not reconciled yet
-        self.resize: RequestedSize | None = None  # not written yet
-        self.reported: CoordinatorReported | None = None  # None: its coordinator is silent
-        self.training_notes: Any = None  # of training_notices.py
-        # How long a member that leaves by this plan may take until it is deleted.
-        self.leave_s = LEAVE_S
-        self.leave_by: dict[str, float] = {}  # those that do, by pod uid
-        # Of members' files: (uid, contents) as last written, by pod name; when the next ones are written.
-        self.files_written: dict[str, tuple[str, MemberFiles]] = {}
-        self.files_due_at: float | None = None
-        self.elastic_view: tuple[object, Any] = (None, None)  # of elastic_jobs.py
-        self._desired_pods: dict[str, tuple[TaskSpec, int]] = {}
-        self._desired_by: JobSpec | None = None  # the spec that _desired_pods was computed from
-        self._sized = seen.spec
-        self._sized_by: tuple[JobSpec, tuple[int, ...]] | None = None
+    checkpoint: str
+    restored: str
+    set_aside: str
+    at: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """pods: all that it controls, by uid"""
+
+    seen: JobSeen = field(metadata=NOT_STORED)
+    pods: dict[str, PodSeen] = field(metadata=NOT_STORED)
+    status: JobStatus = field(init=False)  # the latest known status in the API
+    writing: JobStatus | None = None  # a status write in flight
+    written: object = None  # the last complete status that was written
+    wrote_at: float = -WATCH_TIMEOUT_S
+    status_due_at: float | None = None  # when the rate limiter allows the next write of counts
+    # (verb, object) of calls without an answer
+    in_flight: set[tuple[str, ObjectRef]] = field(default_factory=set)
+    # created, but not in the watch yet
+    unobserved: dict[ObjectRef, float] = field(default_factory=dict)
+    # pods by uid: when their deletion was requested
+    deletions: dict[str, float] = field(default_factory=dict)
+    refused: dict[ObjectRef, ApiRefusal] = field(default_factory=dict)
+    # of its plugins, as last written
+    objects: dict[ObjectRef, object] = field(default_factory=dict)
+    podgroup_written: object = None  # the PodGroup's size as last written
+    # pods that others evicted or deleted, by name
+    lost: dict[str, float] = field(default_factory=dict)
+    lost_from: dict[str, str] = field(default_factory=dict)  # the nodes of those, by pod name
+    drained: frozenset[str] = frozenset()  # of these nodes, those that are being drained
+    by_scheduler: set[str] = field(default_factory=set)  # pods that the scheduler evicted
+    # tasks that lost pods while no scheduler ran
+    lost_by_task: dict[str, float] = field(default_factory=dict)
+    event_since: dict[str, float] = field(default_factory=dict)
+    commands: list[RequestedAction] = field(default_factory=list)
+    spec_changed: bool = False
+    admitted: bool = False  # pods may be created
+    gang_reason: str = ""  # why its gang waits, for readers of the Job's namespace
+    pending_reason: str = ""  # why it is not admitted, or why its gang is pending
+    set_aside: str = ""  # the bug of the scheduler that keeps it from being reconciled
+    requeue_at: float | None = None  # when to reconcile it again
+    queued_at: float | None = None  # the requeue_at that JobStore's heap has
+    is_new: bool = True  # not reconciled yet
+    resize: RequestedSize | None = None  # not written yet
+    # None: its coordinator is silent
+    reported: CoordinatorReported | None = field(default=None, metadata=NOT_STORED)
+    training_notes: TrainingNotes | None = None
+    # How long a member that leaves by this plan may take until it is deleted.
+    leave_s: float = LEAVE_S
+    leave_by: dict[str, float] = field(default_factory=dict)  # those that do, by pod uid
+    # Of members' files: (uid, contents) as last written, by pod name; when the next ones are written.
+    files_written: dict[str, tuple[str, MemberFiles]] = field(default_factory=dict)
+    files_due_at: float | None = None
+    # of elastic_jobs.py
+    elastic_view: tuple[object, Any] = field(default=(None, None), metadata=NOT_STORED)
+    _desired_pods: dict[str, tuple[TaskSpec, int]] = field(
+        default_factory=dict, metadata=NOT_STORED
+    )
+    # the spec that _desired_pods was computed from
+    _desired_by: JobSpec | None = field(default=None, metadata=NOT_STORED)
+    _sized: JobSpec = field(init=False, metadata=NOT_STORED)
+    _sized_by: tuple[JobSpec, tuple[int, ...]] | None = field(default=None, metadata=NOT_STORED)
+
+    def __post_init__(self) -> None:
+        self.status, self._sized = self.seen.status, self.seen.spec
 
     @property
     def spec(self) -> JobSpec:
@@ -390,10 +360,10 @@ class Job:
 
     def saved(self) -> dict[str, Any]:
         """Returns the fields that a decision may change, for restore()."""
-        fields = {name: getattr(self, name) for name in self.__slots__ if name not in _OBSERVED}
+        found = {name: getattr(self, name) for name in _DECIDED}
         return {
             name: value.copy() if isinstance(value, dict | set | list) else value
-            for name, value in fields.items()
+            for name, value in found.items()
         }
 
     def restore(self, saved: dict[str, Any]) -> None:
@@ -411,3 +381,6 @@ class Job:
         for (kind, name), refusal in sorted(self.refused.items()):
             return f"{kind} {name}: {refusal.why}"
         return ""
+
+
+_DECIDED = [each.name for each in fields(Job) if each.metadata != NOT_STORED]

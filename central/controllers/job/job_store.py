@@ -1,7 +1,8 @@
 """All known Jobs and their pods. All durable state is in the API: the Jobs' status, the pods' annotations, and
 names that are the same after every restart."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
 from heapq import heappop, heappush
 
 from central.controllers.job.job import Job, RequestedAction
@@ -10,28 +11,48 @@ from central.controllers.job.state_machine import TARGETED
 from central.model.decisions import Create, Decision, Delete, Patch, SetStatus
 from central.model.facts import Answered, CoordinatorFact, CoordinatorReported, JobSeen, PodSeen
 from central.model.jobspec import ACTIONS
+from central.model.stored_fields import NOT_STORED
 
 Key = tuple[str, str]  # namespace and name
 COMMANDS = tuple(action for action in ACTIONS if action not in TARGETED)  # a Command names no pods
 
 
+@dataclass(slots=True, eq=False)
 class JobStore:
-    def __init__(self) -> None:
-        self.by_name: dict[Key, Job] = {}
-        self.by_group: dict[Key, Job] = {}  # by PodGroup name
-        self.elastic: dict[Key, Job] = {}  # with an elastic task
-        self.replanned: set[Key] = set()  # Jobs whose coordinator's plan may have changed
-        self._owned: dict[Key, dict[Key, Job]] = {}  # by namespace and uid of their controller
-        self.changed: dict[Key, None] = {}  # since their last reconciliation
-        self.unadmitted: dict[Key, Job] = {}  # waiting for admission by their queues
-        self.status_limiter = StatusRateLimiter()
-        self.files_limiter = MemberFilesLimiter()
-        self.admission_stale = False  # a change may allow more admissions
-        self.admission_checked_at = 0.0  # when all of unadmitted were last checked
-        self._pods: dict[Key, dict[str, PodSeen]] = {}  # by the Job's namespace and uid; by pod uid
-        # The Job of a call, by verb, kind, namespace and name.
-        self._asked: dict[tuple[str, str, str, str], Key] = {}
-        self._alarms: list[tuple[float, Key]] = []  # heap of (requeue_at, Job)
+    by_name: dict[Key, Job] = field(default_factory=dict, metadata=NOT_STORED)
+    by_group: dict[Key, Job] = field(default_factory=dict, metadata=NOT_STORED)  # by PodGroup name
+    elastic: dict[Key, Job] = field(
+        default_factory=dict, metadata=NOT_STORED
+    )  # with an elastic task
+    replanned: set[Key] = field(default_factory=set)  # whose coordinator's plan may have changed
+    # by namespace and uid of their controller
+    _owned: dict[Key, dict[Key, Job]] = field(default_factory=dict, metadata=NOT_STORED)
+    changed: dict[Key, None] = field(default_factory=dict)  # since their last reconciliation
+    unadmitted: dict[Key, None] = field(default_factory=dict)  # waiting for their queues
+    status_limiter: StatusRateLimiter = field(default_factory=StatusRateLimiter)
+    files_limiter: MemberFilesLimiter = field(default_factory=MemberFilesLimiter)
+    admission_stale: bool = False  # a change may allow more admissions
+    admission_checked_at: float = 0.0  # when all of unadmitted were last checked
+    # by the Job's namespace and uid; by pod uid
+    _pods: dict[Key, dict[str, PodSeen]] = field(default_factory=dict, metadata=NOT_STORED)
+    # The Job of a call, by verb, kind, namespace and name.
+    _asked: dict[tuple[str, str, str, str], Key] = field(default_factory=dict)
+    _alarms: list[tuple[float, Key]] = field(default_factory=list)  # heap of (requeue_at, Job)
+
+    def recorded(self) -> Iterator[JobSeen | CoordinatorReported]:
+        """The facts that it was told, apart from pods."""
+        for job in self.by_name.values():
+            yield job.seen
+            if job.reported is not None:
+                yield job.reported
+
+    def with_memory(self, kept: "JobStore", jobs: Mapping[Key, Job]) -> "JobStore":
+        """Returns this one with the memory of another one. jobs: its Jobs"""
+        for key, job in self.by_name.items():
+            if (before := jobs.get(key)) is not None:
+                job.restore(before.saved())
+        observed = {each.name for each in fields(kept) if each.metadata == NOT_STORED}
+        return replace(kept, **{name: getattr(self, name) for name in observed})
 
     # --- facts -----------------------------------------------------------------
 

@@ -2,14 +2,16 @@
 While hundreds of Jobs change at once, the API server's capacity belongs to their pods. A change of phase is never
 delayed, and neither are the counts while few Jobs change."""
 
+from dataclasses import dataclass
+
 PER_S = 20.0
 BURST = 20
 LATE_S = 10.0  # the longest delay of a Job's counts
 
 
+@dataclass(slots=True, eq=False)
 class StatusRateLimiter:
-    def __init__(self) -> None:
-        self._next = 0.0
+    _next: float = 0.0
 
     def reserve(self, now: float) -> float:
         """Reserves the next write and returns its time."""
@@ -24,13 +26,13 @@ FILES_BATCH = 20  # pods of a Job that are written at once
 FILES_AHEAD = 100  # writes that members who leave may take before the time of all others
 
 
+@dataclass(slots=True, eq=False)
 class MemberFilesLimiter:
     """A limit of FILES_PER_S writes in the mean. Jobs take turns; members that leave precede."""
 
-    def __init__(self) -> None:
-        self._left = float(FILES_BATCH)  # writes that may be done now; negative: taken ahead
-        self._left_at = 0.0
-        self._next_turn = 0.0
+    _left: float = float(FILES_BATCH)  # writes that may be done now; negative: taken ahead
+    _left_at: float = 0.0
+    _next_turn: float = 0.0
 
     def turn(self, now: float, count: int) -> float:
         """Returns the time at which a Job may write the files of `count` members that stay."""

@@ -166,12 +166,12 @@ def _admit_jobs(context: JobContext, fresh: list[Job], now: float) -> None:
     """Checks the new Jobs and, less often, all unadmitted ones."""
     jobs = context.jobs
     for job in fresh:
-        jobs.unadmitted[job.key] = job
+        jobs.unadmitted[job.key] = None
     if not jobs.unadmitted:
         return
     jobs.admission_stale |= bool(context.state.pending.changed_gangs)
     everybody = jobs.admission_stale and now - jobs.admission_checked_at >= ADMISSION_INTERVAL_S
-    asking = list(jobs.unadmitted.values()) if everybody else fresh
+    asking = [jobs.by_name[key] for key in jobs.unadmitted] if everybody else fresh
     if not asking:
         return
     if everybody:

@@ -1,25 +1,13 @@
 """Events about what an elastic Job's coordinator reports: a checkpoint is complete, one was loaded, a task was set aside.
 A coordinator's first report to this scheduler causes no Event; and there are few Events, whatever it reports."""
 
-from dataclasses import dataclass, field
-
-from central.controllers.job.job import Job
+from central.controllers.job.job import Job, TrainingNotes
 from central.model.decisions import Decision
 from central.model.event_objects import about, build_event
 from central.model.event_reasons import CHECKPOINT_COMPLETE, RESTORED, TASK_SET_ASIDE
 from central.model.jobspec import API
 
 APART_S = {CHECKPOINT_COMPLETE: 60.0, RESTORED: 10.0, TASK_SET_ASIDE: 10.0}
-
-
-@dataclass(slots=True)
-class TrainingNotes:
-    """The values that Events have reported, or need not report. at: the time, by the Event's reason."""
-
-    checkpoint: str
-    restored: str
-    set_aside: str
-    at: dict[str, float] = field(default_factory=dict)
 
 
 def events_for(job: Job, now: float) -> list[Decision]:

@@ -35,6 +35,7 @@ class Reported:
     held_nics: dict[Container, tuple[str, ...]] = field(default_factory=dict)  # one for each share
     # NICs that are held by rail
     held_rails: dict[Container, tuple[str, ...]] = field(default_factory=dict)
+    forgotten: list[tuple[str, PodName]] = field(default_factory=list)  # see forget()
 
     @classmethod
     def of(cls, report: NodeReported) -> "Reported":
@@ -97,14 +98,14 @@ class Reported:
             parts = self.shares.setdefault(name, {})
             parts[gpu] = parts.get(gpu, 0) + part
 
-    def forget(self, name: PodName) -> None:
+    def forget(self, uid: str, name: PodName) -> None:
         """The pod is gone; a later pod of this name has other devices."""
-        self.gpus.pop(name, None)
-        self.shares.pop(name, None)
+        before, self.slices = self.slices, self.slices.without(name)
+        found: list[object] = [self.gpus.pop(name, None), self.shares.pop(name, None)]
         for held in (self.held_nics, self.held_rails, self.container_gpus):
-            for key in [key for key in held if key[:2] == name]:
-                del held[key]
-        self.slices = self.slices.without(name)
+            found += [held.pop(key) for key in [key for key in held if key[:2] == name]]
+        if self.slices != before or any(each is not None for each in found):
+            self.forgotten.append((uid, name))
 
 
 def _levels(topology: NodeTopology) -> tuple[tuple[str, str], ...]:

@@ -1,12 +1,14 @@
 """A pod in the scheduler's state: its node and devices, and where it is between creation and end."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from math import inf
 from typing import NamedTuple
 
 from central.model.facts import PodSeen, PodSpec
 from central.model.phases import ENDED
+from central.model.stored_fields import NOT_STORED
 from protos.names import GPU_SHARE
 
 WAITING, REFUSED, ASSUMED, BOUND = "waiting", "refused", "assumed", "bound"  # stages
@@ -94,18 +96,18 @@ class Work(NamedTuple):
 NO_WORK = Work()
 
 
+@dataclass(slots=True, eq=False)
 class Pod:
-    __slots__ = ("charged_spec", "evict_backoff", "gpus", "life", "node", "seen", "spec", "work")
-
-    def __init__(self, seen: PodSeen, spec: PodSpec) -> None:
-        self.seen = seen
-        self.spec = spec  # shared by all pods of its class; includes the rules that select it
-        self.life = NEW
-        self.node = ""  # where it is bound, or is being bound
-        self.gpus = 0  # mask: planned devices, or observed ones if life.observed
-        self.charged_spec: PodSpec | None = None  # what the snapshot has charged for it
-        self.evict_backoff = NO_BACKOFF
-        self.work = NO_WORK
+    seen: PodSeen = field(metadata=NOT_STORED)
+    # shared by all pods of its class; includes the rules that select it
+    spec: PodSpec = field(metadata=NOT_STORED)
+    life: Life = NEW
+    node: str = ""  # where it is bound, or is being bound
+    gpus: int = 0  # mask: planned devices, or observed ones if life.observed
+    # what the snapshot has charged for it
+    charged_spec: PodSpec | None = field(default=None, metadata=NOT_STORED)
+    evict_backoff: EvictionBackoff = NO_BACKOFF
+    work: Work = NO_WORK
 
     def advance(self, event: str, why: str = "") -> None:
         self.life = transition(self.life, event, why)

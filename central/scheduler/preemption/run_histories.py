@@ -4,8 +4,8 @@ Design: docs/design/time-sharing.md
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from math import nan
+from dataclasses import dataclass, field
+from math import isnan, nan
 from typing import NamedTuple
 
 import numpy as np
@@ -54,6 +54,24 @@ class RunHistory:
             self.attained_s, self.since = self.attained_s + self.until - self.since, None
 
 
+@dataclass(slots=True)
+class RunMemory:
+    """Fields of RunHistory, with its contention and turn."""
+
+    created: float
+    attained_s: float
+    until: float
+    since: float | None
+    contention: float
+    turn: float | None
+
+
+@dataclass(slots=True)
+class RunsMemory:
+    by_key: dict[GangKey, RunMemory] = field(default_factory=dict)
+    gone_at: dict[GangKey, float] = field(default_factory=dict)
+
+
 class Lateness(NamedTuple):
     """By row, in seconds."""
 
@@ -97,6 +115,28 @@ class RunHistories:
         self.contention[history.row] = before.contention if before is not None else 1.0
         self.turn[history.row] = nan
         self._queue[history.row], self._places = -1, None
+        return history
+
+    def remembered(self) -> RunsMemory:
+        found = {
+            key: RunMemory(
+                each.created,
+                each.attained_s,
+                each.until,
+                each.since,
+                self.contention.item(each.row),
+                None if isnan(turn := self.turn.item(each.row)) else turn,
+            )
+            for key, each in self.by_key.items()
+        }
+        return RunsMemory(found, self.gone_at)
+
+    def restore(self, gang: Gang, kept: RunMemory) -> RunHistory:
+        history = self.add(gang, kept.until)
+        history.created, history.attained_s = kept.created, kept.attained_s
+        history.until, history.since = kept.until, kept.since
+        self.contention[history.row] = kept.contention
+        self.turn[history.row] = _or_nan(kept.turn)
         return history
 
     def _grow(self) -> None:

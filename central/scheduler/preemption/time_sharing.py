@@ -26,7 +26,12 @@ import numpy as np
 from central.model import wording
 from central.model.past_turns import PastTurns
 from central.scheduler.preemption import past_runs, surplus_members
-from central.scheduler.preemption.run_histories import RunHistories, RunHistory, SharedTerms
+from central.scheduler.preemption.run_histories import (
+    RunHistories,
+    RunHistory,
+    RunsMemory,
+    SharedTerms,
+)
 from central.scheduler.preemption.short_stays import CHURN
 from central.scheduler.queues import order
 from central.scheduler.queues.entitlement import fair_shares
@@ -45,7 +50,7 @@ Suspendable = Sequence[tuple[Gang, float]]  # and when each has had its quantum
 
 class TimeSharing:
     def __init__(self) -> None:
-        self._histories = RunHistories()
+        self.histories = RunHistories()
         # When a gang becomes late, or the next quantum ends that a late one waits for.
         self._next = inf
         # By queue and priority, as all claimants of a cycle find them.
@@ -55,7 +60,7 @@ class TimeSharing:
 
     def update(self, queues: Queues, gang: Gang, now: float) -> None:
         """After a change of the gang or its members."""
-        history = self._histories.by_key.get(gang.key)
+        history = self.histories.by_key.get(gang.key)
         quantum_s = self.quantum_s(queues, gang)
         if quantum_s is None:
             if history is not None and gang.members:
@@ -66,9 +71,9 @@ class TimeSharing:
                 self._write(history, None)
             return
         if history is None:
-            history = self._histories.add(gang, now)
+            history = self.histories.add(gang, now)
         history.gang = gang
-        self._histories.gone_at.pop(gang.key, None)
+        self.histories.gone_at.pop(gang.key, None)
         history.created = min(history.created, gang.created)
         began = past_runs.began(gang.counts.placed, now)
         if began is None:
@@ -78,20 +83,20 @@ class TimeSharing:
         turn = gang.preemption.turn
         if turn is None:
             _stand(gang, turn := gang.created)
-        self._histories.set_turn(history, turn)
+        self.histories.set_turn(history, turn)
         self._write(history, quantum_s)
 
     def _write(self, history: RunHistory, quantum_s: float | None) -> None:
         before, terms = history.terms, self._terms(history, quantum_s)
         if terms == before:
             return
-        self._histories.write(history, terms)
+        self.histories.write(history, terms)
         for each in (before, terms):
             if each is not None and each.since is not None:
                 self._ahead.pop(each.queue, None)
 
     def _terms(self, history: RunHistory, quantum_s: float | None) -> SharedTerms:
-        gang, gone = history.gang, history.gang.key in self._histories.gone_at
+        gang, gone = history.gang, history.gang.key in self.histories.gone_at
         counts = gang.account is not None and not gone
         return SharedTerms(
             history.created,
@@ -107,24 +112,24 @@ class TimeSharing:
     def _drop(self, history: RunHistory) -> None:
         if history.terms is not None:
             self._ahead.pop(history.terms.queue, None)
-        self._histories.remove(history)
+        self.histories.remove(history)
 
     def forgotten(self, gang: Gang, now: float) -> None:
         """Its last pod has gone, and its object if it had one. If it was evicted its controller makes it again."""
-        history = self._histories.by_key.get(gang.key)
+        history = self.histories.by_key.get(gang.key)
         if history is not None and gang.preemption.preempted_for:
             history.stop(now)
-            self._histories.gone_at.pop(gang.key, None)
-            self._histories.gone_at[gang.key] = now
+            self.histories.gone_at.pop(gang.key, None)
+            self.histories.gone_at[gang.key] = now
             self._write(history, None)
         elif history is not None:
             self._drop(history)
 
     def past_turns(self, gang: Gang) -> PastTurns | None:
         """What its status says for the next scheduler; None: it shares no time."""
-        history = self._histories.by_key.get(gang.key)
+        history = self.histories.by_key.get(gang.key)
         if history is not None:
-            return self._histories.past_turns(history)
+            return self.histories.past_turns(history)
         return gang.object.past_turns if gang.object is not None and not gang.members else None
 
     def quantum_s(self, queues: Queues, gang: Gang) -> float | None:
@@ -144,7 +149,7 @@ class TimeSharing:
 
     def look(self, queues: Queues, now: float) -> bool:
         """Puts the pending gangs in their order. Returns whether one of them may claim more than at the last look."""
-        histories = self._histories
+        histories = self.histories
         due, self._next, self._ahead = self._next <= now, inf, {}
         if not histories.by_key:
             return False
@@ -168,22 +173,22 @@ class TimeSharing:
         return [self._next] if self._next < inf else []
 
     def _forget_those_gone(self, now: float) -> None:
-        gone_at = self._histories.gone_at
+        gone_at = self.histories.gone_at
         while gone_at and now - gone_at[key := next(iter(gone_at))] > REMEMBERED_S:
-            self._histories.remove(self._histories.by_key[key])
+            self.histories.remove(self.histories.by_key[key])
 
     # --- who is suspended ----------------------------------------------------------------------
 
     def latest_start(self, gang: Gang) -> float:
         """When the gang becomes late or did, as the last look() found; inf: it shares no time."""
-        history = self._histories.by_key.get(gang.key)
+        history = self.histories.by_key.get(gang.key)
         if history is None:
             return inf
-        return self._histories.lateness().latest_start.item(history.row)
+        return self.histories.lateness().latest_start.item(history.row)
 
     def may_be_suspended(self, claimant: Gang) -> Suspendable:
         """The gangs that may be suspended for this one; who goes first comes first."""
-        if not self.shares(claimant) or self.latest_start(claimant) > self._histories.now:
+        if not self.shares(claimant) or self.latest_start(claimant) > self.histories.now:
             return ()
         equals = self._who_is_ahead(claimant.queue).get(claimant.priority, ())
         if claimant.counts.placed:
@@ -197,11 +202,11 @@ class TimeSharing:
         return self._ahead[queue]
 
     def _find_ahead(self, queue: str) -> dict[int, Suspendable]:
-        left_s, latest_start = self._histories.lateness()
-        rows = self._histories.running(queue)
-        rows = rows[latest_start[rows] > self._histories.now]
+        left_s, latest_start = self.histories.lateness()
+        rows = self.histories.running(queue)
+        rows = rows[latest_start[rows] > self.histories.now]
         found: dict[int, list[tuple[float, GangKey, Gang, float]]] = {}
-        for history, left in zip(self._histories.at(rows), left_s[rows].tolist(), strict=True):
+        for history, left in zip(self.histories.at(rows), left_s[rows].tolist(), strict=True):
             gang, terms = history.gang, history.terms
             assert terms is not None
             at = (terms.since or 0.0) + (terms.quantum_s or 0.0)
@@ -215,13 +220,13 @@ class TimeSharing:
 
     def remark(self, gang: Gang, now: float) -> str:
         """When the pending gang has its turn; empty: it shares no time."""
-        history = self._histories.by_key.get(gang.key)
+        history = self.histories.by_key.get(gang.key)
         if history is None or not self.shares(gang):
             return ""
         if (latest_start := self.latest_start(gang)) > now:
             rest = rough_duration(latest_start - now)
             return f"it shares time and is not behind its fair share; others may be suspended for it in {rest}"
-        if before := self._histories.turns_before(history):
+        if before := self.histories.turns_before(history):
             others = wording.counted(before, "gang")
             return f"it is behind its fair share; running gangs are suspended for {others} of its queue first"
         if (by := gang.preemption.turn_by) is None:
@@ -231,20 +236,20 @@ class TimeSharing:
         rest = rough_duration(max(0.0, by - now))
         return f"running gangs are suspended for it in {rest} at the latest, unless other gangs get ahead of it"
 
-    def adopt(self, before: "TimeSharing", gangs: Mapping[GangKey, Gang]) -> None:
-        """What another one knew of these gangs, and of those that may come again."""
-        self._histories, self._ahead = before._histories, {}
-        for key, history in [*self._histories.by_key.items()]:
-            if key not in gangs and key not in self._histories.gone_at:
-                self._histories.remove(history)
-            history.gang = gangs.get(key, history.gang)
+    def restore(self, runs: RunsMemory, gangs: Mapping[GangKey, Gang]) -> None:
+        """Takes over the histories of these gangs, and of those that may come again."""
+        self.histories.gone_at = dict(runs.gone_at)
+        for key, kept in runs.by_key.items():
+            if key in gangs or key in runs.gone_at:
+                history = self.histories.restore(gangs.get(key) or Gang(key), kept)
+                self._write(history, None)  # until the gang is counted
 
     def check(
         self, queues: Queues, gangs: Mapping[GangKey, Gang], changed: Mapping[GangKey, Gang]
     ) -> None:
         """Raises AssertionError where what is known of gangs is not so."""
-        for key, history in self._histories.by_key.items():
-            if key in changed or key in self._histories.gone_at:
+        for key, history in self.histories.by_key.items():
+            if key in changed or key in self.histories.gone_at:
                 continue
             gang = gangs.get(key)
             assert gang is history.gang, f"{key}: time sharing knows another gang"
@@ -252,17 +257,17 @@ class TimeSharing:
             assert runs == (history.since is not None), f"{key}: runs or does not"
             assert history.attained_s >= 0, f"{key}: {history}"
             assert history.terms == self._terms(history, self.quantum_s(queues, gang)), history
-            self._histories.check(history)
+            self.histories.check(history)
             stands = gang.attempt.rank, gang.attempt.run_time_s
             expected = order.rank(gang), order.backfill_time_s(gang)
             assert runs or stands == expected, f"{key}: {stands} instead of {expected}"
-        self._histories.check_all()
+        self.histories.check_all()
         for name, known in self._ahead.items():
             fresh = self._find_ahead(name)
             assert known == fresh, f"queue {name}, who is ahead: {known}; found {fresh}"
         for key, gang in gangs.items():
             if key not in changed and gang.members and self.quantum_s(queues, gang) is not None:
-                assert key in self._histories.by_key, f"{key} shares time and is not known"
+                assert key in self.histories.by_key, f"{key} shares time and is not known"
 
 
 def _stand(gang: Gang, turn: float | None) -> None:

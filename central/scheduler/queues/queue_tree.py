@@ -37,7 +37,7 @@ from central.scheduler.queues.claim_in_flight import ClaimInFlight, ClaimsInFlig
 from central.scheduler.queues.fifo import FifoQueues, is_ready
 from central.scheduler.queues.gpu_currency import GpuCurrency
 from central.scheduler.queues.queue_terms import QueueTerms, terms_of
-from central.scheduler.queues.queue_tree_node import Queue
+from central.scheduler.queues.queue_tree_node import Queue, QueueHistory
 from central.scheduler.queues.tenant_limits import user_of
 from central.scheduler.queues.usage_history import DecayedUsage
 from central.scheduler.snapshot.snapshot import Snapshot
@@ -155,12 +155,14 @@ class Queues:
         for name, value in self._priorities.items():
             yield PrioritySeen(name, value)
 
-    def adopt_history(self, before: "Queues") -> None:
-        """Takes over what queues of the same names have used and received until now."""
-        before.record_all_usage()
-        self.now = before.now
+    def histories(self) -> dict[str, QueueHistory]:
+        """What queues have used and received until now, by name."""
+        self.record_all_usage()
+        return {name: queue.history() for name, queue in self.by_name.items()}
+
+    def adopt_histories(self, before: Mapping[str, QueueHistory]) -> None:
         for name, queue in self.by_name.items():
-            if (old := before.by_name.get(name)) is not None:
+            if (old := before.get(name)) is not None:
                 queue.keep_history(old, self.now)
 
     # --- gangs -----------------------------------------------------------------
@@ -411,7 +413,7 @@ class Queues:
             self.record_usage(replaced)
         for name, queue in self.by_name.items():
             if (old := before.get(name)) is not None:
-                queue.keep_history(old, self.now)
+                queue.keep_history(old.history(), self.now)
             if self._kept and (kept := self._kept.pop(name, None)) is not None:
                 at, past = kept
                 queue.past_usage = DecayedUsage.kept(min(at, self.now), past.means)

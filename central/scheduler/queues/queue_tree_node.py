@@ -1,7 +1,7 @@
 """One queue, with what its gangs and those of its descendants use."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from central.model.facts import QueueSeen
@@ -22,6 +22,14 @@ class TenantUsage:
 
     used: Sums = field(default_factory=dict)
     running: int = 0
+
+
+@dataclass(slots=True)
+class QueueHistory:
+    parent: str
+    waits: bool  # whether gangs of it or of its descendants are pending
+    past_usage: DecayedUsage
+    received: ReceivedService
 
 
 class Queue:
@@ -155,16 +163,20 @@ class Queue:
             share = self.share_above_deserved(self.used, total)
             self._received.advance(now, share, self.seen.weight, self.parent._received)
 
-    def keep_history(self, before: "Queue", now: float) -> None:
+    def history(self) -> QueueHistory:
+        waits = self._waiting > 0
+        return QueueHistory(self.seen.parent, waits, self.past_usage, self._received)
+
+    def keep_history(self, before: QueueHistory, now: float) -> None:
         """What the queue that this one replaces has used and received. Under another parent it begins level with its
         siblings there."""
         self.past_usage = before.past_usage
-        if self.seen.parent != before.seen.parent:
-            self._received = ReceivedService(before._received.most)
+        if self.seen.parent != before.parent:
+            self._received = ReceivedService(before.received.most)
             return
-        self._received = before._received
-        if before._waiting:
-            self._received.idle_since = now
+        self._received = before.received
+        if before.waits:
+            self._received = replace(before.received, idle_since=now)
 
     def running(self) -> int:
         """How many gangs use anything of it."""

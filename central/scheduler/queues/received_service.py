@@ -1,20 +1,19 @@
 """What a queue has received for its weight while others waited. Pure arithmetic."""
 
+from dataclasses import dataclass
 from math import inf
 
 MOST_OWED_S = 7 * 86400.0  # of the whole, to a queue that waits for what it never gets
 
 
+@dataclass(slots=True, eq=False)
 class ReceivedService:
     """Compared between the children of one queue only."""
 
-    __slots__ = ("amount", "at", "idle_since", "most")
-
-    def __init__(self, most: float = 0.0) -> None:
-        self.amount = 0.0  # seconds in which the queue had everything, divided by its weight
-        self.at = 0.0  # until when it is counted
-        self.idle_since = -inf  # when its last pending gang started; of no use while one is pending
-        self.most = most  # amount of any child, ever
+    most: float = 0.0  # amount of any child, ever
+    amount: float = 0.0  # seconds in which the queue had everything, divided by its weight
+    at: float = 0.0  # until when it is counted
+    idle_since: float = -inf  # when its last pending gang started; of no use while one is pending
 
     def advance(self, now: float, share: float, weight: float, siblings: "ReceivedService") -> None:
         """share: of the whole, divided by the weight; used all the time since the last call. siblings: of the queue

@@ -1,28 +1,25 @@
 """Usage history of a queue (`--usage-half-life`, docs/design/queues.md). Pure arithmetic."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from central.model.amounts import Resources
 
 _NEGLIGIBLE = 1e-6
 
 
+@dataclass(slots=True, eq=False)
 class DecayedUsage:
     """The mean use above the deserved amount, by resource. The past counts half for each
     half-life."""
 
-    __slots__ = ("_at", "_mean")
-
-    def __init__(self) -> None:
-        self._mean: dict[str, float] = {}
-        self._at = 0.0
+    _mean: dict[str, float] = field(default_factory=dict)
+    _at: float = 0.0
 
     @classmethod
     def kept(cls, at: float, means: Iterable[tuple[str, float]]) -> "DecayedUsage":
         """As it was at that time."""
-        found = cls()
-        found._at, found._mean = at, dict(means)
-        return found
+        return cls(dict(means), at)
 
     def means(
         self, now: float, used: Resources, deserved: Resources, half_life_s: float

@@ -43,11 +43,23 @@ class PreemptionStanding:
     turn_by: float | None = None  # when those that may be suspended for it have had their quanta
 
 
+class PublishedStatus(NamedTuple):
+    phase: str = ""  # empty: none was written yet
+    reason: str = ""
+    pod_phases: tuple[int, int, int] = (0, 0, 0)  # running, succeeded, failed
+    shown: int = 0  # pods whose condition has the reason
+    turns: tuple[float, float, bool] | None = None  # of its PastTurns: ran_s, until, runs
+    cause: str = ""
+
+
+NOTHING_PUBLISHED = PublishedStatus()
+
+
 @dataclass(slots=True)
 class Published:
     """What the scheduler last published about a gang, and overrides by controllers."""
 
-    state: tuple[object, ...] = ()  # phase, reason and counts as last written
+    state: PublishedStatus = NOTHING_PUBLISHED  # as last written
     # By uid of a pending pod, the condition that was decided last, as in PodSeen.told. The watch may not show it yet.
     told: dict[str, tuple[str, str]] = field(default_factory=dict)
     warned: frozenset[tuple[str, str, str]] = frozenset()  # unhealthy devices with a warning

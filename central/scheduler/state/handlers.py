@@ -65,7 +65,8 @@ EVICTION_BACKOFF_MAX_S = 3600.0
 EVICTION_UNKNOWN_S = 5.0  # after no answer at all
 
 
-def update_pod(state: ClusterState, fact: PodSeen) -> None:
+def update_pod(state: ClusterState, fact: PodSeen, gpus: int = 0) -> None:
+    """gpus: of a pod that the state does not have yet, those that are planned or observed"""
     name = (fact.namespace, fact.name)
     other = state.uids.get(name)
     if other is not None and other != fact.uid:
@@ -77,6 +78,7 @@ def update_pod(state: ClusterState, fact: PodSeen) -> None:
     stale: PodSeen | None = None
     if pod is None:
         pod = state.pods[fact.uid] = Pod(fact, fact.spec)
+        pod.gpus = gpus
         state.snapshot.mix.observe(fact.spec)
         reclassification.classify(state, pod, None)
         gang_members.join(state, pod, first_sight=True)
@@ -161,7 +163,7 @@ def delete_pod(state: ClusterState, uid: str) -> None:
     state.observer.pod_gone(pod.seen, evicting=pod.evicting)
     name = (pod.seen.namespace, pod.seen.name)
     if pod.node:
-        node_of(state, pod.node).reported.forget(name)
+        node_of(state, pod.node).reported.forget(uid, name)
     move_pod(state, pod, "")
     reclassification.on_unassigned(state, pod)
     reclassification.index_pod(state, None, pod.seen)

@@ -11,6 +11,7 @@ kube-scheduler's SchedulingQueue (active, backoff, unschedulable).
 
 from collections import Counter, deque
 from collections.abc import Container, Iterable
+from dataclasses import dataclass, field
 from itertools import count, islice
 from math import inf
 from typing import Any
@@ -25,6 +26,16 @@ from central.scheduler.state.pending_columns import PendingColumns
 TOUCHED_KEPT = 20_000  # gangs; with more, a reader that follows the changes reads all gangs again
 RETRY_MAX_S = 30.0  # longest backoff after failed bindings
 EQUIVALENCES_KEPT = 10_000
+
+
+@dataclass(slots=True)
+class PendingMemory:
+    """Fields of PendingGangs."""
+
+    epoch: int = 0
+    wakeups: Counter[str] = field(default_factory=Counter)
+    claims_over: int = 0
+    preemption_retry_at: set[float] = field(default_factory=set)
 
 
 class PendingGangs:
@@ -177,13 +188,17 @@ class PendingGangs:
         self._freed += 1
         self.wakeups[why] += 1
 
-    def adopt_counts(self, before: "PendingGangs") -> None:
-        """Continues the epoch and the counters of a state that this one replaces."""
-        self._freed = max(self._freed, before._freed) + 1
-        self.wakeups = before.wakeups
-        self.wakeups["state rebuilt"] += 1
-        self._numbers = before._numbers
+    def remembered(self) -> PendingMemory:
+        retry_at = self.preemption_retry_at
+        return PendingMemory(self.epoch, self.wakeups, self.claims_over, retry_at)
+
+    def continue_from(self, before: PendingMemory) -> None:
+        """Continues the epoch and the counters of a state that this one replaces. Each counts one more, so that all gangs are
+        tried, and may claim, once more."""
+        self._freed += max(0, before.epoch - self.epoch) + 1
+        self.wakeups, self.claims_over = Counter(before.wakeups), before.claims_over + 1
         self.preemption_retry_at = before.preemption_retry_at
+        self.wakeups["state rebuilt"] += 1
 
     # --- for the scheduling cycle -----------------------------------------------------
 

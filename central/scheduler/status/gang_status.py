@@ -11,7 +11,7 @@ from central.model.phases import COMPLETED, PENDING, RUNNING, UNKNOWN
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.state import readiness
 from central.scheduler.state.cluster_state import ClusterState
-from central.scheduler.state.gangs import Gang
+from central.scheduler.state.gangs import Gang, PublishedStatus
 from central.scheduler.status import unhealthy
 from protos.names import ISLAND, NODE
 
@@ -132,7 +132,7 @@ def status_update(
     shown, others, is_news = _pods_to_tell(gang, cause, nominated)
     turns = (past_turns.ran_s, past_turns.until, past_turns.runs) if past_turns else None
     # Each of the first pods that wait gets the reason, so another one is news.
-    published = (now, reason, pod_phases, len(shown), turns, cause)
+    published = PublishedStatus(now, reason, pod_phases, len(shown), turns, cause)
     if published == gang.published.state and not is_news:
         return [*warnings]
     gang.published.state = published
@@ -183,14 +183,13 @@ def _pods_to_tell(
 def _is_news_without_pods(gang: Gang, aside: str) -> bool:
     """Whether a gang without pods gets a status: one that is set aside, or whose last pods were deleted. A PodGroup that
     never had any gets none, and a completed one stays so."""
-    before = gang.published.state
-    lost_all = gang.has_podgroup and before and before[0] != COMPLETED
-    return not gang.foreign and bool(aside or lost_all)
+    lost_all = gang.has_podgroup and gang.published.state.phase not in ("", COMPLETED)
+    return not gang.foreign and (bool(aside) or lost_all)
 
 
 def plain_status(gang: Gang, why: str) -> list[Decision]:
     """Of a gang that is set aside because its status can't be computed."""
-    published = (UNKNOWN, why, (0, 0, 0))
+    published = PublishedStatus(UNKNOWN, why)
     if published == gang.published.state:
         return []
     gang.published.state = published

@@ -1,5 +1,7 @@
 """Pods that use more memory of a shared GPU than their limit: warned first, evicted after a grace period."""
 
+from dataclasses import dataclass, field
+
 from central.model import wording
 from central.model.decisions import GPU_MEMORY, Decision, Evict
 from central.model.event_reasons import GPU_MEMORY_EXCEEDED
@@ -12,10 +14,10 @@ from protos.topology import MemoryOver
 WARN_INTERVAL_S = 60.0  # between two warnings about a pod
 
 
+@dataclass(slots=True)
 class GpuMemoryOveruse:
-    def __init__(self) -> None:
-        self._reported: dict[str, MemoryOver] = {}  # by uid, since the last cycle
-        self._warned: dict[str, float] = {}  # by uid, when
+    _reported: dict[str, MemoryOver] = field(default_factory=dict)  # by uid, since the last cycle
+    _warned: dict[str, float] = field(default_factory=dict)  # by uid, when
 
     def apply(self, state: ClusterState, fact: MemoryExceeded) -> None:
         """Ignores reports about pods that are terminating, gone or on another node."""

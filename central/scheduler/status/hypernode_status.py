@@ -6,6 +6,9 @@ reason. A node in two HyperNodes of a tier belongs to the first by name.
 Design: docs/design/topology.md
 """
 
+from dataclasses import dataclass, field
+from functools import partial
+
 from central.model.decisions import SetStatus
 from central.model.facts import Answered, HyperNodeSeen
 from central.model.timestamps import stamp
@@ -15,11 +18,12 @@ from central.scheduler.status.status_writes import Status, StatusWrites
 KIND = "HyperNode"
 
 
+@dataclass(slots=True, eq=False)
 class HyperNodeStatuses:
-    def __init__(self) -> None:
-        self._writer = StatusWrites(KIND)
-        self._since: dict[str, tuple[str, str]] = {}  # the problem, and since when it exists
-        self._changed: dict[str, None] = {}
+    _writer: StatusWrites = field(default_factory=partial(StatusWrites, KIND))
+    # the problem, and since when it exists
+    _since: dict[str, tuple[str, str]] = field(default_factory=dict)
+    _changed: dict[str, None] = field(default_factory=dict)
 
     def rebuilt(self, hypernodes: dict[str, HyperNodeSeen]) -> None:
         """The network tree was rebuilt: the status of every HyperNode may have changed."""

@@ -8,10 +8,13 @@ on change, at most once a second, with one write in flight per queue.
 """
 
 from collections import Counter
+from dataclasses import dataclass, field
+from functools import partial
 
 from central.model.decisions import SetStatus
 from central.model.facts import Answered
 from central.model.resources import GPU_EQUIVALENTS, Sums
+from central.model.stored_fields import NOT_STORED
 from central.scheduler.queues.queue_tree import Queues
 from central.scheduler.queues.queue_tree_node import Queue
 from central.scheduler.state.gangs import Gang, GangKey
@@ -21,14 +24,15 @@ KIND = "Queue"
 _COUNTS = ("pending", "inqueue", "running", "unknown", "completed")
 
 
+@dataclass(slots=True, eq=False)
 class QueueStatuses:
-    def __init__(self) -> None:
-        self._counted: dict[GangKey, tuple[str, str]] = {}  # queue and phase, by gang
-        self._counts: dict[str, Counter[str]] = {}
-        self._changed: dict[str, None] = {}  # queues whose status may have changed
-        self._writer = StatusWrites(KIND)
-        self.stale = False  # whether all gangs must be counted
-        self._root: Queue | None = None  # root of the queue tree at the last check of all queues
+    _counted: dict[GangKey, tuple[str, str]] = field(default_factory=dict)  # queue and phase
+    _counts: dict[str, Counter[str]] = field(default_factory=dict)
+    _changed: dict[str, None] = field(default_factory=dict)  # queues whose status may have changed
+    _writer: StatusWrites = field(default_factory=partial(StatusWrites, KIND))
+    stale: bool = False  # whether all gangs must be counted
+    # Root of the queue tree at the last check of all queues.
+    _root: Queue | None = field(default=None, metadata=NOT_STORED)
 
     def count(self, gang: Gang, phase: str) -> None:
         """Counts the gang in its queue, in its present phase."""

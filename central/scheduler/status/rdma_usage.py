@@ -1,6 +1,8 @@
 """RDMA usage and limits of pods on NICs, from agents' reports. A pod at a limit gets a warning, because the
 program itself sees only a failed library call that names no limit."""
 
+from dataclasses import dataclass, field
+
 from central.model.decisions import Decision
 from central.model.event_reasons import RDMA_LIMIT_REACHED
 from central.model.facts import RdmaUsed
@@ -12,11 +14,12 @@ from protos.topology import RdmaUse
 WARN_INTERVAL_S = 600.0  # between two warnings about a pod and NIC
 
 
+@dataclass(slots=True)
 class RdmaUsage:
-    def __init__(self) -> None:
-        # by namespace, pod and NIC
-        self._reported: dict[tuple[str, str, str], RdmaUse] = {}  # at a limit, since the last cycle
-        self._warned: dict[tuple[str, str, str], float] = {}  # time of the last warning
+    """Both by namespace, pod and NIC: at a limit since the last cycle, and the time of the last warning."""
+
+    _reported: dict[tuple[str, str, str], RdmaUse] = field(default_factory=dict)
+    _warned: dict[tuple[str, str, str], float] = field(default_factory=dict)
 
     def apply(self, state: ClusterState, fact: RdmaUsed) -> None:
         node = state.nodes.get(fact.node)

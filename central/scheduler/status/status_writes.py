@@ -2,6 +2,7 @@
 A refused write is repeated after 10 s, unless the object is gone."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from central.model.decisions import SetStatus
@@ -14,12 +15,13 @@ FAILED_S = 10.0
 _GONE = 404
 
 
+@dataclass(slots=True)
 class StatusWrites:
-    def __init__(self, kind: str) -> None:
-        self._kind = kind
-        self._written: dict[str, tuple[str, Status]] = {}  # uid and status, as last written
-        self._in_flight: dict[str, tuple[str, Status]] = {}  # not answered yet
-        self._not_before: dict[str, float] = {}  # not written again before
+    _kind: str
+    # uid and status, as last written
+    _written: dict[str, tuple[str, Status]] = field(default_factory=dict)
+    _in_flight: dict[str, tuple[str, Status]] = field(default_factory=dict)  # not answered yet
+    _not_before: dict[str, float] = field(default_factory=dict)  # not written again before
 
     def answered(self, fact: Answered, now: float) -> bool:
         """Whether it answers a write of ours. The status may have changed since that write."""

@@ -12,7 +12,6 @@ from central.scheduler.cycle import schedule_once
 from central.scheduler.invariants import check_invariants
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.work_meter import FIRST_LIMIT, MAX_FACTOR, MAX_SLICES, SearchProgress
-from central.server import journal
 from tests.central import factories
 from tests.central.scheduler.state_copy import fingerprint
 
@@ -77,15 +76,13 @@ def make_long(made: Scheduler, claim: list[Fact], factor: int = 2 * MAX_FACTOR) 
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("written", [False, True])
 @pytest.mark.parametrize(
     ("claim", "spread", "priority"), [(equal_pods, True, 0), (unlike_pods, False, 20)]
 )
 def test_slices_find_what_an_uncut_search_finds(
-    claim: Callable[[], list[Fact]], spread: bool, priority: int, written: bool
+    claim: Callable[[], list[Fact]], spread: bool, priority: int
 ) -> None:
-    """And in each cycle a newcomer is bound. priority: theirs; unlike pods start again if there are more victims.
-    written: between two slices the state is written and read again."""
+    """And in each cycle a newcomer is bound. priority: theirs; unlike pods start again if there are more victims."""
     uncut = full(limit=FIRST_LIMIT * 100, spread=spread)
     expected = evicted(schedule_once(uncut, claim(), NOW))
     assert expected
@@ -103,8 +100,6 @@ def test_slices_find_what_an_uncut_search_finds(
         if (cut := progress(made)) is not None:
             slices = cut.slices
             assert made.state.pending.round is not None  # the next cycle follows at once
-        if written:
-            made = journal.unpack(journal.pack(made))
         now += 0.1
     assert found == expected
     assert 3 <= slices < MAX_SLICES

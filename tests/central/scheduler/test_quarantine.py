@@ -1,7 +1,5 @@
 """What is set aside after a failure, and when it is tried again."""
 
-import pickle
-
 from central.scheduler.quarantine import (
     CHANGED_RETRY_S,
     DETAIL_MAX,
@@ -79,7 +77,7 @@ def test_only_objects_keep_the_fact_to_be_tried_again() -> None:
         quarantine.set_aside(key, ("ns", "x"), ERROR, "content", 0.0).latest
         for key in (POD, SetAsideKey(GANG, "g"), SetAsideKey("Job", "j", of_decision=True))
     ]
-    assert kept == ["content", None, None]
+    assert kept == ["content", None, None]  # type: ignore[comparison-overlap]  # words stand for facts
 
 
 def test_what_is_said_and_counted() -> None:
@@ -108,14 +106,10 @@ def test_what_is_said_and_counted() -> None:
     assert quarantine.take_warnings() == []
 
 
-def test_failures_that_are_not_logged_are_bounded_and_not_copied() -> None:
+def test_failures_that_are_not_logged_are_bounded() -> None:
     quarantine = Quarantine()
     for number in range(FAILURES_KEPT + 5):
         failed(quarantine, float(number))
-    copy = pickle.loads(pickle.dumps(quarantine))
-    assert copy.take_failures() == []
-    failed(copy, 99.0)
-    assert len(copy.take_failures()) == 1
     assert len(quarantine.take_failures()) == FAILURES_KEPT
 
 

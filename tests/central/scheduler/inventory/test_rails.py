@@ -133,5 +133,5 @@ def test_a_later_pod_of_the_name_has_other_rails() -> None:
     made = scheduler(with_rails(topology()), held)
     reported = made.state.nodes["a"].reported
     assert reported.held_rails == {("ns", "one", "main"): ("mlx5_1",)}
-    reported.forget(("ns", "one"))
+    reported.forget("", ("ns", "one"))
     assert reported.held_rails == {}

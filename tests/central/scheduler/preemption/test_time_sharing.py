@@ -145,7 +145,7 @@ def test_what_ran_before_counts_though_its_pods_are_new() -> None:
     there.step(60.0, *trains("short", 8, 1, 60.0))
     plays(there, 2700.0, 120.0)
     there.step(2760.0, *trains("long", 8, 10, 2760.0))
-    history = sharing(there)._histories.by_key["ns", "long", True]
+    history = sharing(there).histories.by_key["ns", "long", True]
     assert 2500 < history.attained_s < 2700
     assert history.created == 0.0
 
@@ -168,7 +168,7 @@ def test_a_pod_without_an_object_is_known_again_after_a_suspension_and_only_then
         if not suspended:
             there.step(2710.0, PodGone("uid-long-0"))
         there.step(2760.0, _alone("long", 2760.0))
-        history = sharing(there)._histories.by_key["ns", "long", True]
+        history = sharing(there).histories.by_key["ns", "long", True]
         assert (history.attained_s > 2500) == suspended
         assert (history.created == 0.0) == suspended
 

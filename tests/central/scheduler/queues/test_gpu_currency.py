@@ -13,7 +13,7 @@ from central.model.facts import Fact
 from central.scheduler.cycle import schedule_once
 from central.scheduler.invariants import check_invariants
 from central.scheduler.queues.gpu_currency import GpuCurrency
-from central.server import journal
+from central.server import checkpoint, journal
 from protos.names import GPU, MIG
 from tests.central import factories
 from tests.central.factories import SLICE
@@ -106,5 +106,5 @@ def test_the_fraction_of_other_slices_stays() -> None:
 def test_journals_checkpoints_and_rebuilds_keep_the_fractions() -> None:
     made = new_scheduler(mig_fractions={SLICE: Fraction(1, 4)})
     replayed = new_scheduler(**json.loads(json.dumps(journal.settings(made))))
-    for again in (replayed, journal.unpack(journal.pack(made)), made.emptied()):
+    for again in (replayed, checkpoint.take(made).folded, made.emptied()):
         assert again.queues.currency.units(SLICE) == 2100

@@ -269,16 +269,14 @@ def test_a_gang_that_is_forgotten_is_nowhere(pending: PendingGangs) -> None:
 def test_a_rebuilt_state_goes_on_in_a_new_epoch(pending: PendingGangs, more: int) -> None:
     for _ in range(3):
         pending.capacity_freed("volume available")
-    pending.preemption_retry_at.add(9.0)
-    number = pending.equivalence("request")
     again = PendingGangs(Snapshot(factories.LEVELS))
     for _ in range(more):
         again.capacity_freed("devices offered again")
-    again.adopt_counts(pending)
+    pending.claims_over = 7
+    again.continue_from(pending.remembered())
     assert again.epoch == max(3, more) + 1
     assert again.wakeups == {"volume available": 3, "state rebuilt": 1}
-    assert again.preemption_retry_at == {9.0}
-    assert again.equivalence("another request") > number
+    assert again.claims_over == 8, "a backoff of before ends, and none begins again"
 
 
 def test_a_gang_that_left_and_came_back_still_backs_off(pending: PendingGangs) -> None:
