@@ -49,7 +49,7 @@ def schedule_once(
 
 
 def apply_facts(scheduler: Scheduler, facts: Iterable[Fact], now: float) -> None:
-    scheduler.state.now = scheduler.queues.now = now
+    scheduler.pass_time(now)
     containment.apply_facts(scheduler, facts)
 
 
@@ -130,6 +130,7 @@ def due(scheduler: Scheduler, now: float) -> float | None:
     # those that are over were tried in the last cycle
     times += [at for at in scheduler.quarantine.retry_times() if at > scheduler.state.now]
     times += scheduler.elastic.due()
+    times += scheduler.state.snapshot.filter_results.ends.values()
     return min(times, default=None)
 
 

@@ -120,7 +120,7 @@ def fold(fresh: Scheduler, facts: Iterable[Fact], memory: SchedulerMemory) -> No
     """Applies what a scheduler has recorded, and what it knew, to an empty one. Pods come last among the facts. Raises
     FactFailed, QueuesFailed and what else goes wrong; then the fresh one is of no use."""
     state = fresh.state
-    state.now = fresh.queues.now = memory.now
+    fresh.pass_time(memory.now)
     pods: list[PodSeen] = []
     for fact in facts:
         if isinstance(fact, PodSeen):

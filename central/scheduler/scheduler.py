@@ -222,6 +222,10 @@ class Scheduler:
             quarantine or self.quarantine,
         )
 
+    def pass_time(self, now: float) -> None:
+        self.state.now = self.queues.now = now
+        self.state.snapshot.pass_time(now)
+
     def adopt(self, fresh: "Scheduler") -> None:
         """Takes over the state of a scheduler that emptied() made. The controllers stay, if that has none."""
         controllers = self.controllers

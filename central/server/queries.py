@@ -141,7 +141,7 @@ def _node_view(scheduler: Scheduler, node: ClusterNode) -> NodeView:
         tuple(sorted(holders, key=lambda holder: (holder.gpus or 2**64, holder.pod))),
         allocatable,
         allocatable - int(snapshot.columns.free[row, 0]),
-        _problems(node, allocatable),
+        _problems(node, allocatable, scheduler.state.now),
         len(parts),
         sum(parts.values()),
         sum(map(len, node.reported.slices.held.values())),
@@ -190,9 +190,9 @@ def _pod_view(scheduler: Scheduler, pod: Pod) -> PodView:
     return PodView(seen.name, pod.node, pod.gpus, confirmed, seen.phase, pod.share, held)
 
 
-def _problems(node: ClusterNode, allocatable: int) -> str:
+def _problems(node: ClusterNode, allocatable: int, now: float) -> str:
     problems = []
-    refusal = node_filters.refusal(PodSpec(()), node.seen) if node.seen else ""
+    refusal = node_filters.refusal(PodSpec(()), node.seen, now) if node.seen else ""
     if refusal:
         problems.append(refusal)
     if node.silent:

@@ -1,7 +1,11 @@
 """Cached results of the node filters: one bit per node, computed again only for nodes that changed. Pod classes
-that differ only in fields that no filter reads, such as their requests, share one cache."""
+that differ only in fields that no filter reads, such as their requests, share one cache.
+
+A result that depends on the time ends then: the node counts as changed (Snapshot.pass_time).
+"""
 
 from collections.abc import Callable
+from math import inf
 from operator import attrgetter
 
 import numpy as np
@@ -22,12 +26,21 @@ class FilterResults:
 
     def __init__(self) -> None:
         self._kept: dict[Constraint, FilterResultCache] = {}
+        self.now = 0.0
+        self.ends: dict[int, float] = {}  # by row: when the first of its results may change
 
     def of(self, spec: PodSpec) -> "FilterResultCache":
         key = constraint(spec)
         if key not in self._kept:
-            self._kept[key] = FilterResultCache(spec)
+            self._kept[key] = FilterResultCache(spec, self)
         return self._kept[key]
+
+    def take_ended(self) -> list[int]:
+        """Takes the rows with results that may have changed with the time."""
+        ended = [row for row, at in self.ends.items() if at <= self.now]
+        for row in ended:
+            del self.ends[row]
+        return ended
 
     def keep(self, most: int) -> None:
         """Forgets all if there are more."""
@@ -36,8 +49,8 @@ class FilterResults:
 
 
 class FilterResultCache:
-    def __init__(self, spec: PodSpec) -> None:
-        self._spec = spec
+    def __init__(self, spec: PodSpec, shared: FilterResults) -> None:
+        self._spec, self._shared = spec, shared
         # by row: the node's, when it was filtered
         self._version: Ints = np.zeros(0, dtype=np.int64)
         self.passed: Bools = np.zeros(0, dtype=np.bool_)
@@ -59,8 +72,15 @@ class FilterResultCache:
         return self.passed.item(row)
 
     def _filter(self, row: int, node: NodeSeen | None, version: int) -> None:
+        shared = self._shared
         try:
-            self.passed[row] = node is not None and not node_filters.refusal(self._spec, node)
+            if node is None:
+                self.passed[row] = False
+            else:
+                why, until = node_filters.result(self._spec, node, shared.now)
+                self.passed[row] = not why
+                if until < inf:
+                    shared.ends[row] = min(until, shared.ends.get(row, inf))
         except Exception as error:  # noqa: BLE001  a bug; others that ask about this class go on
             self.passed[row], self.failure = False, error
         self._version[row] = version

@@ -4,6 +4,7 @@ defines it. Free capacity is counted in the snapshot, and rules between pods in 
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import inf
 from typing import NamedTuple
 
 from central.model import wording
@@ -79,10 +80,13 @@ class NodeFilter(NamedTuple):
 
     reads: the fields of PodSpec that the filter reads. Pod classes that are equal in the fields of all filters
     share one result, so a field that is missing here would give wrong placements. A test with a recording
-    proxy finds it (tests/central/scheduler/filters/test_filter_table.py)."""
+    proxy finds it (tests/central/scheduler/filters/test_filter_table.py).
+    period(spec, node): the times at which the refusal begins and ends, in seconds since the epoch; inf: never. Called
+    only where the filter refuses. None: the refusal holds at all times."""
 
     refusal: Callable[[PodSpec, NodeSeen], str]
     reads: tuple[str, ...]
+    period: Callable[[PodSpec, NodeSeen], tuple[float, float]] | None = None
 
 
 # In order: the first refusal is the reason. docs/contributing.md shows how to add a filter.
@@ -97,6 +101,7 @@ NODE_FILTERS = (
     NodeFilter(gpu_model.mismatch, ("gpu_models", "gpu_memory")),
 )
 REFUSALS = tuple(each.refusal for each in NODE_FILTERS)
+PERIODS = {each.refusal: each.period for each in NODE_FILTERS if each.period is not None}
 READS = sorted({field for each in NODE_FILTERS for field in each.reads})
 
 
@@ -104,17 +109,32 @@ class NodeFilterFailed(Exception):
     """A filter raised the cause, a bug; the message names the filter and the node."""
 
 
-def refusal(spec: PodSpec, node: NodeSeen) -> str:
-    """The first refusal of NODE_FILTERS; empty if the node can run such a pod. Raises NodeFilterFailed."""
+class FilterResult(NamedTuple):
+    refusal: str  # empty: the node can run such a pod
+    until: float  # when it may change though the node does not
+
+
+def result(spec: PodSpec, node: NodeSeen, now: float) -> FilterResult:
+    """The first refusal of NODE_FILTERS that holds now. Raises NodeFilterFailed."""
+    until = inf
     for refuses in REFUSALS:
         try:
             why = refuses(spec, node)
+            period = PERIODS.get(refuses) if why else None
+            begin, end = period(spec, node) if period is not None else (-inf, inf)
         except Exception as error:
             where = f"{refuses.__name__} on node {node.name}"
             raise NodeFilterFailed(f"{where}: {type(error).__name__}: {error}") from error
-        if why:
-            return why
-    return ""
+        if why and begin <= now < end:
+            return FilterResult(why, min(until, end))
+        if why and now < begin < end:
+            until = min(until, begin)
+    return FilterResult("", until)
+
+
+def refusal(spec: PodSpec, node: NodeSeen, now: float) -> str:
+    """Why the node cannot run such a pod now; empty if it can. Raises NodeFilterFailed."""
+    return result(spec, node, now).refusal
 
 
 def lasting_refusal(spec: PodSpec, node: NodeSeen) -> str:

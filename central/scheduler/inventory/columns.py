@@ -114,6 +114,11 @@ class Columns:
         self.recount(row)
         return row
 
+    def touch_node(self, row: int) -> None:
+        """Makes all that depends on the row's node be computed again."""
+        self._node_changed(row)
+        self.dirty.add([row])
+
     def _node_changed(self, row: int) -> None:
         self.version[row] += 1
         self.node_changes += 1

@@ -377,12 +377,12 @@ def _not_considered(
     snapshot: Snapshot, view: PodClassCapacity, required: str, among: Ints | None
 ) -> list[str]:
     """How many nodes the filters refuse, or are not known well enough for the level, by reason."""
-    refused, passed = view.refused_nodes(), view.passed_rows()
+    refused, passed, now = view.refused_nodes(), view.passed_rows(), snapshot.filter_results.now
     if among is not None:
         inside = set(among.tolist())
         refused = [(row, node) for row, node in refused if row in inside]
         passed = passed[np.isin(passed, among)]
-    reasons = Counter(node_filters.refusal(view.spec, node) for _, node in refused)
+    reasons = Counter(node_filters.refusal(view.spec, node, now) for _, node in refused)
     if view.interpod is not None:
         beside = (view.interpod.reason(row) for row in passed.tolist())
         reasons.update(reason for reason in beside if reason)

@@ -62,6 +62,13 @@ class Snapshot:
         self.freed += 1
         return row
 
+    def pass_time(self, now: float) -> None:
+        """Counts a node as changed where the time has ended a result of a node filter."""
+        self.filter_results.now = now
+        for row in self.filter_results.take_ended():
+            self.columns.touch_node(row)
+            self.freed += 1
+
     def drop_node(self, name: str) -> None:
         row = self.columns.drop_node(name)
         self._most_gpus = None

@@ -124,7 +124,7 @@ class NodeTable:
             max(0, columns.gpus.island.item(row)),
             unhealthy,
             tuple(self._holders(scheduler, node)),
-            _problem(node),
+            _problem(node, scheduler.state.now),
         )
 
     def _holders(self, scheduler: Scheduler, node: ClusterNode) -> Iterator[HeldGpus]:
@@ -161,8 +161,8 @@ def _held(scheduler: Scheduler, pod: Pod, gpus: float) -> HeldGpus:
     )
 
 
-def _problem(node: ClusterNode) -> str:
-    refusal = node_filters.refusal(PodSpec(()), node.seen) if node.seen else ""
+def _problem(node: ClusterNode, now: float) -> str:
+    refusal = node_filters.refusal(PodSpec(()), node.seen, now) if node.seen else ""
     if node.silent:
         return f"{refusal}; the agent has stopped reporting".removeprefix("; ")
     if not node.offered:

@@ -9,6 +9,7 @@ import pytest
 from central.model.facts import NodeSeen, PodSpec
 from central.scheduler.filters import node_filters
 from central.scheduler.filters.filter_cache import FilterResults
+from central.scheduler.filters.node_filters import FilterResult
 from tests.central import factories
 
 OF_A = replace(factories.spec(1), node_selector=(("kind", "a"),))
@@ -22,13 +23,13 @@ def node(number: int, kind: str) -> NodeSeen:
 def filtered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the nodes that were filtered, one after the other."""
     names: list[str] = []
-    real = node_filters.refusal
+    real = node_filters.result
 
-    def refusal(spec: PodSpec, node: NodeSeen) -> str:
+    def result(spec: PodSpec, node: NodeSeen, now: float) -> FilterResult:
         names.append(node.name)
-        return real(spec, node)
+        return real(spec, node, now)
 
-    monkeypatch.setattr(node_filters, "refusal", refusal)
+    monkeypatch.setattr(node_filters, "result", result)
     return names
 
 
@@ -78,11 +79,11 @@ def test_a_filter_that_raises_keeps_the_node_out_and_is_told(
     nodes: list[NodeSeen | None] = [node(0, "a")]
     row = np.array([0])
 
-    def fails(spec: PodSpec, node: NodeSeen) -> str:
+    def fails(spec: PodSpec, node: NodeSeen, now: float) -> FilterResult:
         raise ZeroDivisionError
 
     with monkeypatch.context() as broken:
-        broken.setattr(node_filters, "refusal", fails)
+        broken.setattr(node_filters, "result", fails)
         cache.refresh(row, nodes, version)
     failure = cache.failure
     assert isinstance(failure, ZeroDivisionError)

@@ -1,6 +1,7 @@
 """Pod classes share filter results by the fields that the filters declare: no filter reads another."""
 
 from dataclasses import replace
+from math import isinf
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from central.model.facts import NodeSeen, PodSpec, Taint, Toleration
 from central.model.pod_rules import Requirement
 from central.scheduler.filters.filter_cache import constraint
-from central.scheduler.filters.node_filters import NODE_FILTERS, NodeFilter, refusal
+from central.scheduler.filters.node_filters import NODE_FILTERS, NodeFilter, refusal, result
 
 HAS_GPUS: tuple[tuple[str, int], ...] = (("NVIDIA H100", 80 << 30),)
 NODES = [
@@ -48,12 +49,18 @@ class Recording:
         return getattr(self._spec, name)
 
 
+def ask(each: NodeFilter, recording: Any, node: NodeSeen) -> None:
+    each.refusal(recording, node)
+    if each.period is not None:
+        each.period(recording, node)
+
+
 def reads_more_than_it_declares(each: NodeFilter) -> set[str]:
     more: set[str] = set()
     for spec in PODS:
         for node in NODES:
             recording = Recording(spec)
-            each.refusal(recording, node)  # type: ignore[arg-type]  # stands in for a PodSpec
+            ask(each, recording, node)
             more |= recording.read - set(each.reads)
     return more
 
@@ -75,7 +82,7 @@ def test_each_declared_field_is_read() -> None:
         for spec in PODS:
             for node in NODES:
                 recording = Recording(spec)
-                each.refusal(recording, node)  # type: ignore[arg-type]
+                ask(each, recording, node)
                 read |= recording.read
         assert read == set(each.reads)
 
@@ -84,9 +91,29 @@ def test_equal_keys_give_equal_answers() -> None:
     for spec in PODS:
         other = replace(spec, requests=(("cpu", 7), ("pods", 1)), unsupported="x")
         assert constraint(other) == constraint(spec)
-        assert [refusal(other, node) for node in NODES] == [refusal(spec, node) for node in NODES]
+        for now in (0.0, 1e9, 2e9):
+            found = [result(each, node, now) for each in (spec, other) for node in NODES]
+            assert found[: len(NODES)] == found[len(NODES) :]
 
 
 def test_every_filter_refuses_something_here() -> None:
     for each in NODE_FILTERS:
         assert any(each.refusal(spec, node) for spec in PODS for node in NODES), each
+
+
+@pytest.mark.parametrize("each", [each for each in NODE_FILTERS if each.period is not None])
+def test_a_refusal_with_a_period_begins_and_ends_with_it(each: NodeFilter) -> None:
+    """A pod that others refuse is not looked at."""
+    seen = set()
+    for spec in PODS:
+        for node in NODES:
+            assert each.period is not None
+            why, (begin, end) = each.refusal(spec, node), each.period(spec, node)
+            for at, holds in ((begin, True), (end, False)):
+                if not why or isinf(at) or refusal(spec, node, at) not in ("", why):
+                    continue
+                before = result(spec, node, at - 1)
+                assert (before.refusal == why, refusal(spec, node, at) == why) == (not holds, holds)
+                assert before.until == at
+                seen.add(at)
+    assert seen, "add a pod and a node for it"

@@ -1,16 +1,19 @@
 """The filters, as Kubernetes words them."""
 
+from functools import partial
+
 import pytest
 
 from central.model.facts import Taint, Toleration
 from central.model.pod_rules import Requirement
 from central.model.selectors import matches, tolerates
-from central.scheduler.filters.node_filters import refusal
+from central.scheduler.filters import node_filters
 from tests.central import factories
 
 NODE = factories.node(
     "a", labels={"disk": "ssd", "gen": "7"}, taints=(Taint("gpu", "h100", "NoSchedule"),)
 )
+refusal = partial(node_filters.refusal, now=0.0)
 TOLERANT = (Toleration("gpu", "Exists", "", ""),)
 
 
