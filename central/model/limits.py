@@ -82,6 +82,13 @@ PORTS = _limit(1024, "ports of a pod on its node", "each is compared with those 
 VOLUMES = _limit(256, "volumes of a pod, and of a Job", "the kubelet attaches about 256 at most")
 OWNERS = _limit(64, "owner references of an object", "")
 LABELS = _limit(1024, "labels of an object", "")
+LABELS_TEXT = _limit(
+    8192, "characters of all labels of a pod", "each pod keeps its labels; pods have about 500"
+)
+POD_TEXT = _limit(
+    2**15, "characters of the parts of a pod's spec that scheduling reads, as JSON: resources, selectors, affinity, "
+    "tolerations", "pods with equal ones share them; a list of a thousand machine types has 20,000",
+)  # fmt: skip
 # --- gangs, Jobs, queues, networks -------------------------------------------
 REPLICAS = _limit(
     100_000,

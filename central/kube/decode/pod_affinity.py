@@ -51,7 +51,7 @@ def rule_sources(spec: Json, ours: bool) -> list[Json]:
             parts += _terms_of(affinity, "nodeAffinity", PREFERRED)
     if ours:
         parts += list_field(spec, "topologySpreadConstraints", "spec", limits.TERMS)
-    parts += _containers_with_ports(spec)
+    parts += ({"ports": each["ports"]} for each in _containers_with_ports(spec))
     return parts
 
 

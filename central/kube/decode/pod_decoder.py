@@ -8,6 +8,7 @@ version can't honour is PodSpec.unsupported, a sentence that begins with the fie
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from hashlib import blake2b
 from typing import Any
 
 import orjson
@@ -66,7 +67,7 @@ class PodDecoder:
         self._rules = rules
         self._ours = frozenset(scheduler_names)
         self._annotations = pod_annotations.PodAnnotations(topology)
-        self._specs_by_content: dict[bytes, PodSpec] = {}
+        self._specs_by_content: dict[bytes, PodSpec] = {}  # by a digest
         self._shared_specs: dict[PodSpec, PodSpec] = {}
         self._shared_labels: dict[Labels, Labels] = {}
 
@@ -167,7 +168,13 @@ class PodDecoder:
         if rule_parts := pod_affinity.rule_sources(spec, ours):
             own_labels = [labels.get(key) for key in pod_affinity.label_keys(rule_parts)]
             content += (rule_parts, namespace, own_labels, bool(spec.get("hostNetwork")))
-        key = orjson.dumps(content)
+        text = orjson.dumps(content)
+        if len(text) > limits.POD_TEXT:
+            raise FieldError(
+                f"spec: the parts that scheduling reads have {len(text)} characters; "
+                f"at most {limits.POD_TEXT} are accepted"
+            )
+        key = blake2b(text, digest_size=20).digest()
         known = self._specs_by_content.get(key)
         if known is None:
             if len(self._specs_by_content) >= _CACHED_MOST:
@@ -228,7 +235,7 @@ def _scheduling_content(spec: Json, status: Json, ours: bool) -> list[Any]:
 
 def _container_content(container: Json) -> list[Any]:
     get = container.get
-    return [get("name"), get("resources"), get("ports"), get("restartPolicy")]
+    return [get("name"), get("resources"), get("restartPolicy")]
 
 
 def _told(status: Json) -> tuple[str, str]:
@@ -266,7 +273,12 @@ def _labels(meta: Json, errors: FirstError) -> Json:
     """Returns the labels; empty, with an error, if they cannot be read."""
     labels: Json = meta.get("labels") or {}
     if len(labels) <= limits.LABELS and all(type(each) is str for each in labels.values()):
-        return labels
+        size = sum(map(len, labels)) + sum(map(len, labels.values()))
+        if size <= limits.LABELS_TEXT:
+            return labels
+        most = f"at most {limits.LABELS_TEXT} are accepted"
+        errors.add(FieldError(f"metadata.labels: {size} characters; {most}"))
+        return {}
     errors.read({}, labels_field, meta, "labels", "metadata", limits.LABELS)
     return {}
 

@@ -23,6 +23,10 @@ class InvalidResponse(Exception):
     """Raised if the server sent an incomplete HTTP response."""
 
 
+class TooLong(Exception):
+    """Raised if a response has more bytes than its reader accepts."""
+
+
 class ConnectionClosed(InvalidResponse, ConnectionError):
     """The server closed the connection without a response, most likely before the request."""
 
@@ -92,11 +96,14 @@ class Connection:
             response.feed(self._socket.recv(_CHUNK))
         return response
 
-    def read_all(self, response: HttpResponse) -> bytes:
-        assert self._socket is not None
-        while not response.done:
-            response.feed(self._socket.recv(_CHUNK))
-        return b"".join(response.body)
+    def read_all(self, response: HttpResponse, most_bytes: int | None = None) -> bytes:
+        """Raises TooLong, after which the connection is of no use."""
+        found = bytearray()
+        for chunk in self.chunks(response):
+            found += chunk
+            if most_bytes is not None and len(found) > most_bytes:
+                raise TooLong
+        return bytes(found)
 
     def lines(self, response: HttpResponse) -> Iterator[bytes]:
         """The lines until the response ends, without an unfinished last one."""

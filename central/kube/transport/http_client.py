@@ -128,10 +128,12 @@ class Client:
         timeout_s: float = 10.0,
         *,
         accept: bytes = b"",
+        most_bytes: int | None = None,
     ) -> Reply:
+        """most_bytes: of the answer; one with more raises connection.TooLong."""
         try:
             request = self._request(method, path, body, content_type, accept)
-            reply = self._exchange(request, timeout_s)
+            reply = self._exchange(request, timeout_s, most_bytes)
         except _BROKEN as error:
             self._count(method, "unreachable")
             raise Unreachable(f"{self.server}: {_why(error)}") from error
@@ -149,12 +151,16 @@ class Client:
             self._counts[verb, outcome] += 1
 
     def get(
-        self, path: str, timeout_s: float = 60.0, *, metadata_only: bool = False
+        self,
+        path: str,
+        timeout_s: float = 60.0,
+        *,
+        metadata_only: bool = False,
+        most_bytes: int | None = None,
     ) -> dict[str, Any]:
-        """The parsed object, or only metadata of each. Raises StatusError, Unreachable."""
-        reply = self.request(
-            "GET", path, timeout_s=timeout_s, accept=_METADATA_LIST if metadata_only else b""
-        )
+        """The parsed object, or only metadata of each. Raises StatusError, Unreachable, and TooLong as request()."""
+        accept = _METADATA_LIST if metadata_only else b""
+        reply = self.request("GET", path, timeout_s=timeout_s, accept=accept, most_bytes=most_bytes)
         if not reply.ok:
             raise reply.error()
         try:
@@ -195,25 +201,25 @@ class Client:
                 return  # another thread may have taken the last one
             connection.close()
 
-    def _exchange(self, request: bytes, timeout_s: float) -> Reply:
+    def _exchange(self, request: bytes, timeout_s: float, most_bytes: int | None) -> Reply:
         try:
             connection = self._idle.pop()
         except IndexError:
-            return self._send_on(Connection(self._config, timeout_s), request)
+            return self._send_on(Connection(self._config, timeout_s), request, most_bytes)
         try:
             connection.set_timeout(timeout_s)
-            return self._send_on(connection, request)
+            return self._send_on(connection, request, most_bytes)
         except (OSError, InvalidResponse) as error:
             if isinstance(error, TimeoutError) or is_stale(error):
                 self.close()  # the other idle connections are likely as dead
             if not is_stale(error):
                 raise
-            return self._send_on(Connection(self._config, timeout_s), request)
+            return self._send_on(Connection(self._config, timeout_s), request, most_bytes)
 
-    def _send_on(self, connection: Connection, request: bytes) -> Reply:
+    def _send_on(self, connection: Connection, request: bytes, most_bytes: int | None) -> Reply:
         try:
             response = connection.send(request)
-            content = connection.read_all(response)
+            content = connection.read_all(response, most_bytes)
         except BaseException:
             connection.close()
             raise

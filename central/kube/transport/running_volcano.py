@@ -7,10 +7,12 @@ pods in all namespaces, as Volcano's scheduler and controllers may.
 Design: docs/design/installation.md"""
 
 from collections.abc import Iterator
+from itertools import islice
 from urllib.parse import urlencode
 
 from central.kube.transport.access_review import AccessReviewer, AccessUnknown
 from central.kube.transport.http_client import Client, StatusError
+from central.kube.transport.list_pages import pages
 from central.model.identity import Identity
 from central.model.json_types import Json
 
@@ -37,17 +39,11 @@ def running_volcano(client: Client, reviewer: AccessReviewer) -> tuple[str, ...]
 
 def _labelled(client: Client) -> Iterator[Json]:
     """Pods with a label of Volcano that have not ended."""
-    query = {"labelSelector": f"app in ({','.join(LABELS)})", "limit": str(PAGE)}
-    token = ""
-    for _ in range(MOST // PAGE):
-        more = {"continue": token} if token else {}
-        page = client.get(f"/api/v1/pods?{urlencode({**query, **more})}")
+    query = urlencode({"labelSelector": f"app in ({','.join(LABELS)})"})
+    for page in islice(pages(client, f"/api/v1/pods?{query}", PAGE), MOST // PAGE):
         for pod in page.get("items") or ():
             if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed"):
                 yield pod
-        token = (page.get("metadata") or {}).get("continue") or ""
-        if not token:
-            return
 
 
 def _deletes_pods_everywhere(reviewer: AccessReviewer, namespace: str, name: str) -> bool:

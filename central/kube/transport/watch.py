@@ -16,19 +16,17 @@ Design: docs/design/api-server.md
 
 import logging
 from collections.abc import Callable, Sequence
-from urllib.parse import quote
 
 from central.kube.decode.api_kinds import Kind
 from central.kube.transport import deep_json
 from central.kube.transport.http_client import Client, Silent, StatusError, Stream, Unreachable
+from central.kube.transport.list_pages import PAGE, pages
 from central.kube.transport.runtime import RUNTIME, Runtime
 from central.model.facts import Fact, PodSeen
 from central.model.json_types import Json
 
 log = logging.getLogger(__name__)
 
-
-PAGE = 1000
 WATCH_S = 300  # after which the server ends a watch
 SILENCE_S = WATCH_S + 30.0  # without an event, after which a watch counts as dead
 # The API server sends a bookmark each minute. Where it does, this much silence is enough.
@@ -312,19 +310,13 @@ class _Reflector:
     def _list(self) -> None:
         """All objects, page by page. If a page's token expires, the list starts again."""
         found: dict[Fact, Fact] = {}
-        token = ""
-        while True:
-            path = f"{self._kind.path}?limit={self._page}"
-            if token:
-                path += f"&continue={quote(token, safe='')}"
-            page = self._client.get(path, metadata_only=self._kind.metadata_only)
-            items, version, token = self._checked(page)
+        kind = self._kind
+        for page in pages(self._client, kind.path, self._page, metadata_only=kind.metadata_only):
+            items, version = self._checked(page)
             if self._ending.is_set():
                 return  # the objects of the pages that are left are not gone
             for raw in items:
                 self._read(raw, found)
-            if not token:
-                break
         if self._missing:
             log.info("%s: is now installed", self._kind.full_name)
             self._missing = False
@@ -334,8 +326,8 @@ class _Reflector:
         self._set_in_sync(True)
         self.synced.set()
 
-    def _checked(self, page: Json) -> tuple[list[Json], str, str]:
-        """Returns the page's items, resourceVersion and continue token. Raises Unreachable if it is not a list: an
+    def _checked(self, page: Json) -> tuple[list[Json], str]:
+        """Returns the page's items and resourceVersion. Raises Unreachable if it is not a list: an
         empty object is not an empty list, which would remove everything."""
         meta, items = page.get("metadata"), page.get("items", "")
         kind = str(page.get("kind", "List"))
@@ -345,7 +337,7 @@ class _Reflector:
             raise Unreachable(
                 f"{self._client.server}: the answer is not a list of {self.kind_name}"
             )
-        return items or [], version, str(meta.get("continue") or "")
+        return items or [], version
 
     def _replace(self, found: dict[Fact, Fact]) -> None:
         for gone in [each for each in self._delivered if each not in found]:

@@ -173,6 +173,7 @@ class VirtualClient(Client):
         timeout_s: float = 10.0,
         *,
         accept: bytes = b"",
+        most_bytes: int | None = None,
     ) -> Reply:
         weather, dice = self._link.weather, self._kernel.dice
         self._runtime.sleep(dice.uniform(0.001, weather.slow_s))

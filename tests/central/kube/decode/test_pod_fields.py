@@ -1,7 +1,8 @@
 """Each field of a pod that is read, changed, and what that changes in the fact: this, and nothing else."""
 
 import copy
-from collections.abc import Iterator
+import tracemalloc
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -162,6 +163,7 @@ def test_a_pod_that_nothing_can_refer_to(path: str, value: Any) -> None:
         reader().pod(changed({**POD, "status": {"phase": "Pending"}}, path, value))
 
 
+SELECTED = 150  # characters of the rest of these parts
 LONG = "n" * (limits.NAME + 1)
 
 
@@ -170,6 +172,8 @@ LONG = "n" * (limits.NAME + 1)
     [
         ("metadata/labels", {"a": 7}, "metadata.labels.a: 7 is not the value of a label"),
         ("metadata/labels", {str(each): "" for each in range(limits.LABELS + 1)}, f"metadata.labels: {limits.LABELS + 1} entries; at most {limits.LABELS} are accepted"),
+        ("metadata/labels", {"key": "x" * (limits.LABELS_TEXT - 2)}, f"metadata.labels: {limits.LABELS_TEXT + 1} characters; at most {limits.LABELS_TEXT} are accepted"),
+        ("spec/nodeSelector", {"a": "x" * limits.POD_TEXT}, f"spec: the parts that scheduling reads have {limits.POD_TEXT + SELECTED} characters; at most {limits.POD_TEXT} are accepted"),
         ("metadata/annotations/volcano.sh~task-spec", LONG, f"{names.TASK}: {limits.NAME + 1} characters; at most {limits.NAME} are accepted"),
         ("metadata/annotations/scheduling.volcano.sh~queue-name", 7, f"{names.QUEUE_NAME}: 7 is not a string"),
         ("spec/nodeSelector", ["a"], "spec.nodeSelector: [1 entries] is not an object"),
@@ -228,6 +232,51 @@ def test_the_first_error_is_kept() -> None:
 def test_labels_up_to_the_limit() -> None:
     labels = {str(each): "" for each in range(limits.LABELS)}
     assert len(reader().pod(changed(POD, "metadata/labels", labels)).labels) == limits.LABELS
+
+
+def test_texts_up_to_their_limits() -> None:
+    labels = {"key": "x" * (limits.LABELS_TEXT - 3)}
+    most = limits.POD_TEXT - SELECTED
+    wide = changed(changed(POD, "metadata/labels", labels), "spec/nodeSelector", {"a": "x" * most})
+    found = reader().pod(wide)
+    assert dict(found.labels) == labels
+    assert "the parts that scheduling reads" not in found.spec.unsupported
+
+
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [
+        ("spec/containers", lambda text: [{"name": "m", "image": "i", "args": [text]}]),
+        (
+            "spec/containers",
+            lambda text: [{"name": "m", "image": "i", "env": [{"name": "E", "value": text}]}],
+        ),
+        (
+            "spec/containers",
+            lambda text: [{"name": "m", "ports": [{"containerPort": 1, "name": text}]}],
+        ),
+        ("metadata/annotations", lambda text: {"kubectl.kubernetes.io/last": text}),
+        ("metadata/labels", lambda text: {"a": text}),
+        ("metadata/managedFields", lambda text: [{"manager": text}]),
+        ("spec/tolerations", lambda text: [{"key": text, "operator": "Exists"}]),
+        ("status", lambda text: {"phase": "Pending", "message": text}),
+    ],
+)
+def test_a_pod_of_any_size_takes_few_bytes(path: str, field: Callable[[str], Any]) -> None:
+    kept, read = [], reader()
+    tracemalloc.start()
+    try:
+        read.pod(changed(POD, path, field("y" * 100_000)))
+        before, _ = tracemalloc.get_traced_memory()
+        for number in range(10):
+            pod = changed(POD, path, field(str(number) + "x" * 100_000))
+            pod["metadata"] |= {"name": f"p{number}", "uid": f"u{number}"}
+            kept.append(read.pod(pod))
+            del pod
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (after - before) / len(kept) < 4096
 
 
 # --- pods for which surplus leaves -------------------------------------------

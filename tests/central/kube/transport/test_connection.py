@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from central.kube.transport.connection import TooLong
 from central.kube.transport.http_client import Client, StatusError, Unreachable, connect
 from tests.central.kube.api_fixtures import kubeconfig
 
@@ -104,6 +105,18 @@ def test_an_invalid_response_is_unreachable(tmp_path: Path, answer: bytes, sente
         pytest.raises(Unreachable, match=f"http://127.0.0.1:[0-9]+: .*{sentence}"),
     ):
         client.request("GET", "/x")
+
+
+def test_an_answer_with_too_many_bytes_is_not_read_to_its_end(tmp_path: Path) -> None:
+    endless = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n{} \r\n"
+    with answering(tmp_path, [OK, OK], [endless], [OK]) as (client, asked):
+        assert client.get("/x", most_bytes=2) == {}
+        with pytest.raises(TooLong):
+            client.get("/x", most_bytes=1)
+        with pytest.raises(TooLong):
+            client.get("/y", most_bytes=2)
+        assert client.get("/z") == {}
+    assert [line.split()[1] for line in asked] == [b"/x", b"/x", b"/y", b"/z"]
 
 
 def test_lines_are_complete_however_they_arrive(tmp_path: Path) -> None:

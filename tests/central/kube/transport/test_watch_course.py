@@ -7,7 +7,9 @@ from functools import partial
 import pytest
 
 from central.kube.transport import watch
+from central.kube.transport.connection import TooLong
 from central.kube.transport.http_client import Silent, StatusError, Unreachable
+from central.kube.transport.list_pages import PAGE_BYTES
 from central.model.facts import Fact, GangGone, PodGone, PodSeen
 from central.model.json_types import Json
 from tests.central.kube.api_fixtures import group, pod
@@ -246,6 +248,33 @@ def test_pages() -> None:
     course = Course([first, refused(410), first, second, LASTS]).run()
     assert course.pauses() == [0.0] * 4, "a token that expired is no reason to wait"
     assert len(course.facts) == 2
+
+
+def test_a_page_with_too_many_bytes_is_asked_for_again_with_half_as_many_objects() -> None:
+    pages = [page(raw_pod(name), token=name) for name in "abcd"]
+    course = Course([pages[0], TooLong(), TooLong(), *pages[1:], page(), LASTS]).run()
+    asked = [each.path.partition("?limit=")[2].partition("&continue=") for each in course.requests]
+    assert [limit for limit, _, _ in asked[:7]] == [
+        "1000",
+        "1000",
+        "500",
+        "250",
+        "312",
+        "390",
+        "487",
+    ]
+    assert [token for _, _, token in asked[:7]] == ["", "a", "a", "a", "b", "c", "d"]
+    assert course.pauses()[:6] == [0.0] * 6
+    assert [fact.uid for fact in course.facts if isinstance(fact, PodSeen)] == [*"abcd"]
+
+
+def test_a_page_of_one_object_may_have_any_size() -> None:
+    """Else a kind with one such object could never be listed."""
+    halved, two = [TooLong()] * 9, page(raw_pod("a"), token="x")
+    course = Course([*halved, two, page(raw_pod("b")), LASTS]).run()
+    assert course.requests[9].path == "/api/v1/pods?limit=1"
+    assert course.requests[10].path == "/api/v1/pods?limit=2&continue=x"
+    assert course.bounds == [PAGE_BYTES] * 9 + [None, PAGE_BYTES]
 
 
 # --- kinds that are not there ------------------------------------------------

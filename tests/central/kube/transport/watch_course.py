@@ -165,6 +165,7 @@ class Course:
         self.clock = _Clock()
         self.facts: list[Fact] = []
         self.requests: list[Request] = []
+        self.bounds: list[int | None] = []  # of the bytes of each list's answer
         self.closed = 0  # how often the idle connections were closed
         self._began = self.clock.now
         self.answers = list(answers)
@@ -198,9 +199,10 @@ class Course:
         times = [each.at_s for each in self.requests]
         return [round(later - now, 3) for now, later in itertools.pairwise(times)]
 
-    def get(self, path: str, *, metadata_only: bool = False) -> Json:
+    def get(self, path: str, *, metadata_only: bool = False, most_bytes: int | None = None) -> Json:
         if "?" not in path:
             return self._discovery(path)
+        self.bounds.append(most_bytes)
         answer = self._next(path, None, metadata_only)
         if not isinstance(answer, dict):
             raise Misplaced(f"{path}: {answer!r}")
