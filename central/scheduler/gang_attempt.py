@@ -29,8 +29,8 @@ from central.scheduler.shared_refusals import Refusals, RefusedRequest, Verdicts
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state import readiness
-from central.scheduler.state.gang_set import GangSet
 from central.scheduler.state.gangs import Gang
+from central.scheduler.state.pending_columns import GangSet
 from central.scheduler.work_meter import MAX_FACTOR, MAX_LONG_FACTOR, WorkLimitReached
 
 LIMITED_S = PREEMPTION_RETRY_S  # until a gang whose search reached its limit is tried with more

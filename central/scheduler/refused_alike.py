@@ -16,6 +16,7 @@ from central.model.arrays import Bools, Ints
 from central.scheduler.scheduler import GangRefusal, Scheduler
 from central.scheduler.state.gangs import Gang
 from central.scheduler.state.pending_columns import PendingColumns
+from central.scheduler.work_meter import MAX_FACTOR
 
 # Gangs that are looked at together at first; then eight times as many, and so on.
 FIRST_WINDOW = 256
@@ -55,13 +56,13 @@ def refuse_next(
     pending = scheduler.state.pending
     columns = pending.columns
     holders = [gang for key in scheduler.reservations if (gang := pending.waiting.get(key))]
-    excluded = columns.mask(columns.rows_of((*holders, *left_out))) | columns.attempts.long
-    excluded |= ~columns.waiting
+    excluded = columns.mask(columns.rows_of((*holders, *left_out)))
     answers: dict[int, _KnownRefusal] = {}
     count, width = 0, FIRST_WINDOW
     while count < len(rows):
         window = rows[count : count + width]
-        fit = _until(excluded[window])
+        is_long = columns.work_factor[window] > MAX_FACTOR
+        fit = _until(excluded[window] | is_long | ~columns.waiting[window])
         if barred:
             fit = _until(np.array([g.namespace in barred for g in columns.of(window[:fit])]), fit)
         fit = _answer(scheduler, window[:fit], first_refused, answers)
@@ -83,7 +84,7 @@ def _until(ends: Bools, most: int | None = None) -> int:
 
 def _is_refused(scheduler: Scheduler, row: int, first_refused: Mapping[int, Gang]) -> bool:
     pending = scheduler.state.pending
-    same = first_refused.get(int(pending.columns.attempts.equivalence[row]))
+    same = first_refused.get(int(pending.columns.equivalence[row]))
     return same is not None and same.attempt.refused_at == pending.epoch
 
 
@@ -98,7 +99,7 @@ def _answer(
     answers: dict[int, _KnownRefusal],
 ) -> int:
     """Adds the answers by request. Returns for how many of the rows, up to the first whose request was not refused."""
-    numbers = scheduler.state.pending.columns.attempts.equivalence[rows]
+    numbers = scheduler.state.pending.columns.equivalence[rows]
     unknown = np.ones(len(rows), dtype=np.bool_)
     while len(unknown):
         first = int(unknown.argmax())
@@ -114,31 +115,31 @@ def _answer(
 
 
 def _within_turn(columns: PendingColumns, rows: Ints, goes_on: Callable[[Gang], bool]) -> int:
-    """For how many of the rows goes_on() holds, up to the first for which it does not."""
-    needs, unknown = columns.attempts.need[rows], np.ones(len(rows), dtype=np.bool_)
+    """For how many of the rows goes_on() holds, up to the first for which it does not. Equal requests have equal needs."""
+    numbers, unknown = columns.equivalence[rows], np.ones(len(rows), dtype=np.bool_)
     while len(unknown):
         first = int(unknown.argmax())
         if not unknown[first]:
             break
         if not goes_on(columns.at(rows[first])):
             return first
-        unknown &= needs != needs[first]
+        unknown &= numbers != numbers[first]
     return len(rows)
 
 
 def _give(scheduler: Scheduler, rows: Ints, answers: Mapping[int, _KnownRefusal]) -> None:
     columns = scheduler.state.pending.columns
-    numbers, changed = columns.attempts.equivalence[rows], np.zeros(len(rows), dtype=np.bool_)
-    columns.attempts.refused_at[rows] = scheduler.state.pending.epoch
+    numbers, changed = columns.equivalence[rows], np.zeros(len(rows), dtype=np.bool_)
+    columns.refused_at[rows] = scheduler.state.pending.epoch
     for number, answer in answers.items():
         alike = numbers == number
         of = rows[alike]
         if answer.refusal is not None:
-            scheduler.refused.give_all(columns, of, answer.refusal)
-        other = columns.attempts.reason[of] != answer.reason
-        columns.attempts.reason[of] = answer.reason
+            scheduler.refused.give_all(of, answer.refusal)
+        other = columns.reason[of] != answer.reason
+        columns.reason[of] = answer.reason
         changed[alike] = other
-    scheduler.refused.list_new(columns, rows)
+    scheduler.refused.list_new(rows)
     _reasons_changed(scheduler, rows[changed])
 
 

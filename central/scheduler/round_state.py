@@ -16,8 +16,8 @@ from central.scheduler.queues import order
 from central.scheduler.queues.turns import FairShares
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.shared_refusals import Verdicts
-from central.scheduler.state.gang_set import GangSet
 from central.scheduler.state.gangs import Gang, GangKey
+from central.scheduler.state.pending_columns import GangSet
 from central.scheduler.work_meter import Interrupt, SearchProgress
 
 FLOOD_TRIES = 100  # attempts for one namespace in a round of slices, before it waits behind others

@@ -189,7 +189,7 @@ class Scheduler:
         self.admission = GroupAdmission()
         self.budgets = DisruptionBudgets()
         self.reservations: dict[GangKey, Reservation] = {}
-        self.refused: Refusals[GangRefusal] = Refusals()  # pending gangs that do not fit
+        self.refused: Refusals[GangRefusal] = self.state.pending.refused
         self.preemption = PreemptionContext(
             self.state,
             self.queues,

@@ -39,8 +39,8 @@ from central.scheduler.queues import order
 from central.scheduler.reserved_capacity import ReservedCapacity
 from central.scheduler.round_state import PassOrder, Round, SkipEqual
 from central.scheduler.scheduler import Scheduler
-from central.scheduler.state.gang_set import GangSet
 from central.scheduler.state.gangs import Gang
+from central.scheduler.state.pending_columns import GangSet
 from central.scheduler.work_meter import MAX_FACTOR, Interrupt, SearchProgress
 
 ROUND_S = 1.0  # a round that is older is finished before refused gangs are tried again
@@ -237,9 +237,9 @@ def _join(scheduler: Scheduler, this: Round, now: float) -> bool:
         is_late = [g.key in this.tried and g.key not in changed for g in columns.of(due)]
         this.late |= any(is_late)
         due = due[~np.array(is_late, dtype=np.bool_)]
-    left_before = bool(this.left.mask[columns.released].any())
+    some_left = this.left.drop_others()
     this.left.add_rows(due)
-    return bool(len(due)) or left_before or any(gang in this.left for gang in changed.values())
+    return bool(len(due)) or some_left or any(gang in this.left for gang in changed.values())
 
 
 def _one_pass(
@@ -265,10 +265,10 @@ def _one_pass(
                 complete, this.order = False, gangs
                 break
             asked = True
-            this.left.discard(gang)
+            this.left.discard_rows([gang.attempt.row])
             this.tried.add(gang.key)
             if _turn(scheduler, this, gang, reserved, decisions):
-                this.left.add(gang)
+                this.left.add_rows([gang.attempt.row])
                 this.again.append(gang)
                 continue
         reserved.on_tried(gang)
@@ -286,7 +286,6 @@ def _one_pass(
 def _in_order(scheduler: Scheduler, this: Round, *, sliced: bool) -> PassOrder:
     pending = scheduler.state.pending
     columns, waiting = pending.columns, pending.waiting
-    this.left.discard_rows(columns.released)
     columns.recycle()
     if scheduler.quarantine.set_asides:
         aside = [gang for gang in this.left.gangs() if containment.blocks(scheduler, gang)]

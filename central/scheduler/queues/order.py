@@ -166,15 +166,10 @@ class _QueuedGangs:
 
     def _sort_by_run_time(self) -> None:
         columns, rows = self._columns, self._rows[self._at :]
-        run_times = columns.attempts.run_time_s[rows]
+        run_times = columns.run_time_s[rows]
         if len(rows) and run_times.min() < inf:
-            keys = (
-                run_times,
-                columns.attempts.surplus_rank[rows],
-                columns.attempts.priority_rank[rows],
-            )
             # Stable: then by age and name, as before.
-            self._rows, self._at = rows[np.lexsort(keys)], 0
+            self._rows, self._at = rows[np.lexsort((run_times, columns.tier[rows]))], 0
 
     def _insert(self, gang: Gang) -> None:
         gang.attempt.rank = rank(gang)

@@ -1,223 +1,174 @@
-"""The last attempt to place a gang's pending pods."""
+"""The attempts to place pending gangs: a table with one row for each gang, as long as the gang exists.
+
+After capacity is freed every pending gang is tried again, and most are refused like an equal one before. With thousands of
+gangs the cycle's time was that of reading an object for each. So what decides which gangs are due, in which order they are
+tried and who is refused alike is in columns, and Attempt reads and writes the cells of its gang:
+
+    row 1: gang a, refused in epoch 7, request 3, queue 0
+    row 2: gang b, refused in epoch 7, request 3, queue 1   -> both are refused alike, as one array operation
+
+Row 0 is that of all gangs that no longer exist. Nothing in it is ever true.
+
+Design: docs/design/pending-gangs.md
+"""
 
 from math import inf
-from typing import Any
+from typing import Any, Generic, TypeVar
 
+import numpy as np
+import numpy.typing as npt
+
+from central.model.arrays import Bools, Floats, Ints
 from central.model.resources import Sums
-from central.scheduler.state.attempt_columns import AttemptColumns, Rank
-from central.scheduler.work_meter import MAX_FACTOR, SearchProgress
+from central.scheduler.work_meter import SearchProgress
+
+Objects = npt.NDArray[np.object_]
+Rank = tuple[int, int, float, tuple[str, str, bool]]  # queues/order.py; ends with the gang's key
+
+Value = TypeVar("Value")
+
+FIRST_ROWS = 16
+SURPLUS_BITS = 24  # of a tier: more members than a gang can have
+NEW_ROW: dict[str, Any] = {
+    "gangs": None,
+    "waiting": False,
+    "owned": False,
+    "listed": False,
+    "equivalence": 0,
+    "refused_at": -1,
+    "work_factor": 1,
+    "queue": -1,
+    "tier": 0,
+    "reason_turn": -1,
+    "retry_at": 0.0,
+    "run_time_s": inf,
+    "reason": "",
+    "refusal": None,
+}
 
 
-class Attempt:
-    """PendingGangs and the scheduling cycle write it. While the gang waits, what is read of all gangs at once is in
-    a row of the columns, so that it can be changed for thousands together.
+class AttemptColumns:
+    """One column for each name in NEW_ROW, with the value that it has in the row of a new gang.
 
+    waiting: whether the gang has pods that need a node
+    owned: by an object whose status gives the reason too
     equivalence: gangs with the same number make the same request; 0: unknown
     refused_at: capacity epoch of the refusal; -1: not refused
     reason: why the gang does not fit; empty if it fits or was not tried
+    refusal, listed: Refusals writes them
     retry_at: not tried before, in seconds
-    refusal, listed: Refusals has written them
-    rank, run_time_s, need: its place in the order (queues/order.py); inf: the run time is unknown
-    bind_failures: pods whose binding failed; failures_handled: the same when retry_at was computed
     work_factor: of the first work limit (work_meter.py), for the next attempt
+    queue: number of the name of the queue that is charged; -1: none
+    tier: the first two numbers of the rank, as one, of a gang that waits
+    run_time_s: see queues/order.py; inf: unknown
+    reason_turn: see PendingGangs.reasons_changed(); -1: none
+    """
+
+    gangs: Objects
+    waiting: Bools
+    owned: Bools
+    listed: Bools
+    equivalence: Ints
+    refused_at: Ints
+    work_factor: Ints
+    queue: Ints
+    tier: Ints
+    reason_turn: Ints
+    retry_at: Floats
+    run_time_s: Floats
+    reason: Objects
+    refusal: Objects
+
+    def __init__(self) -> None:
+        for name, value in NEW_ROW.items():
+            kind = type(value) if isinstance(value, bool | int | float) else object
+            setattr(self, name, np.full(FIRST_ROWS, value, dtype=kind))
+        self._free: list[int] = [*range(FIRST_ROWS - 1, 0, -1)]
+        self._moved: dict[int, None] = {}  # rows with a new rank, since their order was made
+
+    def new_row(self) -> int:
+        if not self._free:
+            size = len(self.waiting)
+            for name, value in NEW_ROW.items():
+                column = getattr(self, name)
+                setattr(self, name, np.concatenate([column, np.full_like(column, value)]))
+            self._free = [*range(2 * size - 1, size - 1, -1)]
+        row = self._free.pop()
+        for name, value in NEW_ROW.items():
+            getattr(self, name)[row] = value
+        return row
+
+    def set_rank(self, row: int, rank: Rank) -> None:
+        self.tier[row] = (rank[0] << SURPLUS_BITS) + rank[1]
+        self._moved[row] = None
+
+
+NO_ROWS = AttemptColumns()  # of those that are never tried
+
+
+class AttemptCell(Generic[Value]):
+    """An attribute of Attempt that is a cell of the column of the same name."""
+
+    def __set_name__(self, _: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, attempt: "Attempt", _: type | None = None) -> Value:
+        value: Value = getattr(attempt.columns, self._name).item(attempt.row)
+        return value
+
+    def __set__(self, attempt: "Attempt", value: Value) -> None:
+        getattr(attempt.columns, self._name)[attempt.row] = value
+
+
+class Attempt:
+    """What the scheduler knows of the attempts for one gang. PendingGangs and the scheduling cycle write it.
+
+    need: requests, for its place in the order (queues/order.py)
+    bind_failures: pods whose binding failed; failures_handled: the same when retry_at was computed
+    failed_attempts: in a row, in which bindings failed
+    progress: of a long attempt that goes on
+    partial_since: since when it is bound below its minimum
     """
 
     __slots__ = (
-        "_bind_failures",
-        "_columns",
-        "_equivalence",
-        "_failures_handled",
-        "_listed",
-        "_need",
         "_rank",
-        "_reason",
-        "_refusal",
-        "_refused_at",
-        "_retry_at",
-        "_run_time_s",
-        "_work_factor",
+        "bind_failures",
+        "columns",
         "failed_attempts",
+        "failures_handled",
+        "need",
         "partial_since",
         "progress",
         "row",
     )
 
-    def __init__(self, rank: Rank) -> None:
-        self.row = -1  # in the columns; -1: the gang does not wait
-        self._columns: AttemptColumns | None = None
+    equivalence = AttemptCell[int]()
+    refused_at = AttemptCell[int]()
+    retry_at = AttemptCell[float]()
+    reason = AttemptCell[str]()
+    run_time_s = AttemptCell[float]()
+    work_factor = AttemptCell[int]()
+
+    def __init__(self, columns: AttemptColumns, rank: Rank) -> None:
+        self.columns = columns
+        self.row = 0 if columns is NO_ROWS else columns.new_row()
         self._rank = rank
-        self._run_time_s = inf
-        self._need: Sums = {}
-        self._equivalence, self._refused_at = 0, -1
-        self._reason, self._retry_at = "", 0.0
-        self._refusal: Any = None
-        self._listed = False
-        self._bind_failures = self._failures_handled = 0
-        self._work_factor = 1
-        self.failed_attempts = 0  # in a row: attempts in which bindings failed
-        self.progress: SearchProgress | None = None  # of a long attempt that goes on
-        self.partial_since: float | None = None  # since when it is bound below its minimum
-
-    def attach(self, columns: AttemptColumns, row: int) -> None:
-        """From now on the row holds what it says."""
-        self._columns, self.row = columns, row
-        columns.equivalence[row], columns.refused_at[row] = self._equivalence, self._refused_at
-        columns.reason[row], columns.retry_at[row] = self._reason, self._retry_at
-        columns.refusal[row], columns.listed[row] = self._refusal, self._listed
-        columns.run_time_s[row], columns.long[row] = self._run_time_s, self._is_long
-        columns.bind_failed[row] = self._bind_failures != self._failures_handled
-        columns.set_need(row, self._need)
-        columns.set_rank(row, self._rank)
-
-    def detach(self) -> None:
-        """From now on the attempt holds it itself."""
-        columns, row = self._columns, self.row
-        assert columns is not None, "it has no row"
-        self._equivalence = columns.equivalence.item(row)
-        self._refused_at, self._retry_at = columns.refused_at.item(row), columns.retry_at.item(row)
-        self._reason, self._refusal = columns.reason[row], columns.refusal[row]
-        self._listed = columns.listed.item(row)
-        self._columns, self.row = None, -1
-
-    # --- in the row while the gang waits -----------------------------------------------------
+        self.need: Sums = {}
+        self.bind_failures = self.failures_handled = self.failed_attempts = 0
+        self.progress: SearchProgress | None = None
+        self.partial_since: float | None = None
 
     @property
-    def equivalence(self) -> int:
-        columns = self._columns
-        return self._equivalence if columns is None else columns.equivalence.item(self.row)
-
-    @equivalence.setter
-    def equivalence(self, number: int) -> None:
-        if self._columns is None:
-            self._equivalence = number
-        else:
-            self._columns.equivalence[self.row] = number
-
-    @property
-    def refused_at(self) -> int:
-        columns = self._columns
-        return self._refused_at if columns is None else columns.refused_at.item(self.row)
-
-    @refused_at.setter
-    def refused_at(self, epoch: int) -> None:
-        if self._columns is None:
-            self._refused_at = epoch
-        else:
-            self._columns.refused_at[self.row] = epoch
-
-    @property
-    def reason(self) -> str:
-        columns = self._columns
-        return self._reason if columns is None else columns.reason[self.row]
-
-    @reason.setter
-    def reason(self, reason: str) -> None:
-        if self._columns is None:
-            self._reason = reason
-        else:
-            self._columns.reason[self.row] = reason
-
-    @property
-    def retry_at(self) -> float:
-        columns = self._columns
-        return self._retry_at if columns is None else columns.retry_at.item(self.row)
-
-    @retry_at.setter
-    def retry_at(self, at: float) -> None:
-        if self._columns is None:
-            self._retry_at = at
-        else:
-            self._columns.retry_at[self.row] = at
-
-    @property
-    def refusal(self) -> Any:
-        columns = self._columns
-        return self._refusal if columns is None else columns.refusal[self.row]
-
-    @refusal.setter
-    def refusal(self, refusal: Any) -> None:
-        if self._columns is None:
-            self._refusal = refusal
-        else:
-            self._columns.refusal[self.row] = refusal
-
-    @property
-    def listed(self) -> bool:
-        columns = self._columns
-        return self._listed if columns is None else columns.listed.item(self.row)
-
-    @listed.setter
-    def listed(self, listed: bool) -> None:
-        if self._columns is None:
-            self._listed = listed
-        else:
-            self._columns.listed[self.row] = listed
-
-    # --- in the row as well ------------------------------------------------------------------
+    def new_failures(self) -> int:
+        return self.bind_failures - self.failures_handled
 
     @property
     def rank(self) -> Rank:
+        """Its place in the order of its queue."""
         return self._rank
 
     @rank.setter
     def rank(self, rank: Rank) -> None:
-        if self._columns is not None and rank != self._rank:
-            self._columns.set_rank(self.row, rank)
+        if rank != self._rank and self.columns.waiting[self.row]:
+            self.columns.set_rank(self.row, rank)
         self._rank = rank
-
-    @property
-    def run_time_s(self) -> float:
-        return self._run_time_s
-
-    @run_time_s.setter
-    def run_time_s(self, run_time_s: float) -> None:
-        self._run_time_s = run_time_s
-        if self._columns is not None:
-            self._columns.run_time_s[self.row] = run_time_s
-
-    @property
-    def need(self) -> Sums:
-        return self._need
-
-    @need.setter
-    def need(self, need: Sums) -> None:
-        self._need = need
-        if self._columns is not None:
-            self._columns.set_need(self.row, need)
-
-    @property
-    def bind_failures(self) -> int:
-        return self._bind_failures
-
-    @bind_failures.setter
-    def bind_failures(self, failures: int) -> None:
-        self._bind_failures = failures
-        self._set_bind_failed()
-
-    @property
-    def failures_handled(self) -> int:
-        return self._failures_handled
-
-    @failures_handled.setter
-    def failures_handled(self, failures: int) -> None:
-        self._failures_handled = failures
-        self._set_bind_failed()
-
-    def _set_bind_failed(self) -> None:
-        if self._columns is not None:
-            failed = self._bind_failures != self._failures_handled
-            self._columns.bind_failed[self.row] = failed
-
-    @property
-    def work_factor(self) -> int:
-        return self._work_factor
-
-    @work_factor.setter
-    def work_factor(self, factor: int) -> None:
-        self._work_factor = factor
-        if self._columns is not None:
-            self._columns.long[self.row] = self._is_long
-
-    @property
-    def _is_long(self) -> bool:
-        return self._work_factor > MAX_FACTOR

@@ -9,7 +9,7 @@ from central.scheduler.state.gangs import Gang, GangKey
 def get_or_create(state: ClusterState, key: GangKey) -> Gang:
     gang = state.gangs.get(key)
     if gang is None:
-        gang = state.gangs[key] = Gang(key)
+        gang = state.gangs[key] = Gang(key, state.pending.columns)
         gang.object = state.owners.replicated.add(key)
     state.pending.changed(gang)
     return gang

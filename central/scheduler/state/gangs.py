@@ -10,7 +10,7 @@ from central.model.redaction import qualified
 from central.model.resources import DEFAULT, Sums
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.state import later_roles
-from central.scheduler.state.attempt import Attempt
+from central.scheduler.state.attempt import NO_ROWS, Attempt, AttemptColumns
 from central.scheduler.state.gang_counts import GangCounts
 from central.scheduler.state.subgroups import SubgroupDivision
 
@@ -82,14 +82,17 @@ class Gang:
         "started",
     )
 
-    def __init__(self, key: GangKey) -> None:
+    def __init__(self, key: GangKey, columns: AttemptColumns = NO_ROWS) -> None:
+        """columns: in which its attempts get a row; NO_ROWS: it is never tried"""
         self.key = key
         self.object: GangSeen | None = None
         self.members: dict[str, Pod] = {}
         self.started = False  # its minimum was placed at least once
         self.account: Account | None = None
         self.class_priority: int | None = None  # value of the PriorityClass in its PodGroup
-        self.attempt = Attempt((0, 0, 0.0, key))
+        self.attempt = Attempt(columns, (0, 0, 0.0, key))
+        if self.attempt.row:
+            columns.gangs[self.attempt.row] = self
         self.preemption = PreemptionStanding()
         self.published = Published()
         self._counts: GangCounts | None = None

@@ -22,6 +22,7 @@ from central.model.arrays import Ints
 from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state.gangs import Gang, GangKey
 from central.scheduler.state.pending_columns import PendingColumns
+from central.scheduler.state.refusals import Refusals
 
 TOUCHED_KEPT = 20_000  # gangs; with more, a reader that follows the changes reads all gangs again
 RETRY_MAX_S = 30.0  # longest backoff after failed bindings
@@ -41,7 +42,8 @@ class PendingMemory:
 class PendingGangs:
     def __init__(self, snapshot: Snapshot) -> None:
         self.waiting: dict[GangKey, Gang] = {}  # with pods that need a node
-        self.columns = PendingColumns()  # of these
+        self.columns = PendingColumns()  # of all gangs
+        self.refused: Refusals[Any] = Refusals(self.columns)  # those that do not fit
         self.partial: dict[GangKey, Gang] = {}  # some pods bound, the minimum never reached
         self.changed_gangs: dict[GangKey, Gang] = {}  # changed since the last cycle
         self.unaccounted: dict[GangKey, Gang] = {}  # those of them that no cycle has counted yet
@@ -114,7 +116,7 @@ class PendingGangs:
         keys = [*islice(self.unpublished, most)]
         taken = [self.unpublished.pop(key) for key in keys]
         for gang in taken:
-            self._forget_reason(gang)
+            self.columns.reason_turn[gang.attempt.row] = -1
         return taken + self._take_reasons(most_reasons)
 
     def reasons_changed(self, rows: Ints) -> None:
@@ -148,10 +150,6 @@ class PendingGangs:
     def _still_due(self, rows: Ints, turns: Ints) -> Any:
         columns = self.columns
         return columns.waiting[rows] & (columns.reason_turn[rows] == turns)
-
-    def _forget_reason(self, gang: Gang) -> None:
-        if gang.attempt.row >= 0:
-            self.columns.reason_turn[gang.attempt.row] = -1
 
     def touch(self, gang: Gang) -> None:
         """The gang changed as a victim of preemption: what it holds, or what its queue is charged for it."""
@@ -206,13 +204,10 @@ class PendingGangs:
         before = self.waiting.get(gang.key)
         if before is not None and (before is not gang or not waiting):
             del self.waiting[gang.key]
-            self.columns.release(before)
+            self.columns.waiting[before.attempt.row] = False
         if waiting:
             self.waiting[gang.key] = gang
-            if gang.attempt.row < 0:
-                self.columns.add(gang)
-            else:
-                self.columns.describe(gang)
+            self.columns.set_waiting(gang)
         else:
             self.retrying.pop(gang.key, None)
             if not gang.counts.assumed:  # all are bound, and the watch shows it
@@ -229,6 +224,8 @@ class PendingGangs:
         self.touch(gang)
         self._may_leave.pop(gang, None)
         self.update(gang, waiting=False, partial=False)
+        self.refused.pop(gang.key)
+        self.columns.release(gang)
 
     def due(self, now: float) -> Ints:
         """Rows of the waiting gangs that this cycle tries."""
@@ -238,13 +235,13 @@ class PendingGangs:
             return self._due_of(dict.fromkeys(pool), now)
         self._tried_in = epoch
         changed = columns.mask(columns.rows_of(self.changed_gangs.values()))
-        due = columns.waiting & (columns.attempts.retry_at <= now)
-        due &= (columns.attempts.refused_at != epoch) | changed
-        failed = columns.waiting & columns.attempts.bind_failed
-        failed[columns.rows_of(self.retrying.values())] = True
-        for gang in columns.of(np.flatnonzero(failed & columns.waiting)):
-            due[gang.attempt.row] = self._is_due(gang, epoch, now)
-        return np.flatnonzero(due)
+        rows = columns.in_rank_order()
+        is_due = (columns.refused_at[rows] != epoch) | changed[rows]
+        due = columns.mask(rows[is_due & (columns.retry_at[rows] <= now)])
+        failed = [gang for gang in self.changed_gangs.values() if gang.attempt.new_failures]
+        for gang in dict.fromkeys((*failed, *self.retrying.values())):
+            due[gang.attempt.row] = gang.key in waiting and self._is_due(gang, epoch, now)
+        return rows[due[rows]]
 
     def due_changed(self, now: float, tried: Container[GangKey]) -> Ints:
         """The same in an epoch whose gangs are being tried: of those that changed, and of those that
@@ -268,9 +265,10 @@ class PendingGangs:
 
     def refused_before(self) -> Ints:
         """Rows of the waiting gangs that were refused in an earlier epoch."""
-        columns = self.columns
-        at = columns.attempts.refused_at
-        return np.flatnonzero(columns.waiting & (at >= 0) & (at != self.epoch))
+        rows = self.columns.in_rank_order()
+        at: Ints = self.columns.refused_at[rows]
+        found: Ints = rows[(at >= 0) & (at != self.epoch)]
+        return found
 
     def refuse(self, gang: Gang, reason: str) -> None:
         """Records that the gang does not fit in this epoch."""
@@ -304,7 +302,7 @@ class PendingGangs:
 
     def _is_due(self, gang: Gang, epoch: int, now: float) -> bool:
         attempt = gang.attempt
-        if attempt.bind_failures != attempt.failures_handled:
+        if attempt.new_failures:
             attempt.failures_handled = attempt.bind_failures
             if now >= attempt.retry_at:  # later ones belong to the same attempt
                 attempt.failed_attempts += 1

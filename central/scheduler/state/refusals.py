@@ -15,53 +15,53 @@ Refusal = TypeVar("Refusal")
 
 
 class Refusals(Mapping[GangKey, Refusal], Generic[Refusal]):
-    def __init__(self) -> None:
-        self._gangs: dict[GangKey, Gang] = {}
+    def __init__(self, columns: PendingColumns) -> None:
+        self._columns = columns
+        self._rows: dict[GangKey, int] = {}
 
     def give(self, gang: Gang, refusal: Refusal) -> None:
         """A gang that has one keeps its place in the order."""
-        gang.attempt.refusal = refusal
-        if not gang.attempt.listed:
-            self._list(gang)
+        self._columns.refusal[gang.attempt.row] = refusal
+        self._list(gang.attempt.row)
 
-    def give_all(self, columns: PendingColumns, rows: Ints, refusal: Refusal) -> None:
+    def give_all(self, rows: Ints, refusal: Refusal) -> None:
         """The same for the gangs of all these rows; those that have none yet have to be listed (list_new)."""
-        columns.attempts.refusal[rows] = refusal
+        self._columns.refusal[rows] = refusal
 
-    def list_new(self, columns: PendingColumns, rows: Ints) -> None:
+    def list_new(self, rows: Ints) -> None:
         """Those of these gangs that got a refusal and had none come last, in the order of the rows."""
-        for row in rows[~columns.attempts.listed[rows]].tolist():
-            if columns.attempts.refusal[row] is not None:
-                self._list(columns.at(row))
+        for row in rows[~self._columns.listed[rows]].tolist():
+            if self._columns.refusal[row] is not None:
+                self._list(row)
 
     def pop(self, key: GangKey) -> Refusal | None:
         """None: the gang has no refusal."""
-        gang = self._gangs.pop(key, None)
-        if gang is None:
+        row = self._rows.pop(key, None)
+        if row is None:
             return None
-        refusal: Refusal = gang.attempt.refusal
-        gang.attempt.refusal, gang.attempt.listed = None, False
+        refusal: Refusal = self._columns.refusal[row]
+        self._columns.refusal[row], self._columns.listed[row] = None, False
         return refusal
 
-    def _list(self, gang: Gang) -> None:
-        before = self._gangs.get(gang.key)
-        if before is not None:  # another gang of this name, which has gone
-            before.attempt.listed = False
-        self._gangs[gang.key] = gang
-        gang.attempt.listed = True
+    def _list(self, row: int) -> None:
+        self._rows[self._columns.at(row).key] = row
+        self._columns.listed[row] = True
 
     def check(self) -> None:
-        for key, gang in self._gangs.items():
+        for key, row in self._rows.items():
+            gang = self._columns.at(row)
             assert gang.key == key, f"{gang.name} is listed as {key}"
-            assert gang.attempt.listed, f"{gang.name} is listed twice"
-            assert gang.attempt.refusal is not None, f"{gang.name} is listed without a refusal"
+            assert self._columns.refusal[row] is not None, (
+                f"{gang.name} is listed without a refusal"
+            )
+        assert {*self._rows.values()} == {*self._columns.listed.nonzero()[0].tolist()}
 
     def __getitem__(self, key: GangKey) -> Refusal:
-        refusal: Refusal = self._gangs[key].attempt.refusal
+        refusal: Refusal = self._columns.refusal[self._rows[key]]
         return refusal
 
     def __iter__(self) -> Iterator[GangKey]:
-        return iter(self._gangs)
+        return iter(self._rows)
 
     def __len__(self) -> int:
-        return len(self._gangs)
+        return len(self._rows)

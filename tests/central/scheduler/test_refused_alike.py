@@ -77,7 +77,8 @@ def one_by_one(given: Case) -> int:
     for count, gang in enumerate(given.rest):
         same, attempt = given.first_refused.get(gang.attempt.equivalence), gang.attempt
         excluded = gang in given.left_out or gang.namespace in given.barred
-        if same is None or excluded or attempt.work_factor > MAX_FACTOR or attempt.row < 0:
+        waiting = gang.key in given.scheduler.state.pending.waiting
+        if same is None or not waiting or excluded or attempt.work_factor > MAX_FACTOR:
             return count
         if attempt.need not in given.in_turn:
             return count
@@ -86,8 +87,7 @@ def one_by_one(given: Case) -> int:
 
 
 def together(given: Case) -> int:
-    columns = given.scheduler.state.pending.columns
-    rows = [columns.gangs.index(gang) for gang in given.rest]  # also of one that has left
+    rows = [gang.attempt.row for gang in given.rest]  # also of one that has left
     return refused_alike.refuse_next(
         given.scheduler,
         np.array(rows, dtype=np.int64),
@@ -125,9 +125,7 @@ def test_gangs_with_reservations_and_refusals_of_earlier_epochs_are_not_copied()
     pending = given.scheduler.state.pending
     held = next(iter(given.scheduler.reservations.values()))
     for place in (0, 5):
-        pending.columns.attempts.equivalence[held.gang.attempt.row] = given.rest[
-            0
-        ].attempt.equivalence
+        pending.columns.equivalence[held.gang.attempt.row] = given.rest[0].attempt.equivalence
         rest = [*given.rest[:place], held.gang, *given.rest[place:]]
         assert together(given._replace(rest=rest)) <= place
     pending.capacity_freed("a test")

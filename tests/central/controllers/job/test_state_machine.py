@@ -37,6 +37,7 @@ from central.model.jobspec import (
     TaskSpec,
 )
 from central.scheduler.inventory.pods import Pod
+from central.scheduler.state.attempt import AttemptColumns
 from central.scheduler.state.gangs import Gang
 from tests.central import factories
 from tests.central.controllers.job import job_api
@@ -139,7 +140,7 @@ def _phases(event: str) -> dict[str, str]:
 
 
 def _gang(pods: list[PodSeen], *, unknown: bool) -> Gang:
-    gang = Gang(("ns", "j-u", True))
+    gang = Gang(("ns", "j-u", True), AttemptColumns())
     gang.object = factories.gang("j-u", 3)
     for seen in pods:
         gang.members[seen.uid] = pod = Pod(seen, seen.spec)

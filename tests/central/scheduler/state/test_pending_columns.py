@@ -5,11 +5,10 @@ import random
 import pytest
 
 from central.scheduler.snapshot.snapshot import Snapshot
-from central.scheduler.state.gang_set import GangSet
-from central.scheduler.state.gangs import Gang
-from central.scheduler.state.pending_columns import NUMBERS_KEPT
+from central.scheduler.state.attempt import NEW_ROW
+from central.scheduler.state.gangs import Account, Gang
+from central.scheduler.state.pending_columns import NAMES_KEPT, GangSet
 from central.scheduler.state.pending_gangs import PendingGangs
-from central.scheduler.state.refusals import Refusals
 from central.scheduler.work_meter import MAX_FACTOR
 from tests.central import factories
 
@@ -20,7 +19,7 @@ def pending() -> PendingGangs:
 
 
 def waiting(pending: PendingGangs, name: str, rank: tuple[int, int, float] = (0, 0, 0.0)) -> Gang:
-    gang = Gang(("ns", name, True))
+    gang = Gang(("ns", name, True), pending.columns)
     gang.attempt.rank = (*rank, gang.key)
     pending.update(gang, waiting=True, partial=False)
     return gang
@@ -79,51 +78,84 @@ def test_one_gang_moves_among_hundreds(pending: PendingGangs) -> None:
 def test_a_row_is_given_to_others_after_it_is_recycled(pending: PendingGangs) -> None:
     columns, first = pending.columns, waiting(pending, "first")
     row = first.attempt.row
-    first.attempt.reason = "too large"
-    pending.update(first, waiting=False, partial=False)
-    assert (first.attempt.reason, first.attempt.row) == ("too large", -1)
-    assert columns.released.tolist() == [row]
+    pending.refuse(first, "too large")
+    pending.refused.give(first, "kept")
+    pending.forget(first)
+    assert (first.attempt.reason, first.attempt.row, columns.at(row)) == ("too large", row, first)
+    assert first.attempt.refused_at == -1, "no other gang is refused as it was"
     assert waiting(pending, "second").attempt.row != row
-    columns.attempts.refusal[row] = "kept"
     columns.recycle()
-    assert (columns.attempts.reason[row], columns.attempts.refusal[row]) == ("", None)
+    assert (columns.gangs[row], columns.refusal[row], first.attempt.reason) == (None, None, "")
     third = waiting(pending, "third")
     assert (third.attempt.row, third.attempt.reason) == (row, "")
-    assert (first.attempt.reason, columns.released.tolist()) == ("too large", [])
+    third.attempt.reason = "too large as well"
+    assert first.attempt.reason == ""
 
 
-def test_what_an_attempt_says_survives_coming_and_going(pending: PendingGangs) -> None:
+def test_a_row_says_the_same_while_its_gang_does_not_wait(pending: PendingGangs) -> None:
     gang = waiting(pending, "g")
-    attempt = gang.attempt
-    for comes in (False, True, False):
+    row, attempt = gang.attempt.row, gang.attempt
+    for waits in (False, True, False):
         attempt.refused_at, attempt.equivalence, attempt.retry_at = 7, 3, 2.5
-        attempt.reason, attempt.refusal, attempt.listed = "no", "refusal", True
-        attempt.work_factor = 2 * MAX_FACTOR
-        pending.update(gang, waiting=comes, partial=False)
+        attempt.reason, attempt.run_time_s, attempt.work_factor = "no", 60.0, 2 * MAX_FACTOR
+        pending.refused.give(gang, "refusal")
+        pending.update(gang, waiting=waits, partial=False)
+        pending.columns.recycle()
         assert (attempt.refused_at, attempt.equivalence, attempt.retry_at) == (7, 3, 2.5)
-        assert (attempt.reason, attempt.refusal, attempt.listed) == ("no", "refusal", True)
-        assert (attempt.row >= 0) == comes
-        if comes:
-            assert pending.columns.attempts.long[attempt.row]
+        assert (attempt.reason, attempt.run_time_s, attempt.work_factor) == (
+            "no",
+            60.0,
+            2 * MAX_FACTOR,
+        )
+        assert (attempt.row, pending.refused[gang.key]) == (row, "refusal")
+        assert pending.columns.waiting[row] == waits
+
+
+def test_rows_of_new_gangs_say_nothing(pending: PendingGangs) -> None:
+    """Whether the table grew or another gang had the row."""
+    gangs = [waiting(pending, f"g{number}") for number in range(40)]
+    columns = pending.columns
+    for gang in gangs:
+        row = gang.attempt.row
+        for name, value in NEW_ROW.items():
+            if name not in ("gangs", "waiting"):
+                assert getattr(columns, name)[row] == value, name
+        columns.listed[row], columns.queue[row], columns.reason_turn[row] = True, 4, 9
+        columns.work_factor[row], columns.owned[row] = 8, True
+        columns.listed[row] = False
+    for gang in gangs:
+        pending.forget(gang)
+    columns.recycle()
+    row = waiting(pending, "new").attempt.row
+    assert 0 < row <= 40
+    found = {name: getattr(columns, name)[row] for name in NEW_ROW}
+    assert found == {**NEW_ROW, "gangs": pending.waiting["ns", "new", True], "waiting": True}
 
 
 def test_another_gang_of_the_same_name_takes_the_place(pending: PendingGangs) -> None:
     before, after = waiting(pending, "g"), waiting(pending, "g")
-    assert before.attempt.row < 0 <= after.attempt.row
+    assert before.attempt.row != after.attempt.row
+    assert pending.columns.rows_of([before, after]).tolist() == [after.attempt.row]
     pending.columns.check(pending.waiting.values())
 
 
-def test_needs_that_no_gang_has_are_dropped(pending: PendingGangs) -> None:
-    """A tenant that requests another amount each time does not fill the memory."""
+def test_a_gang_that_is_never_tried_has_no_row(pending: PendingGangs) -> None:
+    assert Gang(("ns", "other", False)).attempt.row == 0
+    assert not pending.columns.rows_of([Gang(("ns", "other", False))]).tolist()
+
+
+def test_names_of_queues_that_no_gang_has_are_dropped(pending: PendingGangs) -> None:
+    """A tenant that makes a queue for each gang does not fill the memory."""
     gang, columns = waiting(pending, "g"), pending.columns
     other = waiting(pending, "other")
-    for amount in range(3 * NUMBERS_KEPT):
-        gang.attempt.need = {"cpu": amount}
+    for number in range(3 * NAMES_KEPT):
+        gang.account = Account(f"q{number}", {}, {})
+        pending.update(gang, waiting=True, partial=False)
+        columns.in_rank_order()
         columns.recycle()
-    assert columns.attempts.different_needs <= NUMBERS_KEPT + 1
-    other.attempt.need = {"cpu": 3 * NUMBERS_KEPT - 1}
-    columns.check(pending.waiting.values())
-    assert columns.attempts.need[gang.attempt.row] == columns.attempts.need[other.attempt.row]
+        columns.check(pending.waiting.values())
+    assert len(columns.queue_names) <= NAMES_KEPT + 1
+    assert columns.queue[other.attempt.row] == -1
 
 
 def test_a_set_of_gangs_forgets_who_left(pending: PendingGangs) -> None:
@@ -133,15 +165,19 @@ def test_a_set_of_gangs_forgets_who_left(pending: PendingGangs) -> None:
     assert gangs[0] in some
     assert gangs[2] not in some
     assert late not in some
-    some.add(late)
-    some.discard(gangs[1])
+    some.add_rows([late.attempt.row])
+    some.discard_rows([gangs[1].attempt.row])
     assert some.gangs() == [gangs[0], late]
+    assert not some.drop_others()
     for gang in (gangs[0], late):
         assert some
         pending.update(gang, waiting=False, partial=False)
-        some.discard(gang)  # has no row any more
     assert not some
     assert (gangs[0] in some, len(some)) == (False, 0)
+    assert some.drop_others()
+    pending.update(late, waiting=True, partial=False)
+    assert late not in some, "it was dropped"
+    assert not GangSet().drop_others()
     assert not GangSet()
 
 
@@ -171,9 +207,9 @@ def test_statuses_are_due_in_the_order_in_which_reasons_changed(
 
 @pytest.mark.parametrize("seed", range(10))
 def test_refusals_keep_their_order(pending: PendingGangs, seed: int) -> None:
-    """Against a plain dict, with gangs that go, come back, or have the name of another one that has gone."""
+    """Against a plain dict, with gangs that stop waiting, wait again, or have the name of another one that has gone."""
     dice, columns = random.Random(seed), pending.columns
-    refusals, expected = Refusals[str](), dict[tuple[str, str, bool], str]()
+    refusals, expected = pending.refused, dict[tuple[str, str, bool], str]()
     gangs = [waiting(pending, f"g{number}") for number in range(12)]
     for number in range(150):
         gang = dice.choice(gangs)
@@ -182,21 +218,22 @@ def test_refusals_keep_their_order(pending: PendingGangs, seed: int) -> None:
                 refusals.give(gang, f"r{number}")
                 expected[gang.key] = f"r{number}"
             case 1:
-                alike = [g for g in dice.sample(gangs, 5) if g.attempt.row >= 0]
+                alike = [g for g in dice.sample(gangs, 5) if g.key in pending.waiting]
                 rows = columns.rows_of(alike)
-                refusals.give_all(columns, rows, f"r{number}")
-                refusals.list_new(columns, rows)
+                refusals.give_all(rows, f"r{number}")
+                refusals.list_new(rows)
                 expected |= dict.fromkeys((g.key for g in alike), f"r{number}")
             case 2:
                 assert refusals.pop(gang.key) == expected.pop(gang.key, None)
             case 3:
-                pending.update(gang, waiting=gang.attempt.row < 0, partial=False)
+                pending.update(gang, waiting=gang.key not in pending.waiting, partial=False)
             case _:
                 pending.forget(gang)
+                expected.pop(gang.key, None)
                 gangs[gangs.index(gang)] = named = waiting(pending, gang.name)
                 if dice.random() < 0.3:
                     refusals.give(named, f"r{number}")
                     expected[gang.key] = f"r{number}"
-                    assert not gang.attempt.listed
+                columns.recycle()
         assert [*refusals.items()] == [*expected.items()]
         refusals.check()

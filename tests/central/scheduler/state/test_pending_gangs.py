@@ -20,7 +20,7 @@ def pending(snapshot: Snapshot) -> PendingGangs:
 
 
 def waiting(pending: PendingGangs, name: str) -> Gang:
-    gang = Gang(("ns", name, True))
+    gang = Gang(("ns", name, True), pending.columns)
     pending.changed(gang)
     pending.update(gang, waiting=True, partial=False)
     return gang
@@ -60,10 +60,10 @@ def test_a_changed_gang_is_tried_in_the_same_epoch(pending: PendingGangs) -> Non
     assert due(pending) == ["second"]
 
 
-def test_gangs_come_in_the_order_in_which_they_began_to_wait(pending: PendingGangs) -> None:
+def test_gangs_come_in_the_order_of_their_ranks(pending: PendingGangs) -> None:
     for name in ("b", "a", "c"):
         waiting(pending, name)
-    assert due(pending) == ["b", "a", "c"]
+    assert due(pending) == ["a", "b", "c"]
 
 
 def test_failed_bindings_back_off_from_1_to_30_seconds(pending: PendingGangs) -> None:
