@@ -30,7 +30,6 @@ from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state import readiness
 from central.scheduler.state.gangs import Gang
-from central.scheduler.state.pending_columns import GangSet
 from central.scheduler.work_meter import MAX_FACTOR, MAX_LONG_FACTOR, WorkLimitReached
 
 LIMITED_S = PREEMPTION_RETRY_S  # until a gang whose search reached its limit is tried with more
@@ -44,12 +43,13 @@ def schedule(
     reserved: ReservedCapacity,
     decisions: list[Decision],
     *,
-    left: GangSet,
+    shares: bool,
     verdicts: Verdicts,
 ) -> None:
     """Binds as many of the gang's pods as fit, but while others are left in the round its minimum first, and
     of a scarce surplus one unit; else makes or keeps capacity for its minimum. Appends each decision right after
-    the state has it: what fails later must not lose it. verdicts: what the round remembers of refusals."""
+    the state has it: what fails later must not lose it. shares: whether others may be left. verdicts: what the round
+    remembers of refusals."""
     missing = gang.missing()
     _, gang.attempt.reason = readiness.not_ready(gang, missing, scheduler.quarantine)
     readiness.end_eviction(gang)
@@ -57,7 +57,7 @@ def schedule(
     if gang.attempt.reason:
         reserved.release(gang)
         return
-    _GangTurn(scheduler, gang, reserved, decisions, left, verdicts, missing).take()
+    _GangTurn(scheduler, gang, reserved, decisions, shares, verdicts, missing).take()
 
 
 class _GangTurn(NamedTuple):
@@ -67,7 +67,7 @@ class _GangTurn(NamedTuple):
     gang: Gang
     reserved: ReservedCapacity
     decisions: list[Decision]
-    left: GangSet
+    shares: bool
     verdicts: Verdicts
     missing: int
 
@@ -111,12 +111,15 @@ class _GangTurn(NamedTuple):
     def _share(self, attempts: Sequence[list[Pod]]) -> tuple[int, Sequence[Pod] | None]:
         """The attempt to begin with and, of its pods, those that may be bound; None: all. While others are left in the
         round, the minimum goes first, and of a scarce surplus one unit."""
-        if len(attempts) == 1 or not self.left:
+        if len(attempts) == 1 or not self.shares:
+            return 0, None
+        columns = self.scheduler.state.pending.columns
+        left = columns.of(columns.due())
+        if not left:
             return 0, None
         if self.missing:
             return 0, attempts[1]
-        others = [self.gang, *self.left.gangs()]
-        return int(placement_attempts.scarce(self.scheduler.state, others)), None
+        return int(placement_attempts.scarce(self.scheduler.state, [self.gang, *left])), None
 
     def _bind(
         self,

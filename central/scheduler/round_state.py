@@ -5,10 +5,10 @@ Design: docs/design/budgets.md
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from central.model.arrays import Bools, Ints
+from central.model.arrays import Ints
 from central.model.decisions import Decision
 from central.scheduler import refused_alike
 from central.scheduler.pass_reservations import PassMemory
@@ -16,9 +16,9 @@ from central.scheduler.queues import order
 from central.scheduler.queues.turns import FairShares
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.shared_refusals import Verdicts
-from central.scheduler.state.gangs import Gang, GangKey
-from central.scheduler.state.pending_columns import GangSet
-from central.scheduler.work_meter import Interrupt, SearchProgress
+from central.scheduler.state.attempt import Outcome
+from central.scheduler.state.gangs import Gang
+from central.scheduler.work_meter import Interrupt
 
 FLOOD_TRIES = 100  # attempts for one namespace in a round of slices, before it waits behind others
 
@@ -28,10 +28,7 @@ class Round:
     """What one round has still to do, and what it remembers of what it did."""
 
     began: float
-    left: GangSet = field(default_factory=GangSet)
-    tried: set[GangKey] = field(default_factory=set)
-    # Tried without an attempt; only a round that is cut needs to know, and adds them to the others.
-    skipped: list[Ints] = field(default_factory=list)
+    is_alone: bool = False  # of one gang, beside a round of all that are due
     by_namespace: Counter[str] = field(default_factory=Counter)  # attempts
     epoch: int = -1  # at the end of the last slice
     dropped: bool = False  # a reservation ended, so those refused before are tried again
@@ -56,7 +53,6 @@ class Round:
     long: list[Gang] = field(default_factory=list)  # due for a long attempt
     is_long_next: bool = False  # the next cycle begins with it
     interrupt: Interrupt | None = None  # of a long attempt
-    progress: SearchProgress | None = None  # ... and what it has found
 
     def flooding(self) -> set[str]:
         """The namespaces that have had their attempts."""
@@ -64,12 +60,9 @@ class Round:
 
     def must_wait(self, gang: Gang) -> bool:
         """Whether its namespace has had its attempts, so that it is tried behind the others."""
-        return self.by_namespace[gang.namespace] >= FLOOD_TRIES and gang in self.left
+        return self.by_namespace[gang.namespace] >= FLOOD_TRIES
 
-    def next_pass(self, more: Sequence[Ints]) -> None:
-        """With what is left and these rows."""
-        for rows in more:
-            self.left.add_rows(rows)
+    def next_pass(self) -> None:
         self.last_pass, self.dropped = True, False
         self.memory, self.verdicts = PassMemory.empty(), Verdicts()
         self.withdrawn = []
@@ -84,24 +77,26 @@ class PassOrder:
     this: Round
     ahead: list[Gang] = field(default_factory=list)  # before the others, the last one first
     gangs: order.GangOrder | None = None
-    behind: Bools | None = None  # rows of namespaces that have had their attempts, for the end
+    is_first: bool = False  # gangs that are BEHIND are left out, and follow
 
     def next(self) -> Gang | None:
         scheduler, this = self.scheduler, self.this
         if self.ahead:
             return self.ahead.pop()
+        columns = scheduler.state.pending.columns
         for gang in self.gangs or ():
-            if self.behind is None or not this.must_wait(gang):
+            if not (self.is_first and this.must_wait(gang) and columns.is_due(gang)):
                 return gang
-            self.behind[gang.attempt.row] = True
-        if self.behind is None:
+            columns.outcome[gang.attempt.row] = Outcome.BEHIND
+        if not self.is_first:
             return None
-        rows = scheduler.state.pending.columns.in_rank_order(self.behind)
-        of = scheduler.queues, scheduler.state.pending.columns, rows, this.again
+        rows = columns.due()
+        rows = rows[columns.outcome[rows] == Outcome.BEHIND]
+        skip = SkipEqual(scheduler, this, bars_floods=False)
         self.gangs = order.in_order(
-            *of, shares=this.shares, skip=SkipEqual(scheduler, this, bars_floods=False)
+            scheduler.queues, columns, rows, this.again, shares=this.shares, skip=skip
         )
-        self.behind = None
+        self.is_first = False
         return self.next()
 
 
@@ -127,6 +122,5 @@ class SkipEqual:
             goes_on=goes_on,
         )
         if count:
-            this.skipped.append(rows[:count])
-            this.left.discard_rows(rows[:count])
+            scheduler.state.pending.columns.outcome[rows[:count]] = Outcome.REFUSED
         return count

@@ -28,8 +28,6 @@ Design: docs/design/budgets.md
 from collections.abc import Callable, Sequence
 from functools import partial
 
-import numpy as np
-
 from central.model.decisions import Bind, Decision
 from central.scheduler import containment, gang_attempt, refusal_reasons, refused_alike
 from central.scheduler.pass_claims import PREEMPTION_RETRY_S
@@ -39,8 +37,8 @@ from central.scheduler.queues import order
 from central.scheduler.reserved_capacity import ReservedCapacity
 from central.scheduler.round_state import PassOrder, Round, SkipEqual
 from central.scheduler.scheduler import Scheduler
+from central.scheduler.state.attempt import Outcome
 from central.scheduler.state.gangs import Gang
-from central.scheduler.state.pending_columns import GangSet
 from central.scheduler.work_meter import MAX_FACTOR, Interrupt, SearchProgress
 
 ROUND_S = 1.0  # a round that is older is finished before refused gangs are tried again
@@ -94,9 +92,6 @@ def _keep(scheduler: Scheduler, this: Round, decisions: Sequence[Decision]) -> N
     """For the next cycle, which continues it."""
     pending = scheduler.state.pending
     this.binds += [each for each in decisions if isinstance(each, Bind)]
-    for rows in this.skipped:
-        this.tried.update(gang.key for gang in pending.columns.of(rows))
-    this.skipped = []
     this.epoch, this.version = pending.epoch, scheduler.queues.version
     pending.round = this
 
@@ -125,8 +120,9 @@ def _passes(
     pending = scheduler.state.pending
     complete = _one_pass(scheduler, this, reserved, budget, decisions)
     if (complete or this.withdrawn) and this.dropped and not this.last_pass:
-        again = [pending.waiting[g.key] for g in this.withdrawn if g.key in pending.waiting]
-        this.next_pass((pending.refused_before(), pending.columns.rows_of(again)))
+        pending.columns.outcome[pending.refused_before()] = Outcome.DUE
+        pending.columns.outcome[pending.columns.rows_of(this.withdrawn)] = Outcome.DUE
+        this.next_pass()
         reserved = _reserved(scheduler, this.memory, decisions, began=this.began)
         complete = _one_pass(scheduler, this, reserved, budget, decisions)
     if not complete or not scheduler.queues.enabled:
@@ -147,7 +143,7 @@ def _try_claimants(
     """Lets these gangs claim what others got in this round, before the bindings of its last slice leave. Who loses its
     binding by that, or has lost it, is tried once more, for a place that nobody claims."""
     memory = this.memory._replace(no_victims={})
-    alone = Round(this.began, memory=memory)
+    alone = Round(this.began, is_alone=True, memory=memory)
     reserved = _reserved(scheduler, memory, decisions, began=this.began)
     reserved.withdrawn += this.withdrawn
     scheduler.state.pending.wakeups[withdrawal.CLAIMED] += len(claimants)
@@ -182,7 +178,7 @@ def _try_long(
     # What it remembers of attempts with less work does not count.
     memory = this.memory._replace(no_victims={})
     reserved = _reserved(scheduler, memory, decisions, began=progress.began)
-    alone = Round(this.began, memory=memory, interrupt=interrupt, progress=progress)
+    alone = Round(this.began, is_alone=True, memory=memory, interrupt=interrupt)
     _try(scheduler, alone, gang, reserved, decisions)
     reserved.on_tried(gang)
     reserved.close()
@@ -228,18 +224,19 @@ def _join(scheduler: Scheduler, this: Round, now: float) -> bool:
     pending = scheduler.state.pending
     columns = pending.columns
     if this.epoch == -1:
-        this.left = GangSet(columns, pending.due(now))
+        columns.outcome.fill(Outcome.NOT_DUE)
+        columns.outcome[pending.due(now)] = Outcome.DUE
         return True
     changed = pending.changed_gangs
     freed = pending.epoch != this.epoch
-    due = pending.due(now) if freed else pending.due_changed(now, this.tried)
+    due = pending.due(now) if freed else pending.due_changed(now)
     if now - this.began >= ROUND_S:
-        is_late = [g.key in this.tried and g.key not in changed for g in columns.of(due)]
-        this.late |= any(is_late)
-        due = due[~np.array(is_late, dtype=np.bool_)]
-    some_left = this.left.drop_others()
-    this.left.add_rows(due)
-    return bool(len(due)) or some_left or any(gang in this.left for gang in changed.values())
+        is_late = columns.were_tried(due) & ~columns.mask(columns.rows_of(changed.values()))[due]
+        this.late |= bool(is_late.any())
+        due = due[~is_late]
+    some_left = columns.drop_left()
+    columns.outcome[due] = Outcome.DUE
+    return bool(len(due)) or some_left or any(map(columns.is_due, changed.values()))
 
 
 def _one_pass(
@@ -251,6 +248,7 @@ def _one_pass(
 ) -> bool:
     """One pass over what is left and the gangs with a reservation. Returns whether all were tried."""
     pending, asked, complete = scheduler.state.pending, False, True
+    columns = pending.columns
     gangs = this.order
     if gangs is None:
         this.again = []
@@ -259,16 +257,16 @@ def _one_pass(
     while (gang := gangs.next()) is not None:
         if pending.waiting.get(gang.key) is not gang:
             continue
-        if gang in this.left or reserved.must_retry(gang):
+        if columns.is_due(gang) or reserved.must_retry(gang):
             if budget is not None and asked and budget():
                 gangs.ahead.append(gang)
                 complete, this.order = False, gangs
                 break
             asked = True
-            this.left.discard_rows([gang.attempt.row])
-            this.tried.add(gang.key)
-            if _turn(scheduler, this, gang, reserved, decisions):
-                this.left.add_rows([gang.attempt.row])
+            columns.outcome[gang.attempt.row] = Outcome.REFUSED  # is not left for its own attempt
+            outcome = _turn(scheduler, this, gang, reserved, decisions)
+            columns.outcome[gang.attempt.row] = outcome
+            if outcome == Outcome.PARTLY:
                 this.again.append(gang)
                 continue
         reserved.on_tried(gang)
@@ -288,21 +286,24 @@ def _in_order(scheduler: Scheduler, this: Round, *, sliced: bool) -> PassOrder:
     columns, waiting = pending.columns, pending.waiting
     columns.recycle()
     if scheduler.quarantine.set_asides:
-        aside = [gang for gang in this.left.gangs() if containment.blocks(scheduler, gang)]
-        this.left.discard_rows(columns.rows_of(aside))
+        left = columns.of(columns.due())
+        aside = [gang for gang in left if containment.blocks(scheduler, gang)]
+        columns.outcome[columns.rows_of(aside)] = Outcome.SET_ASIDE
     of_reservations = [gang for key in scheduler.reservations if (gang := waiting.get(key))]
-    this.not_due = [gang for gang in of_reservations if gang not in this.left]
-    rows, behind = this.left.rows, columns.mask()
+    this.not_due = [gang for gang in of_reservations if not columns.is_due(gang)]
+    rows = columns.due()
     in_order = partial(order.in_order, scheduler.queues, columns, shares=this.shares)
     if len(rows) == 1 and not this.not_due:  # there is nothing to put in order
         return PassOrder(scheduler, this, [], in_order(rows, this.again))
+    columns.outcome[rows] = Outcome.DUE
     if sliced and (flooding := this.flooding()):  # they need not be put in order among the others
-        behind[[gang.attempt.row for gang in columns.of(rows) if gang.namespace in flooding]] = True
-    first = columns.mask(rows) & ~behind
+        floods = [gang for gang in columns.of(rows) if gang.namespace in flooding]
+        columns.outcome[columns.rows_of(floods)] = Outcome.BEHIND
+    first = columns.mask(rows[columns.outcome[rows] == Outcome.DUE])
     first[columns.rows_of(this.not_due)] = True
     skip = SkipEqual(scheduler, this, bars_floods=sliced)
     ordered = in_order(columns.in_rank_order(first), this.again, skip=skip)
-    return PassOrder(scheduler, this, [], ordered, behind if sliced else None)
+    return PassOrder(scheduler, this, [], ordered, is_first=sliced)
 
 
 def _turn(
@@ -311,13 +312,13 @@ def _turn(
     gang: Gang,
     reserved: ReservedCapacity,
     decisions: list[Decision],
-) -> bool:
-    """Tries the gang unless it is set aside or due for a long attempt. Returns as _try()."""
+) -> Outcome:
+    """Tries the gang unless it is set aside or due for a long attempt."""
     if containment.blocks(scheduler, gang):
-        return False
+        return Outcome.SET_ASIDE
     if gang.attempt.work_factor > MAX_FACTOR:
         this.long += [gang] if gang not in this.long else []
-        return False
+        return Outcome.LONG
     return _try(scheduler, this, gang, reserved, decisions)
 
 
@@ -327,13 +328,13 @@ def _try(
     gang: Gang,
     reserved: ReservedCapacity,
     decisions: list[Decision],
-) -> bool:
-    """Returns what _attempt() does, or sets the gang aside and returns false if that fails."""
+) -> Outcome:
+    """Sets the gang aside if its attempt fails."""
     try:
         return _attempt(scheduler, this, gang, reserved, decisions)
     except Exception as error:  # noqa: BLE001  any bug
         containment.gang_failed(scheduler, gang, error)
-        return False
+        return Outcome.SET_ASIDE
 
 
 def _attempt(
@@ -342,8 +343,7 @@ def _attempt(
     gang: Gang,
     reserved: ReservedCapacity,
     decisions: list[Decision],
-) -> bool:
-    """Returns whether some of its pods were bound and others are left, for another turn in this pass."""
+) -> Outcome:
     reservations = scheduler.reservations
     pending, attempt = scheduler.state.pending, gang.attempt
     same = this.first_refused.get(attempt.equivalence)
@@ -353,13 +353,13 @@ def _attempt(
         and gang.key not in reservations
     ):
         refused_alike.refuse(scheduler, gang, same)
-        return False
+        return Outcome.REFUSED
     this.by_namespace[gang.namespace] += 1
     meter = scheduler.state.snapshot.meter
-    meter.begin(attempt.work_factor, this.interrupt, this.progress)
+    meter.begin(attempt.work_factor, this.interrupt, attempt.progress)
     attempt.progress = None
     gang_attempt.schedule(
-        scheduler, gang, reserved, decisions, left=this.left, verdicts=this.verdicts
+        scheduler, gang, reserved, decisions, shares=not this.is_alone, verdicts=this.verdicts
     )
     account(scheduler, gang)
     for other in reserved.withdrawn:
@@ -372,4 +372,6 @@ def _attempt(
     pending.changed(gang)
     if attempt.reason and attempt.equivalence and gang.key not in reservations:
         this.first_refused[attempt.equivalence] = gang
-    return not attempt.reason and gang.key in pending.waiting
+    if attempt.reason:
+        return Outcome.REFUSED
+    return Outcome.PARTLY if gang.key in pending.waiting else Outcome.BOUND

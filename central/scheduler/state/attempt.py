@@ -12,6 +12,7 @@ Row 0 is that of all gangs that no longer exist. Nothing in it is ever true.
 Design: docs/design/pending-gangs.md
 """
 
+from enum import IntEnum
 from math import inf
 from typing import Any, Generic, TypeVar
 
@@ -34,6 +35,7 @@ NEW_ROW: dict[str, Any] = {
     "waiting": False,
     "owned": False,
     "listed": False,
+    "outcome": 0,
     "equivalence": 0,
     "refused_at": -1,
     "work_factor": 1,
@@ -47,11 +49,25 @@ NEW_ROW: dict[str, Any] = {
 }
 
 
+class Outcome(IntEnum):
+    """What became of a gang in the present round of attempts. From DUE on it is still to be tried in it."""
+
+    NOT_DUE = 0
+    SET_ASIDE = 1
+    REFUSED = 2
+    BOUND = 3
+    LONG = 4  # due for a long attempt after the round
+    DUE = 5
+    PARTLY = 6  # some of its pods are bound, and others have another turn
+    BEHIND = 7  # due after the others, because its namespace has had its attempts
+
+
 class AttemptColumns:
     """One column for each name in NEW_ROW, with the value that it has in the row of a new gang.
 
     waiting: whether the gang has pods that need a node
     owned: by an object whose status gives the reason too
+    outcome: an Outcome; the round writes it
     equivalence: gangs with the same number make the same request; 0: unknown
     refused_at: capacity epoch of the refusal; -1: not refused
     reason: why the gang does not fit; empty if it fits or was not tried
@@ -68,6 +84,7 @@ class AttemptColumns:
     waiting: Bools
     owned: Bools
     listed: Bools
+    outcome: Ints
     equivalence: Ints
     refused_at: Ints
     work_factor: Ints

@@ -12,10 +12,11 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from central.model.arrays import Bools, Ints
-from central.scheduler.state.attempt import SURPLUS_BITS, AttemptColumns, Rank
+from central.scheduler.state.attempt import SURPLUS_BITS, AttemptColumns, Outcome, Rank
 from central.scheduler.state.gangs import Gang
 
 NAMES_KEPT = 1_000  # of queues, before those that no gang has are dropped
+TRIED = (Outcome.SET_ASIDE, Outcome.REFUSED, Outcome.BOUND, Outcome.LONG, Outcome.PARTLY)
 FEW = 30  # with fewer moved gangs by one that stayed, each is put in its place
 
 
@@ -75,6 +76,28 @@ class PendingColumns(AttemptColumns):
             made[rows] = True
         return made
 
+    # --- outcomes --------------------------------------------------------------------------
+
+    def due(self) -> Ints:
+        """The rows that are still to be tried in this round, by rank."""
+        rows = self.in_rank_order()
+        due: Ints = rows[self.outcome[rows] >= Outcome.DUE]
+        return due
+
+    def is_due(self, gang: Gang) -> bool:
+        return bool(self.outcome[gang.attempt.row] >= Outcome.DUE)
+
+    def were_tried(self, rows: Ints) -> Bools:
+        """Whether the round has tried these."""
+        tried: Bools = np.isin(self.outcome[rows], TRIED)
+        return tried
+
+    def drop_left(self) -> bool:
+        """Drops those that were due and no longer wait. Returns whether there were any."""
+        gone = (self.outcome >= Outcome.DUE) & ~self.waiting
+        self.outcome[gone] = Outcome.NOT_DUE
+        return bool(gone.any())
+
     # --- order -----------------------------------------------------------------------------
 
     def in_rank_order(self, among: Bools | None = None) -> Ints:
@@ -131,60 +154,3 @@ class PendingColumns(AttemptColumns):
         assert stay == sorted(stay, key=self._rank), "the gangs are not in order"
         moved = {row for row in self._moved if self.waiting[row]}
         assert {*stay} | moved == {gang.attempt.row for gang in gangs}, "the order lacks gangs"
-
-
-class GangSet:
-    """A set of pending gangs, as a mask over their rows. A gang that no longer waits is in no set."""
-
-    def __init__(self, columns: PendingColumns | None = None, rows: Ints | None = None) -> None:
-        """columns: None: of a set that stays empty."""
-        self._columns = columns
-        self._mask: Bools = np.zeros(0, dtype=np.bool_)
-        if rows is not None:
-            self.add_rows(rows)
-
-    @property
-    def mask(self) -> Bools:
-        """By row, with an entry for every row there is space for."""
-        columns = self._columns
-        if columns is not None and len(self._mask) < len(columns.waiting):
-            grown = columns.mask()
-            grown[: len(self._mask)] = self._mask
-            self._mask = grown
-        return self._mask
-
-    @property
-    def rows(self) -> Ints:
-        """In the order of their ranks."""
-        if self._columns is None:
-            return np.zeros(0, dtype=np.int64)
-        return self._columns.in_rank_order(self._mask)
-
-    def gangs(self) -> list[Gang]:
-        return [] if self._columns is None else self._columns.of(self.rows)
-
-    def add_rows(self, rows: Ints | Sequence[int]) -> None:
-        self.mask[rows] = True
-
-    def discard_rows(self, rows: Ints | Sequence[int]) -> None:
-        if len(rows):
-            self.mask[rows] = False
-
-    def drop_others(self) -> bool:
-        """Drops the gangs that no longer wait. Returns whether there were any."""
-        if self._columns is None:
-            return False
-        gone = self.mask & ~self._columns.waiting
-        self._mask[gone] = False
-        return bool(gone.any())
-
-    def __contains__(self, gang: Gang) -> bool:
-        row = gang.attempt.row
-        return (
-            row < len(self._mask)
-            and bool(self._mask[row])
-            and bool(gang.attempt.columns.waiting[row])
-        )
-
-    def __len__(self) -> int:
-        return len(self.rows)

@@ -10,7 +10,7 @@ kube-scheduler's SchedulingQueue (active, backoff, unschedulable).
 """
 
 from collections import Counter, deque
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import count, islice
 from math import inf
@@ -243,13 +243,13 @@ class PendingGangs:
             due[gang.attempt.row] = gang.key in waiting and self._is_due(gang, epoch, now)
         return rows[due[rows]]
 
-    def due_changed(self, now: float, tried: Container[GangKey]) -> Ints:
+    def due_changed(self, now: float) -> Ints:
         """The same in an epoch whose gangs are being tried: of those that changed, and of those that
         retry and were not tried."""
-        waiting = self.waiting
-        pool = [key for key in self.changed_gangs if key in waiting]
-        pool += [key for key in self.retrying if key in waiting and key not in tried]
-        return self._due_of(dict.fromkeys(pool), now)
+        retrying = self.columns.rows_of(self.retrying.values())
+        untried = self.columns.of(retrying[~self.columns.were_tried(retrying)])
+        pool = [key for key in self.changed_gangs if key in self.waiting]
+        return self._due_of(dict.fromkeys([*pool, *(gang.key for gang in untried)]), now)
 
     def _due_of(self, keys: Iterable[GangKey], now: float) -> Ints:
         gangs = [self.waiting[key] for key in keys]

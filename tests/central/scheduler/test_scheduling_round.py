@@ -50,21 +50,25 @@ def test_every_due_gang_is_either_left_or_tried(seed: int) -> None:
     made = full(*facts)
     expected = {gang.name for gang in made.state.pending.waiting.values()}
     assert len(expected) == 16
-    facts, now, again, slices = [PodGone("uid-r0")], 2.0, set[str](), 0
+    facts, now, slices = [PodGone("uid-r0")], 2.0, 0
+    before, again, came = set[str](), set[str](), set[str]()  # tried; changed; new
     while facts or made.state.pending.round is not None:
         schedule_once(made, facts, now, attempts(dice.randint(1, 3)))
         check_invariants(made)
         facts, this, slices = [], made.state.pending.round, slices + 1
         if this is None:
             break
-        left, tried = {gang.name for gang in this.left.gangs()}, {key[1] for key in this.tried}
-        again &= left  # until they are tried
-        assert left | tried == expected
-        assert left & tried <= again
+        columns = made.state.pending.columns
+        rows = columns.in_rank_order()
+        left = {gang.name for gang in columns.of(columns.due())}
+        assert left | {gang.name for gang in columns.of(rows[columns.were_tried(rows)])} == expected
+        assert not (left & before) - again - came, "was tried already"
+        before, again = expected - left, again & left  # until they are tried
         if dice.random() < 0.3:
             name = f"new{slices}"
             facts = job(name, 1, gpus=dice.choice((2, 3, 9)), created=dice.uniform(0, 20))
             expected.add(name)
+            came = {name}
         elif dice.random() < 0.3:
             gang = dice.choice([*made.state.pending.waiting.values()])
             facts = [factories.pod(f"{gang.name}-0", 5, gang.name, labels=(("x", "y"),))]
@@ -90,7 +94,8 @@ def test_what_is_freed_during_an_old_round_waits_for_its_end(
     facts += job("left", 1, 3, created=5.0) + job("last", 1, 4, created=6.0)
     made = full(*facts)
     assert not bound(schedule_once(made, [PodGone("uid-r0")], 2.0, attempts(3)))
-    assert [gang.name for gang in made.state.pending.round.left.gangs()] == ["left", "last"]
+    columns = made.state.pending.columns
+    assert [gang.name for gang in columns.of(columns.due())] == ["left", "last"]
     now = 2.0 + age_s
     freed: list[Fact] = [PodGone("uid-r1"), *job("new", 1, 2, created=4.5)]
     if changed:

@@ -5,9 +5,9 @@ import random
 import pytest
 
 from central.scheduler.snapshot.snapshot import Snapshot
-from central.scheduler.state.attempt import NEW_ROW
+from central.scheduler.state.attempt import NEW_ROW, Outcome
 from central.scheduler.state.gangs import Account, Gang
-from central.scheduler.state.pending_columns import NAMES_KEPT, GangSet
+from central.scheduler.state.pending_columns import NAMES_KEPT
 from central.scheduler.state.pending_gangs import PendingGangs
 from central.scheduler.work_meter import MAX_FACTOR
 from tests.central import factories
@@ -158,27 +158,29 @@ def test_names_of_queues_that_no_gang_has_are_dropped(pending: PendingGangs) -> 
     assert columns.queue[other.attempt.row] == -1
 
 
-def test_a_set_of_gangs_forgets_who_left(pending: PendingGangs) -> None:
-    gangs = [waiting(pending, f"g{number}") for number in range(40)]
-    some = GangSet(pending.columns, pending.columns.rows_of(gangs[:2]))
-    late = [waiting(pending, f"late{number}") for number in range(200)][-1]
-    assert gangs[0] in some
-    assert gangs[2] not in some
-    assert late not in some
-    some.add_rows([late.attempt.row])
-    some.discard_rows([gangs[1].attempt.row])
-    assert some.gangs() == [gangs[0], late]
-    assert not some.drop_others()
-    for gang in (gangs[0], late):
-        assert some
+def test_what_is_left_of_a_round(pending: PendingGangs) -> None:
+    """By rank, without gangs that no longer wait."""
+    columns = pending.columns
+    gangs = [waiting(pending, f"g{each}", (0, 0, -float(each))) for each in range(len(Outcome))]
+    for gang, outcome in zip(gangs, Outcome, strict=True):
+        columns.outcome[gang.attempt.row] = outcome
+    left = [gangs[Outcome.BEHIND], gangs[Outcome.PARTLY], gangs[Outcome.DUE]]
+    assert (
+        columns.of(columns.due()) == left == [gang for gang in gangs[::-1] if columns.is_due(gang)]
+    )
+    tried = columns.rows_of(gangs)[columns.were_tried(columns.rows_of(gangs))]
+    names = {Outcome.SET_ASIDE, Outcome.REFUSED, Outcome.BOUND, Outcome.LONG, Outcome.PARTLY}
+    assert columns.of(tried) == [gangs[outcome] for outcome in sorted(names)]
+    assert not columns.drop_left()
+    for gang in (gangs[Outcome.BEHIND], gangs[Outcome.REFUSED]):
         pending.update(gang, waiting=False, partial=False)
-    assert not some
-    assert (gangs[0] in some, len(some)) == (False, 0)
-    assert some.drop_others()
-    pending.update(late, waiting=True, partial=False)
-    assert late not in some, "it was dropped"
-    assert not GangSet().drop_others()
-    assert not GangSet()
+    assert columns.of(columns.due()) == left[1:]
+    assert columns.drop_left()
+    assert not columns.drop_left()
+    for gang in (gangs[Outcome.BEHIND], gangs[Outcome.REFUSED]):
+        pending.update(gang, waiting=True, partial=False)
+    assert columns.of(columns.due()) == left[1:], "it was dropped"
+    assert columns.were_tried(columns.rows_of([gangs[Outcome.REFUSED]])).all()
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -4,6 +4,7 @@ import pytest
 
 from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state import pending_gangs
+from central.scheduler.state.attempt import Outcome
 from central.scheduler.state.gangs import Gang
 from central.scheduler.state.pending_gangs import PendingGangs
 from tests.central import factories
@@ -194,9 +195,10 @@ def test_in_an_epoch_that_is_being_tried_only_changed_and_retrying_gangs_are_due
     pending.changed(changed)
     for gang in (retrying, tried):
         pending.try_later(gang, 5.0)
-    found = pending.due_changed(5.0, {tried.key})
+    pending.columns.outcome[tried.attempt.row] = Outcome.REFUSED
+    found = pending.due_changed(5.0)
     assert pending.columns.of(found) == [changed, retrying]
-    assert pending.columns.of(pending.due_changed(4.0, {tried.key})) == [changed]
+    assert pending.columns.of(pending.due_changed(4.0)) == [changed]
 
 
 def test_gangs_that_were_not_refused_are_tried_again_if_asked(pending: PendingGangs) -> None:
