@@ -19,9 +19,9 @@ from central.scheduler.placement import PlacementRequest
 from central.scheduler.preemption import (
     defragment,
     evictable,
-    own_surplus,
     preemption_plan,
     reclaim,
+    surplus_members,
     withdrawal,
 )
 from central.scheduler.preemption.preemption_request import (
@@ -119,7 +119,7 @@ class PassClaims:
 
     def _has_surplus(self, gang: Gang) -> bool:
         """Whether members may leave for others of the gang, which may evict anybody."""
-        if not own_surplus.may_leave(gang) or self._scheduler.elastic.manages(gang):
+        if not surplus_members.own_surplus_count(gang) or self._scheduler.elastic.manages(gang):
             return False
         return all(pod.seen.preempts for pod in gang.counts.waiting)
 
@@ -170,7 +170,8 @@ class PassClaims:
                     plan = preemption_plan.find_without_victims(context, preemption)
                 plan = plan or self._plan(preemption, lacks, preempts=preempts)
                 if plan is None and by_own:
-                    plan = own_surplus.plan(context, preemption)
+                    own = replace(preemption, may_evict=_no_other, spared=frozenset((gang.key,)))
+                    plan = preemption_plan.find_victims(context, own)
                 if plan is None:
                     return None, reclaim.blocking_budgets(context, preemption, lacks)
                 return plan, ""
@@ -248,6 +249,10 @@ class PassClaims:
         gangs = [self._state.gang_of(pod) for pod in plan.victims if not pod.node]
         self.withdrawn += [gang for gang in dict.fromkeys(gangs) if gang is not None]
         return replace(plan, victims=left)
+
+
+def _no_other(gang: Gang, other: Gang) -> bool:
+    return False
 
 
 def _rows_of(reservations: Sequence[Reservation]) -> Ints:

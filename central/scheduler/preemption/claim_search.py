@@ -501,7 +501,8 @@ def _total_harm(scale: HarmScale, going: Iterable[tuple[Gang, Sequence[Pod]]]) -
 
 
 def _harm(scale: HarmScale, gang: Gang, pods: Sequence[Pod]) -> Harm:
-    return scale.of(gang.priority, pods, breaks=not _keeps_minimum(gang, pods))
+    breaks, urgency = not _keeps_minimum(gang, pods), sum(surplus_members.urgencies(gang, pods))
+    return scale.of(gang.priority, pods, breaks=breaks, urgency=urgency)
 
 
 def _among(pods: Iterable[Pod], others: Iterable[Pod]) -> bool:

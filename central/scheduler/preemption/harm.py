@@ -1,7 +1,8 @@
 """The harm of evictions, as a tuple that is compared from left to right:
 
 1. the highest priority of those that go
-2. gangs that fall below their minimum
+2. gangs that fall below their minimum; then of the others how urgent the members are: in a gang of unlike pods the least
+   urgent of those above its minimum go
 3. work lost: GPU-seconds since the start or the last checkpoint
 4. pods
 5. capacity that they hold: GPUs
@@ -35,8 +36,10 @@ _MIG_PARTS = 7  # of a GPU: 1g.10gb is one of them
 SIZE_MOST, LOST_MOST_S = 2**28, 2**25
 # Bits of a count at one priority. Sums stay below: 2**32 gangs or pods, and a million GPUs for ten years.
 _COUNT_BITS, _WORK_BITS = 32, 72
+# A gang that falls below its minimum, in the unit of urgency: more than the urgency of a million members.
+BREAKS, _BROKEN_BITS = 2**24, 56
 
-# Highest priority (as a rank), gangs broken, work, pods, capacity, run time, time since creation.
+# Highest priority (as a rank), gangs broken and urgency, work, pods, capacity, run time, time since creation.
 Harm = tuple[int, int, int, int, int, int, int]
 NO_HARM: Harm = (0, 0, 0, 0, 0, 0, 0)
 MAX_HARM: Harm = (2**62, 0, 0, 0, 0, 0, 0)
@@ -67,8 +70,8 @@ class HarmScale:
         self._rank = {each: rank for rank, each in enumerate(sorted(set(priorities)))}
         self._now = now
 
-    def of(self, priority: int, pods: Sequence[Pod], *, breaks: bool) -> Harm:
-        """The harm of evicting these pods of a gang. breaks: it falls below its minimum."""
+    def of(self, priority: int, pods: Sequence[Pod], *, breaks: bool, urgency: int = 0) -> Harm:
+        """The harm of evicting these pods of a gang. breaks: it falls below its minimum. urgency: of members above it."""
         rank, now = self._rank[priority], self._now
         work = held = run_time = age = 0
         for pod in pods:
@@ -81,17 +84,25 @@ class HarmScale:
             held += size
             run_time += ran
             age += max(0, int(now - seen.created))
-        return _at_rank(rank, (breaks, work, len(pods), held, run_time, age))
+        return _at_rank(rank, (BREAKS if breaks else urgency, work, len(pods), held, run_time, age))
 
     def of_parts(self, priority: int, parts: Sequence[int]) -> Harm:
-        """From the sums over the pods: gangs broken, work, pods, capacity, run time, time since creation."""
+        """From the sums over the pods: gangs broken and urgency, work, pods, capacity, run time, age."""
         return _at_rank(self._rank[priority], parts)
 
 
 def _at_rank(rank: int, parts: Sequence[int]) -> Harm:
-    breaks, work, pods, held, run_time, age = parts
+    broken, work, pods, held, run_time, age = parts
     counted, lost = _COUNT_BITS * rank, _WORK_BITS * rank
-    return rank + 1, breaks << counted, work << lost, pods << counted, held, run_time, age
+    return (
+        rank + 1,
+        broken << _BROKEN_BITS * rank,
+        work << lost,
+        pods << counted,
+        held,
+        run_time,
+        age,
+    )
 
 
 @lru_cache(maxsize=1 << 14)

@@ -12,32 +12,6 @@ from typing import NamedTuple
 import numpy as np
 
 from central.model.arrays import Ints
-from central.scheduler.preemption.least_harm import EvictionUnit, LeastHarmProblem
-
-
-def best(problem: LeastHarmProblem) -> list[EvictionUnit] | None:
-    """The best choice. None: the units depend on each other, or they are not enough."""
-    if problem.allowed:
-        return None
-    if problem.missing == 1 and (alone := _least_harmful(problem)) is not None:
-        return [alone]
-    units = problem.units
-    if not units or len({unit.gang for unit in units}) < len(units):
-        return None
-    if any(len(unit.frees) > 1 for unit in units):
-        return None
-    place = {row: index for index, row in enumerate(problem.free)}
-    order = sorted({(unit.harm, -unit.rank) for unit in units})
-    number = {key: index for index, key in enumerate(order)}
-    gangs = SingleRowGangs(
-        np.array([place[row] for unit in units for row in unit.frees], dtype=np.int64),
-        np.array([amounts for unit in units for amounts in unit.frees.values()], dtype=np.int64),
-        np.array([[number[unit.harm, -unit.rank]] for unit in units], dtype=np.int64),
-    )
-    free = np.array(list(problem.free.values()), dtype=np.int64)
-    request = np.array(problem.request, dtype=np.int64)
-    chosen = best_gangs(free, request, problem.missing, gangs)
-    return [units[index] for index in chosen.tolist()] if chosen is not None else None
 
 
 class SingleRowGangs(NamedTuple):
@@ -49,7 +23,8 @@ class SingleRowGangs(NamedTuple):
 
 
 def best_gangs(free: Ints, request: Ints, missing: int, gangs: SingleRowGangs) -> Ints | None:
-    """As best(): the indices of the units, least harm first. free: by row and resource.
+    """The indices of the best units, least harm first. None: the units depend on each other, or they are not enough. free: by
+    row and resource.
 
     One resource limits each row, with all units gone as well as now, and now none of it is left over. What pods fit is
     a sum rounded down, so a set suffices for at least as many as its units do one by one. If all units together
@@ -92,7 +67,8 @@ def best_gangs(free: Ints, request: Ints, missing: int, gangs: SingleRowGangs) -
 
 
 def _least_harmful_gang(free: Ints, request: Ints, gangs: SingleRowGangs, most: Ints) -> int | None:
-    """As _least_harmful(), of those that free what their rows have too little of. most: pods by row without all."""
+    """The least harmful unit, of those that free what their rows have too little of. None: it suffices for no pod by
+    itself. most: pods by row without all."""
     row, frees, harm = gangs
     short = free // request < most[:, None]
     useful = np.flatnonzero((short[row] & (frees > 0)).any(axis=1))
@@ -105,18 +81,3 @@ def _least_harmful_gang(free: Ints, request: Ints, gangs: SingleRowGangs, most: 
     now, then = (have // request for have in (before, before + frees[useful]))
     enough = np.maximum(then.min(axis=1), 0) > np.maximum(now.min(axis=1), 0)
     return int(useful[enough.argmax()]) if enough.any() else None
-
-
-def _least_harmful(problem: LeastHarmProblem) -> EvictionUnit | None:
-    """The least harmful unit, of several the one with the highest rank. None: it suffices for no pod by itself."""
-    least = min((unit.harm for unit in problem.units), default=None)
-    found: list[tuple[int, int, int, EvictionUnit]] = []
-    for index, unit in enumerate(problem.units):
-        if unit.harm != least:
-            continue
-        for row, amounts in unit.frees.items():
-            free = problem.free[row]
-            without = [have + more for have, more in zip(free, amounts, strict=True)]
-            if problem.capacity(without) > problem.capacity(free):
-                found.append((-unit.rank, row, index, unit))
-    return min(found, default=(0, 0, 0, None))[3]

@@ -9,7 +9,6 @@ Design: docs/design/evictions.md
 """
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from itertools import islice
 
 import numpy as np
@@ -17,7 +16,7 @@ import numpy as np
 from central.model.arrays import Bools, Ints
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.placement import PlacementRequest
-from central.scheduler.preemption import less_urgent_members, victim_bounds
+from central.scheduler.preemption import victim_bounds
 from central.scheduler.preemption.preemption_request import (
     PreemptionContext,
     PreemptionPlan,
@@ -35,10 +34,19 @@ FEW = 1000  # candidates; this many are always searched together
 
 
 def find_victims(context: PreemptionContext, request: PreemptionRequest) -> PreemptionPlan | None:
-    plan = _find_victims(context, request)
-    if plan is None or len(plan.victims) == len(request.forced):
+    placement, snapshot = request.placement, context.state.snapshot
+    if not fits_when_empty(snapshot, placement, request.excluded):
+        return None
+    classes = [*(spec for spec, _ in placement.groups), *context.candidates.table.refresh().classes]
+    shared = any(podclass.share_containers for podclass in classes)
+    if request.forced and not shared and (plan := find_without_victims(context, request)):
         return plan
-    return less_urgent_members.exchanged(context, request, plan, partial(prove, context, request))
+    own = request.spares_minimum(request.gang)
+    if request.forced or own or len(placement.groups) != 1 or placement.subgroups:
+        return search_everywhere(context, request)
+    if shared:
+        return search_everywhere(context, request)  # what shares and whole GPUs free is no sum
+    return _Narrowed(context, request).find()
 
 
 def prove(
@@ -48,21 +56,6 @@ def prove(
     usable, nobody = _usable(context, request), np.zeros(0, dtype=np.int64)
     leaving = _leaving(context, request, usable)
     return VictimSearch(context, request, usable, nobody, leaving).try_without(victims)
-
-
-def _find_victims(context: PreemptionContext, request: PreemptionRequest) -> PreemptionPlan | None:
-    placement, snapshot = request.placement, context.state.snapshot
-    if not fits_when_empty(snapshot, placement, request.excluded):
-        return None
-    classes = [*(spec for spec, _ in placement.groups), *context.candidates.table.refresh().classes]
-    shared = any(podclass.share_containers for podclass in classes)
-    if request.forced and not shared and (plan := find_without_victims(context, request)):
-        return plan
-    if request.forced or len(placement.groups) != 1 or placement.subgroups:
-        return search_everywhere(context, request)
-    if shared:
-        return search_everywhere(context, request)  # what shares and whole GPUs free is no sum
-    return _Narrowed(context, request).find()
 
 
 def find_without_victims(
@@ -115,7 +108,7 @@ def _allowed(context: PreemptionContext, request: PreemptionRequest) -> Bools:
     allowed = table.may_evict(lambda other: may_evict(claimant, other), by_group=request.by_group)
     allowed[[slot for gang in request.suspended if (slot := table.slot_of(gang)) >= 0]] = True
     if (own := table.slot_of(claimant)) >= 0:
-        allowed[own] = False
+        allowed[own] = request.spares_minimum(claimant)
     if context.stays.bars(claimant, request.now):
         for slot, other in enumerate(table.gangs):
             if other is not None and context.stays.keeps(other, claimant, request.now):

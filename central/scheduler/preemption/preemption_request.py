@@ -74,7 +74,8 @@ class PreemptionRequest:
     growth: bool = False  # above the minimum
     ignore_budgets: bool = False  # only to find out whether disruption budgets block
     forced: tuple[Pod, ...] = ()  # victims that go in any case, because of a quota
-    spared: frozenset[GangKey] = frozenset()  # victims that give surplus only
+    # Victims that give surplus only. The gang itself: members that it does not need leave for one that it lacks.
+    spared: frozenset[GangKey] = frozenset()
     # A further condition, on the draft that holds the gang and no victims.
     extra_check: Callable[[Draft, Sequence[Pod]], bool] | None = None
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from central.model.resources import Sums
 from central.scheduler.inventory.pods import Pod
-from central.scheduler.preemption import evictable, exact_search, independent_units, surplus_members
+from central.scheduler.preemption import evictable, exact_search, surplus_members
 from central.scheduler.preemption.disruption_budgets import disruptions_left
 from central.scheduler.preemption.harm import Harm, HarmScale
 from central.scheduler.preemption.least_harm import (
@@ -153,7 +153,8 @@ def _units(
         amounts = context.queues.currency.counted(sums_of(pods))
         if whole:
             amounts = {**amounts, GANGS: 1}
-        harm = scale.of(gang.priority, pods, breaks=whole)
+        urgency = sum(surplus_members.urgencies(gang, pods))
+        harm = scale.of(gang.priority, pods, breaks=whole, urgency=urgency)
         return _Unit(gang, tuple(pods), whole, harm, _frees(gang, queue, amounts, shortfalls))
 
     if not request.spares_minimum(gang) and not evictable.why_whole(context, gang, request.now):
@@ -225,7 +226,7 @@ def _least_harm(
     problem = problem.without_useless()
     if not short or problem.capacity(free):
         return list(given)
-    found = independent_units.best(problem) or choose_victims(problem)
+    found = choose_victims(problem)
     if len(problem.units) <= MAX_EXACT_UNITS:
         found, _ = exact_search.improve(problem, found, MAX_STEPS)
     return [*given, *(theirs[one] for one in found)] if found is not None else None

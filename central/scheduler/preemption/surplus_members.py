@@ -20,6 +20,25 @@ def surplus_count(gang: Gang, placed: Sequence[Pod]) -> int:
     return max(0, len(placed) - max(gang.minimum, sum(least for _, least in gang.task_min)))
 
 
+def own_surplus_count(gang: Gang) -> int:
+    """How many members a gang may lose that lacks pods of one task and has more than it needs of another, so that it has its
+    minimum with those that it lacks. 0 for gangs that lack none."""
+    coming = sum(gang.short_tasks().values())
+    if not coming or gang.subgroups or (gang.object is not None and gang.object.evicted_whole):
+        return 0
+    staying = sum(not pod.leaving for pod in gang.counts.placed)
+    return min(staying, max(0, staying + coming - gang.minimum))
+
+
+def urgencies(gang: Gang, pods: Sequence[Pod]) -> list[int]:
+    """How many priorities of the gang's pods are below that of each pod. A gang has one priority, the highest of its pods;
+    which of its members leave is decided by their own."""
+    if gang.counts.least_priority == gang.counts.priority:
+        return [0] * len(pods)
+    priorities = {pod.seen.priority for pod in gang.members.values()}
+    return [sum(each < pod.seen.priority for each in priorities) for pod in pods]
+
+
 def surplus_by_task(gang: Gang, placed: Sequence[Pod]) -> dict[Allowance, int]:
     if not gang.task_min:
         return {}

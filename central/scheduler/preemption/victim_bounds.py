@@ -26,6 +26,7 @@ import numpy as np
 from central.model.arrays import Bools, Floats, Ints
 from central.model.facts import PodSpec
 from central.scheduler.inventory.pods import Pod
+from central.scheduler.preemption.harm import BREAKS
 from central.scheduler.preemption.victim_columns import PARTS
 from central.scheduler.preemption.victim_table import LEAVES, STAYS, VictimTable
 from central.scheduler.snapshot.snapshot import Snapshot
@@ -189,7 +190,7 @@ class RowBounds:
         for part in range(2, PARTS - 1):
             np.add.at(of_gang[:, part], slot, of_pod[:, part])
         priority = table.by_slot.priority[here]
-        of_gang[:, 0], of_gang[:, 1] = priority, 1
+        of_gang[:, 0], of_gang[:, 1] = priority, BREAKS
         mine = place[entries.slot[may_go]]
         pair = mine * (2**24) + entries.row[may_go]
         pairs, index = np.unique(pair, return_inverse=True)
@@ -323,7 +324,8 @@ def at_most(table: VictimTable, victims: Sequence[Pod], bound: Bound, now: float
     ranked, lower = np.zeros(PARTS), np.zeros(PARTS)
     for slot, chosen in by_slot.items():
         harm = table.entries.harm_of(np.array(chosen, dtype=np.int64), now).sum(axis=0)
-        harm[1] = len(chosen) > surplus[slot]
+        if len(chosen) > surplus[slot]:
+            harm[1] = BREAKS
         if priority[slot] == highest:
             ranked += harm
         else:

@@ -12,7 +12,7 @@ from central.model.arrays import Floats, Ints
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.preemption.harm import LOST_MOST_S
 
-# Columns of costs, compared from the left: priority, gangs broken, work lost, pods, capacity that they hold, run time,
+# Columns of costs, compared from the left: priority, gangs broken and urgency, work lost, pods, capacity that they hold, run time,
 # age, and the negative rank of the member. The last but one are as in harm.Harm.
 PARTS = 8
 UNKNOWN = -1.0  # no time
@@ -42,13 +42,13 @@ class PodEntries:
     """Growing arrays with one entry for each pod."""
 
     # slot: of the gang. podclass: index in VictimTable.classes. rank: of equal members the highest goes. size: what its
-    # requests are worth.
-    row, slot, podclass, rank, size, state = map(_Ints, range(6))
+    # requests are worth. urgency: as surplus_members.urgencies().
+    row, slot, podclass, rank, size, state, urgency = map(_Ints, range(7))
     began, checkpoint, created = map(_Times, range(3))
 
     def __init__(self) -> None:
         self.used = 0
-        self.ints: Ints = np.zeros((6, 1024), dtype=np.int64)
+        self.ints: Ints = np.zeros((7, 1024), dtype=np.int64)
         self.times: Floats = np.zeros((3, 1024), dtype=np.float64)
         self.pods: list[Pod | None] = []  # None: it has gone
 
@@ -68,7 +68,7 @@ class PodEntries:
         return [pod for entry in entries.tolist() if (pod := pods[entry]) is not None]
 
     def harm_of(self, chosen: Ints, now: float) -> Ints:
-        """The parts of the harm of evicting each pod alone, without its priority."""
+        """The parts of the harm of evicting each pod above its gang's minimum, without its priority."""
         began, checkpoint = self.began[chosen], self.checkpoint[chosen]
         ran = np.where(began == UNKNOWN, 0, np.maximum(now - began, 0)).astype(np.int64)
         since = np.maximum(now - checkpoint, 0).astype(np.int64)
@@ -76,6 +76,7 @@ class PodEntries:
         size = self.size[chosen]
         found = np.zeros((len(chosen), PARTS), dtype=np.int64)
         work = size * np.minimum(lost, LOST_MOST_S)
+        found[:, 1] = self.urgency[chosen]
         found[:, 2], found[:, 3], found[:, 4], found[:, 5] = work, 1, size, ran
         found[:, 6] = np.maximum(now - self.created[chosen], 0)
         found[:, 7] = -self.rank[chosen]

@@ -78,11 +78,13 @@ class VictimGangs:
             gang = table.gangs[int(self._slots[index])]
             assert gang is not None
             kept[index] |= bool(runtimes.why_whole(gang, self._now))
+            if own := gang is request.gang:
+                surplus[index] = surplus_members.own_surplus_count(gang)
             if has_rules[index] and (surplus[index] or not kept[index]):
                 mine = np.flatnonzero(members.gang == index)
                 pods = self._entries.pods_of(members.entries[mine])
-                may = np.array([evictable.may_leave(gang, pod) for pod in pods], dtype=np.bool_)
-                members.near[mine] &= may
+                may = [evictable.may_leave(gang, pod) and not (own and pod.assumed) for pod in pods]
+                members.near[mine] &= np.array(may, dtype=np.bool_)
                 if members.near[mine].any():
                     self.surplus_by_task |= surplus_members.surplus_by_task(gang, pods)
 
@@ -132,7 +134,7 @@ class VictimGangs:
         parts = self._entries.harm_of(self._members, self._now)
         if len(self):
             found[:, 2:] = np.add.reduceat(parts[:, 2:], self._first[:-1], axis=0)
-        found[:, 0], found[:, 1] = self.priority, 1
+        found[:, 0], found[:, 1] = self.priority, harm.BREAKS
         return found
 
     @cached_property

@@ -204,7 +204,7 @@ class VictimTable:
             gang.key: (
                 [
                     (
-                        *self.entries.ints[[0, 3, 4, 5], entry].tolist(),
+                        *self.entries.ints[[0, 3, 4, 5, 6], entry].tolist(),
                         *self.entries.times[:, entry],
                     )
                     for entry in range(*self._range(slot))
@@ -222,6 +222,7 @@ class VictimTable:
     def _read(self, gangs: Iterable[Gang]) -> None:
         pods, slots, described = list[Pod](), list[int](), list[tuple[int, ...]]()
         start, rows, known = self.entries.used, list[int](), len(self.gangs)
+        urgencies: list[int] = []
         for gang in gangs:
             slot = self._slots.get(gang, -1)
             if slot >= 0:
@@ -236,17 +237,19 @@ class VictimTable:
                 self.gangs.append(gang)
             first = start + len(pods)
             pods += holding
+            urgencies += surplus_members.urgencies(gang, holding)
             slots.append(slot)
             group = self._regroup(slot, gang, -1 if slot >= known else self._group(slot))
             described.append((*_gang_ints(gang, holding), group, first, start + len(pods)))
         self.by_slot.extend(len(self.gangs) - known)
         self.by_slot.set(slots, described)
         if pods:
-            self._add_entries(pods, np.repeat(slots, [end - first for *_, first, end in described]))
+            of_pod = np.repeat(slots, [end - first for *_, first, end in described])
+            self._add_entries(pods, of_pod, np.array(urgencies))
             rows += self.entries.row[start:].tolist()
         self.dirty.add(rows)
 
-    def _add_entries(self, pods: list[Pod], slots: Ints) -> None:
+    def _add_entries(self, pods: list[Pod], slots: Ints, urgencies: Ints) -> None:
         """Column by column. Gangs of thousands are read in the cycle that places them."""
         row_of, on_row = self._state.snapshot.columns.row, self._on_row
         rows = [row_of[pod.node] for pod in pods]
@@ -263,6 +266,7 @@ class VictimTable:
             np.array([each.order[0] for each in seen]),
             self._sizes[podclass],
             np.where(leaves, LEAVES, STAYS),
+            urgencies,
         ]
         began = [pod.since if at is None else at for pod, at in zip(pods, started, strict=True)]
         times = [

@@ -25,7 +25,6 @@ from central.scheduler.preemption import (
     least_harm,
     surplus_members,
 )
-from central.scheduler.preemption.domain_victims import DomainVictims, chosen
 from central.scheduler.preemption.independent_units import SingleRowGangs
 from central.scheduler.preemption.least_harm import EvictionUnit, LeastHarmProblem
 from central.scheduler.preemption.preemption_request import (
@@ -46,6 +45,22 @@ MAX_TRIALS = 200  # trial placements for a gang of unlike pods
 HARM_PARTS = 7  # of harm.Harm
 
 Planned = tuple[harm.Harm, PreemptionPlan]
+
+
+@dataclass(slots=True)
+class _Chosen:
+    """The least harmful victims in one domain, before a trial placement proves them: whole gangs by number, or units.
+
+    problem: what the units solve, if there may be a better answer."""
+
+    gangs: Ints | None = None
+    least: harm.Harm = harm.MAX_HARM  # of the gangs
+    units: list[EvictionUnit] | None = None
+    problem: LeastHarmProblem | None = None
+
+    @property
+    def harm(self) -> harm.Harm:
+        return self.least if self.units is None else least_harm.total_harm(self.units)
 
 
 @dataclass(slots=True)
@@ -150,7 +165,7 @@ class VictimSearch:
 
     def _plan_by_counts(self, domains: Sequence[Ints]) -> Planned | None:
         """Chooses victims by counts, then proves them by a trial placement."""
-        found: list[DomainVictims] = []
+        found: list[_Chosen] = []
         try:
             for rows in domains:
                 found += self._chosen_on(rows)
@@ -169,26 +184,33 @@ class VictimSearch:
                 return choice.harm, plan
         return None
 
-    def _pods_chosen(self, choice: DomainVictims) -> list[Pod]:
+    def _pods_chosen(self, choice: _Chosen) -> list[Pod]:
         if choice.gangs is not None:
             return self._gangs.members_of(choice.gangs)
         return self._pods_of(choice.units or ())
 
-    def _chosen_on(self, rows: Ints) -> Iterator[DomainVictims]:
+    def _chosen_on(self, rows: Ints) -> Iterator[_Chosen]:
         ((spec, count),) = self._request.groups
         near = self._near(rows)
         self._snapshot.meter.spend(1 + MEMBER_UNITS * len(near))
         if self._request.required in island_masks.PARTS and 0 in self._snapshot.view(spec).columns:
             for problem in self._islands(near, count):
-                yield from chosen(problem)
+                yield from self._choice(problem)
             return
         area, missing = self._area(near), count - int(self._fits_now[spec][rows].sum())
         if missing <= 0:
             return  # terminating pods free enough
         if (gangs := self._sorted_gangs(area, missing)) is not None:
-            yield DomainVictims(self._gangs.harm_of_all(gangs), gangs)
+            yield _Chosen(gangs, self._gangs.harm_of_all(gangs))
         else:
-            yield from chosen(self._problem(area, missing))
+            yield from self._choice(self._problem(area, missing))
+
+    def _choice(self, problem: LeastHarmProblem) -> Iterator[_Chosen]:
+        """Nothing where terminating pods free enough, or where no set of the units does."""
+        if problem.missing > 0:
+            units = least_harm.choose_victims(problem)
+            if units is not None or problem.allowed:
+                yield _Chosen(units=units, problem=problem)
 
     def _near(self, rows: Ints) -> Ints:
         """The candidates on these rows, in order."""

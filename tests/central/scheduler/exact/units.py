@@ -7,7 +7,7 @@ from central.scheduler.preemption.harm import Harm
 from central.scheduler.preemption.least_harm import EvictionUnit, LeastHarmProblem
 from tests.central.scheduler.exact.model import Model, Sum, total
 
-BITS = (32, 72, 32)  # of gangs broken, work and pods at one priority
+BITS = (56, 72, 32)  # of gangs broken, work and pods at one priority
 
 
 def least(problem: LeastHarmProblem) -> tuple[int, ...] | None:

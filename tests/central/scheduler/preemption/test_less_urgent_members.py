@@ -43,14 +43,16 @@ def test_who_must_go_whole_goes_whole() -> None:
     assert evicted_by(4, unlike(1, 3, least=2)) == ["mixed-0", "mixed-1"]
 
 
-def test_who_is_not_preemptable_or_of_another_size_stays() -> None:
+def test_the_least_urgent_leaves_unless_it_is_not_preemptable() -> None:
     group, first, second = unlike(1, 3, least=1)
     assert isinstance(first, PodSeen)
     kept = replace(first, preemptable=False)
     assert evicted_by(4, [group, kept, second]) == ["mixed-1"]
     assert isinstance(second, PodSeen)
     small = replace(second, spec=factories.pod("x", 2).spec)
-    assert evicted_by(4, [group, first, small]) == ["mixed-1"], "it holds less"
+    assert evicted_by(4, [group, first, small]) == ["mixed-0"], (
+        "the least urgent, whatever it holds"
+    )
 
 
 @pytest.mark.parametrize("allowed", [0, 1])

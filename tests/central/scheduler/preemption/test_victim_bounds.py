@@ -81,7 +81,7 @@ def harm_of(chosen: tuple[Option, ...]) -> Harm:
     work = sum(size * _lost_s(pod) for size, pod in zip(sizes, pods, strict=True))
     ran = sum(int(NOW - (pod.seen.started or 0.0)) for pod in pods)
     age = sum(int(NOW - pod.seen.created) for pod in pods)
-    return highest, broken, work, len(pods), sum(sizes), ran, age
+    return highest, broken * harm.BREAKS, work, len(pods), sum(sizes), ran, age
 
 
 def _lost_s(pod: Pod) -> int:
@@ -237,7 +237,7 @@ def test_bounds_that_add_up_count_half_of_a_victim_that_frees_two_places() -> No
     row = made.state.snapshot.columns.row["n"]
     assert (bounds.fits[row], bounds.most[row]) == (0, 8)
     work = 2 * harm.gpus(factories.spec(1)) * 100 / 2
-    assert bounds.bound[row].tolist()[:4] == [0, 0.5, work, 0.5]
+    assert bounds.bound[row].tolist()[:4] == [0, harm.BREAKS / 2, work, 0.5]
 
 
 def test_a_victim_whose_start_is_unknown_has_lost_nothing() -> None:
@@ -245,5 +245,5 @@ def test_a_victim_whose_start_is_unknown_has_lost_nothing() -> None:
     made.state.pods["uid-r"].work = NO_WORK
     bounds = bounds_of(made, RowBounds(factories.pod("new", 8).spec, 1), ALL)
     bound = bounds.bound[made.state.snapshot.columns.row["n"]].tolist()
-    assert bound[:4] == [0, 1, 0, 1]
+    assert bound[:4] == [0, harm.BREAKS, 0, 1]
     assert bound[5] == 0
