@@ -19,11 +19,12 @@ from central.scheduler.placement import PlacementRequest
 from central.scheduler.preemption import (
     defragment,
     evictable,
+    eviction_rules,
     preemption_plan,
     reclaim,
-    surplus_members,
     withdrawal,
 )
+from central.scheduler.preemption.eviction_rules import OWN_SURPLUS, Claimant
 from central.scheduler.preemption.preemption_request import (
     PreemptionPlan,
     PreemptionRequest,
@@ -118,10 +119,9 @@ class PassClaims:
         return self._start(gang, request, self._without_unsent(plan))
 
     def _has_surplus(self, gang: Gang) -> bool:
-        """Whether members may leave for others of the gang, which may evict anybody."""
-        if not surplus_members.own_surplus_count(gang) or self._scheduler.elastic.manages(gang):
-            return False
-        return all(pod.seen.preempts for pod in gang.counts.waiting)
+        """Whether members may leave for others of the gang."""
+        by = Claimant(self._context, gang, self._now)
+        return eviction_rules.applies(OWN_SURPLUS, by) and not self._scheduler.elastic.manages(gang)
 
     def _may_claim(self, gang: Gang, *, preempts: bool, growth: bool) -> bool:
         """Whether victims may be searched at all. preempts: there are pods of lower priority, or queues."""
@@ -170,7 +170,7 @@ class PassClaims:
                     plan = preemption_plan.find_without_victims(context, preemption)
                 plan = plan or self._plan(preemption, lacks, preempts=preempts)
                 if plan is None and by_own:
-                    own = replace(preemption, may_evict=_no_other, spared=frozenset((gang.key,)))
+                    own = replace(preemption, may_evict=_none, spared=frozenset((gang.key,)))
                     plan = preemption_plan.find_victims(context, own)
                 if plan is None:
                     return None, reclaim.blocking_budgets(context, preemption, lacks)
@@ -251,7 +251,7 @@ class PassClaims:
         return replace(plan, victims=left)
 
 
-def _no_other(gang: Gang, other: Gang) -> bool:
+def _none(claimant: Gang, other: Gang) -> bool:
     return False
 
 

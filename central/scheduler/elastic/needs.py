@@ -17,19 +17,18 @@ from heapq import heapify, heappop, heappush
 import numpy as np
 
 from central.model.arrays import Ints
-from central.model.defaults import ACROSS_NONE, ACROSS_QUEUES
 from central.scheduler import placement
 from central.scheduler.elastic.elastic_gang import ElasticGang
 from central.scheduler.elastic.who_leaves import who_leaves
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.placement import PlacementRequest
 from central.scheduler.preemption import preemption_plan
+from central.scheduler.preemption.eviction_rules import ELASTIC_SURPLUS, Claimant, may_evict
 from central.scheduler.preemption.preemption_request import (
     PreemptionContext,
     PreemptionPlan,
     PreemptionRequest,
 )
-from central.scheduler.queues import queue_claims
 from central.scheduler.reservation.release_forecast import DraftMark, ReleasablePods, taken_capacity
 from central.scheduler.snapshot.capacity import PodClassCapacity
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
@@ -83,20 +82,11 @@ class NeedsPlan:
 
 
 def may_take(context: PreemptionContext, claimant: Gang, donor: ElasticGang) -> bool:
-    """Inside a queue, surplus gives way to the minimum of any gang of its own priority or above; to gangs of
-    other queues as everything does that can be reclaimed or preempted."""
+    """Whether surplus of the donor may leave for the claimant."""
     victim = donor.gang
     if victim is claimant or not donor.task.yields or donor.spare <= 0:
         return False
-    if context.stays.keeps(victim, claimant, context.state.now):
-        return False
-    if isinstance(claimant, OtherPod):  # in no queue
-        return victim.priority < claimant.priority
-    if victim.queue == claimant.queue:
-        apart = context.across == ACROSS_NONE and victim.namespace != claimant.namespace
-        return victim.priority <= claimant.priority and not apart
-    by_priority = context.across == ACROSS_QUEUES and victim.priority < claimant.priority
-    return queue_claims.may_take_whole(context.queues, claimant, victim, by_priority=by_priority)
+    return may_evict(ELASTIC_SURPLUS, Claimant(context, claimant, context.state.now), victim)
 
 
 def plan(

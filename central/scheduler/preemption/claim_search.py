@@ -7,8 +7,9 @@ all that are equally far. A queue whose victims are not enough is joined by the 
 Design: docs/design/reclaim.md
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from math import inf
 from operator import itemgetter
@@ -16,7 +17,14 @@ from operator import itemgetter
 from central.model.defaults import ACROSS_NONE
 from central.model.resources import Sums, requested
 from central.scheduler.inventory.pods import Pod
-from central.scheduler.preemption import preemption_plan, surplus_members
+from central.scheduler.preemption import eviction_rules, preemption_plan, surplus_members
+from central.scheduler.preemption.eviction_rules import (
+    ENTITLEMENT,
+    PRIORITY,
+    TURN,
+    Claimant,
+    may_evict,
+)
 from central.scheduler.preemption.harm import NO_HARM, Harm, HarmScale, plus
 from central.scheduler.preemption.preemption_request import (
     PreemptionContext,
@@ -55,6 +63,7 @@ class ClaimSearch:
         self._claim = Claim(
             self._queues, self._gang, need, self._own_less_urgent(), growth=request.growth
         )
+        self._claimant = Claimant(context, self._gang, request.now, self._claim)
         self._suspended: dict[GangKey, Gang] = {}  # that go because they share time with the gang
         self._known_losses: tuple[Sequence[Pod], list[Loss]] = (), []  # of the latest victims
 
@@ -75,16 +84,11 @@ class ClaimSearch:
     def instead_of_own(self, found: PreemptionPlan) -> PreemptionPlan:
         """found: a plan that frees quota in another way. The same, unless it takes less urgent work of the claimant's queue,
         and what that queue deserves can be taken from others in this way."""
-        if self._request.growth:
-            return found
-        try:
-            return self._instead_of_own(found)
-        except WorkLimitReached:
-            return found
+        return found if self._request.growth else _refined(found, self._instead_of_own)
 
     def plan(self) -> PreemptionPlan | None:
         found = self._by_rank_or_share()
-        if found is None and not self._request.growth:
+        if found is None and eviction_rules.applies(TURN, self._claimant):
             found = self._in_its_turn()
         return found
 
@@ -92,10 +96,9 @@ class ClaimSearch:
         """With the fewest gangs suspended that share time with it. Notes when there will be enough if there are too
         few now."""
         now = self._request.now
-        candidates = self._context.time_sharing.may_be_suspended(self._gang)
+        equals = self._context.time_sharing.may_be_suspended(self._gang)
+        candidates = [each for each in equals if may_evict(TURN, self._claimant, each[0])]
         self._gang.preemption.turn_by = None
-        if self._context.across == ACROSS_NONE:
-            candidates = [c for c in candidates if c[0].namespace == self._gang.namespace]
         may_go = [gang for gang, at in candidates if at <= now]
         added, tried = map(_has_pod_that_stays, may_go), 0
         for count in _twice_as_many(len(may_go)):
@@ -117,41 +120,40 @@ class ClaimSearch:
         return self._search(self._by_priority) if gangs else None
 
     def _by_rank_or_share(self) -> PreemptionPlan | None:
-        urgent = self._gang.priority > self._context.state.pending.lowest_priority
-        givers = self._claim.givers()
-        if not urgent and not givers:
+        if not any(
+            eviction_rules.applies(name, self._claimant) for name in (PRIORITY, ENTITLEMENT)
+        ):
             return None
         for keeps_shares in (True,) if self._request.growth else (True, False):
             self._claim.keeps_shares, self._claim.kept_a_share = keeps_shares, False
             found = self._search(self._may_give)
-            found = self._inside_departments() if found is None else self._with_fewest(found)
+            if found is None:
+                found = self._inside_departments()
+            else:
+                found = _refined(found, self._from_furthest)
             if found is not None or not self._claim.kept_a_share:
-                return None if found is None else self._sparing_who_comes_back(found)
-        return None
+                break
+        if found is None or not self._claim.kept_a_share or self._request.growth:
+            return found
+        return _refined(found, self._sparing_who_preempts_again)
 
-    def _sparing_who_comes_back(self, found: PreemptionPlan) -> PreemptionPlan:
-        """Without victims that would come back and evict others, where these may go in their place."""
-        claim = self._claim
-        if not claim.kept_a_share or self._request.growth:
-            return found
-        try:
-            return self._instead_of_more_urgent(self._instead_of_own(found))
-        except WorkLimitReached:
-            return found
-        finally:
-            claim.only_deserved = False
+    def _sparing_who_preempts_again(self, found: PreemptionPlan) -> PreemptionPlan:
+        """Replaces victims that would evict others on their return, where these may be evicted themselves."""
+        return self._instead_of_more_urgent(self._instead_of_own(found))
 
     def _instead_of_own(self, found: PreemptionPlan) -> PreemptionPlan:
-        """What its queue deserves is taken from others before less urgent work of its own, which would come back and take
-        it from them."""
-        claim = self._claim
-        if not self._claims_back(found):
+        """Takes what the queue deserves from others before less urgent work of its own, which would take it from them on its
+        return."""
+        own = [pod for pod in found.victims if self._is_own(pod)]
+        if not own or not all(pod.seen.preempts for pod in own):
             return found
+        claim = self._claim
         claim.keeps_shares, claim.only_deserved = False, True
-        owed = self._search(self._by_entitlement)
-        found = found if owed is None else self._with_fewest(owed)
-        claim.only_deserved = False
-        return found
+        try:
+            deserved = self._search(self._by_entitlement)
+            return found if deserved is None else _refined(deserved, self._from_furthest)
+        finally:
+            claim.only_deserved = False
 
     def _instead_of_more_urgent(self, found: PreemptionPlan) -> PreemptionPlan:
         """Less urgent gangs of a queue go before more urgent ones, though these alone would leave it at its share: who
@@ -196,48 +198,28 @@ class ClaimSearch:
         choice.fixed = others
         return self._from(choice)
 
-    def _claims_back(self, found: PreemptionPlan) -> bool:
-        """Whether gangs of its queue go that may claim when they come back."""
-        own = [pod for pod in found.victims if self._is_own(pod)]
-        return bool(own) and all(pod.seen.preempts for pod in own)
-
     def _is_own(self, pod: Pod) -> bool:
         gang = self._context.state.gang_of(pod)
         return gang is not None and self._queue_of(gang) is self._queue
 
-    def _with_fewest(self, found: PreemptionPlan) -> PreemptionPlan:
-        """As _from_furthest(), as far as the work limit allows."""
-        try:
-            return self._from_furthest(found)
-        except WorkLimitReached:
-            return found
-
-    def _may_give(self, victim: Gang) -> bool:
-        return self._by_priority(victim) or self._by_entitlement(victim)
+    def _may_give(self, victim: Gang, of: Collection[Queue] | None = None) -> bool:
+        """of: the queues that may give by entitlement; None: all."""
+        return self._by_priority(victim) or self._by_entitlement(victim, of)
 
     def _by_priority(self, victim: Gang) -> bool:
-        if not self._outranks(victim) or victim.account is None:
-            return False
-        queue = self._queues.by_name[victim.account.queue]
-        if queue is self._queue or _has_surplus(victim):
-            return True
-        return self._claim.keeps_guarantee(queue, self._queues.staying(victim))
+        return may_evict(PRIORITY, self._claimant, victim)
 
-    def _by_entitlement(self, victim: Gang) -> bool:
-        return self._claim.may_give(victim, only_whole=not _has_surplus(victim))
+    def _by_entitlement(self, victim: Gang, of: Collection[Queue] | None = None) -> bool:
+        if of is not None and self._queue_of(victim) not in of:
+            return False
+        return may_evict(ENTITLEMENT, self._claimant, victim)
 
     def _inside_departments(self) -> PreemptionPlan | None:
         """From queues nearer to the gang only, where what it may take from there does not go with the rest."""
         levels = sorted(set(self._claim.givers().values()), reverse=True)
         for level in levels[1:]:
             near = {queue for queue, at in self._claim.givers().items() if at <= level}
-            found = self._search(
-                lambda victim, near=near: (
-                    self._by_priority(victim)  # type: ignore[misc]  # bound now
-                    or (self._queue_of(victim) in near and self._by_entitlement(victim))
-                )
-            )
-            if found is not None:
+            if found := self._search(partial(self._may_give, of=near)):
                 return found
         return None
 
@@ -251,12 +233,7 @@ class ClaimSearch:
             first = {queue for equals in order[:count] for queue in equals}
             if all_reclaimed and giving <= first and (count == 1 or count >= len(order)):
                 return found
-            fewer = self._search(
-                lambda victim, first=first: (
-                    self._queue_of(victim) in first  # type: ignore[misc]  # bound now
-                    and self._by_entitlement(victim)
-                )
-            )
+            fewer = self._search(partial(self._by_entitlement, of=first))
             if fewer is not None or count >= len(order):
                 return fewer or found
             count = min(2 * count, len(order))
@@ -277,11 +254,8 @@ class ClaimSearch:
         found = self._from(choice)
         if found is None or not chosen or _among(found.victims, chosen):
             return found
-        try:
-            other = self._from(VictimsLeft(may_give, self._shortfalls, self._suspended))
-        except WorkLimitReached:
-            return found
-        return found if other is None else self._less_harmful(found, other)
+        alone = VictimsLeft(may_give, self._shortfalls, self._suspended)
+        return _refined(found, lambda plan: self._less_harmful(plan, self._from(alone)))
 
     def _from(self, choice: VictimsLeft) -> PreemptionPlan | None:
         """Of a queue that gives too much the larger ones are left out; if nothing is found then, those that it could
@@ -296,8 +270,6 @@ class ClaimSearch:
                 continue
             losses = self._losses(found.victims)
             verdict = self._claim.judge(losses)
-            if verdict.too_many:
-                verdict = self._claim.judge(self._least_harmful_first(found.victims))
             if verdict.short:
                 if choice.shortfalls is not self._shortfalls:
                     return None  # what is inside its departments does not suffice
@@ -337,7 +309,7 @@ class ClaimSearch:
 
     def _suffices(self, pods: Sequence[Pod], shortfalls: Sequence[Shortfall]) -> bool:
         """Whether these victims free the quota, and their queues may give them."""
-        losses = self._least_harmful_first(pods)
+        losses = self._losses(pods)
         verdict = self._claim.judge(losses)
         return not (verdict.short or verdict.too_many) and all(
             sum(_freed(loss, name) for loss in losses if short.counts(loss.gang, loss.queue))
@@ -409,19 +381,13 @@ class ClaimSearch:
         return found.victims if found is not None else ()
 
     def _losses(self, pods: Sequence[Pod]) -> list[Loss]:
+        """The least harmful first: of a queue that gives too much, those go if they are equally large."""
         if pods is not self._known_losses[0]:
-            self._known_losses = pods, self._count_losses(pods)
+            by_gang = self._by_gang(pods)
+            scale = HarmScale({gang.priority for gang, _ in by_gang}, self._request.now)
+            ordered = sorted(by_gang, key=lambda each: _harm(scale, *each))
+            self._known_losses = pods, [self._loss(gang, mine) for gang, mine in ordered]
         return self._known_losses[1]
-
-    def _count_losses(self, pods: Sequence[Pod]) -> list[Loss]:
-        return [self._loss(gang, mine) for gang, mine in self._by_gang(pods)]
-
-    def _least_harmful_first(self, pods: Sequence[Pod]) -> list[Loss]:
-        """If they are equally large, those go of a queue that gives too much."""
-        by_gang = self._by_gang(pods)
-        scale = HarmScale({gang.priority for gang, _ in by_gang}, self._request.now)
-        ordered = sorted(by_gang, key=lambda each: _harm(scale, *each))
-        return [self._loss(gang, mine) for gang, mine in ordered]
 
     def _by_gang(self, pods: Sequence[Pod]) -> Collection[tuple[Gang, list[Pod]]]:
         by_gang: dict[GangKey, tuple[Gang, list[Pod]]] = {}
@@ -440,9 +406,9 @@ class ClaimSearch:
         by_rank = self._outranks(gang) or gang.key in self._suspended
         return Loss(gang, queue, amounts, by_rank, len(pods), keeps_minimum)
 
-    def _less_harmful(self, one: PreemptionPlan, other: PreemptionPlan) -> PreemptionPlan:
+    def _less_harmful(self, one: PreemptionPlan, other: PreemptionPlan | None) -> PreemptionPlan:
         """The first one if they are equal."""
-        both = [(plan, self._by_gang(plan.victims)) for plan in (one, other)]
+        both = [(plan, self._by_gang(plan.victims)) for plan in (one, other) if plan is not None]
         scale = HarmScale(
             {gang.priority for _, by_gang in both for gang, _ in by_gang}, self._request.now
         )
@@ -454,6 +420,16 @@ class ClaimSearch:
         if not forced or self._request.ignore_budgets:
             return True
         return self._context.budgets.allow(found.victims, self._context.state.gangs.values())
+
+
+def _refined(
+    found: PreemptionPlan, better: Callable[[PreemptionPlan], PreemptionPlan]
+) -> PreemptionPlan:
+    """The better plan, or the one that was found if the work limit ends the search for it."""
+    try:
+        return better(found)
+    except WorkLimitReached:
+        return found
 
 
 def _twice_as_many(most: int) -> Iterator[int]:
@@ -470,10 +446,6 @@ def _has_pod_that_stays(gang: Gang) -> bool:
     return any(not pod.leaving for pod in gang.counts.placed)
 
 
-def _has_surplus(gang: Gang) -> bool:
-    return surplus_members.surplus_count(gang, gang.counts.placed) > 0
-
-
 def _keeps_minimum(gang: Gang, going: Collection[Pod]) -> bool:
     return len(going) <= surplus_members.surplus_count(gang, gang.counts.placed)
 
@@ -485,7 +457,7 @@ def _droppable(gang: Gang, going: Sequence[Pod]) -> Iterator[Sequence[Pod]]:
         yield from ([pod] for pod in going)
         return
     yield going
-    if _has_surplus(gang) and not gang.task_min:
+    if surplus_members.has_surplus(gang) and not gang.task_min:
         yield from ([other for other in going if other is not pod] for pod in reversed(going))
 
 

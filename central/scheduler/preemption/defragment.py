@@ -1,7 +1,7 @@
 """Defragmentation: gangs that allow it are moved so that a pending gang of at least their priority
 fits.
 
-A gang is moved only if all its pods are movable and have run for SETTLED_S. One draft must hold the
+A gang is moved only if all its pods are movable and have run for a while (eviction_rules.py). One draft must hold the
 pending gang and, beside it, every moved gang.
 
 Design: docs/design/defragmentation.md
@@ -10,12 +10,14 @@ Design: docs/design/defragmentation.md
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations
+from math import inf
 
 from central.model.resources import requested
 from central.scheduler import placement
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.placement import placement_attempts
 from central.scheduler.preemption import preemption_plan
+from central.scheduler.preemption.eviction_rules import MOVABLE, Claimant, may_evict, settled_at
 from central.scheduler.preemption.preemption_request import (
     PreemptionContext,
     PreemptionPlan,
@@ -31,7 +33,6 @@ from protos.gpu_sharing import WHOLE
 from protos.names import GPU
 
 KEPT_S = 300.0  # after a move is decided, in which the pods' controller makes them again
-SETTLED_S = 300.0  # run time before a gang may be moved, so that none moves to and fro
 MAX_TRIALS = 200  # sets of gangs that are tried, least work lost first
 MAX_GANGS = 3  # in such a set
 
@@ -40,8 +41,10 @@ def plan(context: PreemptionContext, request: PreemptionRequest) -> PreemptionPl
     if not _enough_in_total(context, request):
         return None
 
-    def may_move(claimant: Gang, other: Gang) -> bool:
-        return other.priority <= claimant.priority and _is_movable(context, other, request.now)
+    claimant = Claimant(context, request.gang, request.now)
+
+    def may_move(_: Gang, other: Gang) -> bool:
+        return may_evict(MOVABLE, claimant, other)
 
     places: dict[frozenset[str], tuple[Reservation, ...]] = {}  # by the pods that are moved
 
@@ -60,13 +63,13 @@ def plan(context: PreemptionContext, request: PreemptionRequest) -> PreemptionPl
 
 
 def next_settled(context: PreemptionContext, now: float) -> list[float]:
-    """When the next movable pod has run for SETTLED_S; empty: there is none."""
-    times = [
-        began + SETTLED_S
+    """When the next movable pod has run long enough to be moved; empty: there is none."""
+    times = (
+        settled_at(pod)
         for pod in context.state.pods.values()
-        if pod.seen.movable and pod.node and pod.alive and (began := _began(pod)) is not None
-    ]
-    return sorted(time for time in times if time > now)[:1]
+        if pod.seen.movable and pod.node and pod.alive
+    )
+    return sorted(time for time in times if now < time < inf)[:1]
 
 
 def _enough_in_total(context: PreemptionContext, request: PreemptionRequest) -> bool:
@@ -81,28 +84,6 @@ def _enough_in_total(context: PreemptionContext, request: PreemptionRequest) -> 
         resource in snapshot.columns.column and amount <= free[snapshot.columns.column[resource]]
         for resource, amount in requested(request.placement.groups).items()
     )
-
-
-def _is_movable(context: PreemptionContext, gang: Gang, now: float) -> bool:
-    """Gangs with subgroups or roles, and gangs that are incomplete or being evicted, are not
-    moved."""
-    if not gang.started or gang.preemption.preempted_for or gang.missing():
-        return False
-    inside = gang.object is not None and (gang.object.subgroups or gang.object.roles is not None)
-    return not inside and all(
-        pod.seen.movable and not pod.leaving and _settled(pod, now)
-        for pod in gang.counts.placed
-        if pod.alive
-    )
-
-
-def _settled(pod: Pod, now: float) -> bool:
-    began = _began(pod)
-    return began is not None and now - began >= SETTLED_S
-
-
-def _began(pod: Pod) -> float | None:
-    return pod.seen.started if pod.seen.started is not None else pod.since
 
 
 def _uids(pods: Sequence[Pod]) -> frozenset[str]:

@@ -20,6 +20,10 @@ def surplus_count(gang: Gang, placed: Sequence[Pod]) -> int:
     return max(0, len(placed) - max(gang.minimum, sum(least for _, least in gang.task_min)))
 
 
+def has_surplus(gang: Gang) -> bool:
+    return surplus_count(gang, gang.counts.placed) > 0
+
+
 def own_surplus_count(gang: Gang) -> int:
     """How many members a gang may lose that lacks pods of one task and has more than it needs of another, so that it has its
     minimum with those that it lacks. 0 for gangs that lack none."""

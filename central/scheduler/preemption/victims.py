@@ -292,30 +292,37 @@ class VictimSearch:
 
     def _problem(self, area: _Area, missing: int) -> LeastHarmProblem:
         gangs, near = self._gangs, area.near
-        rows = self._releasable.rows[near].tolist()
-        amounts, numbers = map(tuple, area.frees[near].tolist()), gangs.gang_of[near].tolist()
-        units: list[EvictionUnit] = []
-        wholes: dict[int, EvictionUnit | None] = {}
-        surplus: dict[int, int] = {}
+        rows, numbers = self._releasable.rows[near].tolist(), gangs.gang_of[near].tolist()
+        amounts, units = map(tuple, area.frees[near].tolist()), self._units(near.tolist())
+        wholes = {unit.gang: unit for unit in units if unit.whole}
+        singles = {unit.pod: unit for unit in units if not unit.whole}
         for index, number, row, frees in zip(near.tolist(), numbers, rows, amounts, strict=True):
-            if number not in wholes:
-                surplus[number] = int(gangs.surplus[number])
-                wholes[number] = self._whole(number)
-                units += filter(None, [wholes[number]])
-            if (whole := wholes[number]) is not None:
+            if (whole := wholes.get(number)) is not None:
                 have = whole.frees.get(row)
                 whole.frees[row] = frees if have is None else tuple(map(int.__add__, have, frees))
-            if surplus[number] and self.may_evict([gangs.pods[index]], alone=True):
-                pod = gangs.pods[index]
-                rank, uses = pod.seen.order[0], self._uses([pod], alone=True)
-                alone = gangs.harm_alone[index]
-                units.append(EvictionUnit(number, False, alone, {row: frees}, index, rank, uses))
+            if (single := singles.get(index)) is not None:
+                single.frees[row] = frees
+        surplus = {number: int(gangs.surplus[number]) for number in dict.fromkeys(numbers)}
         free = map(tuple, area.free.tolist())
         by_row = dict(zip(area.rows.tolist(), free, strict=True))
         request: tuple[int, ...] = tuple(area.request.tolist())
         meter = self._snapshot.meter
         problem = LeastHarmProblem(by_row, request, missing, units, surplus, self._allowed, meter)
         return problem.without_useless()
+
+    def _units(self, near: Sequence[int]) -> list[EvictionUnit]:
+        """Of these candidates: each gang as a whole, if it may go, and its members above its minimum. What they free is
+        left out."""
+        gangs, units, known = self._gangs, list[EvictionUnit](), set[int]()
+        for index, number in zip(near, gangs.gang_of[near].tolist(), strict=True):
+            if number not in known:
+                known.add(number)
+                units += filter(None, [self._whole(number)])
+            if gangs.surplus[number] and self.may_evict([pod := gangs.pods[index]], alone=True):
+                rank, uses = pod.seen.order[0], self._uses([pod], alone=True)
+                alone = gangs.harm_alone[index]
+                units.append(EvictionUnit(number, False, alone, {}, index, rank, uses))
+        return units
 
     def _whole(self, number: int) -> EvictionUnit | None:
         members = self._gangs.members(number)
@@ -414,23 +421,17 @@ class VictimSearch:
     def _units_in_order(self, near: Sequence[int]) -> list[EvictionUnit]:
         """Members above a minimum and whole gangs, in order of harm: at each priority the members come
         first, and of equal members the one with the highest rank."""
-        gangs, gang_of = self._gangs, self._gangs.gang_of.tolist()
-        left = {number: int(gangs.surplus[number]) for number in {gang_of[n] for n in near}}
-        wholes = [whole for number in sorted(left) if (whole := self._whole(number)) is not None]
-        singles: list[EvictionUnit] = []
-        used: Counter[least_harm.Allowance] = Counter()
-        ranked = sorted(
-            (gangs.harm_alone[index], -gangs.pods[index].seen.order[0], index)
-            for index in near
-            if left[gang_of[index]]
-        )
-        for alone, _, index in ranked:
-            pod, number = gangs.pods[index], gang_of[index]
-            more = used + Counter(self._uses([pod], alone=True))
-            if left[number] and self.may_evict([pod], alone=True) and self._within_allowances(more):
-                left[number], used = left[number] - 1, more
-                singles.append(EvictionUnit(number, False, alone, {}, index))
-        return self._affordable(sorted(singles + wholes, key=lambda unit: unit.harm))
+        units = self._units(near)
+        left = {unit.gang: int(self._gangs.surplus[unit.gang]) for unit in units}
+        wholes = sorted((unit for unit in units if unit.whole), key=attrgetter("gang"))
+        singles, used = list[EvictionUnit](), Counter[least_harm.Allowance]()
+        ranked = [unit for unit in units if not unit.whole]
+        for unit in sorted(ranked, key=lambda unit: (unit.harm, -unit.rank, unit.pod)):
+            more = used + Counter(unit.uses)
+            if left[unit.gang] and self._within_allowances(more):
+                left[unit.gang], used = left[unit.gang] - 1, more
+                singles.append(unit)
+        return self._affordable(sorted(singles + wholes, key=attrgetter("harm")))
 
     def _affordable(self, units: list[EvictionUnit]) -> list[EvictionUnit]:
         """The units, in this order, without those that overspend an allowance."""

@@ -15,6 +15,7 @@ from central.scheduler.cycle import schedule_once
 from central.scheduler.invariants import check_invariants
 from central.scheduler.placement import PlacementRequest
 from central.scheduler.preemption import defragment
+from central.scheduler.preemption.eviction_rules import SETTLED_S
 from central.scheduler.preemption.preemption_request import PreemptionRequest
 from central.scheduler.scheduler import Scheduler
 from protos.names import RACK
@@ -23,7 +24,7 @@ from tests.central.scheduler.exact.model import Model, Sum
 from tests.central.scheduler.exact.space import nodes_of, place, pods_of
 from tests.central.scheduler.small_cluster import BY_PRIORITY, World, job
 
-LONG_S = defragment.SETTLED_S + 1
+LONG_S = SETTLED_S + 1
 
 
 def movable(facts: Sequence[Fact]) -> list[Fact]:
