@@ -207,9 +207,16 @@ def _override_gang_status(context: JobContext, job: Job, gang: Gang) -> None:
     elif phase in ACTIVE and job.pods and not gang.members:
         word = (phases.RUNNING, f"the pods of job {name} are placed by another scheduler")
     elif (
-        phase in ACTIVE and gang.missing() and not gang.started and (trouble := job.refused_call())
+        phase in ACTIVE
+        and job.admitted
+        and not gang.started
+        and gang.missing()
+        and (trouble := job.refused_call())
     ):
-        word = (phases.PENDING, trouble)  # as in the Job's own status
+        word = (
+            phases.PENDING if gang.members else phases.INQUEUE,
+            trouble,
+        )  # as in the Job's own status
     elif phase in ACTIVE and job.admitted and not gang.members:
         word = (phases.INQUEUE, f"admitted by queue {job.spec.queue}; its pods are being created")
     elif phase in ACTIVE and not job.admitted and job.pending_reason:
