@@ -59,17 +59,14 @@ class BindingReservations:
         3. Capacity freed by evictions is closed to other queues: priorities compare inside a queue.
         4. Capacity whose start is unknown may be used by gangs that the reserved one may evict: it does so when the
            rest is free.
-        5. More urgent gangs of the same queue may use it, those of any queue with --preempt-across queues, and gangs
+        5. Until it is strict, gangs of the same queue may use it that are tried before its own gang in this pass.
+        6. More urgent gangs of the same queue may use it, those of any queue with --preempt-across queues, and gangs
            of another queue whose turn comes first (QueueTurns.passes()).
-        6. A strict reservation (and each by eviction) is closed to all others.
-        7. Any other one is closed once its own gang was tried in this pass. Gangs that were ahead of it in the order
-           may use it.
+        7. It is closed to all others.
 
-        Example, one queue: "big" (priority 5) is the head and has a plan. "b" (5) comes after it
-        and is bound by rule 7, "urgent" (9) is not. When queue "other" is served before "big" in
-        this pass, its gang "c" (9) is not bound, until the plan is strict after --patience (rule
-        6). From then on "c" waits, unless its queue stays within its fair share and that of "big" does not, or both
-        exceed theirs and "other" has received less for its weight.
+        Example, one queue: "big" (priority 5) is the head and has a plan. "b" (5) comes after it and is bound by
+        rule 7, "urgent" (9) is not. The gang "c" (9) of queue "other" is bound, unless "big" takes its queue above its
+        fair share and "other" has received less for its weight, or as much.
         """
         if held.gang is gang:
             return False
@@ -82,12 +79,12 @@ class BindingReservations:
             return True
         if held.start == inf and self._may_evict(held.gang, gang):
             return False
-        if not held.strict and held.gang.key not in self._tried:
+        if not held.strict and held.queue == gang.queue and held.gang.key not in self._tried:
             return False
-        return not self._comes_first(gang, held)
+        return not self.comes_first(gang, held)
 
-    def _comes_first(self, gang: Gang, held: Reservation) -> bool:
-        """Priority orders a queue. Between queues their turns do."""
+    def comes_first(self, gang: Gang, held: Reservation) -> bool:
+        """Compares the gang with that of the reservation: inside a queue priority decides, else turns do."""
         if held.queue == gang.queue or self._context.across == ACROSS_QUEUES:
             return gang.priority > held.gang.priority
         return self._turns.passes(gang, held.gang)

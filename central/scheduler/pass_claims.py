@@ -7,6 +7,7 @@ Design: docs/design/evictions.md
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from math import inf
 
 import numpy as np
 
@@ -91,7 +92,9 @@ class PassClaims:
         tenant = self._context.tenant(gang, self._now)
         if by_own:  # others that ask alike do not have its surplus
             tenant = (*tenant, gang.key)
-        searched = (gang.queue, gang.priority, alike, growth, *tenant)
+        reserved = self._reserved_before(gang)
+        keys = tuple(held.gang.key for held in reserved)
+        searched = (gang.queue, gang.priority, alike, growth, keys, *tenant)
         if searched in self._no_victims:
             gang.preemption.blocked_by = self._no_victims[searched]
             return None
@@ -106,7 +109,7 @@ class PassClaims:
             self._held.cancel(own)
             self._held.withheld.without(own)
         kinds = {"preempts": preempts, "growth": growth, "awaits": awaits, "by_own": by_own}
-        plan, blocked_by = self._find(gang, request, lacks, **kinds)
+        plan, blocked_by = self._find(gang, request, lacks, reserved, **kinds)
         gang.preemption.blocked_by = blocked_by
         if plan is None:
             self._no_victims[searched] = blocked_by
@@ -117,6 +120,16 @@ class PassClaims:
             self._held.drop(gang.key)
         self._held.broken.discard(gang.key)
         return self._start(gang, request, self._without_unsent(plan))
+
+    def _reserved_before(self, gang: Gang) -> list[Reservation]:
+        """The reservations of other queues that come first and that the gang would delay. What its victims left there would
+        be in use for longer."""
+        withheld = self._held.withheld.reservations()
+        return [
+            held
+            for held in withheld
+            if not held.by_eviction and held.start < inf and held.queue != gang.queue
+        ]
 
     def _has_surplus(self, gang: Gang) -> bool:
         """Whether members may leave for others of the gang."""
@@ -150,15 +163,17 @@ class PassClaims:
         gang: Gang,
         request: PlacementRequest,
         lacks: Sequence[Shortfalls],
+        reserved: Sequence[Reservation],
         *,
         preempts: bool,
         growth: bool,
         awaits: bool,
         by_own: bool,
     ) -> tuple[PreemptionPlan | None, str]:
-        """The victims, or None and which disruption budgets alone block them. by_own: members that the gang does not
-        need may go, if nobody else does."""
+        """The victims, or None and which disruption budgets alone block them. reserved: where none are looked for.
+        by_own: members that the gang does not need may go, if nobody else does."""
         excluded = self._rows_of_claims(self._held.by_key.get(gang.key))
+        excluded = np.concatenate([excluded, *(held.place.rows for held in reserved)])
         by_priority = partial(outranks, self._context.across)
         preemption = PreemptionRequest(
             gang, request, self._began, excluded, by_priority, by_group=True, growth=growth

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from central.model.decisions import Decision, Evict
 from central.scheduler.preemption import reclaim
+from central.scheduler.queues.entitlement import would_be_reclaimed
 from central.scheduler.reservation.reservation import Reservation
 from central.scheduler.reservation.running_pods import RunningPods
 from central.scheduler.reservation.withholding import WithheldCapacity
@@ -135,8 +136,11 @@ class PassReservations:
         self.running = RunningPods(self._state, self._now)
 
     def reserves(self, gang: Gang) -> bool:
-        """Whether its queue lets its first gang reserve capacity. Who shares time gets its place otherwise."""
+        """Checks that its queue lets its first gang reserve capacity, and that others would not reclaim it. A gang that
+        shares time gets its place otherwise."""
         if self._context.time_sharing.shares(gang):
             return False
         queue = self._queues.by_name.get(gang.queue)
-        return queue is None or queue.seen.reserves
+        if queue is not None and (not queue.seen.reserves or queue.error):
+            return queue.seen.reserves
+        return not would_be_reclaimed(self._queues, gang)

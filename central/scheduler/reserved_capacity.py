@@ -118,6 +118,7 @@ class ReservedCapacity:
         gang.preemption.latest_start, gang.preemption.overrun = inf, 1.0
         if (own := self._reservations.get(gang.key)) is not None:
             self.claimed += [gang] if own.by_eviction else []
+            gang.preemption.started_by_reservation = not own.by_eviction
             self._held.drop(gang.key)
         for held in self._reservations.values():
             if held.gang.key not in self._withheld:
@@ -129,6 +130,8 @@ class ReservedCapacity:
         that does not fit, reserves capacity for it."""
         key = gang.key
         own = self._reservations.get(key)
+        if not gang.counts.placed:
+            gang.preemption.started_by_reservation = False
         if own is not None and own.moved is not None:
             return []  # others are still where it is moved to
         if own is not None and self._awaits_victims(own, request):
@@ -266,8 +269,10 @@ class ReservedCapacity:
         """instead: the reservation that the new one replaces. better: only if the start is earlier."""
         if instead is not None:
             self._withheld.without(instead)
-        others = [held.place.rows for held in self._reservations.values() if held is not instead]
-        excluded: Ints = np.concatenate([np.zeros(0, dtype=np.int64), *others])
+        others = [held for held in self._reservations.values() if held is not instead]
+        passed = [held for held in others if self._passes(gang, held)]
+        kept = [held.place.rows for held in others if held not in passed]
+        excluded: Ints = np.concatenate([np.zeros(0, dtype=np.int64), *kept])
         found: Reservation | None = None
         with suppress(WorkLimitReached):
             found = self._planned(gang, request, instead if better else None, excluded)
@@ -285,9 +290,18 @@ class ReservedCapacity:
         self._broken.discard(gang.key)
         if found is None:
             return
+        for held in passed:
+            if np.isin(held.place.rows, found.place.rows).any():
+                self._held.drop(held.gang.key)
         gang.preemption.head_since = found.head_since
         self._held.refresh(found)
         self._reservations[gang.key] = found
+
+    def _passes(self, gang: Gang, held: Reservation) -> bool:
+        """Returns whether a reservation of the gang may replace that of another queue."""
+        if held.by_eviction or isinstance(held.gang, OtherPod) or held.queue == gang.queue:
+            return False
+        return self._binding.comes_first(gang, held)
 
     def _planned(
         self, gang: Gang, request: PlacementRequest, own: Reservation | None, excluded: Ints

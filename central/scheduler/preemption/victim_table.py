@@ -353,7 +353,8 @@ def victim_group(gang: Gang) -> tuple[object, ...]:
         surplus = surplus_members.surplus_count(gang, gang.counts.placed) > 0
         leaving = {pod.leaving for pod in gang.members.values()}
         partly = gang.key if len(leaving) > 1 else None  # what stays of it is its own
-    return gang.namespace, user, gang.queue, gang.priority, used, surplus, partly
+    reserved = gang.preemption.started_by_reservation
+    return gang.namespace, user, gang.queue, gang.priority, used, surplus, partly, reserved
 
 
 def _known(times: list[float | None]) -> Floats:

@@ -65,6 +65,28 @@ def scarce_shares(queues: Queues, gang: Gang) -> list[tuple[str, int, int]]:
     return found
 
 
+def would_be_reclaimed(queues: Queues, gang: Gang) -> bool:
+    """Returns whether other queues with pending gangs would reclaim their deserved amounts as soon as the gang started."""
+    if gang.account is None:
+        return False
+    for queue in queues.by_name[gang.account.queue].path[:-1]:
+        if queue.parent is None or not queue.seen.reclaimable:
+            return False
+        others = [
+            other for other in queue.parent.children if other is not queue and other.is_waiting
+        ]
+        for resource, amount in gang.attempt.need.items() if others else ():
+            will_use = queue.used.get(resource, 0) + amount
+            if will_use <= own_amount(queues, queue, resource) or not queues.is_shared(resource):
+                continue
+            most = fair_shares(queues, resource)[queue.parent.name]
+            demands = _demands(queues, resource)
+            due = sum(min(own_amount(queues, o, resource), demands[o.name].demand) for o in others)
+            if due and will_use + due > most:
+                return True
+    return False
+
+
 def _demands(queues: SharedTree, resource: str) -> dict[str, QueueDemand]:
     cached: dict[str, QueueDemand] | None = queues.cache.get(("demands", resource))
     if cached is None:

@@ -12,6 +12,9 @@ share before that. Gangs that leave it at its share or above go first (keeps_sha
 fair share rule weighs harm against gain: no queue ends up with less of its share than the claimant's queue has before.
 A member above a minimum takes by fair share only others above their minima.
 
+A gang that started from a reservation gives nothing by the fair share rule (its queue could not start it otherwise) until
+its queue has received a day of the whole cluster more than the claimant's.
+
 All usage is net: without what victims free, with what claims in flight will take. So claims of one queue need not
 wait for each other, and what a gang takes inside its department leaves the department's share as it is, for what it
 takes from another one.
@@ -38,6 +41,7 @@ from central.scheduler.state.gangs import Gang
 
 FAIR_SHARE, DESERVED = "share", "deserved"
 RULES = (FAIR_SHARE, DESERVED)
+TURN_S = 86400.0  # of the whole cluster: so much more a queue may receive by gangs that started from a reservation
 
 
 class Loss(NamedTuple):
@@ -167,14 +171,26 @@ class Claim:
         index = self.givers().get(queue)
         if index is None or not only_whole:
             return index is not None
-        rules = [rule for rule in self._whole_rules() if self._rule_resources(rule, index)]
+        rules = [r for r in self._whole_rules(victim, queue) if self._rule_resources(r, index)]
         return self.keeps_guarantee(queue, amounts) and any(
             self._gives_down(rule, queue, index, amounts) for rule in rules
         )
 
-    def _whole_rules(self) -> Sequence[str]:
-        """The rules by which gangs give their minimum."""
-        return (DESERVED,) if self.growth or self.only_deserved else RULES
+    def _whole_rules(self, victim: Gang, giver: Queue) -> Sequence[str]:
+        """The rules by which the victim gives its minimum."""
+        only_deserved = self.growth or self.only_deserved or self._is_on_turn(victim, giver)
+        return (DESERVED,) if only_deserved else RULES
+
+    def _is_on_turn(self, victim: Gang, giver: Queue) -> bool:
+        """Returns whether the victim started from a reservation, and its queue has not received TURN_S more than the
+        claimant's."""
+        if not victim.preemption.started_by_reservation:
+            return False
+        index = self._index(giver)
+        own, other = self.queue.path[index - 1], self._down(giver, index)[-1]
+        for queue in (own, other):
+            self._queues.record_usage(queue)
+        return (other.received - own.received) * own.seen.weight < TURN_S
 
     def keeps_guarantee(self, queue: Queue, amounts: Sums) -> bool:
         """Whether the queue, and each above it that the claimant is not in, keeps its guarantee without the amounts."""
@@ -269,7 +285,7 @@ class Claim:
     def _is_allowed(self, loss: Loss, rules: dict[int, list[str]]) -> bool:
         if loss.by_priority:
             return loss.queue is self.queue or self.keeps_guarantee(loss.queue, loss.amounts)
-        index, whole = self._index(loss.queue), self._whole_rules()
+        index, whole = self._index(loss.queue), self._whole_rules(loss.gang, loss.queue)
         return self.keeps_guarantee(loss.queue, loss.amounts) and any(
             self._gives_down(rule, loss.queue, index, loss.amounts)
             for rule in rules.get(index, ())
@@ -278,11 +294,16 @@ class Claim:
 
     def _gives_down(self, rule: str, giver: Queue, index: int, amounts: Sums) -> bool:
         """Whether the queue, and each above it below the level in common, may give that much."""
+        return all(
+            queue.seen.reclaimable and self._may_lose(rule, queue, index, amounts)
+            for queue in self._down(giver, index)
+        )
+
+    def _down(self, giver: Queue, index: int) -> Sequence[Queue]:
+        """The queue and those above it, below the level in common."""
         if (down := self._downs.get(giver)) is None:
             down = self._downs[giver] = giver.path[: giver.path.index(self.queue.path[index])]
-        return all(
-            queue.seen.reclaimable and self._may_lose(rule, queue, index, amounts) for queue in down
-        )
+        return down
 
     def _index(self, queue: Queue) -> int:
         if (found := self._indices.get(queue)) is None:

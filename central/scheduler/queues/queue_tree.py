@@ -243,6 +243,9 @@ class Queues:
         self._changed()
         add(queue.demand, account.demand, times)
         if account.demand:
+            if not (queue.is_waiting or self.half_life_s):
+                for above in queue.path[1:]:
+                    above.receive_below(self.now, self.total)
             queue.count_waiting(times, self.now)
         if account.used:
             for above in queue.path:

@@ -142,6 +142,11 @@ class Queue:
             default=0.0,
         )
 
+    @property
+    def is_waiting(self) -> bool:
+        """True while the queue, or one below it, has a pending gang."""
+        return self._waiting > 0
+
     def count_waiting(self, times: int, now: float) -> None:
         """A gang of the queue is pending, or no longer."""
         for inner, outer in pairwise(self.path):
@@ -162,6 +167,13 @@ class Queue:
         if self.parent is not None and self._received.at != now:
             share = self.share_above_deserved(self.used, total)
             self._received.advance(now, share, self.seen.weight, self.parent._received)
+
+    def receive_below(self, now: float, total: Sums) -> None:
+        """Counts what its children have used until now, once for all that begin to wait at a time."""
+        if self._received.most_at != now:
+            self._received.most_at = now
+            for child in self.children:
+                child.receive(now, total)
 
     def history(self) -> QueueHistory:
         waits = self._waiting > 0

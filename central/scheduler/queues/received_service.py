@@ -14,6 +14,7 @@ class ReceivedService:
     amount: float = 0.0  # seconds in which the queue had everything, divided by its weight
     at: float = 0.0  # until when it is counted
     idle_since: float = -inf  # when its last pending gang started; of no use while one is pending
+    most_at: float = 0.0  # until when all children are counted
 
     def advance(self, now: float, share: float, weight: float, siblings: "ReceivedService") -> None:
         """share: of the whole, divided by the weight; used all the time since the last call. siblings: of the queue

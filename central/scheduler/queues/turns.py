@@ -6,6 +6,9 @@ Cheng 1996): the dominant share that it uses above its deserved amount, times se
 owed only what its siblings receive while it waits: when it begins to wait it is level with the sibling that has
 received most, so nobody saves up turns by not asking.
 
+The same currency decides who passes a reservation of another queue, and until when a gang that started from one is safe
+from fair shares (queue_claims.py).
+
 Design: docs/design/queues.md
 """
 
@@ -54,9 +57,9 @@ class QueueTurns:
         return False
 
     def passes(self, gang: Gang, head: Gang) -> bool:
-        """Whether the gang may take what is reserved for the head of another queue: if both queues would exceed their
-        shares, and its own has received less, and comes no later by deserved amount or priority; or if only the head's
-        queue would, and it is more urgent. With --usage-half-life: if its queue comes first."""
+        """Compares the gang with the head of another queue that has a reservation: it may take that if the head's queue
+        would exceed its share, and the gang's comes before it by deserved amount, priority, what both have received, and the priority of
+        the gangs. With --usage-half-life: if its queue comes first."""
         siblings = self._siblings(gang, head)
         if siblings is None:
             return False
@@ -65,14 +68,11 @@ class QueueTurns:
             return self.level(own, {})[1:] < self.level(others, {})[1:]
         if not self.exceeds(others, head.attempt.need):
             return False
-        if not self.exceeds(own, gang.attempt.need):
-            return gang.priority > head.priority
-        for queue in (own, others):
-            self._queues.record_usage(queue)
-        is_behind = (
-            own.below_deserved < others.below_deserved or own.seen.priority < others.seen.priority
-        )
-        return not is_behind and own.received < others.received
+        return self._rank(own, gang) < self._rank(others, head)
+
+    def _rank(self, queue: Queue, gang: Gang) -> tuple[bool, int, float, int]:
+        self._queues.record_usage(queue)
+        return (not queue.below_deserved, -queue.seen.priority, queue.received, -gang.priority)
 
     def _siblings(self, gang: Gang, head: Gang) -> tuple[Queue, Queue] | None:
         """The queues of both, or above them, below the one that they have in common; None if either is invalid."""

@@ -38,6 +38,7 @@ class PreemptionStanding:
     blocked_by: str = ""  # the disruption budgets that protect its victims, as a clause
     preempted_for: str = ""  # name of the gang that some of its pods are evicted for
     suspended: bool = False  # ... because it is that gang's turn
+    started_by_reservation: bool = False  # ... of capacity that others had to leave free
     # Where it stands among the gangs of its queue that take turns, instead of its creation; None: it takes none.
     turn: float | None = None
     turn_by: float | None = None  # when those that may be suspended for it have had their quanta

@@ -159,7 +159,7 @@ def expected(given: Case, held: Reservation, gang: Gang, tried: set[str]) -> boo
         return True
     if held.start == inf and evicts(given, other, mine):
         return False
-    if not held.strict and other not in tried:
+    if not held.strict and same_queue and other not in tried:
         return False
     if same_queue or given.across == ACROSS_QUEUES:
         return given.priority[mine] <= given.priority[other]
@@ -167,16 +167,16 @@ def expected(given: Case, held: Reservation, gang: Gang, tried: set[str]) -> boo
 
 
 def passes(given: Case, mine: str, other: str) -> bool:
-    """Between queues: whoever exceeds less, if it is more urgent; of two that exceed, who has received less, unless it
-    comes later for another reason. With a half-life the order between queues, with past usage."""
+    """Between queues, if the other one exceeds its share: the order, with what both have received, then the priority.
+    With a half-life the order between queues, with past usage."""
     own, others = given.siblings(mine, other)
     if given.half_life_s:
         return (*given.order(own), past(given, own)) < (*given.order(others), past(given, others))
-    exceeds, other_exceeds = given.exceeds(own, mine), given.exceeds(others, other)
-    if exceeds and other_exceeds:
-        comes_later = any(a > b for a, b in zip(given.order(own), given.order(others), strict=True))
-        return not comes_later and given.received[own] < given.received[others]
-    return other_exceeds and not exceeds and given.priority[mine] > given.priority[other]
+    first, second = (
+        (*given.order(queue), given.received[queue], -given.priority[name])
+        for queue, name in ((own, mine), (others, other))
+    )
+    return given.exceeds(others, other) and first < second
 
 
 def past(given: Case, queue: str) -> float:

@@ -60,14 +60,35 @@ def test_who_did_not_ask_is_owed_nothing() -> None:
     assert abs(Counter(served(there)[-8:])["late"] - 4) <= 1, served(there)
 
 
-def test_the_share_comes_before_the_turn() -> None:
-    """It could be claimed back."""
+def test_a_queue_that_has_received_more_waits_for_the_turn_of_the_other() -> None:
+    """Though its next gang keeps it within its share, and before patience ends. What starts on its turn stays."""
     there = World(*nodes(8), queue("large", weight=3), queue("small"), patience_s=2 * HOUR)
     there.step(0.0, *whole("small", 0, HOUR))
     later = job("small-1", 1, 2, HOUR, queue="small", created=2.0)
-    there.step(2.0, *whole("large", 1, HOUR, priority=9), *later)
+    there.step(2.0, *whole("large", 1, HOUR), *later)
+    for now in (HOUR, HOUR + 2.0, HOUR + 60.0):
+        there.step(now)
+    assert "small-1" not in there.began, there.began
+    there.step(2 * HOUR)
+    assert there.began == {"small-00": 0.0, "large-01": HOUR, "small-1": 2 * HOUR}
+
+
+def test_a_turn_ends_when_a_sibling_has_received_a_day_less() -> None:
+    """The gang has no end. Until then the other queue is not served, though it is within its fair share."""
+    there = World(*nodes(8), queue("a"), queue("b"))
+    there.step(0.0, *job("b-0", 1, 8, HOUR, queue="b"))
+    there.step(2.0, *job("a-0", 1, 8, None, queue="a", created=2.0))
     there.step(HOUR)
-    assert there.began["small-1"] == HOUR, there.began
+    assert there.began["a-0"] == HOUR
+    there.step(HOUR + 2.0, *job("b-1", 1, 2, HOUR, queue="b", created=HOUR))
+    for now in (2 * HOUR, 24 * HOUR):
+        there.step(now)
+    assert "b-1" not in there.began
+    there.step(26 * HOUR, factories.node("another", gpus=1))
+    there.step(26 * HOUR + 2.0)
+    assert there.told["a-0"] == "preempted by b-1"
+    there.step(26 * HOUR + 60.0)
+    assert "b-1" in there.began
 
 
 class Plain:

@@ -1,0 +1,201 @@
+"""Queues beside each other with gangs of all sizes: whoever is first by the written order, and could start if what runs
+ended, starts within the longest remaining run plus --patience. No gang is evicted on its turn."""
+
+import random
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any
+
+import pytest
+
+from central.controllers.composite import new_scheduler
+from central.scheduler.invariants import check_invariants
+from central.scheduler.preemption import withdrawal
+from central.scheduler.scheduler import Scheduler
+from central.scheduler.state.gangs import Gang
+from central.simulator import scenario
+from central.simulator.documents import SourceLocation
+from central.simulator.simulation import Simulation
+from tests import effort
+
+GPUS, PATIENCE_S, SLACK_S = 8, 600.0, 30.0
+GROUP = "scheduling.k8s.io/group-name"
+Json = dict[str, Any]
+
+
+def node(name: str) -> Json:
+    has = {"nvidia.com/gpu": str(GPUS), "cpu": "64", "memory": "256Gi", "pods": "110"}
+    ready = [{"type": "Ready", "status": "True"}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name},
+        "status": {"allocatable": has, "conditions": ready},
+    }
+
+
+def queue(name: str, **spec: object) -> Json:
+    version = "scheduling.volcano.sh/v1beta1"
+    return {"apiVersion": version, "kind": "Queue", "metadata": {"name": name}, "spec": spec}
+
+
+def gang(
+    name: str, queue: str, at_s: int, pods: tuple[int, int], lasts_s: int, *, priority: int = 0
+) -> list[Json]:
+    """pods: how many, and the GPUs of each"""
+    count, gpus = pods
+    arrives = {"lockstep.dev/arrives-at": f"{at_s}s"}
+    meta = {"namespace": "default", "annotations": arrives}
+    found: list[Json] = [
+        {
+            "apiVersion": "scheduling.volcano.sh/v1beta1",
+            "kind": "PodGroup",
+            "metadata": {"name": name, **meta},
+            "spec": {"minMember": count, "queue": queue},
+        }
+    ]
+    notes = {**arrives, GROUP: name, "lockstep.dev/runs-for": f"{lasts_s}s"}
+    limits = {"nvidia.com/gpu": str(gpus), "cpu": "1"}
+    spec: Json = {"schedulerName": "lockstep", "priority": priority}
+    spec["containers"] = [{"name": "main", "resources": {"limits": limits}}]
+    for rank in range(count):
+        named = {"name": f"{name}-{rank}", "namespace": "default", "annotations": notes}
+        found += [{"apiVersion": "v1", "kind": "Pod", "metadata": named, "spec": spec}]
+    return found
+
+
+def stream(name: str, count: int, every_s: int, lasts_s: int, **given: Any) -> list[Json]:
+    """Gangs of the queue that arrive one after the other."""
+    pods = given.pop("pods", (1, 1))
+    made = (gang(f"{name}{i}", name, i * every_s, pods, lasts_s, **given) for i in range(count))
+    return [each for documents in made for each in documents]
+
+
+@dataclass
+class Watch:
+    """Since when each gang is first, and until when it must have started."""
+
+    scheduler: Scheduler
+    by: dict[str, tuple[float, float]] = field(default_factory=dict)
+    evicted_on_turn: list[str] = field(default_factory=list)
+    firsts: int = 0
+
+    def look(self, sim: Simulation) -> None:
+        check_invariants(sim.scheduler)
+        scheduler, now = self.scheduler, sim.now
+        scheduler.queues.now = now
+        first = self._first(now)
+        self.by = {name: at for name, at in self.by.items() if first and name == first.name}
+        for each in scheduler.state.gangs.values():
+            if each.preemption.started_by_reservation and any(
+                pod.evicting for pod in each.members.values()
+            ):
+                self.evicted_on_turn.append(each.name)
+        if first is None:
+            return
+        since, until = self.by.setdefault(first.name, (now, self._until(now)))
+        self.firsts += since == now
+        assert now <= until, f"{first.name} is first since {since}, and pending at {now}: " + (
+            first.attempt.reason
+        )
+
+    def _until(self, now: float) -> float:
+        ends = [
+            (pod.since or now) + (pod.seen.runs_for_s or inf)
+            for pod in self.scheduler.state.pods.values()
+            if pod.node and pod.alive
+        ]
+        return max([now, *ends]) + PATIENCE_S + SLACK_S
+
+    def _first(self, now: float) -> Gang | None:
+        """Of the first gangs of queues the one whose queue comes first, by what queues have received."""
+        queues = self.scheduler.queues
+        if any(below.deserved for below in queues.root):
+            return None  # what others deserve may be taken by them at any time
+        queues.record_all_usage()
+        heads: dict[str, Gang] = {}
+        for each in self.scheduler.state.pending.waiting.values():
+            rank = (-each.priority, each.created, each.key)
+            head = heads.get(each.queue)
+            if head is None or rank < (-head.priority, head.created, head.key):
+                heads[each.queue] = each
+        ranked = sorted((queues.by_name[name].received, name) for name in heads)
+        if not ranked or (len(ranked) > 1 and ranked[1][0] - ranked[0][0] < 1e-6):
+            return None  # equals: either may go
+        return heads[ranked[0][1]]
+
+
+def played(documents: list[Json], **policy: Any) -> tuple[Watch, dict[str, float], Simulation]:
+    """The watch, and when each gang started."""
+    placed = [(SourceLocation("day", index), raw) for index, raw in enumerate(documents)]
+    scheduler = new_scheduler((), patience_s=PATIENCE_S, **policy)
+    watch, simulation = (
+        Watch(scheduler),
+        Simulation(scenario.read(placed, ("lockstep",), ()), scheduler),
+    )
+    result = simulation.run(watch.look)
+    starts: dict[str, float] = {}
+    for each in result.placed:
+        starts.setdefault(each.gang, each.at_s)
+    return watch, starts, simulation
+
+
+NODES = [node("n0"), node("n1")]
+
+
+@pytest.mark.parametrize("priority", [0, 5])
+@pytest.mark.parametrize("weights", [(1, 1), (3, 1), (1, 3)])
+@pytest.mark.parametrize("half_life_s", [0.0, 86400.0])
+def test_a_stream_of_small_gangs_of_another_queue_does_not_drain_and_win(
+    weights: tuple[int, int], half_life_s: float, priority: int
+) -> None:
+    """The gang takes all GPUs, so its queue exceeds its share; the stream never ends before."""
+    small, large = weights
+    documents = [*NODES, queue("s", weight=small), queue("l", weight=large)]
+    documents += stream("s", 60, 60, 1000, priority=priority)
+    watch, starts, simulation = played(
+        documents + gang("big", "l", 970, (2, 8), 1000), half_life_s=half_life_s
+    )
+    assert starts["big"] <= 2000.0
+    assert not simulation.result.evicted
+    assert not watch.scheduler.state.pending.wakeups[withdrawal.WITHDRAWN]
+
+
+def test_nothing_is_reserved_for_a_gang_that_a_deserved_amount_would_reclaim() -> None:
+    """The other queue has work for what it deserves at all times, and the rest of its work uses what is left."""
+    documents = [*NODES, queue("l"), queue("s", deserved={"nvidia.com/gpu": 8})]
+    documents += stream("s", 60, 60, 1000)
+    _, starts, simulation = played(documents + gang("big", "l", 970, (2, 8), 1000))
+    assert not simulation.result.evicted
+    assert starts["s16"] == 1000.0
+    assert max(starts[f"s{i}"] - 60 * i for i in range(60)) <= 300.0, "no GPU waits for the gang"
+    assert starts["big"] >= 59 * 60 + 1000
+
+
+def day(seed: int) -> tuple[list[Json], dict[str, Any]]:
+    dice = random.Random(seed)
+    nodes = dice.choice((2, 3, 4))
+    documents = [node(f"n{index}") for index in range(nodes)]
+    reclaimable = dice.random() < 0.7
+    names = [f"q{index}" for index in range(dice.choice((2, 2, 3, 4)))]
+    large = dice.sample(names, dice.choice((1, 1, len(names))))
+    for name in names:
+        documents.append(queue(name, weight=dice.choice((1, 1, 2, 5)), reclaimable=reclaimable))
+        number = 0
+        at_s = dice.randrange(900)
+        while at_s < 6000:
+            count = dice.choice((1, nodes - 1, nodes)) if name in large else 1
+            pods = (count, GPUS) if name in large else (1, dice.choice((1, 2, 4)))
+            lasts_s, priority = dice.choice((300, 900, 1800)), dice.choice((0, 0, 5))
+            documents += gang(f"{name}-{number}", name, at_s, pods, lasts_s, priority=priority)
+            at_s += dice.randrange(60, 900) if name in large else dice.randrange(20, 200)
+            number += 1
+    return documents, {"preempt_across": dice.choice(("namespaces", "none"))}
+
+
+@pytest.mark.parametrize("seed", effort.seeds(24))
+def test_whoever_is_first_starts_within_the_longest_remaining_run_and_patience(seed: int) -> None:
+    documents, policy = day(seed)
+    watch, _, _ = played(documents, **policy)
+    assert watch.firsts > 3
+    assert not watch.evicted_on_turn
