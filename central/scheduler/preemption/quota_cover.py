@@ -15,7 +15,12 @@ from central.scheduler.inventory.pods import Pod
 from central.scheduler.preemption import evictable, exact_search, surplus_members
 from central.scheduler.preemption.disruption_budgets import disruptions_left
 from central.scheduler.preemption.harm import HarmScale
-from central.scheduler.preemption.least_harm import EvictionUnit, LeastHarmProblem, choose_victims
+from central.scheduler.preemption.least_harm import (
+    Allowance,
+    EvictionUnit,
+    LeastHarmProblem,
+    choose_victims,
+)
 from central.scheduler.preemption.preemption_request import PreemptionContext, PreemptionRequest
 from central.scheduler.queues.queue_tree import sums_of
 from central.scheduler.queues.shortfall import GANGS, Shortfall
@@ -87,6 +92,8 @@ class _Quota:
             if amount > 0
         ]
         self._pods: list[Sequence[Pod]] = []
+        self.surplus: dict[int, int] = {}  # by gang: how many of its members may go by themselves
+        self.by_task: dict[Allowance, int] = {}  # the same of tasks with minima
 
     def units(self, gangs: Sequence[Gang]) -> list[EvictionUnit]:
         scale = HarmScale([gang.priority for gang in gangs], self._request.now)
@@ -106,8 +113,35 @@ class _Quota:
             return
         if not request.spares_minimum(gang) and not evictable.why_whole(context, gang, request.now):
             yield self._unit(gang, number, scale, members, whole=True)
-        for pod in self._surplus(gang, members):
-            yield self._unit(gang, number, scale, [pod], whole=False)
+        self.surplus[number] = left = surplus_members.surplus_count(gang, members)
+        if left:
+            self.by_task |= surplus_members.surplus_by_task(gang, members)
+            may_go = [pod for pod in members if evictable.may_leave(gang, pod)]
+            yield from self._singles(
+                [self._single(gang, number, scale, pod) for pod in may_go], left
+            )
+
+    def _singles(self, units: list[EvictionUnit], left: int) -> Iterator[EvictionUnit]:
+        """Of those that free and use the same only as many as may go: those that go anyway, then the least harmful ones, of
+        equals the last ranks."""
+
+        def order(unit: EvictionUnit) -> tuple[object, ...]:
+            (pod,) = self._pods[unit.pod]
+            return pod.seen.uid not in self._anyway, unit.harm, -unit.rank
+
+        alike = Counter[object]()
+        for unit in sorted(units, key=order):
+            (pod,) = self._pods[unit.pod]
+            kind = (unit.frees[0], *unit.uses, *self._context.budgets.covering(pod))
+            if alike[kind] < left:
+                alike[kind] += 1
+                yield unit
+
+    def _single(self, gang: Gang, number: int, scale: HarmScale, pod: Pod) -> EvictionUnit:
+        task = surplus_members.task_key(gang.key, pod.seen.task)
+        uses = {task: 1} if task in self.by_task else {}
+        unit = self._unit(gang, number, scale, [pod], whole=False)
+        return replace(unit, rank=pod.seen.order[0], uses=uses)
 
     def _unit(
         self, gang: Gang, number: int, scale: HarmScale, pods: Sequence[Pod], *, whole: bool
@@ -123,24 +157,6 @@ class _Quota:
         harm = scale.of(gang.priority, pods, breaks=whole, urgency=urgency)
         self._pods.append(pods)
         return EvictionUnit(number, whole, harm, {0: frees}, len(self._pods) - 1)
-
-    def _surplus(self, gang: Gang, members: Sequence[Pod]) -> Iterator[Pod]:
-        """Members that may go by themselves, all of them together: those that go anyway, the least urgent pods, of these
-        the last ranks."""
-
-        def order(pod: Pod) -> tuple[object, ...]:
-            return pod.seen.uid in self._anyway, -pod.seen.priority, pod.seen.order
-
-        left = surplus_members.surplus_count(gang, members)
-        by_task = dict(surplus_members.surplus_by_task(gang, members))
-        may_go = [pod for pod in members if evictable.may_leave(gang, pod)] if left else []
-        for pod in sorted(may_go, key=order, reverse=True):
-            task = surplus_members.task_key(gang.key, pod.seen.task)
-            if left and by_task.get(task, 1):
-                left -= 1
-                if task in by_task:
-                    by_task[task] -= 1
-                yield pod
 
     def pods_of(self, units: Iterable[EvictionUnit]) -> tuple[Pod, ...]:
         pods = (pod for unit in units for pod in self._pods[unit.pod])
@@ -180,20 +196,23 @@ class _Quota:
         budgets, gone = self._context.budgets, dict[int, list[EvictionUnit]]()
         for unit in given:
             gone.setdefault(unit.gang, []).append(unit)
-        surplus, choices = Counter[int](), list[EvictionUnit]()
+        surplus, choices = Counter(self.surplus), list[EvictionUnit]()
+        surplus.subtract(unit.gang for unit in given if not unit.whole)
+        used = Counter(task for unit in given for task in unit.uses)
+        allowed = {task: most - used[task] for task, most in self.by_task.items()}
+        if keeps_budgets:
+            allowed |= disruptions_left(budgets, self._context.state.gangs.values())
         for unit in units:
             mine = gone.get(unit.gang, [])
             if unit in mine or any(one.whole for one in mine):
                 continue
-            surplus[unit.gang] += not unit.whole
             frees = unit.frees[0]
             if unit.whole:  # it includes its members that are given
                 frees = tuple(map(sub, frees, self._freed(mine)))
-            uses = budgets.disruptions(self._pods[unit.pod]) if keeps_budgets else {}
+            uses = {**unit.uses}
+            if keeps_budgets:
+                uses |= budgets.disruptions(self._pods[unit.pod])
             choices.append(replace(unit, frees={0: frees}, uses=uses))
-        allowed = (
-            disruptions_left(budgets, self._context.state.gangs.values()) if keeps_budgets else {}
-        )
         request = tuple(amount for *_, amount in self._lacking)
         problem = LeastHarmProblem({0: self._freed(given)}, request, 1, choices, surplus, allowed)
         problem = problem.without_useless()
