@@ -5,7 +5,7 @@ Design: docs/design/budgets.md
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from central.model.arrays import Ints
@@ -44,10 +44,6 @@ class Round:
     first_refused: dict[int, Gang] = field(default_factory=dict)
     memory: PassMemory = field(default_factory=PassMemory.empty)
     order: "PassOrder | None" = None  # of the gangs that are left, if it still holds
-    # that are in the order for their reservations
-    not_due: list[Gang] = field(default_factory=list)
-    # What the order takes back, see order.in_order().
-    again: list[Gang] = field(default_factory=list)
     version: int = -1  # of the queues, at the end of the last slice
     shares: FairShares = field(default_factory=dict)  # while only the round itself changes usage
     long: list[Gang] = field(default_factory=list)  # due for a long attempt
@@ -71,56 +67,56 @@ class Round:
 
 @dataclass(slots=True)
 class PassOrder:
-    """The order of one pass: plain data, so that the state can be written between two slices."""
+    """The order of one pass: plain data, so that the state can be written between two slices.
+
+    not_due: gangs in it for their reservations
+    is_first: gangs of namespaces that have had their attempts are left out, and follow
+    again: gangs with another turn, see order.in_order()
+    ahead: before the others, the last one first
+    """
 
     scheduler: Scheduler
     this: Round
-    ahead: list[Gang] = field(default_factory=list)  # before the others, the last one first
+    not_due: Sequence[Gang]
+    is_first: bool
+    again: list[Gang] = field(default_factory=list)
+    ahead: list[Gang] = field(default_factory=list)
     gangs: order.GangOrder | None = None
-    is_first: bool = False  # gangs that are BEHIND are left out, and follow
+
+    def put_in_order(self, rows: Ints, *, skips: bool = True) -> None:
+        """rows: by rank. skips: some may be refused alike"""
+        queues, columns = self.scheduler.queues, self.scheduler.state.pending.columns
+        skip = self if skips else None  # no bound method: those are not plain data
+        self.gangs = order.in_order(
+            queues, columns, rows, self.again, shares=self.this.shares, skip=skip
+        )
 
     def next(self) -> Gang | None:
-        scheduler, this = self.scheduler, self.this
         if self.ahead:
             return self.ahead.pop()
-        columns = scheduler.state.pending.columns
+        columns = self.scheduler.state.pending.columns
         for gang in self.gangs or ():
-            if not (self.is_first and this.must_wait(gang) and columns.is_due(gang)):
+            if not (self.is_first and self.this.must_wait(gang) and columns.is_due(gang)):
                 return gang
             columns.outcome[gang.attempt.row] = Outcome.BEHIND
         if not self.is_first:
             return None
-        rows = columns.due()
-        rows = rows[columns.outcome[rows] == Outcome.BEHIND]
-        skip = SkipEqual(scheduler, this, bars_floods=False)
-        self.gangs = order.in_order(
-            scheduler.queues, columns, rows, this.again, shares=this.shares, skip=skip
-        )
-        self.is_first = False
+        self.is_first, rows = False, columns.due()
+        self.put_in_order(rows[columns.outcome[rows] == Outcome.BEHIND])
         return self.next()
 
-
-@dataclass(frozen=True, slots=True)
-class SkipEqual:
-    """Refuses those of the next gangs whose requests the round has refused already, many at a time. Returns how
-    many. bars_floods: not gangs of namespaces that have had their attempts."""
-
-    scheduler: Scheduler
-    this: Round
-    bars_floods: bool
-
     def __call__(self, rows: Ints, goes_on: Callable[[Gang], bool]) -> int:
-        scheduler, this = self.scheduler, self.this
-        if scheduler.quarantine.set_asides or not this.first_refused:
+        """Refuses those of the next gangs whose requests the round has refused already, many at a time. Returns how
+        many."""
+        if self.scheduler.quarantine.set_asides or not self.this.first_refused:
             return 0
         count = refused_alike.refuse_next(
-            scheduler,
+            self.scheduler,
             rows,
-            this.first_refused,
-            left_out=this.not_due,
-            barred=this.flooding() if self.bars_floods else (),
+            self.this.first_refused,
+            left_out=self.not_due,
+            barred=self.this.flooding() if self.is_first else (),
             goes_on=goes_on,
         )
-        if count:
-            scheduler.state.pending.columns.outcome[rows[:count]] = Outcome.REFUSED
+        self.scheduler.state.pending.columns.outcome[rows[:count]] = Outcome.REFUSED
         return count

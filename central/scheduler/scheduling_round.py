@@ -26,7 +26,6 @@ Design: docs/design/budgets.md
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 from central.model.decisions import Bind, Decision
 from central.scheduler import containment, gang_attempt, refusal_reasons, refused_alike
@@ -35,7 +34,7 @@ from central.scheduler.pass_reservations import PassMemory
 from central.scheduler.preemption import withdrawal
 from central.scheduler.queues import order
 from central.scheduler.reserved_capacity import ReservedCapacity
-from central.scheduler.round_state import PassOrder, Round, SkipEqual
+from central.scheduler.round_state import PassOrder, Round
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.attempt import Outcome
 from central.scheduler.state.gangs import Gang
@@ -251,7 +250,6 @@ def _one_pass(
     columns = pending.columns
     gangs = this.order
     if gangs is None:
-        this.again = []
         gangs = _in_order(scheduler, this, sliced=budget is not None)
     this.order = None
     while (gang := gangs.next()) is not None:
@@ -267,7 +265,7 @@ def _one_pass(
             outcome = _turn(scheduler, this, gang, reserved, decisions)
             columns.outcome[gang.attempt.row] = outcome
             if outcome == Outcome.PARTLY:
-                this.again.append(gang)
+                gangs.again.append(gang)
                 continue
         reserved.on_tried(gang)
         if reserved.withdrawn and not this.last_pass:  # what they were to take is free for all
@@ -290,20 +288,21 @@ def _in_order(scheduler: Scheduler, this: Round, *, sliced: bool) -> PassOrder:
         aside = [gang for gang in left if containment.blocks(scheduler, gang)]
         columns.outcome[columns.rows_of(aside)] = Outcome.SET_ASIDE
     of_reservations = [gang for key in scheduler.reservations if (gang := waiting.get(key))]
-    this.not_due = [gang for gang in of_reservations if not columns.is_due(gang)]
+    not_due = [gang for gang in of_reservations if not columns.is_due(gang)]
     rows = columns.due()
-    in_order = partial(order.in_order, scheduler.queues, columns, shares=this.shares)
-    if len(rows) == 1 and not this.not_due:  # there is nothing to put in order
-        return PassOrder(scheduler, this, [], in_order(rows, this.again))
+    made = PassOrder(scheduler, this, not_due, is_first=sliced)
+    if len(rows) == 1 and not not_due:  # there is nothing to put in order
+        made.is_first = False
+        made.put_in_order(rows, skips=False)
+        return made
     columns.outcome[rows] = Outcome.DUE
     if sliced and (flooding := this.flooding()):  # they need not be put in order among the others
         floods = [gang for gang in columns.of(rows) if gang.namespace in flooding]
         columns.outcome[columns.rows_of(floods)] = Outcome.BEHIND
     first = columns.mask(rows[columns.outcome[rows] == Outcome.DUE])
-    first[columns.rows_of(this.not_due)] = True
-    skip = SkipEqual(scheduler, this, bars_floods=sliced)
-    ordered = in_order(columns.in_rank_order(first), this.again, skip=skip)
-    return PassOrder(scheduler, this, [], ordered, is_first=sliced)
+    first[columns.rows_of(not_due)] = True
+    made.put_in_order(columns.in_rank_order(first))
+    return made
 
 
 def _turn(
