@@ -59,7 +59,8 @@ class BindingReservations:
         3. Capacity freed by evictions is closed to other queues: priorities compare inside a queue.
         4. Capacity whose start is unknown may be used by gangs that the reserved one may evict: it does so when the
            rest is free.
-        5. Until it is strict, gangs of the same queue may use it that are tried before its own gang in this pass.
+        5. Until it is strict, gangs of the same queue may use it that are tried before its own gang in this pass; those of
+           any queue if its start is unknown.
         6. More urgent gangs of the same queue may use it, those of any queue with --preempt-across queues, and gangs
            of another queue whose turn comes first (QueueTurns.passes()).
         7. It is closed to all others.
@@ -79,7 +80,8 @@ class BindingReservations:
             return True
         if held.start == inf and self._may_evict(held.gang, gang):
             return False
-        if not held.strict and held.queue == gang.queue and held.gang.key not in self._tried:
+        by_order = held.queue == gang.queue or held.start == inf
+        if not held.strict and by_order and held.gang.key not in self._tried:
             return False
         return not self.comes_first(gang, held)
 

@@ -159,7 +159,7 @@ def expected(given: Case, held: Reservation, gang: Gang, tried: set[str]) -> boo
         return True
     if held.start == inf and evicts(given, other, mine):
         return False
-    if not held.strict and same_queue and other not in tried:
+    if not held.strict and (same_queue or held.start == inf) and other not in tried:
         return False
     if same_queue or given.across == ACROSS_QUEUES:
         return given.priority[mine] <= given.priority[other]

@@ -14,8 +14,7 @@ def wide(name: str, pods: int, created: float, **fields: object) -> list[Fact]:
 
 
 def test_nobody_overtakes_the_first() -> None:
-    nodes = factories.node("a"), factories.node("b")
-    world = World(*nodes, FIFO, QueueSeen("other"), reserve_after_s=7200.0)
+    world = World(factories.node("a"), factories.node("b"), FIFO, QueueSeen("other"))
     world.step(1.0, *wide("old", 1, 1.0), *wide("big", 2, 2.0), *wide("small", 1, 3.0))
     assert list(world.began) == ["old"]
     assert world.told["small"] == "queue q is first in, first out; ns/big is ahead of it"
