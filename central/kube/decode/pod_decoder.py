@@ -169,27 +169,23 @@ class PodDecoder:
             own_labels = [labels.get(key) for key in pod_affinity.label_keys(rule_parts)]
             content += (rule_parts, namespace, own_labels, bool(spec.get("hostNetwork")))
         text = orjson.dumps(content)
-        if len(text) > limits.POD_TEXT:
-            raise FieldError(
-                f"spec: the parts that scheduling reads have {len(text)} characters; "
-                f"at most {limits.POD_TEXT} are accepted"
-            )
         key = blake2b(text, digest_size=20).digest()
         known = self._specs_by_content.get(key)
         if known is None:
             if len(self._specs_by_content) >= _CACHED_MOST:
                 self._specs_by_content.clear()
                 self._shared_specs.clear()
-            known = self._specs_by_content[key] = self._shared(
-                podspec.decode_pod_spec(
-                    spec,
-                    ours,
-                    pod_affinity.decode_pod_rules(spec, ours, namespace, labels)
-                    if rule_parts
-                    else None,
-                    status,
-                )
+            rules = (
+                pod_affinity.decode_pod_rules(spec, ours, namespace, labels) if rule_parts else None
             )
+            made = podspec.decode_pod_spec(spec, ours, rules, status)
+            # A field's own limit says more, and a pod that runs is counted whatever its size.
+            if len(text) > limits.POD_TEXT and not (made.unsupported or spec.get("nodeName")):
+                raise FieldError(
+                    f"spec: the parts that scheduling reads have {len(text)} characters; "
+                    f"at most {limits.POD_TEXT} are accepted"
+                )
+            known = self._specs_by_content[key] = self._shared(made)
         return known
 
     def _shared(self, spec: PodSpec) -> PodSpec:

@@ -163,7 +163,15 @@ def test_a_pod_that_nothing_can_refer_to(path: str, value: Any) -> None:
         reader().pod(changed({**POD, "status": {"phase": "Pending"}}, path, value))
 
 
-SELECTED = 150  # characters of the rest of these parts
+SELECTED = 142  # characters of the rest of these parts
+KEY = 134  # characters of a key of the selector, with its value
+MOST_KEYS = 243
+
+
+def selector(keys: int) -> dict[str, str]:
+    return {f"example.com/{each:03}" + "y" * 50: "x" * 63 for each in range(keys)}
+
+
 LONG = "n" * (limits.NAME + 1)
 
 
@@ -173,7 +181,6 @@ LONG = "n" * (limits.NAME + 1)
         ("metadata/labels", {"a": 7}, "metadata.labels.a: 7 is not the value of a label"),
         ("metadata/labels", {str(each): "" for each in range(limits.LABELS + 1)}, f"metadata.labels: {limits.LABELS + 1} entries; at most {limits.LABELS} are accepted"),
         ("metadata/labels", {"key": "x" * (limits.LABELS_TEXT - 2)}, f"metadata.labels: {limits.LABELS_TEXT + 1} characters; at most {limits.LABELS_TEXT} are accepted"),
-        ("spec/nodeSelector", {"a": "x" * limits.POD_TEXT}, f"spec: the parts that scheduling reads have {limits.POD_TEXT + SELECTED} characters; at most {limits.POD_TEXT} are accepted"),
         ("metadata/annotations/volcano.sh~task-spec", LONG, f"{names.TASK}: {limits.NAME + 1} characters; at most {limits.NAME} are accepted"),
         ("metadata/annotations/scheduling.volcano.sh~queue-name", 7, f"{names.QUEUE_NAME}: 7 is not a string"),
         ("spec/nodeSelector", ["a"], "spec.nodeSelector: [1 entries] is not an object"),
@@ -236,11 +243,16 @@ def test_labels_up_to_the_limit() -> None:
 
 def test_texts_up_to_their_limits() -> None:
     labels = {"key": "x" * (limits.LABELS_TEXT - 3)}
-    most = limits.POD_TEXT - SELECTED
-    wide = changed(changed(POD, "metadata/labels", labels), "spec/nodeSelector", {"a": "x" * most})
-    found = reader().pod(wide)
-    assert dict(found.labels) == labels
-    assert "the parts that scheduling reads" not in found.spec.unsupported
+    waits = changed(changed(POD, "metadata/labels", labels), "spec/nodeName", "")
+    found = reader().pod(changed(waits, "spec/nodeSelector", selector(MOST_KEYS)))
+    assert (dict(found.labels), found.spec.unsupported) == (labels, "")
+    more = selector(MOST_KEYS + 1)
+    assert reader().pod(changed(waits, "spec/nodeSelector", more)).spec.unsupported == (
+        f"spec: the parts that scheduling reads have {KEY * len(more) + 1 + SELECTED} characters; at most "
+        f"{limits.POD_TEXT} are accepted"
+    )
+    runs = changed(changed(POD, "spec/nodeSelector", more), "spec/nodeName", "n1")
+    assert not reader().pod(runs).spec.unsupported, "it runs, and is counted"
 
 
 @pytest.mark.parametrize(
