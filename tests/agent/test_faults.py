@@ -13,7 +13,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from agent.machine import capture
+from agent.machine import capture, unanswered
 from agent.sockets import CHANNEL
 from central.standalone.hollow_kubelet import Container, KubeletPod
 from protos.common.logs import TEXT, Text
@@ -116,13 +116,14 @@ def test_a_driver_without_any_one_of_its_calls(
 
 @MACHINES
 def test_each_call_failing_in_each_way(nvml_folder: Path, tmp_path: Path, name: str) -> None:
-    """If every call fails with 15 (GPU is lost) or 17 (operating system error), the GPU is
-    unhealthy."""
+    """If every call fails with 15 (GPU is lost) or 17 (operating system error), the GPU is unhealthy, and if one about the
+    slices of a GPU in MIG mode does with 999 (UNKNOWN)."""
     found = asked(nvml_folder, tmp_path, "fails", name)
     for question, (count, fit, sentence) in found.items():
         call, error = question.split()
         assert count == 8 or sentence, question
-        assert fit == 8 or call in NEEDED or error in ("15", "17"), question
+        of_slices = error == "999" and call.startswith(unanswered.OF_SLICES)
+        assert fit == 8 or call in NEEDED or error in ("15", "17") or of_slices, question
 
 
 # --- the disk
