@@ -58,6 +58,7 @@ nightly: install     ## all tests and seeds, 10,000 days, 100,000 stories, 1,000
 	LOCKSTEP_TRAINING_STORIES=100000 pytest -q tests/central/controllers/training -n auto --dist worksteal
 	LOCKSTEP_PLAN_STORIES=100000 pytest -q tests/central/controllers/job/test_plan_stories.py -n auto --dist worksteal
 	LOCKSTEP_REQUESTS=1000000 pytest -q tests/central/coordinator/test_hostile_requests.py
+	LOCKSTEP_TORCH_PYTHON=$(HOME)/.cache/lockstep-torch/venv/bin/python pytest -q tests/agent/train
 	LOCKSTEP_KILL_RUNS=50 pytest -q tests/agent/train/test_killed_at_random.py
 golden: install      ## replay all golden journals: the first decision that differs, in full; WORDING=1 compares reasons, too
 	python -m tests.golden.play $(if $(WORDING),--wording)

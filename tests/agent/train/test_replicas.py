@@ -82,8 +82,8 @@ def stack() -> Iterator[ExitStack]:
 
 
 @pytest.fixture(autouse=True)
-def current() -> None:
-    torch_training.need_current()
+def current(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch_training.need_current(monkeypatch)
 
 
 def training(stack: ExitStack, folder: Path, forgets: str, steps: int = 60) -> Training:

@@ -82,8 +82,8 @@ print(json.dumps([whole(model, optimizer), schedule.last_epoch, counters["record
 
 
 @pytest.fixture(autouse=True)
-def current() -> None:
-    torch_training.need_current()
+def current(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch_training.need_current(monkeypatch)
 
 
 def run(size: int, script: str, mesh: str, folder: Path, *, wait: str = "True") -> list[Any]:
@@ -93,6 +93,7 @@ def run(size: int, script: str, mesh: str, folder: Path, *, wait: str = "True") 
     return found
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("size", "mesh", "wait", "others"),
     [
@@ -234,6 +235,7 @@ def stack() -> Iterator[ExitStack]:
 LAUNCH = ["-m", "lockstep_train.launch", "--stop-wait=20", "--", torch_training.SELF]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("launcher", [[], LAUNCH], ids=["in process", "launch"])
 def test_fully_shard_at_two_four_and_three(
     stack: ExitStack, tmp_path: Path, launcher: list[str]
