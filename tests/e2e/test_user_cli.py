@@ -79,7 +79,7 @@ def test_a_job_is_run_seen_and_deleted(cluster: World, namespace: str, tmp_path:
     assert heads == ["[master-0", "[worker-0", "[worker-1"]
     assert "Completed" in lockstep(namespace, "job", "watch", "hello")
     title, row = lockstep(namespace, "job", "list").splitlines()
-    assert title.split()[:4] == ["NAME", "CREATION", "PHASE", "JOBTYPE"]
+    assert title.split()[:4] == ["NAME", "QUEUE", "STATE", "GPUS"]
     assert "Completed" in row
     view = lockstep(namespace, "job", "view", "hello")
     assert "hello-worker-1" in view
