@@ -9,7 +9,6 @@ from central.kube.decode.fields import FieldError
 from central.kube.resource_paths import ResourcePath
 from central.model import past_turns
 from central.model.json_types import Json
-from central.model.wording import NEVER
 from protos.names import GPU, GPU_SHARE, USER
 
 JOB_TYPE = "volcano.sh/job-type"
@@ -114,6 +113,10 @@ def _row(job: Json, group: Json | None, nodes: set[str]) -> Row:
 def _shortened(reason: str) -> str:
     """The clauses with what is needed and what comes closest, or that it can never start."""
     clauses = reason.split("; ")
+    if len(clauses) == 1:
+        return reason
+    from central.model.wording import NEVER  # imports numpy, which most lists do without
+
     never = [clause for clause in clauses[1:] if clause.startswith(NEVER)]
     return "; ".join([clauses[0], *(never or clauses[1:CLAUSES_SHOWN])])
 
