@@ -83,6 +83,7 @@ def _decide(
 ) -> None:
     """Appends to the decisions as it makes them."""
     state = scheduler.state
+    state.snapshot.end_results()
     state.pending.step()
     scheduler.queues.in_flight.outdated = True
     if not _update_accounting(scheduler, now, sliced=budget is not None):

@@ -224,7 +224,7 @@ class Scheduler:
 
     def pass_time(self, now: float) -> None:
         self.state.now = self.queues.now = now
-        self.state.snapshot.pass_time(now)
+        self.state.snapshot.filter_results.now = now
 
     def adopt(self, fresh: "Scheduler") -> None:
         """Takes over the state of a scheduler that emptied() made. The controllers stay, if that has none."""

@@ -1,7 +1,7 @@
 """Cached results of the node filters: one bit per node, computed again only for nodes that changed. Pod classes
 that differ only in fields that no filter reads, such as their requests, share one cache.
 
-A result that depends on the time ends then: the node counts as changed (Snapshot.pass_time).
+A result that depends on the time ends then: the node counts as changed (Snapshot.end_results).
 """
 
 from collections.abc import Callable

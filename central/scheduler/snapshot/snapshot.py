@@ -62,9 +62,8 @@ class Snapshot:
         self.freed += 1
         return row
 
-    def pass_time(self, now: float) -> None:
+    def end_results(self) -> None:
         """Counts a node as changed where the time has ended a result of a node filter."""
-        self.filter_results.now = now
         for row in self.filter_results.take_ended():
             self.columns.touch_node(row)
             self.freed += 1
