@@ -42,12 +42,13 @@ Key = tuple[str, str]  # namespace, name
 def rows(api: Api, jobs: Sequence[Json], *, everywhere: bool) -> list[Row]:
     """Asks for the pods and PodGroups of the jobs; without the right to list them their columns say less."""
     query = {"labelSelector": JOB_NAME}
-    if len(jobs) == 1 and jobs[0]["metadata"]["namespace"] == api.namespace:
+    names: list[dict[str, str]] = [{}]
+    if len(jobs) == 1:  # as for each change of a watch
         query["labelSelector"] += f"={jobs[0]['metadata']['name']}"
-        groups = {_key(jobs[0]): group_of(api, jobs[0])}
-    else:
-        by_name = {_key(group): group for group in _allowed(api, GROUPS, everywhere=everywhere)}
-        groups = {_key(job): next(filter(None, _named(by_name, job)), None) for job in jobs}
+        names = [{"fieldSelector": f"metadata.name={name}"} for name in _group_names(jobs[0])]
+    found = [one for each in names for one in _allowed(api, GROUPS, everywhere=everywhere, **each)]
+    by_name = {_key(group): group for group in found}
+    groups = {_key(job): next(filter(None, _named(by_name, job)), None) for job in jobs}
     nodes: dict[Key, set[str]] = {}
     for pod in _allowed(api, PODS, everywhere=everywhere, **query):
         if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed"):

@@ -169,6 +169,15 @@ def test_a_narrow_list_keeps_what_matters_of_a_reason(
     assert waits.endswith("best candidate r1 fits 2 of 3")
 
 
+@pytest.mark.parametrize("named", ["waits-{uid}", "waits"])
+def test_a_list_of_one_job_says_why(named: str, lockstep: Lockstep, put: Put) -> None:
+    job = put(JOBS, mpi("waits"))
+    put(GROUPS, group("other", "is not asked for"))
+    put(GROUPS, group(named.format(uid=job["metadata"]["uid"]), WHY))
+    for argv in (("job", "list"), ("job", "list", "-A")):
+        assert [row["WHY"] for row in listed(lockstep(*argv))] == [WHY]
+
+
 def test_the_wide_list_has_what_tools_for_this_api_show(lockstep: Lockstep, put: Put) -> None:
     put(JOBS, mpi(phase="Completed", succeeded=1, retryCount=2))
     (row,) = listed(lockstep("job", "list", "-o", "wide"))
