@@ -163,13 +163,10 @@ def test_a_pod_that_nothing_can_refer_to(path: str, value: Any) -> None:
         reader().pod(changed({**POD, "status": {"phase": "Pending"}}, path, value))
 
 
-SELECTED = 142  # characters of the rest of these parts
-KEY = 134  # characters of a key of the selector, with its value
-MOST_KEYS = 243
-
-
-def selector(keys: int) -> dict[str, str]:
-    return {f"example.com/{each:03}" + "y" * 50: "x" * 63 for each in range(keys)}
+def selector(rest: int) -> dict[str, str]:
+    """A selector of 32,562 characters and one more key with a value of this length."""
+    found = {f"example.com/{each:03}" + "y" * 50: "x" * 63 for each in range(243)}
+    return {**found, "k": "x" * rest}
 
 
 LONG = "n" * (limits.NAME + 1)
@@ -244,12 +241,11 @@ def test_labels_up_to_the_limit() -> None:
 def test_texts_up_to_their_limits() -> None:
     labels = {"key": "x" * (limits.LABELS_TEXT - 3)}
     waits = changed(changed(POD, "metadata/labels", labels), "spec/nodeName", "")
-    found = reader().pod(changed(waits, "spec/nodeSelector", selector(MOST_KEYS)))
+    found = reader().pod(changed(waits, "spec/nodeSelector", selector(56)))
     assert (dict(found.labels), found.spec.unsupported) == (labels, "")
-    more = selector(MOST_KEYS + 1)
+    more = selector(57)
     assert reader().pod(changed(waits, "spec/nodeSelector", more)).spec.unsupported == (
-        f"spec: the parts that scheduling reads have {KEY * len(more) + 1 + SELECTED} characters; at most "
-        f"{limits.POD_TEXT} are accepted"
+        f"spec: the parts that scheduling reads have {limits.POD_TEXT + 1} characters; at most {limits.POD_TEXT} are accepted"
     )
     runs = changed(changed(POD, "spec/nodeSelector", more), "spec/nodeName", "n1")
     assert not reader().pod(runs).spec.unsupported, "it runs, and is counted"
