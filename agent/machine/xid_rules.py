@@ -36,25 +36,17 @@ LOOK: Class = "look"  # the next survey shows whether the GPU is healthy
 UNKNOWN: Class = "unknown"
 
 NEWEST = 172  # in CATALOGUE
-_COPY, _JPEG, _DECODER, _FLOW, _ENCODER = (
-    f"{engine} exception"
-    for engine in (
-        "copy engine",
-        "JPEG engine",
-        "video decoder",
-        "optical flow engine",
-        "video encoder",
-    )
-)
-_COMMANDS = "invalid commands to the GPU"
 
 XIDS: dict[int, tuple[Class, str]] = {
     **dict.fromkeys(range(1, NEWEST + 1), (LOOK, "a code that present drivers do not use")),
-    **dict.fromkeys((39, 40, 41, 70, 71, 72, 75, 76, 77, 85, *range(126, 136)), (PROGRAM, _COPY)),
-    **dict.fromkeys((82, *range(99, 106)), (PROGRAM, _JPEG)),
-    **dict.fromkeys((68, 83, 84, 88, 89, 96, 97, 98), (PROGRAM, _DECODER)),
-    **dict.fromkeys((86, 139), (PROGRAM, _FLOW)),
-    **dict.fromkeys((11, 25, 32, 80), (PROGRAM, _COMMANDS)),
+    **dict.fromkeys(
+        (39, 40, 41, 70, 71, 72, 75, 76, 77, 85, *range(126, 136)),
+        (PROGRAM, "copy engine exception"),
+    ),
+    **dict.fromkeys((82, *range(99, 106)), (PROGRAM, "JPEG engine exception")),
+    **dict.fromkeys((68, 83, 84, 88, 89, 96, 97, 98), (PROGRAM, "video decoder exception")),
+    **dict.fromkeys((86, 139), (PROGRAM, "optical flow engine exception")),
+    **dict.fromkeys((11, 25, 32, 80), (PROGRAM, "invalid commands to the GPU")),
     **dict.fromkeys((8, 43), (PROGRAM, "the GPU stopped processing")),
     **dict.fromkeys((37, 38), (LOOK, "driver firmware error")),
     **dict.fromkeys((66, 67), (LOOK, "illegal access by the driver")),
@@ -89,7 +81,7 @@ XIDS: dict[int, tuple[Class, str]] = {
     137: (LOOK, "NVLink privilege error"),
     140: (RESET, "unrecovered memory error"),
     141: (LOOK, "CUDA fast path error"),
-    142: (LOOK, _ENCODER),
+    142: (LOOK, "video encoder exception"),
     143: (RESET, "GPU initialization failed"),
     151: (RESET, "key rotation error"),
     152: (LOOK, "memory error of the deep learning accelerator"),

@@ -88,9 +88,8 @@ def _text(
             yield f"  note: {note}"
         for setting in config.lost:
             yield f"  no equivalent: {setting}"
-        if not any(
-            asdict(config)[part] for part in ("sharing", "components", "flags", "notes", "lost")
-        ):
+        changed = config.sharing or config.components or config.flags
+        if not (changed or config.notes or config.lost):
             yield "  nothing to change"
     for title, changes in pods.items():
         yield f"{title}:"

@@ -159,7 +159,7 @@ class _GangTurn(NamedTuple):
         self.reserved.annotate(gang)
 
     def _wait_for_offers(self) -> None:
-        """For seconds: nothing is evicted, and what is reserved stays."""
+        """Leaves the gang to a later attempt, in seconds: it evicts nothing and keeps its reservation."""
         self.gang.attempt.equivalence = 0
         state = self.scheduler.state
         state.pending.preemption_retry_at.add(state.now + PREEMPTION_RETRY_S)

@@ -100,7 +100,7 @@ def remember(scheduler: Scheduler) -> SchedulerMemory:
 
 
 def _kept_victims(scheduler: Scheduler) -> dict[str, Pod]:
-    """Those of reservations whose evictions were not asked for yet: they stay."""
+    """Victims of reservations whose evictions were not requested yet, as pods that stay."""
     victims = (pod for held in scheduler.reservations.values() for pod in held.victims)
     return {
         pod.seen.uid: replace(pod, life=transition(pod.life, EVICTION_ENDED)) for pod in victims

@@ -52,7 +52,7 @@ def find_victims(context: PreemptionContext, request: PreemptionRequest) -> Pree
 def prove(
     context: PreemptionContext, request: PreemptionRequest, victims: Sequence[Pod]
 ) -> PreemptionPlan | None:
-    """Where the gang fits without these victims and the forced ones, if it does."""
+    """Places the gang as if these victims and the forced ones had left; None if it does not fit."""
     usable, nobody = _usable(context, request), np.zeros(0, dtype=np.int64)
     leaving = _leaving(context, request, usable)
     return VictimSearch(context, request, usable, nobody, leaving).try_without(victims)

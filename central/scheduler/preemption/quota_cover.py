@@ -65,7 +65,7 @@ def _allowed(
 
 
 def _among(shortfalls: Sequence[Shortfall], gangs: Mapping[GangKey, Gang]) -> Iterable[Gang]:
-    """Those of the gangs that count for a shortfall, in the order of the queues."""
+    """The gangs that count for a shortfall, in the order of the queues."""
     queues = [queue for short in shortfalls for queue in short.queue]
     if len(gangs) == 1:
         return [gang for key, gang in gangs.items() if any(key in queue.gangs for queue in queues)]
@@ -122,8 +122,8 @@ class _Quota:
             )
 
     def _singles(self, units: list[EvictionUnit], left: int) -> Iterator[EvictionUnit]:
-        """Of those that free and use the same only as many as may go: those that go anyway, then the least harmful ones, of
-        equals the last ranks."""
+        """Units that free and use the same, only as many as may be evicted: first those that leave anyway, then the least
+        harmful ones, of equals the last ranks."""
 
         def order(unit: EvictionUnit) -> tuple[object, ...]:
             (pod,) = self._pods[unit.pod]
@@ -163,7 +163,7 @@ class _Quota:
         return tuple({pod.seen.uid: pod for pod in pods}.values())
 
     def given(self, units: Iterable[EvictionUnit]) -> list[EvictionUnit]:
-        """Those whose pods all go anyway."""
+        """Units whose pods all leave anyway."""
         given = [
             unit
             for unit in units

@@ -206,7 +206,7 @@ class VictimSearch:
             yield from self._choice(self._problem(area, missing))
 
     def _choice(self, problem: LeastHarmProblem) -> Iterator[_Chosen]:
-        """Nothing where terminating pods free enough, or where no set of the units does."""
+        """Yields no choice where terminating pods free enough, or where no set of the units does."""
         if problem.missing > 0:
             units = least_harm.choose_victims(problem)
             if units is not None or problem.allowed:
@@ -311,8 +311,8 @@ class VictimSearch:
         return problem.without_useless()
 
     def _units(self, near: Sequence[int]) -> list[EvictionUnit]:
-        """Of these candidates: each gang as a whole, if it may go, and its members above its minimum. What they free is
-        left out."""
+        """Units of these candidates: each gang as a whole, if it may be evicted, and its members above its minimum. What they
+        free is left out."""
         gangs, units, known = self._gangs, list[EvictionUnit](), set[int]()
         for index, number in zip(near, gangs.gang_of[near].tolist(), strict=True):
             if number not in known:
