@@ -18,10 +18,10 @@ install: $(VENV)/.dev  ## everything that development needs, in .venv
 $(VENV)/.user: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	pip install -q -U pip
-	pip install -q -e '.[demo]'
+	pip install -q -e .
 	touch $@
 $(VENV)/.dev: pyproject.toml $(VENV)/.user
-	pip install -q -e '.[demo]' --group dev
+	pip install -q -e . ./agent/train --group dev
 	touch $@
 
 demo: $(VENV)/.user  ## three workloads on a local cluster; needs no GPU and no Kubernetes
@@ -81,8 +81,10 @@ LOCK = uv pip compile -q --universal --python-version 3.11 --generate-hashes --n
     --no-emit-find-links --custom-compile-command "make lock"
 lock: $(VENV)/.user  ## pin the images' packages with their hashes in daemonset/requirements-*.txt
 	pip install -q --group lock
-	$(LOCK) -o daemonset/requirements-agent.txt pyproject.toml --extra agent
-	$(LOCK) -o daemonset/requirements-central.txt pyproject.toml --extra central --extra otel
+	mkdir -p build && python -c "import tomllib; made = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
+	    print(*made['dependencies'], *made['optional-dependencies']['otel'], sep='\n')" > build/bounds.txt
+	$(LOCK) -c build/bounds.txt -o daemonset/requirements-agent.txt --group agent
+	$(LOCK) -c build/bounds.txt -o daemonset/requirements-central.txt --group central
 	$(LOCK) -o daemonset/requirements-build.txt --group build
 images:              ## build both images with buildah, podman or docker (IMAGES=registry.example/lockstep, BASE=, PLATFORM=)
 	daemonset/build-images

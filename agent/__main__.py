@@ -5,15 +5,16 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from agent import commands
-from agent.flags import parser
-from agent.gpu_setup import command as gpu_setup
 from agent.machine.facts import Unusable
-from agent.migrate import migrate_command as migrate
-from agent.settings import Settings, settings
-from protos.common import command_output, logs
+from protos.common import command_output
 from protos.printing import error_lines
+
+if TYPE_CHECKING:
+    from agent.settings import Settings
+
+NEED_LINUX = ("run", "gpu-setup", "capture")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -21,8 +22,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str] | None) -> int:
+    # imported here, so that a missing package is one sentence
+    from agent import commands
+    from agent.flags import parser
+    from agent.gpu_setup import command as gpu_setup
+    from agent.migrate import migrate_command as migrate
+    from agent.settings import settings
+
     given = parser().parse_args(arguments)
     try:
+        if given.command in NEED_LINUX and sys.platform != "linux":
+            raise Unusable(f"{given.command} reads /sys and /proc, so it needs Linux")
         if given.command == "topology":
             return commands.topology(given)
         if given.command == "capture":
@@ -37,10 +47,11 @@ def _run(arguments: Sequence[str] | None) -> int:
         return 2
 
 
-def run(chosen: Settings) -> int:
+def run(chosen: "Settings") -> int:
     # gRPC reads the variable on import. Its own messages are not for users.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     from agent.service import Agent  # the other commands do not need gRPC
+    from protos.common import logs
 
     logs.configure(chosen.log_level, chosen.log_format)
     logging.getLogger(__name__).info("%s", chosen)

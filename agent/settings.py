@@ -86,6 +86,6 @@ def settings(arguments: argparse.Namespace) -> Settings:
 
 def version() -> str:
     try:
-        return metadata.version("lockstep")
+        return metadata.version("lockstep-scheduler")
     except metadata.PackageNotFoundError:
         return "unknown"

@@ -16,17 +16,9 @@ def _run() -> int:
 
         print(f"lockstep {version()}")
         return 0
-    try:
-        from central.cli.main import main as command
-    except ModuleNotFoundError as error:  # without extras it is for training images
-        package = error.name
-    else:
-        return command()
-    print(
-        f"lockstep: the package {package} is missing; in a checkout, pip install '.[central]'",
-        file=sys.stderr,
-    )
-    return 2
+    from central.cli.main import main as command
+
+    return command()
 
 
 if __name__ == "__main__":

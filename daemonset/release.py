@@ -3,7 +3,7 @@
     python daemonset/release.py 0.2.0 --write                     write the version into every file that names it, and the
                                                                   date into CHANGELOG.md; commit that
     python daemonset/release.py 0.2.0 --base IMAGE@sha256:...     check, then build everything into build/release-0.2.0:
-                                                                  images, lists of their packages, chart, manifests, wheel,
+                                                                  images, lists of their packages, chart, manifests, wheels,
                                                                   checksums
     ... --sign KEY                                                sign the checksums with an SSH key, as git does
     ... --without-images                                          leave the images out
@@ -27,6 +27,7 @@ IMAGES = ("agent", "central")
 # Each file that names the version, and how: group 1 is what stays, group 2 the version.
 PLACES = (
     ("pyproject.toml", r'^(version = ")([^"]+)(?=")'),
+    ("agent/train/pyproject.toml", r'^(version = ")([^"]+)(?=")'),
     ("daemonset/chart/Chart.yaml", r"^((?:appV|v)ersion: )(\S+)"),
     ("daemonset/**/*.yaml", r"(image: ghcr\.io/lockstep/(?:agent|central):)(\S+)"),
     ("central/standalone/agent_process.py", r"(ghcr\.io/lockstep/agent:)([^\"]+)"),
@@ -123,7 +124,8 @@ def build(version: str, base: str, key: Path | None, *, images: bool) -> None:
     values = ("--namespace", "lockstep-system", "--set", "namespace.create=true")
     manifests = _run(_helm(), "template", "lockstep", chart, *values)
     (folder / f"lockstep-{version}.yaml").write_text(manifests)
-    _run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, ROOT)
+    for project in (ROOT, ROOT / "agent/train"):
+        _run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, project)
     if images:
         _run(ROOT / "daemonset/build-images", ENGINE="buildah", BASE=base)
         for image in IMAGES:

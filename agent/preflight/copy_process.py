@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -11,10 +10,11 @@ from typing import NamedTuple
 
 from agent.bounded_files import number
 from agent.preflight.idle_checks import Pair, blamed
+from protos.common import own_program
 
 POLL_S = 0.05
 MOST_OUTPUT = 1 << 20  # characters that are read
-PROGRAM = (sys.executable, "-m", "agent.preflight.gpu_copies")
+PROGRAM = own_program.command("agent.preflight.gpu_copies")
 
 
 class CopyOutcome(NamedTuple):

@@ -17,7 +17,7 @@ from central.coordinator import coordinate_flags
 from central.server import argtypes, settings
 from central.server.argtypes import add_flag as flag
 from central.server.grpc import query_client
-from protos.common import logs
+from protos.common import command_output, logs, own_program
 from protos.common.sentence_parser import SentenceParser
 
 MIGRATE_SOURCES = ("volcano", "kueue", "kube-scheduler")
@@ -225,19 +225,23 @@ def _central(args: argparse.Namespace) -> int:
     chosen = settings.settings(args)
     logs.configure(chosen.log_level, chosen.log_format)
     try:
-        what_if = (sys.executable, "-m", "central.cli.what_if.worker", *args.flags)
+        what_if = (*own_program.command("central.cli.what_if.worker"), *args.flags)
         return app.run(chosen, what_if)
     except (KubeconfigError, grpc_server.CannotStart, tls.UnusableCredentials) as error:
         return _fail(error)
 
 
 def _demo(args: argparse.Namespace) -> int:
+    if sys.platform != "linux":
+        return _fail(
+            "the demo runs node agents, so it needs Linux; `lockstep simulate` runs here, too"
+        )
     try:
         from central.standalone import demo
     except ModuleNotFoundError as error:
-        if error.name not in ("central.standalone", "aiohttp"):
+        if error.name != "central.standalone":
             raise
-        return _fail("the demo is not installed; in a checkout, pip install '.[demo]' or make demo")
+        return _fail(f"the demo is not in this image: {command_output.INSTALL}")
 
     return demo.run(keep=args.keep, port=args.port, web=args.web)
 

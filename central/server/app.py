@@ -382,7 +382,7 @@ def _trace(
         from central.server.tracing.trace_exporter import TraceExporter
     except ImportError as error:
         raise PartUnusable(
-            f"traces need a package that is not installed ({error.name}): pip install '.[central,otel]' in a checkout"
+            f"traces need a package that is not installed ({error.name}): pip install 'lockstep-scheduler[otel]'"
         ) from error
     exporter = TraceExporter(collector)
     stages = GangStages(scheduler, exporter.put)

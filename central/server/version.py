@@ -5,6 +5,6 @@ from importlib import metadata
 
 def version() -> str:
     try:
-        return metadata.version("lockstep")
+        return metadata.version("lockstep-scheduler")
     except metadata.PackageNotFoundError:
         return "not installed"

@@ -3,7 +3,6 @@
 of GPUs is known."""
 
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from functools import lru_cache
@@ -12,6 +11,7 @@ from typing import Any
 
 import orjson
 
+from protos.common import own_program
 from protos.gpu_sharing import WHOLE
 from protos.topology import Gpu, Hca, NodeTopology, RdmaLimit, Slice
 
@@ -72,7 +72,7 @@ def from_file(path: Path) -> tuple[NodeTopology, Mapping[str, int]]:
 
 def _surveyed(path: Path) -> dict[str, Any]:
     """Returns the topology that the agent reads from its capture. The agent is another program, so it is run."""
-    command = [sys.executable, "-m", "agent", "topology", "--capture", str(path), "-o", "json"]
+    command = [*own_program.command("agent"), "topology", "--capture", str(path), "-o", "json"]
     try:
         done = subprocess.run(command, capture_output=True, check=False, timeout=TIMEOUT_S)
     except subprocess.TimeoutExpired as error:

@@ -5,7 +5,6 @@ import json
 import re
 import signal
 import subprocess
-import sys
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import IO
 
 from central.kube.transport.http_client import Client
 from central.model.json_types import Json
+from protos.common import own_program
 from protos.common.child_process import start_bound, wait_or_kill
 from protos.names import AGENT_ACCOUNT, AUDIENCE
 
@@ -85,7 +85,7 @@ class AgentProcess:
         self._log_file: IO[bytes] | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._asked = False
-        self._command = [sys.executable, "-m", "agent", "run", "--node", node]
+        self._command = [*own_program.command("agent"), "run", "--node", node]
         self._command += ["--kubelet-dir", str(directory), *flags]
         if capture is not None:
             self._command += ["--capture", str(capture)]

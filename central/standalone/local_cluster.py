@@ -29,6 +29,7 @@ from central.standalone.hollow_node import HollowNode
 from central.standalone.hollow_nodes import HollowNodes
 from central.standalone.pod_status import runs_for_s
 from central.standalone.workload_controllers import WorkloadControllers
+from protos.common import own_program
 from protos.common.child_process import start_bound, wait_or_kill
 from protos.names import NAMESPACE
 from protos.stubs import fleet_pb2 as pb
@@ -111,13 +112,12 @@ class LocalCluster:
         self.client = connect(str(self.kubeconfig))
         self._stack.callback(self.client.close)
 
-    def start_scheduler(
-        self, program: Sequence[str] = ("-m", "central"), flags: Sequence[str] = ()
-    ) -> None:
-        """Starts the scheduler, at the same address each time. program: what Python runs, for a
+    def start_scheduler(self, program: Sequence[str] = (), flags: Sequence[str] = ()) -> None:
+        """Starts the scheduler, at the same address each time. program: what Python runs instead, for a
         scheduler with extensions of one's own. flags: more than those of __init__."""
         self.server = self.server or f"127.0.0.1:{free_port()}"
-        command = [sys.executable, *program, "central"]
+        command = [sys.executable, *program] if program else [*own_program.command("central")]
+        command += ["central"]
         command += ["--kubeconfig", str(self.scheduler_kubeconfig)]
         command += ["--tls-dir", str(self.tls), "--listen", self.server]
         command += ["--coordinators-connect", self.server, *self._flags, *flags]

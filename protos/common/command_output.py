@@ -1,16 +1,25 @@
-"""Ends of a command that are no bugs: Ctrl-C, and a standard output that is closed or full (`| head` that has ended,
-a full disk, a descriptor that was closed before the command began). None of them prints a traceback."""
+"""Ends of a command that are no bugs: Ctrl-C, a package that is not installed, and a standard output that is closed or full
+(`| head` that has ended, a full disk, a descriptor that was closed before the command began). None of them prints a traceback."""
 
 import errno
 import os
 import sys
 from collections.abc import Callable
 
+OWN = (
+    "agent",
+    "central",
+    "protos",
+    "lockstep_scheduler",
+)  # a module of ours that is missing is a bug
+INSTALL = "pip install lockstep-scheduler (in a checkout: pip install .) installs all that the commands need"
 CANNOT_HOLD = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def run(program: str, command: Callable[[], int]) -> int:
-    """The command's exit code; 130 after Ctrl-C; 1 if its output was not taken, and a full disk is named on stderr."""
+    """Returns the command's exit code; 130 after Ctrl-C; 2 if a package is missing; 1 if its output was not taken.
+
+    Stderr names a missing package, and a full disk."""
     _open_closed()
     try:
         try:
@@ -19,6 +28,12 @@ def run(program: str, command: Callable[[], int]) -> int:
             sys.stdout.flush()
     except KeyboardInterrupt:
         return 130
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package in OWN:
+            raise
+        sys.stderr.write(f"{program}: the Python package {package} is missing: {INSTALL}\n")
+        return 2
     except BrokenPipeError:
         _discard()
         return 1

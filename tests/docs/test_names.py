@@ -25,6 +25,7 @@ OTHERS_FLAGS = {
     "--data",
     "--feature-gates",
     "--files",
+    "--from",
     "--hold",
     "--objective",
     "--publish-not-ready-addresses",

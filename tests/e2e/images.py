@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -17,7 +18,6 @@ import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from tests.e2e import image
 from tests.e2e.cluster import settings
@@ -104,10 +104,10 @@ def _busybox() -> Path:
     return CACHE / "debian/bin/busybox"
 
 
-def python(extra: str) -> tuple[bytes, dict[str, str]]:
-    """The layer with an interpreter and the extra's packages, and the variables it needs."""
+def python(group: str) -> tuple[bytes, dict[str, str]]:
+    """The layer with an interpreter and the packages of a dependency group, and the variables it needs."""
     with _store() as store:
-        return _python(_environment(extra, store))
+        return _python(_environment(group, store))
 
 
 def _python(venv: Path) -> tuple[bytes, dict[str, str]]:
@@ -123,23 +123,21 @@ def _python(venv: Path) -> tuple[bytes, dict[str, str]]:
 
 
 def version() -> str:
-    return str(_project()["version"])
+    return str(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"])
 
 
-def _project() -> dict[str, Any]:
-    project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    return project
-
-
-def _environment(extra: str, store: Path) -> Path:
-    project = _project()
-    wanted = [*project["dependencies"], *project["optional-dependencies"][extra]]
+def _environment(group: str, store: Path) -> Path:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    names = project["dependency-groups"][group]
+    wanted = [
+        line for line in project["project"]["dependencies"] if re.split("[<>=]", line)[0] in names
+    ]
     told = json.dumps([wanted, sys.version, platform.machine()])
     key = hashlib.sha256(told.encode()).hexdigest()[:12]
-    venv = store / f"{extra}-{key}"
+    venv = store / f"{group}-{key}"
     if (venv / "complete").exists():
         return venv
-    for old in store.glob(f"{extra}-*"):
+    for old in store.glob(f"{group}-*"):
         shutil.rmtree(old)
     subprocess.run([sys.executable, "-m", "venv", venv], check=True)
     subprocess.run([venv / "bin/pip", "install", "-q", *wanted], check=True, env=WITHOUT_TRACE)

@@ -19,7 +19,7 @@ COMMANDS = {
     "central": {"lockstep", "lockstep-launch", "kubectl-lockstep", "kubectl_complete-lockstep"},
 }
 OWN_MB = {"agent": 40, "central": 190}  # beside the base image
-LOGIN = """import sys, yaml, kubernetes
+LOGIN = """import sys, yaml, kubernetes, lockstep_scheduler
 from central.kube.transport.configuration import load_user_config
 config, namespace = load_user_config(sys.argv[1], None)
 print(config.authorization(), namespace, hasattr(kubernetes.client, "V1Pod"))
@@ -94,7 +94,7 @@ def test_the_list_of_parts_names_every_pinned_package(built: tuple[str, Path]) -
     here = {(package, version) for package, version, marker in pinned if not marker}
     assert len(here) > 3
     assert here <= listed
-    assert ("lockstep", images.version()) in listed
+    assert ("lockstep-scheduler", images.version()) in listed
 
 
 def test_nothing_of_the_build_stays(built: tuple[str, Path]) -> None:
@@ -105,8 +105,10 @@ def test_nothing_of_the_build_stays(built: tuple[str, Path]) -> None:
     packages = next(root.glob("opt/lockstep/lib/python3*/site-packages"))
     there = {path.name for path in packages.iterdir()}
     assert not there & {"pip", "hatchling", "cyclonedx"}
-    assert ("central" in there) == (name == "central")
-    assert not (packages / "central/standalone").exists()
+    assert not there & {"agent", "central", "protos"}
+    own_packages = packages / "lockstep_scheduler/packages"
+    assert (own_packages / "central/cli").is_dir() == (name == "central")
+    assert not (own_packages / "central/standalone").exists()
     own = sum(path.stat().st_size for path in (root / "opt/lockstep").rglob("*") if path.is_file())
     assert own < OWN_MB[name] * 10**6, f"{own / 10**6:.0f} MB"
 
@@ -114,7 +116,9 @@ def test_nothing_of_the_build_stays(built: tuple[str, Path]) -> None:
 def test_byte_code_is_there_for_all(built: tuple[str, Path]) -> None:
     """Whoever runs an image cannot write it: without byte code every start would compile everything."""
     name, root = built
-    own = next(root.glob(f"opt/lockstep/lib/python3*/site-packages/{name}"))
+    own = next(
+        root.glob(f"opt/lockstep/lib/python3*/site-packages/lockstep_scheduler/packages/{name}")
+    )
     sources = list(own.rglob("*.py"))
     assert sources
     for source in sources:

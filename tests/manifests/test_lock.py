@@ -10,11 +10,11 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT, GROUPS = PYPROJECT["project"], PYPROJECT["dependency-groups"]
+ALL = {Requirement(line).name: line for line in PROJECT["dependencies"]}
+ALL["opentelemetry-proto"] = PROJECT["optional-dependencies"]["otel"][0]
 ASKED = {
-    "agent": PROJECT["dependencies"] + PROJECT["optional-dependencies"]["agent"],
-    "central": PROJECT["dependencies"]
-    + PROJECT["optional-dependencies"]["central"]
-    + PROJECT["optional-dependencies"]["otel"],
+    "agent": [ALL[name] for name in GROUPS["agent"]],
+    "central": [ALL[name] for name in GROUPS["central"]],
     "build": GROUPS["build"],
 }
 
@@ -33,3 +33,7 @@ def test_every_requirement_is_pinned(image: str) -> None:
         wanted = Requirement(line)
         version = pinned.get(wanted.name.lower())
         assert wanted.specifier.contains(version or "0"), f"make lock ({line})"
+
+
+def test_the_images_together_have_all_packages_but_the_demos() -> None:
+    assert set(ALL) - {*GROUPS["agent"], *GROUPS["central"]} == {"aiohttp"}

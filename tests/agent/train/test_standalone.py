@@ -74,25 +74,28 @@ def test_it_runs_under_its_own_name(python: str, library: Path) -> None:
 
 
 def test_the_wheel(tmp_path: Path) -> None:
-    """An install without extras brings the package, its programs, and no other package."""
-    pytest.importorskip("hatchling", reason="hatchling builds the wheel (pip install --group dev)")
-    source = tmp_path / "source"
-    source.mkdir()
-    for name in ("pyproject.toml", "README.md", "LICENSE", "agent", "central", "protos"):
-        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-        copy(ROOT / name, source / name)
-    build = "from hatchling.build import build_wheel; print(build_wheel('.'))"
+    """lockstep-train has the package, its programs, its licence, and needs no other distribution."""
+    build = f"from hatchling.build import build_wheel; print(build_wheel({str(tmp_path)!r}))"
     run = subprocess.run(
-        [sys.executable, "-c", build], cwd=source, capture_output=True, text=True, check=True
+        [sys.executable, "-c", build],
+        cwd=ROOT / "agent/train",
+        capture_output=True,
+        text=True,
+        check=True,
     )
-    with zipfile.ZipFile(source / run.stdout.split()[-1]) as wheel:
+    with zipfile.ZipFile(tmp_path / run.stdout.split()[-1]) as wheel:
         names = wheel.namelist()
-        metadata = next(name for name in names if name.endswith("/METADATA"))
-        lines = wheel.read(metadata).decode().splitlines()
-    assert {
-        f"lockstep_train/{file.relative_to('agent/train')}" for file in files("agent/train")
-    } <= {*names}
-    assert not [name for name in names if name.startswith("agent/train")]
-    required = [line for line in lines if line.startswith("Requires-Dist")]
-    assert required
-    assert all("extra ==" in line for line in required)
+        about = next(name for name in names if name.endswith("/METADATA"))
+        lines = wheel.read(about).decode().splitlines()
+    packed = {f"lockstep_train/{file.relative_to('agent/train')}" for file in files("agent/train")}
+    assert {name for name in names if name.endswith(".py")} == packed
+    assert "Requires-Python: >=3.9" in lines
+    assert not [line for line in lines if line.startswith("Requires-Dist")]
+    assert (ROOT / "agent/train/LICENSE").read_text() == (ROOT / "LICENSE").read_text()
+
+
+def test_its_syntax_is_that_of_python_3_9() -> None:
+    for file in files("agent/train"):
+        ast.parse((ROOT / file).read_text(), str(file), feature_version=(3, 9))
+    with pytest.raises(SyntaxError):
+        ast.parse("match 1:\n    case 1: pass", feature_version=(3, 9))

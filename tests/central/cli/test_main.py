@@ -156,7 +156,7 @@ def test_without_the_demo_one_sentence_says_how_to_get_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "central.standalone", None)
-    assert "pip install '.[demo]'" in refused(capsys, "demo")
+    assert "pip install lockstep-scheduler" in refused(capsys, "demo")
 
 
 def test_a_command_starts_without_what_it_does_not_use() -> None:

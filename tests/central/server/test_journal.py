@@ -6,7 +6,6 @@ import lzma
 import os
 import re
 import subprocess
-import sys
 import typing
 from pathlib import Path
 from typing import IO, Any, cast
@@ -23,6 +22,7 @@ from central.scheduler.scheduler import Scheduler
 from central.server import codec, journal, replay
 from central.server.journal import Journal
 from central.server.version import version
+from protos.common import own_program
 from tests.central import factories
 from tests.central.server.any_values import any_of
 from tests.central.simulator import manifests
@@ -313,7 +313,7 @@ def test_rotation_begins_a_file_that_replays_by_itself(tmp_path: Path) -> None:
         assert part.stat().st_size < 60_000
     for seed in ("1", "2"):  # another process hashes differently
         done_there = subprocess.run(
-            [sys.executable, "-m", "central", "replay", "--check", str(file)],
+            [*own_program.command("central"), "replay", "--check", str(file)],
             env={**os.environ, "PYTHONHASHSEED": seed},
             capture_output=True,
             text=True,

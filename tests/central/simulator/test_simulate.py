@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 
 from central.cli.main import main
 from central.simulator import machines
+from protos.common import own_program
 from tests.central.simulator import manifests
 from tests.central.simulator.manifests import Simulate, gang, group, node, pod, when, where
 
@@ -363,7 +363,7 @@ def test_the_order_of_the_hash_tables_does_not_matter(tmp_path: Path) -> None:
     told = []
     for seed in ("1", "2"):
         done = subprocess.run(
-            [sys.executable, "-m", "central", "simulate", str(file), "-o", "json"],
+            [*own_program.command("central"), "simulate", str(file), "-o", "json"],
             capture_output=True,
             env={**os.environ, "PYTHONHASHSEED": seed},
             check=True,

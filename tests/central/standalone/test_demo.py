@@ -7,7 +7,6 @@ import signal
 import socket
 import stat
 import subprocess
-import sys
 import tempfile
 import time
 import urllib.request
@@ -19,12 +18,13 @@ import pytest
 import yaml
 
 from central.kube.transport.http_client import connect
+from protos.common import own_program
 from tests.fakes.processes import wait_gone
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 EXAMPLES = Path(__file__).parents[3] / "daemonset/examples"
-DEMO = [sys.executable, "-u", "-m", "central", "demo"]
+DEMO = [*own_program.command("central"), "demo"]
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_kept_it_can_be_asked_and_ends_when_told(
             time.sleep(0.01)
         exported = dict(re.findall(r"export (\w+)=(\S+)", log.read_text()))
         asked = subprocess.run(
-            [sys.executable, "-m", "central", "explain", "default/giant"],
+            [*own_program.command("central"), "explain", "default/giant"],
             env={**environment, **exported},
             capture_output=True,
             text=True,
@@ -109,7 +109,7 @@ def the_console_opens(shown: str) -> None:
 def first_job(environment: dict[str, str], exported: dict[str, str]) -> None:
     """It starts at once beside a gang that waits, and ends by itself."""
     ran = subprocess.run(
-        [sys.executable, "-m", "central", "job", "run", "hello", "-r", "2", "-g", "1", "--wait"],
+        [*own_program.command("central"), "job", "run", "hello", "-r", "2", "-g", "1", "--wait"],
         env={**environment, **exported},
         capture_output=True,
         text=True,
