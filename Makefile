@@ -9,7 +9,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE     # rewriting and compiling the tests again costs each run seconds
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check quick fix lint types layers fast unit sim nightly golden mutants e2e bench stubs reference docs lock images clean
+.PHONY: help install demo test check quick fix lint types layers fast unit sim nightly golden mutants e2e bench stubs reference docs lock contact images clean
 
 help:                ## this list
 	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):.*## /  make \1\t/' | expand -t 18
@@ -86,6 +86,9 @@ lock: $(VENV)/.user  ## pin the images' packages with their hashes in daemonset/
 	$(LOCK) -c build/bounds.txt -o daemonset/requirements-agent.txt --group agent
 	$(LOCK) -c build/bounds.txt -o daemonset/requirements-central.txt --group central
 	$(LOCK) -o daemonset/requirements-build.txt --group build
+contact:             ## who hears of vulnerabilities, in SECURITY.md (CONTACT=security@example.com)
+	@test -n "$(CONTACT)" || { echo "make contact CONTACT=security@example.com" >&2; exit 1; }
+	sed -i 's|the maintainers in private|$(CONTACT) in private|' SECURITY.md
 images:              ## build both images with buildah, podman or docker (IMAGES=registry.example/lockstep, BASE=, PLATFORM=)
 	daemonset/build-images
 clean:

@@ -36,6 +36,9 @@ PLACES = (
 )
 
 
+NO_CONTACT = "the maintainers in private"  # what make contact replaces
+
+
 class Refused(Exception):
     """Raised if there can be no release; a line for each cause."""
 
@@ -48,7 +51,7 @@ def main() -> None:
         if args.write:
             write(ROOT, args.version)
         else:
-            if found := [*problems(ROOT, args.version), *_unready(args)]:
+            if found := [*problems(ROOT, args.version), *unready(args)]:
                 raise Refused("\n".join(found))
             build(args.version, args.base, args.sign, images=not args.without_images)
     except Refused as error:
@@ -103,11 +106,15 @@ def problems(root: Path, version: str) -> Iterator[str]:
         yield f'CHANGELOG.md: no heading "## {version} (date)"; use --write'
 
 
-def _unready(args: argparse.Namespace) -> Iterator[str]:
+def unready(args: argparse.Namespace) -> Iterator[str]:
+    """Yields what this checkout and machine lack for a release."""
     if changed := _git("status", "--porcelain"):
         yield f"the checkout has {len(changed.splitlines())} changed files; commit them"
-    if _git("tag", "--list", f"v{args.version}"):
-        yield f"the tag v{args.version} exists"
+    tag = f"v{args.version}"
+    if _git("tag", "--list", tag) and _git("rev-list", "-n1", tag) != _git("rev-parse", "HEAD"):
+        yield f"the tag {tag} names another commit"
+    if NO_CONTACT in (ROOT / "SECURITY.md").read_text():
+        yield "SECURITY.md names no contact; make contact CONTACT=security@example.com, and commit it"
     if not args.without_images and "@sha256:" not in args.base:
         yield "--base must name the images' base by digest: IMAGE@sha256:..."
     if not _helm():
@@ -139,14 +146,16 @@ def build(version: str, base: str, key: Path | None, *, images: bool) -> None:
 
 
 def _save(image: str, version: str, folder: Path) -> None:
-    """The image as an OCI archive, and its list of packages beside it."""
+    """Writes the image as an OCI archive, and its list of packages beside it."""
     tag = f"ghcr.io/lockstep/{image}:{version}"
-    _run("buildah", "push", "--quiet", tag, f"oci-archive:{folder}/{image}-{version}.oci.tar:{tag}")
+    architecture = ("--type", "image", "--format", "{{.OCIv1.Architecture}}", tag)
+    name = f"{image}-{version}-{_run('buildah', 'inspect', *architecture).strip()}"
+    _run("buildah", "push", "--quiet", tag, f"oci-archive:{folder}/{name}.oci.tar:{tag}")
     container = _run("buildah", "from", "--pull-never", tag).strip()
     try:
         mounted = Path(_run("buildah", "mount", container).strip())
         packages = mounted / "opt/lockstep/sbom.cdx.json"
-        shutil.copyfile(packages, folder / f"{image}-{version}.cdx.json")
+        shutil.copyfile(packages, folder / f"{name}.cdx.json")
     finally:
         _run("buildah", "rm", container)
 
@@ -156,6 +165,7 @@ def _tell(version: str, folder: Path, *, images: bool) -> None:
         print(f"{file.stat().st_size / 1e6:8.2f} MB  {file.relative_to(ROOT)}")
     print("\nTo publish:")
     print(f"  git tag -s v{version} -m 'Lockstep {version}' && git push origin v{version}")
+    print("which is all where .github/workflows/release.yml runs. Elsewhere:")
     for image in IMAGES if images else ():
         print(f"  buildah push ghcr.io/lockstep/{image}:{version}")
     print(f"  helm push {folder.relative_to(ROOT)}/lockstep-{version}.tgz oci://REGISTRY/charts")

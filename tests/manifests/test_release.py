@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,24 @@ def test_a_word_that_is_no_version_is_refused(version: str) -> None:
     )
     assert done.returncode == 1
     assert done.stderr == f'release: "{version}" is not a version, such as 0.2.0 or 0.2.0-rc1\n'
+
+
+def test_a_tag_of_another_commit_is_refused_and_a_contact_is_needed() -> None:
+    args = release.parser().parse_args(["0.0.1", "--without-images"])
+    assert any(
+        line.startswith("SECURITY.md names no contact; make contact")
+        for line in release.unready(args)
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        clone = Path(folder)
+        subprocess.run(["git", "clone", "-q", "--depth=2", f"file://{ROOT}", clone], check=True)
+        for commit, refused in (("HEAD", False), ("HEAD~1", True)):
+            subprocess.run(
+                ["git", "tag", "-f", "v0.0.1", commit], cwd=clone, check=True, capture_output=True
+            )
+            argv = [sys.executable, "daemonset/release.py", "0.0.1", "--without-images"]
+            done = subprocess.run(argv, cwd=clone, capture_output=True, text=True)
+            assert ("the tag v0.0.1 names another commit" in done.stderr) == refused
 
 
 def test_a_base_without_a_digest_is_refused() -> None:
