@@ -356,7 +356,7 @@ class Autoscaler:
         free = 0
         candidates = list(pools.pools_of(context, started))
         if len(candidates) > 1:
-            candidates.sort(key=lambda pool: min(map(ElasticGang.present_fulfilment, pool.gangs)))
+            candidates.sort(key=lambda pool: min(gang.level for gang in pool.gangs))
         for pool in candidates:
             if found:
                 self._due(now)  # what one pool takes changes what is free for the next

@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
+from math import inf
 
 from central.model.facts import PodSpec
 from central.model.jobspec import ElasticTask
@@ -124,7 +124,7 @@ class ElasticGang:
     @property
     def spare(self) -> int:
         """How many of its seats it can give, in whole steps down to the least size."""
-        return max(0, len(self.placed) - self.task.least)
+        return self.surplus(len(self.placed))
 
     def allowed(self, size: int) -> int:
         """The largest allowed size that is no larger; at least the least one."""
@@ -143,12 +143,15 @@ class ElasticGang:
     def most_useful(self) -> int:
         return self.task.useful[-1] if self.task.useful else self.task.most
 
-    def present_fulfilment(self) -> Fraction:
-        return self.fulfilment(len(self.placed))
+    def surplus(self, size: int) -> int:
+        """How many members it has above its least size, when it has this size."""
+        return max(0, size - self.task.least)
 
-    def fulfilment(self, size: int) -> Fraction:
-        span = self.task.most - self.task.least
-        return Fraction(max(0, size - self.task.least), span) if span else Fraction(1)
+    @property
+    def level(self) -> float:
+        """Its surplus, by which gangs are raised from the lowest; infinite if it can use no more."""
+        size = len(self.placed)
+        return self.surplus(size) if size < self.most_useful else inf
 
 
 def on_its_gpus(

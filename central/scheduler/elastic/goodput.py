@@ -50,7 +50,11 @@ def _linear(least: int, most: int, step: int) -> SpeedCurve:
 
 @lru_cache(maxsize=1024)
 def _known(speeds: SpeedTable, useful: tuple[int, ...]) -> SpeedCurve:
-    return _curve(useful, tuple(speeds.fastest(size) for size in useful))
+    """A speed that is declared as more than in proportion to the members counts as in proportion: no Job draws seats
+    by a claim that the others cannot make."""
+    least = useful[0]
+    each = speeds.fastest(least) / least
+    return _curve(useful, tuple(min(speeds.fastest(size), each * size) for size in useful))
 
 
 def _curve(sizes: tuple[int, ...], speeds: tuple[float, ...]) -> SpeedCurve:

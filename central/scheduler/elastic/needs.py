@@ -1,7 +1,7 @@
 """Which surplus members leave so that pending gangs fit: one plan for all that wait.
 
 A need is a gang whose minimum does not fit. It is served by counts: on each node the surplus is taken that lets
-the most pods fit for each member that leaves, from the jobs with the highest fulfilment first. Equal single pods,
+the most pods fit for each member that leaves, from the jobs with the most surplus first. Equal single pods,
 such as those of a service, are served together. Where as many other members of the same jobs would do, those leave whose seats free whole
 domains (who_leaves.py). What is freed for a gang of several pods is proven by a trial
 placement and reserved for it. A gang that requires closeness is placed as preemption places it, with the surplus as
@@ -421,7 +421,7 @@ class _Removal:
         chosen += members
 
     def _best(self, row: int) -> _Choice | None:
-        """On this row: the most pods for each member that leaves, of those with the highest fulfilment."""
+        """On this row: the most pods for each member that leaves, of those with the most surplus."""
         free, start = self._free[row], self._capacity(self._free[row])
         left: dict[int, int] = {}
         picked: list[Member] = []
@@ -434,7 +434,7 @@ class _Removal:
             free = self._without(free, pod)
             gained = min(self._capacity(free) - start, self.missing)
             if gained > 0 and (best is None or -gained / len(picked) < best[0]):
-                levels = min(self._level(one) for one, _ in picked)
+                levels = min(self._spare[one] for one, _ in picked)
                 lowest = min(self._height(one, pod) for one, pod in picked)
                 best = (-gained / len(picked), -levels, -lowest, row, list(picked))
             if gained == self.missing:
@@ -446,13 +446,9 @@ class _Removal:
         donor = self._donors[index]
         return (donor.number(pod) or 0) if donor.highest_first else 0
 
-    def _order(self, member: Member) -> tuple[float, int]:
+    def _order(self, member: Member) -> tuple[int, int]:
         index, pod = member
-        return (-self._level(index), -(self._donors[index].number(pod) or 0))
-
-    def _level(self, index: int) -> float:
-        task = self._donors[index].task
-        return self._spare[index] / max(task.most - task.least, 1)
+        return (-self._spare[index], -(self._donors[index].number(pod) or 0))
 
     def _without(self, free: list[int], pod: Pod) -> list[int]:
         return list(map(int.__add__, free, self._amounts[id(pod.charged_spec)]))

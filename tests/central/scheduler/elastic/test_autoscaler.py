@@ -83,6 +83,28 @@ def test_queues_share_by_weight() -> None:
     assert sizes(run, "x", "y") == [4, 12]
 
 
+def test_who_names_a_larger_most_gets_no_more() -> None:
+    """The first ran with all seats before the second came, which names ten thousand members."""
+    story = [
+        machine(0, 32),
+        machine(1, 32),
+        queue("a", weight=1),
+        elastic("modest", 2, 64, queue="a"),
+    ]
+    run = simulate([*story, elastic("greedy", 1, 10_000, 100.0, queue="a")], 2000)
+    assert sizes(run, "modest", at_s=99) == [64]
+    assert sizes(run, "modest", "greedy") == [33, 31]
+
+
+def test_many_jobs_of_a_namespace_share_what_one_of_another_has() -> None:
+    many = [elastic(f"m{number}", queue="a") for number in range(5)]
+    for job in many:
+        job["metadata"]["namespace"] = "other"
+    run = simulate([machine(0, 26), queue("a", weight=1), elastic("one", queue="a"), *many], 1000)
+    assert sizes(run, "one") == [11]
+    assert sum(run.pods(f"other/m{number}", 1e9) for number in range(5)) == 15
+
+
 def test_a_capability_bounds_growth() -> None:
     limited = queue("a", weight=1, capability={"cpu": "5"})
     run = simulate([machine(0), limited, elastic("x", queue="a")], 1000)

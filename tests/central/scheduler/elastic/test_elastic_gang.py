@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
-from fractions import Fraction
+from math import inf
 
 import pytest
 
@@ -45,13 +45,15 @@ def test_useful_sizes_take_the_place_of_steps() -> None:
     assert elastic().most_useful == 8
 
 
-def test_fulfilment_is_the_part_of_the_range_above_the_least() -> None:
+def test_surplus_is_what_is_above_the_least() -> None:
     gang = elastic(least=2, most=8)
-    found = [gang.fulfilment(size) for size in (0, 2, 3, 8)]
-    assert found == [0, 0, Fraction(1, 6), 1]
-    assert elastic(least=4, most=4).fulfilment(4) == 1
-    assert elastic(range(5)).present_fulfilment() == Fraction(1, 2)
+    assert [gang.surplus(size) for size in (0, 2, 3, 8)] == [0, 0, 1, 6]
     assert (elastic(range(5)).spare, elastic(range(1)).spare) == (3, 0)
+
+
+def test_a_gang_that_can_use_no_more_is_not_the_lowest() -> None:
+    assert elastic(range(5), least=2, most=8).level == 3
+    assert elastic(range(5), least=5, most=5).level == inf
 
 
 def test_members_are_read_from_the_pods_of_the_task() -> None:

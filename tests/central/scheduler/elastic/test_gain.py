@@ -71,11 +71,11 @@ def test_the_seats_that_there_are_now_go_to_the_lowest_first(step: int, more_fol
         now = {each: len(each.placed) for each in gangs}
         growing = sorted(
             (each for each in gangs if goals[each] > now[each]),
-            key=lambda each: each.fulfilment(now[each]),
+            key=lambda each: each.surplus(now[each]),
         )
         donors = sorted(
             (each for each in gangs if goals[each] < now[each]),
-            key=lambda each: -each.fulfilment(now[each]),
+            key=lambda each: -each.surplus(now[each]),
         )
         assert sizes.keys() == {*gangs}
         assert all(

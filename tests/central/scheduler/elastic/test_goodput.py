@@ -103,3 +103,8 @@ def test_a_step_that_only_pays_together_is_taken_whole() -> None:
     slow = curve(_task(1, [1.0, 1.3, 1.6, 1.9]))
     assert goodput([island, slow], [2, 2], [1, 1], 3) == [4, 1]
     assert goodput([island, slow], [2, 2], [1, 1], 2) == [3, 1]
+
+
+def test_a_speed_above_proportion_counts_as_proportion() -> None:
+    claimed, plain = curve(_task(2, [1.0, 90.0, 1000.0])), curve(_task(2, [1.0, 1.5, 2.0]))
+    assert claimed == plain

@@ -110,8 +110,8 @@ def test_no_more_leave_than_are_needed_and_as_many_are_served_as_can_be(seed: in
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_highest_fulfilment_gives_first(seed: int) -> None:
-    """On one node, for pods of one GPU: each time a member of the gang that has the largest part of its range."""
+def test_the_gang_with_the_most_surplus_gives_first(seed: int) -> None:
+    """On one node, for pods of one GPU: each time a member of the gang that has the most above its least."""
     dice = random.Random(seed)
     rig, donors = world(dice, 3, nodes=1)
     wanted = singles(rig, GPUS, 1)
@@ -119,11 +119,7 @@ def test_the_highest_fulfilment_gives_first(seed: int) -> None:
     found = needs.plan(rig.context, donors, wanted, 1.0)
     spare = [donor.spare for donor in donors]
     for _ in range(min(len(wanted), sum(spare))):
-        level = [
-            left / max(d.task.most - d.task.least, 1) for left, d in zip(spare, donors, strict=True)
-        ]
-        highest = max(each for each, left in zip(level, spare, strict=True) if left)
-        first = [i for i in range(3) if spare[i] and level[i] == highest]
+        first = [i for i in range(3) if spare[i] and spare[i] == max(spare)]
         numbers = {
             i: max(n for n in range(len(donors[i].placed) - (donors[i].spare - spare[i])))
             for i in first

@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Iterator, Sequence
-from fractions import Fraction
 from itertools import product
 
 import pytest
@@ -11,16 +10,10 @@ from central.scheduler.elastic import sizes
 from central.scheduler.elastic.sizes import SizeRange
 
 
-def fulfilment(job: SizeRange, size: int) -> Fraction:
-    """Written apart from the code, from the definition; only whole steps can be fulfilled."""
-    top = max(range(job.least, job.most + 1, job.step))
-    return Fraction(1) if top == job.least else Fraction(size - job.least, top - job.least)
-
-
 def rating(jobs: list[SizeRange], given: Sequence[int]) -> tuple[object, ...]:
     pairs = list(zip(jobs, given, strict=True))
     return (
-        sorted(fulfilment(job, size) for job, size in pairs),
+        sorted(size - job.least for job, size in pairs),
         -sum(size != job.now for job, size in pairs),
         -sum(abs(size - job.now) for job, size in pairs),
         list(given),
@@ -63,9 +56,48 @@ def test_even_shares_a_pool() -> None:
     assert set(found) == {13, 14}
 
 
-def test_the_lowest_level_counts_ranges_and_not_pods() -> None:
-    wide, narrow = SizeRange(0, 40), SizeRange(0, 4)
-    assert sizes.even([wide, narrow], 22) == [20, 2]
+def test_a_larger_most_gains_nothing_before_the_others_have_theirs() -> None:
+    for most in (40, 10_000, 2**40):
+        assert sizes.even([SizeRange(2, 64), SizeRange(1, most)], 61) == [33, 31]
+        assert sizes.even([SizeRange(0, most), SizeRange(0, 4)], 22) == [18, 4]
+
+
+def test_many_jobs_of_a_tenant_share_what_one_job_of_another_gets() -> None:
+    jobs = [SizeRange(1, 64), *[SizeRange(1, 64)] * 15]
+    found = sizes.even_by_tenant(jobs, ["one", *["many"] * 15], 48)
+    assert found[0] == 25
+    assert sum(found[1:]) == 15 + 24
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_tenants_are_level_and_leave_no_seat_that_a_step_fits(seed: int) -> None:
+    dice = random.Random(seed)
+    step = dice.choice((1, 1, 2, 3))
+    jobs = [
+        SizeRange(least, least + dice.randint(0, 9), dice.choice((step, 1, 2)), least)
+        for least in (dice.randint(1, 4) for _ in range(dice.randint(1, 8)))
+    ]
+    tenants = [dice.choice("abc") for _ in jobs]
+    seats = dice.randint(0, 30)
+    given = sizes.even_by_tenant(jobs, tenants, seats)
+    more = [size - job.least for job, size in zip(jobs, given, strict=True)]
+    assert all(one % job.step == 0 <= one <= job.span for job, one in zip(jobs, more, strict=True))
+    left = seats - sum(more)
+    assert left >= 0
+    growing = [i for i, job in enumerate(jobs) if more[i] < job.span]
+    widest = max((job.step for job in jobs), default=1)
+    assert all(jobs[i].step > left for i in growing if widest == 1), (jobs, tenants, given)
+    has = {
+        tenant: sum(one for one, of in zip(more, tenants, strict=True) if of == tenant)
+        for tenant in tenants
+    }
+    for i in growing:
+        assert has[tenants[i]] + 2 * widest > max(has.values()), (jobs, tenants, given)
+
+
+def test_one_tenant_has_the_sizes_that_its_jobs_have_alone() -> None:
+    for jobs, seats in cases(range(300), (1, 2, 3)):
+        assert sizes.even_by_tenant(jobs, ["a"] * len(jobs), seats) == sizes.even(jobs, seats)
 
 
 def test_a_job_that_has_the_seat_keeps_it() -> None:
@@ -77,8 +109,8 @@ def test_many_jobs_of_unlike_steps_take_every_seat_that_a_step_fits() -> None:
     jobs = [SizeRange(1, 65, step=1 + index % 4) for index in range(400)]
     found = sizes.even(jobs, 10_000)
     assert sum(size - job.least for job, size in zip(jobs, found, strict=True)) == 10_000
-    levels = [fulfilment(job, size) for job, size in zip(jobs, found, strict=True)]
-    assert max(levels) - min(levels) <= Fraction(4, 64)
+    levels = [size - job.least for job, size in zip(jobs, found, strict=True)]
+    assert max(levels) - min(levels) <= 4
 
 
 def test_fill_serves_the_line() -> None:

@@ -30,9 +30,7 @@ def wide(name: str, most: int, at_s: float) -> Json:
 
 
 @pytest.mark.parametrize(("most_of_y", "expected"), [(4, [4, 2]), (2, [4, 2]), (1, [6, 1])])
-def test_the_pool_with_the_lowest_fulfilment_grows_first(
-    most_of_y: int, expected: list[int]
-) -> None:
+def test_the_pool_with_the_least_surplus_grows_first(most_of_y: int, expected: list[int]) -> None:
     """Two seats of 1 CPU become free, or one of 2 CPU. x is first in line and has 4 of 1 to 16 members."""
     story = [machine(0), ends(rigid("r", 2, 0.0), 98.0), elastic("x", 1, 16, 5.0)]
     run = simulate([*story, wide("y", most_of_y, 50.0)], 300)
