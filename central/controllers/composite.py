@@ -22,7 +22,13 @@ from central.controllers.job.job_store import JobStore, Key
 from central.controllers.jobflow import JobFlowController
 from central.controllers.object_fence import ObjectFence
 from central.model.decisions import Decision
-from central.model.defaults import ACROSS_NAMESPACES, PATIENCE_S, RESERVE_AFTER_S, RESERVE_IDLE
+from central.model.defaults import (
+    ACROSS_NAMESPACES,
+    MAX_GRACE_S,
+    PATIENCE_S,
+    RESERVE_AFTER_S,
+    RESERVE_IDLE,
+)
 from central.model.facts import (
     Answered,
     BatchFact,
@@ -244,6 +250,7 @@ def new_scheduler(
     preempt_across: str = ACROSS_NAMESPACES,
     *,
     min_runtime_s: float = 0.0,
+    max_grace_s: float = MAX_GRACE_S,
     reserve_after_s: float = RESERVE_AFTER_S,
     reserve_idle: float = RESERVE_IDLE,
     names_all: bool = False,
@@ -256,6 +263,7 @@ def new_scheduler(
         placement,
         preempt_across,
         min_runtime_s,
+        max_grace_s,
         reserve_after_s,
         reserve_idle,
         names_all,

@@ -39,6 +39,8 @@ class Evict:
     trial: bool = False  # a dry run
     cause: str = field(default="", compare=False)  # journals of older versions lack it
     public: str = ""  # why, for readers of the pod's namespace; empty: the same
+    beyond_budgets: bool = False  # disruption budgets do not protect it: it is deleted
+    grace_s: int = 0  # that the pod may take to end; 0: as it says itself
 
 
 PODS_SHOWN = 8  # pods of a gang whose condition and Event have the reason; that of others names the first of them

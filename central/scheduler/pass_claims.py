@@ -32,7 +32,7 @@ from central.scheduler.preemption.preemption_request import (
     outranks,
 )
 from central.scheduler.queues.shortfall import Shortfalls
-from central.scheduler.reservation.reservation import Reservation
+from central.scheduler.reservation.reservation import EvictionKind, Reservation
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import Gang
 from central.scheduler.work_meter import WorkLimitReached
@@ -255,7 +255,7 @@ class PassClaims:
 
     def _without_unsent(self, plan: PreemptionPlan) -> PreemptionPlan:
         """Withdraws the bindings of victims that were placed by this very cycle."""
-        if plan.victims_fit_elsewhere or not any(pod.assumed for pod in plan.victims):
+        if plan.evictions is EvictionKind.MOVES or not any(pod.assumed for pod in plan.victims):
             return plan
         self._held.withheld.set([])
         left = withdrawal.withdraw(self._state, plan.victims, self._decisions)

@@ -8,7 +8,13 @@ from typing import Any, Protocol
 import numpy.ma  # noqa: F401  np.unique imports it when it is called first, and a cycle would take 0.1 s longer
 
 from central.model.decisions import Decision
-from central.model.defaults import ACROSS_NAMESPACES, PATIENCE_S, RESERVE_AFTER_S, RESERVE_IDLE
+from central.model.defaults import (
+    ACROSS_NAMESPACES,
+    MAX_GRACE_S,
+    PATIENCE_S,
+    RESERVE_AFTER_S,
+    RESERVE_IDLE,
+)
 from central.model.facts import Answered, PodSeen
 from central.model.pending_causes import CAPACITY
 from central.scheduler.elastic.autoscaler import Autoscaler
@@ -41,6 +47,7 @@ class Policy:
     placement: str = PACK  # pack or spread, for gangs that set neither
     preempt_across: str = ACROSS_NAMESPACES  # whom a higher priority may evict
     min_runtime_s: float = 0.0  # before a gang may be evicted
+    max_grace_s: float = MAX_GRACE_S  # that a victim may take to end
     reserve_after_s: float = RESERVE_AFTER_S
     reserve_idle: float = RESERVE_IDLE
     names_all: bool = False  # whether Events and statuses may name gangs of other namespaces
@@ -198,6 +205,7 @@ class Scheduler:
             Candidates(self.state),
             policy.preempt_across,
             policy.min_runtime_s,
+            policy.max_grace_s,
         )
         self.elastic = Autoscaler(policy.elastic_headroom)
         self.queue_statuses = QueueStatuses()

@@ -137,6 +137,7 @@ def _scheduler(settings: Settings) -> Scheduler:
         settings.placement,
         settings.preempt_across,
         min_runtime_s=settings.min_runtime_s,
+        max_grace_s=settings.max_grace_s,
         reserve_after_s=settings.reserve_after_s,
         reserve_idle=settings.reserve_idle,
         names_all=settings.names_in_events == ALL,

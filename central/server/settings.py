@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from central.model.defaults import (
     ACROSS,
     ACROSS_NAMESPACES,
+    MAX_GRACE_S,
     PATIENCE_S,
     RESERVE_AFTER_S,
     RESERVE_IDLE,
@@ -202,6 +203,14 @@ class Settings:
         0.0,
         "seconds that a gang runs before it may be evicted, except for members above its minimum; a Queue's "
         "spec.minRuntime takes precedence for its gangs",
+        type=argtypes.seconds,
+        scheduling=True,
+    )
+    max_grace_s: float = _flag(
+        "--max-eviction-grace S",
+        MAX_GRACE_S,
+        "seconds that a pod may take to end when it is evicted for others, if its own "
+        "terminationGracePeriodSeconds is longer",
         type=argtypes.seconds,
         scheduling=True,
     )

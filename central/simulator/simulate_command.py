@@ -82,6 +82,7 @@ def scheduler_of(args: argparse.Namespace | Settings) -> Scheduler:
         args.placement,
         args.preempt_across,
         min_runtime_s=args.min_runtime_s,
+        max_grace_s=args.max_grace_s,
         reserve_after_s=args.reserve_after_s,
         reserve_idle=args.reserve_idle,
         mig_fractions=dict(args.mig_fractions),

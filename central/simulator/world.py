@@ -4,6 +4,7 @@ and their effects return as facts."""
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
+from math import inf
 
 from central.controllers.builtin_controllers import BuiltinController, BuiltinControllers
 from central.kube.decode import elastic_object_decoder, storage_decoder
@@ -222,6 +223,8 @@ class World:
             yield EvictDone(evict.pod, "", evict.trial)
             return
         for budget in sim_pod.budgets:
+            if evict.beyond_budgets:
+                break
             if not budget.allows() and evict.pod in budget.running:
                 why = f"disruption budget {budget.name} allows no disruption now"
                 yield EvictDone(evict.pod, why, evict.trial)
@@ -232,7 +235,7 @@ class World:
         lost_s = self._suspended_work.suspended(sim_pod, now)
         self._evicted(sim_pod, evict.why, now, lost_s)
         yield EvictDone(evict.pod)
-        yield from self._remove_pod(sim_pod, now, again=True)
+        yield from self._remove_pod(sim_pod, now, again=True, at_most_s=evict.grace_s or inf)
 
     # --- pods -----------------------------------------------------------------
 
@@ -336,18 +339,22 @@ class World:
         self._result.gpu_seconds_lost += lost_s * gpus_of(seen)
         self._result.evicted.append(Evicted(now, seen.namespace, seen.name, seen.node, why))
 
-    def _remove_pod(self, sim_pod: SimPod, now: float, *, again: bool) -> Iterator[Fact]:
-        """Deletes the pod. again: its controller, if it has one, recreates it."""
+    def _remove_pod(
+        self, sim_pod: SimPod, now: float, *, again: bool, at_most_s: float = inf
+    ) -> Iterator[Fact]:
+        """Deletes the pod. again: its controller, if it has one, recreates it. at_most_s: it is killed then."""
         if (
             sim_pod.plan.grace_s
             and sim_pod.seen.node in self._kubelets
             and self._kubelets.runs(sim_pod)
         ):
-            yield from self._start_leaving(sim_pod, now, again=again)
+            yield from self._start_leaving(sim_pod, now, again=again, at_most_s=at_most_s)
         else:
             yield from self._forget_pod(sim_pod, now, again=again)
 
-    def _start_leaving(self, sim_pod: SimPod, now: float, *, again: bool) -> Iterator[Fact]:
+    def _start_leaving(
+        self, sim_pod: SimPod, now: float, *, again: bool, at_most_s: float
+    ) -> Iterator[Fact]:
         """Marks the pod as leaving. Its controller may create the next one, except of the same name."""
         if sim_pod.seen.deleting:
             return
@@ -360,7 +367,7 @@ class World:
             if sim_pod.seen.uid in self.pods:
                 yield from self._forget_pod(sim_pod, at, again=again)
 
-        self.events.append((now + sim_pod.plan.grace_s, gone))
+        self.events.append((now + min(sim_pod.plan.grace_s, at_most_s), gone))
         yield sim_pod.seen
 
     def _forget_pod(self, sim_pod: SimPod, now: float, *, again: bool) -> Iterator[Fact]:

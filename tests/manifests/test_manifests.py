@@ -289,6 +289,7 @@ def test_the_scheduler_is_granted_what_it_calls_and_nothing_else() -> None:
         ("scheduling.k8s.io", "podgroups/status", "patch"),
         ("", "pods/binding", "create"),
         ("", "pods/eviction", "create"),
+        ("", "pods", "delete"),
         ("", "events", "create"),
         ("", "events", "patch"),
         ("authentication.k8s.io", "tokenreviews", "create"),

@@ -110,6 +110,7 @@ class PodDecoder:
             claims=claims,
             part=job_decoder.decode_job_member(meta, status),
             yielded_to=awaited is not None,
+            grace_s=whole(spec.get("terminationGracePeriodSeconds")) if ours else 0,
             told=_told(status) if ours and not spec.get("nodeName") else ("", ""),
             **fields,
         )

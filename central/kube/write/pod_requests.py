@@ -5,7 +5,7 @@ from typing import Any
 
 from central.kube.resource_paths import BY_KIND
 from central.kube.transport.http_client import Client, Reply
-from central.kube.write.retrying import Retry, call, check_success, object_of, says_gone
+from central.kube.write.retrying import Retry, call, check_success, is_success, object_of, says_gone
 from central.model.decisions import Bind, Evict
 from central.model.facts import BindDone, BindFailed, EvictDone
 from central.model.json_types import Json
@@ -89,7 +89,10 @@ class Evictor:
     def _why_not(self, decision: Evict, reply: Reply) -> str:
         """Returns why the pod is not evicted; "" if it is. Raises Retry, Refused."""
         if reply.ok:
-            check_success(reply)
+            if decision.beyond_budgets and not is_success(reply):
+                object_of(reply, POD, decision.name)  # the pod, which is terminating
+            else:
+                check_success(reply)
             return ""
         if reply.status == 429:
             return BLOCKED_BY_BUDGET
@@ -103,16 +106,23 @@ class Evictor:
         return reply.error().message
 
     def _post(self, decision: Evict) -> Reply:
+        options: dict[str, Any] = {"preconditions": {"uid": decision.pod}}
+        if decision.grace_s:
+            options["gracePeriodSeconds"] = decision.grace_s
+        path = POD.path(decision.namespace, decision.name)
+        query = "?dryRun=All" if decision.trial else ""
+        if decision.beyond_budgets:
+            options |= {"apiVersion": "v1", "kind": "DeleteOptions"}
+            return call(self._client, "DELETE", path + query, options)
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
             "metadata": {"name": decision.name, "namespace": decision.namespace},
-            "deleteOptions": {"preconditions": {"uid": decision.pod}},
+            "deleteOptions": options,
         }
-        path = f"{POD.path(decision.namespace, decision.name)}/eviction"
-        if decision.trial:
-            path += "?dryRun=All"
-        return call(self._client, "POST", path, body, is_final=_is_blocked_by_budget)
+        return call(
+            self._client, "POST", f"{path}/eviction{query}", body, is_final=_is_blocked_by_budget
+        )
 
 
 def _is_blocked_by_budget(reply: Reply) -> bool:

@@ -127,6 +127,7 @@ class PodSeen:
     preemptable: bool | None = None  # false: never evicted; None: as its PodGroup says
     cooldown_s: float = 0.0  # run time before its gang may be evicted
     suspension_s: float | None = None  # what a suspension costs it; None: it can't be suspended
+    grace_s: int = 0  # that it may take to end; 0: not known
     yielded_to: bool = (
         False  # another scheduler's, which finds no node for it; surplus leaves for it
     )

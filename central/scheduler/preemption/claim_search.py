@@ -74,7 +74,8 @@ class ClaimSearch:
         return self._queue.usage_by_priority.below(gang.priority, only_in)
 
     def _outranks(self, other: Gang) -> bool:
-        return outranks(self._context.across, self._gang, other)
+        by_rank = outranks(self._context.across, self._gang, other)
+        return by_rank and self._request.marks_hold(other)
 
     @property
     def suspends(self) -> bool:
@@ -207,7 +208,7 @@ class ClaimSearch:
         return self._by_priority(victim) or self._by_entitlement(victim, of)
 
     def _by_priority(self, victim: Gang) -> bool:
-        return may_evict(PRIORITY, self._claimant, victim)
+        return self._request.marks_hold(victim) and may_evict(PRIORITY, self._claimant, victim)
 
     def _by_entitlement(self, victim: Gang, of: Collection[Queue] | None = None) -> bool:
         if of is not None and self._queue_of(victim) not in of:

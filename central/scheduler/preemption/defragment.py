@@ -25,7 +25,7 @@ from central.scheduler.preemption.preemption_request import (
 )
 from central.scheduler.preemption.victims import VictimSearch
 from central.scheduler.reservation.release_forecast import DraftMark, taken_capacity
-from central.scheduler.reservation.reservation import MovedPods, Reservation
+from central.scheduler.reservation.reservation import EvictionKind, MovedPods, Reservation
 from central.scheduler.reservation.reserved_place import ReservedPlace
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.state.gangs import Gang
@@ -59,7 +59,7 @@ def plan(context: PreemptionContext, request: PreemptionRequest) -> PreemptionPl
     if found is None:
         return None
     kept = places[_uids(found.victims)]
-    return replace(found, victims_fit_elsewhere=True, new_places=kept)
+    return replace(found, evictions=EvictionKind.MOVES, new_places=kept)
 
 
 def next_settled(context: PreemptionContext, now: float) -> list[float]:

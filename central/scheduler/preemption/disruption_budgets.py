@@ -75,6 +75,9 @@ class DisruptionBudgets:
             spent.update(self.covering(pod))
         return spent
 
+    def cover_any(self, pods: Iterable[Pod]) -> bool:
+        return bool(self.seen) and any(map(self.covering, pods))
+
     def allow(self, pods: Iterable[Pod], gangs: Iterable[Gang]) -> bool:
         """Returns whether all these pods may be evicted together. gangs: all that may have evictions under way."""
         if not (self.seen and (used := self.disruptions(pods))):

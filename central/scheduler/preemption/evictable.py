@@ -1,7 +1,8 @@
 """Which pods may be evicted at all, by any claimant.
 
 Pods with volcano.sh/preemptable: "false" never are, and neither is a gang that has run for less than its least run
-time, except for its members above the minimum.
+time, except for its members above the minimum. Such marks, and a cooldown-time, do not protect what a queue has above
+its share from a queue that is entitled to it (PreemptionRequest.marks_hold); the queues' own least run times do.
 
 Design: docs/design/evictions.md
 """
@@ -23,9 +24,11 @@ def may_leave(gang: Gang, pod: Pod) -> bool:
     return own is not False
 
 
-def why_whole(context: PreemptionContext, gang: Gang, now: float) -> str:
+def why_whole(
+    context: PreemptionContext, gang: Gang, now: float, *, marks_hold: bool = True
+) -> str:
     """Why the gang may not fall below its minimum now; empty: it may."""
-    return MinRuntimes(context).why_whole(gang, now)
+    return MinRuntimes(context).why_whole(gang, now, marks_hold=marks_hold)
 
 
 class MinRuntimes:
@@ -43,19 +46,20 @@ class MinRuntimes:
             bool(queue.seen.min_runtime_s) for queue in queues
         )
 
-    def why_whole(self, gang: Gang, now: float) -> str:
+    def why_whole(self, gang: Gang, now: float, *, marks_hold: bool = True) -> str:
         """As why_whole()."""
-        if gang.never_evicted and not all(may_leave(gang, pod) for pod in gang.counts.placed):
+        never = marks_hold and gang.never_evicted
+        if never and not all(may_leave(gang, pod) for pod in gang.counts.placed):
             return NOT_PREEMPTABLE
-        least_s = self.of(gang)
+        least_s = self.of(gang, marks_hold=marks_hold)
         return TOO_YOUNG if least_s and now < _began(gang, now) + least_s else ""
 
-    def of(self, gang: Gang) -> float:
-        """Of the nearest queue that sets one, else of --min-runtime; at least its pods' cooldown-time."""
+    def of(self, gang: Gang, *, marks_hold: bool = True) -> float:
+        """Of the nearest queue that sets one, else of --min-runtime; at least its pods' cooldown-time, if that holds."""
         name = gang.queue
         if (least_s := self._by_queue.get(name)) is None:
             least_s = self._by_queue[name] = self._of_queue(name)
-        return max(least_s, gang.counts.cooldown_s)
+        return max(least_s, gang.counts.cooldown_s) if marks_hold else least_s
 
     def _of_queue(self, name: str) -> float:
         queue = self._context.queues.by_name.get(name)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from central.model.arrays import Ints
 from central.model.defaults import ACROSS_NAMESPACES, ACROSS_NONE, ACROSS_QUEUES
@@ -16,7 +17,7 @@ from central.scheduler.queues import quota
 from central.scheduler.queues.claim_watch import ClaimWatch
 from central.scheduler.queues.queue_tree import Queues
 from central.scheduler.reservation.release_forecast import TakenCapacity
-from central.scheduler.reservation.reservation import Reservation
+from central.scheduler.reservation.reservation import EvictionKind, Reservation
 from central.scheduler.snapshot.draft import Draft
 from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang, GangKey
@@ -44,6 +45,7 @@ class PreemptionContext:
     candidates: Candidates
     across: str = ACROSS_NAMESPACES
     min_runtime_s: float = 0.0  # before a gang may be evicted, where its queue sets none
+    max_grace_s: float = inf  # that a victim may take to end
     claim_watch: ClaimWatch = field(default_factory=ClaimWatch)
     stays: ShortStays = field(default_factory=ShortStays)
     time_sharing: TimeSharing = field(default_factory=TimeSharing)
@@ -73,11 +75,16 @@ class PreemptionRequest:
     suspended: tuple[Gang, ...] = ()  # gangs that may be evicted whatever may_evict says
     growth: bool = False  # above the minimum
     ignore_budgets: bool = False  # only to find out whether disruption budgets block
+    beyond_marks: bool = False  # how pods and budgets protect gangs of other queues does not count
     forced: tuple[Pod, ...] = ()  # victims that go in any case, because of a quota
     # Victims that give surplus only. The gang itself: members that it does not need leave for one that it lacks.
     spared: frozenset[GangKey] = frozenset()
     # A further condition, on the draft that holds the gang and no victims.
     extra_check: Callable[[Draft, Sequence[Pod]], bool] | None = None
+
+    def marks_hold(self, victim: Gang) -> bool:
+        """Whether what its pods and disruption budgets say protects the victim."""
+        return not self.beyond_marks or victim.queue == self.gang.queue
 
     def spares_minimum(self, victim: Gang) -> bool:
         return victim.key in self.spared
@@ -87,5 +94,5 @@ class PreemptionRequest:
 class PreemptionPlan:
     victims: tuple[Pod, ...]
     taken: TakenCapacity  # what the gang will take
-    victims_fit_elsewhere: bool = False
+    evictions: EvictionKind = EvictionKind.ORDINARY
     new_places: tuple[Reservation, ...] = ()  # of the victims, if they are moved

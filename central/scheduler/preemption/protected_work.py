@@ -141,12 +141,13 @@ class _ProtectionRules:
         ):
             return Counter({OTHER_NAMESPACES: pods})
         found: Counter[str] = Counter()
-        why = self._min_runtimes.why_whole(other, context.state.now)
+        own = other.queue == claimant.queue  # to other queues marks and budgets do not matter
+        why = self._min_runtimes.why_whole(other, context.state.now, marks_hold=own)
         if why == evictable.NOT_PREEMPTABLE and surplus:
             found[why] = sum(not evictable.may_leave(other, pod) for pod in self._counted(other))
         elif why:
             found[why] = max(0, pods - surplus)
-        if found.total() < pods and context.budgets.seen:
+        if own and found.total() < pods and context.budgets.seen:
             found[BUDGETS] = min(self._in_budgets(other, surplus), pods - found.total())
         return found
 

@@ -111,12 +111,16 @@ class _Quota:
             return
         if not request.ignore_budgets and context.budgets.never_evictable(members):
             return
-        if not request.spares_minimum(gang) and not evictable.why_whole(context, gang, request.now):
+        marks_hold = request.marks_hold(gang)
+        if request.beyond_marks and marks_hold and context.budgets.cover_any(members):
+            return
+        why_whole = evictable.why_whole(context, gang, request.now, marks_hold=marks_hold)
+        if not request.spares_minimum(gang) and not why_whole:
             yield self._unit(gang, number, scale, members, whole=True)
         self.surplus[number] = left = surplus_members.surplus_count(gang, members)
         if left:
             self.by_task |= surplus_members.surplus_by_task(gang, members)
-            may_go = [pod for pod in members if evictable.may_leave(gang, pod)]
+            may_go = [pod for pod in members if evictable.may_leave(gang, pod) or not marks_hold]
             yield from self._singles(
                 [self._single(gang, number, scale, pod) for pod in may_go], left
             )

@@ -24,7 +24,7 @@ from central.scheduler.preemption.preemption_request import (
     outranks,
 )
 from central.scheduler.queues.shortfall import Shortfalls
-from central.scheduler.reservation.reservation import Reservation
+from central.scheduler.reservation.reservation import EvictionKind, Reservation
 from central.scheduler.reservation.reserved_place import ReservedPlace
 from central.scheduler.state.gangs import Gang
 
@@ -40,6 +40,20 @@ def plan(
     account = request.gang.account
     if account is None or context.queues.by_name[account.queue].error:
         return None
+    found = _plan_among_queues(context, request, lacks)
+    if found is not None or request.growth or request.ignore_budgets:
+        return found
+    if not (context.budgets.seen or context.candidates.table.refresh().by_slot.has_rules.any()):
+        return None
+    # What a queue has above its share is protected by what queues grant, not by what pods say.
+    beyond = replace(request, beyond_marks=True, ignore_budgets=True)
+    found = _plan_among_queues(context, beyond, lacks)
+    return replace(found, evictions=EvictionKind.BEYOND_MARKS) if found is not None else None
+
+
+def _plan_among_queues(
+    context: PreemptionContext, request: PreemptionRequest, lacks: Sequence[Shortfalls]
+) -> PreemptionPlan | None:
     alternatives = lacks or [()]
     for number, shortfalls in enumerate(alternatives, 1):
         search = ClaimSearch(context, request, shortfalls)
@@ -88,6 +102,7 @@ def start_evictions(
     owned = [(pod, context.state.gang_of(pod)) for pod in found.victims]
     victims = dict.fromkeys(victim for _, victim in owned if victim is not None)
     names: dict[str, str] = {}  # the claimant's, by namespace
+    moves = found.evictions is EvictionKind.MOVES
     for pod in found.victims:
         pod.advance(EVICTED)
     for victim in victims:
@@ -96,19 +111,18 @@ def start_evictions(
         if (name := names.get(victim.namespace)) is None:
             name = names[victim.namespace] = gang.name_for(victim.namespace)
         victim.preemption.preempted_for = name
-        victim.preemption.suspended = not found.victims_fit_elsewhere and _gives_turn(victim, gang)
+        victim.preemption.suspended = not moves and _gives_turn(victim, gang)
         context.state.pending.changed(victim)
     place = ReservedPlace.on(context.state.snapshot, found.taken)
     held = Reservation.by_evictions(gang, placement, place, now)
-    held.victims, held.victims_fit_elsewhere = found.victims, found.victims_fit_elsewhere
+    held.victims, held.evictions = found.victims, found.evictions
     if not found.victims:
         held.after = "pods"
     held.refresh(context.state, now)
     context.stays.took(gang, victims, now)
     if context.queues.enabled:
-        come_back = found.victims_fit_elsewhere
-        going = () if come_back else ((own, pod) for pod, own in owned if own is not None)
-        moved = found.victims if come_back else ()
+        going = () if moves else ((own, pod) for pod, own in owned if own is not None)
+        moved = found.victims if moves else ()
         context.queues.add_claim(gang, placement.groups, going, moved)
     return held
 
@@ -125,17 +139,17 @@ def continue_evictions(context: PreemptionContext, held: Reservation) -> list[Ev
         and pod.seen.uid in context.state.pods
     ]
     reasons = _EvictionReasons(context, held)
+    uncertain = [
+        pod
+        for pod in staying
+        if pod.evict_backoff.refusals
+        or (context.budgets.covering(pod) and not reasons.is_beyond_budgets(pod))
+    ]
     if not held.dry_run_sent:
         held.dry_run_sent = True
-        uncertain = [
-            pod for pod in staying if pod.evict_backoff.refusals or context.budgets.covering(pod)
-        ]
         if uncertain:
             return [reasons.evict(pod, trial=True) for pod in uncertain]
-    elif any(
-        not pod.eviction_agreed and (pod.evict_backoff.refusals or context.budgets.covering(pod))
-        for pod in staying
-    ):
+    elif not all(pod.eviction_agreed for pod in uncertain):
         return []
     evictions = [reasons.evict(pod) for pod in staying]
     held.victims = ()
@@ -164,9 +178,18 @@ class _EvictionReasons:
         self._known: dict[object, tuple[str, str, str]] = {}
 
     def evict(self, pod: Pod, *, trial: bool = False) -> Evict:
-        seen = pod.seen
+        seen, beyond, most_s = pod.seen, self.is_beyond_budgets(pod), self._context.max_grace_s
         cause, why, shown = self._of(pod)
-        return Evict(seen.uid, seen.namespace, seen.name, pod.node, why, trial, cause, shown)
+        uid, namespace, name = seen.uid, seen.namespace, seen.name
+        grace_s = max(1, int(most_s)) if seen.grace_s > most_s else 0
+        return Evict(uid, namespace, name, pod.node, why, trial, cause, shown, beyond, grace_s)
+
+    def is_beyond_budgets(self, pod: Pod) -> bool:
+        """Whether the pod's disruption budgets do not hold against the claim."""
+        victim = self._context.state.gang_of(pod)
+        if self._held.evictions is not EvictionKind.BEYOND_MARKS or victim is None:
+            return False
+        return victim.queue != self._held.gang.queue and bool(self._context.budgets.covering(pod))
 
     def _of(self, pod: Pod) -> tuple[str, str, str]:
         """The cause, the message for users, and what the readers of the pod's namespace may see of it; empty:
@@ -189,7 +212,7 @@ def _eviction_reason(
     """The cause, and the message for users."""
     claimant = held.gang
     name = claimant.qualified_name
-    if held.victims_fit_elsewhere:
+    if held.evictions is EvictionKind.MOVES:
         return DEFRAGMENTATION, f"rescheduled to make room for {name}; it fits on other nodes"
     if victim is claimant:
         return PREEMPTION, f"above the minimum of its task; {name} lacks a member that it needs"

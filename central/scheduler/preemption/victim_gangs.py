@@ -49,6 +49,8 @@ class VictimGangs:
         self._slots, self._table = slots, table
         self._without_forced(members, surplus)
         self._apply_rules(members, surplus, kept)
+        if request.beyond_marks and context.budgets.seen:
+            self._keep_own_in_budgets(members)
         members.near &= ~(kept & (surplus == 0))[members.gang]
         self._keep_those_with_candidates(members, surplus, kept)
 
@@ -77,16 +79,29 @@ class VictimGangs:
         for index in asked.tolist():
             gang = table.gangs[int(self._slots[index])]
             assert gang is not None
-            kept[index] |= bool(runtimes.why_whole(gang, self._now))
+            marks_hold = request.marks_hold(gang)
+            kept[index] |= bool(runtimes.why_whole(gang, self._now, marks_hold=marks_hold))
             if own := gang is request.gang:
                 surplus[index] = surplus_members.own_surplus_count(gang)
             if has_rules[index] and (surplus[index] or not kept[index]):
                 mine = np.flatnonzero(members.gang == index)
                 pods = self._entries.pods_of(members.entries[mine])
-                may = [evictable.may_leave(gang, pod) and not (own and pod.assumed) for pod in pods]
+                may = [
+                    (evictable.may_leave(gang, pod) or not marks_hold) and not (own and pod.assumed)
+                    for pod in pods
+                ]
                 members.near[mine] &= np.array(may, dtype=np.bool_)
                 if members.near[mine].any():
                     self.surplus_by_task |= surplus_members.surplus_by_task(gang, pods)
+
+    def _keep_own_in_budgets(self, members: _Members) -> None:
+        """Leaves out gangs of the claimant's queue that budgets cover: of other queues budgets do not count."""
+        for index, slot in enumerate(self._slots.tolist()):
+            gang = self._table.gangs[slot]
+            if gang is not None and self._request.marks_hold(gang):
+                mine = members.gang == index
+                pods = self._entries.pods_of(members.entries[mine])
+                members.near[mine] &= not self._context.budgets.cover_any(pods)
 
     def _keep_those_with_candidates(self, members: _Members, surplus: Ints, kept: Bools) -> None:
         has = np.zeros(len(self._slots), dtype=np.bool_)

@@ -100,11 +100,7 @@ class VictimSearch:
         row_of = snapshot.columns.row
         leaving = [pod for pod in leaving if self._usable[row_of[pod.node]]]
         budgets = context.budgets
-        self._covered = (
-            not preemption.ignore_budgets
-            and bool(budgets.seen)
-            and any(map(budgets.covering, pods))
-        )
+        self._covered = not preemption.ignore_budgets and budgets.cover_any(pods)
         self._allowed = {
             **(
                 disruption_budgets.disruptions_left(budgets, context.state.gangs.values())

@@ -15,6 +15,7 @@ Design: docs/design/reservations.md
 
 from collections import Counter
 from dataclasses import dataclass, field
+from enum import Enum
 from math import inf
 from typing import NamedTuple, Protocol, Self
 
@@ -55,6 +56,12 @@ class Awaited(Protocol):
     def awaited(self, state: ClusterState, now: float) -> bool: ...
 
 
+class EvictionKind(Enum):
+    ORDINARY = "ordinary"
+    MOVES = "moves"  # the victims fit elsewhere: a defragmentation
+    BEYOND_MARKS = "beyond marks"  # how pods and disruption budgets protect gangs of other queues does not count
+
+
 class Withheld(NamedTuple):
     """Of one reservation, what is out of the snapshot."""
 
@@ -83,7 +90,7 @@ class Reservation:
     _lent: frozenset[int] = field(default=frozenset(), init=False)
     _refreshed: int = field(default=0, init=False)
     withheld_volumes: frozenset[str] = frozenset()  # of the volumes, those that are available
-    victims_fit_elsewhere: bool = False  # the eviction is a defragmentation
+    evictions: EvictionKind = EvictionKind.ORDINARY
     moved: Awaited | None = None  # of this gang, if the place is where it is moved to
 
     @classmethod

@@ -182,8 +182,11 @@ def test_in_its_own_queue(more: dict[str, object], rule: str) -> None:
 
 
 def test_in_a_queue_that_has_too_much() -> None:
-    queues = QueueSeen("a", deserved=((GPU, 4),)), QueueSeen("b", deserved=((GPU, 4),))
-    young = job("young", 1, 8, queue="b", cooldown_s=99.0, priority=9)
+    queues = (
+        QueueSeen("a", deserved=((GPU, 4),)),
+        QueueSeen("b", deserved=((GPU, 4),), min_runtime_s=99.0),
+    )
+    young = job("young", 1, 8, queue="b", priority=9)
     world = world_with(*queues, *young)
     said = (
         "queue b uses 8 GPUs, above its fair share of 4, but evicting every gang that may be evicted would not let it start: "
@@ -194,8 +197,8 @@ def test_in_a_queue_that_has_too_much() -> None:
 
 def test_of_other_queues_only_those_that_could_give_count() -> None:
     """Queue c has no more than its share, and its pods are not named."""
-    queues = [QueueSeen(name, deserved=((GPU, 4),)) for name in "abc"]
-    young = job("young", 2, 3, queue="b", cooldown_s=99.0)
+    queues = [QueueSeen(name, deserved=((GPU, 4),), min_runtime_s=99.0) for name in "abc"]
+    young = job("young", 2, 3, queue="b")
     kept = job("kept", 1, 2, queue="c", preemptable=False)
     world = world_with(*queues, *young, *kept)
     said = asks(world, gpus=2, queue="a")
@@ -206,10 +209,13 @@ def test_of_other_queues_only_those_that_could_give_count() -> None:
 def test_in_a_queue_pods_of_other_schedulers_and_namespaces_are_no_matter() -> None:
     """Another queue gives by its share, whatever --preempt-across says."""
     theirs = factories.pod("theirs", 1, node="n0", phase="Running", ours=False)
-    queues = QueueSeen("a", deserved=((GPU, 4),)), QueueSeen("b", deserved=((GPU, 4),))
+    queues = (
+        QueueSeen("a", deserved=((GPU, 4),)),
+        QueueSeen("b", deserved=((GPU, 4),), min_runtime_s=99.0),
+    )
     young = [
         replace(fact, namespace="far")  # type: ignore[arg-type]  # facts of a pod and its group
-        for fact in job("young", 1, 7, queue="b", cooldown_s=99.0)
+        for fact in job("young", 1, 7, queue="b")
     ]
     world = world_with(theirs, *queues, *young, preempt_across="none")  # type: ignore[arg-type]
     rule = "would not let it start: 1 pod has not reached its minimum run time"

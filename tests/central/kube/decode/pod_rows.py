@@ -252,6 +252,7 @@ ANNOTATIONS: list[Row] = [
     ("metadata/annotations/lockstep.dev~runs-for", "90s", {"runs_for_s": 90.0}),
     ("metadata/annotations/lockstep.dev~movable", "true", {"movable": True}),
     ("metadata/annotations/lockstep.dev~suspendable", "1m30s", {"suspension_s": 90.0}),
+    ("spec/terminationGracePeriodSeconds", 90, {"grace_s": 90}),
     ("metadata/annotations/volcano.sh~cooldown-time", "90s", {"cooldown_s": 90.0}),
     ("metadata/annotations/volcano.sh~preemptable", "false", {"preemptable": False}),
     (

@@ -240,6 +240,28 @@ def test_a_disruption_budget_forbids_an_eviction(client: Client, made: Make, run
     assert client.get(f"{PODS}/p")["metadata"].get("deletionTimestamp") is None
 
 
+def test_what_a_queue_is_entitled_to_is_deleted_past_a_budget(
+    client: Client, made: Make, run: Run
+) -> None:
+    uid = made(PODS, pod("p", nodeName="n1"))["metadata"]["uid"]
+    made(
+        "/apis/policy/v1/namespaces/default/poddisruptionbudgets",
+        {
+            "metadata": {"name": "keep"},
+            "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "x"}}},
+        },
+    )
+    trial = replace(evict("p", uid), beyond_budgets=True, trial=True)
+    assert run(client, trial) == [EvictDone(uid, trial=True)]
+    assert client.get(f"{PODS}/p")["metadata"].get("deletionTimestamp") is None
+    other = replace(evict("p", "another"), beyond_budgets=True)
+    assert run(client, other) == [EvictDone("another")]
+    assert client.get(f"{PODS}/p")["metadata"].get("deletionTimestamp") is None
+    assert run(client, replace(evict("p", uid), beyond_budgets=True)) == [EvictDone(uid)]
+    there = client.request("GET", f"{PODS}/p")
+    assert there.status == 404 or "deletionTimestamp" in there.json()["metadata"]
+
+
 def test_a_trial_eviction_evicts_nobody(client: Client, made: Make, run: Run) -> None:
     uid = made(PODS, pod("p"))["metadata"]["uid"]
     assert run(client, replace(evict("p", uid), trial=True)) == [EvictDone(uid, trial=True)]

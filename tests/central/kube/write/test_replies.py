@@ -286,6 +286,13 @@ def test_what_an_eviction_came_to(answer: Reply, read: Reply | None, expected: s
         assert found == EvictDone("u", expected)
 
 
+def test_a_grace_that_is_cut_is_sent() -> None:
+    made, table = client(v1=SUCCESS)
+    Evictor(made).evict(Evict("u", "ns", "p", "n1", "", grace_s=600))
+    sent = {"preconditions": {"uid": "u"}, "gracePeriodSeconds": 600}
+    assert table.asked[0][2]["deleteOptions"] == sent
+
+
 def test_a_trial_changes_nothing() -> None:
     made, table = client(v1=SUCCESS)
     assert Evictor(made).evict(Evict("u", "ns", "p", "n1", "", trial=True)) == EvictDone(

@@ -101,10 +101,13 @@ def pods_of(gang: Gang, created: float) -> list[Fact]:
 
 
 def played(case: Case) -> tuple[list[str], set[str]]:
-    """The pods that are evicted, and those of the claimant that are bound in the end."""
+    """The pods that are evicted, and those of the claimant that are bound in the end. Disruption budgets hold for those that
+    are not reclaimed past them."""
     made = new_scheduler(factories.LEVELS, preempt_across=case.across)
     schedule_once(made, facts_of(case), 0.0)
     victims, bound, now = list[str](), set[str](), 10.0
+    within = Counter[str]()
+    covered = {f"{g.name}-{n}" for g in case.gangs if g.queue == "b" for n in range(len(g.nodes))}
     arrived = pods_of(case.claimant, 10.0)
     for _ in range(4):
         answers: list[Fact] = []
@@ -112,11 +115,13 @@ def played(case: Case) -> tuple[list[str], set[str]]:
             if isinstance(each, Evict):
                 answers.append(EvictDone(each.pod, trial=each.trial))
                 if not each.trial:
+                    within[each.namespace] += not each.beyond_budgets and each.name in covered
                     victims.append(each.name)
                     answers.append(PodGone(each.pod))
             elif isinstance(each, Bind):
                 bound.add(each.name)
         arrived, now = answers, now + 1.0
+    assert not case.covers or max(within.values(), default=0) <= case.budget
     return victims, bound
 
 
@@ -154,12 +159,6 @@ def problem(case: Case, seen: Counter[str]) -> str:
         return "" if bool(bound) == may_start(case, set()) else "it should have started at once"
     if len(bound) < len(own.nodes):
         return f"{victims} left in vain"
-    if case.covers and any(
-        sum(leaves(g, gone) for g in case.gangs if g.queue == "b" and g.namespace == name)
-        > case.budget
-        for name in "xy"
-    ):
-        return f"{victims} overspend the budget"
     used, takes = Counter[str](), Counter[str]()
     units: list[set[str]] = []
     for gang in case.gangs:

@@ -45,6 +45,7 @@ SEARCHES = {
     "below a share": (83, 177, 185, 209),
     "without those that neither capacity nor quota needs": (109, 5379, 7507),
 }
+PROTECTED = 99  # a priority that no claimant has
 BETTER = "better: "  # the search is bounded, and may miss the best choice
 # All of 10,000 drawn claims that have a better choice: quota and capacity are searched apart, and choices of victims that a
 # queue may not give are bounded. One that is mended leaves the list.
@@ -149,14 +150,34 @@ def problem(case: Claim) -> str:
     bound, chosen = played(case)
     if bound or judge.lets_start(()):
         return "" if bound and judge.lets_start(()) and not chosen else "it may start at once"
-    if not chosen:
+    legal = judge.select(LEGAL)
+    if case.budgets and not legal.is_possible():
+        judge = Judge(past_budgets(case), MOST_GANGS)
+        chosen = tuple(replaced(judge.claim, one) for one in chosen)
         legal = judge.select(LEGAL)
+    if not chosen:
         return f"{BETTER}{names(legal.chosen())} may leave" if legal.is_possible() else ""
     if not judge.lets_start(chosen):
         return f"{names(chosen)} leave in vain, or overspend a budget"
     if not judge.follows(LEGAL, chosen):
         return f"{names(chosen)} must stay"
     return what_is_better(judge, chosen) if len(chosen) <= MOST_GANGS else ""
+
+
+def past_budgets(case: Claim) -> Claim:
+    """What a queue is entitled to it takes past budgets, where nothing else would do: then those of its own queue still hold,
+    and its priority counts there alone."""
+    gangs = tuple(
+        replace(one, priority=PROTECTED) if one.team == case.team and one.covered else one
+        for one in case.gangs
+    )
+    across = ACROSS_NAMESPACES if case.across == ACROSS_QUEUES else case.across
+    return replace(case, gangs=gangs, budgets=(), across=across)
+
+
+def replaced(case: Claim, leaver: Leaver) -> Leaver:
+    (gang,) = (one for one in case.gangs if one.name == leaver.gang.name)
+    return Leaver(gang, leaver.nodes)
 
 
 class Alike:

@@ -18,6 +18,7 @@ from tests.central import factories
 from tests.central.scheduler.small_cluster import World, job
 
 NODES = 8
+KEPT_C, KEPT_D = (QueueSeen(name, reclaimable=False) for name in "cd")
 
 
 def crowded(dice: random.Random) -> ClusterState:
@@ -93,7 +94,7 @@ def test_of_no_pods() -> None:
 def test_a_reservation_counts_on_the_end_of_what_the_same_pass_bound() -> None:
     """Another one was planned before it was bound."""
     world = World(*(factories.node(f"n{number}") for number in range(3)))
-    facts: list[Fact] = [QueueSeen("a", weight=100), QueueSeen("b"), QueueSeen("c"), QueueSeen("d")]
+    facts: list[Fact] = [QueueSeen("a", weight=100), QueueSeen("b"), QueueSeen("c"), KEPT_D]
     for number, (gpus, lasts) in enumerate(((8, 600.0), (8, 700.0), (4, None))):
         of: dict[str, Any] = {"node": f"n{number}", "phase": "Running", "runs_for_s": lasts}
         facts.append(
@@ -113,7 +114,7 @@ def test_a_reservation_counts_on_pods_that_the_same_pass_evicts() -> None:
     """Another one was planned before they were to leave. They are of one gang: one leaves the place that the claimant
     gets, the other one a node that is free for all then."""
     world = World(*(factories.node(f"n{number}") for number in range(4)))
-    facts: list[Fact] = [QueueSeen("a", weight=100), QueueSeen("b", weight=50), QueueSeen("c")]
+    facts: list[Fact] = [QueueSeen("a", weight=100), QueueSeen("b", weight=50), KEPT_C]
     for number, lasts in enumerate((600.0, 700.0)):
         of: dict[str, Any] = {"node": f"n{number}", "phase": "Running", "runs_for_s": lasts}
         facts.append(
@@ -155,7 +156,7 @@ def test_a_reservation_counts_on_no_pod_whose_eviction_the_same_pass_gave_up(
     """Another one was planned before. The claim on two pods awaited a dry run when its gang lost a member."""
     world = World(*(factories.node(f"n{number}") for number in range(4)), factories.budget("v", 2))
     facts: list[Fact] = [QueueSeen("a", weight=100), QueueSeen("b", weight=50)]
-    facts += [QueueSeen("c"), QueueSeen("d")]
+    facts += [KEPT_C, KEPT_D]
     for number, lasts in enumerate((600.0, 700.0)):
         of: dict[str, Any] = {"node": f"n{number}", "phase": "Running", "runs_for_s": lasts}
         facts.append(
