@@ -19,6 +19,7 @@ from central.server.argtypes import add_flag as flag
 from central.server.grpc import query_client
 from protos.common import command_output, logs, own_program
 from protos.common.sentence_parser import SentenceParser
+from protos.names import NAMESPACE
 
 MIGRATE_SOURCES = ("volcano", "kueue", "kube-scheduler")
 
@@ -110,6 +111,7 @@ def parser() -> argparse.ArgumentParser:
     )
     report_command.add_flags(_add(commands, "report", about, _report))
     _add_migrate(commands)
+    _add_doctor(commands)
     job_flags.add(commands)
     about = "print the completion script of a shell: source <(lockstep completion bash)"
     shell = _add(commands, "completion", about, _completion)
@@ -142,6 +144,20 @@ def _add_asking(commands: Any) -> None:
     for asking in (topology, explain):
         scheduler_access.add_flags(asking)
         output_format.add(asking, output_format.OBJECTS)
+
+
+def _add_doctor(commands: Any) -> None:
+    about = "check an installation and its nodes, and say what to do; nothing is written"
+    made = _add(commands, "doctor", about, _doctor)
+    about = "also write what to attach to a report, without credentials (a tar archive)"
+    flag(made, "--bundle FILE", about, default="", shown="none")
+    about = "kubeconfig file"
+    flag(made, "--kubeconfig FILE", about, default=None, shown="KUBECONFIG, else ~/.kube/config")
+    about = "context of the kubeconfig"
+    flag(made, "--context NAME", about, default=None, shown="the current one")
+    about = "namespace of the scheduler"
+    flag(made, "--scheduler-namespace NAME", about, env="LOCKSTEP_NAMESPACE", default=NAMESPACE)
+    output_format.add(made, output_format.FIGURES)
 
 
 def _add_migrate(commands: Any) -> None:
@@ -244,6 +260,12 @@ def _demo(args: argparse.Namespace) -> int:
         return _fail(f"the demo is not in this image: {command_output.INSTALL}")
 
     return demo.run(keep=args.keep, port=args.port, web=args.web)
+
+
+def _doctor(args: argparse.Namespace) -> int:
+    from central.cli.doctor import doctor_command
+
+    return doctor_command.run(args)
 
 
 def _coordinate(args: argparse.Namespace) -> int:

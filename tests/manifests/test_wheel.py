@@ -39,6 +39,7 @@ COMMANDS = (
     "lockstep what-if --cordon a --kubeconfig none",
     "lockstep report --server 127.0.0.1:9",
     "lockstep migrate check --kubeconfig none",
+    "lockstep doctor --kubeconfig none",
     "lockstep job list --kubeconfig none",
     "lockstep queue list --kubeconfig none",
     "lockstep completion bash",

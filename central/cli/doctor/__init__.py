@@ -1,0 +1,1 @@
+"""`lockstep doctor`: what an installation lacks, and what to attach to a report."""

@@ -1,0 +1,59 @@
+"""`lockstep doctor`: one line for each check, what is wrong and what to do. Reads with the caller's own rights.
+
+Design: docs/design/command-line.md
+"""
+
+import argparse
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+from central.cli import exit_codes, output_format, terminal_table
+from central.cli.doctor import bundle, checks, installation
+from central.kube.transport.configuration import KubeconfigError, load_user_config
+from central.kube.transport.connection import TooLong
+from central.kube.transport.http_client import Client, StatusError, Unreachable
+from central.server.version import version
+from protos.common.text_fold import hung
+
+
+def run(args: argparse.Namespace) -> int:
+    try:
+        config, namespace = load_user_config(args.kubeconfig, args.context)
+    except KubeconfigError as error:
+        return _fail(error, exit_codes.USAGE)
+    client = Client(config)
+    try:
+        found = installation.read(
+            client, args.scheduler_namespace, namespace, time.time(), version()
+        )
+        findings = list(checks.run(found))
+        lines = [f"{each.level:<5} {each.check:<12} {each.text}" for each in findings]
+        if args.bundle:
+            bundle.write(Path(args.bundle), client, found, lines)
+    except Unreachable as error:
+        return _fail(f"the API server does not answer: {error}", exit_codes.UNREACHABLE)
+    except StatusError as error:
+        return _fail(f"the API server refuses you: {error}", exit_codes.REFUSED)
+    except (OSError, TooLong) as error:
+        return _fail(
+            f"{args.bundle}: {getattr(error, 'strerror', None) or error}", exit_codes.USAGE
+        )
+    finally:
+        client.close()
+    if args.output in output_format.WHOLE:
+        rows = [asdict(each) for each in findings]
+        print(output_format.written({"findings": rows}, args.output), end="")
+    else:
+        width = terminal_table.width() or 10_000
+        print("\n".join(hung(line, width) for line in lines))
+    if args.bundle:
+        about = "look through it before you attach it to a report; it has names of nodes, queues and gangs"
+        print(f"lockstep: wrote {args.bundle}; {about}", file=sys.stderr)
+    return exit_codes.FAILED if any(each.level == "fail" for each in findings) else 0
+
+
+def _fail(why: object, code: int) -> int:
+    print(f"lockstep: {why}", file=sys.stderr)
+    return code
