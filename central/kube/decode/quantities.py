@@ -8,26 +8,22 @@ from functools import lru_cache
 from typing import Any
 
 from central.model import limits
+from central.model.exact_quantity import InvalidQuantity, exact_quantity
 
-# Both patterns are linear: each character has one place in them.
-_QUANTITY = re.compile(
-    r"([+-]?)(\d+(?:\.\d*)?|\.\d+)(?:[eE]([+-]?\d{1,2})|([KMGTPE]i)|([numkMGTPE]))?", re.ASCII
-)
-_BINARY = {unit: 1024**power for power, unit in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), 1)}
-_DECIMAL = {
-    "n": Fraction(1, 10**9),
-    "u": Fraction(1, 10**6),
-    "m": Fraction(1, 1000),
-    **{unit: Fraction(1000**power) for power, unit in enumerate("kMGTPE", 1)},
-}
+__all__ = [
+    "InvalidQuantity",
+    "lenient_time",
+    "parse_duration",
+    "parse_exact",
+    "parse_quantity",
+    "parse_time",
+]
+
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+# Linear: each character has one place in it.
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", re.ASCII)
 _DURATION = re.compile(rf"(?:{_PART.pattern})+", re.ASCII)
 _MOST = 2**63 - 1  # the API server caps there too
-
-
-class InvalidQuantity(ValueError):
-    """A sentence that names the quantity or duration."""
 
 
 def parse_quantity(resource: str, quantity: Any) -> int:
@@ -38,7 +34,7 @@ def parse_quantity(resource: str, quantity: Any) -> int:
 
 def parse_exact(quantity: Any) -> Fraction:
     """Parses a quantity of any resource, with fractions. Raises InvalidQuantity."""
-    return min(Fraction(_MOST), _exact(_text(quantity)))
+    return min(Fraction(_MOST), exact_quantity(_text(quantity)))
 
 
 def _text(quantity: Any) -> str:
@@ -62,27 +58,10 @@ def _written(value: Any) -> str:
 
 @lru_cache(maxsize=65536)
 def _parse(millis: bool, pieces: bool, quantity: str) -> int:
-    value = _exact(quantity) * (1000 if millis else 1)
+    value = exact_quantity(quantity) * (1000 if millis else 1)
     if pieces and value.denominator != 1:
         raise InvalidQuantity(f'"{quantity}" is not a whole number')
     return min(_MOST, -(-value.numerator // value.denominator))
-
-
-def _exact(quantity: str) -> Fraction:
-    match = _QUANTITY.fullmatch(quantity)
-    if match is None:
-        raise InvalidQuantity(f'"{quantity}" is not a quantity')
-    sign, number, exponent, binary, decimal = match.groups()
-    value = Fraction(number)
-    if exponent:
-        value *= Fraction(10) ** int(exponent)
-    elif binary:
-        value *= _BINARY[binary]
-    elif decimal:
-        value *= _DECIMAL[decimal]
-    if sign == "-" and value:
-        raise InvalidQuantity(f'"{quantity}" is below zero')
-    return value
 
 
 def parse_duration(text: Any) -> float:
