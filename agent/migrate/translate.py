@@ -205,7 +205,10 @@ def pod(manifest: Json, replica: PluginConfig | None, gpu_mib: int) -> Iterator[
             yield PodChange("metadata.annotations", name, instead)
     if spec.get("resourceClaims"):
         yield PodChange(
-            "spec.resourceClaims", "claims", f"not served: request {GPU} instead", lost=True
+            "spec.resourceClaims",
+            "claims",
+            f"served by a DRA driver alone: without one request {GPU}",
+            lost=True,
         )
     for kind in ("initContainers", "containers"):
         containers = spec.get(kind) or ()

@@ -61,6 +61,9 @@ _KUBERNETES = (
     ResourcePath("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", namespaced=False),
     ResourcePath("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets"),
     ResourcePath("resource.k8s.io", "v1", "DeviceClass", "deviceclasses", namespaced=False),
+    ResourcePath("resource.k8s.io", "v1", "ResourceSlice", "resourceslices", namespaced=False),
+    ResourcePath("resource.k8s.io", "v1", "DeviceTaintRule", "devicetaintrules", namespaced=False),
+    ResourcePath("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims"),
     ResourcePath("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies"),
 )
 _CONTROLLERS = (

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from central.model.device_claims import ClaimAllocation
 from central.model.event_reasons import GPU_UNHEALTHY
 from central.model.past_turns import PastTurns
 
@@ -21,6 +22,7 @@ class Bind(NamedTuple):  # a tuple, because a cycle creates thousands
     # (claim, volume) that must be bound first; an empty volume is provisioned for the node
     claims: tuple[tuple[str, str], ...] = ()
     domains: tuple[tuple[str, str], ...] = ()  # annotations with the node's network domains
+    device_claims: tuple[ClaimAllocation, ...] = ()  # that must be written first
 
 
 # Causes of evictions

@@ -80,6 +80,19 @@ VALUES = _limit(
 TOLERATIONS = _limit(256, "tolerations of a pod, and taints of a node", "")
 PORTS = _limit(1024, "ports of a pod on its node", "each is compared with those of other pods")
 VOLUMES = _limit(256, "volumes of a pod, and of a Job", "the kubelet attaches about 256 at most")
+CLAIMS = _limit(64, "device claims of a pod", "a pod names a few")
+CLAIM_DEVICES = _limit(
+    32, "requests, constraints, selectors and devices of a ResourceClaim", "as in Kubernetes"
+)
+CLAIM_ALTERNATIVES = _limit(8, "alternatives of a request for devices", "as in Kubernetes")
+CLAIM_CONSUMERS = _limit(256, "pods that use one ResourceClaim", "as in Kubernetes")
+SLICE_DEVICES = _limit(128, "devices of a ResourceSlice", "as in Kubernetes")
+DEVICE_ATTRIBUTES = _limit(48, "attributes of a device, and as many capacities", "as in Kubernetes")
+DEVICE_TAINTS = _limit(16, "taints of a device, and tolerations of a request", "as in Kubernetes")
+CEL_TEXT = _limit(
+    1024, "characters of a CEL expression that selects devices",
+    "published ones have 300; each is evaluated once per distinct device",
+)  # fmt: skip
 OWNERS = _limit(64, "owner references of an object", "")
 LABELS = _limit(1024, "labels of an object", "")
 LABELS_TEXT = _limit(

@@ -4,6 +4,7 @@ state from outside."""
 from collections.abc import Callable
 from typing import Any, get_args
 
+from central.model.device_claims import DeviceFact
 from central.model.facts import (
     Answered,
     BatchFact,
@@ -107,7 +108,10 @@ HANDLERS: dict[type, Handler] = {
     **dict.fromkeys((QueueSeen, QueueGone, PrioritySeen, PriorityGone), _queue_rule),
     PastUsageSeen: _past_usage,
     **dict.fromkeys((BudgetSeen, BudgetGone), _budget),
-    DeviceClassSeen: lambda s, fact: handlers.device_class(s.state, fact.name, fact.resource),
+    **dict.fromkeys(
+        get_args(DeviceFact), lambda s, fact: reclassification.devices_changed(s.state, fact)
+    ),
+    DeviceClassSeen: lambda s, fact: handlers.device_class(s.state, fact),
     Answered: _answered,
     BindDone: lambda scheduler, fact: None,  # assumed before; the watch delivers the pod's node
     OwnerGone: lambda scheduler, fact: scheduler.state.owners.forget_owner(fact.uid),

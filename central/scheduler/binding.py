@@ -51,6 +51,8 @@ def binds(
     seen = [pod.seen for pod in ordered]
     unbound = state.podclasses.storage.unbound
     claims = [unbound(pod) if pod.claims else () for pod in seen]
+    allocations = state.podclasses.device_claims.allocations
+    device_claims = [allocations(pod) if pod.device_claims else () for pod in seen]
     columns = (
         map(_uid, seen),
         map(_namespace, seen),
@@ -59,6 +61,7 @@ def binds(
         gpus,
         claims,
         domains,
+        device_claims,
     )
     return list(map(_bind, zip(*columns, strict=True)))
 

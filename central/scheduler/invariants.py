@@ -51,6 +51,7 @@ def check_invariants(scheduler: Scheduler, classes: slice = ALL) -> None:
     _time_sharing(scheduler)
     _pod_classes(state)
     _volumes(state)
+    _device_claims(state)
     _queues(scheduler)
     _min_resources(scheduler)
     _cached_capacities(state, classes)
@@ -291,6 +292,7 @@ def _pod_classes(state: ClusterState) -> None:
         name = pod.seen.name
         assert known & set(pod.spec.matched) == set(now.matched), f"{name} has an outdated class"
         assert pod.spec.volumes == now.volumes, f"{name} has outdated volumes"
+        assert pod.spec.devices == now.devices, f"{name} has outdated device claims"
     rows = state.snapshot.columns.row
     held = [
         (rows[pod.node], pod.charged_spec)
@@ -400,6 +402,28 @@ def _cached_capacities(state: ClusterState, classes: slice) -> None:
             )
     for harm, fresh in state.snapshot.mix.cached():
         assert (harm == fresh).all(), "a fragmentation cost is not what a recount gives"
+
+
+def _device_claims(state: ClusterState) -> None:
+    """No device is in two hands, and each planned claim is one of a pod with a node."""
+    claims = state.podclasses.device_claims
+    twice = [str(device) for device, count in claims.allocation.holders().items() if count > 1]
+    assert not twice, f"devices {twice} are held twice"
+    for (namespace, claim), plan in claims.plans.items():
+        for uid in plan.pods:
+            pod = state.pods.get(uid)
+            assert pod is not None, f"claim {claim} has devices planned for a deleted pod"
+            assert pod.node, f"claim {claim} has devices for {pod.seen.name}, which has no node"
+            assert pod.seen.namespace == namespace
+    rows = state.snapshot.columns.row
+    held = Counter(
+        (rows[pod.node], pod.charged_spec.devices)
+        for pod in state.pods.values()
+        if pod.charged_spec is not None
+        and pod.charged_spec.devices is not None
+        and pod.charged_spec.devices.asks
+    )
+    assert claims.allocation.pods_taken() == held, "devices are taken without a pod"
 
 
 def _volumes(state: ClusterState) -> None:

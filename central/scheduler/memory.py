@@ -11,6 +11,8 @@ Design: docs/design/containment.md
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from central.model.device_claims import ClaimKey
+from central.scheduler.device_claims.pod_device_claims import DevicePlan
 from central.scheduler.elastic.resize_history import ResizeHistory
 from central.scheduler.inventory.cluster_node import ClusterNode
 from central.scheduler.inventory.nic_limits import Container
@@ -31,7 +33,7 @@ from protos.topology import RdmaUse
 
 @dataclass(slots=True)
 class NodeMemory:
-    """Fields of ClusterNode and, forgotten, of its Reported."""
+    """Fields of ClusterNode and, forgotten, of its Reported. device_plans: of claims of its pods"""
 
     silent: bool = False
     offered: bool = True
@@ -39,6 +41,7 @@ class NodeMemory:
     rdma_use: tuple[RdmaUse, ...] = ()
     planned_nics: dict[Container, tuple[str, ...]] = field(default_factory=dict)
     forgotten: list[tuple[str, PodName]] = field(default_factory=list)
+    device_plans: list[tuple[ClaimKey, DevicePlan]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -80,6 +83,7 @@ class SchedulerMemory:
 def remember(scheduler: Scheduler) -> SchedulerMemory:
     state, sharing = scheduler.state, scheduler.preemption
     nodes = {name: made for name, node in state.nodes.items() if (made := _of_node(node))}
+    _add_device_plans(state, nodes)
     return SchedulerMemory(
         state.now,
         nodes,
@@ -143,6 +147,15 @@ def _volume_plans(state: ClusterState) -> list[tuple[tuple[str, str], str, str]]
     ]
 
 
+def _add_device_plans(state: ClusterState, nodes: dict[str, NodeMemory]) -> None:
+    """Adds the same for device claims, each to the node of one of its pods."""
+    for key, plan in state.podclasses.device_claims.plans.items():
+        there = {uid for uid in plan.pods if (pod := state.pods.get(uid)) and pod.node}
+        if there:
+            memory = nodes.setdefault(state.pods[min(there)].node, NodeMemory())
+            memory.device_plans.append((key, replace(plan, pods=there)))
+
+
 # --- into a state that facts were applied to ---------------------------------------------------
 
 
@@ -160,6 +173,8 @@ def restore_nodes(state: ClusterState, memory: SchedulerMemory) -> None:
             node.reported.forget(uid, pod)
     for claim, volume, uid in memory.volume_plans:
         state.podclasses.storage.plans.add(claim, uid, volume)
+    for key, plan in (each for kept in memory.nodes.values() for each in kept.device_plans):
+        state.podclasses.device_claims.restore_plan(key, plan)
 
 
 def restore_pod(state: ClusterState, pod: Pod, kept: Pod) -> None:

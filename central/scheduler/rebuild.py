@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from central.model.facts import DeviceClassSeen, Fact, NodeReported, PodSeen, PodSpec, Rule
+from central.model.facts import Fact, NodeReported, PodSeen, PodSpec, Rule
 from central.scheduler.apply import apply
 from central.scheduler.memory import (
     NodeMemory,
@@ -208,7 +208,8 @@ def recorded(scheduler: Scheduler) -> Iterator[Fact]:
     yield from state.snapshot.pod_counts.recorded_limits()
     yield from state.network.hypernodes.values()
     yield from state.owners.seen.values()
-    yield from (DeviceClassSeen(*each) for each in state.snapshot.device_classes.items())
+    yield from state.snapshot.pod_counts.devices.classes.values()
+    yield from state.podclasses.device_claims.recorded()
     for node in state.nodes.values():
         if node.report is not None:
             yield node.report

@@ -7,11 +7,18 @@ from dataclasses import dataclass, field, replace
 
 from central.controllers import builtin_controllers
 from central.kube.decode import api_kinds as watched
-from central.kube.decode import elastic_range, pod_affinity, podspec, storage_decoder
+from central.kube.decode import (
+    device_claim_decoder,
+    elastic_range,
+    pod_affinity,
+    podspec,
+    storage_decoder,
+)
 from central.kube.decode.decoder import Decoder
 from central.kube.decode.fields import DECODE_ERRORS, FieldError, MalformedObject, error_text
 from central.kube.decode.gang_rules import GangRule
 from central.model import native_podgroup
+from central.model.device_claims import ClaimKey, DeviceClaimSpec
 from central.model.facts import (
     BatchFact,
     CronSeen,
@@ -60,6 +67,7 @@ class Scenario:
     warnings: list[str] = field(default_factory=list)
     priorities: PriorityClasses = field(default_factory=PriorityClasses)
     training: dict[JobKey, TrainingJob] = field(default_factory=dict)
+    claim_templates: dict[ClaimKey, DeviceClaimSpec] = field(default_factory=dict)
     reader: Decoder = field(default_factory=lambda: Decoder((), ()))
 
 
@@ -157,6 +165,9 @@ class _ScenarioBuilder:
             self._found.budgets.append(
                 DisruptionBudget.read(found.namespace, found.name, found.raw, found.wrong)
             )
+        if found.kind == scenario_kinds.CLAIM_TEMPLATE:
+            self._add_claim_template(found)
+            return
         kind = self._watched.get(found.kind)
         if kind is None:
             self._unread[found.kind] += found.kind not in scenario_kinds.OF_NO_MATTER
@@ -182,6 +193,13 @@ class _ScenarioBuilder:
             self._found.batch[id(fact)] = found.raw
             if isinstance(fact, CronSeen) and not fact.suspend and leaves is None:
                 self._found.endless = f"CronJob {fact.namespace}/{fact.name}"
+
+    def _add_claim_template(self, found: ManifestObject) -> None:
+        try:
+            spec = device_claim_decoder.claim_spec(found.part("spec").get("spec") or {})
+        except DECODE_ERRORS as error:
+            raise found.wrong(f"spec.spec: {error_text(error)}") from error
+        self._found.claim_templates[found.namespace, found.name] = spec
 
     def _complete(self, order: int, found: ManifestObject, arrives: float) -> None:
         """Adds what the API server and the controllers would add."""

@@ -10,6 +10,7 @@ GroupKind = tuple[str, str]  # API group and kind
 POD, NODE, NAMESPACE = ("", "Pod"), ("", "Node"), ("", "Namespace")
 POD_GROUP = ("scheduling.volcano.sh", "PodGroup")
 NATIVE_POD_GROUP = ("scheduling.k8s.io", "PodGroup")
+CLAIM_TEMPLATE = ("resource.k8s.io", "ResourceClaimTemplate")
 JOB, CRON_JOB = ("batch.volcano.sh", "Job"), ("batch.volcano.sh", "CronJob")
 PRIORITY, BUDGET = ("scheduling.k8s.io", "PriorityClass"), ("policy", "PodDisruptionBudget")
 
@@ -34,7 +35,11 @@ _GANGS_OBJECTS = {(rule.resource.group, rule.resource.kind) for rule in WELL_KNO
 
 def known(kind: GroupKind) -> bool:
     others = _OTHER_CONTROLLERS | OF_NO_MATTER | _QUOTAS | _GANGS_OBJECTS
-    return kind in resource_paths.BY_GROUP_KIND or kind == DEPLOYMENT or kind in others
+    return (
+        kind in resource_paths.BY_GROUP_KIND
+        or kind in (DEPLOYMENT, CLAIM_TEMPLATE)
+        or kind in others
+    )
 
 
 def namespaced(kind: GroupKind) -> bool:

@@ -31,6 +31,7 @@ from central.model.facts import (
     PodSeen,
 )
 from central.model.json_types import Json
+from central.simulator.device_claim_controller import DeviceClaimController
 from central.simulator.job_objects import JobObjects
 from central.simulator.replica_order import surplus
 from central.simulator.scenario import STEP_S, Scenario
@@ -66,6 +67,7 @@ class World:
         self._controllers = BuiltinControllers()
         self._budget_statuses = BudgetStatuses(scenario.budgets)
         self._volume_controller = VolumeController()
+        self._device_claims = DeviceClaimController(scenario.claim_templates)
         self._training = TrainingProgress(scenario.training)
         self._suspended_work = SuspendedWork()
         self._pods_created = 0
@@ -100,6 +102,7 @@ class World:
             case _ if (raw := self._scenario.batch.get(id(fact))) is not None:
                 yield from self._job_objects.put(raw)
             case _:
+                self._device_claims.apply(fact)
                 yield from self._volume_controller.apply(fact)
 
     def leave(self, gone: Fact, now: float) -> Iterator[Fact]:
@@ -111,6 +114,7 @@ class World:
         if isinstance(gone, JobGone | BatchFact):
             yield from self._job_objects.leave(gone, now)
             return
+        self._device_claims.apply(gone)
         yield from self._volume_controller.apply(gone)
         if isinstance(gone, OwnerGone):
             yield from self._elastic_gone(gone.uid)
@@ -137,6 +141,7 @@ class World:
         self._result.ended.append(Ended(now, seen.namespace, seen.name, "Pod", "Succeeded"))
         self._controllers.pod_ended(sim_pod.plan.owner, uid)
         yield seen
+        yield from self._device_claims.pod_ended(seen)
 
     # --- decisions of the scheduler --------------------------------------------
 
@@ -200,6 +205,7 @@ class World:
             )
         )
         yield from self._volume_controller.bind_claims(bind)
+        yield from self._device_claims.bind_claims(bind)
         yield BindDone(bind.pod, bind.node)
         yield seen
 
@@ -291,6 +297,9 @@ class World:
     def _add_pod(self, seen: PodSeen, now: float) -> Iterator[Fact]:
         plan = self._scenario.plans[first_uid(seen.uid)]
         budgets = self._scenario.budgets
+        made: list[Fact] = []
+        if seen.device_claims:
+            seen, made = self._device_claims.make_claims(seen)
         covers = (b for b in budgets if b.covers(seen.namespace, dict(plan.labels)))
         sim_pod = SimPod(seen, plan, now, tuple(covers))
         self.pods[seen.uid] = sim_pod
@@ -298,6 +307,7 @@ class World:
             budget.pods.add(seen.uid)
         self._controllers.pod_created(plan.owner, seen.uid, seen.name, seen.phase)
         yield from self._volume_controller.add(plan.claims)
+        yield from made
         yield seen
         self.pods_waiting += waits(seen)
         if seen.node and seen.phase in RUNS:
@@ -381,6 +391,7 @@ class World:
         self._controllers.pod_lost(sim_pod.plan.owner, seen.uid)
         yield PodGone(seen.uid)
         yield from self._volume_controller.remove(sim_pod.plan.claims)
+        yield from self._device_claims.pod_gone(seen)
         if again and sim_pod.plan.again and sim_pod.plan.owner not in self._controllers:
             self._pods_created += 1
             uid = f"{first_uid(seen.uid)}#{self._pods_created}"

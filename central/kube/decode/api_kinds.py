@@ -8,6 +8,7 @@ from functools import partial
 from central.kube import resource_paths
 from central.kube.decode import (
     batch_decoder,
+    device_claim_decoder,
     elastic_object_decoder,
     gang_rules,
     native_podgroup_decoder,
@@ -18,7 +19,7 @@ from central.kube.decode.decoder import Decoder
 from central.kube.decode.fields import identified
 from central.kube.decode.gang_rules import GangRule
 from central.kube.resource_paths import NATIVE_PODGROUP, ResourcePath
-from central.model import facts, volumes
+from central.model import device_claims, facts, volumes
 from central.model.facts import Fact
 from central.model.json_types import Json
 
@@ -62,12 +63,7 @@ def kinds(
         _native_podgroup(decoder),
         *(_gangs_object(decoder, rule) for rule in decoder.rules),
         _optional("HyperNode", decoder.hypernode, _by_name(facts.HyperNodeGone)),
-        replace(
-            _optional(
-                "DeviceClass", policy_decoder.decode_device_class, _by_name(facts.DeviceClassSeen)
-            ),
-            dispensable=True,
-        ),
+        *_device_claims(),
         *_storage(),
         _kind("PodDisruptionBudget", policy_decoder.decode_budget, _in_namespace(facts.BudgetGone)),
         *(
@@ -116,6 +112,26 @@ def _storage() -> tuple[Kind, ...]:
     }
     return tuple(
         _optional(word, _identified(word, seen), gone) for word, (seen, gone) in decoders.items()
+    )
+
+
+def _device_claims() -> tuple[Kind, ...]:
+    """Returns the kinds for device claims. Kubernetes before 1.34 lacks them, and DeviceTaintRules before 1.37."""
+    decoders: dict[str, tuple[Callable[[Json], Fact], Callable[[Json], Fact]]] = {
+        "DeviceClass": (policy_decoder.decode_device_class, _by_name(facts.DeviceClassSeen)),
+        "ResourceSlice": (device_claim_decoder.decode_slice, _by_name(device_claims.SliceGone)),
+        "DeviceTaintRule": (
+            device_claim_decoder.decode_taint_rule,
+            _by_name(device_claims.TaintRuleGone),
+        ),
+        "ResourceClaim": (
+            device_claim_decoder.decode_device_claim,
+            _in_namespace(device_claims.DeviceClaimGone),
+        ),
+    }
+    return tuple(
+        replace(_optional(word, _identified(word, seen), gone), dispensable=True)
+        for word, (seen, gone) in decoders.items()
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from central.kube.decode import (
+    device_claim_decoder,
     gang_annotations,
     job_decoder,
     other_pods,
@@ -89,6 +90,9 @@ class PodDecoder:
         awaited = None if ours else self._awaited(meta, spec, status, namespace, labels)
         volumes = spec.get("volumes")
         claims = errors.read((), storage_decoder.claim_names, name, spec) if volumes else ()
+        if ours and spec.get("resourceClaims"):
+            reader = device_claim_decoder.pod_device_claims
+            fields["device_claims"] = errors.read((), reader, spec, status)
         return PodSeen(
             uid=uid,
             namespace=namespace,
@@ -224,7 +228,6 @@ def _scheduling_content(spec: Json, status: Json, ours: bool) -> list[Any]:
             get("affinity"),
             get("tolerations"),
             get("topologySpreadConstraints"),
-            get("resourceClaims"),
             bool(get("hostNetwork")),
         )
     return content

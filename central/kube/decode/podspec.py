@@ -176,12 +176,6 @@ def _is_gpu(resource: str) -> bool:
 
 
 def _unsupported(spec: Json, amounts: dict[str, int]) -> str:
-    if claims := list_field(spec, "resourceClaims", "spec", limits.CONTAINERS):
-        claimed = wording.some([text_field(claim, "name", limits.NAME) for claim in claims])
-        return (
-            f"spec.resourceClaims: asks for claim {claimed}; Lockstep does not allocate device claims yet: use "
-            "another scheduler for such pods, or request the devices as resources"
-        )
     for field in ("containers", "initContainers"):
         if len(spec.get(field) or ()) > limits.CONTAINERS:
             return too_long(f"spec.{field}", spec[field], limits.CONTAINERS)

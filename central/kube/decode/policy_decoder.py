@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from central.kube.decode import queue_policy
+from central.kube.decode import device_claim_decoder, queue_policy
 from central.kube.decode.fields import (
     FieldError,
     identified,
@@ -34,9 +34,15 @@ _UNSUPPORTED = {
 
 def decode_device_class(raw: Json) -> DeviceClassSeen:
     with identifying("DeviceClass", raw):
-        _, name, _ = identity(raw["metadata"], namespaced=False)
-        spec = raw.get("spec") or {}
-        return DeviceClassSeen(name, text_field(spec, "extendedResourceName", limits.NAME))
+        seen = DeviceClassSeen(identity(raw["metadata"], namespaced=False)[1], "")
+    return or_error(seen, _device_class, raw, seen)
+
+
+def _device_class(raw: Json, seen: DeviceClassSeen) -> DeviceClassSeen:
+    spec = raw.get("spec") or {}
+    resource = text_field(spec, "extendedResourceName", limits.NAME)
+    chosen = device_claim_decoder.selectors(spec, "spec")
+    return replace(seen, resource=resource, selectors=chosen)
 
 
 def decode_queue(raw: Json) -> QueueSeen:

@@ -27,6 +27,7 @@ from central.kube.transport.http_client import Client
 from central.kube.transport.runtime import RUNTIME, Runtime
 from central.kube.transport.workers import WorkerPool
 from central.kube.write import objects_writer, pod_requests
+from central.kube.write.device_claim_writer import DeviceClaimWriter
 from central.kube.write.pod_requests import Refused
 from central.kube.write.retrying import Retry
 from central.kube.write.status_writer import StatusWriter
@@ -54,6 +55,7 @@ VOLUME_RETRY_FOR_S = 180.0  # while volumes are provisioned
 BACKOFF_S = (0.1, 2.0)  # first, longest
 SETTLING_S = 5.0  # longest time between two reads of a pod whose binding has an unknown outcome
 BUGS_MOST = 3  # reads of a pod that raise; then its binding counts as failed
+RELEASES_MOST = 12  # further attempts to release the device claims of a pod that was not bound
 NOT_SENT = "not sent: this replica does not hold the lease"
 # Of annotations of pods, apart from all others: they are of use, and nothing may wait for them.
 ANNOTATION_WORKERS = 2
@@ -93,6 +95,7 @@ class DecisionExecutor:
         self._annotation_pool = WorkerPool("annotations", ANNOTATION_WORKERS, runtime)
         self._evictor = pod_requests.Evictor(client)
         self._volume_binder = VolumeBinder(client)
+        self._device_claim_writer = DeviceClaimWriter(client)
         self._status_writer = StatusWriter(
             client,
             bindings_wait=lambda: self._pod_pool.has_backlog,
@@ -179,6 +182,8 @@ class DecisionExecutor:
     def _bind(self, decision: Bind) -> BindDone | BindFailed:
         if decision.claims and (why := self._volume_binder.bind_volumes(decision)):
             raise Refused(why)
+        if decision.device_claims and (why := self._device_claim_writer.allocate(decision)):
+            raise Refused(why)
         return pod_requests.bind(self._client, decision)
 
     def _postpone(self, ticket: Ticket, error: Retry) -> None:
@@ -215,7 +220,21 @@ class DecisionExecutor:
         if isinstance(fact, BindFailed | EvictDone | Answered) and fact.why:
             level = logging.INFO if fact.why == objects_writer.GONE else logging.WARNING
             log.log(level, "%s: %s", _describe(ticket.decision), fact.why)
+        if isinstance(ticket.decision, Bind) and isinstance(fact, BindFailed):
+            self._release_devices(ticket.decision)
         self.tickets.answer(ticket, fact)
+
+    def _release_devices(self, bind: Bind, tries: int = RELEASES_MOST) -> None:
+        """Takes back what was written to the claims of a pod that was not bound."""
+        if not bind.device_claims or not self._may_act():
+            return
+        try:
+            self._device_claim_writer.release(bind)
+        except (Retry, Refused) as error:
+            log.warning("could not release the device claims of pod %s: %s", bind.name, error)
+            if tries:
+                again = partial(self._release_devices, bind, tries - 1)
+                self._pod_pool.put_later(again, SETTLING_S)
 
 
 def _describe(decision: ApiDecision) -> str:

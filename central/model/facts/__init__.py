@@ -6,6 +6,7 @@ everything else in units.
 """
 
 from central.model.amounts import Amounts, Resources
+from central.model.device_claims import DeviceFact
 from central.model.facts.elastic_facts import ElasticGone, ElasticSeen
 from central.model.facts.gang_facts import (
     GangGone,
@@ -179,6 +180,7 @@ Fact = (
     | NamespaceSeen
     | NamespaceGone
     | StorageFact
+    | DeviceFact
     | BudgetSeen
     | BudgetGone
     | NodeReported

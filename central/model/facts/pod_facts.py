@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, fields
 from operator import attrgetter
 
+from central.model.device_claims import DeviceNeeds, PodDeviceClaim
 from central.model.jobspec import JobMember
 from central.model.pod_rules import Labels, NodeTerms, Rules
 from central.model.volumes import Volumes
@@ -47,6 +48,7 @@ class PodSpec:
     unsupported: str = ""  # a field that cannot be honoured; such a pod is refused
     rules: Rules | None = None  # rules about other pods
     volumes: Volumes | None = None  # set by PodClasses from the claims
+    devices: DeviceNeeds | None = None  # set by PodClasses from the device claims
     matched: tuple[int, ...] = ()  # numbers of the rules that match it: set by PodClasses
     _hash: int = field(default=0, init=False, repr=False, compare=False)
 
@@ -131,6 +133,7 @@ class PodSeen:
     yielded_to: bool = (
         False  # another scheduler's, which finds no node for it; surplus leaves for it
     )
+    device_claims: tuple[PodDeviceClaim, ...] = ()
     # Reason of its condition PodScheduled, and nominatedNodeName. The scheduler writes them, so a change is no news.
     told: tuple[str, str] = field(default=("", ""), compare=False)
 

@@ -14,6 +14,8 @@ class DeviceClassSeen:
     resource: str | None = (
         None  # that pods may request instead (extendedResourceName); None: the class is gone
     )
+    selectors: tuple[str, ...] = ()  # CEL expressions; all of them hold for its devices
+    error: str = ""  # why its devices cannot be selected
 
 
 @dataclass(frozen=True, slots=True)

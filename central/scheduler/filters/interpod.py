@@ -1,5 +1,5 @@
 """The filter for rules between pods: inter-pod affinity and anti-affinity, topology spread, host ports, and
-volumes that pods compete for. Computed for all nodes at once, for one pod class.
+volumes and devices of claims that pods compete for. Computed for all nodes at once, for one pod class.
 
 Design: docs/design/filters.md
 """
@@ -13,12 +13,15 @@ from central.model.arrays import Bools, Ints
 from central.model.facts import PodSpec
 from central.model.pod_rules import Spread
 from central.model.volumes import VolumeRequest, Volumes
+from central.scheduler.device_claims import device_reasons
 from central.scheduler.filters import node_filters
 from central.scheduler.filters.pod_counts import MatchingPodCounts
 from central.scheduler.inventory.columns import Columns
 
 MANY = np.int64(2**40)
-PORTS, NO_LABEL, SPREAD, NEAR, APART, AVOIDED, IN_USE, FULL, ELSEWHERE, NONE_LEFT = range(1, 11)
+PORTS, NO_LABEL, SPREAD, NEAR, APART, AVOIDED, IN_USE, FULL, ELSEWHERE, NONE_LEFT, NO_DEVICES = (
+    range(1, 12)
+)
 REFUSALS = {
     PORTS: "host port in use",
     IN_USE: "ReadWriteOncePod claim in use",
@@ -33,8 +36,10 @@ REFUSALS = {
 
 
 def is_interpod(spec: PodSpec) -> bool:
-    """Whether pods of the class have rules, are matched by rules of others, or use volumes."""
-    return spec.rules is not None or bool(spec.matched) or spec.volumes is not None
+    """Whether pods of the class have rules, are matched by rules of others, or use volumes or device claims."""
+    if spec.rules is not None or spec.matched:
+        return True
+    return spec.volumes is not None or spec.devices is not None
 
 
 class InterPodFilter:
@@ -68,6 +73,7 @@ class InterPodFilter:
             self._why = np.zeros(len(self._limit), dtype=np.int64)
             self._ports()
             self._volumes()
+            self._devices()
             self._spread()
             self._near()
             self._apart()
@@ -81,6 +87,8 @@ class InterPodFilter:
             return f"no free volumes ({describe_requests(self._spec.volumes)})"
         if why == ELSEWHERE and len(there := np.flatnonzero(self._reachable)) == 1:
             return f"volumes only on node {self._columns.names[int(there[0])]}"
+        if why == NO_DEVICES and self._spec.devices is not None:
+            return device_reasons.refusal(self._pod_counts.devices, row, self._spec.devices)
         return REFUSALS.get(why, "")
 
     def volume_capacity(self) -> Ints | None:
@@ -90,6 +98,13 @@ class InterPodFilter:
             return None
         self._filter_nodes()
         return self._pod_counts.volumes.capacity(volumes, self._provisioned)
+
+    def device_capacity(self) -> Ints | None:
+        """Returns by row how many more such pods there are free devices for; None if they need none."""
+        devices = self._spec.devices
+        if devices is None or not (devices.asks or devices.places):
+            return None
+        return self._pod_counts.devices.capacity(devices)
 
     def spread_peers(self) -> Ints:
         """By row, the number of peers in its domains, for spread rules that match the class itself. The next
@@ -146,6 +161,11 @@ class InterPodFilter:
         if (by_volumes := self.volume_capacity()) is not None:
             self._refuse(by_volumes <= 0, NONE_LEFT)
             np.minimum(self._limit, by_volumes, out=self._limit)
+
+    def _devices(self) -> None:
+        if (by_devices := self.device_capacity()) is not None:
+            self._refuse(by_devices <= 0, NO_DEVICES)
+            np.minimum(self._limit, by_devices, out=self._limit)
 
     def _spread(self) -> None:
         pod_counts = self._pod_counts

@@ -16,6 +16,7 @@ from central.model.facts import NodeSeen, PodSpec
 from central.model.pod_rules import Peers, Port
 from central.model.selectors import SOFT
 from central.model.volumes import AttachLimits, Volumes
+from central.scheduler.device_claims.device_allocation import DeviceAllocation
 from central.scheduler.volumes.assignment import VolumeAssignment
 
 ANY = np.int64(2**40)
@@ -65,6 +66,7 @@ class MatchingPodCounts:
         self.nodes_version = 0  # counts changes of nodes
         self._rows = 0
         self._nodes: list[NodeSeen | None] = []
+        self.devices = DeviceAllocation(self._nodes)
         self._next = 0
         self._domains: dict[str, TopologyDomains] = {}
         self._matching: dict[int, Ints] = {}  # by id of the rule's peers
@@ -84,6 +86,7 @@ class MatchingPodCounts:
         """Sets the row's node (None: deleted). rows: how many rows there are now."""
         if rows > self._rows:
             self._grow(rows)
+        self.devices.put_node(row, node, self._nodes[row])
         self._nodes[row] = node
         self.volumes.free.put_node(row, node, rows)
         self.nodes_version += 1
@@ -138,6 +141,8 @@ class MatchingPodCounts:
                 self._versions[number] += 1
         if spec.volumes is not None:
             self._count_volumes(row, spec.volumes, change)
+        if spec.devices is not None:
+            self.devices.count(row, spec.devices, change)
         if spec.rules is None:
             return
         for apart in spec.rules.apart:
@@ -239,6 +244,8 @@ class MatchingPodCounts:
             parts += (moved[driver] for driver, _ in spec.volumes.attach)
             parts += (moved[driver] for driver, _ in spec.volumes.common)
             parts += self.volumes.version(spec.volumes)
+        if spec.devices is not None:
+            parts.append(self.devices.version)
         return tuple(parts)
 
     def _none(self) -> Ints:

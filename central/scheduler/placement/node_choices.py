@@ -140,6 +140,8 @@ def read_state(
         counted.update(pod_counts.changed_by(spec))
         if spec.volumes is not None:
             volumes |= pod_counts.volumes.available(spec.volumes)
+        if spec.devices is not None:
+            volumes.add(("devices", pod_counts.devices.version))
     digest = blake2b(digest_size=16)
     for array in (*arrays, *counted.values()):
         digest.update(repr(array.shape).encode())

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from central.model import wording
 from central.model.facts import PodSpec
+from central.scheduler.device_claims import device_reasons
 from central.scheduler.inventory.pods import PodCounts
 from protos.names import GPU, GPU_SHARE
 from protos.slicing import is_slice
@@ -31,6 +32,7 @@ _PARTS = (
     ("rules", "set of rules between pods"),
     ("matched", "set of rules between pods"),
     ("volumes", "set of volumes"),
+    ("devices", "set of device claims"),
 )
 _OTHERS = ("another", "a third", "a fourth", "a fifth", "a sixth", "a seventh", "an eighth")
 
@@ -69,6 +71,7 @@ def _devices(spec: PodSpec) -> str:
     gpus = spec.request(GPU)
     each = [wording.counted(gpus, "GPU")] if gpus else []
     each += [wording.quantity(name, amount) for name, amount in spec.requests if is_slice(name)]
+    each += device_reasons.asked(spec.devices) if spec.devices is not None else []
     return f"x {' + '.join(each)}" if each else ""
 
 

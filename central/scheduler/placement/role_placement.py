@@ -341,6 +341,10 @@ def _fits_devices(
                 alike[view.spec] += count
             if any(count > snapshot.view(spec).by_row[row] for spec, count in alike.items()):
                 return False
+            asks = [(view.spec.devices, n) for view, n in zip(views, vector, strict=True)]
+            devices = [(needs, n) for needs, n in asks if needs is not None and needs.asks and n]
+            if devices and not snapshot.pod_counts.devices.fits(row, devices):
+                return False
         if sharing and not gpu_shares.fits(
             snapshot.columns.gpus, row, zip(views, vector, strict=True)
         ):

@@ -209,12 +209,12 @@ def _fit_sequentially(
 
 def _served_by_class(snapshot: Snapshot, spec: PodSpec) -> str:
     """Names the DeviceClass that serves a resource of the pod which no node offers by a device plugin; empty: none."""
-    for name, served in sorted(snapshot.device_classes.items()):
-        asked = (each for each, _ in spec.requests if each in (served, BY_CLASS + name))
+    for name, known in sorted(snapshot.pod_counts.devices.classes.items()):
+        asked = (each for each, _ in spec.requests if each in (known.resource, BY_CLASS + name))
         if (resource := next(asked, "")) and not is_offered(snapshot, resource):
             return (
-                f"asks for {resource}, which DeviceClass {name} serves; Lockstep does not allocate device claims yet: "
-                "use another scheduler for such pods, or a device plugin for such nodes"
+                f"asks for {resource}, which DeviceClass {name} serves; Lockstep allocates no devices for extended "
+                f"resources: give the pod a device claim of DeviceClass {name}, or run a device plugin on such nodes"
             )
     return ""
 

@@ -31,7 +31,10 @@ TRIED = 32  # domains of a level that are tried
 def pods_affect_each_other(snapshot: Snapshot, groups: PodCounts) -> bool:
     """Whether placing one of the pods can change where another may go."""
     if (
-        all(spec.rules is None and spec.volumes is None for spec, _ in groups)
+        all(
+            spec.rules is None and spec.volumes is None and spec.devices is None
+            for spec, _ in groups
+        )
         or sum(count for _, count in groups) == 1
     ):
         return False
@@ -40,7 +43,7 @@ def pods_affect_each_other(snapshot: Snapshot, groups: PodCounts) -> bool:
 
 def _affects(snapshot: Snapshot, spec: PodSpec, count: int, groups: PodCounts) -> bool:
     pod_counts, rules = snapshot.pod_counts, spec.rules
-    if _compete_for_volumes(snapshot, spec, groups):
+    if _compete_for_volumes(snapshot, spec, groups) or _compete_for_devices(snapshot, spec, groups):
         return True
     if rules is None:
         return False
@@ -91,6 +94,17 @@ def _compete_for_volumes(snapshot: Snapshot, spec: PodSpec, groups: PodCounts) -
         and (pod_counts.attach_capacity(driver) < attach[driver]).any()
         for driver, _ in (*volumes.attach, *volumes.common)
         for other in others
+    )
+
+
+def _compete_for_devices(snapshot: Snapshot, spec: PodSpec, groups: PodCounts) -> bool:
+    """The same for the devices of claims."""
+    needs = spec.devices
+    if needs is None or not needs.asks:
+        return False
+    others = (other.devices for other, _ in groups if other != spec)
+    return snapshot.pod_counts.devices.spans_nodes(needs) or any(
+        other is not None and other.asks for other in others
     )
 
 

@@ -107,7 +107,8 @@ class _SubgroupSearch:
         # that swap their domains lead to the same search again. It counts as much, but is not made.
         self._failed: dict[Remainder, int] = {}
         self._remembers = all(
-            subgroup.roles is None and all(spec.volumes is None for spec, _ in subgroup.groups)
+            subgroup.roles is None
+            and all(spec.volumes is None and spec.devices is None for spec, _ in subgroup.groups)
             for subgroup in self._subgroups
         )
 

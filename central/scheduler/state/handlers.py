@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from central.model.facts import (
     BindFailed,
+    DeviceClassSeen,
     EvictDone,
     GangSeen,
     NodeOffers,
@@ -208,13 +209,10 @@ def evict_done(state: ClusterState, fact: EvictDone) -> None:
     gang_members.member_changed(state, pod)
 
 
-def device_class(state: ClusterState, name: str, resource: str | None) -> None:
-    """resource: that the class serves; None: the class is gone."""
-    classes = state.snapshot.device_classes
-    if classes.pop(name, None) != resource:
-        state.pending.capacity_freed("device classes changed")
-    if resource is not None:
-        classes[name] = resource
+def device_class(state: ClusterState, fact: DeviceClassSeen) -> None:
+    classes = state.snapshot.pod_counts.devices.classes
+    if classes.get(fact.name) != (fact if fact.resource is not None else None):
+        reclassification.devices_changed(state, fact)
 
 
 # --- nodes, from the API server and from agents -------------------------------

@@ -1,5 +1,5 @@
 """Scheduling classes of pods. A pod's class is its spec, with the numbers of the affinity rules that match
-the pod and the volumes that it uses. Pods that no rule matches share the class of their spec, whatever
+the pod and the volumes and devices of claims that it uses. Pods that no rule matches share the class of their spec, whatever
 their labels are, so that filters and scores are computed once for all of them.
 
 A rule is in use from the first pod that has it to the last one. When it comes or goes, the pods that it
@@ -13,6 +13,7 @@ from central.model.facts import PodSeen, PodSpec
 from central.model.limits import RULES_ALIKE
 from central.model.pod_rules import Labels, Peers
 from central.model.volumes import Volumes
+from central.scheduler.device_claims.pod_device_claims import DeviceClaims
 from central.scheduler.filters.pod_counts import MatchingPodCounts
 from central.scheduler.quarantine import Quarantine
 from central.scheduler.state.rule_index import LabelIndex, RuleBucket, RuleIndex
@@ -26,6 +27,7 @@ _CACHED = 50_000
 class PodClasses:
     def __init__(self, pod_counts: MatchingPodCounts, quarantine: Quarantine) -> None:
         self.storage = VolumeClaims(pod_counts.volumes.free, quarantine)
+        self.device_claims = DeviceClaims(pod_counts.devices)
         self._pod_counts = pod_counts
         self._index = RuleIndex()
         self._labels = LabelIndex()
@@ -133,6 +135,10 @@ class PodClasses:
         if (seen.claims if seen else ()) != (before.claims if before else ()):
             mates += self.storage.remove_pod(before) if before is not None else ()
             mates += self.storage.add_pod(seen) if seen is not None else ()
+        if (seen is not None and seen.device_claims) or (
+            before is not None and before.device_claims
+        ):
+            mates += self.device_claims.update_pod(seen, before)
         if seen is None or before is None or seen.labels != before.labels:
             self._index_labels(seen, before)
         return mates
@@ -149,6 +155,8 @@ class PodClasses:
     def class_of(self, seen: PodSeen) -> PodSpec:
         """The class of the pod: one object for all pods of the class."""
         spec = self._with_volumes(seen) if seen.claims else seen.spec
+        if seen.device_claims:
+            spec = self._with_devices(seen, spec)
         if self._refused and not self.tracks(seen):
             spec = replace(spec, rules=None, unsupported=spec.unsupported or _too_many(seen))
         if not self._pod_counts.ids:
@@ -180,6 +188,12 @@ class PodClasses:
             return seen.spec
         unsupported = seen.spec.unsupported or volumes.why
         return replace(seen.spec, volumes=volumes, unsupported=unsupported)
+
+    def _with_devices(self, seen: PodSeen, spec: PodSpec) -> PodSpec:
+        devices = self.device_claims.needs(seen)
+        if devices is None:
+            return spec
+        return replace(spec, devices=devices, unsupported=spec.unsupported or devices.why)
 
     def _interned(self, spec: PodSpec) -> PodSpec:
         if len(self._interned_specs) >= _CACHED:

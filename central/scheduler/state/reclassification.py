@@ -4,8 +4,11 @@ there by its new class."""
 from collections.abc import Sequence
 from dataclasses import replace
 
-from central.model.facts import NamespaceGone, NamespaceSeen, PodSeen
+from central.model.device_claims import AllocatedDevice, DeviceClaimSeen, DeviceFact, DeviceNeeds
+from central.model.facts import DeviceClassSeen, NamespaceGone, NamespaceSeen, PodSeen
 from central.model.volumes import AttachLimits, ClaimSeen, StorageFact, Volumes, VolumeSeen
+from central.scheduler.device_claims import pod_device_claims
+from central.scheduler.device_claims.device_allocation import PodDevices
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.state import gang_members
 from central.scheduler.state.cluster_state import ClusterState
@@ -85,8 +88,22 @@ def claim_set_aside(state: ClusterState, fact: ClaimSeen) -> None:
         reclassify(state, state.pods[uid])
 
 
+def devices_changed(state: ClusterState, fact: DeviceFact | DeviceClassSeen) -> None:
+    claims = state.podclasses.device_claims
+    if isinstance(fact, DeviceClassSeen):
+        changed = claims.apply_class(fact)
+    else:
+        changed = claims.apply(fact)
+    for uid in changed:
+        if uid in state.pods:
+            reclassify(state, state.pods[uid])
+    if not isinstance(fact, DeviceClaimSeen) or fact.allocated is None:
+        state.pending.capacity_freed("devices of claims changed")
+
+
 def on_assigned(state: ClusterState, pods: Sequence[Pod]) -> None:
-    """Plans for the claims of these pods the volumes that their placement reserved."""
+    """Plans for the claims of these pods the volumes and devices that their placement took."""
+    _plan_devices(state, [pod for pod in pods if pod.spec.devices is not None])
     snapshot, storage = state.snapshot, state.podclasses.storage
     claimants: dict[tuple[int, Volumes], list[Pod]] = {}
     for pod in pods:
@@ -107,8 +124,38 @@ def on_assigned(state: ClusterState, pods: Sequence[Pod]) -> None:
     snapshot.freed = freed  # reclassifying charges and refunds rows, but frees no capacity
 
 
+def _plan_devices(state: ClusterState, pods: Sequence[Pod]) -> None:
+    snapshot, claims = state.snapshot, state.podclasses.device_claims
+    there: dict[tuple[int, DeviceNeeds], list[Pod]] = {}
+    for pod in pods:
+        if (needs := pod.spec.devices) is not None:
+            there.setdefault((snapshot.columns.row[pod.node], needs), []).append(pod)
+    shared: dict[str, tuple[AllocatedDevice, ...]] = {}
+    for (row, needs), alike in there.items():
+        lots: list[PodDevices] = [()] * len(alike)
+        if needs.asks:
+            lots, common = claims.allocation.confirm(row, needs, len(alike))
+            shared |= common
+        for pod, lot in zip(alike, lots, strict=False):
+            claims.plan(pod.seen, pod_device_claims.lots(needs, lot), shared)
+    sharing = [
+        state.pods[uid]
+        for claim in shared
+        for uid in claims.users(pod_device_claims.key_of(claim))
+        if uid in state.pods
+    ]
+    freed = snapshot.freed
+    for pod in (*pods, *sharing):
+        reclassify(state, pod)
+    snapshot.freed = freed  # reclassifying charges and refunds rows, but frees no capacity
+
+
 def on_unassigned(state: ClusterState, pod: Pod) -> None:
-    """The pod has no node any more: the volumes planned for its claims are available again."""
+    """The pod has no node any more: the volumes and devices planned for its claims are available again."""
+    if pod.seen.device_claims:
+        for uid in (pod.seen.uid, *state.podclasses.device_claims.unplan(pod.seen)):
+            if uid in state.pods:
+                reclassify(state, state.pods[uid])
     if pod.seen.claims:
         for uid in state.podclasses.storage.unplan(pod.seen):
             if uid in state.pods:

@@ -160,7 +160,10 @@ def test_resource_claims_are_named(tmp_path: Path, capsys: pytest.CaptureFixture
     spec = {"resourceClaims": [{"name": "gpu"}], "containers": [{"name": "main"}]}
     file = write(tmp_path, "pod.json", {"kind": "Pod", "metadata": {"name": "p"}, "spec": spec})
     assert main(["migrate", file]) == 1
-    assert "not served: request nvidia.com/gpu instead" in capsys.readouterr().out
+    assert (
+        "served by a DRA driver alone: without one request nvidia.com/gpu"
+        in capsys.readouterr().out
+    )
 
 
 def test_hami(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -209,6 +209,8 @@ KINDS: dict[str, Callable[[], Json]] = {
     corpus.HYPERNODES: hypernode,
     "priorityclasses.scheduling.k8s.io": lambda: {"metadata": meta("", name="p"), "value": 10},
     "deviceclasses.resource.k8s.io": lambda: {"metadata": meta("", name="d"), "spec": {"extendedResourceName": "example.com/d"}},
+    "resourceslices.resource.k8s.io": lambda: {"metadata": meta("", name="s"), "spec": {"driver": "d.example", "nodeName": "n0", "pool": {"name": "n0", "generation": 1, "resourceSliceCount": 1}, "devices": [{"name": "gpu-0", "attributes": {"model": {"string": "h100"}}}]}},
+    "resourceclaims.resource.k8s.io": lambda: {"metadata": meta(), "spec": {"devices": {"requests": [{"name": "a", "exactly": {"deviceClassName": "d", "count": 1}}]}}, "status": {}},
     "poddisruptionbudgets.policy": budget,
     "persistentvolumeclaims": claim,
     "persistentvolumes": volume,

@@ -374,7 +374,7 @@ def test_a_device_class_that_comes_or_goes() -> None:
     world.step(1.0, DeviceClassSeen("gpu.example", GPU))
     assert world.bought() == []
     assert world.told["g"].startswith(
-        "asks for nvidia.com/gpu, which DeviceClass gpu.example serves; Lockstep does not allocate device claims yet"
+        "asks for nvidia.com/gpu, which DeviceClass gpu.example serves; Lockstep allocates no devices for extended resources"
     )
     world.step(2.0, DeviceClassSeen("gpu.example", "other.example/gpu"))
     assert world.bought() == ["g-0"]

@@ -204,7 +204,7 @@ def test_what_is_bought(empty: Empty) -> None:
     play.apply(by_class, by_claim)
     for name, why in (
         ("classed", "which DeviceClass tpus serves"),
-        ("claimed", "asks for claim tpu"),
+        ("claimed", "ResourceClaim mine does not exist"),
     ):
         empty.wait(why, lambda name=name, why=why: why in play.reason(name))  # type: ignore[misc]
         empty.wait("its condition", lambda name=name: condition(play, name)[0] == "SchedulerError")  # type: ignore[misc]

@@ -4,6 +4,7 @@ import copy
 from dataclasses import replace
 from typing import Any
 
+from central.model.device_claims import PodDeviceClaim
 from central.model.facts import PodSeen, PodSpec, Toleration
 from central.model.jobspec import JobMember
 from central.model.json_types import Json
@@ -307,7 +308,10 @@ AMOUNTS: list[Row] = [
             ({"conditions": [{**INFEASIBLE, "type": "Ready"}]}, {}),
         )
     ),
-    ("spec/resourceClaims", [{"name": "c"}], refused("spec.resourceClaims: asks for claim c; Lockstep does not allocate device claims yet: use another scheduler for such pods, or request the devices as resources")),
+    ("spec/resourceClaims", [{"name": "c"}], refused("spec.resourceClaims[c]: needs either resourceClaimName or resourceClaimTemplateName")),
+    ("spec/resourceClaims", [{"name": "c", "resourceClaimName": "mine"}], {"device_claims": (PodDeviceClaim("c", "mine"),)}),
+    ("spec/resourceClaims", [{"name": "c", "resourceClaimTemplateName": "t"}], {"device_claims": (PodDeviceClaim("c", "", "t"),)}),
+    ("status/resourceClaimStatuses", [{"name": "c", "resourceClaimName": "w-3-c"}], {}),  # the pod names no claim
     ("spec/hostNetwork", True, {}),
     ("status/nominatedNodeName", "n1", {}),  # told, which is not compared
     ("spec/volumes", [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}], {"claims": ("c",)}),

@@ -13,7 +13,8 @@ GI = 2**30
 READ = {
     "PodSpec": "affinity containers hostNetwork initContainers nodeName nodeSelector overhead preemptionPolicy priority "
     "resourceClaims resources schedulerName schedulingGates tolerations topologySpreadConstraints volumes",
-    "PodStatus": "allocatedResources conditions containerStatuses initContainerStatuses phase resize resources startTime",
+    "PodStatus": "allocatedResources conditions containerStatuses initContainerStatuses phase resize resourceClaimStatuses resources "
+    "startTime",
     "Container": "name ports resources restartPolicy",
     "ContainerStatus": "allocatedResources name resources restartCount state",
 }
@@ -26,10 +27,9 @@ IGNORED = {
     "imagePullSecrets os priorityClassName readinessGates restartPolicy runtimeClassName schedulingGroup "
     "securityContext serviceAccount serviceAccountName setHostnameAsFQDN shareProcessNamespace subdomain "
     "terminationGracePeriodSeconds",
-    # Pods with resourceClaims are refused, so what their claims were given is not asked for.
+    # Lockstep allocates no claim for an extended resource, and none for resources of the node.
     "PodStatus": "ephemeralContainerStatuses extendedResourceClaimStatus hostIP hostIPs message nominatedNodeName "
-    "nodeAllocatableResourceClaimStatuses observedGeneration podIP podIPs qosClass reason resourceClaimStatuses "
-    "volumeHealth",
+    "nodeAllocatableResourceClaimStatuses observedGeneration podIP podIPs qosClass reason volumeHealth",
     "Container": "args command env envFrom image imagePullPolicy lifecycle livenessProbe readinessProbe resizePolicy "
     "restartPolicyRules securityContext startupProbe stdin stdinOnce terminationMessagePath terminationMessagePolicy "
     "tty volumeDevices volumeMounts workingDir",

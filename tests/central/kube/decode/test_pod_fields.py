@@ -241,9 +241,9 @@ def test_labels_up_to_the_limit() -> None:
 def test_texts_up_to_their_limits() -> None:
     labels = {"key": "x" * (limits.LABELS_TEXT - 3)}
     waits = changed(changed(POD, "metadata/labels", labels), "spec/nodeName", "")
-    found = reader().pod(changed(waits, "spec/nodeSelector", selector(56)))
+    found = reader().pod(changed(waits, "spec/nodeSelector", selector(61)))
     assert (dict(found.labels), found.spec.unsupported) == (labels, "")
-    more = selector(57)
+    more = selector(62)
     assert reader().pod(changed(waits, "spec/nodeSelector", more)).spec.unsupported == (
         f"spec: the parts that scheduling reads have {limits.POD_TEXT + 1} characters; at most {limits.POD_TEXT} are accepted"
     )

@@ -13,6 +13,7 @@ from central.model.json_types import Json
 from tests.central.poison import generator
 from tests.central.poison.by_field import (
     controller_examples,
+    device_examples,
     gang_examples,
     job_examples,
     pod_examples,
@@ -74,5 +75,12 @@ def watched() -> tuple[Watched, ...]:
 EXAMPLES: dict[str, tuple[Example, ...]] = {
     kind: (example,) for kind, example in generator.KINDS.items()
 }
-for _part in (pod_examples, gang_examples, job_examples, controller_examples, storage_examples):
+for _part in (
+    pod_examples,
+    gang_examples,
+    job_examples,
+    controller_examples,
+    storage_examples,
+    device_examples,
+):
     EXAMPLES |= _part.EXAMPLES

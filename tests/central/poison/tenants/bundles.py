@@ -263,7 +263,8 @@ def rich(kind: str, number: int) -> Bundle:
 
 CLUSTER = {  # kinds that no tenant writes
     "namespaces", "nodes", "queues", "hypernodes", "priorityclasses", "persistentvolumes", "storageclasses", "csinodes",
-    "csidrivers", "csistoragecapacities", "deviceclasses",
+    "csidrivers", "csistoragecapacities", "deviceclasses", "resourceslices",
+    "devicetaintrules",
 }  # fmt: skip
 RICH = tuple(
     (one.name, number)

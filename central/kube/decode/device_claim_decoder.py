@@ -1,0 +1,292 @@
+"""ResourceSlices, ResourceClaims, DeviceTaintRules and the claims of pods as facts.
+
+A device or claim with a field that Lockstep does not support becomes a fact with a sentence that names the field. A slice
+that cannot be read is skipped, and its pool counts as incomplete.
+
+Design: docs/design/device-claims.md
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from central.kube.decode import podspec
+from central.kube.decode.fields import (
+    FieldError,
+    identity,
+    list_field,
+    map_field,
+    or_error,
+    strings_field,
+    text_field,
+    whole,
+)
+from central.kube.decode.quantities import InvalidQuantity, parse_exact
+from central.model import limits
+from central.model.device_claims import (
+    Device,
+    DeviceAttribute,
+    DeviceClaimSeen,
+    DeviceClaimSpec,
+    DeviceConstraint,
+    DeviceId,
+    DeviceRequest,
+    DeviceTaint,
+    DeviceToleration,
+    Places,
+    PodDeviceClaim,
+    SliceSeen,
+    TaintRuleSeen,
+)
+from central.model.json_types import Json
+from central.model.pod_rules import Requirement
+
+FINALIZER = "resource.kubernetes.io/delete-protection"
+EXACT, ALL = "ExactCount", "All"
+_TYPES: dict[str, type] = {"string": str, "int": int, "bool": bool, "version": str}
+_UNSUPPORTED_IN_DEVICE = (
+    "consumesCounters",
+    "allowMultipleAllocations",
+    "bindingConditions",
+    "bindsToNode",
+    "nodeAllocatableResources",
+)
+_UNSUPPORTED_IN_REQUEST = ("adminAccess", "capacity", "derivedAttributes")
+_KEPT = 100_000
+_attributes: dict[DeviceAttribute, DeviceAttribute] = {}  # equal ones share one tuple
+
+
+# --- slices --------------------------------------------------------------------
+
+
+def decode_slice(raw: Json) -> SliceSeen:
+    spec = raw["spec"]
+    pool = map_field(spec, "pool", "spec", limits.DEVICE_ATTRIBUTES)
+    if not pool:
+        raise FieldError("spec.pool: missing")
+    driver = text_field(spec, "driver", limits.NAME)
+    node = text_field(spec, "nodeName", limits.NAME)
+    places = () if node or spec.get("perDeviceNodeSelection") else _places(spec, "spec")
+    unsupported = "spec.sharedCounters" if spec.get("sharedCounters") else ""
+    return SliceSeen(
+        identity(raw["metadata"], namespaced=False)[1],
+        driver,
+        text_field(pool, "name", limits.NAME),
+        whole(pool.get("generation")),
+        whole(pool.get("resourceSliceCount")),
+        node,
+        tuple(
+            _device(each, driver, node, places, unsupported)
+            for each in list_field(spec, "devices", "spec", limits.SLICE_DEVICES)
+        ),
+    )
+
+
+def _places(part: Json, field: str) -> Places:
+    """The nodes of a slice or device that no single node has."""
+    if node := text_field(part, "nodeName", limits.NAME):
+        return (((Requirement("metadata.name", "In", (node,), field=True),),),)
+    if selector := part.get("nodeSelector"):
+        return (podspec.node_terms(selector, f"{field}.nodeSelector"),)
+    return () if part.get("allNodes") else ((),)
+
+
+def _device(raw: Json, driver: str, node: str, places: Places, unsupported: str) -> Device:
+    used = [field for field in _UNSUPPORTED_IN_DEVICE if raw.get(field)]
+    attributes = map_field(raw, "attributes", "spec.devices", limits.DEVICE_ATTRIBUTES)
+    capacity = map_field(raw, "capacity", "spec.devices", limits.DEVICE_ATTRIBUTES)
+    own = not node and any(raw.get(key) for key in ("nodeName", "nodeSelector", "allNodes"))
+    return Device(
+        text_field(raw, "name", limits.NAME),
+        tuple(_attribute(name, attributes, driver) for name in sorted(attributes)),
+        tuple((qualified(name, driver), _quantity(name, capacity)) for name in sorted(capacity)),
+        tuple(map(_taint, list_field(raw, "taints", "spec.devices", limits.DEVICE_TAINTS))),
+        _places(raw, "spec.devices") if own else places,
+        f"spec.devices.{used[0]}" if used else unsupported,
+    )
+
+
+def qualified(name: str, driver: str) -> str:
+    """The name of an attribute or capacity with its domain, which is the driver's by default."""
+    return name if "/" in name else f"{driver}/{name}"
+
+
+def _attribute(name: str, attributes: Json, driver: str) -> DeviceAttribute:
+    """An attribute of another kind, such as a list, has the kind's name and no value."""
+    value = map_field(attributes, name, "spec.devices.attributes", limits.DEVICE_ATTRIBUTES)
+    kind = next((key for key in value if key in _TYPES), "")
+    found: Any = value.get(kind, "") if kind else ""
+    right = type(found) is _TYPES.get(kind, str)
+    if not right or (kind != "int" and len(str(found)) > limits.NAME) or len(name) > limits.NAME:
+        raise FieldError(f"spec.devices.attributes.{name:.80}: not the value of an attribute")
+    if len(_attributes) >= _KEPT:
+        _attributes.clear()
+    full = qualified(name, driver)
+    made = DeviceAttribute(full, kind or next(iter(value), ""), found)
+    return _attributes.setdefault(made, made)
+
+
+def _quantity(name: str, capacity: Json) -> str:
+    value = map_field(capacity, name, "spec.devices.capacity", limits.DEVICE_ATTRIBUTES)
+    try:
+        parse_exact(value.get("value"))
+    except InvalidQuantity as error:
+        raise FieldError(f"spec.devices.capacity.{name:.80}: {error}") from error
+    return str(value["value"])
+
+
+def _taint(raw: Json) -> DeviceTaint:
+    return DeviceTaint(*(text_field(raw, key, limits.NAME) for key in ("key", "value", "effect")))
+
+
+def decode_taint_rule(raw: Json) -> TaintRuleSeen:
+    spec = raw["spec"]
+    chosen = spec.get("deviceSelector") or {}
+    return TaintRuleSeen(
+        identity(raw["metadata"], namespaced=False)[1],
+        _taint(spec["taint"]),
+        *(text_field(chosen, key, limits.NAME) for key in ("driver", "pool", "device")),
+    )
+
+
+# --- claims --------------------------------------------------------------------
+
+
+def decode_device_claim(raw: Json) -> DeviceClaimSeen:
+    """Raises DECODE_ERRORS if the claim's name or status cannot be read."""
+    meta = raw["metadata"]
+    namespace, name, uid = identity(meta)
+    seen = DeviceClaimSeen(
+        namespace,
+        name,
+        uid,
+        DeviceClaimSpec(()),
+        **_status(raw.get("status") or {}),
+        pod=_owner(meta),
+        deleting="deletionTimestamp" in meta,
+    )
+    return or_error(seen, _with_spec, raw, seen)
+
+
+def _with_spec(raw: Json, seen: DeviceClaimSeen) -> DeviceClaimSeen:
+    return replace(seen, spec=claim_spec(raw["spec"]))
+
+
+def _owner(meta: Json) -> str:
+    for owner in list_field(meta, "ownerReferences", "metadata", limits.OWNERS):
+        if owner.get("kind") == "Pod" and owner.get("controller"):
+            return text_field(owner, "uid", limits.NAME)
+    return ""
+
+
+def _status(status: Json) -> Json:
+    found: Json = {
+        "reserved": tuple(
+            text_field(each, "uid", limits.NAME)
+            for each in list_field(status, "reservedFor", "status", limits.CLAIM_CONSUMERS)
+        )
+    }
+    if (allocation := status.get("allocation")) is None:
+        return found
+    devices = allocation.get("devices") or {}
+    results = list_field(devices, "results", "status.allocation", limits.CLAIM_DEVICES)
+    found["allocated"] = tuple(
+        DeviceId(*(text_field(each, key, limits.NAME) for key in ("driver", "pool", "device")))
+        for each in results
+        if not each.get("adminAccess")
+    )
+    if (selector := allocation.get("nodeSelector")) is not None:
+        found["places"] = (podspec.node_terms(selector, "status.allocation.nodeSelector"),)
+    return found
+
+
+def claim_spec(spec: Json) -> DeviceClaimSpec:
+    """Raises DECODE_ERRORS."""
+    devices = spec.get("devices") or {}
+    requests = list_field(devices, "requests", "spec.devices", limits.CLAIM_DEVICES)
+    constraints = list_field(devices, "constraints", "spec.devices", limits.CLAIM_DEVICES)
+    return DeviceClaimSpec(tuple(map(_request, requests)), tuple(map(_constraint, constraints)))
+
+
+def _request(raw: Json) -> tuple[DeviceRequest, ...]:
+    name = text_field(raw, "name", limits.NAME)
+    field = f"spec.devices.requests[{name}]"
+    if (exactly := raw.get("exactly")) is not None:
+        return (_alternative(exactly, name, f"{field}.exactly"),)
+    some = list_field(raw, "firstAvailable", field, limits.CLAIM_ALTERNATIVES)
+    if not some:
+        raise FieldError(f"{field}: needs exactly or firstAvailable")
+    return tuple(
+        _alternative(
+            each, f"{name}/{text_field(each, 'name', limits.NAME)}", f"{field}.firstAvailable"
+        )
+        for each in some
+    )
+
+
+def _alternative(raw: Json, name: str, field: str) -> DeviceRequest:
+    for key in _UNSUPPORTED_IN_REQUEST:
+        if raw.get(key):
+            raise FieldError(f"{field}.{key}: not supported")
+    mode = text_field(raw, "allocationMode") or EXACT
+    if mode not in (EXACT, ALL):
+        raise FieldError(f"{field}.allocationMode: {mode!r} is not supported")
+    count = raw.get("count", 1)
+    if type(count) is not int or not 0 < count <= limits.CLAIM_DEVICES:
+        raise FieldError(f"{field}.count: not a number from 1 to {limits.CLAIM_DEVICES}")
+    return DeviceRequest(
+        name,
+        text_field(raw, "deviceClassName", limits.NAME),
+        0 if mode == ALL else count,
+        selectors(raw, field),
+        tuple(map(_toleration, list_field(raw, "tolerations", field, limits.DEVICE_TAINTS))),
+    )
+
+
+def selectors(raw: Json, field: str) -> tuple[str, ...]:
+    """The CEL expressions of a request or DeviceClass. Raises FieldError."""
+    found = []
+    for each in list_field(raw, "selectors", field, limits.CLAIM_DEVICES):
+        expression = text_field(each.get("cel") or {}, "expression", limits.CEL_TEXT)
+        if not expression:
+            raise FieldError(f"{field}.selectors: only cel is supported")
+        found.append(expression)
+    return tuple(found)
+
+
+def _toleration(raw: Json) -> DeviceToleration:
+    key, value, effect = (text_field(raw, each, limits.NAME) for each in ("key", "value", "effect"))
+    return DeviceToleration(key, text_field(raw, "operator") or "Equal", value, effect)
+
+
+def _constraint(raw: Json) -> DeviceConstraint:
+    requests = strings_field(raw, "requests", "spec.devices.constraints", limits.CLAIM_DEVICES)
+    same = text_field(raw, "matchAttribute", limits.NAME)
+    distinct = text_field(raw, "distinctAttribute", limits.NAME)
+    if bool(same) == bool(distinct):
+        raise FieldError(
+            "spec.devices.constraints: only matchAttribute and distinctAttribute are supported"
+        )
+    return DeviceConstraint(same or distinct, bool(distinct), requests)
+
+
+# --- pods ----------------------------------------------------------------------
+
+
+def pod_device_claims(spec: Json, status: Json) -> tuple[PodDeviceClaim, ...]:
+    """The pod's claims, with the names of those that were made from templates. Raises DECODE_ERRORS."""
+    made: dict[str, Any] = {
+        text_field(each, "name", limits.NAME): text_field(each, "resourceClaimName", limits.NAME)
+        for each in list_field(status, "resourceClaimStatuses", "status", limits.CLAIMS)
+    }
+    found = []
+    for each in list_field(spec, "resourceClaims", "spec", limits.CLAIMS):
+        name = text_field(each, "name", limits.NAME)
+        claim = text_field(each, "resourceClaimName", limits.NAME)
+        template = text_field(each, "resourceClaimTemplateName", limits.NAME)
+        if bool(claim) == bool(template):
+            raise FieldError(
+                f"spec.resourceClaims[{name}]: needs either resourceClaimName or resourceClaimTemplateName"
+            )
+        if claim or made.get(name, "") or name not in made:  # else the pod needs none
+            found.append(PodDeviceClaim(name, claim or made.get(name, ""), template))
+    return tuple(found)

@@ -1,0 +1,186 @@
+"""Writes the devices that a pod's claims get, and the pod as their user, before the pod is bound.
+
+As kube-scheduler does: the finalizer first, then allocation and reservedFor in one write, each with the resourceVersion that
+was read. A claim that another scheduler has allocated otherwise is an error, and the pod is planned anew. After a binding
+that failed, what was written for it is taken back.
+
+Design: docs/design/device-claims.md
+"""
+
+from typing import Any
+
+from central.kube.decode.device_claim_decoder import FINALIZER
+from central.kube.resource_paths import BY_KIND
+from central.kube.transport.http_client import MERGE, Client, Reply
+from central.kube.write import pod_requests
+from central.kube.write.retrying import Retry, call, object_of, says_gone
+from central.model.decisions import Bind
+from central.model.device_claims import AllocatedDevice, ClaimAllocation, Places
+from central.model.json_types import Json
+
+CLAIM, CLASS = BY_KIND["ResourceClaim"], BY_KIND["DeviceClass"]
+CONFLICT = 409
+
+
+class DeviceClaimWriter:
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def allocate(self, bind: Bind) -> str:
+        """Allocates the pod's claims and reserves them for it. Returns why that is impossible; empty: it is done. Raises
+        Retry."""
+        for planned in bind.device_claims:
+            if why := self._allocate(bind, planned):
+                return f"ResourceClaim {planned.claim} {why}"
+        return ""
+
+    def release(self, bind: Bind) -> None:
+        """Takes back what allocate() wrote, unless the pod has a node. Raises Retry, Refused."""
+        pod = pod_requests.read_pod(self._client, bind.namespace, bind.name, bind.pod)
+        if pod is not None and (pod.get("spec") or {}).get("nodeName"):
+            return
+        for planned in bind.device_claims:
+            claim = self._read(bind, planned)
+            if claim is None:
+                continue
+            status = claim.get("status") or {}
+            users = status.get("reservedFor") or []
+            others = [user for user in users if user.get("uid") != bind.pod]
+            ours = planned.devices and _devices(status) == planned.devices and not others
+            if ours or len(others) < len(users):
+                change: Json = {"reservedFor": others or None}
+                if ours:
+                    change["allocation"] = None
+                self._patch(bind, claim, {"status": change}, "/status")
+
+    def _allocate(self, bind: Bind, planned: ClaimAllocation) -> str:
+        claim = self._read(bind, planned)
+        if claim is None:
+            return "is gone"
+        meta, status = claim["metadata"], claim.get("status") or {}
+        if meta.get("deletionTimestamp"):
+            return "is being deleted"
+        allocated = _devices(status)
+        if allocated is None and not planned.devices:
+            return "is not allocated"
+        if allocated is not None and planned.devices and allocated != planned.devices:
+            return "got other devices meanwhile"
+        users = status.get("reservedFor") or []
+        if any(user.get("uid") == bind.pod for user in users):
+            return ""
+        user = {"resource": "pods", "name": bind.name, "uid": bind.pod}
+        change: Json = {"reservedFor": [*users, user]}
+        if allocated is None:
+            claim = self._with_finalizer(bind, claim)
+            change["allocation"] = self._allocation(claim, planned)
+        reply = self._patch(bind, claim, {"status": change}, "/status")
+        return "" if reply.ok else reply.error().message
+
+    def _read(self, bind: Bind, planned: ClaimAllocation) -> Json | None:
+        """Reads the claim. Returns None if it is gone, or another one has its name."""
+        reply = call(self._client, "GET", CLAIM.path(bind.namespace, planned.claim))
+        if says_gone(reply, CLAIM, planned.claim):
+            return None
+        if not reply.ok:
+            raise pod_requests.Refused(f"ResourceClaim {planned.claim}: {reply.error().message}")
+        claim = object_of(reply, CLAIM, planned.claim)
+        return claim if claim["metadata"]["uid"] == planned.uid else None
+
+    def _with_finalizer(self, bind: Bind, claim: Json) -> Json:
+        name, known = claim["metadata"]["name"], claim["metadata"].get("finalizers") or []
+        if FINALIZER in known:
+            return claim
+        reply = self._patch(bind, claim, {"metadata": {"finalizers": [*known, FINALIZER]}})
+        if not reply.ok:
+            raise pod_requests.Refused(f"ResourceClaim {name}: {reply.error().message}")
+        return object_of(reply, CLAIM, name)
+
+    def _patch(self, bind: Bind, claim: Json, change: Json, part: str = "") -> Reply:
+        """Raises Retry if the claim has changed since it was read."""
+        meta = claim["metadata"]
+        version = {"resourceVersion": meta.get("resourceVersion")}
+        body = {**change, "metadata": {**change.get("metadata", {}), **version}}
+        path = CLAIM.path(bind.namespace, meta["name"]) + part
+        reply = call(self._client, "PATCH", path, body, MERGE)
+        if reply.status == CONFLICT:
+            raise Retry(f"ResourceClaim {meta['name']} has changed")
+        return reply
+
+    def _allocation(self, claim: Json, planned: ClaimAllocation) -> Json:
+        asked = claim["spec"].get("devices") or {}
+        alternatives = dict(_alternatives(asked))
+        results = []
+        for device in planned.devices:
+            result = dict(zip(AllocatedDevice._fields, device, strict=True))
+            if tolerations := alternatives.get(device.request, {}).get("tolerations"):
+                result["tolerations"] = tolerations
+            results.append(result)
+        chosen = list(dict.fromkeys(device.request for device in planned.devices))
+        devices: Json = {"results": results}
+        if config := self._config(asked, alternatives, chosen):
+            devices["config"] = config
+        found: Json = {"devices": devices}
+        if planned.places:
+            found["nodeSelector"] = {"nodeSelectorTerms": [_term(planned.places)]}
+        return found
+
+    def _config(self, asked: Json, alternatives: dict[str, Json], chosen: list[str]) -> list[Json]:
+        """The drivers' parameters of the chosen alternatives' classes, and those of the claim."""
+        by_class: dict[str, list[str]] = {}
+        for request in chosen:
+            name = alternatives.get(request, {}).get("deviceClassName", "")
+            by_class.setdefault(name, []).append(request)
+        found: list[Json] = []
+        for name, requests in by_class.items():
+            reply = call(self._client, "GET", CLASS.path("", name))
+            if not reply.ok:
+                raise pod_requests.Refused(f"DeviceClass {name}: {reply.error().message}")
+            spec = object_of(reply, CLASS, name).get("spec") or {}
+            found += (
+                _entry("FromClass", each, requests, chosen) for each in spec.get("config") or ()
+            )
+        for each in asked.get("config") or ():
+            requests = each.get("requests") or []
+            used = [one for one in chosen if {one, one.partition("/")[0]} & {*requests}]
+            if used or not requests:
+                found.append(_entry("FromClaim", each, requests, chosen))
+        return found
+
+
+def _entry(source: str, config: Json, requests: list[str], chosen: list[str]) -> Json:
+    """One entry of the allocation's config. Without requests it holds for all of them."""
+    parameters = {key: value for key, value in config.items() if key != "requests"}
+    whole = not requests or all({one, one.partition("/")[0]} & {*requests} for one in chosen)
+    return {"source": source, **parameters, **({} if whole else {"requests": requests})}
+
+
+def _devices(status: Json) -> tuple[AllocatedDevice, ...] | None:
+    if (allocation := status.get("allocation")) is None:
+        return None
+    results = (allocation.get("devices") or {}).get("results") or ()
+    return tuple(
+        AllocatedDevice(*(str(each.get(field, "")) for field in AllocatedDevice._fields))
+        for each in results
+    )
+
+
+def _alternatives(asked: Json) -> list[tuple[str, Json]]:
+    found = []
+    for request in asked.get("requests") or ():
+        name = request["name"]
+        found.append((name, request.get("exactly") or {}))
+        found += ((f"{name}/{each['name']}", each) for each in request.get("firstAvailable") or ())
+    return found
+
+
+def _term(places: Places) -> Json:
+    """One term with all requirements. The API lets the selectors of devices have one term each."""
+    fields: list[Any] = []
+    labels: list[Any] = []
+    for requirement in (one for terms in places for one in (terms[0] if terms else ())):
+        one = {"key": requirement.key, "operator": requirement.operator}
+        if requirement.values:
+            one["values"] = list(requirement.values)  # type: ignore[assignment]
+        (fields if requirement.field else labels).append(one)
+    term = {"matchFields": fields, "matchExpressions": labels}
+    return {key: found for key, found in term.items() if found}

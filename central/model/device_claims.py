@@ -1,0 +1,208 @@
+"""Device claims: ResourceClaims of the API group resource.k8s.io (dynamic resource allocation), and the devices that
+drivers publish in ResourceSlices.
+
+The words are those of the API: a claim has requests, a request has one or several alternatives (firstAvailable), and
+an alternative selects devices of a DeviceClass. Design: docs/design/device-claims.md
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from central.model.pod_rules import NodeTerms
+
+ClaimKey = tuple[str, str]  # namespace and name
+Places = tuple[NodeTerms, ...]  # a node must meet all of them; empty: every node
+
+
+class DeviceAttribute(NamedTuple):
+    name: str  # with its domain: gpu.example.com/model
+    kind: str  # int bool string version
+    value: str | int | bool
+
+
+class DeviceTaint(NamedTuple):
+    key: str
+    value: str
+    effect: str  # NoSchedule, NoExecute; None: only for information
+
+
+class DeviceToleration(NamedTuple):
+    key: str  # empty with Exists: every key
+    operator: str  # Exists or Equal
+    value: str
+    effect: str  # empty: every effect
+
+    def tolerates(self, taint: DeviceTaint) -> bool:
+        if self.effect and self.effect != taint.effect:
+            return False
+        if self.key and self.key != taint.key:
+            return False
+        return self.operator == "Exists" or (bool(self.key) and self.value == taint.value)
+
+
+class DeviceId(NamedTuple):
+    driver: str
+    pool: str
+    device: str
+
+    def __str__(self) -> str:
+        return "/".join(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    name: str
+    attributes: tuple[DeviceAttribute, ...] = ()
+    capacity: tuple[tuple[str, str], ...] = ()  # with its domain, and a quantity as written
+    taints: tuple[DeviceTaint, ...] = ()
+    places: Places = ()  # of a device that no single node has
+    unsupported: str = ""  # why it is not allocated: the field that Lockstep does not support
+
+
+@dataclass(frozen=True, slots=True)
+class SliceSeen:
+    """A ResourceSlice: some or all devices of one generation of a pool."""
+
+    name: str
+    driver: str
+    pool: str
+    generation: int
+    slices: int  # that the generation has
+    node: str = ""  # whose devices they are; empty: they have places
+    devices: tuple[Device, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SliceGone:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaintRuleSeen:
+    """A DeviceTaintRule: a taint on all devices of a driver, of a pool or with a name; empty: any."""
+
+    name: str
+    taint: DeviceTaint
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TaintRuleGone:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRequest:
+    """One alternative of a request."""
+
+    name: str  # of the request, or request/subrequest
+    device_class: str
+    count: int  # 0: all devices that match
+    selectors: tuple[str, ...] = ()  # CEL expressions; all of them hold
+    tolerations: tuple[DeviceToleration, ...] = ()
+
+
+class DeviceConstraint(NamedTuple):
+    attribute: str  # with its domain
+    distinct: bool  # all devices differ in it; false: all have the same value
+    requests: tuple[str, ...] = ()  # empty: all of the claim
+
+    def covers(self, request: str) -> bool:
+        """request: as in DeviceRequest.name."""
+        return (
+            not self.requests
+            or request in self.requests
+            or request.partition("/")[0] in self.requests
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceClaimSpec:
+    """The requests of a claim. Equal for claims that ask for the same."""
+
+    requests: tuple[tuple[DeviceRequest, ...], ...]  # with the alternatives of each, best first
+    constraints: tuple[DeviceConstraint, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceClaimSeen:
+    namespace: str
+    name: str
+    uid: str
+    spec: DeviceClaimSpec
+    allocated: tuple[DeviceId, ...] | None = None  # None: it is not allocated
+    places: Places = ()  # nodes from which its devices can be used
+    reserved: tuple[str, ...] = ()  # uids of its consumers
+    pod: str = ""  # uid of the pod for which it was made from a template
+    deleting: bool = False
+    error: str = (
+        ""  # why Lockstep cannot allocate it: a field that it does not support, or an invalid one
+    )
+
+    @property
+    def key(self) -> ClaimKey:
+        return self.namespace, self.name
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceClaimGone:
+    namespace: str
+    name: str
+
+
+DeviceFact = (
+    SliceSeen | SliceGone | TaintRuleSeen | TaintRuleGone | DeviceClaimSeen | DeviceClaimGone
+)
+
+
+class PodDeviceClaim(NamedTuple):
+    """An entry of a pod's resourceClaims."""
+
+    name: str  # within the pod
+    claim: str  # the ResourceClaim's name; empty: it is not made yet
+    template: str = ""  # from which it is made; empty: the pod names the claim
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceNeeds:
+    """Requirements of a pod's claims on its node. They name no claim unless pods share it, so that pods whose claims
+    ask for the same are of one class."""
+
+    own: tuple[DeviceClaimSpec, ...] = ()  # claims that only this pod uses
+    shared: tuple[
+        tuple[str, DeviceClaimSpec], ...
+    ] = ()  # NAMESPACE/NAME and spec: claims that several pods use
+    places: tuple[NodeTerms, ...] = ()  # of allocated claims
+    held: tuple[
+        str, ...
+    ] = ()  # allocated claims of a pod with a node; its last user frees their devices
+    why: str = ""  # why the pod can use no node
+
+    @property
+    def asks(self) -> bool:
+        """Returns whether devices must be allocated for the pod."""
+        return bool(self.own or self.shared)
+
+
+class AllocatedDevice(NamedTuple):
+    request: str  # as in DeviceRequest.name
+    driver: str
+    pool: str
+    device: str
+
+    @property
+    def id(self) -> DeviceId:
+        return DeviceId(*self[1:])
+
+
+class ClaimAllocation(NamedTuple):
+    """Devices that are written to a claim before its pod is bound."""
+
+    claim: str  # in the pod's namespace
+    uid: str
+    devices: tuple[
+        AllocatedDevice, ...
+    ] = ()  # none: it is allocated, and is only reserved for the pod
+    places: Places = ()  # nodes from which the devices can be used

@@ -1,0 +1,339 @@
+"""Fits the claims of some pods to the devices of one node: an exact, bounded search.
+
+Devices that the claims cannot tell apart are of one kind, so the search chooses numbers of kinds. The ways to satisfy one
+claim are listed once (Pattern), best first, and patterns are packed into what is free. Equal claims take patterns in
+ascending order, and a state that failed is not tried again.
+
+Patterns are ordered by the alternatives of firstAvailable, then by how many devices of the same kinds they leave over, so
+that groups that match exactly are used up first.
+
+Design: docs/design/device-claims.md
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from central.model.device_claims import (
+    AllocatedDevice,
+    DeviceClaimSpec,
+    DeviceConstraint,
+    DeviceId,
+    DeviceRequest,
+    DeviceTaint,
+)
+from central.model.facts import DeviceClassSeen
+from central.scheduler.device_claims.device_pools import PooledDevice
+from central.scheduler.device_claims.device_selectors import DeviceSelectors
+
+STEPS_MOST = 20_000  # of one search
+PATTERNS_MOST = 1_000  # of one claim
+HINDERS = ("NoSchedule", "NoExecute")
+
+
+class Signature(NamedTuple):
+    """A device as a claim sees it."""
+
+    usable: int  # bit i: alternative i selects it
+    tainted: int  # bit i: alternative i would select it, and does not tolerate a taint
+    values: tuple[object, ...]  # of the attributes in constraints; None: it lacks the attribute
+
+
+class SearchLimit(Exception):
+    """The search was stopped; there may be a way."""
+
+
+class Demand:
+    """One claim's requests with the selectors of their DeviceClasses. Compared by identity."""
+
+    def __init__(
+        self,
+        spec: DeviceClaimSpec,
+        classes: Mapping[str, DeviceClassSeen],
+        selectors: DeviceSelectors,
+    ) -> None:
+        self.spec = spec
+        self._selectors = selectors
+        self._alternatives = [each for request in spec.requests for each in request]
+        self._expressions = [
+            (*(classes[each.device_class].selectors), *each.selectors)
+            if each.device_class in classes
+            else ("false",)
+            for each in self._alternatives
+        ]
+        self.attributes = list(dict.fromkeys(each.attribute for each in spec.constraints))
+        self.takes_all = any(not each.count for each in self._alternatives)
+        self.least = sum(min(each.count or 1 for each in request) for request in spec.requests)
+
+    def signature(self, device: PooledDevice) -> Signature:
+        found = device.signatures.get(self)
+        if not isinstance(found, Signature):
+            found = device.signatures[self] = self._sign(device)
+        return found
+
+    def _sign(self, device: PooledDevice) -> Signature:
+        usable = tainted = 0
+        for index, alternative in enumerate(self._alternatives):
+            if all(
+                self._selectors.result(e, device.content) is True for e in self._expressions[index]
+            ):
+                if hindering(alternative, device.taints):
+                    tainted |= 1 << index
+                else:
+                    usable |= 1 << index
+        known = {each.name: (each.kind, each.value) for each in device.content.attributes}
+        return Signature(usable, tainted, tuple(map(known.get, self.attributes)))
+
+    def failed_selector(self, device: PooledDevice) -> str:
+        """Returns why one of its expressions cannot be evaluated on the device; empty: all can."""
+        results = (
+            self._selectors.result(each, device.content)
+            for some in self._expressions
+            for each in some
+        )
+        return next((each for each in results if isinstance(each, str)), "")
+
+
+def hindering(request: DeviceRequest, taints: Sequence[DeviceTaint]) -> DeviceTaint | None:
+    """A taint that keeps the request from the device."""
+    for taint in taints:
+        if taint.effect in HINDERS and not any(t.tolerates(taint) for t in request.tolerations):
+            return taint
+    return None
+
+
+Taken = tuple[tuple[int, int], ...]  # kinds and numbers
+
+
+class Pattern(NamedTuple):
+    """A way to satisfy a claim."""
+
+    alternatives: tuple[int, ...]  # by request
+    devices: tuple[Taken, ...]  # by request
+    uses: Taken  # of all requests
+
+
+class NodeDevices:
+    """The devices of one node by kind, as some demands see them.
+
+    taken: of these devices, those that are not free"""
+
+    def __init__(
+        self,
+        demands: Sequence[Demand],
+        devices: Sequence[PooledDevice],
+        taken: Collection[DeviceId],
+    ) -> None:
+        self.demands = demands
+        kinds: dict[tuple[Signature, ...], int] = {}
+        self._free: list[list[PooledDevice]] = []
+        self.there: list[int] = []  # free or not
+        for device in devices:
+            signatures = tuple([demand.signature(device) for demand in demands])
+            kind = kinds.setdefault(signatures, len(kinds))
+            if kind == len(self._free):
+                self._free.append([])
+                self.there.append(0)
+            self.there[kind] += 1
+            if device.id not in taken:
+                self._free[kind].append(device)
+        self.kinds = list(kinds)
+        self.free = [len(each) for each in self._free]
+        self._steps = 0
+
+    def state(self) -> object:
+        """Equal for nodes on which the same fits."""
+        whole = any(demand.takes_all for demand in self.demands)
+        there = self.there if whole else self.free
+        return frozenset(
+            each for each in zip(self.kinds, self.free, there, strict=True) if each[1] or whole
+        )
+
+    def most(self, units: Sequence[int]) -> int:
+        """An upper bound on how many times claims of these demands (by index) fit."""
+        least = sum(self.demands[unit].least for unit in units)
+        chosen = set(units)
+        useful = sum(
+            count
+            for kind, count in zip(self.kinds, self.free, strict=True)
+            if any(kind[unit].usable for unit in chosen)
+        )
+        return useful // least if least else 0
+
+    def fit(self, units: Sequence[int]) -> list[tuple[AllocatedDevice, ...]] | None:
+        """The devices of each claim, or None. units: indices of demands. Raises SearchLimit."""
+        self._steps = 0
+        groups = Counter(units)
+        ways = {unit: _Ways(self, unit).patterns() for unit in groups}
+        order = sorted(groups, key=lambda unit: (len(ways[unit]), unit))
+        plan = [(unit, ways[unit]) for unit in order for _ in range(groups[unit])]
+        chosen = self._pack(plan, 0, 0, [*self.free], set())
+        return None if chosen is None else self._concrete(units, plan, chosen)
+
+    def step(self) -> None:
+        self._steps += 1
+        if self._steps > STEPS_MOST:
+            raise SearchLimit
+
+    # --- packing -----------------------------------------------------------------
+
+    def _pack(
+        self,
+        plan: Sequence[tuple[int, Sequence[Pattern]]],
+        at: int,
+        first: int,
+        free: list[int],
+        failed: set[object],
+    ) -> list[int] | None:
+        """The indices of patterns from claim `at` on. first: the lowest index of the claim's pattern."""
+        if at == len(plan):
+            return []
+        state = (at, first, *free)
+        if state in failed:
+            return None
+        unit, patterns = plan[at]
+        same = at + 1 < len(plan) and plan[at + 1][0] == unit
+        for index in range(first, len(patterns)):
+            self.step()
+            uses = patterns[index].uses
+            if any(free[kind] < count for kind, count in uses):
+                continue
+            for kind, count in uses:
+                free[kind] -= count
+            rest = self._pack(plan, at + 1, index if same else 0, free, failed)
+            if rest is not None:
+                return [index, *rest]
+            for kind, count in uses:
+                free[kind] += count
+        failed.add(state)
+        return None
+
+    def _concrete(
+        self,
+        units: Sequence[int],
+        plan: Sequence[tuple[int, Sequence[Pattern]]],
+        chosen: Sequence[int],
+    ) -> list[tuple[AllocatedDevice, ...]]:
+        """Takes devices of the chosen kinds, in the order in which their drivers list them."""
+        left = [iter(each) for each in self._free]
+        made: dict[int, list[tuple[AllocatedDevice, ...]]] = {}
+        for (unit, patterns), index in zip(plan, chosen, strict=True):
+            requests, pattern = self.demands[unit].spec.requests, patterns[index]
+            got = [
+                AllocatedDevice(requests[place][alternative].name, *next(left[kind]).id)
+                for place, alternative in enumerate(pattern.alternatives)
+                for kind, count in pattern.devices[place]
+                for _ in range(count)
+            ]
+            made.setdefault(unit, []).append(tuple(got))
+        return [made[unit].pop(0) for unit in units]
+
+
+class _Ways:
+    """The ways to satisfy one claim with the free devices of a node."""
+
+    def __init__(self, devices: NodeDevices, unit: int) -> None:
+        self._devices, self._unit = devices, unit
+        self._kinds = [kind[unit] for kind in devices.kinds]
+        self._requests = devices.demands[unit].spec.requests
+        self._free = [*devices.free]  # without what the way so far uses
+        self._chosen = _ChosenValues(devices.demands[unit])
+
+    def patterns(self) -> list[Pattern]:
+        """Best first. Raises SearchLimit."""
+        found: dict[object, Pattern] = {}
+        for pattern in self._from(0, (), ()):
+            found.setdefault((pattern.alternatives, pattern.uses), pattern)
+            if len(found) > PATTERNS_MOST:
+                raise SearchLimit
+        left = self._devices.free
+        return sorted(
+            found.values(),
+            key=lambda p: (p.alternatives, sum(left[kind] - count for kind, count in p.uses)),
+        )
+
+    def _from(
+        self, place: int, alternatives: tuple[int, ...], devices: tuple[Taken, ...]
+    ) -> Iterator[Pattern]:
+        if place == len(self._requests):
+            uses = Counter[int]()
+            for kind, count in (pair for each in devices for pair in each):
+                uses[kind] += count
+            yield Pattern(alternatives, devices, tuple(sorted(uses.items())))
+            return
+        bit = sum(map(len, self._requests[:place]))
+        for index, request in enumerate(self._requests[place]):
+            for taken in self._choices(request, bit + index):
+                for kind, count in taken:
+                    self._free[kind] -= count
+                yield from self._from(place + 1, (*alternatives, index), (*devices, taken))
+                for kind, count in taken:
+                    self._free[kind] += count
+
+    def _choices(self, request: DeviceRequest, bit: int) -> Iterator[Taken]:
+        """Numbers of kinds that satisfy the request; the constraints know of them while they are used."""
+        usable = [kind for kind, each in enumerate(self._kinds) if each.usable >> bit & 1]
+        if request.count:
+            yield from self._some(request.name, usable, request.count, ())
+            return
+        blocked = any(each.tainted >> bit & 1 for each in self._kinds)
+        every = tuple((kind, self._devices.there[kind]) for kind in usable)
+        if not every or blocked or any(self._free[kind] < count for kind, count in every):
+            return
+        marks = [self._add(request.name, kind, count) for kind, count in every]
+        if all(mark is not None for mark in marks):
+            yield every
+        for mark in reversed(marks):
+            self._chosen.undo(mark)
+
+    def _some(self, name: str, usable: Sequence[int], count: int, taken: Taken) -> Iterator[Taken]:
+        if not count:
+            yield taken
+            return
+        for index, kind in enumerate(usable):
+            for number in range(min(count, self._free[kind]), 0, -1):
+                self._devices.step()
+                mark = self._add(name, kind, number)
+                if mark is not None:
+                    more = (*taken, (kind, number))
+                    yield from self._some(name, usable[index + 1 :], count - number, more)
+                    self._chosen.undo(mark)
+
+    def _add(self, name: str, kind: int, number: int) -> "_Mark | None":
+        return self._chosen.add(name, self._kinds[kind].values, number)
+
+
+_Mark = list[tuple[int, object]]
+
+
+class _ChosenValues:
+    """The values of constrained attributes that the devices of one claim have so far."""
+
+    def __init__(self, demand: Demand) -> None:
+        self._constraints: Sequence[DeviceConstraint] = demand.spec.constraints
+        self._places = [demand.attributes.index(each.attribute) for each in self._constraints]
+        self._values: list[Counter[object]] = [Counter() for _ in self._constraints]
+
+    def add(self, request: str, values: Sequence[object], number: int) -> _Mark | None:
+        """Adds devices with these values; None if a constraint forbids it."""
+        added: _Mark = []
+        for index, constraint in enumerate(self._constraints):
+            if not constraint.covers(request):
+                continue
+            value, known = values[self._places[index]], self._values[index]
+            if constraint.distinct:
+                allowed = value is not None and number == 1 and value not in known
+            else:
+                allowed = value is not None and (not known or value in known)
+            if not allowed:
+                self.undo(added)
+                return None
+            known[value] += number
+            added += [(index, value)] * number
+        return added
+
+    def undo(self, mark: _Mark | None) -> None:
+        for index, value in mark or ():
+            self._values[index][value] -= 1
+            if not self._values[index][value]:
+                del self._values[index][value]

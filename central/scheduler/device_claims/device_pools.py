@@ -1,0 +1,143 @@
+"""The devices that can be allocated: those of the newest generation of each pool, as soon as all of its slices are known.
+
+A pool is published by a driver in one or more ResourceSlices. While a driver replaces its slices, a pool has slices of two
+generations or lacks some, and none of its devices is allocated.
+"""
+
+from collections.abc import Iterator
+
+from central.model.device_claims import (
+    Device,
+    DeviceId,
+    DeviceTaint,
+    SliceGone,
+    SliceSeen,
+    TaintRuleGone,
+    TaintRuleSeen,
+)
+from central.scheduler.device_claims.device_selectors import DeviceContent, DeviceSelectors
+
+PoolKey = tuple[str, str]  # driver and name
+EVERYWHERE = ""  # instead of a node: devices that no single node has
+
+
+class PooledDevice:
+    """A device, with what is computed of it once.
+
+    signatures: by what claims ask for (fitting.Demand), which of its requests the device satisfies"""
+
+    __slots__ = ("content", "device", "id", "node", "signatures", "taints")
+
+    def __init__(
+        self,
+        id: DeviceId,  # noqa: A002
+        device: Device,
+        node: str,
+        content: DeviceContent,
+        taints: tuple[DeviceTaint, ...],
+    ) -> None:
+        self.id, self.device, self.node, self.content, self.taints = (
+            id,
+            device,
+            node,
+            content,
+            taints,
+        )
+        self.signatures: dict[object, object] = {}
+
+
+class DevicePools:
+    def __init__(self, selectors: DeviceSelectors) -> None:
+        self.by_node: dict[str, list[PooledDevice]] = {}  # EVERYWHERE: those of no single node
+        self.updated: dict[str, set[PoolKey]] = {}  # incomplete pools, by node
+        self.devices: dict[DeviceId, PooledDevice] = {}
+        self._selectors = selectors
+        self._slices: dict[str, SliceSeen] = {}
+        self._pools: dict[PoolKey, dict[str, SliceSeen]] = {}
+        self._nodes: dict[PoolKey, set[str]] = {}  # with devices of the pool
+        self._rules: dict[str, TaintRuleSeen] = {}
+
+    def recorded(self) -> Iterator[SliceSeen | TaintRuleSeen]:
+        """The facts that make up what is known."""
+        yield from self._rules.values()
+        yield from self._slices.values()
+
+    def apply(self, fact: SliceSeen | SliceGone | TaintRuleSeen | TaintRuleGone) -> set[str]:
+        """Returns the nodes whose devices changed."""
+        match fact:
+            case TaintRuleSeen() | TaintRuleGone():
+                before = self._rules.pop(fact.name, None)
+                after = fact if isinstance(fact, TaintRuleSeen) else None
+                if after is not None:
+                    self._rules[fact.name] = after
+                rules = [rule for rule in (before, after) if rule is not None]
+                pools = [key for key in self._pools if any(_concerns(rule, key) for rule in rules)]
+            case _:
+                known = self._slices.pop(fact.name, None)
+                pools = [self._drop(known)] if known is not None else []
+                if isinstance(fact, SliceSeen):
+                    self._slices[fact.name] = fact
+                    key = (fact.driver, fact.pool)
+                    self._pools.setdefault(key, {})[fact.name] = fact
+                    pools.append(key)
+        changed = set[str]()
+        for key in dict.fromkeys(pools):
+            changed |= self._rebuild(key)
+        return changed
+
+    def _drop(self, known: SliceSeen) -> PoolKey:
+        key = (known.driver, known.pool)
+        del self._pools[key][known.name]
+        return key
+
+    def _rebuild(self, key: PoolKey) -> set[str]:
+        slices = list(self._pools.get(key, {}).values())
+        newest = max((each.generation for each in slices), default=0)
+        current = [each for each in slices if each.generation == newest]
+        names = [device.name for each in current for device in each.devices]
+        complete = all(each.slices == len(current) for each in current)
+        usable = complete and len(set(names)) == len(names)
+        changed = self._remove(key)
+        if not slices:
+            del self._pools[key]
+        for each in slices:
+            changed.add(each.node)
+            if not usable:
+                self.updated.setdefault(each.node, set()).add(key)
+        for each in current if usable else ():
+            there = self.by_node.setdefault(each.node, [])
+            self._nodes.setdefault(key, set()).add(each.node)
+            for device in each.devices:
+                pooled = self._pooled(key, each.node, device)
+                self.devices[pooled.id] = pooled
+                there.append(pooled)
+        return changed
+
+    def _remove(self, key: PoolKey) -> set[str]:
+        """Removes the pool's devices. Returns the nodes that had some."""
+        changed = {node for node, keys in self.updated.items() if key in keys}
+        for node in changed:
+            self.updated[node].discard(key)
+            if not self.updated[node]:
+                del self.updated[node]
+        had = self._nodes.pop(key, set())
+        for node in had:
+            there = self.by_node.pop(node)
+            kept = [each for each in there if each.id[:2] != key]
+            for each in there:
+                if each.id[:2] == key:
+                    del self.devices[each.id]
+            if kept:
+                self.by_node[node] = kept
+        return changed | had
+
+    def _pooled(self, key: PoolKey, node: str, device: Device) -> PooledDevice:
+        rules = (rule for rule in self._rules.values() if _concerns(rule, key))
+        taints = [*device.taints, *(r.taint for r in rules if r.device in ("", device.name))]
+        content = self._selectors.content(key[0], device)
+        name = DeviceId(*key, device.name)
+        return PooledDevice(name, device, node, content, tuple(taints))
+
+
+def _concerns(rule: TaintRuleSeen, key: PoolKey) -> bool:
+    return rule.driver in ("", key[0]) and rule.pool in ("", key[1])

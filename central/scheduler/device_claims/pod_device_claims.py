@@ -1,0 +1,283 @@
+"""The device claims of pods: what they require of a node, and the devices that are planned for them until the API server
+shows the allocation.
+
+The result (DeviceNeeds) contains no claim names unless pods share a claim or have a node, so that pods whose claims ask for
+the same are of one pod class and are counted together.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from central.model.device_claims import (
+    AllocatedDevice,
+    ClaimAllocation,
+    ClaimKey,
+    DeviceClaimGone,
+    DeviceClaimSeen,
+    DeviceClaimSpec,
+    DeviceFact,
+    DeviceNeeds,
+    Places,
+)
+from central.model.facts import DeviceClassSeen, PodSeen
+from central.model.limits import CLAIM_CONSUMERS
+from central.model.phases import ENDED
+from central.scheduler.device_claims.device_allocation import DeviceAllocation, PodDevices
+
+
+@dataclass(slots=True)
+class DevicePlan:
+    """Devices that are chosen for a claim and not written yet, and the uids of the pods that have nodes with them."""
+
+    devices: tuple[AllocatedDevice, ...]
+    places: Places
+    pods: set[str] = field(default_factory=set)
+
+
+class DeviceClaims:
+    def __init__(self, allocation: DeviceAllocation) -> None:
+        self.allocation = allocation
+        self._claims: dict[ClaimKey, DeviceClaimSeen] = {}
+        self._specs: dict[DeviceClaimSpec, DeviceClaimSpec] = {}
+        self._users: dict[ClaimKey, set[str]] = {}  # uids of pods that have not ended
+        self.plans: dict[ClaimKey, DevicePlan] = {}
+        self._placed: set[str] = (
+            set()
+        )  # uids of pods with a node that the API server does not show yet
+        self._on_nodes: dict[str, frozenset[ClaimKey]] = {}  # claims of pods with nodes, by uid
+
+    def apply(self, fact: DeviceFact) -> list[str]:
+        """Returns the uids of the pods whose needs may have changed."""
+        if not isinstance(fact, DeviceClaimSeen | DeviceClaimGone):
+            self.allocation.apply(fact)
+            return []
+        key = (fact.namespace, fact.name)
+        before = self._claims.pop(key, None)
+        if isinstance(fact, DeviceClaimSeen):
+            self._claims[key] = fact
+            if fact.allocated is not None or (before is not None and before.uid != fact.uid):
+                self.plans.pop(key, None)
+        else:
+            self.plans.pop(key, None)
+        self._hold(key)
+        return self.users(key)
+
+    def apply_class(self, fact: DeviceClassSeen) -> list[str]:
+        """Returns the uids of the pods whose needs may have changed."""
+        known = None if fact.resource is None else fact
+        if self.allocation.classes.get(fact.name) == known:
+            return []
+        self.allocation.set_class(fact.name, known)
+        return sorted({uid for uids in self._users.values() for uid in uids})
+
+    def recorded(self) -> Iterator[DeviceFact]:
+        """The facts that make up what is known, apart from DeviceClasses."""
+        yield from self.allocation.pools.recorded()
+        yield from self._claims.values()
+
+    def _hold(self, key: ClaimKey) -> None:
+        """Holds the devices that the claim has, or that are planned for it."""
+        claim, plan = self._claims.get(key), self.plans.get(key)
+        devices = claim.allocated if claim is not None else None
+        if devices is None and plan is not None:
+            devices = tuple(each.id for each in plan.devices)
+        self.allocation.set_allocated("/".join(key), devices)
+
+    # --- users ---------------------------------------------------------------------
+
+    def users(self, key: ClaimKey) -> list[str]:
+        return sorted(self._users.get(key, ()))
+
+    def update_pod(self, seen: PodSeen | None, before: PodSeen | None) -> list[str]:
+        """seen is None if the pod is gone, before if it is new. Returns the uids of pods that now share a claim, or no
+        longer do."""
+        had, has = _live_claims(before), _live_claims(seen)
+        pod = seen or before
+        if pod is None:
+            return []
+        if seen is None or seen.node:
+            self._placed.discard(pod.uid)
+        self._set_on_node(pod.uid, has if pod.node or pod.uid in self._placed else frozenset())
+        mates: list[str] = []
+        for key in had ^ has:
+            users = self._users.setdefault(key, set())
+            alone = len(users) == 1
+            (users.add if key in has else users.discard)(pod.uid)
+            if alone != (len(users) == 1):
+                mates += users
+            if not users:
+                del self._users[key]
+        return sorted(set(mates) - {pod.uid})
+
+    def _set_on_node(self, uid: str, claims: frozenset[ClaimKey]) -> None:
+        before = self._on_nodes.pop(uid, frozenset())
+        if claims:
+            self._on_nodes[uid] = claims
+        for key in before ^ claims:
+            self.allocation.change_users("/".join(key), 1 if key in claims else -1)
+
+    # --- needs ---------------------------------------------------------------------
+
+    def needs(self, seen: PodSeen) -> DeviceNeeds | None:
+        """Returns what the pod's claims require, with the reason if they keep it from every node."""
+        own: list[DeviceClaimSpec] = []
+        shared: list[tuple[str, DeviceClaimSpec]] = []
+        places: dict[object, None] = {}
+        held: list[str] = []
+        why = ""
+        placed = bool(seen.node) or seen.uid in self._placed
+        for name, claim, template in seen.device_claims:
+            key = (seen.namespace, claim)
+            found = self._claims.get(key) if claim else None
+            if placed:
+                if found is not None and (found.allocated is not None or key in self.plans):
+                    held.append("/".join(key))
+                continue
+            if found is None:
+                why = why or (
+                    f"device claim {name}: ResourceClaim {claim} does not exist"
+                    if claim
+                    else f"device claim {name} is not made yet from ResourceClaimTemplate {template}"
+                )
+                continue
+            if error := self._error(found, seen, template):
+                why = why or f"device claim {name}: {error}"
+            plan = self.plans.get(key)
+            if found.allocated is not None or plan is not None:
+                for terms in plan.places if plan is not None else found.places:
+                    places[terms] = None
+            elif self._users.get(key, set()) - {seen.uid}:
+                shared.append(("/".join(key), self._interned(found.spec)))
+            else:
+                own.append(self._interned(found.spec))
+        needs = DeviceNeeds(
+            tuple(sorted(own, key=repr) if len(own) > 1 else own),
+            tuple(sorted(shared)),
+            tuple(places),  # type: ignore[arg-type]
+            tuple(sorted(held)),
+            why,
+        )
+        return None if needs == _NONE else needs
+
+    def _interned(self, spec: DeviceClaimSpec) -> DeviceClaimSpec:
+        if len(self._specs) > 2 * len(self._claims) + 100:
+            self._specs.clear()
+        return self._specs.setdefault(spec, spec)
+
+    def _error(self, claim: DeviceClaimSeen, seen: PodSeen, template: str) -> str:
+        """Returns why the pod cannot use the claim, or the claim cannot be allocated."""
+        if claim.deleting:
+            return f"ResourceClaim {claim.name} is being deleted"
+        if template and claim.pod != seen.uid:
+            return f"ResourceClaim {claim.name} was made for another pod"
+        if len(claim.reserved) >= CLAIM_CONSUMERS and seen.uid not in claim.reserved:
+            return f"ResourceClaim {claim.name} has {CLAIM_CONSUMERS} users, the most that Kubernetes allows"
+        if claim.allocated is not None:
+            return ""
+        if claim.error:
+            return f"ResourceClaim {claim.name}: {claim.error}"
+        for alternative in (each for request in claim.spec.requests for each in request):
+            if error := self._class_error(alternative.device_class, alternative.selectors):
+                return f"request {alternative.name}: {error}"
+        return ""
+
+    def _class_error(self, name: str, selectors: Sequence[str]) -> str:
+        known = self.allocation.classes.get(name)
+        if known is None:
+            return f"DeviceClass {name} does not exist"
+        if known.error:
+            return f"DeviceClass {name}: {known.error}"
+        for expression in (*known.selectors, *selectors):
+            if error := self.allocation.selectors.error(expression):
+                return f"selector {expression:.100}: {error}"
+        return ""
+
+    # --- plans ----------------------------------------------------------------------
+
+    def plan(
+        self,
+        seen: PodSeen,
+        own: Iterable[tuple[DeviceClaimSpec, tuple[AllocatedDevice, ...]]],
+        shared: dict[str, tuple[AllocatedDevice, ...]],
+    ) -> None:
+        """Plans devices for the claims of a placed pod. own: its claims' specs with their devices; shared: by claim, the
+        devices that pods share."""
+        left: dict[DeviceClaimSpec, list[tuple[AllocatedDevice, ...]]] = {}
+        for spec, devices in own:
+            left.setdefault(spec, []).append(devices)
+        self._placed.add(seen.uid)
+        self._set_on_node(seen.uid, _live_claims(seen))
+        for key in _claims_of(seen):
+            claim = self._claims.get(key)
+            if claim is None or claim.allocated is not None:
+                continue
+            if key not in self.plans:
+                common = shared.get("/".join(key))
+                if common is None and not left.get(claim.spec):
+                    continue
+                devices = left[claim.spec].pop(0) if common is None else common
+                self.plans[key] = DevicePlan(devices, self.allocation.places(devices))
+                self._hold(key)
+            self.plans[key].pods.add(seen.uid)
+
+    def restore_plan(self, key: ClaimKey, plan: DevicePlan) -> None:
+        """Adds a plan of an earlier state, before the pods are known."""
+        claim = self._claims.get(key)
+        self._placed |= plan.pods
+        if plan.pods and claim is not None and claim.allocated is None:
+            self.plans[key] = plan
+            self._hold(key)
+
+    def unplan(self, seen: PodSeen) -> list[str]:
+        """The pod has no node any more. Returns the uids of the users of claims whose plans end."""
+        self._placed.discard(seen.uid)
+        self._set_on_node(seen.uid, frozenset())
+        ended: list[ClaimKey] = []
+        for key in _claims_of(seen):
+            if (plan := self.plans.get(key)) is not None:
+                plan.pods.discard(seen.uid)
+                if not plan.pods:
+                    del self.plans[key]
+                    self._hold(key)
+                    ended.append(key)
+        return [uid for key in ended for uid in self.users(key)]
+
+    def allocations(self, seen: PodSeen) -> tuple[ClaimAllocation, ...]:
+        """Returns what must be written to the pod's claims before it is bound."""
+        found = []
+        for key in _claims_of(seen):
+            claim, plan = self._claims.get(key), self.plans.get(key)
+            if claim is None or seen.uid in claim.reserved:
+                continue
+            if plan is None or claim.allocated is not None:
+                found.append(ClaimAllocation(claim.name, claim.uid))
+            else:
+                found.append(ClaimAllocation(claim.name, claim.uid, plan.devices, plan.places))
+        return tuple(found)
+
+
+_NONE = DeviceNeeds()
+
+
+def lots(
+    needs: DeviceNeeds, devices: PodDevices
+) -> list[tuple[DeviceClaimSpec, tuple[AllocatedDevice, ...]]]:
+    """A pod's own claims with their devices; empty where none could be fitted."""
+    return [] if devices is None else list(zip(needs.own, devices, strict=True))
+
+
+def key_of(claim: str) -> ClaimKey:
+    """The reverse of NAMESPACE/NAME."""
+    namespace, _, name = claim.partition("/")
+    return namespace, name
+
+
+def _claims_of(seen: PodSeen) -> Iterator[ClaimKey]:
+    for claim in dict.fromkeys(each.claim for each in seen.device_claims):
+        if claim:
+            yield seen.namespace, claim
+
+
+def _live_claims(seen: PodSeen | None) -> frozenset[ClaimKey]:
+    ended = seen is None or seen.phase in ENDED
+    return frozenset() if ended or seen is None else frozenset(_claims_of(seen))

@@ -1,0 +1,87 @@
+"""Kubernetes' controller for ResourceClaims: claims from templates, and the end of allocations without users."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from central.model.decisions import Bind
+from central.model.device_claims import (
+    ClaimKey,
+    DeviceClaimGone,
+    DeviceClaimSeen,
+    DeviceClaimSpec,
+    DeviceId,
+)
+from central.model.facts import Fact, PodSeen
+
+
+class DeviceClaimController:
+    def __init__(self, templates: dict[ClaimKey, DeviceClaimSpec]) -> None:
+        self._templates = templates
+        self._claims: dict[ClaimKey, DeviceClaimSeen] = {}
+        self._holders: dict[DeviceId, ClaimKey] = {}
+
+    def apply(self, fact: Fact) -> None:
+        """Learns of claims in the scenario."""
+        if isinstance(fact, DeviceClaimSeen):
+            self._set(fact)
+        elif isinstance(fact, DeviceClaimGone) and (fact.namespace, fact.name) in self._claims:
+            self._free(self._claims.pop((fact.namespace, fact.name)))
+
+    def _set(self, claim: DeviceClaimSeen) -> DeviceClaimSeen:
+        if (before := self._claims.get(claim.key)) is not None:
+            self._free(before)
+        for device in claim.allocated or ():
+            if (other := self._holders.setdefault(device, claim.key)) != claim.key:
+                raise AssertionError(f"device {device} is allocated to {other} and {claim.key}")
+        self._claims[claim.key] = claim
+        return claim
+
+    def _free(self, claim: DeviceClaimSeen) -> None:
+        for device in claim.allocated or ():
+            self._holders.pop(device, None)
+
+    def make_claims(self, seen: PodSeen) -> tuple[PodSeen, list[Fact]]:
+        """The pod with the names of the claims that are made for it, and these claims."""
+        entries, made = [], list[Fact]()
+        for entry in seen.device_claims:
+            spec = self._templates.get((seen.namespace, entry.template)) if entry.template else None
+            if spec is None:
+                entries.append(entry)
+                continue
+            name = f"{seen.name}-{entry.name}"
+            claim = DeviceClaimSeen(
+                seen.namespace, name, f"{seen.uid}/{entry.name}", spec, pod=seen.uid
+            )
+            made.append(self._set(claim))
+            entries.append(entry._replace(claim=name))
+        return replace(seen, device_claims=tuple(entries)), made
+
+    def bind_claims(self, bind: Bind) -> Iterator[Fact]:
+        for planned in bind.device_claims:
+            claim = self._claims[bind.namespace, planned.claim]
+            if claim.allocated is None:
+                if not planned.devices:
+                    raise AssertionError(
+                        f"{bind.name} is bound, and {planned.claim} has no devices"
+                    )
+                devices = tuple(each.id for each in planned.devices)
+                claim = replace(claim, allocated=devices, places=planned.places)
+            yield self._set(replace(claim, reserved=(*claim.reserved, bind.pod)))
+
+    def pod_ended(self, seen: PodSeen) -> Iterator[Fact]:
+        """The pod uses its claims no more."""
+        for entry in seen.device_claims:
+            claim = self._claims.get((seen.namespace, entry.claim))
+            if claim is not None and seen.uid in claim.reserved:
+                users = tuple(uid for uid in claim.reserved if uid != seen.uid)
+                left = replace(claim, reserved=users)
+                yield self._set(left if users else replace(left, allocated=None, places=()))
+
+    def pod_gone(self, seen: PodSeen) -> Iterator[Fact]:
+        """The claims that were made for the pod go with it."""
+        yield from self.pod_ended(seen)
+        for entry in seen.device_claims:
+            if entry.template and entry.claim:
+                gone = DeviceClaimGone(seen.namespace, entry.claim)
+                self.apply(gone)
+                yield gone

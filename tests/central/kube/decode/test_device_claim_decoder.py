@@ -1,0 +1,262 @@
+"""ResourceSlices, ResourceClaims and DeviceTaintRules as facts."""
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from central.kube.decode.api_kinds import kinds
+from central.kube.decode.decoder import Decoder
+from central.kube.decode.device_claim_decoder import (
+    decode_device_claim,
+    decode_slice,
+    decode_taint_rule,
+    pod_device_claims,
+)
+from central.kube.decode.fields import FieldError, MalformedObject
+from central.model import limits
+from central.model.device_claims import (
+    Device,
+    DeviceAttribute,
+    DeviceClaimGone,
+    DeviceClaimSeen,
+    DeviceClaimSpec,
+    DeviceConstraint,
+    DeviceId,
+    DeviceRequest,
+    DeviceTaint,
+    DeviceToleration,
+    PodDeviceClaim,
+    SliceSeen,
+    TaintRuleSeen,
+)
+from central.model.facts import DeviceClassSeen
+from central.model.pod_rules import Requirement
+
+Json = dict[str, Any]
+TERM = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["z"]}]}
+ZONE = ((Requirement("zone", "In", ("z",)),),)
+SLICE: Json = {
+    "metadata": {"name": "s"},
+    "spec": {
+        "driver": "d.example",
+        "pool": {"name": "p", "generation": 3, "resourceSliceCount": 2},
+        "nodeName": "n",
+        "devices": [
+            {
+                "name": "gpu-0",
+                "attributes": {
+                    "model": {"string": "h100"},
+                    "other.example/index": {"int": 0},
+                    "ecc": {"bool": False},
+                    "version": {"version": "1.0.0"},
+                },
+                "capacity": {"memory": {"value": "80Gi"}},
+                "taints": [{"key": "k", "value": "v", "effect": "NoExecute"}],
+            }
+        ],
+    },
+}
+CLAIM: Json = {
+    "metadata": {
+        "namespace": "ns",
+        "name": "c",
+        "uid": "u",
+        "ownerReferences": [{"kind": "Pod", "controller": True, "uid": "pod-uid"}],
+    },
+    "spec": {
+        "devices": {
+            "requests": [
+                {
+                    "name": "one",
+                    "exactly": {
+                        "deviceClassName": "gpus",
+                        "count": 2,
+                        "selectors": [{"cel": {"expression": "true"}}],
+                        "tolerations": [{"key": "k", "operator": "Exists"}],
+                    },
+                },
+                {
+                    "name": "two",
+                    "firstAvailable": [
+                        {"name": "a", "deviceClassName": "gpus", "allocationMode": "All"},
+                        {"name": "b", "deviceClassName": "tpus"},
+                    ],
+                },
+            ],
+            "constraints": [{"requests": ["one"], "matchAttribute": "d.example/root"}],
+        }
+    },
+}
+
+
+def changed(raw: Json, path: str, value: object) -> Json:
+    copy = deepcopy(raw)
+    *above, last = path.split("/")
+    part: Any = copy
+    for key in above:
+        part = part[int(key)] if key.isdigit() else part.setdefault(key, {})
+    part[int(last) if last.isdigit() else last] = value
+    return copy
+
+
+def test_a_slice() -> None:
+    attributes = (
+        DeviceAttribute("d.example/ecc", "bool", False),
+        DeviceAttribute("d.example/model", "string", "h100"),
+        DeviceAttribute("other.example/index", "int", 0),
+        DeviceAttribute("d.example/version", "version", "1.0.0"),
+    )
+    taint = DeviceTaint("k", "v", "NoExecute")
+    device = Device("gpu-0", attributes, (("d.example/memory", "80Gi"),), (taint,))
+    assert decode_slice(SLICE) == SliceSeen("s", "d.example", "p", 3, 2, "n", (device,))
+
+
+@pytest.mark.parametrize(
+    ("fields", "places"),
+    [
+        ({"allNodes": True}, ()),
+        ({"nodeSelector": {"nodeSelectorTerms": [TERM]}}, (ZONE,)),
+        ({}, ((),)),
+    ],
+)
+def test_the_nodes_of_a_slice_or_device(fields: Json, places: object) -> None:
+    raw = changed(SLICE, "spec/nodeName", None)
+    raw["spec"] |= fields
+    assert decode_slice(raw).devices[0].places == places
+    own = changed(raw, "spec/perDeviceNodeSelection", True)
+    own["spec"]["devices"][0]["nodeName"] = "m"
+    only = (((Requirement("metadata.name", "In", ("m",), field=True),),),)
+    assert decode_slice(own).devices[0].places == only
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        "consumesCounters",
+        "allowMultipleAllocations",
+        "bindingConditions",
+        "bindsToNode",
+        "nodeAllocatableResources",
+    ],
+)
+def test_a_device_with_an_unsupported_field_says_so(field: str) -> None:
+    found = decode_slice(changed(SLICE, f"spec/devices/0/{field}", [1]))
+    assert found.devices[0].unsupported == f"spec.devices.{field}"
+
+
+def test_a_list_attribute_has_no_value() -> None:
+    found = decode_slice(changed(SLICE, "spec/devices/0/attributes", {"m": {"strings": ["a"]}}))
+    assert found.devices[0].attributes == (DeviceAttribute("d.example/m", "strings", ""),)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "why"),
+    [
+        ("spec/pool", None, "spec.pool"),
+        ("spec/devices", [{}] * 129, "spec.devices: 129 entries; at most 128 are accepted"),
+        ("spec/devices/0/attributes/model", {"string": 3}, "model: not the value of an attribute"),
+        ("spec/devices/0/attributes/model", {"int": True}, "model: not the value of an attribute"),
+        (
+            "spec/devices/0/attributes/model",
+            {"string": "x" * 254},
+            "model: not the value of an attribute",
+        ),
+        ("spec/devices/0/capacity/memory", {"value": "much"}, '"much" is not a quantity'),
+        ("spec/nodeName", 3, "nodeName: 3 is not a string"),
+        ("metadata/name", "", "metadata.name"),
+    ],
+)
+def test_a_slice_that_cannot_be_read_is_malformed(path: str, value: object, why: str) -> None:
+    (kind,) = [each for each in kinds(Decoder((), ())) if each.resource.kind == "ResourceSlice"]
+    with pytest.raises(MalformedObject, match="ResourceSlice") as error:
+        kind.seen(changed(SLICE, path, value))
+    assert why in str(error.value)
+
+
+def test_a_claim() -> None:
+    one = DeviceRequest("one", "gpus", 2, ("true",), (DeviceToleration("k", "Exists", "", ""),))
+    two = (DeviceRequest("two/a", "gpus", 0), DeviceRequest("two/b", "tpus", 1))
+    same = DeviceConstraint("d.example/root", False, ("one",))
+    spec = DeviceClaimSpec(((one,), two), (same,))
+    assert decode_device_claim(CLAIM) == DeviceClaimSeen("ns", "c", "u", spec, pod="pod-uid")
+
+
+def test_the_status_of_a_claim() -> None:
+    result = {"request": "one", "driver": "d", "pool": "p", "device": "x"}
+    allocation = {
+        "devices": {"results": [result, {**result, "device": "y", "adminAccess": True}]},
+        "nodeSelector": {"nodeSelectorTerms": [TERM]},
+    }
+    status = {"allocation": allocation, "reservedFor": [{"resource": "pods", "uid": "a"}]}
+    found = decode_device_claim({**CLAIM, "status": status})
+    assert found.allocated == (DeviceId("d", "p", "x"),), "adminAccess takes no device"
+    assert (found.places, found.reserved) == ((ZONE,), ("a",))
+
+
+EXACTLY = "spec/devices/requests/0/exactly"
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "why"),
+    [
+        (f"{EXACTLY}/adminAccess", True, "requests[one].exactly.adminAccess: not supported"),
+        (f"{EXACTLY}/capacity", {"requests": {}}, "requests[one].exactly.capacity: not supported"),
+        (f"{EXACTLY}/derivedAttributes", [1], "exactly.derivedAttributes: not supported"),
+        (f"{EXACTLY}/allocationMode", "Some", "exactly.allocationMode: 'Some' is not supported"),
+        (f"{EXACTLY}/count", 33, "exactly.count: not a number from 1 to 32"),
+        (f"{EXACTLY}/count", 0, "exactly.count: not a number from 1 to 32"),
+        (f"{EXACTLY}/selectors", [{"new": 1}], "exactly.selectors: only cel is supported"),
+        (
+            "spec/devices/requests/0",
+            {"name": "one"},
+            "requests[one]: needs exactly or firstAvailable",
+        ),
+        ("spec/devices/constraints", [{"other": 1}], "only matchAttribute and distinctAttribute"),
+        ("spec/devices/requests", [{}] * 33, "spec.devices.requests: 33 entries"),
+        ("spec/devices", 3, "spec.devices"),
+    ],
+)
+def test_a_claim_that_cannot_be_allocated_says_why(path: str, value: object, why: str) -> None:
+    found = decode_device_claim(changed(CLAIM, path, value))
+    assert why in found.error
+    assert (found.namespace, found.name) == ("ns", "c")
+
+
+def test_a_taint_rule() -> None:
+    spec = {"deviceSelector": {"pool": "p"}, "taint": {"key": "k", "effect": "NoSchedule"}}
+    found = decode_taint_rule({"metadata": {"name": "r"}, "spec": spec})
+    assert found == TaintRuleSeen("r", DeviceTaint("k", "", "NoSchedule"), "", "p", "")
+
+
+def test_the_claims_of_a_pod() -> None:
+    spec = {
+        "resourceClaims": [
+            {"name": "a", "resourceClaimName": "mine"},
+            {"name": "b", "resourceClaimTemplateName": "t"},
+            {"name": "c", "resourceClaimTemplateName": "t"},
+            {"name": "d", "resourceClaimTemplateName": "t"},
+        ]
+    }
+    status = {"resourceClaimStatuses": [{"name": "c", "resourceClaimName": "made"}, {"name": "d"}]}
+    assert pod_device_claims(spec, status) == (
+        PodDeviceClaim("a", "mine"),
+        PodDeviceClaim("b", "", "t"),
+        PodDeviceClaim("c", "made", "t"),
+    ), "d needs no claim"
+    spec["resourceClaims"] = [{"name": "a"}] * (limits.CLAIMS + 1)
+    with pytest.raises(FieldError, match="resourceClaims: 65 entries"):
+        pod_device_claims(spec, {})
+
+
+def test_the_kinds_are_known() -> None:
+    named = {each.resource.full_name: each for each in kinds(Decoder((), ()))}
+    gone = named["resourceclaims.resource.k8s.io"].gone(CLAIM)
+    assert gone == DeviceClaimGone("ns", "c")
+    raw = {"metadata": {"name": "d"}, "spec": {"selectors": [{"cel": {"expression": "true"}}]}}
+    kind = named["deviceclasses.resource.k8s.io"]
+    assert kind.seen(raw) == DeviceClassSeen("d", "", ("true",))
+    bad = kind.seen({"metadata": {"name": "d"}, "spec": {"selectors": [{"other": 1}]}})
+    assert bad == DeviceClassSeen("d", "", (), "spec.selectors: only cel is supported")
+    optional = [each.optional and each.dispensable for each in named.values()]
+    assert sum(optional) >= 4

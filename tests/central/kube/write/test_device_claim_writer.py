@@ -1,0 +1,202 @@
+"""Allocations are written to claims before their pod is bound, and taken back after a failed binding."""
+
+from collections.abc import Callable
+
+import pytest
+
+from central.kube.transport.http_client import Client
+from central.kube.write.executor import DecisionExecutor
+from central.model.decisions import Bind
+from central.model.device_claims import AllocatedDevice, ClaimAllocation
+from central.model.facts import BindDone, BindFailed, Fact
+from central.model.json_types import Json
+from central.model.pod_rules import Requirement
+from tests.central.kube.scripted_api import (
+    SUCCESS,
+    Answer,
+    Call,
+    Scripted,
+    failure,
+    missing,
+    pending_pod,
+)
+from tests.fakes.eventually import eventually
+
+Connected = Callable[[str], Client]
+OWN = (((Requirement("metadata.name", "In", ("n1",), field=True),),),)
+GIVEN = AllocatedDevice("gpu", "gpu.example", "n1", "gpu-0")
+BIND = Bind("u", "default", "p", "n1", device_claims=(ClaimAllocation("c", "7", (GIVEN,), OWN),))
+PATH = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/c"
+PARAMETERS = {"opaque": {"driver": "gpu.example", "parameters": {"a": 1}}}
+OTHERS = {"resource": "pods", "name": "q", "uid": "other"}
+
+
+class ClaimServer:
+    """An API server with one claim and its class."""
+
+    def __init__(self, **status: object) -> None:
+        self.status: Json = dict(status)
+        self.finalizers: list[str] = []
+        self.version = 1
+        self.conflicts = 0
+        self.bound = SUCCESS
+
+    def claim(self) -> Json:
+        exactly = {"deviceClassName": "gpus", "tolerations": [{"operator": "Exists"}]}
+        asked = {"requests": [{"name": "gpu", "exactly": exactly}], "config": [PARAMETERS]}
+        meta = {"name": "c", "uid": "7", "resourceVersion": str(self.version)}
+        return {
+            "kind": "ResourceClaim",
+            "metadata": {**meta, "finalizers": self.finalizers},
+            "spec": {"devices": asked},
+            "status": self.status,
+        }
+
+    def answer(self, call: Call) -> Answer:
+        if call.path.endswith("/binding"):
+            assert any(user["uid"] == "u" for user in self.status.get("reservedFor", ()))
+            return self.bound
+        if call.path.endswith("/pods/p"):
+            return pending_pod()
+        if call.path.endswith("/deviceclasses/gpus"):
+            meta = {"name": "gpus", "uid": "8"}
+            return Answer(200, {"metadata": meta, "spec": {"config": [PARAMETERS]}})
+        assert call.path in (PATH, f"{PATH}/status")
+        if call.method == "PATCH":
+            if self.conflicts or call.body["metadata"]["resourceVersion"] != str(self.version):
+                self.conflicts -= 1
+                return failure(409, "the object has been modified")
+            self.version += 1
+            self.finalizers = call.body["metadata"].get("finalizers", self.finalizers)
+            for key, value in call.body.get("status", {}).items():
+                self.status.pop(key, None)
+                if value is not None:
+                    self.status[key] = value
+        return Answer(200, self.claim())
+
+
+def outcome(client: Client, asked: Bind = BIND, until: Callable[[], object] = lambda: True) -> Fact:
+    facts: list[Fact] = []
+    effects = DecisionExecutor(client, facts.append, PlanGate(), workers=2)
+    effects.submit([asked])
+    eventually(lambda: facts and until())
+    effects.stop()
+    return facts[0]
+
+
+class PlanGate:
+    def hold(self, node: str, at_most_s: float, go: Callable[[], None]) -> None:
+        go()
+
+
+@pytest.mark.parametrize("conflicts", [0, 1])
+def test_the_allocation_is_written_before_the_pod_is_bound(
+    connected: Connected, conflicts: int
+) -> None:
+    there = ClaimServer()
+    there.conflicts = conflicts
+    with Scripted(there.answer) as server:
+        assert outcome(connected(server.url)) == BindDone("u", "n1")
+    assert there.finalizers == ["resource.kubernetes.io/delete-protection"]
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}
+    assert there.status == {
+        "allocation": {
+            "devices": {
+                "results": [
+                    {
+                        "request": "gpu",
+                        "driver": "gpu.example",
+                        "pool": "n1",
+                        "device": "gpu-0",
+                        "tolerations": [{"operator": "Exists"}],
+                    }
+                ],
+                "config": [
+                    {"source": "FromClass", **PARAMETERS},
+                    {"source": "FromClaim", **PARAMETERS},
+                ],
+            },
+            "nodeSelector": {"nodeSelectorTerms": [term]},
+        },
+        "reservedFor": [{"resource": "pods", "name": "p", "uid": "u"}],
+    }
+
+
+def allocation(device: str) -> Json:
+    return {"devices": {"results": [{**GIVEN._asdict(), "device": device}]}}
+
+
+def test_a_pod_joins_the_users_of_a_claim(connected: Connected) -> None:
+    there = ClaimServer(allocation=allocation("gpu-0"), reservedFor=[OTHERS])
+    with Scripted(there.answer) as server:
+        joins = BIND._replace(device_claims=(ClaimAllocation("c", "7"),))
+        assert outcome(connected(server.url), joins) == BindDone("u", "n1")
+    assert [user["uid"] for user in there.status["reservedFor"]] == ["other", "u"]
+    assert there.status["allocation"] == allocation("gpu-0")
+
+
+@pytest.mark.parametrize(
+    ("status", "planned", "why"),
+    [
+        ({"allocation": allocation("gpu-1")}, (GIVEN,), "got other devices meanwhile"),
+        ({}, (), "is not allocated"),
+    ],
+)
+def test_a_lost_race_fails_the_binding(
+    connected: Connected, status: Json, planned: tuple[AllocatedDevice, ...], why: str
+) -> None:
+    there = ClaimServer(**status)
+    with Scripted(there.answer) as server:
+        asked = BIND._replace(device_claims=(ClaimAllocation("c", "7", planned),))
+        found = outcome(connected(server.url), asked)
+    assert found == BindFailed("u", "n1", f"ResourceClaim c {why}")
+    assert there.status == status
+
+
+@pytest.mark.parametrize(
+    ("uid", "deleting", "why"), [("8", False, "is gone"), ("7", True, "is being deleted")]
+)
+def test_another_claim_of_the_name_is_left_alone(
+    connected: Connected, uid: str, deleting: bool, why: str
+) -> None:
+    there = ClaimServer()
+
+    def answer(call: Call) -> Answer:
+        found = there.answer(call)
+        if call.path == PATH and isinstance(found.body, dict):
+            found.body["metadata"]["uid"] = uid
+            if deleting:
+                found.body["metadata"]["deletionTimestamp"] = "2026-11-20T10:00:00Z"
+        return found
+
+    with Scripted(answer) as server:
+        found = outcome(connected(server.url))
+        assert found == BindFailed("u", "n1", f"ResourceClaim c {why}")
+        assert not server.of("PATCH")
+
+
+def test_a_claim_that_is_gone_fails_the_binding(connected: Connected) -> None:
+    def answer(call: Call) -> Answer:
+        if call.path.endswith("/pods/p"):
+            return pending_pod()
+        return missing("resourceclaims.resource.k8s.io", "c")
+
+    with Scripted(answer) as server:
+        found = outcome(connected(server.url))
+    assert found == BindFailed("u", "n1", "ResourceClaim c is gone")
+
+
+def test_devices_are_released_when_the_binding_fails(connected: Connected) -> None:
+    there = ClaimServer()
+    there.bound = failure(403, "denied by a webhook")
+    with Scripted(there.answer) as server:
+        found = outcome(connected(server.url), until=lambda: there.status == {})
+    assert found == BindFailed("u", "n1", "denied by a webhook")
+
+
+def test_a_claim_with_other_users_stays_allocated(connected: Connected) -> None:
+    there = ClaimServer(allocation=allocation("gpu-0"), reservedFor=[OTHERS])
+    there.bound = failure(403, "denied by a webhook")
+    with Scripted(there.answer) as server:
+        outcome(connected(server.url), until=lambda: there.status["reservedFor"] == [OTHERS])
+    assert there.status["allocation"] == allocation("gpu-0")

@@ -1,0 +1,169 @@
+"""Device claims in a simulation: made from templates, allocated before their pods start, and freed with them."""
+
+import pytest
+
+from protos.names import RACK
+from tests.central.simulator.device_objects import (
+    DRIVER,
+    asks,
+    claiming,
+    device_class,
+    devices,
+    resource_claim,
+    template,
+)
+from tests.central.simulator.manifests import Simulate, gang, group, node, pod, where
+
+MEMORY = f'device.capacity["{DRIVER}"].memory.compareTo(quantity("40Gi")) >= 0'
+
+
+def test_a_gang_gets_its_devices_in_one_rack(simulate: Simulate) -> None:
+    machines = [node(name, 0, rack=rack) for name, rack in zip("abcd", "xyyz", strict=True)]
+    first, *members = gang("g", 4, 0, required=RACK)
+    found = simulate(
+        *machines,
+        *(devices(name, 4) for name in "abcd"),
+        device_class(),
+        template("pair", asks(2, MEMORY)),
+        first,
+        *(claiming(member, "pair") for member in members),
+    )
+    assert sorted(where(found).values()) == ["b", "b", "c", "c"]
+
+
+def test_a_gang_waits_until_all_of_its_devices_are_free(simulate: Simulate) -> None:
+    busy = claiming(pod("busy", runs="30s"), "one")
+    first, *members = gang("g", 4, 0)
+    found = simulate(
+        node("a", 0),
+        devices("a", 4),
+        device_class(),
+        template("one", asks()),
+        busy,
+        first,
+        *(claiming(member, "one") for member in members),
+    )
+    assert {p["pod"]: p["at_s"] for p in found["placements"]} == {
+        "busy": 0.0,
+        **{f"g-{rank}": 30.0 for rank in range(4)},
+    }
+
+
+def test_a_gang_that_never_fits_says_which_devices_it_lacks(simulate: Simulate) -> None:
+    first, *members = gang("g", 2, 0)
+    found = simulate(
+        node("a", 0),
+        devices("a", 3),
+        device_class(),
+        template("pair", asks(2)),
+        first,
+        *(claiming(member, "pair") for member in members),
+    )
+    (waits,) = found["waiting"]
+    assert waits["reason"] == (
+        f"needs 2 pods x 2 devices of {DRIVER}; the cluster fits 1 of 2 (short of devices of claims: enough for 1)"
+    )
+
+
+def test_two_halves_are_not_one_device_and_the_better_choice_comes_first(
+    simulate: Simulate,
+) -> None:
+    """firstAvailable: a model that one node has only once."""
+    h100, a100 = (f'device.attributes["{DRIVER}"].model == "{model}"' for model in ("h100", "a100"))
+    choices = [
+        {"name": name, "deviceClassName": DRIVER, "selectors": [{"cel": {"expression": chosen}}]}
+        for name, chosen in (("best", h100), ("other", a100))
+    ]
+    wish = {"devices": {"requests": [{"name": "gpu", "firstAvailable": choices}]}}
+    first, *members = gang("g", 3, 0)
+    found = simulate(
+        node("a", 0),
+        devices("a", 3, model=["h100", "a100", "a100"]),
+        device_class(),
+        template("wish", wish),
+        first,
+        *(claiming(member, "wish") for member in members),
+    )
+    assert len(where(found)) == 3
+
+
+def test_pods_share_a_claim_on_one_node(simulate: Simulate) -> None:
+    members = [claiming(pod(f"g-{i}", gang="g"), claims=("shared",)) for i in range(3)]
+    found = simulate(
+        node("a", 0),
+        node("b", 0),
+        devices("a", 1),
+        devices("b", 1),
+        device_class(),
+        resource_claim("shared", asks()),
+        group("g", 3),
+        *members,
+    )
+    assert len(where(found)) == 3
+    assert len(set(where(found).values())) == 1
+
+
+def test_an_allocated_claim_keeps_its_devices(simulate: Simulate) -> None:
+    result = {"request": "gpu", "driver": DRIVER, "pool": "a", "device": "gpu-0"}
+    found = simulate(
+        node("a", 0),
+        devices("a", 1),
+        device_class(),
+        resource_claim("theirs", asks(), allocation={"devices": {"results": [result]}}),
+        template("one", asks()),
+        claiming(pod("p"), "one"),
+    )
+    (waits,) = found["waiting"]
+    assert f"0 of 1 devices of {DRIVER} free" in waits["reason"]
+
+
+def test_a_pod_of_higher_priority_gets_the_devices_of_another(simulate: Simulate) -> None:
+    urgent = {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": "urgent"},
+        "value": 100,
+    }
+    found = simulate(
+        urgent,
+        node("a", 0),
+        devices("a", 2),
+        device_class(),
+        template("pair", asks(2)),
+        claiming(pod("low", runs="1h"), "pair"),
+        claiming(pod("high", at="10s", priority_class="urgent"), "pair"),
+    )
+    assert [each["pod"] for each in found["evictions"]] == ["low"]
+    assert where(found)["high"] == "a"
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        (asks(adminAccess=True), "requests[gpu].exactly.adminAccess: not supported"),
+        (asks(capacity={"requests": {"memory": "1Gi"}}), "exactly.capacity: not supported"),
+        (asks(allocationMode="Some"), "exactly.allocationMode: 'Some' is not supported"),
+    ],
+)
+def test_a_claim_with_an_unsupported_field_keeps_its_pod_pending(
+    simulate: Simulate, spec: dict[str, object], why: str
+) -> None:
+    found = simulate(
+        node("a", 0),
+        devices("a", 1),
+        device_class(),
+        resource_claim("mine", spec),
+        claiming(pod("p"), claims=("mine",)),
+    )
+    (waits,) = found["waiting"]
+    assert why in waits["reason"]
+
+
+def test_a_bad_template_is_named(simulate: Simulate) -> None:
+    from json import dumps
+
+    bad = template("bad", {"devices": {"requests": [{"name": "gpu"}]}})
+    simulate.text(dumps(bad), code=2)
+    assert (
+        "spec.spec: spec.devices.requests[gpu]: needs exactly or firstAvailable" in simulate.errors
+    )

@@ -1,0 +1,197 @@
+"""Device claims on a real API server, with its own controller for claims and the shipped rights: no kubelets are needed."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from central.kube.transport.http_client import Client
+from central.model.json_types import Json
+from tests.benchmarks import plane
+from tests.benchmarks.plane import Plane
+from tests.central.simulator.device_objects import (
+    DRIVER,
+    asks,
+    claiming,
+    device_class,
+    devices,
+    resource_claim,
+    template,
+)
+from tests.e2e.cluster.settings import ROOT, program
+from tests.fakes.eventually import eventually
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+RESOURCES = "/apis/resource.k8s.io/v1"
+CLAIMS = f"{RESOURCES}/namespaces/default/resourceclaims"
+PODS = "/api/v1/namespaces/default/pods"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+ACCOUNTS = "/api/v1/namespaces/lockstep-system/serviceaccounts"
+
+
+def post(client: Client, path: str, body: Json) -> Json:
+    reply = client.request("POST", path, json.dumps(body).encode(), "application/json")
+    assert reply.ok, reply.body
+    found: Json = reply.json()
+    return found
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Plane]:
+    with plane.running("--authorization-mode=RBAC") as made:
+        post(made.client, "/api/v1/namespaces", {"metadata": {"name": "lockstep-system"}})
+        post(made.client, ACCOUNTS, {"metadata": {"name": "lockstep-central"}})
+        for each in yaml.safe_load_all((ROOT / "daemonset" / "rbac.yaml").read_text()):
+            if each["kind"].startswith("ClusterRole"):
+                post(made.client, f"{RBAC}/{each['kind'].lower()}s", each)
+            elif each["kind"].startswith("Role"):
+                space = f"namespaces/{each['metadata']['namespace']}"
+                post(made.client, f"{RBAC}/{space}/{each['kind'].lower()}s", each)
+        for name in "ab":
+            post(made.client, "/api/v1/nodes", {"metadata": {"name": name}})
+            status = {
+                "allocatable": {"cpu": "8", "memory": "8Gi", "pods": "110"},
+                "capacity": {"cpu": "8", "memory": "8Gi", "pods": "110"},
+                "conditions": [{"type": "Ready", "status": "True"}],
+            }
+            body = json.dumps({"status": status}).encode()
+            path, kind = f"/api/v1/nodes/{name}/status", "application/merge-patch+json"
+            assert made.client.request("PATCH", path, body, kind).ok
+            post(made.client, f"{RESOURCES}/resourceslices", devices(name, 2, model="h100"))
+        config = [{"opaque": {"driver": DRIVER, "parameters": {"a": 1}}}]
+        post(made.client, f"{RESOURCES}/deviceclasses", device_class(config=config))
+        path = f"{RESOURCES}/namespaces/default/resourceclaimtemplates"
+        chosen = f'device.attributes["{DRIVER}"].model == "h100"'
+        post(
+            made.client,
+            path,
+            template("one", asks(1, chosen, tolerations=[{"operator": "Exists"}])),
+        )
+        with programs(made):
+            yield made
+
+
+class programs:  # noqa: N801  as a function
+    """The scheduler with its own rights, and the controller for claims."""
+
+    def __init__(self, made: Plane) -> None:
+        token = post(made.client, f"{ACCOUNTS}/lockstep-central/token", {"spec": {}})
+        config = json.loads(made.kubeconfig.read_text())
+        config["users"][0]["user"] = {"token": token["status"]["token"]}
+        own = made.folder / "scheduler.kubeconfig"
+        own.write_text(json.dumps(config))
+        kept = [f"--kubeconfig={own}", "--namespace=lockstep-system", "--agents-wait=0"]
+        ports = [f"--listen=127.0.0.1:{plane.free_port()}"]
+        ports += [
+            f"--{each}-listen=127.0.0.1:{plane.free_port()}" for each in ("metrics", "console")
+        ]
+        scheduler = [sys.executable, "-m", "central", "central", *kept, *ports]
+        controller = [
+            str(program("kube-controller-manager")),
+            f"--kubeconfig={made.kubeconfig}",
+            "--controllers=resourceclaim-controller",
+            "--leader-elect=false",
+            f"--secure-port={plane.free_port()}",
+            f"--cert-dir={made.folder / 'controllers'}",
+        ]
+        self._log = (made.folder / "programs").open("wb")
+        self._processes = [
+            subprocess.Popen(argv, stdout=self._log, stderr=self._log, cwd=ROOT)
+            for argv in (scheduler, controller)
+        ]
+        self._path = Path(made.folder / "programs")
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._processes:
+            process.kill()
+            process.wait()
+        print(self._path.read_text()[-4000:])
+        self._log.close()
+
+
+def member(name: str, gang: str, size: int, **claims: tuple[str, ...]) -> Json:
+    made: Json = {
+        "metadata": {
+            "name": name,
+            "labels": {"lockstep.dev/gang": gang},
+            "annotations": {"lockstep.dev/gang-min": str(size)},
+        },
+        "spec": {"schedulerName": "lockstep", "containers": [{"name": "main", "image": "none"}]},
+    }
+    return claiming(made, *claims.get("templates", ()), claims=claims.get("named", ()))
+
+
+def pods(server: Plane, gang: str) -> list[Json]:
+    found = server.client.get(f"{PODS}?labelSelector=lockstep.dev/gang={gang}")["items"]
+    return list(found)
+
+
+def nodes(server: Plane, gang: str) -> list[str]:
+    return [pod["spec"].get("nodeName", "") for pod in pods(server, gang)]
+
+
+def given(server: Plane) -> dict[str, list[str]]:
+    """The devices of each allocated claim."""
+    found = {}
+    for claim in server.client.get(CLAIMS)["items"]:
+        if (allocation := claim.get("status", {}).get("allocation")) is not None:
+            results = allocation["devices"]["results"]
+            found[claim["metadata"]["name"]] = [f"{r['pool']}/{r['device']}" for r in results]
+    return found
+
+
+def end(server: Plane, *gangs: str) -> None:
+    """Deletes the gangs, and waits until their devices are free."""
+    for pod in (pod for gang in gangs for pod in pods(server, gang)):
+        body = json.dumps({"gracePeriodSeconds": 0}).encode()
+        path = f"{PODS}/{pod['metadata']['name']}"
+        assert server.client.request("DELETE", path, body, "application/json").ok
+    eventually(lambda: not given(server), 60)
+
+
+def test_a_gang_with_claims_from_a_template(server: Plane) -> None:
+    for i in range(4):
+        post(server.client, PODS, member(f"g-{i}", "g", 4, templates=("one",)))
+    eventually(lambda: sorted(nodes(server, "g")) == ["a", "a", "b", "b"], 60)
+    taken = given(server)
+    assert len({each for some in taken.values() for each in some}) == 4
+    for claim in server.client.get(CLAIMS)["items"]:
+        (user,) = claim["status"]["reservedFor"]
+        allocation = claim["status"]["allocation"]
+        (result,) = allocation["devices"]["results"]
+        (config,) = allocation["devices"]["config"]
+        assert (config["source"], result["request"]) == ("FromClass", "gpu")
+        assert result["tolerations"][0]["operator"] == "Exists"
+        (pod,) = [p for p in pods(server, "g") if p["metadata"]["uid"] == user["uid"]]
+        assert pod["spec"]["nodeName"] == result["pool"]
+    post(server.client, PODS, member("late-0", "late", 1, templates=("one",)))
+    eventually(lambda: "0 of 2 devices" in json.dumps(pods(server, "late")), 60)
+    end(server, "g", "late")
+
+
+def test_pods_share_a_claim(server: Plane) -> None:
+    post(server.client, CLAIMS, resource_claim("shared", asks(2)))
+    for i in range(3):
+        post(server.client, PODS, member(f"s-{i}", "s", 3, named=("shared",)))
+    eventually(lambda: all(nodes(server, "s")), 60)
+    assert len(set(nodes(server, "s"))) == 1
+    shared = server.client.get(f"{CLAIMS}/shared")["status"]
+    assert len(shared["reservedFor"]) == 3
+    assert len(shared["allocation"]["devices"]["results"]) == 2
+    end(server, "s")
+
+
+def test_a_gang_that_does_not_fit_takes_nothing(server: Plane) -> None:
+    for i in range(5):
+        post(server.client, PODS, member(f"b-{i}", "b", 5, templates=("one",)))
+    eventually(lambda: "fits 4 of 5" in json.dumps(pods(server, "b")), 60)
+    assert not any(nodes(server, "b"))
+    assert not given(server)
+    end(server, "b")
