@@ -9,6 +9,7 @@ from rich.console import Console
 
 from central.cli import terminal_table
 from central.cli.terminal_table import Cell, Column, Row
+from central.model.gpu_count import DIGITS, GpuCount, total
 from protos import matrix, slicing, wire
 from protos.common.text_fold import fold
 from protos.gpu_sharing import WHOLE
@@ -156,6 +157,7 @@ def _nodes(reply: pb.TopologyReply) -> str:
         *(Column(levels[i]) for i in used),
         Column("GPUs", number=True),
         Column("used", number=True),
+        Column("free", number=True),
         *([Column("shared")] if shared else []),
         *([Column("slices")] if sliced else []),
         Column("model"),
@@ -166,8 +168,9 @@ def _nodes(reply: pb.TopologyReply) -> str:
         (
             node.name,
             *(node.domains[i] or "-" for i in used),
-            node.gpus_allocatable,
-            node.gpus_used,
+            node.count.gpus,
+            f"{node.count.used:g}",
+            f"{node.count.free:g}",
             *([_shared(node)] if shared else []),
             *([_sliced(node)] if sliced else []),
             _models(node),
@@ -178,10 +181,12 @@ def _nodes(reply: pb.TopologyReply) -> str:
     ]
     text = terminal_table.table(columns, rows, wide=False, most=terminal_table.width())
     if len(reply.nodes) > 1:
-        gpus = sum(node.gpus_allocatable for node in reply.nodes)
-        in_use = sum(node.gpus_used for node in reply.nodes)
-        text += f"\n{len(reply.nodes)} nodes, {gpus} GPUs, {in_use} used, {gpus - in_use} free\n"
+        text += f"\n{len(reply.nodes)} nodes, {total(map(count_of, reply.nodes))}\n"
     return text
+
+
+def count_of(node: pb.NodeView) -> GpuCount:
+    return GpuCount(node.count.gpus, node.count.used, node.count.free)
 
 
 def _models(node: pb.NodeView) -> Cell:
@@ -311,7 +316,9 @@ def _node_json(node: pb.NodeView, levels: list[str]) -> Any:
         # Not strict: the tree may have changed between the two queries.
         "domains": dict(zip(levels, node.domains, strict=False)),
         "gpus_allocatable": node.gpus_allocatable,
-        "gpus_used": node.gpus_used,
+        "gpus_total": node.count.gpus,
+        "gpus_used": round(node.count.used, DIGITS),
+        "gpus_free": round(node.count.free, DIGITS),
         "gpus_shared": node.gpus_shared,
         "shares_used": node.shares_used,
         "slices_used": node.slices_used,

@@ -99,8 +99,7 @@ def _decide(
         _resize_elastic(scheduler, now)
     _decide_controllers(scheduler, now, decisions)
     _admit(scheduler, now)
-    if scheduler.queues.enabled:
-        decisions += _queue_statuses(scheduler, now)
+    decisions += _queue_statuses(scheduler, now)
     network = state.network
     decisions += scheduler.hypernode_statuses.decide(network.hypernodes, network.built, now)
     _add_statuses(scheduler, decisions)

@@ -310,6 +310,8 @@ def _queues(scheduler: Scheduler) -> None:
     used: dict[str, Counter[str]] = {name: Counter() for name in queues.by_name}
     phases: dict[str, Counter[str]] = {}
     for gang in scheduler.state.gangs.values():
+        if not gang.foreign:
+            phases.setdefault(gang.queue, Counter())[phase(gang).lower()] += 1
         if SetAsideKey(ACCOUNT, gang.key) in scheduler.quarantine.set_asides:
             continue
         current = gang.key not in scheduler.state.pending.changed_gangs  # else updated next cycle
@@ -323,13 +325,10 @@ def _queues(scheduler: Scheduler) -> None:
                 assert gang.attempt.need == need, f"{gang.name} needs {need} by now"
             for above in queue.path:
                 used[above.name].update(gang.account.used)
-        if queues.enabled and current and gang.account is not None:
-            phases.setdefault(gang.account.queue, Counter())[phase(gang).lower()] += 1
-    counted = queues.enabled and not scheduler.queue_statuses.stale
+    if not (scheduler.queue_statuses.stale or scheduler.state.pending.changed_gangs):
+        counts = scheduler.queue_statuses.by_queue()
+        assert counts == phases, f"gangs by queue and phase: {counts}, not {phases}"
     for queue in queues.by_name.values():
-        if counted and not scheduler.state.pending.changed_gangs:
-            counts = scheduler.queue_statuses.counts(queue.name)
-            assert counts == phases.get(queue.name, Counter()), f"queue {queue.name}: {counts}"
         _queue(scheduler, queue, used[queue.name])
 
 

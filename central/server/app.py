@@ -38,6 +38,7 @@ from central.server.grpc.training_states import TrainingStates
 from central.server.history.allocations import AllocationLog
 from central.server.history.history_pages import HistoryPages
 from central.server.history.history_store import HistoryStore
+from central.server.history.past_cluster import PastCluster
 from central.server.history.recorder import HistoryRecorder
 from central.server.history.usage_report import AllocationReports
 from central.server.journal import Journal
@@ -58,6 +59,7 @@ from central.server.stats.surveyor import Surveyor
 from central.server.throttled_log import ThrottledLog
 from central.server.tracing.gang_stages import GangStages
 from central.server.usage_store import UsageStore
+from central.server.web.web_api import WebApi
 from protos.common.probes import Probes, Unservable
 
 log = logging.getLogger(__name__)
@@ -217,11 +219,11 @@ class GrpcServices(NamedTuple):
 def _services(
     settings: Settings,
     client: Client,
-    loop: Loop,
+    observed: _Observed,
     history: HistoryStore | None,
     training: _Training,
 ) -> GrpcServices:
-    plans = PlannedDevices()
+    loop, plans = observed.loop, PlannedDevices()
     authenticator = Authenticator(TokenReviewer(client, settings.namespace))
     agents = AgentService(loop.put, authenticator, plans, settings.silent_after_s)
     loop.add_source(agents.silent)
@@ -231,8 +233,14 @@ def _services(
     )
     loop.add_source(coordinators.silent)
     usage = AllocationReports(history) if history is not None else None
+    asked, past = ClusterQueries(loop), PastCluster(history) if history is not None else None
     queries = QueryService(
-        ClusterQueries(loop), authenticator, AccessReviewer(client), usage, coordinators.views
+        asked,
+        authenticator,
+        AccessReviewer(client),
+        usage,
+        coordinators.views,
+        pages=WebApi(observed.surveyor, asked, past).page,
     )
     pages = HistoryPages(history) if history is not None else None
     replicas = ReplicaService(pages, authenticator, settings.namespace)
@@ -261,7 +269,7 @@ class _Leader(NamedTuple):
         if settings.default_queue:
             default_queue.create_default_queue(client)
         training = _Training(observed.training, self.election.term)
-        services = _services(settings, client, observed.loop, history, training)
+        services = _services(settings, client, observed, history, training)
         server = _serve_grpc(settings, client, self.credentials, services, stack)
         observed.metrics.watch_connections(server.proxy)
         _refuse_beside_volcano(settings, client, self.stopping)

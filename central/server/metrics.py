@@ -28,12 +28,8 @@ TOTALS = {
     "nodes_not_offered": "Nodes whose kubelet does not have the devices, as the agent or the kubelet restarts",
     "nodes_silent": "Nodes whose agent has been silent for longer than --silent-after",
     "nodes_unhealthy": "Nodes with an unhealthy GPU or RDMA NIC",
-    "gpus": "Allocatable GPUs of all nodes",
-    "gpus_free": "Allocatable GPUs that no pod uses",
-    "gpus_unhealthy": "GPUs that agents report as unhealthy",
     "pods": "Pods known to the scheduler",
     "gangs": "Gangs, including single pods",
-    "gangs_pending": "Gangs with pods that have no node yet",
     "gangs_partial": "Gangs of which some pods are bound, and the minimum never was",
 }
 
@@ -293,23 +289,14 @@ def quarantine_of(scheduler: Scheduler) -> tuple[dict[str, int], dict[str, int]]
 def totals_of(scheduler: Scheduler) -> dict[str, int]:
     """Returns totals by the names in TOTALS."""
     state, snapshot = scheduler.state, scheduler.state.snapshot
-    rows = list(snapshot.columns.row.values())
     nodes = [state.nodes[name] for name in snapshot.columns.row]
-    reports = [state.nodes[name].report for name in state.node_sets.unhealthy]
     return {
         "nodes": len(nodes),
         "nodes_not_offered": len(state.node_sets.not_offered),
         "nodes_silent": sum(node.silent for node in nodes),
         "nodes_unhealthy": len(state.node_sets.unhealthy),
-        "gpus": int(snapshot.columns.allocatable[rows, 0].sum()),
-        # Less than 0 where the kubelet withdrew GPUs that pods still use
-        "gpus_free": int(snapshot.columns.free[rows, 0].clip(0).sum()),
-        "gpus_unhealthy": sum(
-            not gpu.healthy for report in reports if report for gpu in report.topology.gpus
-        ),
         "pods": len(state.pods),
         "gangs": len(state.gangs),
-        "gangs_pending": len(state.pending.waiting),
         "gangs_partial": len(state.pending.partial),
     }
 

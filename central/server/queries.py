@@ -36,6 +36,8 @@ from central.server.grpc.query_service import (
     TenantLimit,
     TenantUse,
 )
+from central.server.stats import count_gpus
+from central.server.stats.pending_rows import cause_of
 from central.server.stats.queue_rows import in_units
 from central.server.stats.sliced_question import SlicedQuestion
 from protos.names import GPU
@@ -104,7 +106,7 @@ def _contained_node_view(scheduler: Scheduler, node: ClusterNode) -> NodeView:
         return _node_view(scheduler, node)
     except Exception as error:  # noqa: BLE001  any bug
         _note(scheduler, node.name, error)
-        return NodeView(node.name, (), None, (), 0, 0, _failed(error), 0, 0, 0)
+        return NodeView(node.name, trouble=_failed(error))
 
 
 def _note(scheduler: Scheduler, name: str, error: Exception) -> None:
@@ -140,7 +142,7 @@ def _node_view(scheduler: Scheduler, node: ClusterNode) -> NodeView:
         node.report.topology if node.report else None,
         tuple(sorted(holders, key=lambda holder: (holder.gpus or 2**64, holder.pod))),
         allocatable,
-        allocatable - int(snapshot.columns.free[row, 0]),
+        count_gpus.of_node(scheduler, node),
         _problems(node, allocatable, scheduler.state.now),
         len(parts),
         sum(parts.values()),
@@ -295,7 +297,7 @@ def _explanation(scheduler: Scheduler, gang: Gang) -> Explanation:
         gang.priority,
         _size(scheduler, gang),
         scheduler.controllers.job_of(gang.key),
-        pending_cause.cause_of(scheduler, gang),
+        cause_of(scheduler, gang),
         tuple((n, in_units(dict(each))) for n, each in pending_cause.wanted_nodes(scheduler, gang)),
     )
 
@@ -310,11 +312,10 @@ def _size(scheduler: Scheduler, gang: Gang) -> str:
 
 def _place(scheduler: Scheduler, gang: Gang) -> tuple[int, int]:
     """Returns its place among the pending gangs of its queue, from 1, and their number. 0 if it is not pending."""
-    waiting, queue = scheduler.state.pending.waiting, gang.queue
-    if gang.key not in waiting:
+    gangs, pending = scheduler.state.gangs, scheduler.queue_statuses.pending(gang.queue)
+    if gang.key not in pending:
         return 0, 0
-    ranks = [each.attempt.rank for each in waiting.values() if each.queue == queue]
-    return 1 + sum(rank < gang.attempt.rank for rank in ranks), len(ranks)
+    return 1 + sum(gangs[key].attempt.rank < gang.attempt.rank for key in pending), len(pending)
 
 
 def _queue(scheduler: Scheduler, gang: Gang) -> str:

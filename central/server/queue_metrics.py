@@ -26,7 +26,7 @@ from central.model.resources import ROOT
 from central.server import elastic_metrics, volcano_metrics
 from central.server.stats.gang_counters import WAIT_BUCKETS_S, Buckets, GangCounters
 from central.server.stats.pending_rows import PendingRow
-from central.server.stats.queue_rows import Amounts, QueueRow
+from central.server.stats.queue_rows import ABSENT, Amounts, QueueRow
 from central.server.stats.surveyor import Survey
 from central.server.version import version
 from protos.names import GPU
@@ -71,6 +71,7 @@ class QueueLabels:
         return queue if queue in self._named else OTHER
 
     def rank(self, rows: Iterable[QueueRow]) -> None:
+        rows = [row for row in rows if row.name != ABSENT]
         names = frozenset(row.name for row in rows)
         now = time.monotonic()
         if now - self._ranked_at < RANK_AGAIN_S and (self._named <= names == self._all):
@@ -94,9 +95,9 @@ class QueueMetrics:
     def families(self, survey: Survey) -> Iterator[Metric]:
         self._labels.rank(survey.queues)
         queues = self._folded(survey.queues)
-        yield _gauge(
-            "lockstep_queues", "Queues, with the root and invalid ones", len(survey.queues)
-        )
+        yield from _totals(survey)
+        exist = sum(row.name != ABSENT for row in survey.queues)
+        yield _gauge("lockstep_queues", "Queues, with the root and invalid ones", exist)
         named = sum(name != OTHER for name in queues)
         yield _gauge(
             "lockstep_queues_with_series", 'Queues that are not part of queue="_other"', named
@@ -140,7 +141,7 @@ class QueueMetrics:
         for row in survey.pending:
             by.setdefault((self._labels.label(row.queue), row.cause), []).append(row)
         abouts: tuple[tuple[str, str, Callable[[PendingRow], float]], ...] = (
-            ("gangs", "Gangs with pods that have no node yet, by cause", lambda row: 1),
+            ("gangs", "Gangs that have not started, by cause", lambda row: not row.runs),
             (
                 "pods",
                 "Pods without a node, by the cause of their gang's waiting",
@@ -165,8 +166,9 @@ class QueueMetrics:
         )
         created: dict[str, float] = {}
         for (label, _), rows in by.items():
-            first = min(row.created for row in rows)
-            created[label] = min(first, created.get(label, first))
+            for row in rows:
+                if not row.runs:
+                    created[label] = min(row.created, created.get(label, row.created))
         for label, since in sorted(created.items()):
             oldest.add_metric((label,), max(0.0, survey.at - since))
         yield oldest
@@ -263,6 +265,22 @@ def _sum(amounts: Iterable[Amounts]) -> dict[str, float]:
         for resource, amount in each.items():
             sums[resource] = sums.get(resource, 0.0) + amount
     return sums
+
+
+def _totals(survey: Survey) -> Iterator[Metric]:
+    count, gangs = survey.count, survey.gangs
+    about = "GPUs of all nodes; what is neither used nor free takes no pods"
+    yield _gauge("lockstep_gpus", about, count.gpus)
+    yield _gauge(
+        "lockstep_gpus_used", "GPU equivalents that pods of all schedulers use", count.used
+    )
+    yield _gauge("lockstep_gpus_free", "GPU equivalents that a pod can get now", count.free)
+    unhealthy = sum(row.unhealthy.bit_count() for row in survey.nodes.values())
+    yield _gauge("lockstep_gpus_unhealthy", "GPUs that agents report as unhealthy", unhealthy)
+    pending = gangs["pending"] + gangs["inqueue"]
+    yield _gauge("lockstep_gangs_pending", "Gangs that have not started", pending)
+    about = "Gangs whose minimum has nodes"
+    yield _gauge("lockstep_gangs_running", about, gangs["running"])
 
 
 def _reserved(survey: Survey, label: Callable[[str], str]) -> Iterator[Metric]:

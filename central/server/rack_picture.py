@@ -41,7 +41,7 @@ def racks(reply: "pb.TopologyReply") -> list[Rack]:
     """The topology as a picture: each GPU with the jobs, or the single pods, that use it."""
     found: dict[str, list[NodeRow]] = {}
     for node in reply.nodes:
-        count = max(len(node.topology.gpus), node.gpus_allocatable)
+        count = node.count.gpus
         sick = {gpu.index for gpu in node.topology.gpus if not gpu.healthy}
         owners: list[list[str]] = [[] for _ in range(count)]
         planned: set[int] = set()

@@ -1222,6 +1222,71 @@ class TrainingAck(_message.Message):
 Global___TrainingAck: _TypeAlias = TrainingAck  # noqa: Y015
 
 @_typing.final
+class PageQuery(_message.Message):
+    """A page of the console's data, limited to the asker's rights: GET path?query of its server."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class QueryEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    PATH_FIELD_NUMBER: _builtins.int
+    QUERY_FIELD_NUMBER: _builtins.int
+    path: _builtins.str
+    """such as /api/pending"""
+    @_builtins.property
+    def query(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        path: _builtins.str = ...,
+        query: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["path", b"path", "query", b"query"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PageQuery: _TypeAlias = PageQuery  # noqa: Y015
+
+@_typing.final
+class PageReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JSON_FIELD_NUMBER: _builtins.int
+    json: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        json: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["json", b"json"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PageReply: _TypeAlias = PageReply  # noqa: Y015
+
+@_typing.final
 class UsageQuery(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1574,7 +1639,6 @@ class NodeView(_message.Message):
     TOPOLOGY_FIELD_NUMBER: _builtins.int
     HOLDERS_FIELD_NUMBER: _builtins.int
     GPUS_ALLOCATABLE_FIELD_NUMBER: _builtins.int
-    GPUS_USED_FIELD_NUMBER: _builtins.int
     TROUBLE_FIELD_NUMBER: _builtins.int
     GPUS_SHARED_FIELD_NUMBER: _builtins.int
     SHARES_USED_FIELD_NUMBER: _builtins.int
@@ -1582,10 +1646,10 @@ class NodeView(_message.Message):
     CARDS_FIELD_NUMBER: _builtins.int
     AGENT_VERSION_FIELD_NUMBER: _builtins.int
     HIDDEN_HOLDERS_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     gpus_allocatable: _builtins.int
     """from the API server"""
-    gpus_used: _builtins.int
     trouble: _builtins.str
     """not ready, cordoned, no agent report ...; empty: none"""
     gpus_shared: _builtins.int
@@ -1612,6 +1676,8 @@ class NodeView(_message.Message):
     def cards(self) -> _containers.RepeatedCompositeFieldContainer[Global___RdmaUse]:
         """of pods with NICs; -1: unknown"""
 
+    @_builtins.property
+    def count(self) -> Global___GpuCount: ...
     def __init__(
         self,
         *,
@@ -1620,7 +1686,6 @@ class NodeView(_message.Message):
         topology: Global___Topology | None = ...,
         holders: _abc.Iterable[Global___Holder] | None = ...,
         gpus_allocatable: _builtins.int = ...,
-        gpus_used: _builtins.int = ...,
         trouble: _builtins.str = ...,
         gpus_shared: _builtins.int = ...,
         shares_used: _builtins.int = ...,
@@ -1628,14 +1693,47 @@ class NodeView(_message.Message):
         cards: _abc.Iterable[Global___RdmaUse] | None = ...,
         agent_version: _builtins.str = ...,
         hidden_holders: _builtins.int = ...,
+        count: Global___GpuCount | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["topology", b"topology"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "topology", b"topology"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "cards", b"cards", "domains", b"domains", "gpus_allocatable", b"gpus_allocatable", "gpus_shared", b"gpus_shared", "gpus_used", b"gpus_used", "hidden_holders", b"hidden_holders", "holders", b"holders", "name", b"name", "shares_used", b"shares_used", "slices_used", b"slices_used", "topology", b"topology", "trouble", b"trouble"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "cards", b"cards", "count", b"count", "domains", b"domains", "gpus_allocatable", b"gpus_allocatable", "gpus_shared", b"gpus_shared", "hidden_holders", b"hidden_holders", "holders", b"holders", "name", b"name", "shares_used", b"shares_used", "slices_used", b"slices_used", "topology", b"topology", "trouble", b"trouble"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___NodeView: _TypeAlias = NodeView  # noqa: Y015
+
+@_typing.final
+class GpuCount(_message.Message):
+    """GPU equivalents: a shared GPU counts as the hundredths that are used and free, a MIG slice as its fraction of a GPU.
+    What is neither used nor free takes no pods.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GPUS_FIELD_NUMBER: _builtins.int
+    USED_FIELD_NUMBER: _builtins.int
+    FREE_FIELD_NUMBER: _builtins.int
+    gpus: _builtins.int
+    """in the node"""
+    used: _builtins.float
+    """by pods of all schedulers"""
+    free: _builtins.float
+    """for a pod, now"""
+    def __init__(
+        self,
+        *,
+        gpus: _builtins.int = ...,
+        used: _builtins.float = ...,
+        free: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["free", b"free", "gpus", b"gpus", "used", b"used"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GpuCount: _TypeAlias = GpuCount  # noqa: Y015
 
 @_typing.final
 class Holder(_message.Message):

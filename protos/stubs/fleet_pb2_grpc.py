@@ -390,6 +390,11 @@ class DeskStub:
                 request_serializer=protos_dot_stubs_dot_fleet__pb2.QueueQuery.SerializeToString,
                 response_deserializer=protos_dot_stubs_dot_fleet__pb2.QueueReply.FromString,
                 _registered_method=True)
+        self.Page = channel.unary_unary(
+                '/lockstep.v1.Desk/Page',
+                request_serializer=protos_dot_stubs_dot_fleet__pb2.PageQuery.SerializeToString,
+                response_deserializer=protos_dot_stubs_dot_fleet__pb2.PageReply.FromString,
+                _registered_method=True)
 
 
 class DeskServicer:
@@ -421,6 +426,12 @@ class DeskServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Page(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_DeskServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -443,6 +454,11 @@ def add_DeskServicer_to_server(servicer, server):
                     servicer.Queue,
                     request_deserializer=protos_dot_stubs_dot_fleet__pb2.QueueQuery.FromString,
                     response_serializer=protos_dot_stubs_dot_fleet__pb2.QueueReply.SerializeToString,
+            ),
+            'Page': grpc.unary_unary_rpc_method_handler(
+                    servicer.Page,
+                    request_deserializer=protos_dot_stubs_dot_fleet__pb2.PageQuery.FromString,
+                    response_serializer=protos_dot_stubs_dot_fleet__pb2.PageReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -554,6 +570,33 @@ class Desk:
             '/lockstep.v1.Desk/Queue',
             protos_dot_stubs_dot_fleet__pb2.QueueQuery.SerializeToString,
             protos_dot_stubs_dot_fleet__pb2.QueueReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Page(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lockstep.v1.Desk/Page',
+            protos_dot_stubs_dot_fleet__pb2.PageQuery.SerializeToString,
+            protos_dot_stubs_dot_fleet__pb2.PageReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -171,6 +171,7 @@ class DeskStub:
     Usage: _grpc.UnaryUnaryMultiCallable[_fleet_pb2.UsageQuery, _fleet_pb2.UsageReply]
     """GPU-hours of a span of time; FAILED_PRECONDITION where the scheduler keeps no history."""
     Queue: _grpc.UnaryUnaryMultiCallable[_fleet_pb2.QueueQuery, _fleet_pb2.QueueReply]
+    Page: _grpc.UnaryUnaryMultiCallable[_fleet_pb2.PageQuery, _fleet_pb2.PageReply]
 
 @_typing.type_check_only
 class DeskAsyncStub(DeskStub):
@@ -182,6 +183,7 @@ class DeskAsyncStub(DeskStub):
     Usage: _aio.UnaryUnaryMultiCallable[_fleet_pb2.UsageQuery, _fleet_pb2.UsageReply]  # type: ignore[assignment]
     """GPU-hours of a span of time; FAILED_PRECONDITION where the scheduler keeps no history."""
     Queue: _aio.UnaryUnaryMultiCallable[_fleet_pb2.QueueQuery, _fleet_pb2.QueueReply]  # type: ignore[assignment]
+    Page: _aio.UnaryUnaryMultiCallable[_fleet_pb2.PageQuery, _fleet_pb2.PageReply]  # type: ignore[assignment]
 
 class DeskServicer(metaclass=_abc_1.ABCMeta):
     """User -> scheduler."""
@@ -214,6 +216,13 @@ class DeskServicer(metaclass=_abc_1.ABCMeta):
         request: _fleet_pb2.QueueQuery,
         context: _ServicerContext,
     ) -> _typing.Union[_fleet_pb2.QueueReply, _abc.Awaitable[_fleet_pb2.QueueReply]]: ...
+
+    @_abc_1.abstractmethod
+    def Page(
+        self,
+        request: _fleet_pb2.PageQuery,
+        context: _ServicerContext,
+    ) -> _typing.Union[_fleet_pb2.PageReply, _abc.Awaitable[_fleet_pb2.PageReply]]: ...
 
 def add_DeskServicer_to_server(servicer: DeskServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 

@@ -88,7 +88,9 @@ class SchedulerServer:
         if queries is not None:
             progress = self.training.views
             access = access or EveryRight()
-            services.append(QueryService(queries, auth, access, usage, progress).add_to)
+            pages = getattr(queries, "page", None)
+            service = QueryService(queries, auth, access, usage, progress, pages=pages)
+            services.append(service.add_to)
         self.server = grpc_server.serve("127.0.0.1:0", credentials(), services, auth, limits=limits)
         self.address = f"127.0.0.1:{self.server.port}"
 

@@ -7,18 +7,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from central.cli import output_format, terminal_table
-from central.cli.jobs import job_table, list_command, queue_tenants, training_page
+from central.cli.jobs import job_table, list_command, queue_listing, queue_tenants, training_page
 from central.cli.jobs.api import EVENTS, GROUPS, JOBS, KINDS, PODS, QUEUES, Api, CannotDo
-from central.cli.jobs.scheduler_view import (
-    DEFAULT,
-    NOT_ASKED,
-    SchedulerView,
-    asked_of_scheduler,
-    gpus_of_default,
-)
+from central.cli.jobs.scheduler_view import NOT_ASKED, SchedulerView, asked_of_scheduler
 from central.cli.terminal_table import Cell, Column, age, clock, table, wrapped
 from central.kube.resource_paths import ResourcePath
 from central.model.json_types import Json
+from central.model.resources import DEFAULT
 from protos.names import GROUP_NAMES, TASK
 
 if TYPE_CHECKING:
@@ -200,10 +195,8 @@ def queue(api: Api, args: argparse.Namespace, most: int | None) -> str:
     name = args.chosen
     found = api.find(QUEUES, name) if name == DEFAULT else None
     found = found or (list_command.NO_OBJECT if name == DEFAULT else api.get(QUEUES, name))
-    if found is list_command.NO_OBJECT:
-        found = list_command.without_object(gpus_of_default(args))
-    spec, status = found.get("spec") or {}, found.get("status") or {}
-    counts = list_command.counts_by_queue(api)
+    spec = found.get("spec") or {}
+    known = next((row for row in queue_listing.rows(api, args) if row["name"] == name), {})
     page = Page(most)
     page.line("Name", name)
     page.line(
@@ -212,10 +205,10 @@ def queue(api: Api, args: argparse.Namespace, most: int | None) -> str:
     queues = api.all(QUEUES)
     if why := queue_tenants.invalid_because(queues, name):
         page.line("Why", why)
-    _limits(page, spec, status)
-    if counts is not None:
-        mine: Mapping[str, int] = counts.get(name, {})
-        page.line("Groups", ", ".join(f"{n} {phase}" for phase, n in mine.items()) or "none")
+    _limits(page, spec, list_command.allocated(found, known))
+    if gangs := known.get("gangs"):
+        counted = [f"{gangs[phase]} {phase}" for phase in queue_listing.PHASES if gangs.get(phase)]
+        page.line("Gangs", ", ".join(counted) or "none")
     children = [
         one["metadata"]["name"] for one in queues if (one.get("spec") or {}).get("parent") == name
     ]
@@ -227,7 +220,7 @@ def queue(api: Api, args: argparse.Namespace, most: int | None) -> str:
     return page.text
 
 
-def _limits(page: Page, spec: Json, status: Json) -> None:
+def _limits(page: Page, spec: Json, allocated: Mapping[str, object] | None) -> None:
     """Prints the queue's limits and its use."""
     page.line("Weight", str(spec.get("weight", 1)))
     if spec.get("priority"):
@@ -239,7 +232,7 @@ def _limits(page: Page, spec: Json, status: Json) -> None:
         ("Guarantee", (spec.get("guarantee") or {}).get("resource")),
         ("Deserved", spec.get("deserved")),
         ("Capability", spec.get("capability")),
-        ("Allocated", status.get("allocated")),
+        ("Allocated", allocated),
     ):
         if found_amounts:
             page.line(head, list_command.amounts(found_amounts).replace(",", ", "))

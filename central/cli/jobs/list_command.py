@@ -2,16 +2,16 @@
 
 import argparse
 import sys
-from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from central.cli import output_format, terminal_table
-from central.cli.jobs import job_table
-from central.cli.jobs.api import GROUPS, JOBS, KINDS, QUEUES, Api, CannotDo
-from central.cli.jobs.scheduler_view import DEFAULT, gpus_of_default
+from central.cli.jobs import job_table, queue_listing
+from central.cli.jobs.api import GROUPS, JOBS, KINDS, QUEUES, Api
 from central.cli.terminal_table import Column, Row, age
 from central.kube.resource_paths import ResourcePath
 from central.model.json_types import Json
+from central.model.resources import DEFAULT
+from protos.names import GPU
 
 NAMESPACE = Column("Namespace")
 
@@ -66,15 +66,10 @@ def show(api: Api, args: argparse.Namespace) -> int:
     else:
         names = {obj["metadata"]["name"] for obj in objects}
         if kind is QUEUES and DEFAULT not in names and not args.selector:
-            objects.append(without_object(gpus_of_default(args)))
+            objects.append(NO_OBJECT)
             objects.sort(key=lambda queue: str(queue["metadata"]["name"]))
         print(_table(api, kind, objects, args), end="")
     return 0
-
-
-def without_object(used: Json | None) -> Json:
-    """The default queue where it has no object, with what it uses."""
-    return NO_OBJECT if used is None else {**NO_OBJECT, "status": {"allocated": used}}
 
 
 def _watch(api: Api, kind: ResourcePath, args: argparse.Namespace, query: dict[str, str]) -> int:
@@ -115,13 +110,8 @@ def _rows(api: Api, kind: ResourcePath, objects: list[Json], args: argparse.Name
         case "PodGroup":
             rows = [group_row(obj) for obj in objects]
         case _:
-            counts = counts_by_queue(api)
-            rows = [
-                queue_row(
-                    obj, counts if counts is None else counts.get(obj["metadata"]["name"], {})
-                )
-                for obj in objects
-            ]
+            known = {row["name"]: row for row in queue_listing.rows(api, args)}
+            rows = [queue_row(obj, known.get(obj["metadata"]["name"], {})) for obj in objects]
     if args.everywhere and kind.namespaced:
         return [
             (obj["metadata"]["namespace"], *row) for obj, row in zip(objects, rows, strict=True)
@@ -149,44 +139,35 @@ def group_row(group: Json) -> Row:
     )
 
 
-def queue_row(queue: Json, counts: Mapping[str, int] | None) -> Row:
-    """counts: the queue's groups by phase. None: use the status, because the user may not list groups."""
-    spec, status = queue.get("spec") or {}, queue.get("status") or {}
-    if counts is None:
-        counts = {name.capitalize(): value for name, value in status.items() if _is_whole(value)}
+def queue_row(queue: Json, known: Json) -> Row:
+    """known: its row of queue_listing; empty: there is none."""
+    spec = queue.get("spec") or {}
     return (
         queue["metadata"]["name"],
         spec.get("weight", 1),
         queue_state(queue),
         spec.get("parent") or "-",
         *(
-            counts.get(name, 0)
-            for name in ("Inqueue", "Pending", "Running", "Unknown", "Completed")
+            known["gangs"].get(phase, 0) if known.get("gangs") else "-"
+            for phase in queue_listing.PHASES
         ),
         amounts((spec.get("guarantee") or {}).get("resource")),
         amounts(spec.get("deserved")),
         amounts(spec.get("capability")),
-        amounts(status.get("allocated")),
+        amounts(allocated(queue, known)),
     )
+
+
+def allocated(queue: Json, known: Json) -> Mapping[str, object] | None:
+    """The devices and amounts in the queue's status; without an object GPUs alone, which the scheduler says."""
+    found: Mapping[str, object] | None = (queue.get("status") or {}).get("allocated")
+    gpus = (known.get("used") or {}).get(GPU)
+    return found or (None if gpus is None else {GPU: f"{gpus:g}"})
 
 
 def queue_state(queue: Json) -> str:
     spec, status = queue.get("spec") or {}, queue.get("status") or {}
     return str(status.get("state") or spec.get("state") or "Open")
-
-
-def counts_by_queue(api: Api) -> dict[str, Counter[str]] | None:
-    """Counts the groups of each queue by phase; None if the user may not list the groups of all namespaces."""
-    try:
-        groups = api.all(GROUPS, everywhere=True)
-    except CannotDo:
-        return None
-    found: dict[str, Counter[str]] = {}
-    for group in groups:
-        queue = (group.get("spec") or {}).get("queue") or "default"
-        phase = (group.get("status") or {}).get("phase") or "Pending"
-        found.setdefault(queue, Counter())[phase] += 1
-    return found
 
 
 def group_why(group: Json) -> str:
@@ -210,7 +191,3 @@ def chosen(objects: Iterable[Json], args: argparse.Namespace) -> list[Json]:
         ]
         found = [one for one in found if args.user in ("", job_table.user_of(one))]
     return found
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)

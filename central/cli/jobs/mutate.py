@@ -4,11 +4,11 @@ every client of this API does; queues are changed directly."""
 import argparse
 
 from central.cli.jobs.api import COMMANDS, JOBS, KINDS, QUEUES, Api, CannotDo, named
-from central.cli.jobs.scheduler_view import DEFAULT
 from central.controllers.job.state_machine import TRANSITIONS
 from central.kube.resource_paths import ResourcePath
 from central.model.jobspec import PENDING
 from central.model.json_types import Json
+from central.model.resources import DEFAULT
 
 STATES = {"open": "Open", "close": "Closed"}
 ACTIONS = {"open": "OpenQueue", "close": "CloseQueue"}

@@ -8,9 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from central.model.json_types import Json
 from central.server.grpc import query_client
-from protos.names import GPU
 
 if TYPE_CHECKING:
     from protos.stubs import fleet_pb2 as pb
@@ -27,32 +25,6 @@ class SchedulerView:
 
 
 NOT_ASKED = SchedulerView()
-DEFAULT = "default"
-
-
-def gpus_of_default(args: argparse.Namespace) -> Json | None:
-    """Returns the use of the queue default in the form of a Queue's status. None if the scheduler is not named, does
-    not answer, or does not show everything."""
-    if args.server == query_client.SERVER:
-        return None
-    try:
-        return use_of_default(query_client.topology(query_client.scheduler_address(args), ""))
-    except query_client.CannotAsk:
-        return None
-
-
-def use_of_default(reply: "pb.TopologyReply") -> Json | None:
-    """GPUs and shares, without MIG slices."""
-    holders = [holder for node in reply.nodes for holder in node.holders]
-    hidden = any(node.hidden_holders for node in reply.nodes)
-    if hidden or (holders and not any(holder.queue for holder in holders)):  # an older scheduler
-        return None
-    used = sum(
-        holder.share / 100 if holder.share else len(holder.gpus)
-        for holder in holders
-        if holder.queue == DEFAULT
-    )
-    return {GPU: f"{used:g}"}
 
 
 def asked_of_scheduler(args: argparse.Namespace, namespace: str, job: str) -> SchedulerView:

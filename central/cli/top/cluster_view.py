@@ -3,15 +3,16 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 
 from central.cli import terminal_table
-from central.cli.jobs.list_command import group_why, queue_state
-from central.cli.jobs.tree_command import gpus_in, in_tree
+from central.cli.jobs import queue_listing
+from central.cli.jobs.queue_listing import gpus_in
+from central.cli.render import count_of
+from central.model.gpu_count import GpuCount, total
 from central.model.json_types import Json
 from protos.stubs import fleet_pb2 as pb
 
-PENDING = ("Pending", "Inqueue")
 OWNERS = 3
 
 
@@ -19,15 +20,10 @@ OWNERS = 3
 class TopRack:
     name: str
     nodes: int
-    gpus: int
-    used: int
+    count: GpuCount
     unhealthy: int
     owners: tuple[str, ...]  # those with the most GPUs first
     troubled: int  # nodes with a trouble
-
-    @property
-    def free(self) -> int:
-        return max(0, self.gpus - self.used)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +42,7 @@ class TopQueue:
 class TopGang:
     namespace: str
     name: str
+    gang: str  # its name for the scheduler
     queue: str
     minimum: int
     created: str
@@ -57,21 +54,21 @@ class ClusterView:
     racks: tuple[TopRack, ...] = ()
     queues: tuple[TopQueue, ...] = ()
     pending: tuple[TopGang, ...] = ()
+    hidden: int = 0  # pending gangs of namespaces that the user may not see
     at: datetime | None = None
     notes: tuple[str, ...] = ()  # what could not be read
 
     def totals(self) -> str:
-        gpus, used = sum(row.gpus for row in self.racks), sum(row.used for row in self.racks)
+        count = total(row.count for row in self.racks)
         nodes, sick = sum(row.nodes for row in self.racks), sum(row.unhealthy for row in self.racks)
         unhealthy = f", {sick} unhealthy" if sick else ""
-        return f"{nodes} node{'s' if nodes != 1 else ''}, {gpus} GPUs, {used} used, {max(0, gpus - used)} free{unhealthy}; {len(self.pending)} pending"
+        hidden = f" and {self.hidden} of other namespaces" if self.hidden else ""
+        return f"{nodes} node{'s' if nodes != 1 else ''}, {count}{unhealthy}; {len(self.pending)} pending{hidden}"
 
 
 @dataclass(slots=True)
 class _RackSums:
-    nodes: int = 0
-    gpus: int = 0
-    used: int = 0
+    counts: list[GpuCount] = field(default_factory=list)
     unhealthy: int = 0
     troubled: int = 0
     owners: Counter[str] = field(default_factory=Counter)
@@ -83,9 +80,7 @@ def racks_of(reply: pb.TopologyReply) -> tuple[TopRack, ...]:
     for node in reply.nodes:
         name = next((each for each in reversed(node.domains) if each), "-")
         rack = found.setdefault(name, _RackSums())
-        rack.nodes += 1
-        rack.gpus += node.gpus_allocatable
-        rack.used += node.gpus_used
+        rack.counts.append(count_of(node))
         rack.unhealthy += sum(not gpu.healthy for gpu in node.topology.gpus)
         rack.troubled += bool(node.trouble)
         for holder in node.holders:
@@ -94,9 +89,8 @@ def racks_of(reply: pb.TopologyReply) -> tuple[TopRack, ...]:
     return tuple(
         TopRack(
             name,
-            rack.nodes,
-            rack.gpus,
-            rack.used,
+            len(rack.counts),
+            total(rack.counts),
             rack.unhealthy,
             tuple(owner for owner, _ in rack.owners.most_common(OWNERS)),
             rack.troubled,
@@ -105,56 +99,45 @@ def racks_of(reply: pb.TopologyReply) -> tuple[TopRack, ...]:
     )
 
 
-def queues_of(queues: Sequence[Json], groups: Iterable[Json]) -> tuple[TopQueue, ...]:
-    counts: dict[str, Counter[str]] = {}
-    for group in groups:
-        queue = (group.get("spec") or {}).get("queue") or "default"
-        counts.setdefault(queue, Counter())[_phase(group)] += 1
-    rows = []
-    for queue, lines in in_tree(list(queues)):
-        spec, status = queue.get("spec") or {}, queue.get("status") or {}
-        name = queue["metadata"]["name"]
-        gangs = counts.get(name, Counter())
-        rows.append(
-            TopQueue(
-                name,
-                lines,
-                gpus_in(status.get("allocated")),
-                gpus_in(spec.get("deserved")),
-                gpus_in(spec.get("capability")),
-                gangs["Running"],
-                sum(gangs[phase] for phase in PENDING),
-                queue_state(queue),
-            )
+def queues_of(rows: Sequence[Json]) -> tuple[TopQueue, ...]:
+    """rows: of the console's /api/queues."""
+    return tuple(
+        TopQueue(
+            row["name"],
+            lines,
+            gpus_in(row["used"]),
+            gpus_in(row["deserved"]),
+            gpus_in(row["capability"]),
+            row["gangs"].get("running", 0),
+            queue_listing.pending(row),
+            row["state"],
         )
-    return tuple(rows)
+        for row, lines in queue_listing.in_tree(list(rows))
+    )
 
 
-def pending_of(groups: Iterable[Json]) -> tuple[TopGang, ...]:
-    """Oldest first."""
-    rows = [
+def pending_of(rows: Iterable[Json]) -> tuple[TopGang, ...]:
+    """Returns those that have not started, oldest first. rows: of the console's /api/pending."""
+    found = [
         TopGang(
-            group["metadata"].get("namespace", ""),
-            group["metadata"]["name"],
-            (group.get("spec") or {}).get("queue") or "default",
-            int((group.get("spec") or {}).get("minMember") or 1),
-            str(group["metadata"].get("creationTimestamp") or ""),
-            group_why(group) or "not tried yet",
+            row["namespace"],
+            row["name"],
+            row["gang"],
+            row["queue"],
+            row["minimum"],
+            datetime.fromtimestamp(row["created"], UTC).isoformat(timespec="seconds"),
+            row["reason"] or "not tried yet",
         )
-        for group in groups
-        if _phase(group) in PENDING
+        for row in rows
+        if row["place"]
     ]
-    return tuple(sorted(rows, key=lambda row: (row.created, row.namespace, row.name)))
-
-
-def _phase(group: Json) -> str:
-    return str((group.get("status") or {}).get("phase") or "Pending")
+    return tuple(sorted(found, key=lambda row: (row.created, row.namespace, row.name)))
 
 
 RACK_SORTS: dict[str, Callable[[TopRack], tuple[object, ...]]] = {
     "name": lambda row: (row.name,),
-    "free": lambda row: (-row.free, row.name),
-    "used": lambda row: (-row.used, row.name),
+    "free": lambda row: (-row.count.free, row.name),
+    "used": lambda row: (-row.count.used, row.name),
     "unhealthy": lambda row: (-row.unhealthy, -row.troubled, row.name),
 }
 QUEUE_SORTS: dict[str, Callable[[TopQueue], tuple[object, ...]]] = {

@@ -81,7 +81,7 @@ def press(state: ScreenState, key: str, view: ClusterView) -> None:
 
 def _open(state: ScreenState, row: TopRack | TopQueue | TopGang | None) -> None:
     if isinstance(row, TopGang):
-        state.explain = (row.namespace, row.name)
+        state.explain = (row.namespace, row.gang)
     elif isinstance(row, TopRack):
         state.text = _rack_text(row)
 
@@ -170,16 +170,17 @@ def _widths(texts: Sequence[Cells], width: int) -> list[int]:
 
 
 def _rack(row: TopRack) -> Cells:
-    filled = round(BAR * row.used / row.gpus) if row.gpus else 0
+    count = row.count
+    filled = round(BAR * count.used / count.gpus) if count.gpus else 0
     bar = "#" * filled + "." * (BAR - filled)
     trouble = str(row.unhealthy + row.troubled) if row.unhealthy or row.troubled else "-"
     owners = ", ".join(row.owners) or "-"
     return (
         row.name,
         str(row.nodes),
-        str(row.gpus),
-        str(row.used),
-        str(row.free),
+        str(count.gpus),
+        f"{count.used:g}",
+        f"{count.free:g}",
         bar,
         trouble,
         owners,
@@ -205,7 +206,7 @@ CELLS: dict[str, tuple[Cells, Callable[[Any], Cells]]] = {
 
 def _rack_text(row: TopRack) -> str:
     return (
-        f"rack {row.name}: {row.nodes} nodes, {row.gpus} GPUs, {row.used} used, {row.unhealthy} unhealthy\n\n"
+        f"rack {row.name}: {row.nodes} nodes, {row.count}, {row.unhealthy} unhealthy\n\n"
         f"Most GPUs: {', '.join(row.owners) or '-'}\n\n"
         f"lockstep topology -l rack={row.name} shows its nodes"
     )

@@ -1,5 +1,4 @@
-"""`lockstep top`: asks the scheduler and the API server again and again, draws, and reads keys. Without a terminal it
-prints one screen.
+"""`lockstep top`: asks the scheduler again and again, draws, and reads keys. Without a terminal it prints one screen.
 
 Design: docs/design/command-line.md
 """
@@ -20,17 +19,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from central.cli import render, scheduler_access, terminal_table
-from central.cli.jobs.api import GROUPS, QUEUES, Api, CannotDo, open_api
-from central.cli.jobs.list_command import without_object
-from central.cli.jobs.scheduler_view import DEFAULT, use_of_default
 from central.cli.top import cluster_view, screen
 from central.cli.top.cluster_view import ClusterView
 from central.cli.top.screen import ScreenState
-from central.model.json_types import Json
 from central.server.grpc import query_client
 
 if TYPE_CHECKING:
-    from protos.stubs import fleet_pb2 as pb
+    pass
 
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
 TICK_S = 0.2  # between two looks at the terminal's size and at new answers
@@ -46,7 +41,6 @@ def run(args: argparse.Namespace) -> int:
     source = _Source(args)
     view = source.view()
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        source.close()
         width = terminal_table.width() or 120
         for tab in screen.TABS:
             height = 6 + len(getattr(view, tab))
@@ -61,51 +55,32 @@ def run(args: argparse.Namespace) -> int:
 
 
 class _Source:
-    """Asks for what is shown. Kubernetes' objects are read with the user's kubeconfig."""
+    """Asks for what is shown."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self._where = scheduler_access.scheduler_address(args)
         self._args = args
-        self._api: Api | None = None
-
-    def close(self) -> None:
-        """Closes the connection to the API server. No question may follow."""
-        if self._api is not None:
-            self._api.close()
 
     def view(self) -> ClusterView:
         """Raises CannotAsk."""
-        reply = self._topology()
-        groups, queues, notes = self._objects()
-        if DEFAULT not in {queue["metadata"]["name"] for queue in queues}:
-            queues.append(without_object(use_of_default(reply)))
-        return ClusterView(
-            cluster_view.racks_of(reply),
-            cluster_view.queues_of(queues, groups),
-            cluster_view.pending_of(groups),
-            datetime.now().astimezone(),
-            notes,
-        )
-
-    def _topology(self) -> "pb.TopologyReply":
         try:
-            return query_client.topology(self._where, "")
+            return self._view()
         except query_client.CannotAsk as error:
             self._where = scheduler_access.renewed(self._args, error)
-        return query_client.topology(self._where, "")
+        return self._view()
 
-    def _objects(self) -> tuple[list[Json], list[Json], tuple[str, ...]]:
-        notes: list[str] = []
-        found: list[list[Json]] = []
-        for kind in (GROUPS, QUEUES):
-            try:
-                if self._api is None:
-                    self._api = open_api(self._args.kubeconfig, self._args.context, None)
-                found.append(self._api.all(kind, everywhere=True))
-            except CannotDo as error:
-                notes.append(f"no {kind.plural}: {error}")
-                found.append([])
-        return found[0], found[1], tuple(dict.fromkeys(notes))
+    def _view(self) -> ClusterView:
+        where = self._where
+        overview = query_client.page(where, "/api/overview")
+        shown = overview["may"]["queues"]
+        return ClusterView(
+            cluster_view.racks_of(query_client.topology(where, "")),
+            cluster_view.queues_of(query_client.pages(where, "/api/queues") if shown else ()),
+            cluster_view.pending_of(query_client.pages(where, "/api/pending")),
+            overview["pending"]["hidden"],
+            datetime.now().astimezone(),
+            () if shown else ("no queues: you may not get them",),
+        )
 
     def explain(self, namespace: str, name: str) -> str:
         try:

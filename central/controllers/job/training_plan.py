@@ -12,7 +12,7 @@ from central.controllers.job.pod_tally import ENDED
 from central.controllers.job.state_machine import ACTIVE
 from central.model.facts import PodSeen
 from central.model.jobspec import RESTARTING
-from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS
+from central.model.resources import GPU_UNITS
 from central.model.work_left import STEPS
 from central.scheduler.queues.gpu_currency import GpuCurrency
 from central.scheduler.state.cluster_state import ClusterState
@@ -93,7 +93,7 @@ def plan_of(job: Job, state: ClusterState, currency: GpuCurrency) -> TrainingPla
         known = places.get(part.index)
         if known is None or known.ended:
             places[part.index] = _place(pod, part.index, state)
-            worth = currency.counted(dict(pod.spec.requests)).get(GPU_EQUIVALENTS, 0)
+            worth = currency.worth(pod.spec.requests)
     gang = state.gangs.get((spec.namespace, job.group, True))
     return TrainingPlan(
         spec.namespace,

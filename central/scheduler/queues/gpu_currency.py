@@ -11,7 +11,7 @@ Design: docs/design/quotas.md
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
 from central.model.amounts import Amounts
@@ -36,9 +36,13 @@ class GpuCurrency:
             found = self._units[resource] = round(self._fraction(resource) * GPU_UNITS)
         return found
 
+    def worth(self, requests: Iterable[tuple[str, int]]) -> int:
+        """The GPU equivalents of the amounts by resource, in GPU_UNITS."""
+        return sum(amount * self.units(resource) for resource, amount in requests)
+
     def counted(self, sums: Sums) -> Sums:
         """The same sums, with their GPU equivalents beside the devices."""
-        if worth := sum(amount * self.units(resource) for resource, amount in sums.items()):
+        if worth := self.worth(sums.items()):
             return {**sums, GPU_EQUIVALENTS: worth}
         return sums
 
@@ -52,7 +56,7 @@ class GpuCurrency:
     def entitled(self, amounts: Amounts) -> Sums:
         """What a Queue is entitled to: shares and slices that it names are part of its GPU equivalents."""
         sums = self.limits(amounts)
-        named = sum(amount * self.units(resource) for resource, amount in sums.items())
+        named = self.worth(sums.items())
         if named > sums.get(GPU_EQUIVALENTS, 0):
             sums[GPU_EQUIVALENTS] = named
         return sums

@@ -10,7 +10,7 @@ Design: docs/design/queues.md
 from collections.abc import Collection
 
 from central.model import wording
-from central.model.phases import INQUEUE, PENDING
+from central.model.phases import COMPLETED, INQUEUE, PENDING
 from central.model.resources import Sums, add
 from central.scheduler.queues import claimable_quota, min_resources, quota
 from central.scheduler.queues.min_resources import MinResources
@@ -70,7 +70,8 @@ class GroupAdmission:
         namespace, name, has_object = gang.key
         of_job = has_object and (namespace, name) in owned_groups
         began = gang.started or gang.preemption.preempted_for or gang.members
-        if gang.object is not None and not began and not of_job and not gang.foreign:
+        ended = gang.object is not None and gang.object.phase == COMPLETED
+        if gang.object is not None and not (began or ended or of_job or gang.foreign):
             self.groups[gang.key] = gang
             return gang.published.override is None or gang.published.override[0] != INQUEUE
         self.forget(gang.key)

@@ -349,7 +349,7 @@ class Queues:
             if self.is_shared(resource)
         }
         free_sums[GPU_SHARE] = _free_shares(columns, unschedulable) if GPU_SHARE in used else 0
-        worth = sum(amount * self.currency.units(name) for name, amount in free_sums.items())
+        worth = self.currency.worth(free_sums.items())
         if whole := worth + used.get(GPU_EQUIVALENTS, 0):
             total[GPU_EQUIVALENTS] = whole
         if total != self.total:

@@ -19,13 +19,22 @@ MOST_TASKS = 3  # named in one reason
 
 
 def phase(gang: Gang) -> str:
-    """The phase in the words of the PodGroup API: Running once the minimum is placed."""
+    """The phase in the words of the PodGroup API: Running once the minimum is placed, and Completed for good once its
+    last pod is deleted."""
     if gang.published.override is not None:
         return gang.published.override[0]
     succeeded = gang.counts.succeeded
+    if not gang.members and is_completed(gang):
+        return COMPLETED
     if succeeded and succeeded == len(gang.members) and succeeded >= gang.minimum:
         return COMPLETED
     return PENDING if gang.missing() else RUNNING
+
+
+def is_completed(gang: Gang) -> bool:
+    """Whether its status says so, as it was written last or as the API server has it."""
+    written = gang.object.phase if gang.object is not None else ""
+    return COMPLETED in (written, gang.published.state.phase)
 
 
 def describe(state: ClusterState, gang: Gang) -> str:

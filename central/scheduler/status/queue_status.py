@@ -1,5 +1,6 @@
-"""The status of Queue objects: state, gangs by phase, and allocated resources including child queues. Written
-on change, at most once a second, with one write in flight per queue.
+"""The count of gangs by queue and phase, from which all views take it, and the status of Queue objects: state, gangs
+by phase, and allocated resources including child queues. Written on change, at most once a second, with one write in
+flight per queue.
 
     Open      its gangs may start
     Closing   it is closed, and it or a queue below it has gangs that have not completed
@@ -13,6 +14,7 @@ from functools import partial
 
 from central.model.decisions import SetStatus
 from central.model.facts import Answered
+from central.model.phases import INQUEUE, PENDING
 from central.model.resources import GPU_EQUIVALENTS, Sums
 from central.model.stored_fields import NOT_STORED
 from central.scheduler.queues.queue_tree import Queues
@@ -21,6 +23,7 @@ from central.scheduler.state.gangs import Gang, GangKey
 from central.scheduler.status.status_writes import Status, StatusWrites
 
 KIND = "Queue"
+NOT_STARTED = (PENDING, INQUEUE)
 _COUNTS = ("pending", "inqueue", "running", "unknown", "completed")
 
 
@@ -35,9 +38,9 @@ class QueueStatuses:
     _root: Queue | None = field(default=None, metadata=NOT_STORED)
 
     def count(self, gang: Gang, phase: str) -> None:
-        """Counts the gang in its queue, in its present phase."""
+        """Counts the gang in its queue, in its present phase. Another scheduler's gang is not counted."""
         before = self._counted.get(gang.key)
-        now = (gang.account.queue, phase) if gang.account is not None else None
+        now = (gang.queue, phase) if not gang.foreign else None
         if now == before:
             if now is not None:
                 self._changed[now[0]] = None  # its usage may have changed
@@ -93,6 +96,18 @@ class QueueStatuses:
         """Gangs by phase."""
         return +self._counts.get(queue, Counter())
 
+    def by_queue(self) -> dict[str, Counter[str]]:
+        """Gangs by phase, of each queue that gangs name, whether it exists or not."""
+        return {queue: +counts for queue, counts in self._counts.items()}
+
+    def pending(self, queue: str | None = None) -> list[GangKey]:
+        """The gangs that have not started: of one queue, or of all."""
+        return [
+            key
+            for key, (of, phase) in self._counted.items()
+            if phase in NOT_STARTED and queue in (None, of)
+        ]
+
     def _write(self, queues: Queues, name: str, now: float) -> SetStatus | None:
         queue = queues.by_name.get(name)
         if queue is None or not queue.seen.uid:
@@ -107,14 +122,14 @@ class QueueStatuses:
     def _status(self, queues: Queues, queue: Queue) -> Status:
         counts = self._counts.get(queue.name, Counter())
         return {
-            "state": self._state(queue),
+            "state": self.state(queue),
             "closedBy": _closed_by(queue),
             "ancestors": queues.ancestors(queue.name),  # the API server refuses cycles by them
             **{phase: counts[phase] for phase in _COUNTS},
             "allocated": quantities(queue.used),
         }
 
-    def _state(self, queue: Queue) -> str:
+    def state(self, queue: Queue) -> str:
         if queue.error:
             return "Unknown"
         if not any(above.seen.closed for above in queue.path):

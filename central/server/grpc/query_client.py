@@ -1,6 +1,7 @@
 """The client of the query service: asks the scheduler for `lockstep topology`, `explain`, `report` and the like."""
 
 import argparse
+import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -116,6 +117,24 @@ def usage(
     query = pb.UsageQuery(since=since, until=until, by=by)
     reply: pb.UsageReply = _call(where, lambda desk, **kw: desk.Usage(query, **kw))
     return reply
+
+
+def page(where: SchedulerAddress, path: str, **query: str) -> Any:
+    """A page of the console's data (central/server/web/web_api.py)."""
+    from protos.stubs import fleet_pb2 as pb
+
+    asked = pb.PageQuery(path=path, query=query)
+    return json.loads(_call(where, lambda desk, **kw: desk.Page(asked, **kw)).json)
+
+
+def pages(where: SchedulerAddress, path: str, **query: str) -> "list[Any]":
+    """The rows of all pages."""
+    rows: list[Any] = []
+    after: int | None = 0
+    while after is not None:
+        found = page(where, path, **query, after=str(after))
+        rows, after = [*rows, *found["rows"]], found["next"]
+    return rows
 
 
 def _call(where: SchedulerAddress, ask: "Callable[..., Any]") -> Any:

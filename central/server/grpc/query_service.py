@@ -12,9 +12,12 @@ from typing import Protocol, TypeVar
 
 import grpc
 import grpc.aio
+import orjson
 
 from central.kube.transport.access_review import AccessUnknown
+from central.model.gpu_count import NO_GPUS, GpuCount
 from central.model.identity import Identity
+from central.model.json_types import Json
 from central.server.grpc import usage_query
 from central.server.grpc.auth import Authenticator, CallRefused, Context, GuardedCall
 from central.server.grpc.job_progress import JobProgress
@@ -23,6 +26,7 @@ from central.server.grpc.usage_query import UsageSource
 from central.server.grpc.visibility import Access, Viewer
 from central.server.version import version
 from protos import wire
+from protos.common.http_server import RequestRefused
 from protos.stubs import fleet_pb2 as pb
 from protos.topology import NodeTopology, RdmaUse, indices_of
 
@@ -34,6 +38,11 @@ PER_USER = 4  # at a time
 TENANTS_MOST = 500  # of a queue, in one answer
 RATES = Rate(10.0, 50), Rate(50.0, 200)  # per user, in all
 TURN_S, LONGEST_TURN_S = 0.1, 5.0
+FORBIDDEN = 403
+STATUSES = {
+    400: grpc.StatusCode.INVALID_ARGUMENT,
+    404: grpc.StatusCode.NOT_FOUND,
+}  # by that of HTTP
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +71,7 @@ class NodeView:
     topology: NodeTopology | None = None  # None: no agent has reported
     holders: tuple[Holder, ...] = ()
     gpus_allocatable: int = 0
-    gpus_used: int = 0
+    count: GpuCount = NO_GPUS
     trouble: str = ""
     gpus_shared: int = 0
     shares_used: int = 0  # hundredths of the shared GPUs
@@ -160,7 +169,8 @@ class Hidden(Exception):
 
 
 class QueryService:
-    """usage: None, where no history is kept. progress: None, where no coordinators report."""
+    """usage: None, where no history is kept. progress: None, where no coordinators report. pages: the console's data by
+    path, as JSON (central/server/web/web_api.py)."""
 
     def __init__(
         self,
@@ -169,9 +179,11 @@ class QueryService:
         access: Access,
         usage: UsageSource | None = None,
         progress: JobProgress | None = None,
+        *,
+        pages: Callable[[str, Mapping[str, str], Viewer], Json] | None = None,
     ) -> None:
         self._queries = queries
-        self._progress = progress
+        self._progress, self._pages = progress, pages
         self._usage = usage
         self._auth = authenticator
         self._access = access
@@ -185,6 +197,7 @@ class QueryService:
             "Explain": GuardedCall("user", pb.ExplainQuery, self.explain),
             "Usage": GuardedCall("user", pb.UsageQuery, self.usage),
             "Queue": GuardedCall("user", pb.QueueQuery, self.queue),
+            "Page": GuardedCall("user", pb.PageQuery, self.page),
         }
         server.add_generic_rpc_handlers((self._auth.handlers("lockstep.v1.Desk", calls),))
 
@@ -228,6 +241,21 @@ class QueryService:
         self, request: pb.QueueQuery, caller: Identity, context: Context
     ) -> pb.QueueReply:
         return await self._ask(lambda viewer: self._queue(request, viewer), caller, context)
+
+    async def page(self, request: pb.PageQuery, caller: Identity, context: Context) -> pb.PageReply:
+        pages = self._pages
+        if pages is None:
+            raise CallRefused(grpc.StatusCode.UNIMPLEMENTED, "the scheduler has no pages")
+        try:
+            found = await self._ask(
+                lambda viewer: pages(request.path, request.query, viewer), caller, context
+            )
+        except RequestRefused as refused:
+            if refused.status == FORBIDDEN:
+                raise self._auth.forbidden(context, caller, refused.why) from None
+            status = STATUSES.get(refused.status, grpc.StatusCode.UNAVAILABLE)
+            raise CallRefused(status, refused.why) from None
+        return pb.PageReply(json=orjson.dumps(found))
 
     def _queue(self, request: pb.QueueQuery, viewer: Viewer) -> pb.QueueReply:
         if not viewer.sees_queues():
@@ -352,7 +380,7 @@ def _node(view: NodeView, viewer: Viewer) -> pb.NodeView:
         ],
         hidden_holders=len(view.holders) - len(holders),
         gpus_allocatable=view.gpus_allocatable,
-        gpus_used=view.gpus_used,
+        count=_count(view.count),
         trouble=view.trouble,
         gpus_shared=view.gpus_shared,
         shares_used=view.shares_used,
@@ -363,6 +391,10 @@ def _node(view: NodeView, viewer: Viewer) -> pb.NodeView:
     if view.topology is not None:
         message.topology.CopyFrom(wire.to_topology(view.topology))
     return message
+
+
+def _count(count: GpuCount) -> pb.GpuCount:
+    return pb.GpuCount(gpus=count.gpus, used=count.used, free=count.free)
 
 
 def _tenants(found: QueueTenants, viewer: Viewer) -> pb.QueueReply:

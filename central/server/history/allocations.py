@@ -24,7 +24,7 @@ from central.model.facts import (
     PodGone,
     PodSeen,
 )
-from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS
+from central.model.resources import GPU_UNITS
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.reservation.reservation import Reservation
 from central.scheduler.scheduler import Scheduler
@@ -145,8 +145,7 @@ class AllocationLog:
         )
 
     def _units(self, pod: Pod) -> int:
-        counted = self._scheduler.queues.currency.counted(dict(pod.spec.requests))
-        return int(counted.get(GPU_EQUIVALENTS, 0))
+        return self._scheduler.queues.currency.worth(pod.spec.requests)
 
     def _model(self, name: str) -> str:
         node = self._scheduler.state.nodes.get(name)

@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from central.model.gpu_count import GpuCount
 from central.model.json_types import Json
 from central.server.stats.largest_gang import LargestGang
 from central.server.stats.node_rows import HeldGpus, SurveyedNode
@@ -37,9 +38,9 @@ def sample(survey: Survey) -> bytes:
     largest = sorted(gpus, key=lambda job: -gpus[job])[:JOBS_MOST]
     found: Json = {
         "totals": {
-            "gpus": sum(row.gpus for row in survey.nodes.values()),
-            "used": sum(gpus.values()),
-            "free": sum(row.free for row in survey.nodes.values()),
+            "gpus": survey.count.gpus,
+            "used": survey.count.used,
+            "free": survey.count.free,
             "held": sum(row.held for row in survey.reservations),
             "pending": sum(row.gpus for row in survey.pending),
         },
@@ -60,8 +61,8 @@ def read_sample(body: bytes) -> Json:
 
 def picture(survey: Survey) -> bytes:
     nodes = [
-        [row.name, row.path, row.model, row.gpus, row.allocatable, row.free, row.island, row.unhealthy,
-         row.problem, [_held(held) for held in row.holders]]
+        [row.name, row.path, row.model, row.count.gpus, row.count.used, row.count.whole, row.island, row.unhealthy,
+         row.problem, [_held(held) for held in row.holders], row.count.free]
         for row in survey.nodes.values()
     ]  # fmt: skip
     found: Json = {
@@ -111,16 +112,18 @@ def _held(held: HeldGpus) -> list[Any]:
 
 
 def _node(row: list[Any]) -> SurveyedNode:
-    name, path, model, gpus, allocatable, free, island, unhealthy, problem, holders = row
+    name, path, model, gpus, used, whole, island, unhealthy, problem, holders, *more = row
     held = tuple(
         HeldGpus(
             pod, None, namespace, queue, job, account, int(mask, 16), amount, whole, began=began
         )
         for pod, namespace, queue, job, account, mask, amount, whole, began in holders
     )
-    return SurveyedNode(
-        name, tuple(path), model, gpus, allocatable, free, island, unhealthy, held, problem
-    )
+    if more:
+        count = GpuCount(gpus, used, more[0], whole)
+    else:  # an older picture, which has another number in the place of used
+        count = GpuCount(gpus, sum(each.gpus for each in held), whole, whole)
+    return SurveyedNode(name, tuple(path), model, count, island, unhealthy, held, problem)
 
 
 def _queue(row: QueueRow) -> Json:

@@ -4,7 +4,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from fractions import Fraction
 
-from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS
+from central.model.resources import GPU_UNITS
 from central.scheduler.elastic.elastic_gang import ElasticGang
 from central.scheduler.scheduler import Scheduler
 
@@ -42,10 +42,8 @@ def rows(scheduler: Scheduler) -> Generator[None, None, list[ElasticRow]]:
 
 def _row(scheduler: Scheduler, elastic: ElasticGang) -> ElasticRow:
     gang, task = elastic.gang, elastic.task
-    counted = scheduler.queues.currency.counted
-    equivalents = sum(
-        counted(dict(pod.spec.requests)).get(GPU_EQUIVALENTS, 0) for pod in elastic.placed.values()
-    )
+    worth = scheduler.queues.currency.worth
+    equivalents = sum(worth(pod.spec.requests) for pod in elastic.placed.values())
     return ElasticRow(
         gang.namespace,
         gang.owner.rpartition("/")[2] or gang.name,

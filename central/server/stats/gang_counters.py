@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from central.model.decisions import Bind, Decision, Evict, UpdateGangStatus
 from central.model.facts import Fact, GangGone, PodGone, PodSeen
 from central.model.phases import COMPLETED, INQUEUE, PENDING, RUNNING
-from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS
+from central.model.resources import GPU_UNITS
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import Gang, GangKey
 
@@ -170,11 +170,11 @@ class GangCounters:
         self.evictions[label, evict.cause] += 1
         if pod is None:
             return
-        seen, worth = pod.seen, scheduler.queues.currency.counted(dict(pod.spec.requests))
+        seen, worth = pod.seen, scheduler.queues.currency.worth(pod.spec.requests)
         began = seen.started if seen.started is not None else pod.since
-        if began is not None and (gpus := worth.get(GPU_EQUIVALENTS, 0)):
+        if began is not None and worth:
             saved = max(began, pod.checkpoint or 0.0)
-            self.lost_gpu_s[label, evict.cause] += gpus / GPU_UNITS * max(0.0, now - saved)
+            self.lost_gpu_s[label, evict.cause] += worth / GPU_UNITS * max(0.0, now - saved)
 
 
 def _ended(gang: Gang) -> bool:

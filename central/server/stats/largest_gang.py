@@ -28,7 +28,7 @@ def largest_gangs(
     """levels: of the nodes' paths, widest first. held: GPUs by node that reservations keep free."""
     by_model: dict[str, list[SurveyedNode]] = {}
     for row in nodes:
-        if row.gpus:
+        if row.count.gpus:
             by_model.setdefault(row.model or "unknown", []).append(row)
     most = sorted(by_model, key=lambda model: (-len(by_model[model]), model))[:MODELS_MOST]
     found: list[LargestGang] = []
@@ -40,7 +40,7 @@ def largest_gangs(
 def _of_model(
     model: str, rows: list[SurveyedNode], levels: tuple[str, ...], held: Mapping[str, int]
 ) -> list[LargestGang]:
-    full = max(row.gpus for row in rows)
+    full = max(row.count.gpus for row in rows)
     free = {row.name: _free(row, held.get(row.name, 0)) for row in rows}
     found = []
     for size in dict.fromkeys((1, full)):
@@ -61,4 +61,4 @@ def _of_model(
 
 
 def _free(row: SurveyedNode, held: int) -> int:
-    return 0 if row.problem else max(0, row.free - held)
+    return max(0, row.count.whole - held)

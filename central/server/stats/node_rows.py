@@ -5,16 +5,17 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 
 from central.model.facts import PodSpec
-from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS
+from central.model.gpu_count import NO_GPUS, GpuCount
+from central.model.resources import GPU_UNITS
 from central.scheduler.filters import node_filters
 from central.scheduler.inventory.cluster_node import ClusterNode
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import GangKey
+from central.server.stats import count_gpus
 from protos.names import GPU
 
 ALL_AGAIN_S = 60.0
-SPECS_KEPT = 10_000
 PRODUCT = "nvidia.com/gpu.product"
 
 
@@ -41,10 +42,8 @@ class SurveyedNode:
     name: str
     path: tuple[str, ...] = ()  # its domains, widest first; empty: no label
     model: str = ""
-    gpus: int = 0  # installed
-    allocatable: int = 0
-    free: int = 0  # whole GPUs that a pod can get now
-    island: int = 0  # of these, the most in one island
+    count: GpuCount = NO_GPUS
+    island: int = 0  # of the free whole GPUs, the most in one island
     unhealthy: int = 0  # mask
     holders: tuple[HeldGpus, ...] = ()
     problem: str = ""
@@ -61,7 +60,6 @@ class NodeTable:
         self.gone_at = 0  # version in which a node was removed last
         self._mark = -1
         self._all_at = -ALL_AGAIN_S
-        self._worth: dict[PodSpec, float] = {}
 
     def steps(self, scheduler: Scheduler) -> Generator[None, None, None]:
         """Yields between two nodes."""
@@ -106,22 +104,19 @@ class NodeTable:
         if row is None or node is None:
             return None
         topology = node.report.topology if node.report is not None else None
-        installed = len(topology.gpus) if topology is not None else 0
-        allocatable = columns.allocatable.item(row, 0)
         unhealthy = 0
         for gpu in topology.gpus if topology is not None else ():
             unhealthy |= (not gpu.healthy) << gpu.index
         model = topology.gpus[0].model if topology is not None and topology.gpus else ""
         if not model and node.seen is not None:
             model = node.seen.labels.get(PRODUCT, "")
+        count = count_gpus.of_node(scheduler, node)
         return SurveyedNode(
             name,
             columns.domains.path(row),
             model,
-            installed or allocatable,
-            allocatable,
-            max(0, columns.gpus.count.item(row)),
-            max(0, columns.gpus.island.item(row)),
+            count,
+            min(count.whole, max(0, columns.gpus.island.item(row))),
             unhealthy,
             tuple(self._holders(scheduler, node)),
             _problem(node, scheduler.state.now),
@@ -129,17 +124,8 @@ class NodeTable:
 
     def _holders(self, scheduler: Scheduler, node: ClusterNode) -> Iterator[HeldGpus]:
         for pod in node.pods.values():
-            if pod.alive and (gpus := self._gpus(scheduler, pod)):
-                yield _held(scheduler, pod, gpus)
-
-    def _gpus(self, scheduler: Scheduler, pod: Pod) -> float:
-        found = self._worth.get(pod.spec)
-        if found is None:
-            if len(self._worth) >= SPECS_KEPT:
-                self._worth.clear()
-            sums = scheduler.queues.currency.counted(dict(pod.spec.requests))
-            found = self._worth[pod.spec] = sums.get(GPU_EQUIVALENTS, 0) / GPU_UNITS
-        return found
+            if pod.alive and (units := scheduler.queues.currency.worth(pod.spec.requests)):
+                yield _held(scheduler, pod, units / GPU_UNITS)
 
 
 def _held(scheduler: Scheduler, pod: Pod, gpus: float) -> HeldGpus:

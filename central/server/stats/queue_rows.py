@@ -6,14 +6,14 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from central.model.resources import DEFAULT, GPU_EQUIVALENTS, GPU_UNITS, ROOT, Sums
+from central.model.resources import DEFAULT, GPU_EQUIVALENTS, GPU_UNITS, ROOT, Sums, add
 from central.scheduler.queues.entitlement import fair_shares
 from central.scheduler.queues.queue_tree import Queues
 from central.scheduler.queues.queue_tree_node import Queue
 from central.scheduler.scheduler import Scheduler
-from central.scheduler.status import gang_status
 from protos.names import GPU
 
+ABSENT = "(no such queue)"  # the row of all queues that gangs name and that do not exist
 RESOURCES_MOST = 8  # that are shown of each queue: GPUs, CPU, memory, and those that queues name
 Amounts = Mapping[str, float]  # GPU equivalents, cores, bytes, or units; by resource
 
@@ -35,6 +35,7 @@ class QueueRow:
     fair_share: Amounts = field(default_factory=dict)
     requested: Amounts = field(default_factory=dict)  # by its own pending gangs
     gangs: Mapping[str, int] = field(default_factory=dict)  # by phase, in small letters
+    state: str = "Open"  # as in the Queue's status
 
 
 @dataclass(slots=True)
@@ -47,7 +48,9 @@ class TreeCopy:
     resources: tuple[str, ...]  # that are shown
     shared: frozenset[str]  # of these, those that are shared out
     queues: list[Queue] = field(default_factory=list)  # parents before children, invalid ones last
-    counts: dict[str, Mapping[str, int]] = field(default_factory=dict)  # gangs by phase
+    counts: dict[str, Counter[str]] = field(default_factory=dict)  # gangs by phase
+    states: dict[str, str] = field(default_factory=dict)
+    absent: QueueRow | None = None
     cache: dict[tuple[str, str], Any] = field(default_factory=dict)
     plain: QueueRow | None = None  # of a cluster without Queue objects
 
@@ -57,10 +60,13 @@ def copied(scheduler: Scheduler) -> Generator[None, None, TreeCopy]:
     queues = scheduler.queues
     resources = shown_resources(queues)
     shared = frozenset(filter(queues.is_shared, resources))
+    counts = scheduler.queue_statuses.by_queue()
     if not queues.enabled:
-        gangs = yield from _phases(scheduler)
-        plain = replace(_without_queues(scheduler), gangs=gangs)
-        return TreeCopy(Queue.without_object(ROOT), {}, resources, shared, plain=plain)
+        plain = replace(_without_queues(scheduler), gangs=counts.pop(DEFAULT, Counter()))
+        absent = _absent(queues, resources, counts)
+        return TreeCopy(
+            Queue.without_object(ROOT), {}, resources, shared, plain=plain, absent=absent
+        )
     yield
     copies: dict[str, Queue] = {}
     tree = TreeCopy(Queue.without_object(ROOT), dict(queues.total), resources, shared)
@@ -74,26 +80,32 @@ def copied(scheduler: Scheduler) -> Generator[None, None, TreeCopy]:
         if made.parent is not None:
             made.parent.children.append(made)
         tree.queues.append(made)
-        tree.counts[name] = scheduler.queue_statuses.counts(name)
+        tree.counts[name] = counts.pop(name, Counter())
+        tree.states[name] = scheduler.queue_statuses.state(queue)
         yield
+    tree.absent = _absent(queues, resources, counts)
     tree.root = copies.get(ROOT, tree.root)
     return tree
 
 
-def rows(tree: TreeCopy, pending_gpus: float = 0.0) -> list[QueueRow]:
-    """Returns a row for each queue that exists, parents before children. pending_gpus: requested by all pending
-    gangs. Called outside of the scheduling loop."""
-    if tree.plain is not None:
-        return [replace(tree.plain, requested={GPU: pending_gpus})]
+def rows(tree: TreeCopy, gpus: float = 0.0, pending_gpus: float = 0.0) -> list[QueueRow]:
+    """Returns a row for each queue that exists, parents before children, and one for all others. gpus, pending_gpus: used
+    by all gangs, and requested by those that are pending. Called outside of the scheduling loop."""
+    absent = [tree.absent] if tree.absent is not None else []
+    if (plain := tree.plain) is not None:
+        used = gpus - sum(row.used[GPU] for row in absent)
+        wanted = pending_gpus - sum(row.requested[GPU] for row in absent)
+        return [replace(plain, used={**plain.used, GPU: used}, requested={GPU: wanted}), *absent]
     shares = {resource: fair_shares(tree, resource) for resource in tree.shared}
-    return [
+    found = [
         _row(
             queue,
             tree,
-            {each: found[queue.name] for each, found in shares.items() if queue.name in found},
+            {each: due[queue.name] for each, due in shares.items() if queue.name in due},
         )
         for queue in tree.queues
     ]
+    return [*found, *absent]
 
 
 def shown_resources(queues: Queues) -> tuple[str, ...]:
@@ -134,6 +146,30 @@ def _row(queue: Queue, tree: TreeCopy, due: Sums) -> QueueRow:
         shown(due),
         shown({**nothing, **queue.demand}),
         tree.counts[queue.name],
+        tree.states[queue.name],
+    )
+
+
+def _absent(
+    queues: Queues, resources: tuple[str, ...], counts: Mapping[str, Counter[str]]
+) -> QueueRow | None:
+    """counts: of the gangs whose queues do not exist. None: there are none."""
+    if not counts:
+        return None
+    used: Sums = {}
+    demand: Sums = {}
+    for name in counts:
+        if (queue := queues.by_name.get(name)) is not None:
+            add(used, queue.used, 1)
+            add(demand, queue.demand, 1)
+    return QueueRow(
+        ABSENT,
+        weight=0,
+        error="gangs name queues that do not exist",
+        used=in_units({each: used.get(each, 0) for each in resources}),
+        requested=in_units({each: demand.get(each, 0) for each in resources}),
+        gangs=sum(counts.values(), Counter()),
+        state="Unknown",
     )
 
 
@@ -147,23 +183,13 @@ def in_units(sums: Mapping[str, int]) -> Amounts:
     return found
 
 
-def _phases(scheduler: Scheduler) -> Generator[None, None, dict[str, int]]:
-    """Counts gangs by phase where they are not counted by queue. Yields between two gangs."""
-    found: Counter[str] = Counter()
-    for key in list(scheduler.state.gangs):
-        if (gang := scheduler.state.gangs.get(key)) is not None:
-            found[gang_status.phase(gang).lower()] += 1
-        yield
-    return found
-
-
 def _without_queues(scheduler: Scheduler) -> QueueRow:
-    """Returns the row of a cluster without Queue objects, where use is not counted by queue."""
+    """Returns the row of a cluster without Queue objects, where use is not counted by queue; without its GPUs."""
     columns = scheduler.state.snapshot.columns
     rows = list(columns.row.values())
     used = {
         name: int((columns.allocatable[rows, at] - columns.free[rows, at]).sum())
         for name, at in columns.column.items()
-        if name in (GPU, "cpu", "memory")
+        if name in ("cpu", "memory")
     }
     return QueueRow(DEFAULT, used=in_units(used))

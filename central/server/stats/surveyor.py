@@ -6,11 +6,13 @@ survey = surveyor.survey(max_age_s=2.0)      # from any thread but the loop's; r
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from math import inf
 from typing import Protocol
 
+from central.model.gpu_count import DIGITS, GpuCount, total
 from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS
 from central.scheduler.scheduler import Scheduler
 from central.server.stats import elastic_rows, pending_rows, queue_rows
@@ -67,6 +69,15 @@ class Survey:
     usable_gpus: float = 0.0  # GPU equivalents that queues share
     namespaces: frozenset[str] = frozenset()  # that its sentences may name
 
+    @property
+    def count(self) -> GpuCount:
+        return total(row.count for row in self.nodes.values())
+
+    @property
+    def gangs(self) -> Counter[str]:
+        """Gangs by phase, in small letters."""
+        return sum((Counter(row.gangs) for row in self.queues), Counter())
+
 
 class SurveySource(Protocol):
     """Takes surveys: Surveyor."""
@@ -101,8 +112,10 @@ class Surveyor:
             if time.monotonic() > deadline:
                 raise TimeoutError
         at, tree, pending, reservations, usable, elastic, namespaces = question.answer
-        queues = queue_rows.rows(tree, float(sum(row.gpus for row in pending)))
         nodes = self._table.rows
+        held = (each for row in nodes.values() for each in row.holders)
+        gpus = round(sum(each.gpus for each in held if each.gang is not None), DIGITS)
+        queues = queue_rows.rows(tree, gpus, float(sum(row.gpus for row in pending)))
         order = {row.name: index for index, row in enumerate(queues)}
         pending.sort(key=lambda row: (order.get(row.queue, len(order)), row.rank))
         return Survey(

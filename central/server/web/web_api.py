@@ -5,10 +5,12 @@ Runs in worker threads. The data come from a survey that all viewers share, so t
 more than one. Each answer is bounded: at most NODES_MOST nodes or ROWS_MOST rows, and where the next one continues.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import inf
 from typing import Any
 
+from central.model.gpu_count import GpuCount
 from central.model.json_types import Json
 from central.server.grpc.query_service import NodeView, Queries
 from central.server.grpc.visibility import Viewer
@@ -63,6 +65,10 @@ class WebApi:
         viewer.sees_everything()  # one question instead of one for each namespace, if so
         return call(request, viewer)
 
+    def page(self, path: str, query: Mapping[str, str], viewer: Viewer) -> Json:
+        """The same for the query service."""
+        return self.answer(Request(path, query), viewer)
+
     def _survey(self, request: Request) -> Survey:
         at = request.number("at", 0, TIME_MOST)
         return self._history.survey(at) if at else self._surveyor.survey(AGE_S)
@@ -71,12 +77,13 @@ class WebApi:
         """The totals. Without nodes, if the viewer may not get them."""
         survey = self._survey(request)
         found: Json = {"at": survey.at, "version": survey.version, "lockstep": version()}
-        pending = [row for row in survey.pending if viewer.sees(row.key[0])]
+        pending = [row for row in survey.pending if not row.runs]
+        seen = [row for row in pending if viewer.sees(row.key[0])]
         found["pending"] = {
-            "gangs": len(pending),
-            "gpus": sum(row.gpus for row in pending),
-            "oldest": min((row.created for row in pending), default=None),
-            "hidden": len(survey.pending) - len(pending),
+            "gangs": len(seen),
+            "gpus": sum(row.gpus for row in seen),
+            "oldest": min((row.created for row in seen), default=None),
+            "hidden": len(pending) - len(seen),
         }
         found["may"] = {
             "nodes": viewer.sees_nodes(),
@@ -135,12 +142,14 @@ class WebApi:
         return _page(request, survey.queues, _queue)
 
     def pending(self, request: Request, viewer: Viewer) -> Json:
-        """The pending gangs by queue, in their order, with their places in it."""
+        """The pending gangs by queue, in their order, with their places in it, and those that run while more of their
+        pods wait, which have none."""
         survey = self._survey(request)
-        places: dict[str, int] = {}
+        places: Counter[str] = Counter()
         rows = []
         for row in survey.pending:
-            places[row.queue] = place = places.get(row.queue, 0) + 1
+            places[row.queue] += not row.runs
+            place = None if row.runs else places[row.queue]
             if viewer.sees(row.key[0]):
                 rows.append((place, row))
         redacted = _redactor(viewer, survey)
@@ -219,13 +228,15 @@ def _totals(survey: Survey) -> Json:
     rows = survey.nodes.values()
     return {
         "nodes": len(survey.nodes),
-        "gpus": sum(row.gpus for row in rows),
-        "used": sum(held.gpus for row in rows for held in row.holders),
-        "free": sum(row.free for row in rows),
+        **_count(survey.count),
         "unhealthy": sum(row.unhealthy.bit_count() for row in rows),
         "held": sum(row.held for row in survey.reservations),
         "problems": sum(bool(row.problem) for row in rows),
     }
+
+
+def _count(count: GpuCount) -> Json:
+    return {"gpus": count.gpus, "used": count.used, "free": count.free}
 
 
 def _owner(viewer: Viewer, namespace: str, name: str) -> str:
@@ -238,8 +249,8 @@ def _node(row: SurveyedNode, viewer: Viewer, queues: Collection[str]) -> Json:
         "n": row.name,
         "p": row.path,
         "m": row.model,
-        "g": row.gpus,
-        "f": row.free,
+        "g": row.count.gpus,
+        "f": row.count.free,
         "u": [*indices_of(row.unhealthy)],
         "x": row.problem,
         "h": [*_holders(row.holders, viewer, queues)],
@@ -269,6 +280,7 @@ def _queue(row: QueueRow) -> Json:
         "priority": row.priority,
         "error": row.error,
         "closed": row.closed,
+        "state": row.state,
         "leaf": row.leaf,
         "used": row.used,
         "deserved": row.deserved,
@@ -280,7 +292,7 @@ def _queue(row: QueueRow) -> Json:
     }
 
 
-def _pending(place: int, row: PendingRow, redacted: Callable[[str], str]) -> Json:
+def _pending(place: int | None, row: PendingRow, redacted: Callable[[str], str]) -> Json:
     return {
         "namespace": row.key[0],
         "gang": row.key[1],

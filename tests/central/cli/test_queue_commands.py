@@ -61,9 +61,8 @@ def test_the_default_queue_gets_an_object_when_it_is_changed(
 
 
 def test_queues_with_their_gangs(lockstep: Lockstep, put: Callable[[str, Json], Json]) -> None:
-    lockstep("queue", "create", "default")
-    put(GROUPS, group("one", "needs more"))
-    put(GROUPS, {**group("two", ""), "status": {"phase": "Running"}})
+    status = {"pending": 1, "running": 1}
+    put(QUEUES, {"metadata": {"name": "default"}, "spec": {}, "status": status})
     title, row = lockstep("queue", "list").splitlines()
     assert (
         " ".join(title.split())
@@ -93,15 +92,11 @@ def test_without_spec_state_a_command_is_created(
     assert (command["action"], command["target"]["kind"]) == ("CloseQueue", "Queue")
 
 
-def test_the_default_queue_without_an_object(
-    lockstep: Lockstep, put: Callable[[str, Json], Json]
-) -> None:
-    put(GROUPS, group("one", "needs more"))
+def test_the_default_queue_without_an_object(lockstep: Lockstep) -> None:
     [_, row] = lockstep("queue", "list").splitlines()
-    assert " ".join(row.split()) == "default 1 Open - 0 1 0 0 0"
+    assert " ".join(row.split()) == "default 1 Open - - - - - -"
     view = lockstep("queue", "view", "default")
     assert "State:        Open, without an object" in view
-    assert "Groups:       1 Pending" in view
 
 
 def test_groups(lockstep: Lockstep, put: Callable[[str, Json], Json], client: Client) -> None:

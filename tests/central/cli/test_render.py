@@ -30,7 +30,7 @@ def topology(*names: str) -> pb.TopologyReply:
             topology=wire.to_topology(factories.topology(2)),
             holders=[pb.Holder(namespace="ns", pod="one", gpus=[0], confirmed=True)],
             gpus_allocatable=2,
-            gpus_used=1,
+            count=pb.GpuCount(gpus=2, used=1, free=1),
         )
         for name in names
     ]
@@ -39,7 +39,16 @@ def topology(*names: str) -> pb.TopologyReply:
 
 def test_a_line_per_node_without_the_levels_that_no_node_has() -> None:
     lines = render.topology_table(topology("a", "b")).splitlines()
-    assert lines[0].split() == ["NODE", "RACK", "GPUS", "USED", "MODEL", "HOLDERS", "TROUBLE"]
+    assert lines[0].split() == [
+        "NODE",
+        "RACK",
+        "GPUS",
+        "USED",
+        "FREE",
+        "MODEL",
+        "HOLDERS",
+        "TROUBLE",
+    ]
     assert [line.split()[:4] for line in lines[1:3]] == [
         ["a", "r1", "2", "1"],
         ["b", "r1", "2", "1"],
@@ -135,8 +144,17 @@ def test_mig_slices_and_their_holders() -> None:
     )
     reply = pb.TopologyReply(nodes=[node, pb.NodeView(name="b")])
     lines = render.topology_table(reply).splitlines()
-    assert lines[0].split() == ["NODE", "GPUS", "USED", "SLICES", "MODEL", "HOLDERS", "TROUBLE"]
-    assert [line.split()[3] for line in lines[1:3]] == ["1/2", "-"]
+    assert lines[0].split() == [
+        "NODE",
+        "GPUS",
+        "USED",
+        "FREE",
+        "SLICES",
+        "MODEL",
+        "HOLDERS",
+        "TROUBLE",
+    ]
+    assert [line.split()[4] for line in lines[1:3]] == ["1/2", "-"]
     one = render.topology_table(pb.TopologyReply(nodes=[node]))
     assert "  GPU2  1g.5gb  gi 0  ci 0  MIG-0  -\n" in one
     assert "  GPU2  1g.5gb  gi 1  ci 0  MIG-1  ns/one\n" in one
@@ -322,9 +340,9 @@ def test_models_and_nodes_without_holders(monkeypatch: pytest.MonkeyPatch) -> No
     reply.nodes[1].slices_used = 1
     lines = render.topology_table(reply).splitlines()
     cells = [re.split(r"  +", line) for line in lines[:3]]
-    assert cells[1] == ["a", "r1", "2", "1", "NVIDIA A100-40GB, NVIDIA H100-SXM", "-", "-"]
+    assert cells[1] == ["a", "r1", "2", "1", "1", "NVIDIA A100-40GB, NVIDIA H100-SXM", "-", "-"]
     assert cells[2][-3:] == ["-", "ns/one 0", "-"]
-    monkeypatch.setenv("COLUMNS", "50")
+    monkeypatch.setenv("COLUMNS", "56")
     assert "A100, H100" in render.topology_table(reply).splitlines()[1]
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from central.cli.jobs.tree_command import in_tree
+from central.cli.jobs.queue_listing import in_tree, of_objects
 from tests.central.cli.run_cli import Lockstep
 from tests.central.cli.test_completion import asked
 
@@ -38,7 +38,8 @@ def test_a_tree_with_gpus(
 
 def test_circles_and_orphans_are_shown_once() -> None:
     queues = [queue("a", "b"), queue("b", "a"), queue("c", "nothere"), queue("d", "d")]
-    assert sorted(found["metadata"]["name"] for found, _ in in_tree(queues)) == ["a", "b", "c", "d"]
+    found = sorted(row["name"] for row, _ in in_tree(of_objects(queues)))
+    assert found == ["a", "b", "c", "d", "default"]
 
 
 @pytest.mark.parametrize("argv", [(), ("job",), ("queue",), ("group",)])

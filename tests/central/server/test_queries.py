@@ -14,6 +14,7 @@ from central.model.facts import (
     NodeSilent,
     QueueSeen,
 )
+from central.model.gpu_count import GpuCount
 from central.scheduler.cycle import schedule_once
 from central.scheduler.quarantine import SetAsideKey
 from central.scheduler.scheduler import Scheduler
@@ -48,7 +49,8 @@ def scheduler() -> Scheduler:
 def test_a_node_with_its_holders_and_its_trouble() -> None:
     made = scheduler()
     a, b, c = node_views(made)
-    assert (a.domains, a.gpus_allocatable, a.gpus_used, a.trouble) == (("b1", "r1"), 8, 5, "")
+    assert (a.domains, a.gpus_allocatable, a.trouble) == (("b1", "r1"), 8, "")
+    assert a.count == GpuCount(8, 5.0, 3.0, 3)
     assert [(h.pod, h.gpus, h.confirmed) for h in a.holders] == [
         ("run-0", 0b0011, True),
         ("run-1", 0b1100, False),
@@ -126,7 +128,8 @@ def test_slices_and_who_holds_them() -> None:
     report = factories.report("a", factories.sliced(factories.topology(2), 3), 1, truth)
     schedule_once(made, [factories.node("a", gpus=2, slices=3), report, *pods], 0.0)
     (view,) = node_views(made)
-    assert (view.gpus_allocatable, view.gpus_used, view.slices_used) == (2, 0, 2)
+    assert (view.gpus_allocatable, view.slices_used) == (2, 2)
+    assert (view.count.gpus, round(view.count.used, 2)) == (3, 0.29)
     assert view.trouble == ""
     held = {holder.pod: (holder.slices, holder.confirmed) for holder in view.holders}
     assert held["p"] == ((HeldSlice("MIG-1", "1g.5gb", 2),), True)

@@ -1,14 +1,17 @@
 """Users' queries over a real TLS socket."""
 
+import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import grpc
 import pytest
 
 from central.kube.transport.access_review import AccessUnknown
+from central.model.gpu_count import GpuCount
 from central.model.identity import Identity
+from central.model.json_types import Json
 from central.server.grpc.query_service import (
     Explanation,
     Holder,
@@ -18,6 +21,8 @@ from central.server.grpc.query_service import (
     TenantLimit,
     TenantUse,
 )
+from central.server.grpc.visibility import Viewer
+from protos.common.http_server import RequestRefused
 from protos.names import GPU
 from protos.stubs import fleet_pb2 as pb
 from protos.stubs.fleet_pb2_grpc import DeskStub
@@ -45,6 +50,26 @@ class Rights:
         return (identity.user, resource, namespace) in self.given
 
 
+def queue_row(name: str, gpus: float, **gangs: int) -> Json:
+    nothing = dict.fromkeys(("deserved", "guarantee", "capability"), Json())
+    row = {"name": name, "parent": "", "weight": 1, "state": "Open", "used": {GPU: gpus}}
+    return {**row, **nothing, "gangs": gangs}
+
+
+WAITS: Json = {
+    "namespace": "team", "gang": "waits-7", "name": "job/waits", "queue": "research", "place": 1, "cause": "capacity",
+    "reason": "needs 3 GPUs", "minimum": 3, "created": 1000.0,
+}  # fmt: skip
+PAGES: Json = {
+    "/api/overview": {"pending": {"gangs": 1, "hidden": 2}, "may": {"queues": True}},
+    "/api/pending": {"rows": [WAITS], "next": None},
+    "/api/queues": {
+        "rows": [queue_row("default", 4.5, running=2), queue_row("research", 2.0, inqueue=1)],
+        "next": None,
+    },
+}
+
+
 class CannedAnswers:
     levels = ("zone", "rack")
     troubles = ("HyperNode s1: member s0 does not exist",)
@@ -57,7 +82,15 @@ class CannedAnswers:
             for space, pod in (("default", "p"), ("team-b", "secret-b"))
         ]
         views = [
-            NodeView("n1", ("z", "r1"), topology(), (holder, *others), 2, 1, cards=tuple(cards)),
+            NodeView(
+                "n1",
+                ("z", "r1"),
+                topology(),
+                (holder, *others),
+                2,
+                GpuCount(2, 1, 1),
+                cards=tuple(cards),
+            ),
             NodeView("n2", ("z", ""), trouble="no agent has reported"),
         ]
         return [view for view in views if node in ("", view.name)]
@@ -74,6 +107,15 @@ class CannedAnswers:
             return None
         pods = (PodView("g-0", "n1", 0b11, phase="Running"), PodView("g-1"))
         return Explanation("default", "g", "Pending", "does not fit", pods, 2, "default", "rack r1")
+
+    def page(self, path: str, query: Mapping[str, str], viewer: Viewer) -> Json:
+        """Of the console's data."""
+        if not viewer.sees_queues():
+            raise RequestRefused(403, "you may not get queues")
+        if path not in PAGES:
+            raise RequestRefused(404, f"there is no {path}")
+        found: Json = PAGES[path]
+        return found
 
     def queue_tenants(self, name: str) -> QueueTenants | None:
         if name != "research":
@@ -103,7 +145,8 @@ def test_every_node(desk: DeskStub) -> None:
     first, second = reply.nodes
     assert list(reply.levels) == ["zone", "rack"]
     assert from_topology(first.topology) == topology()
-    assert (first.gpus_allocatable, first.gpus_used, list(first.domains)) == (2, 1, ["z", "r1"])
+    assert (first.gpus_allocatable, list(first.domains)) == (2, ["z", "r1"])
+    assert (first.count.gpus, first.count.used, first.count.free) == (2, 1.0, 1.0)
     holder, *_ = first.holders
     assert (holder.pod, list(holder.gpus), holder.confirmed) == ("p", [1], True)
     assert not second.HasField("topology")
@@ -130,6 +173,16 @@ def test_explain(desk: DeskStub) -> None:
         desk.Explain(pb.ExplainQuery(), metadata=USER)
     with pytest.raises(grpc.RpcError, match="busy; try again"):
         desk.Explain(pb.ExplainQuery(name="busy"), metadata=USER)
+
+
+def test_pages_of_the_console(desk: DeskStub) -> None:
+    reply = desk.Page(pb.PageQuery(path="/api/pending"), metadata=USER)
+    assert json.loads(reply.json)["rows"] == [WAITS]
+    code, why = refusal(lambda: desk.Page(pb.PageQuery(path="/api/none"), metadata=USER))
+    assert (code, why) == (grpc.StatusCode.NOT_FOUND, "there is no /api/none")
+    with asked_by(Rights()) as other:
+        code, why = refusal(lambda: other.Page(pb.PageQuery(path="/api/pending"), metadata=USER))
+        assert (code, why) == (grpc.StatusCode.PERMISSION_DENIED, "you may not get queues")
 
 
 def test_unauthenticated_callers_get_no_answer(desk: DeskStub) -> None:

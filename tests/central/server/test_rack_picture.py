@@ -52,8 +52,8 @@ def test_a_shared_gpu_has_all_its_owners() -> None:
     holders = [
         pb.Holder(namespace="ns", pod=pod, gpus=[1, 9], confirmed=pod != "c") for pod in "dcbab"
     ]
-    node = pb.NodeView(name="n1", gpus_allocatable=2, holders=holders[-2:])
-    other = pb.NodeView(name="n2", gpus_allocatable=2, holders=holders)
+    node = pb.NodeView(name="n1", count=pb.GpuCount(gpus=2), holders=holders[-2:])
+    other = pb.NodeView(name="n2", count=pb.GpuCount(gpus=2), holders=holders)
     [rack] = racks(pb.TopologyReply(nodes=[node, other]))
     assert rack.nodes[0].cells == (FREE, GpuCell("ns/a, ns/b"))
     assert rack.nodes[1].cells == (FREE, GpuCell("ns/a, ns/b and 2 more", confirmed=False))

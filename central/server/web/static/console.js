@@ -125,7 +125,7 @@ async function present(overview) {
   show("waiting-body", panels.pending(await get("/api/pending", { limit: 100, ...at }), overview.at, showGang));
   if (overview.may.queues) {
     const queues = await get("/api/queues", { limit: 500, ...at });
-    whatIf.queues = queues.rows.map((row) => row.name);
+    whatIf.queues = queues.rows.map((row) => row.name).filter((name) => !name.startsWith("("));
     show("queues-body", panels.queues(queues, curves));
   }
   redraw();
@@ -172,7 +172,7 @@ function redraw() {
 
 function chosen(node, open) {
   const jobs = new Set([...owned(node).values()].map((each) => (each.o === "-" ? "another namespace" : each.o)));
-  const text = `${node.n} (${node.p.filter(Boolean).join(" · ") || "no rack"}): ${node.f} of ${node.g} GPUs free${node.u.length ? `, ${node.u.length} unhealthy` : ""}${jobs.size ? `; ${[...jobs].join(", ")}` : ""}${node.x ? `; ${node.x}` : ""}`;
+  const text = `${node.n} (${node.p.filter(Boolean).join(" · ") || "no rack"}): ${amount(node.f)} of ${node.g} GPUs free${node.u.length ? `, ${node.u.length} unhealthy` : ""}${jobs.size ? `; ${[...jobs].join(", ")}` : ""}${node.x ? `; ${node.x}` : ""}`;
   const line = document.getElementById("chosen");
   if (line.textContent !== text) line.textContent = text; // a screen reader reads it again when it is set
   if (open) {

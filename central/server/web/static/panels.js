@@ -9,7 +9,7 @@ export function totals(overview) {
   const sums = overview.totals;
   const found = [];
   if (sums) {
-    found.push(["nodes", sums.nodes], ["GPUs", sums.gpus], ["used", amount(sums.used)], ["free", sums.free], ["reserved", sums.held], ["unhealthy", sums.unhealthy, sums.unhealthy ? "bad" : ""]);
+    found.push(["nodes", sums.nodes], ["GPUs", sums.gpus], ["used", amount(sums.used)], ["free", amount(sums.free)], ["reserved", sums.held], ["unhealthy", sums.unhealthy, sums.unhealthy ? "bad" : ""]);
     if (sums.problems) found.push(["nodes with problems", sums.problems, "bad"]);
   }
   found.push(["pending", `${overview.pending.gangs} gang${overview.pending.gangs === 1 ? "" : "s"}, ${amount(overview.pending.gpus)} GPUs`]);
@@ -20,7 +20,7 @@ export function totals(overview) {
 export function pending(page, now, onGang) {
   if (!page.rows.length) return element("p", { class: "soft" }, "No gang is pending.");
   const rows = page.rows.map((row) => element("tr", {},
-    element("td", { class: "number", "data-label": "place" }, String(row.place)),
+    element("td", { class: "number", "data-label": "place" }, row.place === null ? "" : String(row.place)),
     element("td", { class: "name" }, element("button", { class: "link", type: "button", onclick: () => onGang(row.namespace, row.gang) }, `${row.namespace}/${row.name}`)),
     element("td", { "data-label": "queue" }, row.queue),
     element("td", { class: "number", "data-label": "GPUs" }, amount(row.gpus)),

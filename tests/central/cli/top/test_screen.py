@@ -13,23 +13,22 @@ from central.cli.top import cluster_view, screen
 from central.cli.top.cluster_view import ClusterView
 from central.cli.top.screen import ScreenState
 from protos.stubs import fleet_pb2 as pb
+from tests.central.server.test_query_service import queue_row
 
 Json = dict[str, Any]
-OLDEST, OLD, NEW = "2025-01-01T00:00:00Z", "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
+OLDEST, OLD, NEW = "2025-01-01T00:00:00+00:00", 1767225600.0, 1767312000.0
 
 
-def group(name: str, queue: str, phase: str, created: str = OLD, why: str = "") -> Json:
-    return {
-        "metadata": {"name": name, "namespace": "team", "creationTimestamp": created},
-        "spec": {"queue": queue, "minMember": len(name)},
-        "status": {"phase": phase, "conditions": [{"message": why}] if why else []},
-    }
+def gang(name: str, queue: str, created: float = OLD, why: str = "", place: int | None = 1) -> Json:
+    row = {"namespace": "team", "gang": name, "name": name, "queue": queue, "place": place}
+    return {**row, "minimum": len(name), "created": created, "reason": why}
 
 
 def topology() -> pb.TopologyReply:
     reply = pb.TopologyReply(levels=["zone", "rack"])
     for name, rack, used in (("n1", "r1", 8), ("n2", "r1", 2), ("n3", "r2", 0)):
-        node = reply.nodes.add(name=name, domains=["", rack], gpus_allocatable=8, gpus_used=used)
+        count = pb.GpuCount(gpus=8, used=used, free=8 - used)
+        node = reply.nodes.add(name=name, domains=["", rack], count=count)
         if used:
             node.holders.add(namespace="team", pod=f"{name}-p", job=f"j{used}", gpus=range(used))
     reply.nodes[2].topology.gpus.add(index=0, healthy=False)
@@ -38,20 +37,20 @@ def topology() -> pb.TopologyReply:
 
 @pytest.fixture
 def view() -> ClusterView:
-    groups = [
-        group("late", "a", "Pending", NEW, "needs 8 GPUs"),
-        group("early", "b", "Inqueue", OLD),
-        group("run", "a", "Running"),
+    gangs = [
+        gang("late", "a", NEW, "needs 8 GPUs"),
+        gang("early", "b", OLD),
+        gang("grows", "a", place=None),
     ]
-    queues: list[Json] = [
-        {"metadata": {"name": "b"}, "spec": {"capability": {"nvidia.com/gpu": "4"}}},
-        {"metadata": {"name": "a"}, "status": {"allocated": {"nvidia.com/gpu": "10"}}},
+    queues = [
+        {**queue_row("b", 0.5, inqueue=1), "capability": {"nvidia.com/gpu": 4.0}},
+        queue_row("a", 10.0, running=1, pending=1),
     ]
     return ClusterView(
         cluster_view.racks_of(topology()),
-        cluster_view.queues_of(queues, groups),
-        cluster_view.pending_of(groups),
-        datetime(2026, 1, 3, tzinfo=UTC),
+        cluster_view.queues_of(queues),
+        cluster_view.pending_of(gangs),
+        at=datetime(2026, 1, 3, tzinfo=UTC),
     )
 
 
@@ -91,7 +90,7 @@ def test_queues_show_what_runs_and_waits(view: ClusterView) -> None:
     shown = text(ScreenState(tab="queues"), view)
     assert [line.split() for line in shown.splitlines() if line.startswith(("a ", "b "))] == [
         ["a", "10", "-", "-", "1", "1", "Open"],
-        ["b", "-", "-", "4", "0", "1", "Open"],
+        ["b", "0.5", "-", "4", "0", "1", "Open"],
     ]
 
 
@@ -113,8 +112,8 @@ def test_enter_asks_for_an_explanation_that_scrolls_and_closes(view: ClusterView
 
 
 def test_the_chosen_row_stays_on_the_screen() -> None:
-    groups = [group(f"g{at:03}", "a", "Pending") for at in range(500)]
-    view = ClusterView(pending=cluster_view.pending_of(groups))
+    gangs = [gang(f"g{at:03}", "a") for at in range(500)]
+    view = ClusterView(pending=cluster_view.pending_of(gangs))
     state = ScreenState(tab="pending")
     for _ in range(60):
         screen.press(state, "pagedown", view)
@@ -126,7 +125,7 @@ def test_the_chosen_row_stays_on_the_screen() -> None:
 
 
 def test_what_a_terminal_would_obey_is_not_printed() -> None:
-    evil = group("g", "a", "Pending", why="\x1b]0;owned\x07\x1b[2Jgone\nnext")
+    evil = gang("g", "a", why="\x1b]0;owned\x07\x1b[2Jgone\nnext")
     view = ClusterView(pending=cluster_view.pending_of([evil]), notes=("\x1b[31mnote",))
     lines = screen.draw(ScreenState(tab="pending"), view, 80, 10, style=screen.coloured)
     assert "?]0;owned??[2Jgone?next" in "".join(lines)
@@ -142,11 +141,11 @@ def test_what_a_terminal_would_obey_is_not_printed() -> None:
     ),
 )
 def test_it_fits_every_terminal(width: int, height: int, keys: list[str]) -> None:
-    groups = [group(f"g{at}", "a", "Pending", why="because " * 20) for at in range(30)]
+    gangs = [gang(f"g{at}", "a", why="because " * 20) for at in range(30)]
     view = ClusterView(
         cluster_view.racks_of(topology()),
-        cluster_view.queues_of([], groups),
-        cluster_view.pending_of(groups),
+        cluster_view.queues_of([]),
+        cluster_view.pending_of(gangs),
     )
     state = ScreenState()
     for key in keys:
@@ -174,7 +173,7 @@ def test_the_highlight_follows_its_gang(view: ClusterView) -> None:
     text(state, view)
     screen.press(state, "down", view)
     _, second = names(state, view)
-    newcomer = replace(view.pending[0], name="newcomer", created=OLDEST)
+    newcomer = replace(view.pending[0], name="newcomer", gang="newcomer", created=OLDEST)
     more = replace(view, pending=(newcomer, *view.pending))
     text(state, more)
     assert (names(state, more)[0], state.row) == ("newcomer", 2)
@@ -187,7 +186,7 @@ def test_the_highlight_follows_its_gang(view: ClusterView) -> None:
 def test_the_highlight_of_the_first_row_stays_at_the_top(view: ClusterView) -> None:
     state = ScreenState(tab="pending")
     text(state, view)
-    newcomer = replace(view.pending[0], name="newcomer", created=OLDEST)
+    newcomer = replace(view.pending[0], name="newcomer", gang="newcomer", created=OLDEST)
     more = replace(view, pending=(newcomer, *view.pending))
     text(state, more)
     screen.press(state, "enter", more)
@@ -195,8 +194,8 @@ def test_the_highlight_of_the_first_row_stays_at_the_top(view: ClusterView) -> N
 
 
 def test_a_long_name_leaves_room_for_the_reason() -> None:
-    groups = [group("g" * 60, "a", "Pending", why="needs 8 GPUs in one rack")]
-    view = ClusterView(pending=cluster_view.pending_of(groups))
+    gangs = [gang("g" * 60, "a", why="needs 8 GPUs in one rack")]
+    view = ClusterView(pending=cluster_view.pending_of(gangs))
     state = ScreenState(tab="pending")
     assert "needs 8 GPUs in one rack" in text(state, view, 80)
     assert "g…  a" in text(state, view, 80)

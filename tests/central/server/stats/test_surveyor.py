@@ -52,9 +52,9 @@ def test_nodes_with_their_holders() -> None:
     )
     found = survey(made)
     assert found.levels == LEVELS
-    assert [(row.name, row.path, row.gpus, row.free) for row in found.nodes.values()] == [
-        ("n0", ("b", "r0"), 8, 0),
-        ("n1", ("b", "r0"), 8, 0),
+    assert [(row.name, row.path, row.count) for row in found.nodes.values()] == [
+        ("n0", ("b", "r0"), (8, 8.0, 0.0, 0)),
+        ("n1", ("b", "r0"), (8, 8.0, 0.0, 0)),
     ]
     held = [held for row in found.nodes.values() for held in row.holders]
     assert {(each.pod, each.mask, each.gpus, each.job) for each in held} == {

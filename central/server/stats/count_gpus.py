@@ -1,0 +1,43 @@
+"""Counts the GPUs of a node, once for all who show them: console, history, metrics, `lockstep topology` and `top`.
+
+    gpus = used + free + those that are neither
+
+Neither used nor free are unhealthy GPUs, those of a node that takes no pods (not ready, cordoned, its agent or kubelet
+restarts), those that are held by a pod that the API server does not list, and the rest of a GPU that has been cut into
+MIG slices. A shared GPU counts as the hundredths that are used and free, a MIG slice as its fraction of a GPU
+(central/scheduler/queues/gpu_currency.py).
+"""
+
+from central.model.gpu_count import GpuCount
+from central.model.resources import GPU_UNITS
+from central.scheduler.inventory.cluster_node import ClusterNode
+from central.scheduler.scheduler import Scheduler
+from protos.names import GPU, GPU_SHARE
+from protos.slicing import is_slice
+
+
+def of_node(scheduler: Scheduler, node: ClusterNode) -> GpuCount:
+    """Counts the GPUs of a node that the API server lists."""
+    columns, currency = scheduler.state.snapshot.columns, scheduler.queues.currency
+    row = columns.row[node.name]
+    seen = columns.nodes[row]
+    used = sum(currency.worth(pod.spec.requests) for pod in node.pods.values() if pod.alive)
+    if node.report is not None:
+        units = len(node.report.topology.gpus) * GPU_UNITS
+    else:  # what the kubelet offers: shares are parts of its whole GPUs
+        offered = (seen.allocatable if seen is not None else {}).items()
+        units = currency.worth(pair for pair in offered if pair[0] != GPU_SHARE)
+    gpus = -(
+        -max(units, used) // GPU_UNITS
+    )  # the kubelet may have withdrawn GPUs that pods still use
+    if seen is None or not seen.ready or seen.unschedulable or not node.offered:
+        return GpuCount(gpus, used / GPU_UNITS)
+    whole = max(0, columns.gpus.count.item(row))
+    parts = [(GPU, whole), (GPU_SHARE, sum(columns.gpus.free_shares[row].values()))]
+    parts += [
+        (name, max(0, columns.free.item(row, column)))
+        for name, column in columns.column.items()
+        if is_slice(name)
+    ]
+    free = min(currency.worth(parts), gpus * GPU_UNITS - used)
+    return GpuCount(gpus, used / GPU_UNITS, free / GPU_UNITS, min(whole, free // GPU_UNITS))
