@@ -22,8 +22,9 @@ def warnings(api: Api, job: Json) -> Iterator[str]:
     name, queue = spec.get("priorityClassName") or "", spec.get("queue") or DEFAULT
     if name and (why := _missing(api, BY_KIND["PriorityClass"], name)):
         yield why
-    queues = {each["metadata"]["name"]: each for each in _all(api, BY_KIND["Queue"]) or ()}
-    if queues and queue not in (*queues, DEFAULT):
+    listed = _all(api, BY_KIND["Queue"])
+    queues = {each["metadata"]["name"]: each for each in listed or ()}
+    if listed is not None and queue not in (*queues, DEFAULT):
         yield f"queue {queue} does not exist{_near(queue, queues)}; the job waits for it"
     tasks = [task for task in spec.get("tasks") or () if isinstance(task, dict)]
     each = [_gpus(task) for task in tasks]
