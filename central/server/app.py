@@ -36,6 +36,7 @@ from central.server.grpc.training_plans import PlanPublisher, TrainingPlans
 from central.server.grpc.training_service import TrainingService
 from central.server.grpc.training_states import TrainingStates
 from central.server.history.allocations import AllocationLog
+from central.server.history.gang_records import GangRecords
 from central.server.history.history_pages import HistoryPages
 from central.server.history.history_store import HistoryStore
 from central.server.history.past_cluster import PastCluster
@@ -59,6 +60,7 @@ from central.server.stats.surveyor import Surveyor
 from central.server.throttled_log import ThrottledLog
 from central.server.tracing.gang_stages import GangStages
 from central.server.usage_store import UsageStore
+from central.server.web.record_api import RecordApi
 from central.server.web.web_api import WebApi
 from protos.common.probes import Probes, Unservable
 
@@ -97,6 +99,7 @@ class _Observed(NamedTuple):
     surveyor: Surveyor
     training: TrainingPlans
     allocations: AllocationLog | None
+    records: GangRecords
 
 
 def _is_queue(scheduler: Scheduler, name: str) -> bool:
@@ -115,20 +118,21 @@ def _observed_loop(settings: Settings, client: Client, stack: ExitStack) -> _Obs
     labels = QueueLabels(settings.metrics_queues, partial(_is_queue, scheduler))
     counters = GangCounters(scheduler, labels.label)
     allocations = AllocationLog(scheduler) if settings.history is not None else None
-    training = TrainingPlans(labels.label)
+    records, training = GangRecords(scheduler), TrainingPlans(labels.label)
     metrics.watch_resizes(training.times.families)
     publisher, traces = (
         PlanPublisher(training, scheduler),
         begin_optional("traces", partial(_trace, settings, scheduler, metrics, stack)),
     )
-    observers = [each for each in (publisher, counters, allocations, traces) if each is not None]
+    optional = [each for each in (allocations, traces) if each is not None]
+    observers = [publisher, counters, records, *optional]
     loop = Loop(
         scheduler, ready=ready, journal=journal, on_cycle=partial(_on_cycle, metrics, observers)
     )
     surveyor = Surveyor(loop)
     metrics.watch_loop(loop)
     metrics.watch_queues(surveyor, QueueMetrics(counters, labels))
-    return _Observed(loop, ready, metrics, surveyor, training, allocations)
+    return _Observed(loop, ready, metrics, surveyor, training, allocations, records)
 
 
 def _scheduler(settings: Settings) -> Scheduler:
@@ -214,6 +218,7 @@ class GrpcServices(NamedTuple):
     plans: PlannedDevices
     authenticator: Authenticator
     adders: list[Callable[[grpc.aio.Server], None]]
+    api: WebApi
 
 
 def _services(
@@ -234,13 +239,10 @@ def _services(
     loop.add_source(coordinators.silent)
     usage = AllocationReports(history) if history is not None else None
     asked, past = ClusterQueries(loop), PastCluster(history) if history is not None else None
+    records = RecordApi(loop, observed.records, past)
+    api = WebApi(observed.surveyor, asked, past, records=records)
     queries = QueryService(
-        asked,
-        authenticator,
-        AccessReviewer(client),
-        usage,
-        coordinators.views,
-        pages=WebApi(observed.surveyor, asked, past).page,
+        asked, authenticator, AccessReviewer(client), usage, coordinators.views, pages=api.page
     )
     pages = HistoryPages(history) if history is not None else None
     replicas = ReplicaService(pages, authenticator, settings.namespace)
@@ -250,7 +252,7 @@ def _services(
         coordinators.add_to,
         queries.add_to,
     ]
-    return GrpcServices(agents, plans, authenticator, adders)
+    return GrpcServices(agents, plans, authenticator, adders, api)
 
 
 class _Leader(NamedTuple):
@@ -274,18 +276,12 @@ class _Leader(NamedTuple):
         observed.metrics.watch_connections(server.proxy)
         _refuse_beside_volcano(settings, client, self.stopping)
         if history is not None and observed.allocations is not None:
-            loop, surveyor = observed.loop, observed.surveyor
-            _record(HistoryRecorder(history, observed.allocations, loop, surveyor), stack)
+            loop, surveyor, records = observed.loop, observed.surveyor, observed.records
+            records.adopt(history.open_records())
+            made = HistoryRecorder(history, observed.allocations, records, loop, surveyor)
+            _record(made, stack)
         asked = what_if_process(settings, client, self.credentials, server, what_if)
-        serve_console(
-            settings,
-            client,
-            observed.loop,
-            observed.surveyor,
-            stack,
-            history=history,
-            what_if=asked,
-        )
+        serve_console(settings, client, services.api, stack, what_if=asked)
         self._schedule(services, stack)
 
     def _schedule(self, services: GrpcServices, stack: ExitStack) -> None:
@@ -339,7 +335,7 @@ def _for_coordinators(settings: Settings, credentials: tls.Credentials) -> Json:
 
 def _on_cycle(
     metrics: Metrics,
-    observers: Sequence[GangCounters | AllocationLog | PlanPublisher | GangStages],
+    observers: Sequence[GangCounters | GangRecords | AllocationLog | PlanPublisher | GangStages],
     facts: Sequence[Fact],
     decisions: Sequence[Decision],
     seconds: float,

@@ -10,13 +10,8 @@ from central.kube.transport.http_client import Client
 from central.kube.transport.token_review import TokenReviewer
 from central.server import tls
 from central.server.grpc.grpc_server import Server
-from central.server.history.history_store import HistoryStore
-from central.server.history.past_cluster import PastCluster
-from central.server.loop import Loop
 from central.server.optional_part import begin_optional
-from central.server.queries import ClusterQueries
 from central.server.settings import Settings
-from central.server.stats.surveyor import Surveyor
 from central.server.web.web_api import WebApi
 from central.server.web.web_server import WebServer
 from central.server.web.what_if_process import WhatIfProcess
@@ -27,19 +22,16 @@ log = logging.getLogger(__name__)
 def serve_console(
     settings: Settings,
     client: Client,
-    loop: Loop,
-    surveyor: Surveyor,
+    api: WebApi,
     stack: ExitStack,
     *,
-    history: HistoryStore | None,
     what_if: WhatIfProcess | None,
 ) -> None:
     """Serves it until the stack ends, if the flags ask for it and it can be served."""
     if not settings.console_listen:
         return
     reviewer, access = TokenReviewer(client, settings.namespace), AccessReviewer(client)
-    past = PastCluster(history) if history is not None else None
-    api = WebApi(surveyor, ClusterQueries(loop), past, what_if=what_if is not None)
+    api.offers_what_if = what_if is not None
     make = partial(WebServer, settings.console_listen, api, reviewer, access, what_if=what_if)
     console = begin_optional("web console", make)
     if console is None:

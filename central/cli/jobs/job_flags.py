@@ -9,6 +9,7 @@ from central.cli import output_format
 from central.cli.jobs import completion, dispatch
 from central.server import argtypes
 from central.server.grpc import query_client
+from protos import names
 
 Commands = Any  # argparse's own type for them is private
 Flag = tuple[str, str, dict[str, Any]]
@@ -188,7 +189,11 @@ LIST_NAMESPACED: tuple[Flag, ...] = (
     ("-q --queue NAME", "only of this queue", {"complete": "queue"}),
 )
 LIST_JOBS: tuple[Flag, ...] = (
-    ("--state STATE", "only jobs in this state, such as Running or Pending", {}),
+    (
+        "--state STATE",
+        "only jobs in this state, such as Running or Pending; ended: those of a week",
+        {},
+    ),
     ("--user NAME", "only jobs that this user created (with the component users)", {}),
 )
 LOGS: tuple[Flag, ...] = (
@@ -245,6 +250,13 @@ def _jobs(verbs: Commands) -> None:
     run.set_defaults(words=[])
     _list(verbs, "job", "list jobs")
     _view(verbs, "view", "job", "show a job with its pods, its events, and why it is pending")
+    about = (
+        "show what happened to a job: when, why, where, and its GPU-hours; also of one that is gone"
+    )
+    history = _verb(verbs, "history", "job", about, "history_command.show")
+    _names(history, "job", None)
+    _scheduler(history)
+    output_format.add(history, output_format.FIGURES)
     watch = "print each change of a job until it ends; exit code 0 if it is Completed, else 1"
     _names(_verb(verbs, "watch", "job", watch, "follow.watch"), "job", None)
     logs = _verb(verbs, "logs", "job", "print the output of a job's pods", "follow.logs", LOGS)
@@ -302,7 +314,21 @@ def _list(verbs: Commands, kind: str, about: str) -> None:
         query_client.add_flags(parser)
     else:
         _flags(parser, LIST_NAMESPACED + (LIST_JOBS if kind == "job" else ()))
+    if kind == "job":
+        _scheduler(parser)
     output_format.add(parser, output_format.OBJECTS)
+
+
+def _scheduler(parser: argparse.ArgumentParser) -> None:
+    about = "namespace of the scheduler, where --server does not name it"
+    argtypes.add_flag(
+        parser,
+        "--scheduler-namespace NAME",
+        about,
+        env="LOCKSTEP_NAMESPACE",
+        default=names.NAMESPACE,
+    )
+    query_client.add_flags(parser)
 
 
 def _view(verbs: Commands, verb: str, kind: str, about: str) -> None:

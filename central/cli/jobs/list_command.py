@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterable, Mapping
 
 from central.cli import output_format, terminal_table
-from central.cli.jobs import job_table, queue_listing
+from central.cli.jobs import history_command, job_table, queue_listing
 from central.cli.jobs.api import GROUPS, JOBS, KINDS, QUEUES, Api
 from central.cli.terminal_table import Column, Row, age
 from central.kube.resource_paths import ResourcePath
@@ -50,6 +50,8 @@ COLUMNS = {JOBS.kind: job_table.COLUMNS, GROUPS.kind: GROUP, QUEUES.kind: QUEUE}
 
 def show(api: Api, args: argparse.Namespace) -> int:
     kind = KINDS[args.kind]
+    if args.kind == "job" and args.state == history_command.ENDED:
+        return history_command.list_ended(api, args)
     query = {"labelSelector": args.selector} if args.selector else {}
     if args.watch:
         return _watch(api, kind, args, query)

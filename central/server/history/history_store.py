@@ -1,23 +1,30 @@
-"""The file of the history: an SQLite database of allocations, of small samples, and of pictures of the whole cluster.
+"""The file of the history: an SQLite database of allocations, of records of gangs, of small samples, and of pictures of
+the whole cluster.
 
 It is written by one thread of one process, which holds the lock FILE.lock meanwhile, and read by others, each with a
 connection of its own (write-ahead log). A process that is killed loses what it had not committed. A file that is not a database, or is damaged, is renamed to FILE.corrupt-TIME, and
 an empty one takes its place.
 
-Kept are samples and pictures of a day by the minute and of a week by ten minutes, and allocations of KEEP_S. The file
-stays below its size: the oldest pictures go first, then the oldest allocations that have ended.
+Kept are samples and pictures of a day by the minute and of a week by ten minutes, records of gangs for a week after
+their end, and allocations of KEEP_S. The file stays below its size: the oldest pictures go first, then the oldest
+allocations and records that have ended.
 """
 
 import fcntl
 import logging
 import os
 import sqlite3
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import orjson
+
+from central.model.json_types import Json
 from central.server.history.allocations import HELD, Allocation
+from central.server.history.gang_records import KeptRecord
 from central.server.optional_part import PartUnusable
 
 log = logging.getLogger(__name__)
@@ -37,6 +44,12 @@ CREATE UNIQUE INDEX open_allocations ON allocations (uid) WHERE ended IS NULL;
 CREATE INDEX ended_allocations ON allocations (ended);
 CREATE TABLE samples (at INTEGER PRIMARY KEY, body BLOB NOT NULL);
 CREATE TABLE pictures (at INTEGER PRIMARY KEY, body BLOB NOT NULL);
+"""
+RECORDS = """
+CREATE TABLE IF NOT EXISTS records (
+    uid TEXT PRIMARY KEY, namespace TEXT NOT NULL, gang TEXT NOT NULL, name TEXT NOT NULL, ended REAL,
+    summary BLOB NOT NULL, body BLOB NOT NULL);
+CREATE INDEX IF NOT EXISTS ended_records ON records (ended);
 """
 COLUMNS = "uid, kind, namespace, queue, user, job, model, units, began, ended, cause, lost_from"
 INSERT = f"INSERT OR IGNORE INTO allocations ({COLUMNS}) VALUES ({','.join('?' * 12)})"
@@ -103,6 +116,21 @@ class HistoryStore:
 
         self._write(write)
 
+    def keep_records(self, records: Iterable[KeptRecord]) -> None:
+        rows = [
+            (*(each.summary[name] for name in ("uid", "namespace", "gang", "name", "ended")),
+             orjson.dumps(each.summary), zlib.compress(each.body))
+            for each in records
+        ]  # fmt: skip
+        if rows:
+            sql = "INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?, ?, ?, ?)"
+            self._write(lambda db: db.executemany(sql, rows))
+
+    def open_records(self) -> list[Json]:
+        """Returns the records of gangs whose end is not known."""
+        sql = "SELECT body FROM records WHERE ended IS NULL"
+        return [orjson.loads(zlib.decompress(body)) for (body,) in self._db.execute(sql)]
+
     def end_all_but(self, open_uids: Iterable[str], *, held: bool = True) -> int:
         """Ends every other open allocation at the last time at which it was known to be open: their ends were missed.
         held: also all those that a reservation keeps idle. Returns their number."""
@@ -164,6 +192,11 @@ class HistoryStore:
                     "WHERE ended IS NOT NULL ORDER BY ended LIMIT ?)",
                     (PRUNED_ROWS,),
                 )
+                self._db.execute(
+                    "DELETE FROM records WHERE uid IN (SELECT uid FROM records "
+                    "WHERE ended IS NOT NULL ORDER BY ended LIMIT ?)",
+                    (PRUNED_ROWS,),
+                )
         log.info("the history %s is full; its oldest part is deleted", self._file)
 
     def _opened(self) -> sqlite3.Connection:
@@ -199,6 +232,7 @@ class HistoryStore:
                 db.execute(
                     "CREATE INDEX IF NOT EXISTS allocations_by_uid ON allocations (uid, began)"
                 )
+                db.executescript(RECORDS)  # older files have none
         except sqlite3.Error:
             db.close()
             raise
@@ -269,3 +303,4 @@ def _thin_out(db: sqlite3.Connection, now_s: int) -> None:
             (now_s - WEEK_S, now_s - DAY_S, COARSE_S, FINE_S),
         )
     db.execute("DELETE FROM allocations WHERE ended < ?", ((now_s - KEEP_S) * 1000,))
+    db.execute("DELETE FROM records WHERE ended < ?", (now_s - WEEK_S,))

@@ -1,8 +1,12 @@
 """The cluster at a past time, and curves of queues and jobs over a span of time, from the history's file."""
 
+import re
 import threading
+import zlib
 from bisect import bisect_right
 from dataclasses import dataclass
+
+import orjson
 
 from central.model.json_types import Json
 from central.server.history import pictures
@@ -10,6 +14,7 @@ from central.server.history.history_store import HistoryStore
 from central.server.stats.surveyor import Survey
 
 POINTS_MOST = 300  # of a curve
+ENDED_MOST = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +53,21 @@ class PastCluster:
                 at, body = db.execute(sql, (time_s,)).fetchone()
                 self._last = at, pictures.read_picture(body)
             return self._last[1]
+
+    def record(self, namespace: str, name: str) -> Json | None:
+        """The latest record of a gang with this name, or whose owner has it."""
+        sql = """SELECT body FROM records WHERE namespace = ? AND (gang = ? OR name = ? OR name LIKE ? ESCAPE '!')
+            ORDER BY ended IS NOT NULL, ended DESC LIMIT 1"""
+        with self._store.readable() as db:
+            like = "%/" + re.sub(r"([!%_])", r"!\1", name)
+            row = db.execute(sql, (namespace, name, name, like)).fetchone()
+        return None if row is None else orjson.loads(zlib.decompress(row[0]))
+
+    def ended(self) -> list[Json]:
+        """Returns the summaries of gangs that have ended, latest first."""
+        sql = "SELECT summary FROM records WHERE ended IS NOT NULL ORDER BY ended DESC LIMIT ?"
+        with self._store.readable() as db:
+            return [orjson.loads(body) for (body,) in db.execute(sql, (ENDED_MOST,))]
 
     def samples(self, since_s: float, until_s: float) -> list[tuple[int, Json]]:
         """Returns at most POINTS_MOST samples of the span, evenly chosen and with the last one, oldest first."""

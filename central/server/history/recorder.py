@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from central.server.history import pictures
 from central.server.history.allocations import ENTRIES_MOST, Allocation, AllocationLog
+from central.server.history.gang_records import GangRecords
 from central.server.history.history_store import FINE_S, HistoryStore, HistoryUnusable
 from central.server.loop import Loop
 from central.server.stats.sliced_question import SlicedQuestion
@@ -25,11 +26,17 @@ FLUSH_S = 2.0
 
 class HistoryRecorder:
     def __init__(
-        self, store: HistoryStore, allocations: AllocationLog, loop: Loop, surveyor: SurveySource
+        self,
+        store: HistoryStore,
+        allocations: AllocationLog,
+        records: GangRecords,
+        loop: Loop,
+        surveyor: SurveySource,
     ) -> None:
         self._store, self._allocations, self._loop, self._surveyor = (
             store, allocations, loop, surveyor
         )  # fmt: skip
+        self._records = records
         self._unsaved: list[Allocation] = []
         self._file = -1  # number of the store's file that has all open allocations
         self._last_picture = 0
@@ -58,6 +65,7 @@ class HistoryRecorder:
         if self._file != self._store.files:
             self._begin()
         self._save()
+        self._save_records()
         minute = int(time.time() // FINE_S) * FINE_S
         if minute != self._last_picture:
             survey = self._surveyor.survey(FLUSH_S)
@@ -83,6 +91,13 @@ class HistoryRecorder:
         self._unsaved = [*self._unsaved, *self._allocations.take()][-ENTRIES_MOST:]
         self._store.record(self._unsaved, time.time())
         self._unsaved = []
+
+    def _save_records(self) -> None:
+        question = SlicedQuestion(self._records.steps)
+        while not self._loop.ask(question):
+            if self._stopping.is_set():
+                return
+        self._store.keep_records(question.answer)
 
     def _contained(self, act: Callable[[], None]) -> None:
         try:

@@ -13,6 +13,7 @@ from central.model.decisions import Bind, Decision, Evict, UpdateGangStatus
 from central.model.facts import Fact, GangGone, PodGone, PodSeen
 from central.model.phases import COMPLETED, INQUEUE, PENDING, RUNNING
 from central.model.resources import GPU_UNITS
+from central.scheduler.inventory.pods import Pod
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import Gang, GangKey
 
@@ -170,11 +171,16 @@ class GangCounters:
         self.evictions[label, evict.cause] += 1
         if pod is None:
             return
-        seen, worth = pod.seen, scheduler.queues.currency.worth(pod.spec.requests)
-        began = seen.started if seen.started is not None else pod.since
-        if began is not None and worth:
-            saved = max(began, pod.checkpoint or 0.0)
-            self.lost_gpu_s[label, evict.cause] += worth / GPU_UNITS * max(0.0, now - saved)
+        self.lost_gpu_s[label, evict.cause] += lost_gpu_s(scheduler, pod, now)
+
+
+def lost_gpu_s(scheduler: Scheduler, pod: Pod, now: float) -> float:
+    """Returns the GPU-seconds since the start or the last checkpoint of a pod that is evicted now."""
+    began = pod.seen.started if pod.seen.started is not None else pod.since
+    if began is None:
+        return 0.0
+    gpus = scheduler.queues.currency.worth(pod.spec.requests) / GPU_UNITS
+    return gpus * max(0.0, now - max(began, pod.checkpoint or 0.0))
 
 
 def _ended(gang: Gang) -> bool:

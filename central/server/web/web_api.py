@@ -21,6 +21,7 @@ from central.server.stats.queue_rows import QueueRow
 from central.server.stats.surveyor import Survey, SurveySource
 from central.server.version import version
 from central.server.web.history_api import TIME_MOST, HistoryApi
+from central.server.web.record_api import RecordApi
 from central.server.web.web_request import Request
 from protos.common.http_server import RequestRefused
 from protos.topology import indices_of
@@ -41,9 +42,10 @@ class WebApi:
         past: PastCluster | None = None,
         *,
         what_if: bool = False,
+        records: RecordApi | None = None,
     ) -> None:
         self._surveyor = surveyor
-        self._what_if = what_if
+        self.offers_what_if = what_if
         self._queries = queries
         self._history = HistoryApi(past)
         self._calls: dict[str, Callable[[Request, Viewer], Json]] = {
@@ -55,6 +57,7 @@ class WebApi:
             "/api/gang": self.gang,
             MAY_ASK: self.may_ask,
             **self._history.calls,
+            **(records.calls if records is not None else {}),
         }
 
     def answer(self, request: Request, viewer: Viewer) -> Json:
@@ -88,7 +91,7 @@ class WebApi:
         found["may"] = {
             "nodes": viewer.sees_nodes(),
             "queues": viewer.sees_queues(),
-            "what_if": self._what_if and viewer.sees_nodes() and viewer.sees_everything(),
+            "what_if": self.offers_what_if and viewer.sees_nodes() and viewer.sees_everything(),
         }
         if viewer.sees_nodes():
             redacted = _redactor(viewer, survey)

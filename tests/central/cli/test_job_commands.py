@@ -429,7 +429,7 @@ def test_errors_are_one_sentence(argv: list[str], output: str, lockstep: Lockste
 
 def test_every_verb_has_its_command() -> None:
     paths = {of.get_default("path") for of in parsers(parser()) if of.get_default("path")}
-    assert len(paths) == 10
+    assert len(paths) == 11
     assert all(callable(dispatch.command(path)) for path in paths)
 
 

@@ -1,0 +1,140 @@
+"""`lockstep job history`: what happened to a job and when, from its record in the scheduler; and the jobs that have ended,
+for `lockstep job list --state ended`."""
+
+import argparse
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from central.cli import exit_codes, output_format, scheduler_access, terminal_table
+from central.cli.jobs.api import Api, CannotDo
+from central.cli.terminal_table import Cell, Column, Row, age, clock
+from central.model.json_types import Json
+from central.server.grpc import query_client
+from central.server.grpc.query_client import SchedulerAddress
+
+ENDED = "ended"
+HOUR_S = 3600.0
+INDENT = 14
+CODES = {
+    query_client.NOT_FOUND: exit_codes.NOT_FOUND,
+    query_client.REFUSED: exit_codes.REFUSED,
+    query_client.UNREACHABLE: exit_codes.UNREACHABLE,
+}
+EVENTS = (Column("Time"), Column("Event"), Column("Cause"), Column("What"))
+WAITS = (Column("Since"), Column("Waited", number=True), Column("Cause"), Column("Why"))
+JOBS = (
+    Column("Name"),
+    Column("Queue"),
+    Column("State", state=True),
+    Column("GPUs", number=True),
+    Column("GPU-hours", number=True),
+    Column("Waited", number=True),
+    Column("Ran", number=True),
+    Column("Ended"),
+    Column("User"),
+)
+
+
+def show(api: Api, args: argparse.Namespace) -> int:
+    name, namespace = args.chosen, api.namespace
+    query = {"namespace": namespace, "name": name}
+    record = _asked(args, lambda at: query_client.page(at, "/api/job", **query))
+    if args.output in output_format.WHOLE:
+        print(output_format.written(record, args.output), end="")
+    else:
+        print(page(record, terminal_table.width()), end="")
+    return 0
+
+
+def list_ended(api: Api, args: argparse.Namespace) -> int:
+    where = {} if args.everywhere else {"namespace": api.namespace}
+    found: list[Json] = _asked(args, lambda at: query_client.pages(at, "/api/jobs", **where))
+    rows = [
+        row for row in found if args.queue in ("", row["queue"]) and args.user in ("", row["user"])
+    ]
+    if args.output in output_format.WHOLE:
+        print(output_format.written(rows, args.output), end="")
+    elif not rows:
+        print("No job has ended that the scheduler remembers", file=sys.stderr)
+    else:
+        listed = [*map(_row, rows)]
+        print(terminal_table.table(JOBS, listed, wide=False, most=terminal_table.width()), end="")
+    return 0
+
+
+def page(record: Json, most: int | None) -> str:
+    spent, sizes = record["gpu_seconds"], record["sizes"]
+    lost = f", {spent['lost'] / HOUR_S:.2f} of them lost to evictions" if spent["lost"] else ""
+    waited = [f"{cause} {_span(seconds)}" for cause, seconds in record["waited"].items()]
+    lines = {
+        "Job": f"{record['namespace']}/{record['name']}",
+        "Gang": record["gang"],
+        "User": record["user"],
+        "Queue": record["queue"],
+        "State": record["stage"],
+        "Created": _time(record["created"]),
+        "Started": _time(record["started"]),
+        "Ended": _time(record["ended"]),
+        "Waited": ", ".join(waited),
+        "GPUs": f"{max((size[2] for size in sizes), default=0):g} at most" if sizes else "",
+        "Nodes": ", ".join(record["nodes"]),
+        "GPU-hours": f"{spent['allocated'] / HOUR_S:.2f}{lost}" if sizes else "",
+    }
+    text = "".join(
+        terminal_table.wrapped(f"{head}:", value, INDENT, most) + "\n"
+        for head, value in lines.items()
+        if value not in ("", "-")
+    )
+    events: list[Row] = [
+        (_time(each["at"]), each["what"], each["cause"] or "-", each["text"] or "-")
+        for each in record["events"]
+    ]
+    text += "\n" + terminal_table.table(EVENTS, events, wide=False, most=most)
+    waits: list[Row] = [
+        (
+            _time(each["since"]),
+            _span((each["until"] or record["counted"]) - each["since"]),
+            each["cause"],
+            each["reason"],
+        )
+        for each in record["waits"]
+    ]
+    return text + (
+        "\n" + terminal_table.table(WAITS, waits, wide=False, most=most) if waits else ""
+    )
+
+
+def _row(row: Json) -> Row:
+    name = f"{row['namespace']}/{row['name'].rpartition('/')[2]}"
+    return (
+        Cell(name, name),
+        row["queue"],
+        row["stage"].capitalize(),
+        f"{row['gpus']:g}",
+        f"{row['gpu_seconds']['allocated'] / HOUR_S:.2f}",
+        _span((row["started"] or row["ended"]) - row["created"]),
+        _span(row["ended"] - row["started"]) if row["started"] else "-",
+        _time(row["ended"]),
+        row["user"] or "-",
+    )
+
+
+def _stamp(time_s: float) -> str:
+    return datetime.fromtimestamp(time_s, UTC).isoformat(timespec="seconds")
+
+
+def _time(time_s: float | None) -> str:
+    return clock(_stamp(time_s)) if time_s is not None else "-"
+
+
+def _span(seconds: float) -> str:
+    return age(_stamp(0.0), datetime.fromtimestamp(max(0.0, seconds), UTC))
+
+
+def _asked(args: argparse.Namespace, ask: Callable[[SchedulerAddress], Any]) -> Any:
+    try:
+        return ask(scheduler_access.scheduler_address(args))
+    except query_client.CannotAsk as error:
+        raise CannotDo(str(error), CODES.get(error.kind, exit_codes.USAGE)) from error

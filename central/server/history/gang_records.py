@@ -1,0 +1,307 @@
+"""The records of all gangs (gang_record.py), from the facts and decisions of each cycle.
+
+GangRecords.observe runs in the scheduling loop: a few dictionary look-ups for each fact and decision, and one look at each
+gang that they name. Records of gangs that have ended are kept here up to BYTES_MOST, the latest ones; the history's file
+keeps all for a week, and through restarts (history_store.py).
+
+Design: docs/design/observability.md
+"""
+
+from collections import Counter, OrderedDict
+from collections.abc import Generator, Iterable, Sequence
+from typing import NamedTuple
+
+import orjson
+
+from central.model import wording
+from central.model.decisions import Bind, Decision, Delete, Evict, UpdateGangStatus
+from central.model.facts import BindDone, BindFailed, Fact, GangGone, GangSeen, PodGone, PodSeen
+from central.model.json_types import Json
+from central.model.phases import INQUEUE
+from central.model.resources import GPU_UNITS
+from central.scheduler.inventory.pods import Pod
+from central.scheduler.scheduler import Scheduler
+from central.scheduler.state.gangs import Gang, GangKey
+from central.server.history.gang_record import (
+    ADMITTED,
+    BOUND,
+    COMPLETED,
+    DELETED,
+    FAILED,
+    NODES_MOST,
+    PENDING,
+    PLACED,
+    RUNNING,
+    STAGES,
+    GangRecord,
+)
+from central.server.stats.gang_counters import lost_gpu_s
+
+BYTES_MOST = 16 << 20  # of the records of gangs that have ended
+NODES_NAMED = 3  # in the text of an event
+
+
+class KeptRecord(NamedTuple):
+    summary: Json
+    body: bytes  # the record as JSON
+
+
+class GangRecords:
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._known: dict[str, Json] = {}  # by uid, of gangs that are not seen yet
+        self._open: dict[GangKey, GangRecord] = {}
+        self._began = False
+        self._ended: OrderedDict[str, KeptRecord] = OrderedDict()  # by uid, latest last
+        self._ended_bytes = 0
+        self._of_pod: dict[str, GangKey] = {}
+        self._left: dict[GangKey, Counter[str]] = {}  # why pods leave, with their number
+        self._changed: dict[str, None] = {}  # uids of records that steps() has not given
+
+    def adopt(self, known: Iterable[Json]) -> None:
+        """Takes the records of gangs that had not ended when the last scheduler did, before the loop begins."""
+        self._known = {each["uid"]: each for each in known}
+
+    # --- in the loop ------------------------------------------------------------------------
+
+    def observe(self, facts: Sequence[Fact], decisions: Sequence[Decision]) -> None:
+        """Records a cycle, called after it with its facts and decisions."""
+        now = self._scheduler.state.now
+        if not self._began:  # the facts before the first cycle that decides are not told
+            self._began = True
+            for gang in [*self._scheduler.state.gangs.values()]:
+                self._of_pod.update(dict.fromkeys(gang.members, gang.key))
+                self._look(gang.key, now)
+        touched = dict.fromkeys(named for named in map(self._key, facts) if named is not None)
+        gangs = self._scheduler.state.gangs
+        for fresh in [each for each in touched if each not in self._open and each in gangs]:
+            if not gangs[fresh].foreign:
+                self._begin(gangs[fresh], now)  # before it is told why it waits
+        for decision in decisions:
+            match decision:
+                case Bind():
+                    key = self._of_pod.get(decision.pod)
+                case Evict(trial=False):
+                    key = self._leaves(decision.pod, decision.why, decision.cause)
+                    self._lose(key, decision.pod, now)
+                case Delete(kind="Pod"):
+                    key = self._leaves(decision.uid, decision.why, "")
+                case UpdateGangStatus():
+                    key = self._waits(decision, now)
+                case _:
+                    continue
+            if key is not None:
+                touched[key] = None
+        for key in touched:
+            self._look(key, now)
+
+    def _key(self, fact: Fact) -> GangKey | None:
+        match fact:
+            case PodSeen():
+                if (key := fact.gang_key) is not None:
+                    self._of_pod[fact.uid] = key
+                return key
+            case PodGone():
+                return self._of_pod.pop(fact.uid, None)
+            case BindDone() | BindFailed():
+                return self._of_pod.get(fact.pod)
+            case GangSeen() | GangGone():
+                return (fact.namespace, fact.name, True)
+            case _:
+                return None
+
+    def _leaves(self, uid: str, why: str, cause: str) -> GangKey | None:
+        key = self._of_pod.get(uid)
+        if key is not None:
+            self._left.setdefault(key, Counter())[f"{cause}\n{why}"] += 1
+        return key
+
+    def _lose(self, key: GangKey | None, uid: str, now: float) -> None:
+        pod, record = self._scheduler.state.pods.get(uid), self._open.get(key) if key else None
+        if pod is not None and record is not None:
+            record.lost += lost_gpu_s(self._scheduler, pod, now)
+
+    def _waits(self, update: UpdateGangStatus, now: float) -> GangKey | None:
+        for key in ((update.namespace, update.gang, each) for each in (True, False)):
+            if (record := self._open.get(key)) is not None:
+                record.count(now)
+                record.wait(now, update.cause, update.reason)
+                return key
+        return next(
+            (
+                key
+                for each in (True, False)
+                if (key := (update.namespace, update.gang, each)) in self._scheduler.state.gangs
+            ),
+            None,
+        )
+
+    def _look(self, key: GangKey, now: float) -> None:
+        """Compares the gang with its record."""
+        gang, record = self._scheduler.state.gangs.get(key), self._open.get(key)
+        if gang is None or gang.foreign:
+            if record is not None:
+                self._end(key, record, now, DELETED)
+            return
+        if record is None:
+            record = self._begin(gang, now)
+        record.count(now)
+        record.facts["queue"], record.facts["minimum"] = gang.queue, gang.minimum
+        holders = [pod for pod in gang.members.values() if pod.node and pod.alive]
+        left = self._left.pop(key, Counter())
+        for text, pods in left.items():
+            cause, _, why = text.partition("\n")
+            record.note(now, "evicted", f"{wording.counted(pods, 'pod')}: {why}", cause)
+        self._resize(record, gang, holders, now)
+        self._move(key, record, gang, now)
+        self._changed[record.facts["uid"]] = None
+
+    def _begin(self, gang: Gang, now: float) -> GangRecord:
+        uid, first = uid_of(gang), min(gang.members.values(), key=_order, default=None)
+        if (known := self._known.pop(uid, None)) is not None:
+            record = GangRecord.read(known)
+            record.counted = now  # what happened meanwhile is unknown
+        else:
+            created = gang.created or now
+            facts = {
+                "uid": uid,
+                "namespace": gang.namespace,
+                "gang": gang.name,
+                "name": gang.owner or gang.name,
+                "queue": gang.queue,
+                "user": (first.seen.user or first.seen.service_account) if first else "",
+                "minimum": gang.minimum,
+                "created": created,
+                "started": None,
+                "ended": None,
+                "stage": PENDING,
+            }
+            record = GangRecord(facts, counted=now)
+            record.note(created, "created")
+        self._open[gang.key] = record
+        return record
+
+    def _resize(self, record: GangRecord, gang: Gang, holders: list[Pod], now: float) -> None:
+        worth = self._scheduler.queues.currency.worth
+        gpus = sum(worth(pod.spec.requests) for pod in holders) / GPU_UNITS
+        before = record.sizes[-1][1] if record.sizes else 0
+        if record.sizes and record.sizes[-1][1:] == (len(holders), gpus):
+            return
+        if not (record.sizes or holders):
+            return
+        record.resize(now, len(holders), gpus)
+        for pod in holders:
+            if len(record.nodes) < NODES_MOST:
+                record.nodes[pod.node] = None
+        if before and holders and record.facts["started"] is not None:
+            what = "grew" if len(holders) > before else "shrank"
+            record.note(now, what, f"{before} to {wording.counted(len(holders), 'pod')}")
+
+    def _move(self, key: GangKey, record: GangRecord, gang: Gang, now: float) -> None:
+        """Notes the stages that the gang has reached, or that it waits again."""
+        counts, facts = gang.counts, record.facts
+        if gang.members and not any(pod.alive for pod in gang.members.values()):
+            self._end(key, record, now, FAILED if counts.failed else COMPLETED)
+            return
+        facts["ended"] = None  # it may have been restarted
+        stage, before = _stage(gang), facts["stage"]
+        if stage == before:
+            return
+        facts["stage"] = stage
+        at = STAGES.index(before) if before in STAGES else 0
+        if STAGES.index(stage) < at:
+            record.note(now, "waits again")
+        for each in STAGES[at + 1 : STAGES.index(stage) + 1]:
+            if each == ADMITTED and stage != ADMITTED:
+                continue  # it was not seen
+            record.note(now, each, _where(gang) if each == PLACED else "")
+        if stage == RUNNING and facts["started"] is None:
+            facts["started"] = now
+
+    def _end(self, key: GangKey, record: GangRecord, now: float, how: str) -> None:
+        record.count(now)
+        if record.facts["ended"] is None:
+            if record.sizes and record.sizes[-1][1]:
+                record.resize(now, 0, 0.0)
+            record.wait(now, "", "")
+            record.note(now, how)
+            record.facts["stage"], record.facts["ended"] = how, now
+        if how != DELETED and key in self._scheduler.state.gangs:
+            return  # it may be restarted; it is closed once it is gone
+        self._open.pop(key, None)
+        self._left.pop(key, None)
+        self._close(record, now)
+
+    def _close(self, record: GangRecord, now: float) -> None:
+        uid, body = record.facts["uid"], orjson.dumps(record.shown(now))
+        if (before := self._ended.pop(uid, None)) is not None:
+            self._ended_bytes -= len(before.body)
+        self._ended_bytes += len(body)
+        self._ended[uid] = KeptRecord(record.summary(), body)
+        self._changed[uid] = None
+        while self._ended_bytes > BYTES_MOST:
+            _, oldest = self._ended.popitem(last=False)
+            self._ended_bytes -= len(oldest.body)
+
+    # --- questions to the loop ---------------------------------------------------------------
+
+    def steps(self, scheduler: Scheduler) -> Generator[None, None, list[KeptRecord]]:
+        """Returns the records that changed since the last time, whether ended or not, for a sliced question."""
+        changed, self._changed = self._changed, {}
+        found = []
+        for record in [*self._open.values()]:
+            if changed.pop(record.facts["uid"], 0) is None:
+                body = orjson.dumps(record.shown(scheduler.state.now))
+                found.append(KeptRecord(record.summary(), body))
+            yield
+        ended = [self._ended[uid] for uid in changed if uid in self._ended]
+        return [*found, *ended]
+
+    def find(self, namespace: str, name: str) -> Json | bytes | None:
+        """Returns the latest record of that name: of a gang, or of its owner, with or without its kind."""
+        for key, record in self._open.items():
+            if key[0] == namespace and is_called(record.facts, name):
+                return record.shown(self._scheduler.state.now)
+        for ended in reversed(self._ended.values()):
+            if ended.summary["namespace"] == namespace and is_called(ended.summary, name):
+                return ended.body
+        return None
+
+    def ended(self) -> list[Json]:
+        """Returns the summaries of gangs that have ended, latest first."""
+        over = [each.summary() for each in self._open.values() if each.facts["ended"] is not None]
+        found = [*(each.summary for each in self._ended.values()), *over]
+        return sorted(found, key=lambda each: -each["ended"])
+
+
+def is_called(facts: Json, name: str) -> bool:
+    return name == facts["gang"] or f"/{facts['name']}".endswith(f"/{name}")
+
+
+def _order(pod: Pod) -> tuple[int, str]:
+    return pod.seen.order
+
+
+def _stage(gang: Gang) -> str:
+    counts, override = gang.counts, gang.published.override
+    if not counts.placed or gang.missing():
+        return ADMITTED if override is not None and override[0] == INQUEUE else PENDING
+    if counts.running + counts.succeeded >= gang.minimum:
+        return RUNNING
+    return PLACED if counts.assumed else BOUND
+
+
+def _where(gang: Gang) -> str:
+    nodes = dict.fromkeys(pod.node for pod in gang.counts.placed)
+    shown = ", ".join([*nodes][:NODES_NAMED])
+    more = f" and {len(nodes) - NODES_NAMED} more" if len(nodes) > NODES_NAMED else ""
+    return f"{wording.counted(len(gang.counts.placed), 'pod')} on {shown}{more}"
+
+
+def uid_of(gang: Gang) -> str:
+    """Returns the uid of the gang's object, of its first pod, or a name; every scheduler of the cluster finds the same."""
+    if gang.has_podgroup and gang.object is not None and gang.object.uid:
+        return gang.object.uid
+    if not gang.key[2] and gang.members:
+        return min(gang.members)
+    return f"{gang.namespace}/{gang.name}@{gang.created:.0f}"

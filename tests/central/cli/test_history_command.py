@@ -1,0 +1,83 @@
+"""`lockstep job history`, and `lockstep job list --state ended`."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from central.server.grpc.visibility import Viewer
+from protos.common.http_server import RequestRefused
+from tests.central.cli.run_cli import AskedScheduler, Lockstep
+from tests.central.server.history.test_gang_records import T0, Life, end, run
+from tests.central.server.test_query_service import CannedAnswers
+
+Json = dict[str, Any]
+
+
+class Records(CannedAnswers):
+    def __init__(self) -> None:
+        life = Life()
+        run(life, "sweep", T0 + 10, user="jane")
+        end(life, "sweep", T0 + 3612, "Succeeded")
+        self.record, self.rows = life.record("sweep"), life.records.ended()
+
+    def page(self, path: str, query: Mapping[str, str], viewer: Viewer) -> Json:
+        if path == "/api/job" and query["name"] in ("sweep", "job/sweep"):
+            return {**self.record, "namespace": query["namespace"]}
+        if path == "/api/jobs":
+            return {"rows": self.rows, "next": None}
+        raise RequestRefused(404, f"no record of a job or gang named {query.get('name')}")
+
+
+@pytest.fixture
+def scheduler(asked_scheduler: AskedScheduler) -> None:
+    asked_scheduler(Records())
+
+
+@pytest.mark.usefixtures("scheduler")
+def test_what_happened_to_a_job(lockstep: Lockstep, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    shown = lockstep("job", "history", "sweep")
+    assert "Job:          default/job/sweep" in shown
+    assert "User:         jane" in shown
+    assert "State:        completed" in shown
+    assert "GPU-hours:    8.00" in shown
+    words = [line.split() for line in shown.splitlines()]
+    happened = [line[2] for line in words if line and line[0] == "1970-01-01"]
+    assert happened == ["created", "placed", "bound", "running", "completed"]
+
+
+@pytest.mark.usefixtures("scheduler")
+def test_the_record_as_json(lockstep: Lockstep) -> None:
+    record = json.loads(lockstep("job", "history", "sweep", "-o", "json"))
+    assert record["gpu_seconds"]["allocated"] == 8 * 3602
+    assert record["ended"] == T0 + 3612
+
+
+@pytest.mark.usefixtures("scheduler")
+def test_jobs_that_have_ended(lockstep: Lockstep) -> None:
+    title, row = lockstep("job", "list", "-A", "--state", "ended").splitlines()
+    assert title.split() == [
+        "NAME",
+        "QUEUE",
+        "STATE",
+        "GPUS",
+        "GPU-HOURS",
+        "WAITED",
+        "RAN",
+        "ENDED",
+        "USER",
+    ]
+    cells = row.split()
+    assert cells[:7] == ["ns/sweep", "default", "Completed", "8", "8.00", "3s", "60m"]
+    assert cells[-1] == "jane"
+    assert lockstep("job", "list", "-A", "--state", "ended", "-q", "other") == ""
+    [found] = json.loads(lockstep("job", "list", "-A", "--state", "ended", "-o", "json"))
+    assert found["pods"] == 2
+
+
+@pytest.mark.usefixtures("scheduler")
+def test_a_job_without_a_record(lockstep: Lockstep) -> None:
+    said = lockstep("job", "history", "nothing", code=3)
+    assert "no record of a job or gang named nothing" in said

@@ -1,0 +1,167 @@
+"""The record of a gang: what happened to it, when and why, and what it used."""
+
+from typing import Any
+
+import orjson
+
+from central.controllers.composite import new_scheduler
+from central.model.facts import BindDone, Fact, GangGone, PodGone, QueueSeen
+from central.scheduler.cycle import schedule_once
+from central.server.history.gang_record import EVENTS_MOST, GangRecord
+from central.server.history.gang_records import GangRecords, KeptRecord
+from protos.names import GPU
+from tests.central import factories
+
+Json = dict[str, Any]
+T0 = 1000.0
+
+
+class Life:
+    """A scheduler with one node of 8 GPUs, and the records beside it."""
+
+    def __init__(self, known: tuple[Json, ...] = ()) -> None:
+        self.scheduler = new_scheduler(factories.LEVELS)
+        self.records = GangRecords(self.scheduler)
+        self.records.adopt(known)
+        self.tell(T0, factories.node("a"), factories.report("a"))
+
+    def tell(self, now: float, *facts: Fact) -> list[Any]:
+        decisions = schedule_once(self.scheduler, facts, now)
+        self.records.observe(facts, decisions)
+        return decisions
+
+    def record(self, name: str) -> Json:
+        found = self.records.find("ns", name)
+        assert found is not None
+        return found if isinstance(found, dict) else orjson.loads(found)
+
+
+def story(record: Json) -> list[tuple[float, str]]:
+    return [(event["at"] - T0, event["what"]) for event in record["events"]]
+
+
+def run(life: Life, name: str, now: float, *, gpus: int = 4, **other: Any) -> None:
+    """A gang of two pods that is bound and runs one and two seconds later."""
+    pods = [factories.pod(f"{name}-{at}", gpus, name, **other) for at in range(2)]
+    life.tell(now, factories.gang(name, 2, created=now - 1, owner=f"job/{name}"), *pods)
+    life.tell(now + 1, *(BindDone(pod.uid, "a") for pod in pods))
+    ran = [
+        factories.pod(f"{name}-{at}", gpus, name, node="a", phase="Running", **other)
+        for at in range(2)
+    ]
+    life.tell(now + 2, *ran)
+
+
+def end(life: Life, name: str, now: float, phase: str, gpus: int = 4) -> None:
+    pods = [factories.pod(f"{name}-{at}", gpus, name, node="a", phase=phase) for at in range(2)]
+    life.tell(now, *pods)
+    gone = [PodGone(pod.uid) for pod in pods]
+    life.tell(now + 1, *gone, GangGone("ns", name))
+
+
+def changed(life: Life) -> list[KeptRecord]:
+    steps = life.records.steps(life.scheduler)
+    try:
+        while True:
+            next(steps)
+    except StopIteration as stop:
+        found: list[KeptRecord] = stop.value
+        return found
+
+
+def names(records: list[KeptRecord]) -> list[str]:
+    return [each.summary["gang"] for each in records]
+
+
+def test_a_gang_that_runs_and_completes() -> None:
+    life = Life()
+    run(life, "train", T0 + 10, user="jane")
+    record = life.record("train")
+    assert story(record) == [(9, "created"), (10, "placed"), (12, "bound"), (12, "running")]
+    assert record["events"][1]["text"] == "2 pods on a"
+    assert (record["name"], record["gang"], record["user"]) == ("job/train", "train", "jane")
+    assert (record["stage"], record["started"], record["ended"]) == ("running", T0 + 12, None)
+    end(life, "train", T0 + 110, "Succeeded")
+    record = life.record("job/train")
+    assert story(record)[-1] == (110, "completed")
+    assert (record["stage"], record["ended"]) == ("completed", T0 + 110)
+    assert record["gpu_seconds"]["allocated"] == 8 * 100
+    assert record["sizes"] == [[T0 + 10, 2, 8.0], [T0 + 110, 0, 0.0]]
+    assert record["nodes"] == ["a"]
+    [row] = life.records.ended()
+    assert (row["name"], row["stage"], row["gpus"]) == ("job/train", "completed", 8.0)
+
+
+def test_a_gang_that_waits_is_preempted_and_deleted() -> None:
+    life = Life()
+    life.tell(T0 + 1, QueueSeen("default", uid="d"))
+    run(life, "low", T0 + 10, priority=1)
+    pods = [factories.pod(f"high-{at}", 4, "high", priority=9) for at in range(2)]
+    life.tell(T0 + 100, factories.gang("high", 2, created=T0 + 100), *pods)
+    low = life.record("low")
+    [event] = [each for each in low["events"] if each["what"] == "evicted"]
+    assert event["cause"] == "preemption"
+    assert event["text"].startswith("2 pods: ")
+    assert "high" in event["text"]
+    assert low["gpu_seconds"] == {"allocated": 8 * 90.0, "lost": 8 * 90.0}
+    life.tell(T0 + 130, *(PodGone(f"uid-low-{at}") for at in range(2)))
+    assert story(life.record("low"))[-1] == (130, "waits again")
+    high = life.record("high")
+    assert [(wait["cause"], wait["since"] - T0, wait["until"] - T0) for wait in high["waits"]] == [
+        ("place-reserved", 100, 130)
+    ]
+    assert high["waited"] == {"place-reserved": 30.0}
+    life.tell(T0 + 140, GangGone("ns", "low"))
+    assert life.record("low")["stage"] == "deleted"
+
+
+def test_sizes_over_time() -> None:
+    life = Life()
+    run(life, "grows", T0 + 10, gpus=1)
+    life.tell(T0 + 20, factories.pod("grows-2", 1, "grows"))
+    life.tell(T0 + 50, PodGone("uid-grows-2"))
+    record = life.record("grows")
+    assert [each["text"] for each in record["events"] if each["what"] in ("grew", "shrank")] == [
+        "2 to 3 pods",
+        "3 to 2 pods",
+    ]
+    assert [size[1] for size in record["sizes"]] == [2, 3, 2]
+
+
+def test_a_record_goes_on_in_the_next_scheduler() -> None:
+    life = Life()
+    run(life, "train", T0 + 10)
+    kept = life.record("train")
+    after = Life((kept,))
+    pods = [factories.pod(f"train-{at}", 4, "train", node="a", phase="Running") for at in range(2)]
+    after.tell(T0 + 60, factories.gang("train", 2, created=T0 + 9, owner="job/train"), *pods)
+    record = after.record("train")
+    assert record["uid"] == kept["uid"]
+    assert story(record) == story(kept)
+    assert GangRecord.read(kept).shown(kept["counted"]) == kept
+
+
+def test_records_are_bounded() -> None:
+    record = GangRecord({"uid": "u"})
+    for at in range(5 * EVENTS_MOST):
+        record.note(float(at), "grew")
+        record.resize(float(at), at, 1.0)
+        record.wait(float(at), f"cause {at % 2}", "why")
+    shown = record.shown(9.0)
+    assert len(shown["events"]) == EVENTS_MOST
+    assert shown["events_dropped"] == 4 * EVENTS_MOST
+    assert (shown["events"][0]["at"], shown["events"][-1]["at"]) == (0.0, 5.0 * EVENTS_MOST - 1)
+    assert len(shown["sizes"]) <= 500
+    assert len(shown["waits"]) <= 200
+
+
+def test_changed_records_are_given_once() -> None:
+    life = Life()
+    run(life, "train", T0 + 10)
+
+    assert names(changed(life)) == ["train"]
+    assert names(changed(life)) == []
+    end(life, "train", T0 + 50, "Failed")
+    assert names(changed(life)) == ["train"]
+    assert life.record("train")["stage"] == "failed"
+    assert GPU not in life.record("train")
