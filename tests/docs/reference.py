@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -64,11 +65,13 @@ def command_line() -> str:
         if prog in DAEMONS:
             text += f"Its options have [a page of their own]({DAEMONS[prog]}).\n"
             continue
-        usage = " ".join([prog, *(_usage(each) for each in parser._actions if _is_operand(each))])
+        operands = [_usage(each) for each in parser._actions if _is_operand(each)]
         rows = list(options(parser))
         as_daemon = [row for row in rows if row in of_scheduler and row not in common]
         own = [row for row in rows if row not in common and row not in as_daemon]
-        text += f"\nUsage: `{usage}`\n\n" + listed(own)
+        if operands:
+            text += f"\nUsage: `{' '.join([prog, *operands])}`\n"
+        text += "\n" + listed(own)
         text += _by_name("Common", [row for row in rows if row in common])
         daemon = "lockstep central" if prog.split()[0] == "lockstep" else "lockstep-agent run"
         text += _by_name(f"As of [{daemon}]({DAEMONS[daemon]})", as_daemon)
@@ -146,14 +149,18 @@ def metrics() -> str:
     text = (
         "# Metrics\n\nBoth programs serve `/metrics` with `--metrics-listen HOST:PORT`, and with "
     )
-    text += "these metrics the usual `process_*` ones.\n"
+    text += "these metrics the usual `process_*` ones. A metric without a type is a gauge.\n"
     for title, families in (("Scheduler", _of_scheduler()), ("Agent", _of_agent())):
-        in_order = sorted(families, key=lambda each: each.name)
-        rows = [
-            (f"`{_exposed(each)}` ({_kind_and_labels(each)})", prose(each.documentation))
-            for each in in_order
-        ]
-        text += f"\n## {title}\n\n" + listed(rows)
+        groups: dict[str, dict[str, list[str]]] = {}
+        for each in sorted(families, key=lambda each: each.name):
+            labels = ", ".join(f"`{label}`" for label in getattr(each, "_labelnames", ()))
+            kind = "" if each.type == "gauge" else f" ({each.type})"
+            alike = groups.setdefault(labels, {}).setdefault(prose(each.documentation), [])
+            alike.append(f"`{_exposed(each)}`{kind}")
+        text += f"\n## {title}\n"
+        for labels in sorted(groups):
+            rows = ((", ".join(names), meaning) for meaning, names in groups[labels].items())
+            text += f"\n{f'By {labels}' if labels else 'Without labels'}:\n\n" + listed(rows)
     return text
 
 
@@ -222,11 +229,6 @@ def _exposed(family: Metric) -> str:
     return f"{family.name}_total" if family.type == "counter" else family.name
 
 
-def _kind_and_labels(family: Metric) -> str:
-    labels = ", ".join(f"`{label}`" for label in getattr(family, "_labelnames", ()))
-    return f"{family.type} by {labels}" if labels else family.type
-
-
 def kinds() -> str:
     text = "# Custom resources\n\nFields that only Kubernetes sets (`apiVersion`, `kind`, "
     text += "`metadata`) are left out. `[]` stands for a list's items, `{}` for a map's values.\n"
@@ -244,8 +246,9 @@ def kinds() -> str:
         text += f"; `kubectl get {names['plural']}`{short}.\n"
         text += prose(_schema(crd).get("description", "")) + "\n"
         shared = None if names["kind"] == "Job" else job
-        rows = _fields(_schema(crd), "", shared)
-        text += listed((f"{field} ({kind})", about) for field, kind, about in rows)
+        alike = groupby(_fields(_schema(crd), "", shared, {}), key=lambda row: row[1:])
+        for (kind, about), rows in alike:
+            text += f"- {', '.join(row[0] for row in rows)} ({kind}): {about}\n"
     return text
 
 
@@ -257,7 +260,10 @@ def _schema(crd: Mapping[str, Any]) -> Any:
     return crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
 
 
-def _fields(schema: Mapping[str, Any], path: str, job: Mapping[str, Any] | None) -> Rows:
+def _fields(
+    schema: Mapping[str, Any], path: str, job: Mapping[str, Any] | None, seen: dict[str, str]
+) -> Rows:
+    """seen: where an object's fields were listed first, by these fields."""
     for name, field in schema.get("properties", {}).items():
         if not path and name in ("apiVersion", "kind", "metadata"):
             continue
@@ -270,10 +276,15 @@ def _fields(schema: Mapping[str, Any], path: str, job: Mapping[str, Any] | None)
         if job is not None and field.get("properties") == job["properties"]:
             yield f"`{where}`", "object", "As the `spec` of [Job](#job)."
             continue
-        about = " ".join(filter(None, (prose(field.get("description", "")), _bounds(field))))
+        inside = json.dumps(inner.get("properties", {}), sort_keys=True)
+        first = seen.setdefault(inside, where) if len(inner.get("properties", {})) > 1 else where
+        again = "" if first == where else f"Its fields are those of `{first}`."
+        texts = (prose(field.get("description", "")), _bounds(field), again)
+        about = " ".join(filter(None, texts))
         if about or not inner.get("properties"):
             yield f"`{where}`", _type(field), about
-        yield from _fields(inner, where + mark, job)
+        if not again:
+            yield from _fields(inner, where + mark, job, seen)
 
 
 def _type(field: Mapping[str, Any]) -> str:
@@ -343,11 +354,14 @@ def queue_names() -> str:
     )
     parts = []
     for title, places in zip(titles, (READ, MADE_FROM), strict=True):
+        alike: dict[tuple[str, ...], list[str]] = {}
+        for kind in sorted(places):
+            alike.setdefault(tuple(places[kind]), []).append(kind)
         rows = (
-            (f"`{kind}`", ", ".join(f"`{each}`" for each in places[kind]))
-            for kind in sorted(places)
+            tuple(", ".join(f"`{each}`" for each in cell) for cell in (kinds, where))
+            for where, kinds in alike.items()
         )
-        parts.append(title + table(("kind", "places"), rows))
+        parts.append(title + table(("kinds", "places"), rows))
     text += "\n".join(parts)
     return text + (
         "\nThe component [`tenants`](../how-to/share-a-cluster.md) asks for the verb `use` on a queue that is named in any "
