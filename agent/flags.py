@@ -69,10 +69,7 @@ def _add_run_arguments(run: argparse.ArgumentParser) -> None:
     _add_cdi_arguments(run)
     _add_rdma_arguments(run)
     flag(
-        "--report-every SECONDS",
-        "heartbeat interval in seconds (default %(default)g)",
-        _seconds,
-        5.0,
+        "--report-every SECONDS", "seconds between heartbeats (default %(default)g)", _seconds, 5.0
     )
     _add_survey_arguments(run)
     _add_health_arguments(run)
@@ -135,16 +132,15 @@ def _add_container_arguments(run: argparse.ArgumentParser) -> None:
     )
     flag(
         "--imex-channel NUMBER",
-        "IMEX channel for containers with whole GPUs, so that they can use NVLink between the "
-        "machines of an NVLink domain (default none); the node must have "
-        "/dev/nvidia-caps-imex-channels/channelNUMBER and run nvidia-imex",
+        "IMEX channel for containers with whole GPUs, for NVLink between machines (default none); "
+        "the node must have /dev/nvidia-caps-imex-channels/channelNUMBER and run nvidia-imex",
         _channel,
         -1,
     )
     flag(
         "--driver-mount HOST:CONTAINER",
-        "directory of the host to mount, read only, into containers with GPUs, where no container "
-        "runtime of NVIDIA adds the driver's libraries, as on GKE (default none)",
+        "directory of the host to mount, read only, into containers with GPUs, where no runtime of "
+        "NVIDIA adds the driver's libraries, as on GKE (default none)",
         _mount,
         (),
     )
@@ -154,8 +150,7 @@ def _add_survey_arguments(run: argparse.ArgumentParser) -> None:
     flag = partial(_add, run)
     flag(
         "--survey-every SECONDS",
-        "interval of hardware surveys in seconds (default %(default)g); driver events "
-        "trigger one at once",
+        "seconds between hardware surveys (default %(default)g); driver events trigger one",
         _seconds,
         30.0,
     )
@@ -167,9 +162,8 @@ def _add_survey_arguments(run: argparse.ArgumentParser) -> None:
     )
     flag(
         "--driver-lost SECONDS",
-        "seconds after which a driver that worked in this run of the agent and cannot be opened "
-        "any more fails the liveness probe, so that a new container gets a new driver's library "
-        "(default %(default)g)",
+        "seconds after which a driver that cannot be opened any more fails the liveness probe, so "
+        "that a new container gets a new driver's library (default %(default)g)",
         _seconds,
         180.0,
     )

@@ -68,14 +68,12 @@ class Settings:
     default_queue: bool = _flag(
         "--default-queue",
         False,
-        "create the Queue default if it does not exist, as Volcano does; gangs may then name only "
-        "existing queues",
+        "create the Queue default if it does not exist; gangs may then name only existing queues",
     )
     lease_s: int = _flag(
         "--lease-duration S",
         15,
-        "lease duration in seconds; a standby takes over when the leader has not renewed it for "
-        "this long",
+        "seconds without a renewal after which a standby takes over",
         type=argtypes.whole,
     )
     pod_name: str = _flag(
@@ -118,39 +116,35 @@ class Settings:
         "--patience S",
         PATIENCE_S,
         "after this many seconds at the head of its queue, a gang's reservation is strict: beside gangs of higher "
-        "priority in its queue, it admits only gangs that end before the start that was expected then",
+        "priority in its queue, it admits only gangs that end before the expected start",
         type=argtypes.seconds,
         scheduling=True,
     )
     reserve_after_s: float = _flag(
         "--reserve-after S",
         RESERVE_AFTER_S,
-        "if the start time of a queue's first gang is unknown, keep GPUs idle for it only after it has waited this "
-        "many seconds",
+        "if the start time of a queue's first gang is unknown, keep GPUs idle for it only after this many seconds",
         type=argtypes.seconds,
         scheduling=True,
     )
     reserve_idle: float = _flag(
         "--reserve-idle SHARE",
         RESERVE_IDLE,
-        "upper limit on the fraction of all GPUs that idle for first gangs of queues whose start time is unknown "
-        "(0 to 1)",
+        "fraction of all GPUs that may idle for first gangs of queues whose start time is unknown (0 to 1)",
         type=argtypes.share,
         scheduling=True,
     )
     elastic_headroom: float = _flag(
         "--elastic-headroom SHARE",
         0.0,
-        "fraction of the capacity usable by elastic Jobs that their surplus members leave free, so that services fit "
-        "at once (0 to 1)",
+        "fraction of their capacity that surplus members of elastic Jobs leave free for services (0 to 1)",
         type=argtypes.share,
         scheduling=True,
     )
     yield_to_others: bool = _flag(
         "--yield-to-others",
         False,
-        "surplus members of elastic Jobs also leave for pending pods of other schedulers that have a higher priority and "
-        "would then fit",
+        "surplus members of elastic Jobs also leave for pending pods of other schedulers with a higher priority",
         scheduling=True,
     )
     elastic_controllers: bool = _flag(
@@ -178,8 +172,7 @@ class Settings:
     namespaces: tuple[str, ...] = _flag(
         "--namespaces NAME,...",
         (),
-        "namespaces in which Jobs, CronJobs, JobFlows and Commands are served; gangs of other pods "
-        "are scheduled in all of them",
+        "namespaces in which Jobs, CronJobs, JobFlows and Commands are served; other gangs are scheduled in all",
         type=argtypes.some_names,
         shown="all",
     )
@@ -194,8 +187,8 @@ class Settings:
     names_in_events: str = _flag(
         "--names-in-events",
         OWN,
-        "gangs and Jobs that Events, conditions and statuses name: those of the object's own namespace, with "
-        "`another namespace` for others, or all; `lockstep explain` names those that its user may see",
+        "gangs and Jobs that Events, conditions and statuses name: those of the object's own namespace, or all; "
+        "`lockstep explain` names those that its user may see",
         choices=(OWN, ALL),
     )
     min_runtime_s: float = _flag(
@@ -225,30 +218,27 @@ class Settings:
     pod_groups_for_controllers: bool = _flag(
         "--pod-groups-for-controllers",
         False,
-        "write a PodGroup with minimum, queue, phase and counts for each gang that a controller's pods form without one, "
-        "for tools that look for PodGroups",
+        "write a PodGroup for each gang that a controller's pods form without one, for tools that look for PodGroups",
     )
     node_labels: bool = _flag(
         "--node-labels",
         False,
-        "label nodes with the properties of their GPUs, in the form of NVIDIA's GPU feature discovery; needs the "
-        "right to patch nodes (components/node-labels)",
+        "label nodes with the properties of their GPUs, as NVIDIA's GPU feature discovery does; needs "
+        "components/node-labels",
     )
     node_condition: tuple[str, str] | None = _flag(
         "--node-condition TYPE[=STATUS]",
         None,
         "keep a condition of this type on nodes with GPUs, with this status (True or False) while a GPU or MIG slice is "
-        "unhealthy, such as GpuUnhealthy or AcceleratedHardwareReady=False; needs the right to patch "
-        "nodes/status (components/node-condition)",
+        "unhealthy, such as GpuUnhealthy or AcceleratedHardwareReady=False; needs components/node-condition",
         type=argtypes.node_condition,
         shown="none",
     )
     node_taint: "Taint | None" = _flag(  # noqa: RUF009  # it is a field()
         "--node-taint KEY[=VALUE]:EFFECT",
         None,
-        "taint nodes while a GPU or MIG slice is unhealthy, such as lockstep.dev/gpu-unhealthy:NoSchedule; the "
-        "healthy GPUs of the node get no further pods then, Lockstep's included; needs the right to patch nodes "
-        "(components/node-taint)",
+        "taint nodes while a GPU or MIG slice is unhealthy, such as lockstep.dev/gpu-unhealthy:NoSchedule, so that their "
+        "healthy GPUs get no further pods either; needs components/node-taint",
         type=argtypes.node_taint,
         shown="none",
     )
@@ -268,8 +258,7 @@ class Settings:
     beside_volcano: bool = _flag(
         "--beside-volcano",
         False,
-        "start although Volcano's scheduler or controllers run on this cluster; both then act on the same Jobs, and on pods "
-        "with a schedulerName that both serve",
+        "start although Volcano's scheduler or controllers run on this cluster; both then act on the same Jobs",
     )
     journal: str | None = _flag(
         "--journal FILE", None, "record facts and decisions for lockstep replay"
@@ -283,13 +272,12 @@ class Settings:
     history: str | None = _flag(
         "--history FILE",
         None,
-        "keep allocations of GPUs for lockstep report, and pictures of the cluster for the console, in this file on a "
-        "volume of the scheduler",
+        "keep allocations of GPUs for lockstep report, and pictures of the cluster for the console, in this file",
     )
     history_from: str = _flag(
         "--history-from HOST:PORT",
         "",
-        "address from which a standby copies the leader's history, so that a change of the leader loses none of it",
+        "address from which a standby copies the leader's history",
         type=argtypes.listen,
         shown="Service lockstep-central in the namespace",
     )
@@ -324,8 +312,7 @@ class Settings:
     metrics_queues: int = _flag(
         "--metrics-queues N",
         100,
-        "queues that have metrics of their own, those that use or request the most; all others together have the "
-        "label queue=_other",
+        "queues with the most use or requests that have metrics of their own; the others have the label queue=_other",
         type=argtypes.whole,
     )
     otlp_endpoint: str = _flag(
