@@ -26,7 +26,7 @@ from central.model.jobspec import ANY, EVENTS
 from central.scheduler.scheduler import Scheduler
 from central.server.grpc.resize_times import ResizeTimes
 from central.server.metrics import Metrics
-from central.server.queue_metrics import QueueLabels, QueueMetrics
+from central.server.queue_metrics import UNITS, QueueLabels, QueueMetrics
 from central.server.stats.gang_counters import GangCounters
 from central.server.stats.surveyor import Surveyor
 from protos.names import QUEUE_NAME
@@ -40,6 +40,7 @@ FOLDER = ROOT / "docs/reference"
 NOTE = "<!-- Written by `make reference` from the code. Do not edit. -->\n"
 DAEMONS = {"lockstep central": "scheduler-flags.md", "lockstep-agent run": "agent-flags.md"}
 Rows = Iterator[tuple[str, ...]]
+VOLCANOS = ", under Volcano's name"
 
 
 def command_line() -> str:
@@ -69,8 +70,9 @@ def command_line() -> str:
         rows = list(options(parser))
         as_daemon = [row for row in rows if row in of_scheduler and row not in common]
         own = [row for row in rows if row not in common and row not in as_daemon]
+        own = [row for row in own if not (row[0] == "`NAME`" and row[1].startswith("name of the "))]
         if operands:
-            text += f"\nUsage: `{' '.join([prog, *operands])}`\n"
+            text += f"Operands: `{' '.join(operands)}`.\n"
         text += "\n" + listed(own)
         text += _by_name("Common", [row for row in rows if row in common])
         daemon = "lockstep central" if prog.split()[0] == "lockstep" else "lockstep-agent run"
@@ -150,12 +152,19 @@ def metrics() -> str:
         "# Metrics\n\nBoth programs serve `/metrics` with `--metrics-listen HOST:PORT`, and with "
     )
     text += "these metrics the usual `process_*` ones. A metric without a type is a gauge.\n"
-    for title, families in (("Scheduler", _of_scheduler()), ("Agent", _of_agent())):
+    text += f"Amounts are {UNITS}.\n"
+    scheduler = _of_scheduler()
+    ours = [each for each in scheduler if each.name.startswith("lockstep")]
+    theirs = [each for each in scheduler if each not in ours]
+    parts = {"Scheduler": ours, "Scheduler, under Volcano's names": theirs, "Agent": _of_agent()}
+    for title, families in parts.items():
         groups: dict[str, dict[str, list[str]]] = {}
         for each in sorted(families, key=lambda each: each.name):
             labels = ", ".join(f"`{label}`" for label in getattr(each, "_labelnames", ()))
             kind = "" if each.type == "gauge" else f" ({each.type})"
-            alike = groups.setdefault(labels, {}).setdefault(prose(each.documentation), [])
+            about = each.documentation.replace(f"{UNITS} that", "amounts that")
+            about = prose(about[:1].upper() + about[1:].removesuffix(VOLCANOS))
+            alike = groups.setdefault(labels, {}).setdefault(about, [])
             alike.append(f"`{_exposed(each)}`{kind}")
         text += f"\n## {title}\n"
         for labels in sorted(groups):
@@ -313,9 +322,13 @@ def _bounds(field: Mapping[str, Any]) -> str:
 
 
 def events() -> str:
-    text = "# Events\n\nEvents of the scheduler have the source component `lockstep`.\n\n"
-    rows = ((f"`{each.name}`", each.about, each.type, each.meaning) for each in EVENT_REASONS)
-    text += table(("reason", "object", "type", "meaning"), rows)
+    text = "# Events\n\nEvents of the scheduler have the source component `lockstep`. Those marked W are warnings.\n"
+    on: dict[str, list[tuple[str, ...]]] = {}
+    for each in EVENT_REASONS:
+        mark = " (W)" if each.type == "Warning" else ""
+        on.setdefault(each.about, []).append((f"`{each.name}`{mark}", each.meaning))
+    for about, rows in on.items():
+        text += f"\n{about}:\n\n" + listed(rows)
     names = ", ".join(f"`{name}`" for name in sorted({*EVENTS, "Command"} - {ANY}))
     text += (
         "\nA policy that restarts pods, tasks or partitions without a change of the Job's phase "
@@ -341,8 +354,7 @@ def limit_rows() -> str:
     text = "# Limits\n\nA value above its limit is refused with a sentence that names the field and the limit; an "
     text += "amount counts as the\nlimit. The CRDs have the same limits.\n\n"
     text += "`central/model/limits.py` has the reasons.\n\n"
-    rows = ((prose(each.what), f"{each.most:,}") for each in limits.TABLE)
-    return text + table(("of", "at most"), rows)
+    return text + listed((prose(each.what), f"{each.most:,}") for each in limits.TABLE)
 
 
 def queue_names() -> str:
