@@ -298,7 +298,7 @@ def _add_cdi_arguments(run: argparse.ArgumentParser) -> None:
     flag(
         "--device-mode",
         "how devices get into containers: env: environment variables and device files; cdi: "
-        "CDI device names (Kubernetes 1.29 and newer); both; auto: both if --cdi-dir is set, "
+        "CDI device names; both; auto: both if --cdi-dir is set, "
         "else env (default %(default)s)",
         ("auto", "env", "cdi", "both"),
         "auto",
